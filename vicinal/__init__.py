@@ -1,0 +1,3 @@
+"""Vicinal: MPI between the containers and virtual machines of one host, at memory speed."""
+
+__version__ = "0.1.0"

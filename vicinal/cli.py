@@ -1,0 +1,91 @@
+"""The command `vicinal`: puts its parts together and turns errors into one clear line."""
+
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated
+
+import typer
+
+import vicinal
+from vicinal.errors import VicinalError, describe_os_error
+from vicinal.launch.environment_command import register as register_environment
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as a shell would give: 128 + SIGINT."""
+
+_PARTS = ("vicinal.region", "vicinal.launch", "vicinal.bench", "vicinal.cluster")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"vicinal {vicinal.__version__}")
+        raise typer.Exit
+
+
+def _top(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Run MPI between the containers and virtual machines of one host at memory speed."""
+
+
+def build_app() -> typer.Typer:
+    """The whole command line, made of what each part registers."""
+    app = typer.Typer(
+        name="vicinal",
+        callback=_top,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    register_environment(app)
+    for part in _PARTS:
+        if importlib.util.find_spec(part) and importlib.util.find_spec(f"{part}.commands"):
+            import_module(f"{part}.commands").register(app)
+    return app
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command and exit: 0 done, 1 an error, 2 a wrong call, 130 interrupted."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status; errors are one line on stderr."""
+    try:
+        status = build_app()(args=arguments, prog_name="vicinal", standalone_mode=False)
+        sys.stdout.flush()
+    except VicinalError as error:
+        return _fail(str(error))
+    except typer.TyperException as error:
+        return _wrong_call(error)
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader, such as `head`, went away: not an error of ours. Python would
+        # complain when it flushes stdout at exit, so give it another one.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        return _fail(
+            f"{place}{describe_os_error(error)}: see that the file and its rights are right"
+        )
+    return status if isinstance(status, int) else 0
+
+
+def _fail(line: str, status: int = 1) -> int:
+    typer.echo(f"vicinal: error: {' '.join(line.split())}", err=True)
+    return status
+
+
+def _wrong_call(error: typer.TyperException) -> int:
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "vicinal"
+    message = error.format_message().rstrip(".")
+    return _fail(f"{message[:1].lower()}{message[1:]}: see `{command} --help`", 2)

@@ -1,0 +1,23 @@
+"""The one kind of error that a user of Vicinal gets to see."""
+
+
+class VicinalError(Exception):
+    """Something the user can act on: what went wrong, and what to do about it.
+
+    Both parts are phrases without a final full stop, since the command prints them as
+    one line: `vicinal: error: <message>: <remedy>`.
+    """
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(message, remedy)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message}: {self.remedy}"
+
+
+def describe_os_error(error: OSError) -> str:
+    """The reason of an operating system error in words: 'permission denied'."""
+    reason = error.strerror or str(error)
+    return reason[:1].lower() + reason[1:]

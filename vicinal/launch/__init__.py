@@ -1,0 +1,1 @@
+"""Starting MPI jobs whose ranks reach each other through a region."""

@@ -1,0 +1,1 @@
+"""The shared region, as seen from Python: create it, look into it, check it."""
