@@ -1,0 +1,1 @@
+"""Virtual clusters: several isolated nodes on one host."""

@@ -1,0 +1,70 @@
+"""What the manager, the keeper and the nodes of a native cluster agree on.
+
+Inside the cluster a tmpfs of its own lies on /run. /run/vicinal in it is common to all
+nodes and is where the regions of jobs are; /run/node is private to each node.
+"""
+
+from dataclasses import asdict, dataclass
+
+EXCHANGE = "/run/vicinal"
+"""Directory that all nodes of a cluster share; it holds regions, and no other channel."""
+
+NODE_DIRECTORY = "/run/node"
+"""Directory of each node's own, for the session files of launchers."""
+
+REMOTE_SHELL = f"{EXCHANGE}/remote-shell"
+"""Executable that launchers use in place of ssh: REMOTE_SHELL HOST COMMAND..."""
+
+PIN = f"{EXCHANGE}/pin"
+"""Executable that pins its rank to a core of its own: PIN CPUS COMMAND..."""
+
+HEAD = "head"
+"""Host name of the place that launchers run in; it is not a node."""
+
+_PREFIX_BITS = 16
+_LAST_NODE = 65000
+
+
+def node_name(number: int) -> str:
+    """Host name of node `number`, counted from 0."""
+    return f"node{number}"
+
+
+def node_address(number: int) -> str:
+    """IPv4 address of node `number` with its prefix length, for `ip address add`."""
+    if not 0 <= number < _LAST_NODE:
+        raise ValueError(f"node number {number}")
+    return f"10.0.{(number + 1) >> 8}.{(number + 1) & 255}/{_PREFIX_BITS}"
+
+
+HEAD_ADDRESS = f"10.0.255.254/{_PREFIX_BITS}"
+"""IPv4 address of the head, on the bridge."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the manager asks of the keeper."""
+
+    nodes: int
+    network: bool
+    """Whether to give each node a network of its own, where the kernel lets us."""
+    regions: list[tuple[str, str]]
+    """Files of the host to show in the exchange: (path, name there)."""
+
+    to_dict = asdict
+
+
+@dataclass(frozen=True)
+class Started:
+    """What the keeper answers once all nodes are up."""
+
+    user_namespace: bool
+    """Whether it took a user namespace, in which the user is root."""
+    network: bool
+    """Whether the nodes have networks of their own."""
+    limitations: list[str]
+    """What the cluster had to do without, each a phrase for people."""
+    pid_namespaces: list[str]
+    """Of each node, as /proc/PID/ns/pid shows it."""
+
+    to_dict = asdict
