@@ -1,0 +1,1 @@
+"""Measuring: fair comparisons of paths on one machine, with what they are worth."""

@@ -1,0 +1,90 @@
+"""What a result has to say about where it comes from."""
+
+import ctypes
+import os
+import platform
+from pathlib import Path
+
+import psutil
+
+import vicinal
+from vicinal.errors import VicinalError
+from vicinal.launch.environment import Mpi, mpi_prefix
+
+_CPU = Path("/sys/devices/system/cpu")
+
+
+def describe_machine() -> dict[str, object]:
+    """Processor, cores, memory, virtualization and the load that others make."""
+    processor = _processor_fields()
+    return {
+        "cpu": processor.get("model name", platform.processor() or "unknown"),
+        "cores": psutil.cpu_count(logical=False) or 0,
+        "threads": psutil.cpu_count() or 0,
+        "memory_bytes": psutil.virtual_memory().total,
+        "virtual": "hypervisor" in processor.get("flags", "").split(),
+        "load": round(os.getloadavg()[0], 2),
+    }
+
+
+def describe_versions(mpis: list[Mpi]) -> dict[str, str]:
+    """Versions of Vicinal, the kernel, Python, and the libfabric of each MPI library."""
+    versions = {
+        "vicinal": vicinal.__version__,
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+    }
+    for mpi in mpis:
+        versions[f"{mpi.value}-libfabric"] = libfabric_version(mpi)
+    return versions
+
+
+def libfabric_version(mpi: Mpi) -> str:
+    """Version of the libfabric that an MPI library brings along, asked of itself."""
+    library = mpi_prefix(mpi) / "lib" / mpi.value / "libfabric.so.1"
+    if not library.is_file():
+        return "unknown"
+    ask = ctypes.CDLL(str(library)).fi_version
+    ask.restype = ctypes.c_uint32
+    version = ask()
+    return f"{version >> 16}.{version & 0xFFFF}"
+
+
+def choose_cpus() -> list[int]:
+    """Two CPUs to pin two ranks to: of different cores, in one package where there is one.
+
+    Raises VicinalError where this process may use only one CPU.
+    """
+    usable = sorted(os.sched_getaffinity(0))
+    places = {cpu: _place(cpu) for cpu in usable}
+    for same_package in (True, False):
+        for first in usable:
+            for second in usable:
+                if second <= first or places[first] == places[second]:
+                    continue
+                if not same_package or places[first][0] == places[second][0]:
+                    return [first, second]
+    raise VicinalError(
+        "only one core is usable here, and two ranks that poll need one each",
+        "allow this process two cores (taskset, cpuset), or measure on another machine",
+    )
+
+
+def _place(cpu: int) -> tuple[str, str]:
+    """Package and core of a CPU; a CPU that tells nothing is a core of its own."""
+    topology = _CPU / f"cpu{cpu}" / "topology"
+    try:
+        package = (topology / "physical_package_id").read_text().strip()
+        core = (topology / "core_id").read_text().strip()
+    except OSError:
+        return "0", f"cpu{cpu}"
+    return package, core
+
+
+def _processor_fields() -> dict[str, str]:
+    """The fields of the first processor in /proc/cpuinfo."""
+    fields = {}
+    for line in Path("/proc/cpuinfo").read_text().split("\n\n", 1)[0].splitlines():
+        name, _, value = line.partition(":")
+        fields[name.strip()] = value.strip()
+    return fields

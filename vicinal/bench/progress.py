@@ -1,0 +1,43 @@
+"""Showing how far a long measurement is."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+
+class Steps:
+    """The steps of a measurement: one bar, and what is being done right now."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress = progress
+        self._task = progress.add_task("starting", total=total)
+
+    def begin(self, what: str) -> None:
+        """Say what is done now."""
+        self._progress.update(self._task, description=what)
+        if not self._progress.console.is_terminal:
+            task = self._progress.tasks[0]
+            self._progress.console.print(f"[{task.completed:.0f}/{task.total:.0f}] {what}")
+
+    def finish(self) -> None:
+        """Count the step that was begun as done."""
+        self._progress.advance(self._task)
+
+
+@contextmanager
+def show_steps(total: int) -> Iterator[Steps]:
+    """A progress bar on stderr; where that is no terminal, one line a step."""
+    console = Console(stderr=True, soft_wrap=True, markup=False)
+    progress = Progress(
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    with progress:
+        yield Steps(progress, total)

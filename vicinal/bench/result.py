@@ -1,0 +1,42 @@
+"""Results on disk: JSON that carries all raw values and where they come from."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from vicinal.bench.machine import describe_machine, describe_versions
+from vicinal.bench.metric import UNITS
+from vicinal.bench.schema import validate
+from vicinal.launch.environment import Mpi
+
+
+def result_head(
+    mpis: Sequence[Mpi],
+    *,
+    cpus: Sequence[int],
+    trials: int,
+    repetitions: int,
+    limitations: Sequence[str],
+) -> dict[str, Any]:
+    """What every result begins with; call it when measuring begins, for the load counts."""
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": describe_versions(list(mpis)),
+        "machine": describe_machine(),
+        "units": UNITS,
+        "conditions": {
+            "cpus": list(cpus),
+            "trials": trials,
+            "repetitions": repetitions,
+            "limitations": list(limitations),
+        },
+    }
+
+
+def write_result(result: dict[str, Any], schema: str, path: Path) -> None:
+    """Check a result against its schema and write it; directories are made as needed."""
+    validate(result, schema)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n")
