@@ -12,11 +12,12 @@ import typer
 import vicinal
 from vicinal.errors import VicinalError, describe_os_error
 from vicinal.launch.environment_command import register as register_environment
+from vicinal.region.commands import register as register_region
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as a shell would give: 128 + SIGINT."""
 
-_PARTS = ("vicinal.region", "vicinal.launch", "vicinal.bench", "vicinal.cluster")
+_PARTS = ("vicinal.launch", "vicinal.bench", "vicinal.cluster")
 
 
 def _show_version(wanted: bool) -> None:
@@ -43,6 +44,7 @@ def build_app() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
+    register_region(app)
     register_environment(app)
     for part in _PARTS:
         if importlib.util.find_spec(part) and importlib.util.find_spec(f"{part}.commands"):

@@ -1,1 +1,29 @@
-"""The shared region, as seen from Python: create it, look into it, check it."""
+"""The shared region, as seen from Python: create it, look into it, check it, remove it.
+
+docs/region-format.md describes the format; vicinal.region.format has its bytes.
+"""
+
+from vicinal.region.checking import Finding, check
+from vicinal.region.creation import (
+    DEFAULT_MEMBERS,
+    DEFAULT_SECTION_BYTES,
+    Region,
+    create,
+    remove,
+)
+from vicinal.region.inspection import Connection, Header, Member, RegionState, inspect
+
+__all__ = [
+    "DEFAULT_MEMBERS",
+    "DEFAULT_SECTION_BYTES",
+    "Connection",
+    "Finding",
+    "Header",
+    "Member",
+    "Region",
+    "RegionState",
+    "check",
+    "create",
+    "inspect",
+    "remove",
+]

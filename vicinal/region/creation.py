@@ -1,0 +1,254 @@
+"""Making a region, and taking it away again."""
+
+import contextlib
+import errno
+import mmap
+import os
+import pwd
+import secrets
+import stat
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from vicinal.errors import VicinalError, describe_os_error
+from vicinal.region import format as layout
+from vicinal.region.filesystem import filesystem_type, room
+from vicinal.region.locks import is_locked
+from vicinal.region.sizes import show_size
+
+DEFAULT_MEMBERS = 16
+DEFAULT_SECTION_BYTES = 960 * 1024
+
+_ELSEWHERE = "choose a directory on tmpfs that you may write to, such as /dev/shm"
+
+
+@dataclass(frozen=True)
+class Region:
+    """A region that was made; used in a `with` statement, it is removed at the end."""
+
+    path: Path
+    id: str
+    members: int
+    section_bytes: int
+    region_bytes: int
+
+    @property
+    def name(self) -> str:
+        """The value for VICINAL_REGION."""
+        return f"file:{self.path}"
+
+    def remove(self) -> None:
+        """Remove the region's file, if it is still there; members keep what they mapped."""
+        self.path.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.remove()
+
+
+def create(
+    path: str | os.PathLike[str],
+    *,
+    members: int = DEFAULT_MEMBERS,
+    section_bytes: int = DEFAULT_SECTION_BYTES,
+    label: str = "",
+    for_guests: bool = False,
+    existing: bool = False,
+) -> Region:
+    """Make a region of `members` slots, readable by its owner alone and fully reserved.
+
+    `for_guests` makes the file a power of two long, as QEMU's ivshmem device wants it.
+    `existing` writes the region into a file that is there already, such as the one that
+    QEMU made for that device; its length stays as it is.
+
+    Raises VicinalError, and leaves no file behind, where the file is there (or is not),
+    cannot be made or written, has no room, or where a size is out of bounds.
+    """
+    place = Path(path).absolute()
+    fault = layout.section_fault(members, section_bytes)
+    if fault:
+        raise VicinalError(
+            f"a region cannot have {fault}", "change --members or --section-size accordingly"
+        )
+    if len(label.encode()) > 64:
+        raise VicinalError("the label has more than 64 bytes", "shorten it")
+    size = layout.region_bytes(members, section_bytes)
+    fd = _open_existing(place, size) if existing else _open_new(place)
+    try:
+        length = os.fstat(fd).st_size if existing else _file_length(fd, size, for_guests)
+        _reserve(fd, place, length)
+        region = Region(place, secrets.token_hex(16), members, section_bytes, size)
+        _write(fd, region, label, length)
+    except BaseException:
+        if not existing:
+            place.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(fd)
+    return region
+
+
+def remove(path: str | os.PathLike[str], *, force: bool = False) -> None:
+    """Remove a region's file; with `force` even while members use it.
+
+    Raises VicinalError where the file is no region, living members hold locks on it, or
+    it cannot be removed.
+    """
+    place = Path(path).absolute()
+    try:
+        fd = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise _cannot("open", place, error) from error
+    try:
+        regular = stat.S_ISREG(os.fstat(fd).st_mode)
+        if not regular or os.pread(fd, 8, 0) != layout.MAGIC.to_bytes(8, "little"):
+            raise VicinalError(f"{place} is no region", "it was left alone; use rm if you mean it")
+        if not force and is_locked(fd, 0, layout.MEMBERS_MAX):
+            raise VicinalError(
+                f"living members still use {place}", "end their job first, or give --force"
+            )
+        place.unlink()
+    except OSError as error:
+        raise _cannot("remove", place, error) from error
+    finally:
+        os.close(fd)
+
+
+def _open_new(place: Path) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        fd = os.open(place, flags, 0o600)
+    except FileExistsError as error:
+        raise VicinalError(
+            f"{place} exists already",
+            f"remove it with `vicinal region remove {place}`, or choose another path",
+        ) from error
+    except OSError as error:
+        raise _cannot("create", place, error) from error
+    os.fchmod(fd, 0o600)
+    return fd
+
+
+def _open_existing(place: Path, size: int) -> int:
+    try:
+        fd = os.open(place, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise _cannot("open", place, error) from error
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise VicinalError(f"{place} is not a regular file", "name the device's backing file")
+        if status.st_uid != os.geteuid():
+            raise VicinalError(
+                f"{place} belongs to {user_name(status.st_uid)}", "create the region as that user"
+            )
+        if status.st_size < size:
+            raise VicinalError(
+                f"{place} has {status.st_size} bytes and the region takes {size}",
+                "lower --members or --section-size, or make the file larger",
+            )
+        if is_locked(fd, 0, layout.MEMBERS_MAX):
+            raise VicinalError(f"living members use {place}", "end their job first")
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _file_length(fd: int, size: int, for_guests: bool) -> int:
+    """What the file must be long: whole pages of its filesystem, huge ones on hugetlbfs."""
+    if for_guests:
+        size = 1 << (size - 1).bit_length()
+    return layout.round_up(size, max(os.fstat(fd).st_blksize, layout.PAGE))
+
+
+def _reserve(fd: int, place: Path, length: int) -> None:
+    """Back the whole file now, so that no access of a member faults later."""
+    status = os.fstat(fd)
+    filesystem = filesystem_type(status.st_dev)
+    free = room(place.parent, filesystem)
+    missing = length - status.st_blocks * 512
+    # Ask first: filling a tmpfs to its end, or memory, would hurt others on the way.
+    if missing > free:
+        raise _no_room(place, filesystem, length, free)
+    try:
+        os.posix_fallocate(fd, 0, length)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM):
+            raise _no_room(place, filesystem, length, free) from error
+        if error.errno == errno.EFBIG:
+            raise VicinalError(
+                f"{place} would be larger ({show_size(length)}) than this process may make a file",
+                "raise the limit (ulimit -f), or lower --members or --section-size",
+            ) from error
+        raise _cannot("reserve", place, error) from error
+
+
+def _no_room(place: Path, filesystem: str, length: int, free: int) -> VicinalError:
+    return VicinalError(
+        f"{place.parent} ({filesystem}) has {show_size(free)} free "
+        f"and the region takes {show_size(length)}",
+        "lower --members or --section-size, remove old files there, or choose another directory",
+    )
+
+
+def _write(fd: int, region: Region, label: str, length: int) -> None:
+    """Write the header, its magic last: until then nobody takes the file for a region."""
+    header = np.zeros((), layout.HEADER)
+    header["version"] = layout.VERSION
+    header["members"] = region.members
+    header["region_bytes"] = region.region_bytes
+    header["id"] = bytes.fromhex(region.id)
+    header["section_bytes"] = region.section_bytes
+    header["sections_offset"] = layout.sections_offset(region.members)
+    header["created"] = int(time.time())
+    header["label"] = label.encode().ljust(64, b"\0")
+    # A map rather than write(), which hugetlbfs does not have.
+    with mmap.mmap(fd, length) as memory:
+        memory[0:8] = bytes(8)
+        _clear(memory, region)
+        memory[8 : layout.PAGE] = header.tobytes()[8:]
+        memory[0:8] = layout.MAGIC.to_bytes(8, "little")
+
+
+def _clear(memory: mmap.mmap, region: Region) -> None:
+    """Zero every table; an arena means nothing until its owner says so."""
+    memory[layout.PAGE : layout.sections_offset(region.members)] = bytes(
+        layout.sections_offset(region.members) - layout.PAGE
+    )
+    tables = bytes(layout.arena_offset(region.members))
+    for slot in range(region.members):
+        start = layout.section_offset(slot, region.members, region.section_bytes)
+        memory[start : start + len(tables)] = tables
+
+
+def user_name(user: int) -> str:
+    """The name of a user, or its number where it has none here."""
+    with contextlib.suppress(KeyError):
+        return pwd.getpwuid(user).pw_name
+    return f"user {user}"
+
+
+def _cannot(verb: str, place: Path, error: OSError) -> VicinalError:
+    remedies = {
+        errno.EACCES: "run as the user it belongs to, or " + _ELSEWHERE,
+        errno.EPERM: "run as the user it belongs to",
+        errno.ELOOP: "a symbolic link is not followed: name the file itself",
+        errno.ENAMETOOLONG: "choose a shorter name",
+    }
+    remedy = remedies.get(error.errno or 0)
+    if remedy is None:
+        remedy = "see that the path is right" if verb == "open" else _ELSEWHERE
+    return VicinalError(f"cannot {verb} {place}: {describe_os_error(error)}", remedy)

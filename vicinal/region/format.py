@@ -1,0 +1,171 @@
+"""The bytes of a region: the same layout as provider/region/layout.h, seen from Python.
+
+    0 ┌──────────────────────────┐
+      │ header (one page)        │ HEADER
+ 4096 ├──────────────────────────┤
+      │ slot table               │ SLOT[members], then VERDICT[members]
+      ├──────────────────────────┤ sections_offset(members)
+      │ section of member 0      │ SECTION (one page), doorbells u32[members],
+      ├──────────────────────────┤ CREDIT[members], CONNECTION[members], arena
+      │ section of member 1      │
+      └──────────────────────────┘ region_bytes(members, section_bytes)
+
+All integers are little endian; offsets and sizes are in bytes.
+"""
+
+from enum import IntEnum
+
+import numpy as np
+
+MAGIC = int.from_bytes(b"VICINAL1", "little")
+VERSION = 1
+
+PAGE = 4096
+LINE = 64
+
+MEMBERS_MIN = 2
+MEMBERS_MAX = 512
+SECTION_MIN = 256 * 1024
+SECTION_MAX = 1024 * 1024 * 1024
+RING_SLOTS_MIN = 16
+RING_SLOTS_MAX = 1024
+
+NO_RANK = 0xFFFFFFFF
+"""What `rank` says in the section of a member that no launcher gave one."""
+
+
+class SlotState(IntEnum):
+    """The lower half of a member slot's claim word."""
+
+    FREE = 0
+    CLAIMED = 1
+    """Won by a member that is still writing its section."""
+    JOINED = 2
+    """Its section is valid."""
+
+
+class Liveness(IntEnum):
+    """How others find out that the owner of a section died."""
+
+    LOCK = 1
+    """It holds a lock on the byte of the region's file that has its slot's number."""
+    HEARTBEAT = 2
+    """It counts `heartbeat` up, ten times a second."""
+
+
+def _record(size: int, **fields: tuple[str, int]) -> np.dtype[np.void]:
+    return np.dtype(
+        {
+            "names": list(fields),
+            "formats": [kind for kind, _ in fields.values()],
+            "offsets": [offset for _, offset in fields.values()],
+            "itemsize": size,
+        }
+    )
+
+
+HEADER = _record(
+    PAGE,
+    magic=("<u8", 0),
+    version=("<u4", 8),
+    members=("<u4", 12),
+    region_bytes=("<u8", 16),
+    id=("V16", 24),
+    section_bytes=("<u8", 40),
+    sections_offset=("<u8", 48),
+    created=("<u8", 56),
+    label=("V64", 64),
+)
+
+# claim = epoch << 32 | SlotState
+SLOT = _record(LINE, claim=("<u8", 0))
+
+# verdict = epoch << 32 | 1 once the host's manager saw that member end
+VERDICT = _record(8, verdict=("<u8", 0))
+
+SECTION = _record(
+    PAGE,
+    nonce=("<u8", 0),
+    epoch=("<u4", 8),
+    liveness=("<u4", 12),
+    rank=("<u4", 16),
+    pid=("<u4", 20),
+    endpoint=("<u4", 24),
+    arena_used=("<u4", 28),
+    heartbeat=("<u8", 64),
+    hostname=("V64", 128),
+    active=("V64", 192),
+)
+
+# consumed = connection id << 32 | slots consumed
+CREDIT = _record(LINE, consumed=("<u8", 0), returned=("V56", 8))
+
+CONNECTION = _record(
+    LINE,
+    id=("<u4", 0),
+    receiver_epoch=("<u4", 4),
+    ring=("<u8", 8),
+    slots=("<u4", 16),
+    messages=("<u8", 24),
+    bytes=("<u8", 32),
+)
+
+
+def round_up(value: int, unit: int) -> int:
+    """The least multiple of `unit` that is not below `value`."""
+    return -(-value // unit) * unit
+
+
+def slot_offset(slot: int) -> int:
+    """Region offset of a member slot."""
+    return PAGE + slot * SLOT.itemsize
+
+
+def verdicts_offset(members: int) -> int:
+    """Region offset of the table of verdicts."""
+    return PAGE + members * SLOT.itemsize
+
+
+def sections_offset(members: int) -> int:
+    """Region offset of section 0."""
+    return round_up(verdicts_offset(members) + members * VERDICT.itemsize, PAGE)
+
+
+def section_offset(slot: int, members: int, section_bytes: int) -> int:
+    """Region offset of a member's section."""
+    return sections_offset(members) + slot * section_bytes
+
+
+def region_bytes(members: int, section_bytes: int) -> int:
+    """The size of a whole region."""
+    return section_offset(members, members, section_bytes)
+
+
+def credits_offset(members: int) -> int:
+    """Section offset of the credit lines."""
+    return round_up(PAGE + members * 4, LINE)
+
+
+def connections_offset(members: int) -> int:
+    """Section offset of the connection lines."""
+    return credits_offset(members) + members * CREDIT.itemsize
+
+
+def arena_offset(members: int) -> int:
+    """Section offset of the arena, where rings and chunks lie."""
+    return round_up(connections_offset(members) + members * CONNECTION.itemsize, PAGE)
+
+
+def section_fault(members: int, section_bytes: int) -> str | None:
+    """What is wrong with a region of this geometry, or None if it can be made."""
+    if not MEMBERS_MIN <= members <= MEMBERS_MAX:
+        return f"{members} members: {MEMBERS_MIN} to {MEMBERS_MAX} are possible"
+    if not SECTION_MIN <= section_bytes <= SECTION_MAX:
+        return f"sections of {section_bytes} bytes: 256K to 1G are possible"
+    if section_bytes % PAGE:
+        nearest = round_up(section_bytes, PAGE)
+        return f"sections of {section_bytes} bytes: take whole pages, such as {nearest} bytes"
+    if section_bytes < arena_offset(members) + PAGE:
+        least = arena_offset(members) + PAGE
+        return f"sections of {section_bytes} bytes: {members} members need at least {least}"
+    return None

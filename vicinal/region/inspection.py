@@ -1,0 +1,329 @@
+"""What a region says: its header, its members and who sends how much to whom.
+
+Whatever is read may have been written by a hostile member, and changes while it is
+read. Every record is copied out once and checked; text is made fit for a terminal.
+"""
+
+import os
+import stat
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vicinal.errors import VicinalError, describe_os_error
+from vicinal.region import format as layout
+from vicinal.region.format import Liveness, SlotState
+from vicinal.region.locks import is_locked
+
+_ANEW = "remove it and create it anew"
+
+
+@dataclass(frozen=True)
+class Header:
+    """The region's first page."""
+
+    version: int
+    members: int
+    region_bytes: int
+    section_bytes: int
+    id: str
+    created: datetime
+    label: str
+
+
+@dataclass(frozen=True)
+class Member:
+    """An endpoint that took a slot; a slot that nobody ever took has none."""
+
+    slot: int
+    epoch: int
+    state: SlotState
+    """FREE: it left, and its section can be read until the slot is taken again."""
+    alive: bool | None
+    """None: it left, is about to join, or counts a heartbeat that nobody waited for."""
+    liveness: int
+    """A value of Liveness, or whatever else stands there."""
+    rank: int | None
+    pid: int
+    """In the member's own PID namespace."""
+    hostname: str
+    endpoint: int
+    """Which endpoint of its process this is, from 0."""
+    arena_used: int
+    """Bytes."""
+    section_epoch: int
+    """The same as `epoch`, unless the member is about to write its section."""
+
+    @property
+    def condition(self) -> str:
+        """In a word: alive, dead, left, joining or unknown."""
+        if self.state is SlotState.FREE:
+            return "left"
+        if self.alive is not None:
+            return "alive" if self.alive else "dead"
+        return "joining" if self.state is SlotState.CLAIMED else "unknown"
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A ring from one member to another, and what went through it."""
+
+    sender: int
+    receiver: int
+    receiver_epoch: int
+    slots: int
+    """Slots in the ring."""
+    ring: int
+    """Offset of the ring in the sender's section, bytes."""
+    messages: int
+    bytes: int
+    """Messages and bytes sent, brought up to date now and then."""
+
+
+@dataclass(frozen=True)
+class RegionState:
+    """Everything that inspect() found."""
+
+    path: str
+    file_bytes: int
+    reserved_bytes: int
+    """What the filesystem has set aside for the file."""
+    owner: int
+    mode: int
+    device: int
+    header: Header
+    members: tuple[Member, ...]
+    connections: tuple[Connection, ...]
+
+    def member(self, slot: int) -> Member | None:
+        """The member in a slot."""
+        return next((member for member in self.members if member.slot == slot), None)
+
+    def as_json(self) -> dict[str, Any]:
+        """The state as plain values; sizes are bytes, times ISO 8601."""
+        return {
+            "path": self.path,
+            "file_bytes": self.file_bytes,
+            "reserved_bytes": self.reserved_bytes,
+            "owner": self.owner,
+            "mode": f"{self.mode:04o}",
+            "header": vars(self.header) | {"created": self.header.created.isoformat()},
+            "members": [
+                vars(member) | {"state": member.state.name.lower(), "condition": member.condition}
+                for member in self.members
+            ],
+            "connections": [vars(connection) for connection in self.connections],
+        }
+
+
+def inspect(region: str | os.PathLike[str] | int, *, patience: float = 1.0) -> RegionState:
+    """Read a region, given its path or a descriptor of its file.
+
+    Members in other virtual machines only show that they live by counting; `patience` is
+    how many seconds they get for it. Without such members nothing is waited for.
+    Raises VicinalError where there is no file, no right to read it, or no region in it.
+    """
+    if isinstance(region, int):
+        return _Reader(region, f"/proc/self/fd/{region}").state(patience)
+    path = os.fspath(region)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError as error:
+        raise VicinalError(
+            f"there is no region {path}", f"create it with `vicinal region create {path}`"
+        ) from error
+    except PermissionError as error:
+        raise VicinalError(
+            f"cannot read region {path}: {describe_os_error(error)}",
+            "run as the user it belongs to",
+        ) from error
+    except OSError as error:
+        raise VicinalError(
+            f"cannot open region {path}: {describe_os_error(error)}", "see that the path is right"
+        ) from error
+    try:
+        return _Reader(fd, str(Path(path).absolute())).state(patience)
+    finally:
+        os.close(fd)
+
+
+class _Reader:
+    """A region's file, opened; its geometry is checked once, by header()."""
+
+    def __init__(self, fd: int, path: str) -> None:
+        self.fd = fd
+        self.path = path
+        self.status = os.fstat(fd)
+        if not stat.S_ISREG(self.status.st_mode):
+            raise VicinalError(f"{path} is not a regular file", "name a region's file")
+        self.header = self._header()
+
+    def state(self, patience: float) -> RegionState:
+        members = self._members(patience)
+        return RegionState(
+            path=self.path,
+            file_bytes=self.status.st_size,
+            reserved_bytes=self.status.st_blocks * 512,
+            owner=self.status.st_uid,
+            mode=stat.S_IMODE(self.status.st_mode),
+            device=self.status.st_dev,
+            header=self.header,
+            members=members,
+            connections=tuple(
+                connection for member in members for connection in self._connections(member)
+            ),
+        )
+
+    def _read(self, kind: np.dtype[np.void], offset: int, count: int) -> np.ndarray[Any, Any]:
+        try:
+            data = os.pread(self.fd, kind.itemsize * count, offset)
+        except OSError as error:
+            raise VicinalError(
+                f"cannot read region {self.path}: {describe_os_error(error)}", _ANEW
+            ) from error
+        if len(data) < kind.itemsize * count:
+            raise VicinalError(f"region {self.path} was cut short", _ANEW)
+        return np.frombuffer(data, kind)
+
+    def _header(self) -> Header:
+        if self.status.st_size < layout.HEADER.itemsize:
+            raise VicinalError(
+                f"{self.path} is no region: it has only {self.status.st_size} bytes",
+                "create one with `vicinal region create`",
+            )
+        raw = self._read(layout.HEADER, 0, 1)[0]
+        version, members = int(raw["version"]), int(raw["members"])
+        section_bytes, region_bytes = int(raw["section_bytes"]), int(raw["region_bytes"])
+        if int(raw["magic"]) != layout.MAGIC:
+            raise VicinalError(
+                f"{self.path} is no region: it does not begin with a region's magic",
+                "create one with `vicinal region create`",
+            )
+        if version > layout.VERSION:
+            raise VicinalError(
+                f"region {self.path} has format version {version}, "
+                f"and this Vicinal knows up to {layout.VERSION}",
+                "install the Vicinal that created it, or remove it and create it anew",
+            )
+        if version != layout.VERSION:
+            raise VicinalError(f"region {self.path} has unknown format version {version}", _ANEW)
+        fault = layout.section_fault(members, section_bytes)
+        if fault:
+            raise VicinalError(f"the header of region {self.path} says {fault}", _ANEW)
+        if (
+            int(raw["sections_offset"]) != layout.sections_offset(members)
+            or layout.region_bytes(members, section_bytes) != region_bytes
+        ):
+            raise VicinalError(f"the header of region {self.path} contradicts itself", _ANEW)
+        if region_bytes > self.status.st_size:
+            raise VicinalError(
+                f"region {self.path} was cut short: it has {self.status.st_size} "
+                f"of {region_bytes} bytes",
+                _ANEW,
+            )
+        return Header(
+            version,
+            members,
+            region_bytes,
+            section_bytes,
+            bytes(raw["id"]).hex(),
+            datetime.fromtimestamp(min(int(raw["created"]), 253402300799), UTC),
+            _text(bytes(raw["label"])),
+        )
+
+    def _members(self, patience: float) -> tuple[Member, ...]:
+        count = self.header.members
+        claims = self._read(layout.SLOT, layout.slot_offset(0), count)["claim"]
+        verdicts = self._read(layout.VERDICT, layout.verdicts_offset(count), count)["verdict"]
+        taken = [slot for slot in range(count) if int(claims[slot]) != 0]
+        sections = {slot: self._section(slot) for slot in taken}
+        beating = {
+            slot: int(sections[slot]["heartbeat"])
+            for slot in taken
+            if int(claims[slot]) & 0xFFFFFFFF == SlotState.JOINED
+            and int(sections[slot]["liveness"]) == Liveness.HEARTBEAT
+        }
+        alive = self._watch(beating, patience)
+        members = []
+        for slot in taken:
+            claim = int(claims[slot])
+            condemned = int(verdicts[slot]) == (claim >> 32 << 32 | 1)
+            members.append(
+                self._member(slot, claim, sections[slot], False if condemned else alive.get(slot))
+            )
+        return tuple(members)
+
+    def _member(self, slot: int, claim: int, section: np.void, alive: bool | None) -> Member:
+        state = claim & 0xFFFFFFFF
+        if state not in list(SlotState):
+            raise VicinalError(
+                f"slot {slot} of region {self.path} has the unknown state {state}", _ANEW
+            )
+        if state == SlotState.CLAIMED and int(section["epoch"]) != claim >> 32:
+            section = np.zeros(1, layout.SECTION)[0]  # what stands there is its predecessor's
+        if state != SlotState.JOINED:
+            alive = None
+        elif alive is None and int(section["liveness"]) == Liveness.LOCK:
+            alive = is_locked(self.fd, slot)
+        rank = int(section["rank"])
+        return Member(
+            slot=slot,
+            epoch=claim >> 32,
+            state=SlotState(state),
+            alive=alive,
+            liveness=int(section["liveness"]),
+            rank=None if rank == layout.NO_RANK else rank,
+            pid=int(section["pid"]),
+            hostname=_text(bytes(section["hostname"])),
+            endpoint=int(section["endpoint"]),
+            arena_used=int(section["arena_used"]),
+            section_epoch=int(section["epoch"]),
+        )
+
+    def _section(self, slot: int) -> np.void:
+        offset = layout.section_offset(slot, self.header.members, self.header.section_bytes)
+        section: np.void = self._read(layout.SECTION, offset, 1)[0]
+        return section
+
+    def _watch(self, beating: dict[int, int], patience: float) -> dict[int, bool | None]:
+        """Which of the members with a heartbeat counted on before patience ran out."""
+        if patience <= 0:
+            return {}
+        alive: dict[int, bool | None] = dict.fromkeys(beating, False)
+        deadline = time.monotonic() + patience
+        while not all(alive.values()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+            for slot, before in beating.items():
+                alive[slot] = alive[slot] or int(self._section(slot)["heartbeat"]) != before
+        return alive
+
+    def _connections(self, member: Member) -> list[Connection]:
+        """The rings that a member made; none if its section is an earlier member's."""
+        if member.state is SlotState.CLAIMED or member.section_epoch != member.epoch:
+            return []
+        count, section_bytes = self.header.members, self.header.section_bytes
+        offset = layout.section_offset(member.slot, count, section_bytes)
+        lines = self._read(layout.CONNECTION, offset + layout.connections_offset(count), count)
+        return [
+            Connection(
+                sender=member.slot,
+                receiver=receiver,
+                receiver_epoch=int(line["receiver_epoch"]),
+                slots=int(line["slots"]),
+                ring=int(line["ring"]),
+                messages=int(line["messages"]),
+                bytes=int(line["bytes"]),
+            )
+            for receiver, line in enumerate(lines)
+            if int(line["id"]) != 0
+        ]
+
+
+def _text(raw: bytes) -> str:
+    """Text that somebody else wrote, up to its NUL, without what a terminal would obey."""
+    text = raw.split(b"\0", 1)[0].decode("utf-8", "replace")
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
