@@ -27,6 +27,7 @@ import psutil
 import vicinal
 from vicinal.cluster.native_layout import (
     EXCHANGE,
+    MOST_NODES,
     REMOTE_SHELL,
     Request,
     Started,
@@ -38,7 +39,6 @@ from vicinal.errors import VicinalError
 
 KEEPER_MODULE = "vicinal.cluster.native_keeper"
 
-_MOST_NODES = 256
 _START_SECONDS = 60.0
 _CLEAR_SECONDS = 30.0
 _STOP_SECONDS = 10.0
@@ -49,8 +49,8 @@ class Node:
     """One node, as its neighbours know it."""
 
     name: str
-    address: str | None
-    """IPv4 address; None where nodes share the host's network."""
+    address: str
+    """IPv4 address; one of the host's own where nodes share its network."""
     pid_namespace: str
     """Its PID namespace as /proc/PID/ns/pid shows it."""
 
@@ -71,9 +71,9 @@ class NativeCluster:
         network: bool = True,
         regions: Sequence[tuple[Path, str]] = (),
     ) -> None:
-        if not 1 <= nodes <= _MOST_NODES:
+        if not 1 <= nodes <= MOST_NODES:
             raise VicinalError(
-                f"a cluster of {nodes} nodes cannot be made", f"ask for 1 to {_MOST_NODES}"
+                f"a cluster of {nodes} nodes cannot be made", f"ask for 1 to {MOST_NODES}"
             )
         if find_tool("nsenter") is None:
             raise VicinalError("the tool nsenter was not found", "install util-linux")
@@ -130,7 +130,7 @@ class NativeCluster:
         return [
             Node(
                 name=node_name(number),
-                address=node_address(number).partition("/")[0] if started.network else None,
+                address=node_address(number, network=started.network),
                 pid_namespace=namespace,
             )
             for number, namespace in enumerate(started.pid_namespaces)
@@ -149,8 +149,12 @@ class NativeCluster:
     @property
     def exchange(self) -> Path:
         """The directory for regions as this process sees it; nodes see it as EXCHANGE."""
+        return self.seen_from_host(EXCHANGE)
+
+    def seen_from_host(self, path: str) -> Path:
+        """A file or directory of the head's, as this process can reach it."""
         self._check_open()
-        return Path(f"/proc/{self._init}/root{EXCHANGE}")
+        return Path(f"/proc/{self._init}/root{path}")
 
     @property
     def init_process(self) -> int:

@@ -21,8 +21,14 @@ PIN = f"{EXCHANGE}/pin"
 HEAD = "head"
 """Host name of the place that launchers run in; it is not a node."""
 
-_PREFIX_BITS = 16
-_LAST_NODE = 65000
+MOST_NODES = 1024
+"""More ports than this a bridge does not have."""
+
+PREFIX_BITS = 16
+"""Length of the network part of the addresses."""
+
+_OWN_NETWORK = "10.0"
+_LOOPBACK = "127.1"
 
 
 def node_name(number: int) -> str:
@@ -30,15 +36,18 @@ def node_name(number: int) -> str:
     return f"node{number}"
 
 
-def node_address(number: int) -> str:
-    """IPv4 address of node `number` with its prefix length, for `ip address add`."""
-    if not 0 <= number < _LAST_NODE:
-        raise ValueError(f"node number {number}")
-    return f"10.0.{(number + 1) >> 8}.{(number + 1) & 255}/{_PREFIX_BITS}"
+def node_address(number: int, *, network: bool) -> str:
+    """IPv4 address of node `number`.
+
+    Where the nodes share the host's network it is one of the host's many loopback
+    addresses, since a launcher runs nothing remotely at an address that it has itself.
+    """
+    return f"{_OWN_NETWORK if network else _LOOPBACK}.{(number + 1) >> 8}.{(number + 1) & 255}"
 
 
-HEAD_ADDRESS = f"10.0.255.254/{_PREFIX_BITS}"
-"""IPv4 address of the head, on the bridge."""
+def head_address(*, network: bool) -> str:
+    """IPv4 address of the head, on the bridge where there is one."""
+    return f"{_OWN_NETWORK}.255.254" if network else "127.0.0.1"
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,17 @@ import subprocess
 from pathlib import Path
 
 from vicinal.cluster import native_kernel as kernel
-from vicinal.cluster.native_layout import HEAD, HEAD_ADDRESS, node_address, node_name
+from vicinal.cluster.native_layout import (
+    HEAD,
+    PREFIX_BITS,
+    head_address,
+    node_address,
+    node_name,
+)
 
 BRIDGE = "vicinal0"
 INTERFACE = "eth0"
 """The one interface of a node beside its loopback."""
-
-_LOOPBACK = "127.0.0.1"
 
 
 def make_bridge() -> None:
@@ -22,7 +26,7 @@ def make_bridge() -> None:
     _ip(
         "link set lo up",
         f"link add {BRIDGE} type bridge",
-        f"address add {HEAD_ADDRESS} dev {BRIDGE}",
+        f"address add {head_address(network=True)}/{PREFIX_BITS} dev {BRIDGE}",
         f"link set {BRIDGE} up",
     )
 
@@ -40,7 +44,7 @@ def configure_node(number: int) -> None:
     _without_ipv6()
     _ip(
         "link set lo up",
-        f"address add {node_address(number)} dev {INTERFACE}",
+        f"address add {node_address(number, network=True)}/{PREFIX_BITS} dev {INTERFACE}",
         f"link set {INTERFACE} up",
     )
 
@@ -69,23 +73,18 @@ def try_network() -> str:
 
 def host_names(nodes: int, *, network: bool) -> str:
     """Text for /etc/hosts in the cluster."""
-    if network:
-        lines = [f"{_LOOPBACK} localhost", f"{_bare(HEAD_ADDRESS)} {HEAD}"]
-        lines += [f"{_bare(node_address(n))} {node_name(n)}" for n in range(nodes)]
-    else:
-        existing = Path("/etc/hosts")
-        lines = existing.read_text().splitlines() if existing.is_file() else []
-        lines += [f"{_LOOPBACK} {name}" for name in (HEAD, *map(node_name, range(nodes)))]
+    existing = Path("/etc/hosts")
+    lines = ["127.0.0.1 localhost"]
+    if not network and existing.is_file():
+        lines = existing.read_text().splitlines()
+    lines.append(f"{head_address(network=network)} {HEAD}")
+    lines += [f"{node_address(n, network=network)} {node_name(n)}" for n in range(nodes)]
     return "\n".join(lines) + "\n"
 
 
 def find_tool(name: str) -> str | None:
     """Path of a system tool, which may lie where ordinary users do not search."""
     return shutil.which(name, path=f"{os.environ.get('PATH', '/usr/bin:/bin')}:/usr/sbin:/sbin")
-
-
-def _bare(address: str) -> str:
-    return address.partition("/")[0]
 
 
 def _without_ipv6() -> None:

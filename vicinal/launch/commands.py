@@ -1,0 +1,210 @@
+"""`vicinal run` and `vicinal paths`."""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+from vicinal.cluster.native import NativeCluster
+from vicinal.cluster.native_layout import EXCHANGE
+from vicinal.errors import VicinalError
+from vicinal.launch.environment import MessagePath, Mpi, check_region_name
+from vicinal.launch.job import Job
+from vicinal.launch.paths import newest_region, paths_table
+from vicinal.launch.program import find_program
+from vicinal.launch.running import RunningJob, region_name
+from vicinal.region import RegionState, inspect
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
+
+
+class _Ended(BaseException):
+    """A signal that ends the command; not an Exception, so that nothing takes it for an error."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = signal.Signals(number)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `vicinal`."""
+    app.command(
+        name="run",
+        # What follows the program is the program's.
+        context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    )(run)
+    app.command(name="paths")(paths)
+
+
+def run(
+    program: Annotated[
+        list[str], typer.Argument(help="The program and its arguments.", metavar="PROGRAM [ARG]...")
+    ],
+    ranks: Annotated[int, typer.Option("-n", "--ranks", min=1, help="Number of ranks.")],
+    nodes: Annotated[
+        int | None,
+        typer.Option(min=1, help="Number of isolated nodes; without it every rank gets its own."),
+    ] = None,
+    mpi: Annotated[
+        Mpi | None,
+        typer.Option(help="The MPI library; without it the one that the program is linked with."),
+    ] = None,
+    path: Annotated[
+        MessagePath, typer.Option(help="How messages travel; shared-memory takes one node only.")
+    ] = MessagePath.REGION,
+    show_paths: Annotated[
+        bool, typer.Option("--paths", help="Show afterwards which path each pair of ranks used.")
+    ] = False,
+    region: Annotated[
+        str | None,
+        typer.Option(metavar="file:PATH", help="Use this region instead of one for the job."),
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", min=0, help="End the job if it takes longer."),
+    ] = None,
+    bind: Annotated[bool, typer.Option(help="Pin each rank to a core of its own.")] = False,
+) -> int:
+    """Run an MPI program on isolated nodes of this host."""
+    found = find_program(program[0])
+    wanted = nodes if nodes is not None else ranks
+    if path is MessagePath.SHARED_MEMORY:
+        if nodes is not None and nodes > 1:
+            raise VicinalError(
+                f"the path shared-memory does not reach over {nodes} nodes",
+                "leave out --nodes, or use another path",
+            )
+        wanted = 1
+    if region is not None and path is not MessagePath.REGION:
+        raise VicinalError(
+            f"the path {path.value} takes no region", "leave out --region, or use --path region"
+        )
+    shared = [] if region is None else [(_usable_region(region, ranks), region_name())]
+    job = Job(
+        program=[str(found), *program[1:]],
+        ranks=ranks,
+        mpi=mpi,
+        path=path,
+        region=f"file:{EXCHANGE}/{shared[0][1]}" if shared else None,
+        pin=bind,
+    )
+    cores = len(os.sched_getaffinity(0))
+    if ranks > cores:
+        _note(f"{ranks} ranks share {cores} cores: this works, but slower")
+    try:
+        with (
+            _signals_raise(),
+            NativeCluster(min(wanted, ranks), regions=shared) as cluster,
+        ):
+            for limitation in cluster.limitations:
+                _note(f"this system does not give the nodes {limitation}")
+            return _run(job, cluster, timeout, show_paths)
+    except _Ended as ended:
+        return 128 + ended.number
+
+
+def paths(
+    region: Annotated[
+        str | None,
+        typer.Option(metavar="file:PATH", help="The region; without it the newest job's."),
+    ] = None,
+) -> None:
+    """Show which path each pair of ranks of a running job uses."""
+    _show(newest_region() if region is None else inspect(_region_path(region)), sys.stdout)
+
+
+def _run(job: Job, cluster: NativeCluster, timeout: float | None, show_paths: bool) -> int:
+    with RunningJob(job, cluster, stdin=None) as running, _signals_forwarded(running):
+        try:
+            status = running.wait(timeout)
+        except _Ended as ended:
+            running.stop(ended.number)
+            raise
+        if show_paths:
+            state = running.region_state()
+            if state is None:
+                _note(f"every pair of ranks used the path {running.path.value}")
+            else:
+                sys.stdout.flush()
+                _show(state, sys.stderr)
+        return status
+
+
+def _show(state: RegionState, stream: object) -> None:
+    # Not cut to the width of a terminal that is not there.
+    console = Console(stderr=stream is sys.stderr)
+    if not console.is_terminal:
+        console.width = 120
+    console.print(paths_table(state))
+
+
+def _note(text: str) -> None:
+    typer.echo(f"vicinal: note: {text}", err=True)
+
+
+def _region_path(region: str) -> Path:
+    kind, _, place = check_region_name(region).partition(":")
+    if kind != "file":
+        raise VicinalError(
+            f"{region} is a device of a guest", "name the file that it shows: file:PATH"
+        )
+    return Path(place)
+
+
+def _usable_region(region: str, ranks: int) -> Path:
+    """The file of a region with room for a job; raises VicinalError where it cannot be used."""
+    path = _region_path(region)
+    state = inspect(path, patience=0)
+    if not os.access(path, os.R_OK | os.W_OK):
+        raise VicinalError(
+            f"you may not write to the region {path}", "run as the user it belongs to"
+        )
+    taken = sum(member.alive is True for member in state.members)
+    free = state.header.members - taken
+    if free < ranks:
+        raise VicinalError(
+            f"the region {path} is full: {free} of {state.header.members} member slots are free "
+            f"and the job has {ranks} ranks",
+            "wait for the other job's end, or create a region with more --members",
+        )
+    return path
+
+
+@contextmanager
+def _signals_raise() -> Iterator[None]:
+    """Make signals that end a process raise _Ended, once, so that all is taken down in order."""
+
+    def end(number: int, _frame: FrameType | None) -> NoReturn:
+        for each in _ENDING:
+            signal.signal(each, signal.SIG_IGN)
+        raise _Ended(number)
+
+    # What is ignored, as by nohup, stays so.
+    heard = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, end) for number in heard}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _signals_forwarded(running: RunningJob) -> Iterator[None]:
+    def forward(number: int, _frame: FrameType | None) -> None:
+        running.forward(signal.Signals(number))
+
+    before = {number: signal.signal(number, forward) for number in _FORWARDED}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

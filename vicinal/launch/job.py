@@ -1,0 +1,72 @@
+"""What a job is, and what is left of it when it has ended."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vicinal.errors import VicinalError
+from vicinal.launch.environment import MessagePath, Mpi
+from vicinal.launch.program import linked_mpi
+from vicinal.region import DEFAULT_SECTION_BYTES, RegionState
+
+_MEMBERS_MIN = 8
+_ENDPOINTS_A_RANK = 2
+"""Open MPI may open two endpoints in a process."""
+
+
+def default_members(ranks: int) -> int:
+    """Member slots for a region that this many ranks share, with a few to spare."""
+    return max(_MEMBERS_MIN, _ENDPOINTS_A_RANK * ranks + 2)
+
+
+@dataclass(frozen=True)
+class Job:
+    """An MPI program to run on the nodes of a cluster."""
+
+    program: Sequence[str]
+    """Absolute path of the program, and its arguments."""
+    ranks: int
+    mpi: Mpi | str | None = None
+    """By default the one that the program is linked with, and else MPICH."""
+    path: MessagePath | str = MessagePath.REGION
+    """On the path shared-memory all ranks run in the first node."""
+    region: str | None = None
+    """Value for VICINAL_REGION, as nodes see it; by default a region is made for the job."""
+    members: int | None = None
+    """Member slots of that region; by default enough for the ranks."""
+    section_bytes: int = DEFAULT_SECTION_BYTES
+    pin: bool = False
+    """Whether each rank gets a core of its own, as far as there are enough."""
+    cma: bool = True
+    """On the path shared-memory: whether ranks may copy straight out of each other."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables for the ranks beside the inherited ones, which they override."""
+    directory: Path | None = None
+    """Working directory; by default this process's."""
+    label: str = ""
+    """Name of the job, for people; at most 64 bytes."""
+
+    def __post_init__(self) -> None:
+        if not self.program:
+            raise VicinalError("the job has no program", "name one")
+        if self.ranks < 1:
+            raise VicinalError(f"a job of {self.ranks} ranks cannot run", "ask for at least 1")
+
+    def resolved_mpi(self) -> tuple[Mpi, bool]:
+        """The MPI to use, and whether the program's loader finds its library by itself."""
+        linked, found = linked_mpi(Path(self.program[0]))
+        return Mpi(self.mpi) if self.mpi is not None else linked or Mpi.MPICH, found
+
+
+@dataclass(frozen=True)
+class CompletedJob:
+    """A job that ended by itself."""
+
+    returncode: int
+    """As a shell would give it: the program's, or 128 and the signal that ended it."""
+    stdout: str
+    stderr: str
+    seconds: float
+    """Wall-clock time from starting the launcher to its end."""
+    region: RegionState | None
+    """The region as the job left it; None on other paths."""

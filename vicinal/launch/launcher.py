@@ -1,0 +1,70 @@
+"""The command lines of the stock launchers: MPICH's mpiexec and Open MPI's mpirun.
+
+Both start a daemon on each node through a remote shell, which here is a script that enters
+the node's namespaces instead of ssh.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vicinal.cluster.native_layout import NODE_DIRECTORY, REMOTE_SHELL
+from vicinal.launch.environment import Mpi
+
+_OUTER_JOB = ("SLURM_", "PBS_", "LSB_", "PMI_", "PMIX_", "OMPI_COMM_WORLD_")
+"""Variables by which launchers and MPI libraries take us for a part of another job."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How many ranks run on one node; ranks are numbered node by node."""
+
+    node: str
+    ranks: int
+
+
+def place(ranks: int, nodes: Sequence[str]) -> list[Placement]:
+    """Spread ranks over nodes in blocks as even as can be; nodes without ranks are left out."""
+    least, more = divmod(ranks, len(nodes))
+    counts = [least + (number < more) for number in range(len(nodes))]
+    return [Placement(node, count) for node, count in zip(nodes, counts, strict=True) if count]
+
+
+def launcher_command(
+    mpi: Mpi, prefix: Path, placements: Sequence[Placement], program: Sequence[str]
+) -> list[str]:
+    """The command line that starts a job from the head of a cluster."""
+    hosts = ",".join(f"{placement.node}:{placement.ranks}" for placement in placements)
+    ranks = str(sum(placement.ranks for placement in placements))
+    if mpi is Mpi.MPICH:
+        launcher = [str(prefix / "bin" / "mpiexec"), "-launcher", "ssh"]
+        launcher += ["-launcher-exec", REMOTE_SHELL, "-hosts", hosts, "-n", ranks]
+    else:
+        launcher = [str(prefix / "bin" / "mpirun"), "--host", hosts, "-n", ranks]
+        # Nodes share the host's cores, so binding on each by itself would put all on the first.
+        launcher += ["--map-by", "slot", "--bind-to", "none"]
+    return [*launcher, *program]
+
+
+def launcher_environment(mpi: Mpi, prefix: Path, inherited: Mapping[str, str]) -> dict[str, str]:
+    """The environment to run the launcher in; the ranks inherit it.
+
+    It is `inherited` without what belongs to another job, and with what the launcher needs.
+    """
+    variables = {
+        name: value for name, value in inherited.items() if not name.startswith(_OUTER_JOB)
+    }
+    variables["PATH"] = f"{prefix / 'bin'}:{variables.get('PATH', '/usr/bin:/bin')}"
+    library = "libmpi.so.12" if mpi is Mpi.MPICH else "libmpi.so.40"
+    variables.setdefault("MPI4PY_LIBMPI", str(prefix / "lib" / library))
+    if mpi is Mpi.OPENMPI:
+        variables |= {
+            "PRTE_MCA_plm": "ssh",
+            "PRTE_MCA_plm_ssh_agent": REMOTE_SHELL,
+            "PRTE_MCA_prte_tmpdir_base": NODE_DIRECTORY,
+        }
+        # Who runs a cluster is root in it, be it in a user namespace.
+        for package in ("OMPI", "PRTE"):
+            variables[f"{package}_ALLOW_RUN_AS_ROOT"] = "1"
+            variables[f"{package}_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
+    return variables

@@ -1,0 +1,72 @@
+"""The program of a job: whether it can be started, and which MPI it was built with."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from vicinal.errors import VicinalError
+from vicinal.launch.environment import Mpi
+
+_LIBRARIES = {"libmpi.so.12": Mpi.MPICH, "libmpi_abi.so": Mpi.MPICH, "libmpi.so.40": Mpi.OPENMPI}
+"""Beginnings of library names by which a program shows its MPI; either has the standard ABI."""
+
+_HIDDEN = (Path("/dev/shm"), Path("/run"))
+"""Directories of which each node has its own."""
+
+_LDD_SECONDS = 30
+
+
+def find_program(name: str) -> Path:
+    """The absolute path of a program, as a shell would find it.
+
+    Raises VicinalError where there is none, or nodes could not start it.
+    """
+    found = Path(name) if "/" in name else Path(shutil.which(name) or name)
+    if not found.exists():
+        where = "" if "/" in name else " in $PATH"
+        remedy = "check the name" if "/" in name else f"for a file in this directory write ./{name}"
+        raise VicinalError(f"there is no program {name}{where}", remedy)
+    if not found.is_file():
+        raise VicinalError(f"{name} is not a program but a directory", "name a file in it")
+    if not os.access(found, os.X_OK):
+        raise VicinalError(f"{name} is not executable", f"allow it: chmod +x {name}")
+    # Not resolved further: a virtual environment's python goes by the name it is called.
+    absolute = found.absolute()
+    check_visible(absolute)
+    return absolute
+
+
+def check_visible(path: Path) -> None:
+    """Raise VicinalError where nodes see another directory in this one's place."""
+    resolved = path.resolve()
+    for hidden in _HIDDEN:
+        if resolved.is_relative_to(hidden):
+            raise VicinalError(
+                f"{path} cannot be seen by the nodes, each of which has its own {hidden}",
+                "put it into another directory",
+            )
+
+
+def linked_mpi(program: Path) -> tuple[Mpi | None, bool]:
+    """Which MPI a program is linked with, and whether its loader finds that library.
+
+    (None, True) for scripts and for programs that load their MPI later, such as Python.
+    """
+    try:
+        listing = subprocess.run(
+            ["ldd", str(program)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_LDD_SECONDS,
+        ).stdout
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return None, True
+    for line in listing.splitlines():
+        library, _, place = line.strip().partition(" => ")
+        for beginning, mpi in _LIBRARIES.items():
+            if library.startswith(beginning):
+                return mpi, "not found" not in place
+    return None, True

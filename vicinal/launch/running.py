@@ -1,0 +1,261 @@
+"""Starting a job on a native cluster, watching over it, and ending it."""
+
+import os
+import secrets
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+import psutil
+
+from vicinal.cluster.native import NativeCluster
+from vicinal.cluster.native_layout import EXCHANGE, PIN
+from vicinal.errors import VicinalError
+from vicinal.launch.cores import usable_cpus
+from vicinal.launch.environment import MessagePath, Mpi, mpi_environment, mpi_prefix
+from vicinal.launch.job import CompletedJob, Job, default_members
+from vicinal.launch.launcher import (
+    Placement,
+    launcher_command,
+    launcher_environment,
+    place,
+)
+from vicinal.launch.program import check_visible
+from vicinal.region import RegionState, create, inspect
+
+REGION_PREFIX = "region-"
+"""What the names of regions in a cluster's exchange begin with."""
+
+_RANK_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
+
+_POLL_SECONDS = 0.02
+_ENDED_NODE_SECONDS = 1.0
+_GRACE_SECONDS = 3.0
+
+Stream = IO[bytes] | int | None
+"""As subprocess takes it; None means this process's own."""
+
+
+def region_name() -> str:
+    """A name for a new region in an exchange: it has the user and the job in it."""
+    return f"{REGION_PREFIX}{os.getuid()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def launch(
+    job: Job, cluster: NativeCluster, *, timeout: float | None = None, stdin: bytes = b""
+) -> CompletedJob:
+    """Run a job to its end and return what it wrote; the cluster is then free for the next.
+
+    Raises VicinalError where it cannot be started, where a node ends under it, or after
+    `timeout` seconds; nothing of the job is left then.
+    """
+    with (
+        tempfile.TemporaryFile() as given,
+        tempfile.TemporaryFile() as output,
+        tempfile.TemporaryFile() as errors,
+    ):
+        given.write(stdin)
+        given.seek(0)
+        with RunningJob(job, cluster, stdin=given, stdout=output, stderr=errors) as running:
+            returncode = running.wait(timeout)
+            seconds = time.monotonic() - running.started
+            region = running.region_state()
+        texts = []
+        for stream in (output, errors):
+            stream.seek(0)
+            texts.append(stream.read().decode(errors="replace"))
+    return CompletedJob(returncode, texts[0], texts[1], seconds, region)
+
+
+class RunningJob:
+    """A job from its start to its end; as a context manager it leaves nothing behind.
+
+    Raises VicinalError where the job cannot be started.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        cluster: NativeCluster,
+        *,
+        stdin: Stream = subprocess.DEVNULL,
+        stdout: Stream = None,
+        stderr: Stream = None,
+    ) -> None:
+        self.job = job
+        self.mpi, library_found = job.resolved_mpi()
+        self.path = MessagePath(job.path)
+        self.started = time.monotonic()
+        self._cluster = cluster
+        self._made: Path | None = None
+        prefix = mpi_prefix(self.mpi)
+        directory = job.directory or Path.cwd()
+        check_visible(directory)
+        self._placements = self._place()
+        try:
+            environment = self._environment(prefix, library_found)
+            command = launcher_command(self.mpi, prefix, self._placements, self._program())
+            self._launcher = subprocess.Popen(
+                cluster.head_command(command, directory),
+                env=environment,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,  # signals go through us, in order
+            )
+        except BaseException:
+            self._remove_region()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the job's end and return its status, as a shell would give it.
+
+        Raises VicinalError after `timeout` seconds, or when a node ended; the job is then
+        still there for close() to end.
+        """
+        checked = time.monotonic()
+        while True:
+            with suppress(subprocess.TimeoutExpired):
+                status = self._launcher.wait(_POLL_SECONDS)
+                return status if status >= 0 else 128 - status
+            now = time.monotonic()
+            if timeout is not None and now - self.started > timeout:
+                raise VicinalError(
+                    f"the job did not end within {timeout:g} s{self._not_joined()}",
+                    "allow it more time, or see what its ranks wait for",
+                )
+            if now - checked > _ENDED_NODE_SECONDS:
+                checked = now
+                self._check_nodes()
+
+    def ranks(self) -> dict[int, psutil.Process]:
+        """The process of each rank that has started, by its host process id."""
+        found: dict[int, psutil.Process] = {}
+        for process in self._cluster.processes():
+            with suppress(psutil.Error, OSError):
+                environment = process.environ()
+                given = [environment[name] for name in _RANK_VARIABLES if name in environment]
+                if given:
+                    rank = int(given[0])
+                    # A rank may have children; it is the eldest.
+                    known = found.get(rank)
+                    if known is None or process.create_time() < known.create_time():
+                        found[rank] = process
+        return found
+
+    def forward(self, number: signal.Signals) -> None:
+        """Hand a signal to the launcher, which hands it to the ranks or ends them."""
+        with suppress(psutil.Error):
+            for process in psutil.Process(self._launcher.pid).children():
+                process.send_signal(number)
+
+    def region_state(self) -> RegionState | None:
+        """What the job's region says now; None where the job has none or it is gone."""
+        if self.path is not MessagePath.REGION or self._region_file is None:
+            return None
+        return inspect(self._region_file, patience=0)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """Ask the job to end, and see that it does."""
+        self.forward(number)
+        with suppress(subprocess.TimeoutExpired):
+            self._launcher.wait(_GRACE_SECONDS)
+        self.close()
+
+    def close(self) -> None:
+        """Kill what still runs, and take away the region that was made. Can be repeated."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._launcher.pid, signal.SIGKILL)
+        try:
+            self._cluster.clear()
+        finally:
+            self._launcher.wait()
+            self._remove_region()
+
+    def _place(self) -> Sequence[Placement]:
+        nodes = [node.name for node in self._cluster.nodes]
+        if self.path is MessagePath.SHARED_MEMORY:
+            nodes = nodes[:1]
+        return place(self.job.ranks, nodes)
+
+    def _program(self) -> list[str]:
+        program = list(self.job.program)
+        if self.job.pin:
+            program = [PIN, " ".join(map(str, usable_cpus())), *program]
+        return program
+
+    def _environment(self, prefix: Path, library_found: bool) -> dict[str, str]:
+        variables = launcher_environment(self.mpi, prefix, os.environ)
+        if not library_found:
+            library = str(prefix / "lib")
+            more = variables.get("LD_LIBRARY_PATH")
+            variables["LD_LIBRARY_PATH"] = f"{library}:{more}" if more else library
+        region = self._region() if self.path is MessagePath.REGION else None
+        variables |= mpi_environment(self.mpi, self.path, region, cma=self.job.cma)
+        neighbours = any(placement.ranks > 1 for placement in self._placements)
+        if self.mpi is Mpi.MPICH and self.path is not MessagePath.SHARED_MEMORY and neighbours:
+            # MPICH would take its own shared memory between ranks in one node.
+            variables["MPIR_CVAR_NOLOCAL"] = "1"
+        return variables | dict(self.job.environment)
+
+    def _region(self) -> str:
+        if self.job.region is None:
+            name = region_name()
+            self._made = self._cluster.exchange / name
+            create(
+                self._made,
+                members=self.job.members or default_members(self.job.ranks),
+                section_bytes=self.job.section_bytes,
+                label=self.job.label or Path(self.job.program[0]).name[:32],
+            )
+            return f"file:{EXCHANGE}/{name}"
+        return self.job.region
+
+    @property
+    def _region_file(self) -> Path | None:
+        """The region's file as this process sees it."""
+        if self._made is not None:
+            return self._made
+        kind, _, place = (self.job.region or "").partition(":")
+        return self._cluster.seen_from_host(place) if kind == "file" else None
+
+    def _remove_region(self) -> None:
+        made, self._made = self._made, None
+        if made is not None:
+            made.unlink(missing_ok=True)
+
+    def _check_nodes(self) -> None:
+        ended = self._cluster.ended_nodes()
+        if ended:
+            raise VicinalError(
+                f"{', '.join(ended)} ended while the job ran", "see who killed it, and run again"
+            )
+
+    def _not_joined(self) -> str:
+        """A phrase about ranks that never came to the region."""
+        state = self.region_state()
+        if state is None:
+            return ""
+        joined = {member.rank for member in state.members}
+        missing = sorted(set(range(self.job.ranks)) - joined)
+        if not missing:
+            return ""
+        shown = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
+        return f": rank {shown} never joined the region"
