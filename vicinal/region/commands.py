@@ -16,7 +16,10 @@ from vicinal.region.sizes import parse_size, show_size
 PATIENCE = 3.0
 """Seconds that members in other virtual machines get to show that they live."""
 
-RegionPath = Annotated[Path, typer.Argument(metavar="PATH", help="The region's file.")]
+# Whether it can be read is for our own functions to say, with a remedy.
+RegionPath = Annotated[
+    Path, typer.Argument(metavar="PATH", readable=False, help="The region's file.")
+]
 
 commands = typer.Typer(help="Create, show, check and remove shared regions.")
 
