@@ -1,0 +1,200 @@
+"""Two guests on this host that share a region and a network.
+
+    with GuestPair() as pair:
+        print(pair.guests[0].run(["hostname"]).stdout)
+
+The region is the memory of an ivshmem device in each guest; the network is a wire between
+their virtio network cards. Neither is reachable from elsewhere. Root is not needed. All of
+it ends with the process that started it, whatever ends that.
+"""
+
+import os
+import socket
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+import psutil
+
+from vicinal.cluster.guest import Guest
+from vicinal.cluster.guest_accelerator import Choice, choose_accelerator
+from vicinal.cluster.guest_keys import make_keys
+from vicinal.cluster.guest_qemu import MEMORY_MIB, GuestDevices, find_qemu
+from vicinal.cluster.image import GuestImage, build_image
+from vicinal.cluster.image_layout import MOST_GUESTS
+from vicinal.errors import VicinalError
+from vicinal.region import DEFAULT_MEMBERS, DEFAULT_SECTION_BYTES, Region, RegionState
+from vicinal.region import create as create_region
+from vicinal.region import inspect as inspect_region
+
+_T = TypeVar("_T")
+
+_SHARED = Path("/dev/shm")
+_CHECK_SECONDS = 30.0
+_SWEEP_SECONDS = 10.0
+
+_FIND_REGION = """
+for device in /sys/bus/pci/devices/*; do
+    [ "$(cat $device/vendor $device/device)" = "0x1af4
+0x1110" ] || continue
+    [ -r $device/resource2 ] && [ -w $device/resource2 ] && exec echo "$device"
+    echo "it may not use $device/resource2: $(ls -l $device/resource2)" >&2
+    exit 1
+done
+echo "it sees no PCI device 1af4:1110" >&2
+exit 1
+"""
+
+
+class GuestPair:
+    """Two guests, guest0 and guest1, for as long as it is open.
+
+    `members` and `section_bytes` are those of the region. `say` is told what is being
+    done. Raises VicinalError where guests cannot be had or do not come up.
+    """
+
+    def __init__(
+        self,
+        *,
+        members: int = DEFAULT_MEMBERS,
+        section_bytes: int = DEFAULT_SECTION_BYTES,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.guests: list[Guest] = []
+        self._members = members
+        self._section_bytes = section_bytes
+        self._say = say
+        self._directory: Path | None = None
+        self._sweeper: subprocess.Popen[bytes] | None = None
+        self._region: Region | None = None
+        self._choice: Choice | None = None
+        self._image: GuestImage | None = None
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def region(self) -> Path:
+        """The region's file on this host."""
+        return self._opened(self._region).path
+
+    @property
+    def choice(self) -> Choice:
+        """What executes the guests' instructions, and why."""
+        return self._opened(self._choice)
+
+    @property
+    def image(self) -> GuestImage:
+        """What the guests booted."""
+        return self._opened(self._image)
+
+    def open(self) -> None:
+        """Start the guests; when this returns they are up and see each other."""
+        try:
+            find_qemu()
+            self._image = build_image(self._say)
+            self._choice = choose_accelerator(self._image, self._say)
+            self._start(self._image, self._choice)
+            self._check()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the guests and remove everything that was made for them."""
+        for guest in self.guests:
+            guest.stop()
+        self._region = self._choice = self._image = None
+        sweeper, self._sweeper = self._sweeper, None
+        if sweeper is not None:
+            assert sweeper.stdin is not None
+            sweeper.stdin.close()
+            sweeper.wait(_SWEEP_SECONDS)
+
+    def inspect(self) -> RegionState:
+        """What the region holds now, seen from this host."""
+        return inspect_region(self.region)
+
+    def _start(self, image: GuestImage, choice: Choice) -> None:
+        self._say(f"starting two guests ({choice.accelerator.title})")
+        _check_memory()
+        self._directory = self._make_directory()
+        region = create_region(
+            self._directory / "region",
+            members=self._members,
+            section_bytes=self._section_bytes,
+            label="guests",
+            for_guests=True,
+        )
+        self._region = region
+        keys = make_keys(self._directory)
+        wire = socket.socketpair()
+        for number in range(MOST_GUESTS):
+            guest = Guest(number, self._directory, keys)
+            self.guests.append(guest)
+            devices = GuestDevices(
+                region=region.path,
+                region_bytes=region.path.stat().st_size,
+                network=wire[number].fileno(),
+                control=guest.control,
+                keys=keys.archive,
+            )
+            guest.start(image, choice.accelerator, devices)
+        for end in wire:
+            end.close()
+        for guest in self.guests:
+            guest.wait_ready()
+
+    def _check(self) -> None:
+        """See that each guest can do what a job will ask of it; say what it cannot do."""
+        self._say("checking the network and the region in each guest")
+        for guest in self.guests:
+            other = self.guests[1 - guest.number].name
+            for what, command in (
+                (f"{other} did not let it in over the network", ["ssh", other, "true"]),
+                ("its user has no region", ["sh", "-c", _FIND_REGION]),
+            ):
+                seconds = _CHECK_SECONDS * self.choice.accelerator.patience
+                done = guest.run(command, timeout=seconds)
+                if done.returncode != 0:
+                    raise guest.failure(f"{what}: {done.stderr.strip()}")
+
+    def _make_directory(self) -> Path:
+        """A directory for this run, removed by a process that outlives us if we are killed."""
+        if not os.access(_SHARED, os.W_OK):
+            raise VicinalError(f"{_SHARED} cannot be written to", "mount a tmpfs there")
+        directory = Path(tempfile.mkdtemp(prefix="vicinal-guests-", dir=_SHARED))
+        self._sweeper = subprocess.Popen(
+            ["/bin/sh", "-c", 'trap "" INT TERM HUP; read -r _; rm -rf -- "$0"', str(directory)],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
+        return directory
+
+    @staticmethod
+    def _opened(value: _T | None) -> _T:
+        if value is None:
+            raise VicinalError("the guests are not running", "use GuestPair in a with statement")
+        return value
+
+
+def _check_memory() -> None:
+    """Raise VicinalError if this host has too little memory for two guests."""
+    need, free = MOST_GUESTS * MEMORY_MIB << 20, psutil.virtual_memory().available
+    if free < need:
+        raise VicinalError(
+            f"two guests need {need >> 20} MiB of memory, and {free >> 20} MiB are free",
+            "end something else, or use a larger machine",
+        )

@@ -1,0 +1,147 @@
+"""QEMU: whether the one of this host will do, and the command line of a guest."""
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+
+from vicinal.cluster.image import GuestImage
+from vicinal.cluster.image_layout import CONTROL_PORT, KEYS_FILE
+from vicinal.errors import VicinalError
+
+QEMU = "qemu-system-x86_64"
+MEMORY_MIB = 1024
+
+_HELP_SECONDS = 60
+
+
+class Accelerator(StrEnum):
+    """What executes a guest's instructions."""
+
+    KVM = "kvm"
+    """The processor itself."""
+    TCG = "tcg"
+    """An emulator; correct, and slower by an order of magnitude."""
+
+    @property
+    def title(self) -> str:
+        """What tables and figures have to say about it."""
+        if self is Accelerator.KVM:
+            return "KVM: the processor's own virtualization"
+        return "TCG: emulated CPU, figures say nothing about real hardware"
+
+    @property
+    def patience(self) -> float:
+        """How much longer than with KVM things may take."""
+        return 1.0 if self is Accelerator.KVM else 4.0
+
+
+@dataclass(frozen=True)
+class GuestDevices:
+    """What a guest of a pair is connected to."""
+
+    region: Path
+    region_bytes: int
+    network: int
+    """File descriptor of this guest's end of the wire between the two."""
+    control: Path
+    """Where QEMU is to open the socket of the virtio port that the host gets in by."""
+    keys: Path
+
+
+@cache
+def find_qemu() -> str:
+    """Path of a QEMU that has what guests need. Raises VicinalError where there is none."""
+    qemu = shutil.which(QEMU)
+    if qemu is None:
+        raise VicinalError(f"{QEMU} was not found", "install qemu-system-x86")
+    if '"ivshmem-plain"' not in _ask(qemu, "-device", "help"):
+        raise VicinalError(
+            f"{qemu} has no device ivshmem-plain, by which guests share memory",
+            "use a QEMU that is built with it, as Debian's is",
+        )
+    if "stream" not in _ask(qemu, "-netdev", "help").split():
+        raise VicinalError(
+            f"{qemu} has no network back end 'stream', by which guests reach each other",
+            "use QEMU 7.2 or newer",
+        )
+    return qemu
+
+
+@cache
+def qemu_version() -> str:
+    """QEMU's version, as it gives it itself."""
+    first = _ask(find_qemu(), "--version").splitlines()[0]
+    return first.removeprefix("QEMU emulator version ")
+
+
+def _ask(qemu: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [qemu, *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_HELP_SECONDS,
+        check=False,
+    )
+    return done.stdout
+
+
+def guest_command(
+    name: str,
+    number: int,
+    image: GuestImage,
+    accelerator: Accelerator,
+    console: Path,
+    devices: GuestDevices | None,
+) -> list[str]:
+    """The command line of a guest. It ends with the process that starts it, even if killed.
+
+    Without `devices` the guest powers off as soon as its user space runs.
+    """
+    command = [*dies_with_parent(), find_qemu(), "-name", name]
+    command += ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]
+    command += ["-machine", "q35", *_processor(accelerator), "-m", f"{MEMORY_MIB}M"]
+    command += ["-kernel", str(image.kernel), "-initrd", str(image.files)]
+    command += ["-chardev", f"file,id=console,path={_escaped(console)}"]
+    command += ["-serial", "chardev:console"]
+    words = ["console=ttyS0", "quiet", "panic=-1", "net.ifnames=0", f"vicinal.node={number}"]
+    if devices is None:
+        return [*command, "-append", " ".join([*words, "vicinal.probe=1"])]
+    command += ["-append", " ".join(words)]
+    command += ["-fw_cfg", f"name={KEYS_FILE},file={_escaped(devices.keys)}"]
+    memory = f"mem-path={_escaped(devices.region)},size={devices.region_bytes},share=on"
+    command += ["-object", f"memory-backend-file,id=region,{memory}"]
+    command += ["-device", "ivshmem-plain,memdev=region"]
+    command += ["-netdev", f"stream,id=wire,addr.type=fd,addr.str={devices.network}"]
+    hardware_address = f"52:54:00:00:00:{number + 1:02x}"
+    command += ["-device", f"virtio-net-pci,netdev=wire,mac={hardware_address},romfile="]
+    command += ["-device", "virtio-serial-pci"]
+    control = f"path={_escaped(devices.control)},server=on,wait=off"
+    command += ["-chardev", f"socket,id=control,{control}"]
+    return [*command, "-device", f"virtserialport,chardev=control,name={CONTROL_PORT}"]
+
+
+def dies_with_parent() -> Sequence[str]:
+    """What to put before a command that must not outlive this process's present thread."""
+    if shutil.which("setpriv") is None:
+        raise VicinalError("the tool setpriv was not found", "install util-linux")
+    return ["setpriv", "--pdeathsig", "KILL", "--"]
+
+
+def _processor(accelerator: Accelerator) -> list[str]:
+    if accelerator is Accelerator.KVM:
+        return ["-accel", "kvm", "-cpu", "host", "-smp", "1"]
+    # With one processor for ever, TCG makes no barriers and no atomic instructions of a
+    # guest's, since nobody could tell. Here the other guest could: so say there may be two.
+    # Without erms and fsrm the C library copies by vectors, not by emulated single bytes.
+    features = "max,-erms,-fsrm"
+    return ["-accel", "tcg,thread=multi", "-cpu", features, "-smp", "cpus=1,maxcpus=2"]
+
+
+def _escaped(path: Path) -> str:
+    """A path as QEMU's option syntax wants it."""
+    return str(path).replace(",", ",,")

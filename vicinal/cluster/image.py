@@ -1,0 +1,249 @@
+"""Building the image that guests boot: a kernel, and an archive that is their file system.
+
+    image = build_image()
+    print(image.kernel, image.files)
+
+The image is made of Debian packages, the MPI libraries, the programs and the provider as
+they are on this host, at the same absolute paths. It is kept, and made anew when one of
+these changes. There is no disk: a guest unpacks the archive into its memory.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from vicinal.cluster.image_archive import Archive
+from vicinal.cluster.image_layout import HOME, MOST_GUESTS, USER, USER_ID, guest_address, guest_name
+from vicinal.cluster.image_modules import load_order
+from vicinal.cluster.image_packages import KERNEL_PACKAGE, PackageStore
+from vicinal.errors import VicinalError
+from vicinal.launch.environment import (
+    PROVIDER_FILE,
+    Mpi,
+    checkout,
+    mpi_prefix,
+    provider_directory,
+)
+
+PACKAGES = ("busybox-static", "openssh-client", "openssh-server", "udev", "zlib1g")
+MODULES = ("virtio_pci", "virtio_net", "virtio_console", "qemu_fw_cfg")
+
+_HERE = Path(__file__).parent
+_LEFT_OUT = (
+    "etc",
+    "usr/include",
+    "usr/lib/debug",
+    "usr/lib/modules",
+    "usr/lib/systemd/system",
+    "usr/lib/udev/hwdb.d",
+    "usr/lib/udev/rules.d",
+    "usr/lib/x86_64-linux-gnu/gconv",
+    "usr/lib/x86_64-linux-gnu/perl",
+    "usr/lib/x86_64-linux-gnu/perl-base",
+    "usr/lib/x86_64-linux-gnu/security",
+    "usr/share",
+    "var",
+)
+_MERGED = ("bin", "lib", "lib64", "sbin")
+"""Top directories that are links into usr, as in any Debian of today."""
+
+_TEXTS = {
+    "etc/passwd": "root:*:0:0::/root:/bin/sh\n"
+    "sshd:*:100:65534::/run/sshd:/usr/sbin/nologin\n"
+    f"{USER}:*:{USER_ID}:{USER_ID}::{HOME}:/bin/sh\n",
+    "etc/group": f"root:*:0:\ntty:*:5:\nnogroup:*:65534:\n{USER}:*:{USER_ID}:\n",
+    "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+    "etc/hosts": "127.0.0.1 localhost\n"
+    + "".join(f"{guest_address(n)} {guest_name(n)}\n" for n in range(MOST_GUESTS)),
+    "etc/ssh/sshd_config": "HostKey /etc/ssh/host_key\n"
+    "AuthenticationMethods publickey\n"
+    f"AllowUsers {USER}\n"
+    "PermitRootLogin no\n"
+    "UseDNS no\n"
+    "UsePAM no\n"
+    "MaxSessions 64\n"
+    "PrintLastLog no\n"
+    "PrintMotd no\n",
+    # A guest that died must not be waited for: this ends a launcher's connection to it.
+    "etc/ssh/ssh_config": "IdentityFile /etc/ssh/user_key\n"
+    "GlobalKnownHostsFile /etc/ssh/known_hosts\n"
+    "StrictHostKeyChecking yes\n"
+    "ServerAliveInterval 5\n"
+    "ServerAliveCountMax 4\n",
+}
+
+
+@dataclass(frozen=True)
+class GuestImage:
+    """A bootable image."""
+
+    kernel: Path
+    """The kernel, for QEMU's -kernel."""
+    files: Path
+    """The guest's file system, for QEMU's -initrd."""
+    kernel_version: str
+    holds: frozenset[str]
+    """Absolute paths of this host's directories that are in the image at the same place."""
+
+    def has(self, path: Path) -> bool:
+        """Whether a path of this host is in the image too."""
+        return any(path.is_relative_to(directory) for directory in self.holds)
+
+
+def guests_directory() -> Path:
+    """Where images, consoles and what was found out about this host are kept.
+
+    It is build/guests in the checkout, else a directory of the user's cache.
+    """
+    tree = checkout()
+    if tree is not None:
+        return tree / "build" / "guests"
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "vicinal" / "guests"
+
+
+def build_image(say: Callable[[str], None] = lambda _: None) -> GuestImage:
+    """The image for what is on this host now; made if there is none yet, in seconds.
+
+    `say` is told what is being done. Raises VicinalError where something is missing.
+    """
+    directory = guests_directory()
+    with _lock(directory):
+        system = _system(directory, say)
+        parts = _host_parts()
+        key = _hash(_descriptions(system, parts))
+        files = directory / f"image-{key}.cpio"
+        if not files.is_file():
+            say("writing the guest image")
+            for old in directory.glob("image-*.cpio*"):
+                old.unlink()
+            fresh = files.with_suffix(".cpio.part")
+            _write(fresh, system, parts)
+            fresh.replace(files)
+    modules = _modules(system)
+    return GuestImage(
+        kernel=next(system.glob(f"boot/vmlinuz-{modules.name}")),
+        files=files,
+        kernel_version=modules.name,
+        holds=frozenset(str(part) for part in parts),
+    )
+
+
+def _system(directory: Path, say: Callable[[str], None]) -> Path:
+    """Directory with the unpacked Debian packages and kernel."""
+    target = directory / f"debian-{_hash([*PACKAGES, KERNEL_PACKAGE])}"
+    if target.is_dir():
+        return target
+    for old in directory.glob("debian-*"):
+        shutil.rmtree(old)
+    store = directory / "packages"
+    shutil.rmtree(store, ignore_errors=True)
+    fresh = directory / "debian-part"
+    say("fetching Debian packages for the guests (some 60 MB)")
+    packages = PackageStore(store)
+    packages.unpack(PACKAGES, fresh)
+    packages.unpack_kernel(fresh)
+    shutil.rmtree(store)
+    fresh.rename(target)
+    return target
+
+
+def _host_parts() -> list[Path]:
+    """Directories of this host that a guest needs: MPI libraries, programs, provider."""
+    parts = [mpi_prefix(mpi) for mpi in Mpi]
+    tree = checkout()
+    if tree is not None and (tree / "build" / "programs").is_dir():
+        parts.append(tree / "build" / "programs")
+    try:
+        parts.append(provider_directory())
+    except VicinalError:
+        pass  # guests are of use without: a job over the region will say what is missing
+    return parts
+
+
+def _host_files(part: Path) -> Iterator[Path]:
+    """What of such a directory goes into the image; of a build directory the product only."""
+    if (part / PROVIDER_FILE).is_file():
+        yield part / PROVIDER_FILE
+        return
+    for path in sorted(part.rglob("*")):
+        relative = path.relative_to(part)
+        if relative.parts[0] != "include" and not any(p.startswith(".") for p in relative.parts):
+            yield path
+
+
+def _descriptions(system: Path, parts: list[Path]) -> Iterator[str]:
+    """What the image is made of, in words: any change of them makes a new image."""
+    yield system.name
+    yield repr(_TEXTS)
+    yield repr((_LEFT_OUT, MODULES))
+    for own in sorted(_HERE.glob("image*.py")):
+        yield own.read_text()
+    yield (_HERE / "guest_init.sh").read_text()
+    yield (_HERE / "70-vicinal.rules").read_text()
+    for part in parts:
+        for path in _host_files(part):
+            status = path.lstat()
+            yield f"{path} {status.st_size} {status.st_mtime_ns} {status.st_mode}"
+
+
+def _write(target: Path, system: Path, parts: list[Path]) -> None:
+    with Archive(target) as archive:
+        for name in _MERGED:
+            archive.link(name, f"usr/{name}")
+        archive.directory("tmp", 0o1777)
+        archive.directory("root", 0o700)
+        archive.directory(HOME.lstrip("/"), 0o755, owner=USER_ID)
+        # The kernel opens it before there is a /dev.
+        archive.device("dev/console", 5, 1)
+        archive.file("init", (_HERE / "guest_init.sh").read_bytes(), 0o755)
+        archive.file("etc/udev/udev.conf", b"")
+        rule = _HERE / "70-vicinal.rules"
+        archive.file(f"etc/udev/rules.d/{rule.name}", rule.read_bytes())
+        for name, text in _TEXTS.items():
+            archive.file(name, text.encode())
+        for number, (name, content) in enumerate(load_order(_modules(system), MODULES)):
+            archive.file(f"usr/lib/vicinal-modules/{number:02}-{name}.ko", content)
+        for path in sorted(system.rglob("*")):
+            name = _merged_name(path.relative_to(system))
+            if not _left_out(name):
+                archive.copy(path, name)
+        archive.link("usr/bin/sh", "busybox")
+        for part in parts:
+            for path in _host_files(part):
+                archive.copy(path, str(path).lstrip("/"))
+
+
+def _merged_name(path: Path) -> str:
+    return str(Path("usr") / path if path.parts[0] in _MERGED else path)
+
+
+def _left_out(name: str) -> bool:
+    return name.startswith("boot") or any(
+        name == directory or name.startswith(f"{directory}/") for directory in _LEFT_OUT
+    )
+
+
+def _modules(system: Path) -> Path:
+    return next(path for path in sorted((system / "lib" / "modules").iterdir()) if path.is_dir())
+
+
+def _hash(descriptions: list[str] | Iterator[str]) -> str:
+    digest = hashlib.sha256()
+    for description in descriptions:
+        digest.update(description.encode() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+@contextmanager
+def _lock(directory: Path) -> Iterator[None]:
+    """Only one process at a time builds in `directory`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

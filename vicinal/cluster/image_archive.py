@@ -1,0 +1,95 @@
+"""Writing a cpio archive of the kind ("newc") that Linux unpacks as its first file system.
+
+Files are given to root whoever writes the archive, nothing carries a date, and the order is
+the caller's: the same input gives the same bytes.
+"""
+
+import stat
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+_MAGIC = "070701"
+_ALIGNMENT = 4
+_TRAILER = "TRAILER!!!"
+
+
+class Archive:
+    """A cpio archive that is being written; paths in it are relative to the root."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb")
+        self._inode = 0
+        self._names: set[str] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self._entry(_TRAILER, 0, b"")
+        self._file.close()
+
+    def directory(self, name: str, mode: int = 0o755, owner: int = 0) -> None:
+        """Add a directory and those above it, unless they are there."""
+        parent = str(Path(name).parent)
+        if parent != ".":
+            self.directory(parent)
+        if name not in self._names:
+            self._entry(name, stat.S_IFDIR | mode, b"", owner)
+
+    def file(self, name: str, content: bytes, mode: int = 0o644) -> None:
+        """Add a regular file; one of that name that is there already wins."""
+        self.directory(str(Path(name).parent))
+        if name not in self._names:
+            self._entry(name, stat.S_IFREG | mode, content)
+
+    def link(self, name: str, target: str) -> None:
+        """Add a symbolic link; what is there already under that name wins."""
+        parent = str(Path(name).parent)
+        if parent != ".":
+            self.directory(parent)
+        if name not in self._names:
+            self._entry(name, stat.S_IFLNK | 0o777, target.encode())
+
+    def device(self, name: str, major: int, minor: int, mode: int = 0o600) -> None:
+        """Add a character device."""
+        self.directory(str(Path(name).parent))
+        self._entry(name, stat.S_IFCHR | mode, b"", device=(major, minor))
+
+    def copy(self, source: Path, name: str) -> None:
+        """Add a file or symbolic link of this host; others can read what its owner can."""
+        if source.is_symlink():
+            self.link(name, str(source.readlink()))
+        elif source.is_dir():
+            self.directory(name)
+        elif source.is_file():
+            executable = source.stat().st_mode & 0o111
+            self.file(name, source.read_bytes(), 0o755 if executable else 0o644)
+
+    def _entry(
+        self,
+        name: str,
+        mode: int,
+        content: bytes,
+        owner: int = 0,
+        device: tuple[int, int] = (0, 0),
+    ) -> None:
+        self._names.add(name)
+        self._inode += 1
+        encoded = name.encode() + b"\0"
+        links = 2 if stat.S_ISDIR(mode) else 1
+        fields = [self._inode, mode, owner, owner, links, 0, len(content)]
+        fields += [0, 0, *device, len(encoded), 0]
+        header = _MAGIC + "".join(f"{field:08x}" for field in fields)
+        self._padded(header.encode() + encoded)
+        self._padded(content)
+
+    def _padded(self, data: bytes) -> None:
+        self._file.write(data)
+        self._file.write(bytes(-len(data) % _ALIGNMENT))

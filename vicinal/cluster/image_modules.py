@@ -1,0 +1,59 @@
+"""The kernel modules that a guest needs, in the order in which they can be loaded.
+
+A kernel package carries no index of dependencies: depmod makes it at installation, which
+never happens here. But every module names what it depends on.
+"""
+
+import lzma
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from vicinal.errors import VicinalError
+
+_DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
+
+
+def load_order(modules: Path, wanted: Iterable[str]) -> list[tuple[str, bytes]]:
+    """Name and content of the wanted modules and their dependencies, dependencies first.
+
+    `modules` is lib/modules/VERSION of an unpacked kernel package. Modules that are built
+    into the kernel are left out. Raises VicinalError where the kernel lacks one.
+    """
+    files = {_canonical(file.name): file for file in modules.rglob("*.ko*")}
+    builtin = {
+        _canonical(Path(line).name) for line in (modules / "modules.builtin").read_text().split()
+    }
+    ordered: dict[str, bytes] = {}
+
+    def add(name: str) -> None:
+        if name in ordered or name in builtin:
+            return
+        if name not in files:
+            raise VicinalError(
+                f"the kernel {modules.name} has no module {name}",
+                "let apt offer a Debian cloud kernel, which has it",
+            )
+        content = _read(files[name])
+        for dependency in _dependencies(content):
+            add(dependency)
+        ordered[name] = content
+
+    for name in wanted:
+        add(_canonical(name))
+    return list(ordered.items())
+
+
+def _canonical(name: str) -> str:
+    return name.partition(".")[0].replace("-", "_")
+
+
+def _read(file: Path) -> bytes:
+    content = file.read_bytes()
+    return lzma.decompress(content) if file.suffix == ".xz" else content
+
+
+def _dependencies(content: bytes) -> list[str]:
+    match = _DEPENDS.search(content)
+    names = match.group(1).decode() if match else ""
+    return [_canonical(name) for name in names.split(",") if name]
