@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import vicinal
 from vicinal.errors import VicinalError
 from vicinal.launch.environment import Mpi, mpi_prefix, provider_directory
 
@@ -106,7 +107,8 @@ def unprivileged_python() -> list[str]:
 
 def package_path() -> str:
     """PYTHONPATH for an interpreter that is not this environment's."""
-    return os.pathsep.join(path for path in sys.path if path)
+    checkout = str(Path(vicinal.__file__).resolve().parents[1])
+    return os.pathsep.join([checkout, *(path for path in sys.path if path)])
 
 
 def needs_mpi(mpi: str) -> Mpi:
