@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* av.c - address vectors: an fi_addr_t is an index in both kinds, table and map. */
+#include "api/provider.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define AV_REMOVED UINT32_MAX
+#define TEXT_FORMAT "vicinal://%016" PRIx64 "%016" PRIx64 "/%u/%u/%016" PRIx64
+#define TEXT_SCAN "vicinal://%16" SCNx64 "%16" SCNx64 "/%u/%u/%16" SCNx64 "%n"
+
+int address_to_text(const struct address *address, char *text, size_t length)
+{
+	return snprintf(text, length, TEXT_FORMAT, address->region[0], address->region[1],
+			(unsigned)address->slot, address->epoch, address->nonce);
+}
+
+bool address_from_text(const char *text, struct address *address)
+{
+	unsigned slot = 0;
+	unsigned epoch = 0;
+	int end = 0;
+
+	*address = (struct address){.version = ADDRESS_FORMAT_VERSION};
+	if (sscanf(text, TEXT_SCAN, &address->region[0], &address->region[1], &slot, &epoch, &address->nonce,
+		   &end) != 5 ||
+	    text[end] != '\0' || slot >= REGION_MEMBERS_MAX)
+		return false;
+	address->slot = (uint16_t)slot;
+	address->epoch = epoch;
+	return true;
+}
+
+fi_addr_t av_name_sender(const struct av *av, uint64_t source)
+{
+	uint32_t slot = (uint32_t)source;
+
+	if (av == NULL || source == COMPLETION_NO_SOURCE || slot >= av->domain->region->members)
+		return FI_ADDR_NOTAVAIL;
+	size_t index = av->by_slot[slot];
+	if (index >= av->count || av->entries[index].slot != slot ||
+	    av->entries[index].epoch != (uint32_t)(source >> 32))
+		return FI_ADDR_NOTAVAIL;
+	return index;
+}
+
+static int grow(struct av *av, size_t count)
+{
+	size_t capacity = av->capacity == 0 ? 64 : av->capacity;
+
+	while (capacity < count)
+		capacity *= 2;
+	if (capacity == av->capacity)
+		return 0;
+	struct av_entry *entries = realloc(av->entries, capacity * sizeof(*entries));
+	if (entries == NULL)
+		return -FI_ENOMEM;
+	av->entries = entries;
+	av->capacity = capacity;
+	return 0;
+}
+
+/* Only an address in our own region can be reached. Whether its member is there shows at first use. */
+static bool reachable(const struct av *av, const struct address *address)
+{
+	const struct region *region = av->domain->region;
+
+	return address->version == ADDRESS_FORMAT_VERSION && address->slot < region->members &&
+	       address->region[0] == region->id[0] && address->region[1] == region->id[1];
+}
+
+static int av_insert(struct fid_av *fid, const void *addresses, size_t count, fi_addr_t *indices,
+		     uint64_t flags, void *context)
+{
+	struct av *av = (struct av *)(void *)fid;
+	const char *bytes = addresses;
+	int *errors = (flags & FI_SYNC_ERR) != 0 ? context : NULL;
+	int inserted = 0;
+
+	domain_lock(av->domain);
+	if (grow(av, av->count + count) != 0) {
+		domain_unlock(av->domain);
+		return -FI_ENOMEM;
+	}
+	for (size_t i = 0; i < count; i++) {
+		struct address address;
+		memcpy(&address, bytes + i * sizeof(address), sizeof(address));
+		bool good = reachable(av, &address);
+		/* A table counts every address, so that a caller can number them itself. */
+		struct av_entry *entry = &av->entries[av->count];
+		*entry = (struct av_entry){address.nonce, address.epoch, good ? address.slot : AV_REMOVED};
+		if (good) {
+			av->by_slot[address.slot] = av->count;
+			inserted++;
+		}
+		if (indices != NULL)
+			indices[i] = good ? av->count : FI_ADDR_NOTAVAIL;
+		if (errors != NULL)
+			errors[i] = good ? 0 : FI_EHOSTUNREACH;
+		if (!good)
+			provider_warn(FI_LOG_AV, "an address is of another region, or of another provider\n");
+		av->count++;
+	}
+	domain_unlock(av->domain);
+	return inserted;
+}
+
+static int no_insertsvc(struct fid_av *av, const char *node, const char *service, fi_addr_t *index,
+			uint64_t flags, void *context)
+{
+	(void)av;
+	(void)node;
+	(void)service;
+	(void)index;
+	(void)flags;
+	(void)context;
+	return -FI_ENOSYS;
+}
+
+static int no_insertsym(struct fid_av *av, const char *node, size_t nodes, const char *service,
+			size_t services, fi_addr_t *index, uint64_t flags, void *context)
+{
+	(void)av;
+	(void)node;
+	(void)nodes;
+	(void)service;
+	(void)services;
+	(void)index;
+	(void)flags;
+	(void)context;
+	return -FI_ENOSYS;
+}
+
+static int av_remove(struct fid_av *fid, fi_addr_t *indices, size_t count, uint64_t flags)
+{
+	struct av *av = (struct av *)(void *)fid;
+	int result = 0;
+
+	(void)flags;
+	domain_lock(av->domain);
+	for (size_t i = 0; i < count; i++) {
+		if (indices[i] < av->count)
+			av->entries[indices[i]].slot = AV_REMOVED;
+		else
+			result = -FI_EINVAL;
+	}
+	for (struct endpoint *endpoint = av->domain->endpoints; endpoint != NULL; endpoint = endpoint->next)
+		for (size_t i = 0; endpoint->av == av && i < count; i++)
+			if (indices[i] < endpoint->resolved_count)
+				endpoint->resolved[indices[i]].peer = NULL;
+	domain_unlock(av->domain);
+	return result;
+}
+
+static int av_lookup(struct fid_av *fid, fi_addr_t index, void *buffer, size_t *length)
+{
+	struct av *av = (struct av *)(void *)fid;
+	int result = -FI_EINVAL;
+
+	domain_lock(av->domain);
+	if (index < av->count && av->entries[index].slot != AV_REMOVED) {
+		const struct av_entry *entry = &av->entries[index];
+		struct address address = {
+			.version = ADDRESS_FORMAT_VERSION,
+			.slot = (uint16_t)entry->slot,
+			.epoch = entry->epoch,
+			.nonce = entry->nonce,
+			.region = {av->domain->region->id[0], av->domain->region->id[1]},
+		};
+		memcpy(buffer, &address, *length < sizeof(address) ? *length : sizeof(address));
+		*length = sizeof(address);
+		result = 0;
+	}
+	domain_unlock(av->domain);
+	return result;
+}
+
+static const char *av_straddr(struct fid_av *fid, const void *bytes, char *text, size_t *length)
+{
+	struct address address;
+
+	(void)fid;
+	memcpy(&address, bytes, sizeof(address));
+	*length = (size_t)address_to_text(&address, text, *length) + 1;
+	return text;
+}
+
+static int av_close(struct fid *fid)
+{
+	struct av *av = (struct av *)(void *)fid;
+
+	for (const struct endpoint *endpoint = av->domain->endpoints; endpoint != NULL;
+	     endpoint = endpoint->next)
+		if (endpoint->av == av)
+			return -FI_EBUSY;
+	free(av->entries);
+	free(av->by_slot);
+	free(av);
+	return 0;
+}
+
+static int av_bind(struct fid *fid, struct fid *other, uint64_t flags)
+{
+	(void)fid;
+	(void)flags;
+	return other->fclass == FI_CLASS_EQ ? 0 : -FI_EINVAL;
+}
+
+static struct fi_ops av_fid_operations = {
+	.size = sizeof(struct fi_ops),
+	.close = av_close,
+	.bind = av_bind,
+};
+
+static struct fi_ops_av av_operations = {
+	.size = sizeof(struct fi_ops_av),
+	.insert = av_insert,
+	.insertsvc = no_insertsvc,
+	.insertsym = no_insertsym,
+	.remove = av_remove,
+	.lookup = av_lookup,
+	.straddr = av_straddr,
+};
+
+int av_open(struct fid_domain *fid, struct fi_av_attr *attributes, struct fid_av **opened, void *context)
+{
+	struct domain *domain = (struct domain *)(void *)fid;
+
+	/* Sharing by name, asynchronous insertion and receive contexts are not offered. */
+	if (attributes != NULL &&
+	    (attributes->name != NULL || (attributes->flags & (FI_EVENT | FI_READ)) != 0 ||
+	     attributes->rx_ctx_bits != 0))
+		return -FI_ENOSYS;
+	struct av *av = calloc(1, sizeof(*av));
+	if (av == NULL)
+		return -FI_ENOMEM;
+	av->by_slot = calloc(domain->region->members, sizeof(*av->by_slot));
+	if (av->by_slot == NULL) {
+		free(av);
+		return -FI_ENOMEM;
+	}
+	for (uint32_t slot = 0; slot < domain->region->members; slot++)
+		av->by_slot[slot] = SIZE_MAX;
+	av->domain = domain;
+	av->fid.fid.fclass = FI_CLASS_AV;
+	av->fid.fid.context = context;
+	av->fid.fid.ops = &av_fid_operations;
+	av->fid.ops = &av_operations;
+	if (attributes != NULL && attributes->type == FI_AV_UNSPEC)
+		attributes->type = FI_AV_TABLE;
+	*opened = &av->fid;
+	return 0;
+}

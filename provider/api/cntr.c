@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* cntr.c - counters of completed sends and receives. */
+#include "api/provider.h"
+
+#include <stdlib.h>
+
+static void progress(struct cntr *cntr)
+{
+	for (size_t i = 0; i < cntr->endpoint_count; i++)
+		if (cntr->endpoints[i]->messenger != NULL)
+			(void)messenger_progress(cntr->endpoints[i]->messenger);
+}
+
+static uint64_t cntr_read(struct fid_cntr *fid)
+{
+	struct cntr *cntr = (struct cntr *)(void *)fid;
+
+	domain_lock(cntr->domain);
+	progress(cntr);
+	uint64_t value = cntr->counter.value;
+	domain_unlock(cntr->domain);
+	return value;
+}
+
+static uint64_t cntr_readerr(struct fid_cntr *fid)
+{
+	struct cntr *cntr = (struct cntr *)(void *)fid;
+
+	domain_lock(cntr->domain);
+	uint64_t errors = cntr->counter.errors;
+	domain_unlock(cntr->domain);
+	return errors;
+}
+
+static int change(struct fid_cntr *fid, uint64_t value, uint64_t errors, bool add)
+{
+	struct cntr *cntr = (struct cntr *)(void *)fid;
+	struct completion_counter *counter = &cntr->counter;
+
+	domain_lock(cntr->domain);
+	counter->value = add ? counter->value + value : value;
+	counter->errors = add ? counter->errors + errors : errors;
+	domain_unlock(cntr->domain);
+	return 0;
+}
+
+static int cntr_add(struct fid_cntr *fid, uint64_t value)
+{
+	return change(fid, value, 0, true);
+}
+
+static int cntr_adderr(struct fid_cntr *fid, uint64_t value)
+{
+	return change(fid, 0, value, true);
+}
+
+static int cntr_set(struct fid_cntr *fid, uint64_t value)
+{
+	return change(fid, value, cntr_readerr(fid), false);
+}
+
+static int cntr_seterr(struct fid_cntr *fid, uint64_t errors)
+{
+	return change(fid, ((struct cntr *)(void *)fid)->counter.value, errors, false);
+}
+
+static int cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
+{
+	struct cntr *cntr = (struct cntr *)(void *)fid;
+	uint64_t until = timeout < 0 ? UINT64_MAX : monotonic_now() + (uint64_t)timeout * 1000000U;
+	uint64_t errors = cntr_readerr(fid);
+
+	for (uint32_t empty = 1;; empty++) {
+		if (cntr_read(fid) >= threshold)
+			return 0;
+		if (cntr_readerr(fid) != errors)
+			return -FI_EAVAIL;
+		if (timeout >= 0 && monotonic_now() >= until)
+			return -FI_ETIMEDOUT;
+		idle_pause(cntr->domain, empty);
+	}
+}
+
+static int cntr_close(struct fid *fid)
+{
+	struct cntr *cntr = (struct cntr *)(void *)fid;
+
+	if (cntr->endpoint_count > 0)
+		return -FI_EBUSY;
+	free(cntr->endpoints);
+	free(cntr);
+	return 0;
+}
+
+static int cntr_bind(struct fid *fid, struct fid *other, uint64_t flags)
+{
+	(void)fid;
+	(void)other;
+	(void)flags;
+	return -FI_ENOSYS;
+}
+
+static int cntr_control(struct fid *fid, int command, void *argument)
+{
+	(void)fid;
+	(void)command;
+	(void)argument;
+	return -FI_ENOSYS;
+}
+
+static struct fi_ops cntr_fid_operations = {
+	.size = sizeof(struct fi_ops),
+	.close = cntr_close,
+	.bind = cntr_bind,
+	.control = cntr_control,
+};
+
+static struct fi_ops_cntr cntr_operations = {
+	.size = sizeof(struct fi_ops_cntr),
+	.read = cntr_read,
+	.readerr = cntr_readerr,
+	.add = cntr_add,
+	.set = cntr_set,
+	.wait = cntr_wait,
+	.adderr = cntr_adderr,
+	.seterr = cntr_seterr,
+};
+
+int cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attributes, struct fid_cntr **opened,
+	      void *context)
+{
+	if (attributes != NULL &&
+	    (attributes->events != FI_CNTR_EVENTS_COMP ||
+	     (attributes->wait_obj != FI_WAIT_NONE && attributes->wait_obj != FI_WAIT_UNSPEC &&
+	      attributes->wait_obj != FI_WAIT_YIELD)))
+		return -FI_ENOSYS;
+	struct cntr *cntr = calloc(1, sizeof(*cntr));
+	if (cntr == NULL)
+		return -FI_ENOMEM;
+	cntr->domain = (struct domain *)(void *)domain;
+	cntr->fid.fid.fclass = FI_CLASS_CNTR;
+	cntr->fid.fid.context = context;
+	cntr->fid.fid.ops = &cntr_fid_operations;
+	cntr->fid.ops = &cntr_operations;
+	*opened = &cntr->fid;
+	return 0;
+}

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* cq.c - completion queues: every format, and errors in words. */
+#include "api/provider.h"
+
+#include <limits.h>
+#include <stdlib.h>
+
+_Static_assert(offsetof(struct completion, context) == offsetof(struct fi_cq_tagged_entry, op_context) &&
+		       offsetof(struct completion, flags) == offsetof(struct fi_cq_tagged_entry, flags) &&
+		       offsetof(struct completion, length) == offsetof(struct fi_cq_tagged_entry, len) &&
+		       offsetof(struct completion, buffer) == offsetof(struct fi_cq_tagged_entry, buf) &&
+		       offsetof(struct completion, data) == offsetof(struct fi_cq_tagged_entry, data) &&
+		       offsetof(struct completion, tag) == offsetof(struct fi_cq_tagged_entry, tag),
+	       "the formats are beginnings of a completion");
+
+static void progress(struct cq *cq)
+{
+	for (size_t i = 0; i < cq->endpoint_count; i++)
+		(void)messenger_progress(cq->endpoints[i]->messenger);
+}
+
+/* Move up to `count` entries to the application; `sources` may be NULL. */
+static ssize_t take(struct cq *cq, void *buffer, size_t count, fi_addr_t *sources)
+{
+	struct completion_queue *queue = &cq->queue;
+	char *to = buffer;
+	size_t taken = 0;
+
+	for (; taken < count && !completion_is_empty(queue); taken++) {
+		const struct completion *entry = completion_first(queue);
+		if (__builtin_expect(entry->error != 0, 0))
+			break;
+		if (cq->format == FI_CQ_FORMAT_TAGGED)
+			memcpy(to, entry, sizeof(struct fi_cq_tagged_entry));
+		else
+			memcpy(to, entry, cq->entry_bytes);
+		to += cq->entry_bytes;
+		if (sources != NULL)
+			sources[taken] = av_name_sender(cq->endpoints[0]->av, entry->source);
+		queue->head++;
+	}
+	if (taken > 0)
+		return (ssize_t)taken;
+	if (!completion_is_empty(queue))
+		return -FI_EAVAIL;
+	return queue->lost > 0 ? -FI_EOVERRUN : -FI_EAGAIN;
+}
+
+static ssize_t cq_readfrom(struct fid_cq *fid, void *buffer, size_t count, fi_addr_t *sources)
+{
+	struct cq *cq = (struct cq *)(void *)fid;
+	struct domain *domain = cq->domain;
+
+	domain_lock(domain);
+	if (completion_is_empty(&cq->queue))
+		progress(cq);
+	ssize_t result = take(cq, buffer, count, sources);
+	/* An application that only wants progress asks for no entries. */
+	if (__builtin_expect(result == 0, 0))
+		result = completion_is_empty(&cq->queue) ? -FI_EAGAIN : 0;
+	uint32_t empty = result == -FI_EAGAIN ? ++cq->empty_reads : (cq->empty_reads = 0);
+	domain_unlock(domain);
+	if (empty > 0)
+		idle_pause(domain, empty);
+	return result;
+}
+
+static ssize_t cq_read(struct fid_cq *fid, void *buffer, size_t count)
+{
+	return cq_readfrom(fid, buffer, count, NULL);
+}
+
+static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *buffer, uint64_t flags)
+{
+	struct cq *cq = (struct cq *)(void *)fid;
+	struct completion_queue *queue = &cq->queue;
+	ssize_t result = -FI_EAGAIN;
+
+	(void)flags;
+	domain_lock(cq->domain);
+	if (!completion_is_empty(queue) && completion_first(queue)->error != 0) {
+		const struct completion *entry = completion_first(queue);
+		buffer->op_context = entry->context;
+		buffer->flags = entry->flags;
+		buffer->len = entry->length;
+		buffer->buf = entry->buffer;
+		buffer->data = entry->data;
+		buffer->tag = entry->tag;
+		buffer->olen = entry->overflow;
+		buffer->err = entry->error;
+		buffer->prov_errno = entry->error;
+		/* A static text: it needs none of the application's room. */
+		buffer->err_data = NULL;
+		buffer->err_data_size = 0;
+		queue->head++;
+		result = 1;
+	}
+	domain_unlock(cq->domain);
+	return result;
+}
+
+static const char *reason_of(int error)
+{
+	switch (error) {
+	case FI_ETRUNC:
+		return "the message is longer than the receive's buffer";
+	case FI_ECANCELED:
+		return "the receive was cancelled";
+	case FI_ENOMSG:
+		return "no such message is waiting";
+	case FI_ECONNRESET:
+		return "the peer died";
+	case FI_ECONNABORTED:
+		return "the peer left the region";
+	case EPROTO:
+		return "the peer broke the protocol of the region: its memory was overwritten, or it is "
+		       "hostile";
+	case FI_ENOMEM:
+		return "no memory was left for what the peer sent";
+	default:
+		return fi_strerror(error);
+	}
+}
+
+static const char *cq_strerror(struct fid_cq *fid, int error, const void *data, char *buffer, size_t length)
+{
+	const char *text = reason_of(error < 0 ? -error : error);
+
+	(void)fid;
+	(void)data;
+	if (buffer != NULL && length > 0) {
+		size_t copied = strlen(text) < length ? strlen(text) : length - 1;
+		memcpy(buffer, text, copied);
+		buffer[copied] = '\0';
+		return buffer;
+	}
+	return text;
+}
+
+/* Waits by looking, with pauses as idle_pause() makes them; `timeout` in milliseconds, -1 for ever. */
+static ssize_t cq_sreadfrom(struct fid_cq *fid, void *buffer, size_t count, fi_addr_t *sources,
+			    const void *condition, int timeout)
+{
+	struct cq *cq = (struct cq *)(void *)fid;
+	uint64_t until = timeout < 0 ? UINT64_MAX : monotonic_now() + (uint64_t)timeout * 1000000U;
+
+	(void)condition;
+	for (;;) {
+		ssize_t result = cq_readfrom(fid, buffer, count, sources);
+		if (result != -FI_EAGAIN)
+			return result;
+		if (atomic_exchange_explicit(&cq->signalled, false, memory_order_relaxed))
+			return -FI_EAGAIN;
+		if (timeout >= 0 && monotonic_now() >= until)
+			return -FI_EAGAIN;
+	}
+}
+
+static ssize_t cq_sread(struct fid_cq *fid, void *buffer, size_t count, const void *condition, int timeout)
+{
+	return cq_sreadfrom(fid, buffer, count, NULL, condition, timeout);
+}
+
+static int cq_signal(struct fid_cq *fid)
+{
+	struct cq *cq = (struct cq *)(void *)fid;
+
+	atomic_store_explicit(&cq->signalled, true, memory_order_relaxed);
+	return 0;
+}
+
+static int cq_close(struct fid *fid)
+{
+	struct cq *cq = (struct cq *)(void *)fid;
+
+	if (cq->endpoint_count > 0)
+		return -FI_EBUSY;
+	completion_close(&cq->queue);
+	free(cq->endpoints);
+	free(cq);
+	return 0;
+}
+
+static int cq_bind(struct fid *fid, struct fid *other, uint64_t flags)
+{
+	(void)fid;
+	(void)other;
+	(void)flags;
+	return -FI_ENOSYS;
+}
+
+static int cq_control(struct fid *fid, int command, void *argument)
+{
+	(void)fid;
+	(void)command;
+	(void)argument;
+	return -FI_ENOSYS;
+}
+
+static struct fi_ops cq_fid_operations = {
+	.size = sizeof(struct fi_ops),
+	.close = cq_close,
+	.bind = cq_bind,
+	.control = cq_control,
+};
+
+static struct fi_ops_cq cq_operations = {
+	.size = sizeof(struct fi_ops_cq),
+	.read = cq_read,
+	.readfrom = cq_readfrom,
+	.readerr = cq_readerr,
+	.sread = cq_sread,
+	.sreadfrom = cq_sreadfrom,
+	.signal = cq_signal,
+	.strerror = cq_strerror,
+};
+
+int endpoint_attach_cq(struct cq *cq, struct endpoint *endpoint)
+{
+	for (size_t i = 0; i < cq->endpoint_count; i++)
+		if (cq->endpoints[i] == endpoint)
+			return 0;
+	struct endpoint **grown = realloc(cq->endpoints, (cq->endpoint_count + 1) * sizeof(*grown));
+	if (grown == NULL)
+		return -FI_ENOMEM;
+	cq->endpoints = grown;
+	cq->endpoints[cq->endpoint_count++] = endpoint;
+	return 0;
+}
+
+static size_t entry_bytes(enum fi_cq_format format)
+{
+	switch (format) {
+	case FI_CQ_FORMAT_CONTEXT:
+		return sizeof(struct fi_cq_entry);
+	case FI_CQ_FORMAT_MSG:
+		return sizeof(struct fi_cq_msg_entry);
+	case FI_CQ_FORMAT_DATA:
+		return sizeof(struct fi_cq_data_entry);
+	case FI_CQ_FORMAT_TAGGED:
+		return sizeof(struct fi_cq_tagged_entry);
+	default:
+		return 0;
+	}
+}
+
+int cq_open(struct fid_domain *domain, struct fi_cq_attr *attributes, struct fid_cq **opened, void *context)
+{
+	enum fi_cq_format format =
+		attributes->format == FI_CQ_FORMAT_UNSPEC ? FI_CQ_FORMAT_TAGGED : attributes->format;
+
+	/* A descriptor to wait on comes with blocking progress; looking is all there is now. */
+	if (entry_bytes(format) == 0 ||
+	    (attributes->wait_obj != FI_WAIT_NONE && attributes->wait_obj != FI_WAIT_UNSPEC &&
+	     attributes->wait_obj != FI_WAIT_YIELD))
+		return -FI_ENOSYS;
+	struct cq *cq = calloc(1, sizeof(*cq));
+	if (cq == NULL || completion_open(&cq->queue, attributes->size) != 0) {
+		free(cq);
+		return -FI_ENOMEM;
+	}
+	cq->domain = (struct domain *)(void *)domain;
+	cq->format = format;
+	cq->entry_bytes = entry_bytes(format);
+	cq->fid.fid.fclass = FI_CLASS_CQ;
+	cq->fid.fid.context = context;
+	cq->fid.fid.ops = &cq_fid_operations;
+	cq->fid.ops = &cq_operations;
+	*opened = &cq->fid;
+	return 0;
+}

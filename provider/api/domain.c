@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * domain.c - a domain maps the region; its lock serialises threads; its thread makes
+ * progress where the application asked for that. Memory registration asks for nothing:
+ * no operation here needs registered memory.
+ */
+#include "api/provider.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- memory regions ---- */
+
+static int mr_close(struct fid *fid)
+{
+	free(fid);
+	return 0;
+}
+
+static int mr_bind(struct fid *fid, struct fid *other, uint64_t flags)
+{
+	(void)fid;
+	(void)other;
+	(void)flags;
+	return 0;
+}
+
+static int mr_control(struct fid *fid, int command, void *argument)
+{
+	(void)fid;
+	(void)argument;
+	return command == FI_ENABLE ? 0 : -FI_ENOSYS;
+}
+
+static struct fi_ops mr_fid_operations = {
+	.size = sizeof(struct fi_ops),
+	.close = mr_close,
+	.bind = mr_bind,
+	.control = mr_control,
+};
+
+static int mr_register(struct fid *fid, uint64_t requested_key, struct fid_mr **registered, void *context)
+{
+	struct domain *domain = (struct domain *)(void *)fid;
+	struct mr *mr = fid->fclass == FI_CLASS_DOMAIN ? calloc(1, sizeof(*mr)) : NULL;
+
+	if (mr == NULL)
+		return fid->fclass == FI_CLASS_DOMAIN ? -FI_ENOMEM : -FI_EINVAL;
+	mr->domain = domain;
+	mr->fid.fid.fclass = FI_CLASS_MR;
+	mr->fid.fid.context = context;
+	mr->fid.fid.ops = &mr_fid_operations;
+	domain_lock(domain);
+	mr->fid.key = requested_key != 0 ? requested_key : ++domain->mr_keys;
+	domain_unlock(domain);
+	mr->fid.mem_desc = mr;
+	*registered = &mr->fid;
+	return 0;
+}
+
+static int mr_reg(struct fid *fid, const void *buffer, size_t length, uint64_t access, uint64_t offset,
+		  uint64_t requested_key, uint64_t flags, struct fid_mr **mr, void *context)
+{
+	(void)buffer;
+	(void)length;
+	(void)access;
+	(void)offset;
+	(void)flags;
+	return mr_register(fid, requested_key, mr, context);
+}
+
+static int mr_regv(struct fid *fid, const struct iovec *pieces, size_t count, uint64_t access,
+		   uint64_t offset, uint64_t requested_key, uint64_t flags, struct fid_mr **mr, void *context)
+{
+	(void)pieces;
+	(void)count;
+	(void)access;
+	(void)offset;
+	(void)flags;
+	return mr_register(fid, requested_key, mr, context);
+}
+
+static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attributes, uint64_t flags,
+		      struct fid_mr **mr)
+{
+	(void)flags;
+	return mr_register(fid, attributes->requested_key, mr, attributes->context);
+}
+
+static struct fi_ops_mr mr_operations = {
+	.size = sizeof(struct fi_ops_mr),
+	.reg = mr_reg,
+	.regv = mr_regv,
+	.regattr = mr_regattr,
+};
+
+/* ---- automatic progress ---- */
+
+/* How often the thread looks, while the application does not call us. */
+#define AUTOMATIC_INTERVAL_NANOSECONDS 50000L
+
+static void *make_progress(void *argument)
+{
+	struct domain *domain = argument;
+	const struct timespec pause = {.tv_nsec = AUTOMATIC_INTERVAL_NANOSECONDS};
+
+	while (!atomic_load_explicit(&domain->stop, memory_order_relaxed)) {
+		uint32_t handled = 0;
+		domain_lock(domain);
+		for (struct endpoint *endpoint = domain->endpoints; endpoint != NULL;
+		     endpoint = endpoint->next)
+			if (endpoint->messenger != NULL)
+				handled += messenger_progress(endpoint->messenger);
+		domain_unlock(domain);
+		if (handled == 0)
+			(void)nanosleep(&pause, NULL);
+	}
+	return NULL;
+}
+
+/* ---- domain ---- */
+
+static int domain_close(struct fid *fid)
+{
+	struct domain *domain = (struct domain *)(void *)fid;
+
+	if (domain->endpoints != NULL)
+		return -FI_EBUSY;
+	if (domain->automatic) {
+		atomic_store_explicit(&domain->stop, true, memory_order_relaxed);
+		(void)pthread_join(domain->progress, NULL);
+	}
+	(void)pthread_mutex_destroy(&domain->mutex);
+	region_detach(domain->region);
+	free(domain);
+	return 0;
+}
+
+static int domain_bind(struct fid *fid, struct fid *other, uint64_t flags)
+{
+	(void)fid;
+	(void)flags;
+	/* Events would go there; there are none. */
+	return other->fclass == FI_CLASS_EQ ? 0 : -FI_EINVAL;
+}
+
+static int domain_control(struct fid *fid, int command, void *argument)
+{
+	(void)fid;
+	(void)command;
+	(void)argument;
+	return -FI_ENOSYS;
+}
+
+static int domain_ops_open(struct fid *fid, const char *name, uint64_t flags, void **operations,
+			   void *context)
+{
+	(void)fid;
+	(void)name;
+	(void)flags;
+	(void)operations;
+	(void)context;
+	return -FI_ENOSYS;
+}
+
+static int no_scalable_endpoint(struct fid_domain *domain, struct fi_info *info, struct fid_ep **endpoint,
+				void *context)
+{
+	(void)domain;
+	(void)info;
+	(void)endpoint;
+	(void)context;
+	return -FI_ENOSYS;
+}
+
+static int no_poll_open(struct fid_domain *domain, struct fi_poll_attr *attributes, struct fid_poll **poll)
+{
+	(void)domain;
+	(void)attributes;
+	(void)poll;
+	return -FI_ENOSYS;
+}
+
+static int no_shared_transmit(struct fid_domain *domain, struct fi_tx_attr *attributes,
+			      struct fid_stx **context_, void *context)
+{
+	(void)domain;
+	(void)attributes;
+	(void)context_;
+	(void)context;
+	return -FI_ENOSYS;
+}
+
+static int no_shared_receive(struct fid_domain *domain, struct fi_rx_attr *attributes,
+			     struct fid_ep **endpoint, void *context)
+{
+	(void)domain;
+	(void)attributes;
+	(void)endpoint;
+	(void)context;
+	return -FI_ENOSYS;
+}
+
+static int no_query_atomic(struct fid_domain *domain, enum fi_datatype datatype, enum fi_op operation,
+			   struct fi_atomic_attr *attributes, uint64_t flags)
+{
+	(void)domain;
+	(void)datatype;
+	(void)operation;
+	(void)attributes;
+	(void)flags;
+	return -FI_EOPNOTSUPP;
+}
+
+static int no_query_collective(struct fid_domain *domain, enum fi_collective_op collective,
+			       struct fi_collective_attr *attributes, uint64_t flags)
+{
+	(void)domain;
+	(void)collective;
+	(void)attributes;
+	(void)flags;
+	return -FI_EOPNOTSUPP;
+}
+
+static struct fi_ops domain_fid_operations = {
+	.size = sizeof(struct fi_ops),
+	.close = domain_close,
+	.bind = domain_bind,
+	.control = domain_control,
+	.ops_open = domain_ops_open,
+};
+
+static struct fi_ops_domain domain_operations = {
+	.size = sizeof(struct fi_ops_domain),
+	.av_open = av_open,
+	.cq_open = cq_open,
+	.endpoint = endpoint_open,
+	.scalable_ep = no_scalable_endpoint,
+	.cntr_open = cntr_open,
+	.poll_open = no_poll_open,
+	.stx_ctx = no_shared_transmit,
+	.srx_ctx = no_shared_receive,
+	.query_atomic = no_query_atomic,
+	.query_collective = no_query_collective,
+};
+
+int domain_open(struct fid_fabric *fabric, struct fi_info *info, struct fid_domain **opened, void *context)
+{
+	struct domain *domain = calloc(1, sizeof(*domain));
+	const struct fi_domain_attr *asked = info->domain_attr;
+	const char *name = NULL;
+	struct region_error error;
+
+	if (domain == NULL)
+		return -FI_ENOMEM;
+	domain->fabric = (struct fabric *)(void *)fabric;
+	int result = parameter_region(&name);
+	if (result == 0) {
+		result = region_attach(name, &domain->region, &error);
+		if (result != 0)
+			provider_say(error.text);
+	}
+	if (result != 0) {
+		free(domain);
+		return result;
+	}
+	domain->automatic = asked != NULL && asked->data_progress == FI_PROGRESS_AUTO;
+	domain->locking = asked == NULL || asked->threading != FI_THREAD_DOMAIN || domain->automatic;
+	(void)pthread_mutex_init(&domain->mutex, NULL);
+	domain->fid.fid.fclass = FI_CLASS_DOMAIN;
+	domain->fid.fid.context = context;
+	domain->fid.fid.ops = &domain_fid_operations;
+	domain->fid.ops = &domain_operations;
+	domain->fid.mr = &mr_operations;
+	if (domain->automatic && pthread_create(&domain->progress, NULL, make_progress, domain) != 0) {
+		domain->automatic = false;
+		(void)domain_close(&domain->fid.fid);
+		return -FI_EAGAIN;
+	}
+	*opened = &domain->fid;
+	return 0;
+}

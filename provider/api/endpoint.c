@@ -1,0 +1,481 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* endpoint.c - endpoints: bound, enabled (that is when one joins the region), named, closed. */
+#include "api/provider.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* A region this many times slower than private memory is mapped uncached or write-combining. */
+#define SLOW_MEMORY 20.0
+
+static atomic_uint endpoints_opened;
+
+/* ---- addresses to peers ---- */
+
+struct correspondent *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr_t address)
+{
+	struct av *av = endpoint->av;
+
+	if (av == NULL || address >= av->count || av->entries[address].slot >= av->domain->region->members)
+		return NULL;
+	if (address >= endpoint->resolved_count) {
+		size_t count = av->capacity;
+		struct resolved *grown = realloc(endpoint->resolved, count * sizeof(*grown));
+		if (grown == NULL)
+			return NULL;
+		memset(grown + endpoint->resolved_count, 0,
+		       (count - endpoint->resolved_count) * sizeof(*grown));
+		endpoint->resolved = grown;
+		endpoint->resolved_count = count;
+	}
+	const struct av_entry *entry = &av->entries[address];
+	struct peer *peer = path_meet(endpoint->messenger->path, entry->slot, entry->epoch, entry->nonce);
+	if (peer == NULL) {
+		/* It may have left: what it sent before stays reachable as long as nobody took its slot. */
+		peer = endpoint->messenger->path->peers[entry->slot];
+		if (peer == NULL || peer->epoch != entry->epoch)
+			return NULL;
+	}
+	endpoint->resolved[address] = (struct resolved){(struct correspondent *)(void *)peer, peer->epoch};
+	return endpoint->resolved[address].peer;
+}
+
+/* ---- enabling ---- */
+
+/*
+ * What the messenger needs to know of a call. A call without a flags argument takes the
+ * endpoint's default flags; one with flags takes those alone. Where completions are
+ * not selective, every operation has one.
+ */
+static void settle_flags(struct endpoint *endpoint)
+{
+	const uint64_t kept = FI_DELIVERY_COMPLETE | FI_INJECT;
+	uint64_t send_always = endpoint->send_selective ? 0 : FI_COMPLETION;
+	uint64_t receive_always = endpoint->receive_selective ? 0 : FI_COMPLETION;
+
+	endpoint->send_flags = send_always | (endpoint->transmit_operation_flags & (kept | FI_COMPLETION));
+	endpoint->send_message_flags = send_always;
+	endpoint->receive_flags =
+		receive_always | (endpoint->receive_operation_flags & (FI_COMPLETION | FI_MULTI_RECV));
+	endpoint->receive_message_flags = receive_always;
+}
+
+/* An uncached mapping is reported with its remedy, not silently used. */
+static int check_memory(const struct messenger *messenger)
+{
+	double slower = member_measure(messenger->path->member);
+	char text[512];
+
+	FI_INFO(&provider, FI_LOG_EP_CTRL,
+		"a copy through the region takes %.1f times one through private memory\n", slower);
+	if (slower < SLOW_MEMORY)
+		return 0;
+	(void)snprintf(
+		text, sizeof(text),
+		"the region's memory is %.0f times slower than private memory, so it is mapped uncached or "
+		"write-combining: give the guest the region as an nvdimm (/dev/dax) or use a host whose KVM "
+		"maps the BAR write-back, or set VICINAL_ALLOW_SLOW=1 to use it all the same",
+		slower);
+	if (parameter_allow_slow()) {
+		provider_warn(FI_LOG_EP_CTRL, "%s\n", text);
+		return 0;
+	}
+	provider_say(text);
+	return -FI_EIO;
+}
+
+static int enable(struct endpoint *endpoint)
+{
+	struct region_error error;
+	uint64_t receives = endpoint->capabilities & FI_RECV;
+	uint64_t sends = endpoint->capabilities & FI_SEND;
+
+	if (endpoint->messenger != NULL)
+		return 0;
+	if (endpoint->av == NULL)
+		return -FI_ENOAV;
+	if ((sends != 0 && endpoint->send_cq == NULL && endpoint->send_cntr == NULL) ||
+	    (receives != 0 && endpoint->receive_cq == NULL && endpoint->receive_cntr == NULL))
+		return -FI_ENOCQ;
+	int result = messenger_open(&endpoint->messenger, endpoint->domain->region,
+				    atomic_fetch_add_explicit(&endpoints_opened, 1, memory_order_relaxed),
+				    parameter_peer_timeout(), &error);
+	if (result != 0) {
+		provider_say(error.text);
+		return result;
+	}
+	struct messenger *messenger = endpoint->messenger;
+	result = check_memory(messenger);
+	if (result != 0) {
+		messenger_close(messenger);
+		endpoint->messenger = NULL;
+		return result;
+	}
+	messenger->send_completions = endpoint->send_cq != NULL ? &endpoint->send_cq->queue : NULL;
+	messenger->receive_completions = endpoint->receive_cq != NULL ? &endpoint->receive_cq->queue : NULL;
+	messenger->send_counter = endpoint->send_cntr != NULL ? &endpoint->send_cntr->counter : NULL;
+	messenger->receive_counter = endpoint->receive_cntr != NULL ? &endpoint->receive_cntr->counter : NULL;
+	messenger->multi_receive_minimum = endpoint->multi_receive_minimum;
+	settle_flags(endpoint);
+	if (endpoint->send_cq != NULL)
+		result = endpoint_attach_cq(endpoint->send_cq, endpoint);
+	if (result == 0 && endpoint->receive_cq != NULL)
+		result = endpoint_attach_cq(endpoint->receive_cq, endpoint);
+	return result;
+}
+
+static int bind_cntr(struct endpoint *endpoint, struct cntr *cntr, uint64_t flags)
+{
+	struct endpoint **grown = realloc(cntr->endpoints, (cntr->endpoint_count + 1) * sizeof(*grown));
+
+	if (grown == NULL)
+		return -FI_ENOMEM;
+	cntr->endpoints = grown;
+	cntr->endpoints[cntr->endpoint_count++] = endpoint;
+	/* FI_READ, FI_WRITE and the remote ones: there are no such operations to count. */
+	if (flags & FI_SEND)
+		endpoint->send_cntr = cntr;
+	if (flags & FI_RECV)
+		endpoint->receive_cntr = cntr;
+	return 0;
+}
+
+static int endpoint_bind(struct fid *fid, struct fid *other, uint64_t flags)
+{
+	struct endpoint *endpoint = (struct endpoint *)(void *)fid;
+
+	if (endpoint->messenger != NULL)
+		return -FI_EOPBADSTATE;
+	switch (other->fclass) {
+	case FI_CLASS_AV:
+		endpoint->av = (struct av *)(void *)other;
+		return 0;
+	case FI_CLASS_CQ:
+		if ((flags & FI_TRANSMIT) != 0) {
+			endpoint->send_cq = (struct cq *)(void *)other;
+			endpoint->send_selective = (flags & FI_SELECTIVE_COMPLETION) != 0;
+		}
+		if ((flags & FI_RECV) != 0) {
+			endpoint->receive_cq = (struct cq *)(void *)other;
+			endpoint->receive_selective = (flags & FI_SELECTIVE_COMPLETION) != 0;
+		}
+		return (flags & (FI_TRANSMIT | FI_RECV)) != 0 ? 0 : -FI_EINVAL;
+	case FI_CLASS_CNTR:
+		return bind_cntr(endpoint, (struct cntr *)(void *)other, flags);
+	case FI_CLASS_EQ:
+		return 0;
+	default:
+		return -FI_EINVAL;
+	}
+}
+
+static int endpoint_control(struct fid *fid, int command, void *argument)
+{
+	struct endpoint *endpoint = (struct endpoint *)(void *)fid;
+	int result = -FI_ENOSYS;
+
+	domain_lock(endpoint->domain);
+	switch (command) {
+	case FI_ENABLE:
+		result = enable(endpoint);
+		break;
+	case FI_GETOPSFLAG:
+		*(uint64_t *)argument = (*(uint64_t *)argument & FI_TRANSMIT) != 0
+						? endpoint->transmit_operation_flags
+						: endpoint->receive_operation_flags;
+		result = 0;
+		break;
+	case FI_SETOPSFLAG: {
+		uint64_t flags = *(uint64_t *)argument;
+		if ((flags & FI_TRANSMIT) != 0)
+			endpoint->transmit_operation_flags = flags & ~FI_TRANSMIT;
+		else if ((flags & FI_RECV) != 0)
+			endpoint->receive_operation_flags = flags & ~FI_RECV;
+		settle_flags(endpoint);
+		result = 0;
+		break;
+	}
+	default:
+		break;
+	}
+	domain_unlock(endpoint->domain);
+	return result;
+}
+
+/* ---- closing ---- */
+
+static void forget(struct endpoint **endpoints, size_t *count, const struct endpoint *endpoint)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < *count; i++)
+		if (endpoints[i] != endpoint)
+			endpoints[kept++] = endpoints[i];
+	*count = kept;
+}
+
+static void forget_cntr(struct cntr *cntr, const struct endpoint *endpoint)
+{
+	if (cntr != NULL)
+		forget(cntr->endpoints, &cntr->endpoint_count, endpoint);
+}
+
+static int endpoint_close(struct fid *fid)
+{
+	struct endpoint *endpoint = (struct endpoint *)(void *)fid;
+	struct domain *domain = endpoint->domain;
+
+	domain_lock(domain);
+	for (struct endpoint **link = &domain->endpoints; *link != NULL; link = &(*link)->next)
+		if (*link == endpoint) {
+			*link = endpoint->next;
+			break;
+		}
+	if (endpoint->messenger != NULL)
+		messenger_close(endpoint->messenger);
+	if (endpoint->send_cq != NULL)
+		forget(endpoint->send_cq->endpoints, &endpoint->send_cq->endpoint_count, endpoint);
+	if (endpoint->receive_cq != NULL)
+		forget(endpoint->receive_cq->endpoints, &endpoint->receive_cq->endpoint_count, endpoint);
+	forget_cntr(endpoint->send_cntr, endpoint);
+	forget_cntr(endpoint->receive_cntr, endpoint);
+	domain_unlock(domain);
+	free(endpoint->resolved);
+	free(endpoint);
+	return 0;
+}
+
+/* ---- options ---- */
+
+static ssize_t cancel(fid_t fid, void *context)
+{
+	struct endpoint *endpoint = (struct endpoint *)(void *)fid;
+	int result = -FI_EOPBADSTATE;
+
+	domain_lock(endpoint->domain);
+	if (endpoint->messenger != NULL)
+		result = messenger_cancel(endpoint->messenger, context);
+	domain_unlock(endpoint->domain);
+	return result;
+}
+
+static int getopt_(fid_t fid, int level, int name, void *value, size_t *length)
+{
+	const struct endpoint *endpoint = (struct endpoint *)(void *)fid;
+
+	if (level != FI_OPT_ENDPOINT || name != FI_OPT_MIN_MULTI_RECV)
+		return -FI_ENOPROTOOPT;
+	if (*length < sizeof(size_t))
+		return -FI_ETOOSMALL;
+	*(size_t *)value = endpoint->multi_receive_minimum;
+	*length = sizeof(size_t);
+	return 0;
+}
+
+static int setopt_(fid_t fid, int level, int name, const void *value, size_t length)
+{
+	struct endpoint *endpoint = (struct endpoint *)(void *)fid;
+
+	if (level != FI_OPT_ENDPOINT || name != FI_OPT_MIN_MULTI_RECV)
+		return -FI_ENOPROTOOPT;
+	if (length != sizeof(size_t))
+		return -FI_EINVAL;
+	domain_lock(endpoint->domain);
+	endpoint->multi_receive_minimum = *(const size_t *)value;
+	if (endpoint->messenger != NULL)
+		endpoint->messenger->multi_receive_minimum = endpoint->multi_receive_minimum;
+	domain_unlock(endpoint->domain);
+	return 0;
+}
+
+static int no_transmit_context(struct fid_ep *endpoint, int index, struct fi_tx_attr *attributes,
+			       struct fid_ep **context_, void *context)
+{
+	(void)endpoint;
+	(void)index;
+	(void)attributes;
+	(void)context_;
+	(void)context;
+	return -FI_ENOSYS;
+}
+
+static int no_receive_context(struct fid_ep *endpoint, int index, struct fi_rx_attr *attributes,
+			      struct fid_ep **context_, void *context)
+{
+	(void)endpoint;
+	(void)index;
+	(void)attributes;
+	(void)context_;
+	(void)context;
+	return -FI_ENOSYS;
+}
+
+static ssize_t no_size_left(struct fid_ep *endpoint)
+{
+	(void)endpoint;
+	return -FI_ENOSYS;
+}
+
+/* ---- names ---- */
+
+static int getname(fid_t fid, void *buffer, size_t *length)
+{
+	const struct endpoint *endpoint = (struct endpoint *)(void *)fid;
+	size_t room = *length;
+
+	*length = sizeof(struct address);
+	/* A name is a place in the region, and that is taken when the endpoint is enabled. */
+	if (endpoint->messenger == NULL)
+		return -FI_EOPBADSTATE;
+	const struct member *member = endpoint->messenger->path->member;
+	struct address address = {
+		.version = ADDRESS_FORMAT_VERSION,
+		.slot = (uint16_t)member->slot,
+		.epoch = member->epoch,
+		.nonce = member->nonce,
+		.region = {member->region->id[0], member->region->id[1]},
+	};
+	memcpy(buffer, &address, room < sizeof(address) ? room : sizeof(address));
+	return room < sizeof(address) ? -FI_ETOOSMALL : 0;
+}
+
+static int no_setname(fid_t fid, void *address, size_t length)
+{
+	(void)fid;
+	(void)address;
+	(void)length;
+	return -FI_ENOSYS;
+}
+
+static int no_getpeer(struct fid_ep *endpoint, void *address, size_t *length)
+{
+	(void)endpoint;
+	(void)address;
+	(void)length;
+	return -FI_ENOSYS;
+}
+
+static int no_connect(struct fid_ep *endpoint, const void *address, const void *parameter, size_t length)
+{
+	(void)endpoint;
+	(void)address;
+	(void)parameter;
+	(void)length;
+	return -FI_ENOSYS;
+}
+
+static int no_listen(struct fid_pep *endpoint)
+{
+	(void)endpoint;
+	return -FI_ENOSYS;
+}
+
+static int no_accept(struct fid_ep *endpoint, const void *parameter, size_t length)
+{
+	(void)endpoint;
+	(void)parameter;
+	(void)length;
+	return -FI_ENOSYS;
+}
+
+static int no_reject(struct fid_pep *endpoint, fid_t handle, const void *parameter, size_t length)
+{
+	(void)endpoint;
+	(void)handle;
+	(void)parameter;
+	(void)length;
+	return -FI_ENOSYS;
+}
+
+static int no_shutdown(struct fid_ep *endpoint, uint64_t flags)
+{
+	(void)endpoint;
+	(void)flags;
+	return -FI_ENOSYS;
+}
+
+static int no_join(struct fid_ep *endpoint, const void *address, uint64_t flags, struct fid_mc **multicast,
+		   void *context)
+{
+	(void)endpoint;
+	(void)address;
+	(void)flags;
+	(void)multicast;
+	(void)context;
+	return -FI_ENOSYS;
+}
+
+static int no_ops_open(struct fid *fid, const char *name, uint64_t flags, void **operations, void *context)
+{
+	(void)fid;
+	(void)name;
+	(void)flags;
+	(void)operations;
+	(void)context;
+	return -FI_ENOSYS;
+}
+
+static struct fi_ops endpoint_fid_operations = {
+	.size = sizeof(struct fi_ops),
+	.close = endpoint_close,
+	.bind = endpoint_bind,
+	.control = endpoint_control,
+	.ops_open = no_ops_open,
+};
+
+static struct fi_ops_ep endpoint_operations = {
+	.size = sizeof(struct fi_ops_ep),
+	.cancel = cancel,
+	.getopt = getopt_,
+	.setopt = setopt_,
+	.tx_ctx = no_transmit_context,
+	.rx_ctx = no_receive_context,
+	.rx_size_left = no_size_left,
+	.tx_size_left = no_size_left,
+};
+
+static struct fi_ops_cm name_operations = {
+	.size = sizeof(struct fi_ops_cm),
+	.setname = no_setname,
+	.getname = getname,
+	.getpeer = no_getpeer,
+	.connect = no_connect,
+	.listen = no_listen,
+	.accept = no_accept,
+	.reject = no_reject,
+	.shutdown = no_shutdown,
+	.join = no_join,
+};
+
+int endpoint_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **opened, void *context)
+{
+	struct domain *domain = (struct domain *)(void *)fid;
+
+	if (info == NULL || (info->ep_attr != NULL && info->ep_attr->type != FI_EP_RDM &&
+			     info->ep_attr->type != FI_EP_UNSPEC))
+		return -FI_EINVAL;
+	struct endpoint *endpoint = calloc(1, sizeof(*endpoint));
+	if (endpoint == NULL)
+		return -FI_ENOMEM;
+	endpoint->domain = domain;
+	endpoint->capabilities = info->caps;
+	endpoint->transmit_operation_flags = info->tx_attr != NULL ? info->tx_attr->op_flags : 0;
+	endpoint->receive_operation_flags = info->rx_attr != NULL ? info->rx_attr->op_flags : 0;
+	endpoint->multi_receive_minimum = 64;
+	endpoint->fid.fid.fclass = FI_CLASS_EP;
+	endpoint->fid.fid.context = context;
+	endpoint->fid.fid.ops = &endpoint_fid_operations;
+	endpoint->fid.ops = &endpoint_operations;
+	endpoint->fid.cm = &name_operations;
+	endpoint->fid.msg = &message_operations;
+	endpoint->fid.tagged = &tagged_operations;
+	endpoint->fid.rma = &no_rma_operations;
+	endpoint->fid.atomic = &no_atomic_operations;
+	endpoint->fid.collective = &no_collective_operations;
+	domain_lock(domain);
+	endpoint->next = domain->endpoints;
+	domain->endpoints = endpoint;
+	domain_unlock(domain);
+	*opened = &endpoint->fid;
+	return 0;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * idle.c - what a rank does that finds nothing, again and again.
+ *
+ * It must not burn the machine: with more ranks than cores, the one that it waits for
+ * may need its core. It must not sleep either while an answer may be microseconds away.
+ * So: look again at once, then offer the core at each look, then sleep briefly.
+ */
+#include "api/provider.h"
+
+#include <sched.h>
+#include <time.h>
+
+/* A look takes 20 to 100 ns with an MPI around it: some 100 us of plain looking. */
+#define READS_BEFORE_YIELD 2000U
+/* A yield takes about half a microsecond when nobody else wants the core: some 10 ms. */
+#define READS_BEFORE_SLEEP 20000U
+#define SLEEP_NANOSECONDS 20000L
+
+void idle_pause(struct domain *domain, uint32_t empty)
+{
+	(void)domain;
+	if (empty < READS_BEFORE_YIELD) {
+		__builtin_ia32_pause();
+		return;
+	}
+	if (empty < READS_BEFORE_SLEEP) {
+		(void)sched_yield();
+		return;
+	}
+	const struct timespec pause = {.tv_nsec = SLEEP_NANOSECONDS};
+	(void)nanosleep(&pause, NULL);
+}

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * info.c - fi_getinfo: what we offer, and whether it is what the application asks for.
+ *
+ * Each check below either agrees or answers -FI_ENODATA; nothing is promised that the
+ * rest of the provider does not keep.
+ */
+#include "api/provider.h"
+
+#include <stdlib.h>
+
+#define TRANSMIT_FLAGS \
+	(FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE)
+#define RECEIVE_FLAGS (FI_COMPLETION | FI_MULTI_RECV)
+
+/*
+ * All operations to one peer go through one ring, and are matched in its order: sends
+ * stay in order after sends. The bits that speak of reads, writes and atomics hold as
+ * long as there are none.
+ */
+#define MESSAGE_ORDER \
+	(FI_ORDER_SAS | FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_RAS | FI_ORDER_WAR | FI_ORDER_WAW | \
+	 FI_ORDER_WAS | FI_ORDER_SAR | FI_ORDER_SAW | FI_ORDER_RMA_RAR | FI_ORDER_RMA_RAW | \
+	 FI_ORDER_RMA_WAR | FI_ORDER_RMA_WAW | FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | \
+	 FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW)
+
+/* Alternating bits: all 64 may be used as one likes, see fi_getinfo(3). */
+#define TAG_FORMAT UINT64_C(0xaaaaaaaaaaaaaaaa)
+
+static bool within(uint64_t asked, uint64_t offered)
+{
+	return (asked & ~offered) == 0;
+}
+
+static bool transmit_agrees(const struct fi_tx_attr *asked)
+{
+	return asked == NULL ||
+	       (within(asked->caps, CAPABILITIES_TRANSMIT | CAPABILITIES_DOMAIN) &&
+		within(asked->op_flags, TRANSMIT_FLAGS) && within(asked->msg_order, MESSAGE_ORDER) &&
+		asked->comp_order == FI_ORDER_NONE && asked->inject_size <= MESSENGER_INJECT_BYTES &&
+		asked->size <= LIMIT_QUEUE && asked->iov_limit <= LIMIT_PIECES && asked->rma_iov_limit == 0);
+}
+
+static bool receive_agrees(const struct fi_rx_attr *asked)
+{
+	return asked == NULL ||
+	       (within(asked->caps, CAPABILITIES_RECEIVE | CAPABILITIES_DOMAIN) &&
+		within(asked->op_flags, RECEIVE_FLAGS) && within(asked->msg_order, MESSAGE_ORDER) &&
+		asked->comp_order == FI_ORDER_NONE && asked->size <= LIMIT_QUEUE &&
+		asked->iov_limit <= LIMIT_PIECES && asked->total_buffered_recv == 0);
+}
+
+static bool endpoint_agrees(const struct fi_ep_attr *asked)
+{
+	return asked == NULL ||
+	       ((asked->type == FI_EP_UNSPEC || asked->type == FI_EP_RDM) &&
+		(asked->protocol == FI_PROTO_UNSPEC || asked->protocol == PROTOCOL_ID) &&
+		asked->max_msg_size <= SSIZE_MAX && asked->tx_ctx_cnt <= 1 && asked->rx_ctx_cnt <= 1 &&
+		asked->auth_key_size == 0 && asked->max_order_raw_size == 0 &&
+		asked->max_order_war_size == 0 && asked->max_order_waw_size == 0);
+}
+
+static bool domain_agrees(const struct fi_domain_attr *asked)
+{
+	return asked == NULL ||
+	       ((asked->name == NULL || strcmp(asked->name, PROVIDER_NAME) == 0) &&
+		within(asked->caps, CAPABILITIES_DOMAIN) && asked->cq_data_size <= sizeof(uint64_t) &&
+		asked->mr_key_size <= sizeof(uint64_t) && asked->auth_key_size == 0 &&
+		asked->max_ep_tx_ctx <= 1 && asked->max_ep_rx_ctx <= 1 && asked->max_ep_stx_ctx == 0 &&
+		asked->max_ep_srx_ctx == 0 && asked->cntr_cnt <= LIMIT_QUEUE &&
+		asked->cq_cnt <= LIMIT_QUEUE && asked->ep_cnt <= REGION_MEMBERS_MAX);
+}
+
+static bool agrees(const struct fi_info *hints)
+{
+	if (hints == NULL)
+		return true;
+	return within(hints->caps, CAPABILITIES) &&
+	       (hints->addr_format == FI_FORMAT_UNSPEC || hints->addr_format == ADDRESS_FORMAT_ID) &&
+	       (hints->fabric_attr == NULL || hints->fabric_attr->name == NULL ||
+		strcmp(hints->fabric_attr->name, PROVIDER_NAME) == 0) &&
+	       transmit_agrees(hints->tx_attr) && receive_agrees(hints->rx_attr) &&
+	       endpoint_agrees(hints->ep_attr) && domain_agrees(hints->domain_attr);
+}
+
+/* Without a direction both are meant. */
+static uint64_t offered_capabilities(const struct fi_info *hints)
+{
+	if (hints == NULL || hints->caps == 0)
+		return CAPABILITIES;
+	uint64_t capabilities = hints->caps | CAPABILITIES_DOMAIN;
+	if ((capabilities & (FI_MSG | FI_TAGGED)) != 0 && (capabilities & (FI_SEND | FI_RECV)) == 0)
+		capabilities |= FI_SEND | FI_RECV;
+	return capabilities;
+}
+
+static void fill_transmit(struct fi_tx_attr *offered, const struct fi_tx_attr *asked, uint64_t capabilities)
+{
+	offered->caps =
+		asked != NULL && asked->caps != 0 ? asked->caps : capabilities & CAPABILITIES_TRANSMIT;
+	offered->op_flags = asked != NULL ? asked->op_flags : 0;
+	offered->msg_order = asked != NULL && asked->msg_order != 0 ? asked->msg_order : MESSAGE_ORDER;
+	offered->comp_order = FI_ORDER_NONE;
+	offered->inject_size = MESSENGER_INJECT_BYTES;
+	offered->size = asked != NULL && asked->size != 0 ? asked->size : 1024;
+	offered->iov_limit = LIMIT_PIECES;
+}
+
+static void fill_receive(struct fi_rx_attr *offered, const struct fi_rx_attr *asked, uint64_t capabilities)
+{
+	offered->caps = asked != NULL && asked->caps != 0 ? asked->caps : capabilities & CAPABILITIES_RECEIVE;
+	offered->op_flags = asked != NULL ? asked->op_flags : 0;
+	offered->msg_order = asked != NULL && asked->msg_order != 0 ? asked->msg_order : MESSAGE_ORDER;
+	offered->comp_order = FI_ORDER_NONE;
+	offered->size = asked != NULL && asked->size != 0 ? asked->size : 1024;
+	offered->iov_limit = LIMIT_PIECES;
+}
+
+static void fill_endpoint(struct fi_ep_attr *offered)
+{
+	offered->type = FI_EP_RDM;
+	offered->protocol = PROTOCOL_ID;
+	offered->protocol_version = REGION_VERSION;
+	offered->max_msg_size = SSIZE_MAX;
+	offered->mem_tag_format = TAG_FORMAT;
+	offered->tx_ctx_cnt = 1;
+	offered->rx_ctx_cnt = 1;
+}
+
+static void fill_domain(struct fi_domain_attr *offered, const struct fi_domain_attr *asked)
+{
+	offered->threading =
+		asked != NULL && asked->threading != FI_THREAD_UNSPEC ? asked->threading : FI_THREAD_SAFE;
+	offered->control_progress = asked != NULL && asked->control_progress != FI_PROGRESS_UNSPEC
+					    ? asked->control_progress
+					    : FI_PROGRESS_MANUAL;
+	offered->data_progress = asked != NULL && asked->data_progress != FI_PROGRESS_UNSPEC
+					 ? asked->data_progress
+					 : FI_PROGRESS_MANUAL;
+	offered->resource_mgmt =
+		asked != NULL && asked->resource_mgmt != FI_RM_UNSPEC ? asked->resource_mgmt : FI_RM_ENABLED;
+	offered->av_type = asked != NULL && asked->av_type != FI_AV_UNSPEC ? asked->av_type : FI_AV_TABLE;
+	/* Nothing that we do needs registered memory. */
+	offered->mr_mode = 0;
+	offered->mr_key_size = sizeof(uint64_t);
+	offered->cq_data_size = sizeof(uint64_t);
+	offered->cq_cnt = LIMIT_QUEUE;
+	offered->ep_cnt = REGION_MEMBERS_MAX;
+	offered->tx_ctx_cnt = REGION_MEMBERS_MAX;
+	offered->rx_ctx_cnt = REGION_MEMBERS_MAX;
+	offered->max_ep_tx_ctx = 1;
+	offered->max_ep_rx_ctx = 1;
+	offered->cntr_cnt = LIMIT_QUEUE;
+	offered->mr_iov_limit = 1;
+	offered->caps = CAPABILITIES_DOMAIN;
+	offered->mr_cnt = LIMIT_QUEUE;
+}
+
+/* A node is one of our own addresses in text, or it is for some other provider. */
+static int fill_addresses(struct fi_info *info, const char *node, uint64_t flags, const struct fi_info *hints)
+{
+	if (hints != NULL && hints->dest_addr != NULL && hints->dest_addrlen == sizeof(struct address)) {
+		info->dest_addr = malloc(sizeof(struct address));
+		if (info->dest_addr == NULL)
+			return -FI_ENOMEM;
+		memcpy(info->dest_addr, hints->dest_addr, sizeof(struct address));
+		info->dest_addrlen = sizeof(struct address);
+	}
+	if (node == NULL)
+		return 0;
+	struct address address;
+	if ((flags & FI_SOURCE) != 0 || !address_from_text(node, &address))
+		return -FI_ENODATA;
+	free(info->dest_addr);
+	info->dest_addrlen = sizeof(address);
+	info->dest_addr = malloc(sizeof(address));
+	if (info->dest_addr == NULL)
+		return -FI_ENOMEM;
+	memcpy(info->dest_addr, &address, sizeof(address));
+	return 0;
+}
+
+int provider_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags,
+		     const struct fi_info *hints, struct fi_info **offered)
+{
+	const char *region = NULL;
+
+	(void)version;
+	(void)service;
+	if (!agrees(hints))
+		return -FI_ENODATA;
+	if ((flags & FI_PROV_ATTR_ONLY) == 0 && parameter_region(&region) != 0)
+		return -FI_ENODATA;
+
+	struct fi_info *info = fi_allocinfo();
+	if (info == NULL)
+		return -FI_ENOMEM;
+	info->caps = offered_capabilities(hints);
+	info->addr_format = ADDRESS_FORMAT_ID;
+	fill_transmit(info->tx_attr, hints != NULL ? hints->tx_attr : NULL, info->caps);
+	fill_receive(info->rx_attr, hints != NULL ? hints->rx_attr : NULL, info->caps);
+	fill_endpoint(info->ep_attr);
+	fill_domain(info->domain_attr, hints != NULL ? hints->domain_attr : NULL);
+	info->domain_attr->name = strdup(PROVIDER_NAME);
+	/* prov_name stays NULL: the core fills it in. */
+	info->fabric_attr->name = strdup(PROVIDER_NAME);
+	info->fabric_attr->prov_version = PROVIDER_VERSION;
+	int result = info->domain_attr->name == NULL || info->fabric_attr->name == NULL
+			     ? -FI_ENOMEM
+			     : fill_addresses(info, node, flags, hints);
+	if (result != 0) {
+		fi_freeinfo(info);
+		return result;
+	}
+	*offered = info;
+	return 0;
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* parameters.c - the variables that a user can set: fi_vicinal(7) documents them. */
+#include "api/provider.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define PEER_TIMEOUT_SECONDS 30.0
+#define PEER_TIMEOUT_SECONDS_MAX 86400.0
+
+void provider_say(const char *text)
+{
+	(void)fprintf(stderr, "vicinal: error: %s\n", text);
+}
+
+void parameters_define(void)
+{
+	(void)fi_param_define(
+		&provider, "region", FI_PARAM_STRING,
+		"Region to use: file:/PATH or pci:ADDRESS. VICINAL_REGION is the same and comes first. "
+		"(default: found by itself: an ivshmem device, /run/vicinal/region, "
+		"/dev/shm/vicinal-region)");
+	(void)fi_param_define(
+		&provider, "peer_timeout", FI_PARAM_STRING,
+		"Seconds without a heartbeat after which a peer in another guest counts as dead. "
+		"VICINAL_PEER_TIMEOUT is the same and comes first. (default: 30)");
+	(void)fi_param_define(
+		&provider, "allow_slow", FI_PARAM_BOOL,
+		"Use a region although its memory is mapped uncached, 20 times slower and more. "
+		"VICINAL_ALLOW_SLOW is the same and comes first. (default: no)");
+	(void)fi_param_define(
+		&provider, "rank", FI_PARAM_STRING,
+		"Rank shown for this process by 'vicinal paths'; a label only. Set as VICINAL_RANK. "
+		"(default: PMIX_RANK, PMI_RANK or OMPI_COMM_WORLD_RANK)");
+}
+
+/* VICINAL_<upper>, else FI_VICINAL_<upper>; NULL if neither is set. */
+static const char *parameter(const char *variable, const char *name)
+{
+	const char *value = getenv(variable);
+	char *configured = NULL;
+
+	if (value != NULL)
+		return value;
+	if (fi_param_get_str(&provider, name, &configured) == 0)
+		return configured;
+	return NULL;
+}
+
+static char region_name[PATH_MAX];
+static int region_result;
+static pthread_once_t region_once = PTHREAD_ONCE_INIT;
+
+static void find_region(void)
+{
+	const char *configured = parameter("VICINAL_REGION", "region");
+	struct region_error error;
+	struct region *region = NULL;
+
+	if (configured != NULL && *configured != '\0') {
+		region_result = region_attach(configured, &region, &error);
+		if (region_result == 0) {
+			region_detach(region);
+			(void)snprintf(region_name, sizeof(region_name), "%s", configured);
+		}
+	} else {
+		region_result = region_discover(region_name, &error);
+	}
+	if (region_result == 0)
+		return;
+	/* Without any region this is just a machine that has none; with one, somebody must know. */
+	if (region_result == -ENODEV)
+		FI_INFO(&provider, FI_LOG_CORE, "%s\n", error.text);
+	else
+		provider_say(error.text);
+}
+
+int parameter_region(const char **name)
+{
+	(void)pthread_once(&region_once, find_region);
+	*name = region_name;
+	return region_result == 0 ? 0 : -FI_ENODATA;
+}
+
+uint64_t parameter_peer_timeout(void)
+{
+	static bool complained;
+	const char *text = parameter("VICINAL_PEER_TIMEOUT", "peer_timeout");
+	double seconds = PEER_TIMEOUT_SECONDS;
+
+	if (text != NULL && *text != '\0') {
+		char *end = NULL;
+		seconds = strtod(text, &end);
+		if (*end != '\0' || !(seconds > 0) || seconds > PEER_TIMEOUT_SECONDS_MAX) {
+			char line[256];
+			seconds = PEER_TIMEOUT_SECONDS;
+			(void)snprintf(line, sizeof(line),
+				       "VICINAL_PEER_TIMEOUT=%.64s is not a number of seconds above 0 and up "
+				       "to 86400: "
+				       "using %g, correct it",
+				       text, seconds);
+			if (!complained)
+				provider_say(line);
+			complained = true;
+		}
+	}
+	return (uint64_t)(seconds * 1e9);
+}
+
+bool parameter_allow_slow(void)
+{
+	const char *text = getenv("VICINAL_ALLOW_SLOW");
+	int allowed = 0;
+
+	if (text != NULL)
+		return *text == '1' || *text == 'y' || *text == 'Y';
+	return fi_param_get_bool(&provider, "allow_slow", &allowed) == 0 && allowed != 0;
+}

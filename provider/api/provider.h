@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * provider.h - the objects that libfabric knows of, and what lies behind them.
+ *
+ * Everything in api/ is thin: it checks arguments, takes the domain's lock where one is
+ * needed, and calls the messenger.
+ */
+#ifndef VICINAL_API_PROVIDER_H
+#define VICINAL_API_PROVIDER_H
+
+#include <pthread.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_atomic.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_collective.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+#include <rdma/fi_tagged.h>
+#include <rdma/providers/fi_log.h>
+#include <rdma/providers/fi_prov.h>
+
+#include "proto/messenger.h"
+
+#define PROVIDER_NAME "vicinal"
+#define PROVIDER_VERSION FI_VERSION(0, 1)
+
+/* Our libfabric address: who, in which region, proved by what. docs/region-format.md */
+#define ADDRESS_FORMAT_VERSION 1U
+struct address {
+	uint16_t version;
+	uint16_t slot;
+	uint32_t epoch;
+	uint64_t nonce;
+	uint64_t region[2];
+};
+_Static_assert(sizeof(struct address) == 32,
+	       "half of the 64 bytes that MPICH allows: a network address joins it");
+
+/* Identifies our addresses and protocol to libfabric; from its provider-specific ranges. */
+#define ADDRESS_FORMAT_ID (0x80000000U | 0x7669U)
+#define PROTOCOL_ID (0x80000000U | 0x7669U)
+
+/* What info.c promises and the rest keeps. */
+#define LIMIT_PIECES BUFFER_PIECES
+#define LIMIT_QUEUE 65536U
+#define CAPABILITIES_TRANSMIT (FI_MSG | FI_TAGGED | FI_SEND)
+#define CAPABILITIES_RECEIVE (FI_MSG | FI_TAGGED | FI_RECV | FI_DIRECTED_RECV | FI_MULTI_RECV | FI_SOURCE)
+#define CAPABILITIES_DOMAIN (FI_LOCAL_COMM | FI_REMOTE_COMM)
+#define CAPABILITIES (CAPABILITIES_TRANSMIT | CAPABILITIES_RECEIVE | CAPABILITIES_DOMAIN)
+
+struct fabric {
+	struct fid_fabric fid;
+};
+
+struct endpoint;
+
+struct domain {
+	struct fid_domain fid;
+	struct fabric *fabric;
+	struct region *region;
+	/* Taken in every call unless the application serialises its calls (FI_THREAD_DOMAIN). */
+	pthread_mutex_t mutex;
+	bool locking;
+	/* automatic progress */
+	bool automatic;
+	pthread_t progress;
+	atomic_bool stop;
+	struct endpoint *endpoints; /* all of the domain */
+	uint64_t mr_keys;
+};
+
+struct av_entry {
+	uint64_t nonce;
+	uint32_t epoch;
+	uint32_t slot; /* UINT32_MAX once removed */
+};
+
+struct av {
+	struct fid_av fid;
+	struct domain *domain;
+	struct av_entry *entries;
+	size_t count;
+	size_t capacity;
+	size_t *by_slot; /* the entry inserted last for each slot, to name senders */
+};
+
+struct cq {
+	struct fid_cq fid;
+	struct domain *domain;
+	struct completion_queue queue;
+	struct endpoint **endpoints; /* bound to it */
+	size_t endpoint_count;
+	enum fi_cq_format format;
+	size_t entry_bytes;
+	uint32_t empty_reads; /* in a row */
+	atomic_bool signalled;
+};
+
+struct cntr {
+	struct fid_cntr fid;
+	struct domain *domain;
+	struct completion_counter counter;
+	struct endpoint **endpoints;
+	size_t endpoint_count;
+	uint32_t empty_reads;
+};
+
+struct eq {
+	struct fid_eq fid;
+};
+
+struct mr {
+	struct fid_mr fid;
+	struct domain *domain;
+};
+
+/* Who an fi_addr_t stands for, found once. Valid while the epochs agree. */
+struct resolved {
+	struct correspondent *peer;
+	uint32_t epoch;
+};
+
+struct endpoint {
+	struct fid_ep fid;
+	struct domain *domain;
+	struct endpoint *next;       /* in domain.endpoints */
+	struct messenger *messenger; /* NULL until enabled */
+	struct av *av;
+	struct cq *send_cq;
+	struct cq *receive_cq;
+	struct cntr *send_cntr;
+	struct cntr *receive_cntr;
+	struct resolved *resolved; /* by fi_addr_t */
+	size_t resolved_count;
+	uint64_t capabilities;
+	/* flags of calls without a flags argument, and of those with one */
+	uint64_t send_flags;
+	uint64_t send_message_flags;
+	uint64_t receive_flags;
+	uint64_t receive_message_flags;
+	uint64_t transmit_operation_flags;
+	uint64_t receive_operation_flags;
+	bool send_selective;
+	bool receive_selective;
+	size_t multi_receive_minimum;
+};
+
+extern struct fi_provider provider;
+
+#define provider_warn(subsystem, ...) FI_WARN(&provider, subsystem, __VA_ARGS__)
+
+/* parameters.c */
+void parameters_define(void);
+/* The region's name, found once in this process. Returns 0, or -FI_ENODATA after saying why, once. */
+int parameter_region(const char **name);
+/* How long a heartbeat may be still, in nanoseconds. */
+uint64_t parameter_peer_timeout(void);
+bool parameter_allow_slow(void);
+/* One line to stderr, for what a user must see without asking for logs. */
+void provider_say(const char *text);
+
+/* info.c */
+int provider_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags,
+		     const struct fi_info *hints, struct fi_info **info);
+
+/* fabric.c, domain.c, ... */
+int fabric_open(struct fi_fabric_attr *attributes, struct fid_fabric **fabric, void *context);
+int domain_open(struct fid_fabric *fabric, struct fi_info *info, struct fid_domain **domain, void *context);
+int eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attributes, struct fid_eq **eq, void *context);
+int av_open(struct fid_domain *domain, struct fi_av_attr *attributes, struct fid_av **av, void *context);
+int cq_open(struct fid_domain *domain, struct fi_cq_attr *attributes, struct fid_cq **cq, void *context);
+int cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attributes, struct fid_cntr **cntr,
+	      void *context);
+int endpoint_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep **endpoint, void *context);
+extern struct fi_ops_msg message_operations;
+extern struct fi_ops_tagged tagged_operations;
+extern struct fi_ops_rma no_rma_operations;
+extern struct fi_ops_atomic no_atomic_operations;
+extern struct fi_ops_collective no_collective_operations;
+
+/* endpoint.c */
+int endpoint_attach_cq(struct cq *cq, struct endpoint *endpoint);
+/* Who `address` stands for; NULL if nobody that can be reached. */
+struct correspondent *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr_t address);
+
+/* av.c: the fi_addr_t of a sender (epoch << 32 | slot), or FI_ADDR_NOTAVAIL. */
+fi_addr_t av_name_sender(const struct av *av, uint64_t source);
+int address_to_text(const struct address *address, char *text, size_t length);
+bool address_from_text(const char *text, struct address *address);
+
+/* idle.c: called after `empty` reads in a row found nothing. */
+void idle_pause(struct domain *domain, uint32_t empty);
+
+static inline void domain_lock(struct domain *domain)
+{
+	if (domain->locking)
+		(void)pthread_mutex_lock(&domain->mutex);
+}
+
+static inline void domain_unlock(struct domain *domain)
+{
+	if (domain->locking)
+		(void)pthread_mutex_unlock(&domain->mutex);
+}
+
+static inline struct correspondent *endpoint_resolve(struct endpoint *endpoint, fi_addr_t address)
+{
+	if (__builtin_expect(address < endpoint->resolved_count, 1)) {
+		const struct resolved *resolved = &endpoint->resolved[address];
+		if (__builtin_expect(resolved->peer != NULL && resolved->peer->peer.epoch == resolved->epoch,
+				     1))
+			return resolved->peer;
+	}
+	return endpoint_resolve_slowly(endpoint, address);
+}
+
+#endif

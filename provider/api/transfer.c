@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* transfer.c - the message and tagged calls: arguments into one request, and on. */
+#include "api/provider.h"
+
+/* Calls before fi_enable, and to addresses where nobody is. */
+#define REQUIRE_ENABLED(endpoint) \
+	do { \
+		if ((endpoint)->messenger == NULL) \
+			return -FI_EOPBADSTATE; \
+	} while (0)
+
+static inline __attribute__((always_inline)) ssize_t submit(struct fid_ep *fid, const struct iovec *pieces,
+							    size_t count, fi_addr_t destination, uint64_t tag,
+							    uint64_t data, void *context, uint64_t flags)
+{
+	struct endpoint *endpoint = (struct endpoint *)(void *)fid;
+	ssize_t result = -FI_EHOSTUNREACH;
+	struct send_request request = {
+		.pieces = pieces,
+		.count = count,
+		.tag = tag,
+		.data = data,
+		.context = context,
+		.flags = flags,
+	};
+
+	REQUIRE_ENABLED(endpoint);
+	if (__builtin_expect(count > LIMIT_PIECES, 0))
+		return -FI_EINVAL;
+	for (size_t i = 0; i < count; i++)
+		request.length += pieces[i].iov_len;
+	domain_lock(endpoint->domain);
+	request.to = endpoint_resolve(endpoint, destination);
+	if (__builtin_expect(request.to != NULL, 1))
+		result = messenger_send(endpoint->messenger, &request);
+	domain_unlock(endpoint->domain);
+	return result;
+}
+
+static inline __attribute__((always_inline)) ssize_t post(struct fid_ep *fid, const struct iovec *pieces,
+							  size_t count, fi_addr_t source, uint64_t tag,
+							  uint64_t ignore, void *context, uint64_t flags)
+{
+	struct endpoint *endpoint = (struct endpoint *)(void *)fid;
+	ssize_t result = -FI_EHOSTUNREACH;
+	struct receive_request request = {
+		.pieces = pieces,
+		.count = count,
+		.source = MATCH_ANY_SOURCE,
+		.tag = tag,
+		.ignore = ignore,
+		.context = context,
+		.flags = flags,
+	};
+
+	REQUIRE_ENABLED(endpoint);
+	if (__builtin_expect(count > LIMIT_PIECES || ((flags & FI_MULTI_RECV) != 0 && count != 1), 0))
+		return -FI_EINVAL;
+	domain_lock(endpoint->domain);
+	if (source != FI_ADDR_UNSPEC && (endpoint->capabilities & FI_DIRECTED_RECV) != 0) {
+		struct correspondent *from = endpoint_resolve(endpoint, source);
+		if (__builtin_expect(from == NULL, 0)) {
+			domain_unlock(endpoint->domain);
+			return result;
+		}
+		request.source = from->peer.slot;
+		/* Nothing will come any more but what came already. */
+		if (__builtin_expect(from->peer.state == PEER_FAILED && from->kept == 0, 0)) {
+			domain_unlock(endpoint->domain);
+			return from->peer.failure;
+		}
+	}
+	result = messenger_receive(endpoint->messenger, &request);
+	domain_unlock(endpoint->domain);
+	return result;
+}
+
+#define ENDPOINT(fid) ((struct endpoint *)(void *)(fid))
+/* struct iovec has no const; what is sent is only read. */
+#define PIECE(buffer, length) (&(struct iovec){(void *)(uintptr_t)(buffer), (length)})
+
+/* ---- tagged ---- */
+
+static ssize_t tagged_recv(struct fid_ep *fid, void *buffer, size_t length, void *descriptor,
+			   fi_addr_t source, uint64_t tag, uint64_t ignore, void *context)
+{
+	(void)descriptor;
+	return post(fid, PIECE(buffer, length), 1, source, tag, ignore, context,
+		    (ENDPOINT(fid)->receive_flags & ~FI_MULTI_RECV) | FI_TAGGED);
+}
+
+static ssize_t tagged_recvv(struct fid_ep *fid, const struct iovec *pieces, void **descriptors, size_t count,
+			    fi_addr_t source, uint64_t tag, uint64_t ignore, void *context)
+{
+	(void)descriptors;
+	return post(fid, pieces, count, source, tag, ignore, context,
+		    (ENDPOINT(fid)->receive_flags & ~FI_MULTI_RECV) | FI_TAGGED);
+}
+
+static ssize_t tagged_recvmsg(struct fid_ep *fid, const struct fi_msg_tagged *message, uint64_t flags)
+{
+	const uint64_t kept = FI_COMPLETION | FI_PEEK | FI_CLAIM | FI_DISCARD;
+
+	return post(fid, message->msg_iov, message->iov_count, message->addr, message->tag, message->ignore,
+		    message->context, ENDPOINT(fid)->receive_message_flags | (flags & kept) | FI_TAGGED);
+}
+
+static ssize_t tagged_send(struct fid_ep *fid, const void *buffer, size_t length, void *descriptor,
+			   fi_addr_t destination, uint64_t tag, void *context)
+{
+	(void)descriptor;
+	return submit(fid, PIECE(buffer, length), 1, destination, tag, 0, context,
+		      ENDPOINT(fid)->send_flags | FI_TAGGED);
+}
+
+static ssize_t tagged_sendv(struct fid_ep *fid, const struct iovec *pieces, void **descriptors, size_t count,
+			    fi_addr_t destination, uint64_t tag, void *context)
+{
+	(void)descriptors;
+	return submit(fid, pieces, count, destination, tag, 0, context,
+		      ENDPOINT(fid)->send_flags | FI_TAGGED);
+}
+
+static const uint64_t send_flags_kept = FI_COMPLETION | FI_INJECT | FI_DELIVERY_COMPLETE | FI_REMOTE_CQ_DATA;
+
+static ssize_t tagged_sendmsg(struct fid_ep *fid, const struct fi_msg_tagged *message, uint64_t flags)
+{
+	return submit(fid, message->msg_iov, message->iov_count, message->addr, message->tag, message->data,
+		      message->context,
+		      ENDPOINT(fid)->send_message_flags | (flags & send_flags_kept) | FI_TAGGED);
+}
+
+static ssize_t tagged_inject(struct fid_ep *fid, const void *buffer, size_t length, fi_addr_t destination,
+			     uint64_t tag)
+{
+	return submit(fid, PIECE(buffer, length), 1, destination, tag, 0, NULL, FI_INJECT | FI_TAGGED);
+}
+
+static ssize_t tagged_senddata(struct fid_ep *fid, const void *buffer, size_t length, void *descriptor,
+			       uint64_t data, fi_addr_t destination, uint64_t tag, void *context)
+{
+	(void)descriptor;
+	return submit(fid, PIECE(buffer, length), 1, destination, tag, data, context,
+		      ENDPOINT(fid)->send_flags | FI_TAGGED | FI_REMOTE_CQ_DATA);
+}
+
+static ssize_t tagged_injectdata(struct fid_ep *fid, const void *buffer, size_t length, uint64_t data,
+				 fi_addr_t destination, uint64_t tag)
+{
+	return submit(fid, PIECE(buffer, length), 1, destination, tag, data, NULL,
+		      FI_INJECT | FI_TAGGED | FI_REMOTE_CQ_DATA);
+}
+
+struct fi_ops_tagged tagged_operations = {
+	.size = sizeof(struct fi_ops_tagged),
+	.recv = tagged_recv,
+	.recvv = tagged_recvv,
+	.recvmsg = tagged_recvmsg,
+	.send = tagged_send,
+	.sendv = tagged_sendv,
+	.sendmsg = tagged_sendmsg,
+	.inject = tagged_inject,
+	.senddata = tagged_senddata,
+	.injectdata = tagged_injectdata,
+};
+
+/* ---- untagged: every message fits every receive ---- */
+
+static ssize_t message_recv(struct fid_ep *fid, void *buffer, size_t length, void *descriptor,
+			    fi_addr_t source, void *context)
+{
+	(void)descriptor;
+	return post(fid, PIECE(buffer, length), 1, source, 0, UINT64_MAX, context,
+		    ENDPOINT(fid)->receive_flags | FI_MSG);
+}
+
+static ssize_t message_recvv(struct fid_ep *fid, const struct iovec *pieces, void **descriptors, size_t count,
+			     fi_addr_t source, void *context)
+{
+	(void)descriptors;
+	return post(fid, pieces, count, source, 0, UINT64_MAX, context,
+		    ENDPOINT(fid)->receive_flags | FI_MSG);
+}
+
+static ssize_t message_recvmsg(struct fid_ep *fid, const struct fi_msg *message, uint64_t flags)
+{
+	const uint64_t kept = FI_COMPLETION | FI_MULTI_RECV | FI_PEEK | FI_CLAIM | FI_DISCARD;
+
+	return post(fid, message->msg_iov, message->iov_count, message->addr, 0, UINT64_MAX, message->context,
+		    ENDPOINT(fid)->receive_message_flags | (flags & kept) | FI_MSG);
+}
+
+static ssize_t message_send(struct fid_ep *fid, const void *buffer, size_t length, void *descriptor,
+			    fi_addr_t destination, void *context)
+{
+	(void)descriptor;
+	return submit(fid, PIECE(buffer, length), 1, destination, 0, 0, context,
+		      ENDPOINT(fid)->send_flags | FI_MSG);
+}
+
+static ssize_t message_sendv(struct fid_ep *fid, const struct iovec *pieces, void **descriptors, size_t count,
+			     fi_addr_t destination, void *context)
+{
+	(void)descriptors;
+	return submit(fid, pieces, count, destination, 0, 0, context, ENDPOINT(fid)->send_flags | FI_MSG);
+}
+
+static ssize_t message_sendmsg(struct fid_ep *fid, const struct fi_msg *message, uint64_t flags)
+{
+	return submit(fid, message->msg_iov, message->iov_count, message->addr, 0, message->data,
+		      message->context,
+		      ENDPOINT(fid)->send_message_flags | (flags & send_flags_kept) | FI_MSG);
+}
+
+static ssize_t message_inject(struct fid_ep *fid, const void *buffer, size_t length, fi_addr_t destination)
+{
+	return submit(fid, PIECE(buffer, length), 1, destination, 0, 0, NULL, FI_INJECT | FI_MSG);
+}
+
+static ssize_t message_senddata(struct fid_ep *fid, const void *buffer, size_t length, void *descriptor,
+				uint64_t data, fi_addr_t destination, void *context)
+{
+	(void)descriptor;
+	return submit(fid, PIECE(buffer, length), 1, destination, 0, data, context,
+		      ENDPOINT(fid)->send_flags | FI_MSG | FI_REMOTE_CQ_DATA);
+}
+
+static ssize_t message_injectdata(struct fid_ep *fid, const void *buffer, size_t length, uint64_t data,
+				  fi_addr_t destination)
+{
+	return submit(fid, PIECE(buffer, length), 1, destination, 0, data, NULL,
+		      FI_INJECT | FI_MSG | FI_REMOTE_CQ_DATA);
+}
+
+struct fi_ops_msg message_operations = {
+	.size = sizeof(struct fi_ops_msg),
+	.recv = message_recv,
+	.recvv = message_recvv,
+	.recvmsg = message_recvmsg,
+	.send = message_send,
+	.sendv = message_sendv,
+	.sendmsg = message_sendmsg,
+	.inject = message_inject,
+	.senddata = message_senddata,
+	.injectdata = message_injectdata,
+};

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * path.h - reaching peers: connections made when they are first used, rings polled while
+ * they are busy, and peers that left, died or broke the protocol found out.
+ *
+ * A path knows slots of a ring and chunks, not messages. Today there is one way, through
+ * the region; our own endpoint is a peer like any other and is reached through a ring to
+ * itself.
+ */
+#ifndef VICINAL_PATH_PATH_H
+#define VICINAL_PATH_PATH_H
+
+#include "region/chunks.h"
+#include "region/member.h"
+#include "region/ring.h"
+
+enum peer_state {
+	PEER_PRESENT, /* confirmed; the rings are opened when first used */
+	PEER_FAILED,  /* left, dead, or a violator: everything to it completes in error */
+};
+
+/*
+ * What one endpoint knows of another. Private. The layer above embeds it as the first
+ * member of its own struct and says how large that is.
+ */
+struct peer {
+	/* sending */
+	struct ring_out out;
+	const shared_u64 *active_word; /* the receiver's: does it poll our ring? */
+	uint64_t active_bit;
+	shared_u32 *doorbell;
+	uint32_t doorbell_count;
+	bool sending; /* `out` is open */
+	/* receiving */
+	bool receiving; /* `in` is open */
+	bool hot;       /* in the path's list of rings polled at every poll */
+	uint32_t idle_polls;
+	struct ring_in in;
+	struct chunk_returns returns;
+	/* lending */
+	struct chunk_account account;
+	/* identity */
+	enum peer_state state;
+	uint32_t slot;
+	uint32_t epoch;
+	uint64_t nonce;
+	uint64_t messages; /* sent, for people */
+	uint64_t bytes;
+	struct pulse pulse;
+	int failure;   /* negative errno, once failed */
+	bool reported; /* the user was told */
+	const char *reason;
+};
+
+struct path;
+
+/* The layer above, as the path calls it. */
+struct path_user {
+	size_t peer_bytes; /* of the struct that embeds struct peer */
+	/* `peer` failed: complete what concerns it. Called once a peer, never from a send. */
+	void (*failed)(void *user, struct peer *peer);
+	/* Another member took the slot of `peer`, which failed before: forget what it sent. */
+	void (*replaced)(void *user, struct peer *peer);
+};
+
+struct path {
+	struct member *member;
+	struct region *region;
+	const struct path_user *user;
+	void *context;
+	struct peer **peers; /* by slot; NULL until first met */
+	struct peer **hot;   /* rings polled at every poll */
+	uint32_t hot_count;
+	uint32_t polls;
+	uint32_t *doorbells_seen; /* by slot */
+	uint64_t active[8];       /* our own copy of what we publish */
+	/* our arena */
+	uint32_t ring_next; /* section offset of the next ring */
+	uint32_t ring_end;
+	uint32_t *ring_of;       /* by slot: section offset of a ring made before, 0 if none */
+	uint32_t *ring_slots_of; /* by slot */
+	uint32_t rings;
+	uint32_t failures; /* peers failed but not yet told to the user */
+	uint64_t next_check;
+	uint64_t timeout; /* nanoseconds a heartbeat may be still */
+	struct chunk_pool chunks;
+};
+
+/* Join `region`. Returns 0 or a negative errno with a text. */
+int path_open(struct path **path, struct region *region, uint32_t endpoint, uint64_t timeout,
+	      const struct path_user *user, void *context, struct region_error *error);
+/* Leave it. The peers' memory goes with it. */
+void path_close(struct path *path);
+
+/*
+ * The peer at (slot, epoch, nonce), met now if it was not before. NULL if it does not
+ * take part in this region, or not any more.
+ */
+struct peer *path_meet(struct path *path, uint32_t slot, uint32_t epoch, uint64_t nonce);
+
+/* Open the ring to `peer`. Returns 0, or -ENOMEM if our arena has no room for one. */
+int path_connect(struct path *path, struct peer *peer);
+
+/* The peer broke the protocol, left or died. Told to the user at the next poll. */
+void path_fail(struct path *path, struct peer *peer, int failure, const char *reason);
+
+/* Slow part of a poll: doorbells, rings that went cold or are, liveness. */
+void path_attend(struct path *path, bool idle);
+
+/* Check all peers' lives now. */
+void path_check_peers(struct path *path);
+
+/* Read fresh credit; false if there still is no room for `count` slots. */
+bool path_refresh(struct path *path, struct peer *peer, uint32_t count);
+
+/* A chunk for `peer`, after taking back what peers returned if need be. CHUNK_NONE if none. */
+uint32_t path_chunk_slow(struct path *path, struct peer *peer, uint32_t length);
+
+/* Everything that we sent was read by its receivers, or they are gone. */
+bool path_drained(struct path *path);
+
+/* Bring what we publish for people up to date. */
+void path_publish_counts(struct path *path);
+
+static inline bool path_room(struct path *path, struct peer *peer, uint32_t count)
+{
+	return __builtin_expect(ring_has_room(&peer->out, count), 1) || path_refresh(path, peer, count);
+}
+
+static inline uint32_t path_chunk(struct path *path, struct peer *peer, uint32_t length)
+{
+	uint32_t chunk = chunk_take(&path->chunks, &peer->account, length);
+
+	return __builtin_expect(chunk != CHUNK_NONE, 1) ? chunk : path_chunk_slow(path, peer, length);
+}
+
+/* After a push: if the receiver looks at our ring only now and then, wake it. */
+static inline void path_wake(struct peer *peer)
+{
+	if (__builtin_expect((shared_load_u64(peer->active_word) & peer->active_bit) == 0, 0))
+		shared_release_u32(peer->doorbell, ++peer->doorbell_count);
+}
+
+/*
+ * Deal with one slot. Returns how many slots it was, or a negative errno: the peer broke
+ * the protocol. `control` was loaded once, from the slot at the ring's position.
+ */
+typedef int (*path_handler)(void *context, struct peer *peer, uint64_t control);
+
+/* At most this many slots of one ring in a poll, so that no peer keeps the others waiting. */
+#define PATH_BURST 16U
+
+/* Take slots from one ring. Returns how many messages there were. */
+static inline __attribute__((always_inline)) uint32_t path_drain(struct path *path, struct peer *peer,
+								 path_handler handle)
+{
+	uint32_t handled = 0;
+	uint64_t control = 0;
+
+	while (handled < PATH_BURST && ring_peek(&peer->in, &control)) {
+		int slots = handle(path->context, peer, control);
+		if (__builtin_expect(slots <= 0, 0)) {
+			path_fail(path, peer, slots, "it broke the protocol");
+			break;
+		}
+		ring_consume(&peer->in, (uint32_t)slots);
+		handled++;
+	}
+	return handled;
+}
+
+/* The short path of progress: look at every hot ring once. Returns how many messages. */
+static inline __attribute__((always_inline)) uint32_t path_poll(struct path *path, path_handler handle)
+{
+	uint32_t handled = 0;
+
+	for (uint32_t i = 0; i < path->hot_count; i++) {
+		struct peer *peer = path->hot[i];
+		uint32_t messages = path_drain(path, peer, handle);
+		handled += messages;
+		peer->idle_polls = messages != 0 ? 0 : peer->idle_polls + 1;
+	}
+	/*
+	 * Doorbells, liveness and cold rings can wait for one poll in 64: a line of
+	 * doorbells costs a few nanoseconds when nobody rang.
+	 */
+	if (__builtin_expect((++path->polls & 63) == 0 || path->failures != 0, 0))
+		path_attend(path, handled == 0);
+	return handled;
+}
+
+#endif

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * arrive.c - what comes out of a ring. Every word is from a peer that may be hostile: it
+ * is copied into private memory once and checked there. A slot that cannot be costs the
+ * peer its path (a negative errno to the caller), never us.
+ */
+#include "proto/messenger.h"
+
+#include <limits.h>
+#include <stdlib.h>
+
+/* The slot's payload, copied once. */
+struct arrival {
+	struct correspondent *from;
+	uint64_t tag;
+	uint64_t data;
+	uint64_t id;
+	uint32_t flags;
+	uint32_t length;
+};
+
+static struct message *new_message(struct messenger *messenger, const struct arrival *arrival, uint32_t kind)
+{
+	struct message *message = pool_take(&messenger->message_pool);
+
+	if (message == NULL)
+		return NULL;
+	/* Not `bytes`, which is written when it is used. */
+	memset(message, 0, offsetof(struct message, bytes));
+	message->match.tag = arrival->tag;
+	message->match.source = arrival->from->peer.slot;
+	message->from = arrival->from;
+	message->data = arrival->data;
+	message->sender_id = arrival->id;
+	message->total = arrival->length;
+	message->kind = kind;
+	message->wire_flags = arrival->flags;
+	return message;
+}
+
+static void keep(struct messenger *messenger, struct message *message)
+{
+	message->from->kept++;
+	match_keep(messenger_queue(messenger, message->wire_flags), &message->match);
+}
+
+/* The receive that takes this message, no longer posted; NULL if none is there. */
+static struct receive *find_receive(struct messenger *messenger, const struct arrival *arrival,
+				    uint64_t total, bool *no_memory)
+{
+	struct match_queue *queue = messenger_queue(messenger, arrival->flags);
+	struct receive *receive =
+		(struct receive *)(void *)match_arrival(queue, arrival->from->peer.slot, arrival->tag);
+
+	if (receive == NULL)
+		return NULL;
+	if (receive->flags & FI_MULTI_RECV) {
+		receive = receive_part(messenger, receive, total);
+		*no_memory = receive == NULL;
+	} else {
+		match_withdraw(&receive->match);
+	}
+	return receive;
+}
+
+/* Bytes that are in private memory already. */
+static int take_bytes(struct messenger *messenger, const struct arrival *arrival, const unsigned char *bytes,
+		      uint32_t kind)
+{
+	bool no_memory = false;
+	struct receive *receive = find_receive(messenger, arrival, arrival->length, &no_memory);
+
+	if (receive != NULL) {
+		(void)buffer_from_memory(&receive->buffer, 0, bytes, arrival->length);
+		if (arrival->flags & WIRE_ACKNOWLEDGED &&
+		    !rendezvous_acknowledge(messenger, arrival->from, arrival->id))
+			return -ENOMEM;
+		receive_complete(messenger, receive, arrival->from, arrival->length, arrival->tag,
+				 arrival->data, arrival->flags);
+		return 0;
+	}
+	struct message *message = no_memory ? NULL : new_message(messenger, arrival, kind);
+	if (message == NULL)
+		return -ENOMEM;
+	unsigned char *to = message->bytes;
+	if (arrival->length > sizeof(message->bytes)) {
+		message->copy = malloc(arrival->length);
+		to = message->copy;
+		if (to == NULL) {
+			pool_give(&messenger->message_pool, message);
+			return -ENOMEM;
+		}
+	}
+	memcpy(to, bytes, arrival->length);
+	message->copied = arrival->length;
+	keep(messenger, message);
+	return 0;
+}
+
+/* The words before the bytes of an INLINE or SHORT. Returns how many bytes they are. */
+static uint32_t read_prefix(struct arrival *arrival, const struct ring_slot *slot)
+{
+	uint32_t prefix = 0;
+
+	if (arrival->flags & WIRE_DATA) {
+		shared_copy_in(&arrival->data, slot->payload, 8);
+		prefix = 8;
+	}
+	if (arrival->flags & WIRE_ACKNOWLEDGED) {
+		shared_copy_in(&arrival->id, slot->payload + prefix, 8);
+		prefix += 8;
+	}
+	return prefix;
+}
+
+static int arrive_inline(struct messenger *messenger, struct arrival *arrival, const struct ring_slot *slot)
+{
+	uint32_t prefix = read_prefix(arrival, slot);
+
+	if (arrival->length > WIRE_INLINE_BYTES - prefix)
+		return -EPROTO;
+
+	/* The short path: posted, in one piece, large enough, nothing asked back. */
+	struct match_queue *queue = messenger_queue(messenger, arrival->flags);
+	struct receive *receive =
+		(struct receive *)(void *)match_arrival(queue, arrival->from->peer.slot, arrival->tag);
+	if (__builtin_expect(receive != NULL && (receive->flags & FI_MULTI_RECV) == 0 &&
+				     receive->buffer.count == 1 &&
+				     receive->buffer.length >= arrival->length &&
+				     (arrival->flags & WIRE_ACKNOWLEDGED) == 0,
+			     1)) {
+		match_withdraw(&receive->match);
+		copy_small_in(receive->buffer.pieces[0].iov_base, slot->payload + prefix, arrival->length);
+		receive_complete(messenger, receive, arrival->from, arrival->length, arrival->tag,
+				 arrival->data, arrival->flags);
+		return 1;
+	}
+	unsigned char bytes[WIRE_INLINE_BYTES];
+	copy_small_in(bytes, slot->payload + prefix, arrival->length);
+	int result = take_bytes(messenger, arrival, bytes, WIRE_INLINE);
+	return result < 0 ? result : 1;
+}
+
+static int arrive_short(struct messenger *messenger, struct arrival *arrival, const struct ring_slot *slot)
+{
+	struct ring_in *ring = &arrival->from->peer.in;
+	unsigned char bytes[WIRE_SHORT_BYTES];
+	uint32_t prefix = read_prefix(arrival, slot);
+	uint32_t length = arrival->length;
+
+	if (length > WIRE_SHORT_BYTES - prefix || length <= WIRE_INLINE_BYTES - prefix)
+		return -EPROTO;
+	uint32_t done = WIRE_INLINE_BYTES - prefix;
+	copy_small_in(bytes, slot->payload + prefix, done);
+	uint32_t slots = 1;
+	for (; done < length; slots++) {
+		const struct ring_slot *next = ring_at(ring, slots);
+		/* Ordered by the acquire load of the first slot's control word, which was stored last. */
+		uint64_t control = shared_load_u64(&next->control);
+		uint32_t part =
+			length - done < WIRE_CONTINUATION_BYTES ? length - done : WIRE_CONTINUATION_BYTES;
+		if ((control & CONTROL_LAP_MASK) != ring_lap(ring->position + slots, ring->shift) ||
+		    control_kind(control) != WIRE_CONTINUATION)
+			return -EPROTO;
+		copy_small_in(bytes + done, (const shared_bytes *)&next->word, part);
+		done += part;
+	}
+	int result = take_bytes(messenger, arrival, bytes, WIRE_SHORT);
+	return result < 0 ? result : (int)slots;
+}
+
+/* The bytes of a chunk in the sender's section, or NULL if they cannot be there. */
+static const shared_bytes *chunk_view(const struct messenger *messenger, const struct correspondent *from,
+				      uint32_t chunk, uint32_t offset, uint64_t length)
+{
+	if (chunk >= REGION_CHUNKS_MAX || length > CHUNK_LARGE)
+		return NULL;
+	return section_view(messenger->path->region, from->peer.slot, offset, length);
+}
+
+static int arrive_eager(struct messenger *messenger, struct arrival *arrival, const struct ring_slot *slot)
+{
+	struct correspondent *from = arrival->from;
+	struct wire_eager header;
+	bool no_memory = false;
+
+	shared_copy_in(&header, slot->payload, sizeof(header));
+	const shared_bytes *bytes = chunk_view(messenger, from, header.chunk, header.offset, arrival->length);
+	if (bytes == NULL)
+		return -EPROTO;
+	arrival->data = header.data;
+	arrival->id = header.id;
+	struct receive *receive = find_receive(messenger, arrival, arrival->length, &no_memory);
+	if (receive != NULL) {
+		(void)buffer_from_region(&receive->buffer, 0, bytes, arrival->length);
+		chunk_return(&from->peer.returns, header.chunk);
+		if (arrival->flags & WIRE_ACKNOWLEDGED &&
+		    !rendezvous_acknowledge(messenger, from, arrival->id))
+			return -ENOMEM;
+		receive_complete(messenger, receive, from, arrival->length, arrival->tag, arrival->data,
+				 arrival->flags);
+		return 1;
+	}
+	struct message *message = no_memory ? NULL : new_message(messenger, arrival, WIRE_EAGER);
+	if (message == NULL)
+		return -ENOMEM;
+	message->pieces = 1;
+	message->piece[0] = (struct message_piece){header.chunk, header.offset, arrival->length};
+	keep(messenger, message);
+	return 1;
+}
+
+static int arrive_rendezvous(struct messenger *messenger, struct arrival *arrival,
+			     const struct ring_slot *slot)
+{
+	struct correspondent *from = arrival->from;
+	struct wire_rendezvous header;
+	bool no_memory = false;
+
+	shared_copy_in(&header, slot->payload, sizeof(header));
+	const shared_bytes *bytes = chunk_view(messenger, from, header.chunk, header.offset, arrival->length);
+	if (bytes == NULL || header.early > header.total || arrival->length > header.early ||
+	    header.early > (uint64_t)WIRE_EARLY_PIECES * CHUNK_LARGE || header.total > SSIZE_MAX ||
+	    from->early_receive != NULL || from->early_message != NULL)
+		return -EPROTO;
+	arrival->data = header.data;
+	arrival->id = header.id;
+	uint32_t first = arrival->length;
+	bool more = header.early > first;
+	struct receive *receive = find_receive(messenger, arrival, header.total, &no_memory);
+	if (receive != NULL) {
+		receive->from = from;
+		receive->sender_id = header.id;
+		receive->total = header.total;
+		receive->early = header.early;
+		receive->tag = arrival->tag;
+		receive->data = header.data;
+		receive->wire_flags = arrival->flags;
+		if (!rendezvous_begin(messenger, receive))
+			return -ENOMEM;
+		from->early_receive = more ? receive : NULL;
+		if (first > 0) {
+			bool taken = rendezvous_piece(messenger, receive, bytes, first);
+			chunk_return(&from->peer.returns, header.chunk);
+			if (!taken)
+				return -EPROTO;
+		}
+		rendezvous_end_if_complete(messenger, receive);
+		return 1;
+	}
+	struct message *message = no_memory ? NULL : new_message(messenger, arrival, WIRE_RENDEZVOUS);
+	if (message == NULL)
+		return -ENOMEM;
+	message->total = header.total;
+	message->early = header.early;
+	message->arrived = first;
+	if (first > 0) {
+		message->pieces = 1;
+		message->piece[0] = (struct message_piece){header.chunk, header.offset, first};
+	}
+	from->early_message = more ? message : NULL;
+	keep(messenger, message);
+	return 1;
+}
+
+/* A piece that was sent without waiting: of the message that came last from this peer. */
+static int arrive_early(struct messenger *messenger, struct arrival *arrival, const struct ring_slot *slot)
+{
+	struct correspondent *from = arrival->from;
+	struct wire_piece header;
+
+	shared_copy_in(&header, slot->payload, sizeof(header));
+	const shared_bytes *bytes = chunk_view(messenger, from, header.chunk, header.offset, arrival->length);
+	if (bytes == NULL || arrival->length == 0)
+		return -EPROTO;
+	if (from->early_receive != NULL) {
+		struct receive *receive = from->early_receive;
+		if (arrival->length > receive->early - receive->arrived)
+			return -EPROTO;
+		if (receive->arrived + arrival->length == receive->early)
+			from->early_receive = NULL;
+		bool taken = rendezvous_piece(messenger, receive, bytes, arrival->length);
+		chunk_return(&from->peer.returns, header.chunk);
+		if (!taken)
+			return -EPROTO;
+		rendezvous_end_if_complete(messenger, receive);
+		return 1;
+	}
+	struct message *message = from->early_message;
+	if (message == NULL || message->pieces == WIRE_EARLY_PIECES ||
+	    arrival->length > message->early - message->arrived)
+		return -EPROTO;
+	message->piece[message->pieces++] =
+		(struct message_piece){header.chunk, header.offset, arrival->length};
+	message->arrived += arrival->length;
+	if (message->arrived == message->early)
+		from->early_message = NULL;
+	return 1;
+}
+
+static int arrive_piece(struct messenger *messenger, struct arrival *arrival, const struct ring_slot *slot)
+{
+	struct correspondent *from = arrival->from;
+	struct receive *receive = operations_find(&messenger->receive_ids, arrival->tag);
+	struct wire_piece header;
+
+	shared_copy_in(&header, slot->payload, sizeof(header));
+	const shared_bytes *bytes = chunk_view(messenger, from, header.chunk, header.offset, arrival->length);
+	if (bytes == NULL || receive == NULL || receive->from != from || receive->arrived < receive->early ||
+	    arrival->length == 0)
+		return -EPROTO;
+	bool taken = rendezvous_piece(messenger, receive, bytes, arrival->length);
+	chunk_return(&from->peer.returns, header.chunk);
+	if (!taken)
+		return -EPROTO;
+	rendezvous_end_if_complete(messenger, receive);
+	return 1;
+}
+
+static int arrive_clear(struct messenger *messenger, struct arrival *arrival, const struct ring_slot *slot)
+{
+	struct wire_clear header;
+
+	shared_copy_in(&header, slot->payload, sizeof(header));
+	int result = rendezvous_clear(messenger, arrival->from, arrival->tag, header.id, header.accepted);
+	return result < 0 ? result : 1;
+}
+
+/* The peer is out of chunks: what of its messages waits here moves to private memory. */
+static int arrive_reclaim(struct messenger *messenger, struct correspondent *from)
+{
+	struct match_queue *queues[] = {&messenger->tagged, &messenger->untagged};
+
+	for (size_t i = 0; i < 2; i++) {
+		struct match_link *head = &queues[i]->messages[from->peer.slot];
+		for (struct match_link *link = head->next; link != head; link = link->next)
+			if (!message_detach(messenger, (struct message *)(void *)match_from_source(link)))
+				return -ENOMEM;
+	}
+	for (struct match_link *link = messenger->claimed.next; link != &messenger->claimed;
+	     link = link->next) {
+		struct message *message =
+			(struct message *)(void *)((char *)link - offsetof(struct message, claimed));
+		if (message->from == from && !message_detach(messenger, message))
+			return -ENOMEM;
+	}
+	return 1;
+}
+
+int arrive(void *context, struct peer *peer, uint64_t control)
+{
+	struct messenger *messenger = context;
+	const struct ring_slot *slot = ring_at(&peer->in, 0);
+	struct arrival arrival = {
+		.from = (struct correspondent *)(void *)peer,
+		.tag = shared_load_u64(&slot->word),
+		.flags = control_flags(control),
+		.length = control_length(control),
+	};
+	int result = 0;
+
+	switch (control_kind(control)) {
+	case WIRE_INLINE:
+		return arrive_inline(messenger, &arrival, slot);
+	case WIRE_SHORT:
+		return arrive_short(messenger, &arrival, slot);
+	case WIRE_EAGER:
+		return arrive_eager(messenger, &arrival, slot);
+	case WIRE_RENDEZVOUS:
+		return arrive_rendezvous(messenger, &arrival, slot);
+	case WIRE_EARLY:
+		return arrive_early(messenger, &arrival, slot);
+	case WIRE_PIECE:
+		return arrive_piece(messenger, &arrival, slot);
+	case WIRE_CLEAR:
+		return arrive_clear(messenger, &arrival, slot);
+	case WIRE_ACKNOWLEDGE:
+		result = rendezvous_acknowledged(messenger, arrival.from, arrival.tag);
+		return result < 0 ? result : 1;
+	case WIRE_RECLAIM:
+		return arrive_reclaim(messenger, arrival.from);
+	default:
+		return -EPROTO;
+	}
+}

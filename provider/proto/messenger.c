@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* messenger.c - opening, closing, progress, and peers that failed. */
+#include "proto/messenger.h"
+
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+/*
+ * A closing endpoint gives its peers so long to read what it sent: its slot, and with it
+ * its section, may go to somebody else afterwards.
+ */
+#define LINGER_NANOSECONDS UINT64_C(200000000)
+
+static void list_open(struct match_link *head)
+{
+	head->next = head;
+	head->previous = head;
+}
+
+static void drop_waiting_controls(struct messenger *messenger, struct correspondent *peer)
+{
+	messenger->waiting_controls -= peer->waiting_tail - peer->waiting_head;
+	free(peer->waiting);
+	peer->waiting = NULL;
+	peer->waiting_capacity = 0;
+	peer->waiting_head = 0;
+	peer->waiting_tail = 0;
+}
+
+static void fail_sends(struct messenger *messenger, struct match_link *head, const struct correspondent *to)
+{
+	for (struct match_link *link = head->next; link != head;) {
+		struct send *send = (struct send *)(void *)link;
+		link = link->next;
+		if (send->to == to)
+			send_end(messenger, send, -to->peer.failure, to->peer.reason);
+	}
+}
+
+static void fail_incoming(struct messenger *messenger, const struct correspondent *from)
+{
+	for (struct match_link *link = messenger->incoming.next; link != &messenger->incoming;) {
+		struct receive *receive =
+			(struct receive *)(void *)((char *)link - offsetof(struct receive, incoming));
+		link = link->next;
+		if (receive->from != from)
+			continue;
+		match_unlink(&receive->incoming);
+		operations_remove(&messenger->receive_ids, receive->id);
+		receive_fail(messenger, receive, -from->peer.failure, from->peer.reason);
+	}
+}
+
+static void fail_posted(struct messenger *messenger, struct match_queue *queue,
+			const struct correspondent *from)
+{
+	struct match_link *head = &queue->receives[from->peer.slot];
+
+	while (!match_is_empty(head)) {
+		struct receive *receive = (struct receive *)(void *)head->next;
+		match_withdraw(&receive->match);
+		receive_fail(messenger, receive, -from->peer.failure, from->peer.reason);
+	}
+}
+
+/* What came whole can still be received, if `keep`; the beginning of a message cannot. */
+static void settle_waiting(struct messenger *messenger, struct match_queue *queue,
+			   const struct correspondent *from, bool keep)
+{
+	struct match_link *head = &queue->messages[from->peer.slot];
+
+	for (struct match_link *link = head->next; link != head;) {
+		struct message *message = (struct message *)(void *)match_from_source(link);
+		link = link->next;
+		bool whole = message->kind != WIRE_RENDEZVOUS || message->arrived == message->total;
+		if (keep && whole && message_detach(messenger, message))
+			continue;
+		match_take(&message->match);
+		message_free(messenger, message);
+	}
+}
+
+/* The same for messages that were claimed: they stay, but their bytes come to us. */
+static void settle_claimed(struct messenger *messenger, const struct correspondent *from)
+{
+	for (struct match_link *link = messenger->claimed.next; link != &messenger->claimed;
+	     link = link->next) {
+		struct message *message =
+			(struct message *)(void *)((char *)link - offsetof(struct message, claimed));
+		if (message->from == from)
+			(void)message_detach(messenger, message);
+	}
+}
+
+static void peer_failed(void *context, struct peer *peer)
+{
+	struct messenger *messenger = context;
+	struct correspondent *correspondent = (struct correspondent *)(void *)peer;
+
+	correspondent->early_receive = NULL;
+	correspondent->early_message = NULL;
+	drop_waiting_controls(messenger, correspondent);
+	fail_sends(messenger, &messenger->pumping, correspondent);
+	fail_sends(messenger, &messenger->awaiting, correspondent);
+	fail_incoming(messenger, correspondent);
+	settle_waiting(messenger, &messenger->tagged, correspondent, true);
+	settle_waiting(messenger, &messenger->untagged, correspondent, true);
+	settle_claimed(messenger, correspondent);
+	fail_posted(messenger, &messenger->tagged, correspondent);
+	fail_posted(messenger, &messenger->untagged, correspondent);
+}
+
+static void peer_replaced(void *context, struct peer *peer)
+{
+	struct messenger *messenger = context;
+	struct correspondent *correspondent = (struct correspondent *)(void *)peer;
+
+	/* A receive directed at the newcomer must not find the former occupant's messages. */
+	settle_waiting(messenger, &messenger->tagged, correspondent, false);
+	settle_waiting(messenger, &messenger->untagged, correspondent, false);
+}
+
+static const struct path_user path_user = {
+	.peer_bytes = sizeof(struct correspondent),
+	.failed = peer_failed,
+	.replaced = peer_replaced,
+};
+
+int messenger_open(struct messenger **opened, struct region *region, uint32_t endpoint, uint64_t timeout,
+		   struct region_error *error)
+{
+	struct messenger *messenger = calloc(1, sizeof(*messenger));
+
+	if (messenger == NULL || match_open(&messenger->tagged, region->members) != 0 ||
+	    match_open(&messenger->untagged, region->members) != 0) {
+		if (messenger != NULL)
+			match_close(&messenger->tagged);
+		free(messenger);
+		return region_fail(error, -ENOMEM, "no memory is left for an endpoint: free some");
+	}
+	list_open(&messenger->pumping);
+	list_open(&messenger->awaiting);
+	list_open(&messenger->incoming);
+	list_open(&messenger->claimed);
+	operations_open(&messenger->send_ids);
+	operations_open(&messenger->receive_ids);
+	pool_open(&messenger->send_pool, sizeof(struct send));
+	pool_open(&messenger->receive_pool, sizeof(struct receive));
+	pool_open(&messenger->message_pool, sizeof(struct message));
+	messenger->multi_receive_minimum = 64;
+	int result = path_open(&messenger->path, region, endpoint, timeout, &path_user, messenger, error);
+	if (result != 0) {
+		match_close(&messenger->tagged);
+		match_close(&messenger->untagged);
+		free(messenger);
+		return result;
+	}
+	*opened = messenger;
+	return 0;
+}
+
+static void free_messages(struct match_queue *queue)
+{
+	for (struct match_link *link = queue->arrivals.next; link != &queue->arrivals; link = link->next)
+		free(((struct message *)(void *)match_from_arrival(link))->copy);
+}
+
+static void linger(struct messenger *messenger)
+{
+	const struct timespec pause = {.tv_nsec = 50000};
+	uint64_t until = monotonic_now() + LINGER_NANOSECONDS;
+
+	for (;;) {
+		(void)messenger_progress(messenger);
+		path_check_peers(messenger->path);
+		if ((match_is_empty(&messenger->pumping) && messenger->waiting_controls == 0 &&
+		     path_drained(messenger->path)) ||
+		    monotonic_now() > until)
+			return;
+		(void)nanosleep(&pause, NULL);
+	}
+}
+
+void messenger_close(struct messenger *messenger)
+{
+	if (messenger->path->member->process == getpid())
+		linger(messenger);
+	free_messages(&messenger->tagged);
+	free_messages(&messenger->untagged);
+	for (struct match_link *link = messenger->claimed.next; link != &messenger->claimed;
+	     link = link->next)
+		free(((struct message *)(void *)((char *)link - offsetof(struct message, claimed)))->copy);
+	for (uint32_t slot = 0; slot < messenger->path->region->members; slot++) {
+		struct correspondent *peer = (struct correspondent *)(void *)messenger->path->peers[slot];
+		if (peer != NULL)
+			drop_waiting_controls(messenger, peer);
+	}
+	match_close(&messenger->tagged);
+	match_close(&messenger->untagged);
+	operations_close(&messenger->send_ids);
+	operations_close(&messenger->receive_ids);
+	pool_close(&messenger->send_pool);
+	pool_close(&messenger->receive_pool);
+	pool_close(&messenger->message_pool);
+	path_close(messenger->path);
+	free(messenger);
+}
+
+uint32_t messenger_progress(struct messenger *messenger)
+{
+	uint32_t handled = path_poll(messenger->path, arrive);
+
+	if (__builtin_expect(messenger->waiting_controls != 0 || !match_is_empty(&messenger->pumping), 0))
+		rendezvous_work(messenger);
+	return handled;
+}

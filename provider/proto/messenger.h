@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * messenger.h - messages between endpoints: what is posted, what waits, what is under
+ * way. One messenger an endpoint. Not thread-safe: the layer above locks where it must.
+ *
+ * send.c       choosing a protocol, and sending by it
+ * arrive.c     what comes out of rings
+ * receive.c    posting, peeking, cancelling, delivering
+ * rendezvous.c large messages, and the control slots that wait for room
+ * messenger.c  opening, closing, progress, peers that failed
+ */
+#ifndef VICINAL_PROTO_MESSENGER_H
+#define VICINAL_PROTO_MESSENGER_H
+
+#include <errno.h>
+#include <rdma/fabric.h>
+#include <sys/types.h>
+
+#include "match/match.h"
+#include "path/path.h"
+#include "proto/buffer.h"
+#include "proto/completion.h"
+#include "proto/operations.h"
+#include "proto/pool.h"
+#include "proto/wire.h"
+
+struct message;
+struct receive;
+
+/* A control slot (CLEAR, ACKNOWLEDGE) that waits for room in a ring. */
+struct control_slot {
+	uint64_t control;
+	uint64_t word;
+	struct wire_clear clear;
+};
+
+/* A peer, as messages see it. */
+struct correspondent {
+	struct peer peer; /* must be first: the path allocates and zeroes it */
+	/* the large message whose early pieces come next in its ring: one of the two */
+	struct receive *early_receive;
+	struct message *early_message;
+	/* a ring buffer of control slots that wait; capacity is a power of two */
+	struct control_slot *waiting;
+	uint32_t waiting_capacity;
+	uint32_t waiting_head;
+	uint32_t waiting_tail;
+	uint32_t kept; /* messages of its that wait for a receive */
+};
+
+/* A message under way to a peer, beyond what one call could do. */
+struct send {
+	struct match_link link; /* in messenger.pumping or messenger.awaiting */
+	struct correspondent *to;
+	struct buffer buffer;
+	void *context;
+	uint64_t id;
+	uint64_t receiver_id;
+	uint64_t sent;     /* bytes copied into chunks */
+	uint64_t accepted; /* bytes that the receiver wants; the total until it says so */
+	bool waits_for_clear;
+	bool acknowledged;
+	uint64_t tag;
+	uint64_t flags; /* as in send_request */
+};
+
+/* A receive: posted, or taking pieces of a large message. */
+struct receive {
+	struct match_receive match; /* must be first */
+	struct buffer buffer;
+	void *context;
+	uint64_t flags; /* as in receive_request */
+	/* a buffer for several messages */
+	struct receive *parent; /* this one takes a message into a part of its parent */
+	uint32_t parts;         /* of ours that are under way */
+	bool withdrawn;         /* no longer posted: the last part to end releases the buffer */
+	/* a large message */
+	struct match_link incoming; /* in messenger.incoming */
+	struct correspondent *from;
+	uint64_t id;
+	uint64_t sender_id;
+	uint64_t tag;
+	uint64_t data;
+	uint64_t total;
+	uint64_t early;    /* bytes that come without clearing */
+	uint64_t expected; /* bytes that come in all */
+	uint64_t arrived;
+	uint32_t wire_flags;
+	bool sink; /* takes a message that is discarded */
+};
+
+struct message_piece {
+	uint32_t chunk;
+	uint32_t offset;
+	uint32_t length;
+};
+
+/* A message that no receive was posted for, or the beginning of a large one. */
+struct message {
+	struct match_message match; /* must be first */
+	struct correspondent *from;
+	struct match_link claimed; /* in messenger.claimed, once claimed */
+	void *claimer;
+	uint64_t total;
+	uint64_t data;
+	uint64_t sender_id;
+	uint64_t early;
+	uint64_t arrived;    /* of the early bytes */
+	uint64_t copied;     /* bytes moved out of chunks, in `copy` or `bytes` */
+	unsigned char *copy; /* private memory, or NULL */
+	uint32_t kind;       /* enum wire_kind */
+	uint32_t wire_flags;
+	uint32_t pieces;
+	struct message_piece piece[WIRE_EARLY_PIECES]; /* what is still in chunks, after `copied` */
+	unsigned char bytes[WIRE_INLINE_BYTES];
+};
+
+struct messenger {
+	struct path *path;
+	struct match_queue tagged;
+	struct match_queue untagged;
+	struct completion_queue *send_completions;
+	struct completion_queue *receive_completions;
+	struct completion_counter *send_counter;
+	struct completion_counter *receive_counter;
+	size_t multi_receive_minimum;
+	uint32_t waiting_controls;  /* control slots that wait for room, over all peers */
+	struct match_link pumping;  /* struct send: cleared, and copied into chunks as room allows */
+	struct match_link awaiting; /* struct send: waits for CLEAR or ACKNOWLEDGE */
+	struct match_link incoming; /* struct receive: large messages */
+	struct match_link claimed;  /* struct message */
+	struct operation_table send_ids;
+	struct operation_table receive_ids;
+	struct pool send_pool;
+	struct pool receive_pool;
+	struct pool message_pool;
+};
+
+struct send_request {
+	const struct iovec *pieces;
+	size_t count;
+	size_t length;
+	struct correspondent *to;
+	uint64_t tag;
+	uint64_t data;
+	void *context;
+	uint64_t flags; /* FI_COMPLETION, FI_INJECT, FI_DELIVERY_COMPLETE, FI_REMOTE_CQ_DATA, FI_TAGGED or
+			   FI_MSG */
+};
+
+struct receive_request {
+	const struct iovec *pieces;
+	size_t count;
+	uint32_t source; /* slot, or MATCH_ANY_SOURCE */
+	uint64_t tag;
+	uint64_t ignore;
+	void *context;
+	uint64_t flags; /* FI_COMPLETION, FI_MULTI_RECV, FI_PEEK, FI_CLAIM, FI_DISCARD, FI_TAGGED or FI_MSG */
+};
+
+/* Up to so many bytes an injected message may have: it needs no chunk. */
+#define MESSENGER_INJECT_BYTES ((size_t)WIRE_SHORT_BYTES - 16)
+
+/* `endpoint` counts this process's endpoints; `timeout` is path_open()'s. */
+int messenger_open(struct messenger **messenger, struct region *region, uint32_t endpoint, uint64_t timeout,
+		   struct region_error *error);
+/* Waits a short, bounded time until what was sent is read; drops what was posted. */
+void messenger_close(struct messenger *messenger);
+
+/* Returns 0, -EAGAIN if there is no room now (progress, then try again), or another errno. */
+ssize_t messenger_send(struct messenger *messenger, const struct send_request *request);
+ssize_t messenger_receive(struct messenger *messenger, const struct receive_request *request);
+/* Cancel the posted receive with this context. Returns 0, or -ENOENT. */
+int messenger_cancel(struct messenger *messenger, void *context);
+
+/* Returns how many slots were taken. */
+uint32_t messenger_progress(struct messenger *messenger);
+
+/* ---- between the files of this folder ---- */
+
+static inline bool is_failed(const struct correspondent *correspondent)
+{
+	return correspondent->peer.state == PEER_FAILED;
+}
+
+static inline struct match_queue *messenger_queue(struct messenger *messenger, uint32_t wire_flags)
+{
+	return wire_flags & WIRE_TAGGED ? &messenger->tagged : &messenger->untagged;
+}
+
+static inline uint64_t correspondent_source(const struct correspondent *from)
+{
+	return (uint64_t)from->peer.epoch << 32 | from->peer.slot;
+}
+
+/* send.c */
+void send_complete(struct messenger *messenger, void *context, uint64_t flags, uint64_t tag, int error,
+		   const char *reason);
+void send_end(struct messenger *messenger, struct send *send, int error, const char *reason);
+
+/* receive.c */
+void receive_complete(struct messenger *messenger, struct receive *receive, struct correspondent *from,
+		      uint64_t total, uint64_t tag, uint64_t data, uint32_t wire_flags);
+void receive_fail(struct messenger *messenger, struct receive *receive, int error, const char *reason);
+void receive_deliver(struct messenger *messenger, struct receive *receive, struct message *message);
+void message_free(struct messenger *messenger, struct message *message);
+/* Move what a message holds in chunks into private memory, and give the chunks back. */
+bool message_detach(struct messenger *messenger, struct message *message);
+struct receive *receive_part(struct messenger *messenger, struct receive *parent, uint64_t length);
+
+/* arrive.c */
+int arrive(void *messenger, struct peer *peer, uint64_t control);
+
+/* rendezvous.c */
+ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *request, uint32_t wire_flags);
+bool rendezvous_begin(struct messenger *messenger, struct receive *receive);
+bool rendezvous_piece(struct messenger *messenger, struct receive *receive, const shared_bytes *from,
+		      uint64_t length);
+void rendezvous_end_if_complete(struct messenger *messenger, struct receive *receive);
+int rendezvous_clear(struct messenger *messenger, struct correspondent *from, uint64_t id,
+		     uint64_t receiver_id, uint64_t accepted);
+int rendezvous_acknowledged(struct messenger *messenger, struct correspondent *from, uint64_t id);
+bool rendezvous_acknowledge(struct messenger *messenger, struct correspondent *to, uint64_t sender_id);
+void rendezvous_work(struct messenger *messenger);
+void rendezvous_ask_chunks(struct messenger *messenger);
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * pool.h - objects of one size that are used again and again: the short path takes and
+ * gives without the allocator.
+ */
+#ifndef VICINAL_PROTO_POOL_H
+#define VICINAL_PROTO_POOL_H
+
+#include <stddef.h>
+
+struct pool_node {
+	struct pool_node *next;
+};
+
+struct pool {
+	size_t object_bytes; /* a multiple of 64 */
+	struct pool_node *free;
+	struct pool_node *blocks; /* what the allocator gave, to be given back at the end */
+};
+
+void pool_open(struct pool *pool, size_t object_bytes);
+void pool_close(struct pool *pool);
+
+/* Out of line: get another block of objects. Returns NULL if no memory is left. */
+void *pool_grow(struct pool *pool);
+
+/* An object with whatever its last user left in it, or NULL if no memory is left. */
+static inline void *pool_take(struct pool *pool)
+{
+	struct pool_node *node = pool->free;
+
+	if (__builtin_expect(node == NULL, 0))
+		return pool_grow(pool);
+	pool->free = node->next;
+	return node;
+}
+
+static inline void pool_give(struct pool *pool, void *object)
+{
+	struct pool_node *node = object;
+
+	node->next = pool->free;
+	pool->free = node;
+}
+
+#endif

@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* receive.c - posting receives, looking at what waits, delivering, cancelling. */
+#include "proto/messenger.h"
+
+#include <stdlib.h>
+
+static void add_completion(struct messenger *messenger, const struct completion *completion)
+{
+	if (messenger->receive_completions == NULL)
+		return;
+	struct completion *entry = completion_add(messenger->receive_completions);
+	if (entry != NULL)
+		*entry = *completion;
+}
+
+static void count(struct messenger *messenger, int error)
+{
+	if (messenger->receive_counter == NULL)
+		return;
+	if (error == 0)
+		messenger->receive_counter->value++;
+	else
+		messenger->receive_counter->errors++;
+}
+
+static uint64_t receive_flags(uint32_t wire_flags)
+{
+	return FI_RECV | (wire_flags & WIRE_TAGGED ? FI_TAGGED : FI_MSG) |
+	       (wire_flags & WIRE_DATA ? FI_REMOTE_CQ_DATA : 0);
+}
+
+/*
+ * A part of a buffer for several messages ended. Returns FI_MULTI_RECV if it was the
+ * last and the buffer goes back to the application.
+ */
+static uint64_t end_part(struct messenger *messenger, struct receive *parent)
+{
+	parent->parts--;
+	if (!parent->withdrawn || parent->parts > 0)
+		return 0;
+	pool_give(&messenger->receive_pool, parent);
+	return FI_MULTI_RECV;
+}
+
+struct receive *receive_part(struct messenger *messenger, struct receive *parent, uint64_t length)
+{
+	struct receive *part = pool_take(&messenger->receive_pool);
+	struct iovec *rest = &parent->buffer.pieces[0];
+	size_t taken = length < rest->iov_len ? (size_t)length : rest->iov_len;
+
+	if (part == NULL)
+		return NULL;
+	memset(part, 0, sizeof(*part));
+	buffer_open(&part->buffer, &(struct iovec){rest->iov_base, taken}, 1);
+	part->context = parent->context;
+	part->flags = parent->flags & ~FI_MULTI_RECV;
+	part->parent = parent;
+	parent->parts++;
+	rest->iov_base = (char *)rest->iov_base + taken;
+	rest->iov_len -= taken;
+	parent->buffer.length = rest->iov_len;
+	if (rest->iov_len < messenger->multi_receive_minimum) {
+		match_withdraw(&parent->match);
+		parent->withdrawn = true;
+	}
+	return part;
+}
+
+void receive_complete(struct messenger *messenger, struct receive *receive, struct correspondent *from,
+		      uint64_t total, uint64_t tag, uint64_t data, uint32_t wire_flags)
+{
+	bool truncated = total > receive->buffer.length && !receive->sink;
+
+	if (!receive->sink)
+		count(messenger, truncated ? FI_ETRUNC : 0);
+	uint64_t released = receive->parent != NULL ? end_part(messenger, receive->parent) : 0;
+	if ((receive->flags & FI_COMPLETION) != 0 || truncated || released != 0)
+		add_completion(messenger, &(struct completion){
+						  .context = receive->context,
+						  .flags = receive_flags(wire_flags) | released,
+						  .length = truncated ? receive->buffer.length : total,
+						  .buffer = receive->buffer.pieces[0].iov_base,
+						  .data = data,
+						  .tag = tag,
+						  .source = correspondent_source(from),
+						  .overflow = truncated ? total - receive->buffer.length : 0,
+						  .error = truncated ? FI_ETRUNC : 0,
+						  .reason = "the message is longer than the receive's buffer",
+					  });
+	pool_give(&messenger->receive_pool, receive);
+}
+
+void receive_fail(struct messenger *messenger, struct receive *receive, int error, const char *reason)
+{
+	if (!receive->sink)
+		count(messenger, error);
+	uint64_t released = receive->parent != NULL ? end_part(messenger, receive->parent) : 0;
+	if (!receive->sink)
+		add_completion(messenger,
+			       &(struct completion){
+				       .context = receive->context,
+				       .flags = FI_RECV | (receive->flags & (FI_TAGGED | FI_MSG)) | released,
+				       .buffer = receive->buffer.pieces[0].iov_base,
+				       .tag = receive->from != NULL ? receive->tag : receive->match.tag,
+				       .source = COMPLETION_NO_SOURCE,
+				       .error = error,
+				       .reason = reason,
+			       });
+	pool_give(&messenger->receive_pool, receive);
+}
+
+void message_free(struct messenger *messenger, struct message *message)
+{
+	message->from->kept--;
+	free(message->copy);
+	pool_give(&messenger->message_pool, message);
+}
+
+/* The bytes of a waiting message that are in private memory. */
+static const unsigned char *message_bytes(const struct message *message)
+{
+	return message->copy != NULL ? message->copy : message->bytes;
+}
+
+static const shared_bytes *piece_bytes(const struct messenger *messenger, const struct message *message,
+				       uint32_t piece)
+{
+	/* Was checked when it arrived; the section's bounds do not change. */
+	return section_view(messenger->path->region, message->match.source, message->piece[piece].offset,
+			    message->piece[piece].length);
+}
+
+bool message_detach(struct messenger *messenger, struct message *message)
+{
+	if (message->pieces == 0)
+		return true;
+	if (message->copy == NULL) {
+		/* All that can come early, so that this is done once a message. */
+		uint64_t room = message->kind == WIRE_RENDEZVOUS ? message->early : message->total;
+		message->copy = malloc(room);
+		if (message->copy == NULL)
+			return false;
+	}
+	for (uint32_t piece = 0; piece < message->pieces; piece++) {
+		shared_copy_in(message->copy + message->copied, piece_bytes(messenger, message, piece),
+			       message->piece[piece].length);
+		message->copied += message->piece[piece].length;
+		chunk_return(&message->from->peer.returns, message->piece[piece].chunk);
+	}
+	message->pieces = 0;
+	return true;
+}
+
+/* The beginning of a large message has waited, and here is its receive. */
+static void deliver_rendezvous(struct messenger *messenger, struct receive *receive, struct message *message)
+{
+	struct correspondent *from = message->from;
+
+	receive->from = from;
+	receive->sender_id = message->sender_id;
+	receive->total = message->total;
+	receive->early = message->early;
+	receive->tag = message->match.tag;
+	receive->data = message->data;
+	receive->wire_flags = message->wire_flags;
+	if (from->early_message == message)
+		from->early_message = NULL;
+	if (is_failed(from) && message->arrived < message->total) {
+		receive_fail(messenger, receive, -from->peer.failure, from->peer.reason);
+		return;
+	}
+	if (!rendezvous_begin(messenger, receive)) {
+		path_fail(messenger->path, &from->peer, -ENOMEM, "no memory is left for its message");
+		return;
+	}
+	if (message->arrived < message->early)
+		from->early_receive = receive;
+	if (message->copied > 0) {
+		(void)buffer_from_memory(&receive->buffer, 0, message_bytes(message), message->copied);
+		receive->arrived = message->copied;
+	}
+	for (uint32_t piece = 0; piece < message->pieces; piece++) {
+		/* Cannot be refused: the pieces were counted against `early` when they arrived. */
+		(void)rendezvous_piece(messenger, receive, piece_bytes(messenger, message, piece),
+				       message->piece[piece].length);
+		chunk_return(&from->peer.returns, message->piece[piece].chunk);
+	}
+	rendezvous_end_if_complete(messenger, receive);
+}
+
+void receive_deliver(struct messenger *messenger, struct receive *receive, struct message *message)
+{
+	struct correspondent *from = message->from;
+
+	if (message->kind == WIRE_RENDEZVOUS) {
+		deliver_rendezvous(messenger, receive, message);
+		message_free(messenger, message);
+		return;
+	}
+	if (message->pieces > 0) {
+		(void)buffer_from_region(&receive->buffer, 0, piece_bytes(messenger, message, 0),
+					 message->piece[0].length);
+		chunk_return(&from->peer.returns, message->piece[0].chunk);
+	} else {
+		(void)buffer_from_memory(&receive->buffer, 0, message_bytes(message), message->copied);
+	}
+	if (message->wire_flags & WIRE_ACKNOWLEDGED && !is_failed(from) &&
+	    !rendezvous_acknowledge(messenger, from, message->sender_id))
+		path_fail(messenger->path, &from->peer, -ENOMEM,
+			  "no memory is left to acknowledge its message");
+	receive_complete(messenger, receive, from, message->total, message->match.tag, message->data,
+			 message->wire_flags);
+	message_free(messenger, message);
+}
+
+/* Drop a waiting message: a receive without a buffer takes it, so that its sender completes. */
+static int discard(struct messenger *messenger, struct message *message)
+{
+	struct receive *sink = pool_take(&messenger->receive_pool);
+
+	if (sink == NULL)
+		return -ENOMEM;
+	memset(sink, 0, sizeof(*sink));
+	sink->sink = true;
+	receive_deliver(messenger, sink, message);
+	return 0;
+}
+
+static void complete_peek(struct messenger *messenger, const struct receive_request *request,
+			  const struct message *message)
+{
+	if (message == NULL) {
+		add_completion(messenger, &(struct completion){
+						  .context = request->context,
+						  .flags = FI_RECV | (request->flags & (FI_TAGGED | FI_MSG)),
+						  .tag = request->tag,
+						  .source = COMPLETION_NO_SOURCE,
+						  .error = FI_ENOMSG,
+						  .reason = "no such message is waiting",
+					  });
+		return;
+	}
+	if (request->flags & FI_COMPLETION)
+		add_completion(messenger, &(struct completion){
+						  .context = request->context,
+						  .flags = receive_flags(message->wire_flags),
+						  .length = message->total,
+						  .data = message->data,
+						  .tag = message->match.tag,
+						  .source = correspondent_source(message->from),
+					  });
+}
+
+static ssize_t peek(struct messenger *messenger, struct match_queue *queue,
+		    const struct receive_request *request)
+{
+	(void)messenger_progress(messenger);
+	struct message *message = (struct message *)(void *)match_waiting(queue, request->source,
+									  request->tag, request->ignore);
+
+	complete_peek(messenger, request, message);
+	if (message == NULL || (request->flags & (FI_CLAIM | FI_DISCARD)) == 0)
+		return 0;
+	match_take(&message->match);
+	if (request->flags & FI_DISCARD)
+		return discard(messenger, message);
+	message->claimer = request->context;
+	match_append(&messenger->claimed, &message->claimed);
+	return 0;
+}
+
+static struct message *find_claimed(struct messenger *messenger, const void *context)
+{
+	for (struct match_link *link = messenger->claimed.next; link != &messenger->claimed;
+	     link = link->next) {
+		struct message *message =
+			(struct message *)(void *)((char *)link - offsetof(struct message, claimed));
+		if (message->claimer == context)
+			return message;
+	}
+	return NULL;
+}
+
+static struct receive *new_receive(struct messenger *messenger, const struct receive_request *request)
+{
+	struct receive *receive = pool_take(&messenger->receive_pool);
+
+	if (__builtin_expect(receive == NULL, 0))
+		return NULL;
+	buffer_open(&receive->buffer, request->pieces, request->count);
+	if (request->count == 0)
+		receive->buffer.pieces[0] = (struct iovec){0};
+	receive->context = request->context;
+	receive->flags = request->flags;
+	receive->match.tag = request->tag;
+	receive->match.ignore = request->ignore;
+	receive->match.source = request->source;
+	receive->parent = NULL;
+	receive->parts = 0;
+	receive->withdrawn = false;
+	receive->from = NULL;
+	receive->sink = false;
+	return receive;
+}
+
+/* A buffer for several messages: take all that wait and fit, then post what is left of it. */
+static ssize_t post_several(struct messenger *messenger, struct match_queue *queue, struct receive *receive)
+{
+	match_post(queue, &receive->match);
+	while (!receive->withdrawn) {
+		struct match_message *waiting = match_waiting(queue, receive->match.source,
+							      receive->match.tag, receive->match.ignore);
+		if (waiting == NULL)
+			return 0;
+		struct message *message = (struct message *)(void *)waiting;
+		struct receive *part = receive_part(messenger, receive, message->total);
+		if (part == NULL)
+			return 0; /* it stays posted, and the message stays where it is */
+		bool last = receive->withdrawn;
+		match_take(waiting);
+		receive_deliver(messenger, part, message);
+		if (last)
+			return 0; /* the receive may be gone */
+	}
+	return 0;
+}
+
+static ssize_t take_claimed(struct messenger *messenger, const struct receive_request *request)
+{
+	struct message *message = find_claimed(messenger, request->context);
+
+	if (message == NULL)
+		return -ENOMSG;
+	if (request->flags & FI_DISCARD) {
+		match_unlink(&message->claimed);
+		complete_peek(messenger, request, message);
+		return discard(messenger, message);
+	}
+	struct receive *receive = new_receive(messenger, request);
+	if (receive == NULL)
+		return -ENOMEM;
+	match_unlink(&message->claimed);
+	receive_deliver(messenger, receive, message);
+	return 0;
+}
+
+ssize_t messenger_receive(struct messenger *messenger, const struct receive_request *request)
+{
+	struct match_queue *queue = request->flags & FI_TAGGED ? &messenger->tagged : &messenger->untagged;
+
+	if (__builtin_expect((request->flags & (FI_PEEK | FI_CLAIM)) != 0, 0))
+		return request->flags & FI_PEEK ? peek(messenger, queue, request)
+						: take_claimed(messenger, request);
+
+	struct receive *receive = new_receive(messenger, request);
+	if (__builtin_expect(receive == NULL, 0))
+		return -ENOMEM;
+	if (__builtin_expect((request->flags & FI_MULTI_RECV) != 0, 0))
+		return post_several(messenger, queue, receive);
+	struct match_message *waiting = match_waiting(queue, request->source, request->tag, request->ignore);
+	if (waiting == NULL) {
+		match_post(queue, &receive->match);
+		return 0;
+	}
+	match_take(waiting);
+	receive_deliver(messenger, receive, (struct message *)(void *)waiting);
+	return 0;
+}
+
+static bool cancel_in(struct messenger *messenger, struct match_queue *queue, void *context)
+{
+	struct match_receive *match = NULL;
+
+	while ((match = match_each_receive(queue, match)) != NULL) {
+		struct receive *receive = (struct receive *)(void *)match;
+		if (receive->context != context)
+			continue;
+		match_withdraw(match);
+		if (receive->parts > 0) {
+			/* Parts are under way: the last to end releases the buffer. */
+			receive->withdrawn = true;
+			return true;
+		}
+		if (receive->flags & FI_MULTI_RECV)
+			receive->flags |= FI_COMPLETION;
+		receive_fail(messenger, receive, FI_ECANCELED, "it was cancelled");
+		return true;
+	}
+	return false;
+}
+
+int messenger_cancel(struct messenger *messenger, void *context)
+{
+	if (cancel_in(messenger, &messenger->tagged, context) ||
+	    cancel_in(messenger, &messenger->untagged, context))
+		return 0;
+	return -ENOENT;
+}

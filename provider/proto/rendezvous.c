@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * rendezvous.c - large messages: a pipeline of chunks between two private buffers.
+ *
+ *   sender                                   receiver
+ *   RENDEZVOUS + first piece  ───────────▶   matched? copy out at once
+ *   EARLY, EARLY, EARLY       ───────────▶   copy out
+ *                             ◀───────────   CLEAR, when the receive is there
+ *   PIECE, PIECE, ...         ───────────▶   copy out, give the chunk back
+ *
+ * Both cores copy from the first piece on, neither waits for the other within a poll,
+ * and small messages pass between the pieces. A message whose pieces all went early
+ * needs no CLEAR.
+ */
+#include "proto/messenger.h"
+
+#include <stdlib.h>
+
+/* A piece of the early part is at least so long; shorter ones cost more than they overlap. */
+#define EARLY_PIECE_BYTES 4096U
+/* So many pieces in flight are enough to keep both sides busy, and stay in cache. */
+#define PIECES_IN_FLIGHT 8U
+/* In one poll, so that what comes in meanwhile is seen to. */
+#define PIECES_PER_POLL 2U
+
+#define WAITING_CONTROLS_MAX (1U << 20)
+
+/* ---- control slots: sent at once, or when there is room ---- */
+
+static void push_control(struct peer *peer, const struct control_slot *slot)
+{
+	struct ring_slot *to = ring_next(&peer->out, 0);
+
+	shared_store_u64(&to->word, slot->word);
+	shared_copy_out(to->payload, &slot->clear, sizeof(slot->clear));
+	ring_push(&peer->out, slot->control, 1);
+	path_wake(peer);
+}
+
+static bool keep_control(struct messenger *messenger, struct correspondent *to,
+			 const struct control_slot *slot)
+{
+	uint32_t count = to->waiting_tail - to->waiting_head;
+
+	if (count == to->waiting_capacity) {
+		/* Bounded: only a peer that asks and never reads makes it grow. */
+		uint32_t capacity = count == 0 ? 16 : count * 2;
+		struct control_slot *grown =
+			capacity > WAITING_CONTROLS_MAX ? NULL : malloc(capacity * sizeof(*grown));
+		if (grown == NULL)
+			return false;
+		for (uint32_t i = 0; i < count; i++)
+			grown[i] = to->waiting[(to->waiting_head + i) & (to->waiting_capacity - 1)];
+		free(to->waiting);
+		to->waiting = grown;
+		to->waiting_capacity = capacity;
+		to->waiting_head = 0;
+		to->waiting_tail = count;
+	}
+	to->waiting[to->waiting_tail++ & (to->waiting_capacity - 1)] = *slot;
+	messenger->waiting_controls++;
+	return true;
+}
+
+static bool send_control(struct messenger *messenger, struct correspondent *to,
+			 const struct control_slot *slot)
+{
+	if (is_failed(to))
+		return true; /* nobody is there to read it */
+	if (!to->peer.sending && path_connect(messenger->path, &to->peer) != 0)
+		return false;
+	if (to->waiting_head == to->waiting_tail && path_room(messenger->path, &to->peer, 1)) {
+		push_control(&to->peer, slot);
+		return true;
+	}
+	return keep_control(messenger, to, slot);
+}
+
+static void flush_controls(struct messenger *messenger, struct correspondent *to)
+{
+	while (to->waiting_head != to->waiting_tail && path_room(messenger->path, &to->peer, 1)) {
+		push_control(&to->peer, &to->waiting[to->waiting_head++ & (to->waiting_capacity - 1)]);
+		messenger->waiting_controls--;
+	}
+}
+
+bool rendezvous_acknowledge(struct messenger *messenger, struct correspondent *to, uint64_t sender_id)
+{
+	return send_control(messenger, to,
+			    &(struct control_slot){
+				    .control = control_word(WIRE_ACKNOWLEDGE, 0, 0),
+				    .word = sender_id,
+			    });
+}
+
+void rendezvous_ask_chunks(struct messenger *messenger)
+{
+	struct path *path = messenger->path;
+
+	for (uint32_t slot = 0; slot < path->region->members; slot++) {
+		struct correspondent *peer = (struct correspondent *)(void *)path->peers[slot];
+		if (peer == NULL || peer->peer.account.lent == 0 || is_failed(peer))
+			continue;
+		/* Once for all that it holds now: it answers by giving them back. */
+		if (peer->peer.account.lent_reclaimed == peer->peer.account.lent_count ||
+		    !path_room(path, &peer->peer, 1))
+			continue;
+		peer->peer.account.lent_reclaimed = peer->peer.account.lent_count;
+		push_control(&peer->peer,
+			     &(struct control_slot){.control = control_word(WIRE_RECLAIM, 0, 0)});
+	}
+}
+
+/* ---- the sender ---- */
+
+static struct send *new_send(struct messenger *messenger, const struct send_request *request)
+{
+	struct send *send = pool_take(&messenger->send_pool);
+
+	if (send == NULL)
+		return NULL;
+	*send = (struct send){
+		.to = request->to,
+		.context = request->context,
+		.flags = request->flags,
+		.tag = request->tag,
+		.accepted = request->length,
+	};
+	buffer_open(&send->buffer, request->pieces, request->count);
+	send->id = operations_add(&messenger->send_ids, send);
+	if (send->id == OPERATION_NO_ID) {
+		pool_give(&messenger->send_pool, send);
+		return NULL;
+	}
+	match_append(&messenger->awaiting, &send->link);
+	return send;
+}
+
+/* The length of an early piece: up to four, of equal length, none too short. */
+static uint32_t early_piece_length(uint64_t total)
+{
+	uint64_t quarter = (total + WIRE_EARLY_PIECES - 1) / WIRE_EARLY_PIECES;
+
+	quarter = (quarter + REGION_LINE - 1) / REGION_LINE * REGION_LINE;
+	if (quarter < EARLY_PIECE_BYTES)
+		return EARLY_PIECE_BYTES;
+	return quarter > CHUNK_LARGE ? CHUNK_LARGE : (uint32_t)quarter;
+}
+
+static void push_piece(struct messenger *messenger, struct send *send, uint32_t kind, uint64_t word,
+		       uint32_t chunk, uint32_t length)
+{
+	struct peer *peer = &send->to->peer;
+	struct chunk_pool *pool = &messenger->path->chunks;
+	struct wire_piece header = {.chunk = chunk, .offset = chunk_section_offset(pool, chunk)};
+
+	buffer_to_region(&send->buffer, send->sent, chunk_bytes(pool, chunk), length);
+	send->sent += length;
+	struct ring_slot *slot = ring_next(&peer->out, 0);
+	shared_store_u64(&slot->word, word);
+	shared_copy_out(slot->payload, &header, sizeof(header));
+	ring_push(&peer->out, control_word(kind, 0, length), 1);
+	path_wake(peer);
+}
+
+/* The caller has made sure of room for one slot. */
+ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *request, uint32_t wire_flags)
+{
+	struct path *path = messenger->path;
+	struct correspondent *to = request->to;
+	struct peer *peer = &to->peer;
+	uint32_t piece = early_piece_length(request->length);
+	uint32_t chunks[WIRE_EARLY_PIECES];
+	uint32_t pieces = 0;
+	struct send *send = new_send(messenger, request);
+
+	if (send == NULL)
+		return -ENOMEM;
+	if (peer->account.lent >= PIECES_IN_FLIGHT && chunk_collect(&path->chunks, &peer->account) < 0)
+		path_fail(path, peer, -EPROTO, "it returned a chunk that it does not have");
+	/* Only what is certain is promised: a chunk and a slot for each early piece. */
+	for (uint64_t covered = 0; pieces < WIRE_EARLY_PIECES && covered < request->length;
+	     covered += piece) {
+		if (pieces > 0 && !path_room(path, peer, pieces + 1))
+			break;
+		chunks[pieces] = path_chunk(path, peer, piece);
+		if (chunks[pieces] == CHUNK_NONE)
+			break;
+		pieces++;
+	}
+	uint64_t early =
+		(uint64_t)pieces * piece < request->length ? (uint64_t)pieces * piece : request->length;
+	uint32_t first = early < piece ? (uint32_t)early : piece;
+	struct wire_rendezvous header = {
+		.data = request->data,
+		.id = send->id,
+		.total = request->length,
+		.early = early,
+	};
+	if (pieces > 0) {
+		header.chunk = chunks[0];
+		header.offset = chunk_section_offset(&path->chunks, chunks[0]);
+		buffer_to_region(&send->buffer, 0, chunk_bytes(&path->chunks, chunks[0]), first);
+		send->sent = first;
+	}
+	struct ring_slot *slot = ring_next(&peer->out, 0);
+	shared_store_u64(&slot->word, request->tag);
+	shared_copy_out(slot->payload, &header, sizeof(header));
+	ring_push(&peer->out, control_word(WIRE_RENDEZVOUS, wire_flags, first), 1);
+	path_wake(peer);
+	for (uint32_t i = 1; i < pieces; i++) {
+		uint64_t rest = early - send->sent;
+		push_piece(messenger, send, WIRE_EARLY, send->id, chunks[i],
+			   rest < piece ? (uint32_t)rest : piece);
+	}
+	to->peer.messages++;
+	to->peer.bytes += request->length;
+	if (pieces == 0)
+		rendezvous_ask_chunks(messenger);
+	send->acknowledged = (wire_flags & WIRE_ACKNOWLEDGED) == 0;
+	send->waits_for_clear = early < request->length;
+	if (!send->waits_for_clear && send->acknowledged)
+		send_end(messenger, send, 0, NULL);
+	return 0;
+}
+
+/* All is copied, or nothing more is wanted. */
+static void finish_copying(struct messenger *messenger, struct send *send)
+{
+	if (send->acknowledged) {
+		send_end(messenger, send, 0, NULL);
+		return;
+	}
+	match_unlink(&send->link);
+	match_append(&messenger->awaiting, &send->link);
+}
+
+/* Copy some pieces of a cleared message. Stops where there is no room; comes back later. */
+static void pump(struct messenger *messenger, struct send *send)
+{
+	struct path *path = messenger->path;
+	struct peer *peer = &send->to->peer;
+	struct chunk_pool *pool = &path->chunks;
+
+	for (uint32_t i = 0; i < PIECES_PER_POLL && send->sent < send->accepted; i++) {
+		uint64_t rest = send->accepted - send->sent;
+		uint32_t length = rest < CHUNK_LARGE ? (uint32_t)rest : CHUNK_LARGE;
+
+		if (peer->account.lent >= PIECES_IN_FLIGHT) {
+			if (chunk_collect(pool, &peer->account) < 0) {
+				path_fail(path, peer, -EPROTO, "it returned a chunk that it does not have");
+				return;
+			}
+			/* Leave half of the pool to messages for others. */
+			if (peer->account.lent >= PIECES_IN_FLIGHT &&
+			    pool->large_free <= (pool->count - pool->small_count) / 2) {
+				rendezvous_ask_chunks(messenger);
+				return;
+			}
+		}
+		if (!path_room(path, peer, 1))
+			return;
+		uint32_t chunk = path_chunk(path, peer, length);
+		if (chunk == CHUNK_NONE) {
+			rendezvous_ask_chunks(messenger);
+			return;
+		}
+		push_piece(messenger, send, WIRE_PIECE, send->receiver_id, chunk, length);
+	}
+	if (send->sent >= send->accepted)
+		finish_copying(messenger, send);
+}
+
+int rendezvous_clear(struct messenger *messenger, struct correspondent *from, uint64_t id,
+		     uint64_t receiver_id, uint64_t accepted)
+{
+	struct send *send = operations_find(&messenger->send_ids, id);
+
+	if (send == NULL || send->to != from || !send->waits_for_clear || accepted > send->accepted)
+		return -EPROTO;
+	send->waits_for_clear = false;
+	send->receiver_id = receiver_id;
+	send->accepted = accepted;
+	match_unlink(&send->link);
+	match_append(&messenger->pumping, &send->link);
+	pump(messenger, send);
+	return 0;
+}
+
+int rendezvous_acknowledged(struct messenger *messenger, struct correspondent *from, uint64_t id)
+{
+	struct send *send = operations_find(&messenger->send_ids, id);
+
+	if (send == NULL || send->to != from || send->acknowledged || send->waits_for_clear ||
+	    send->sent < send->accepted || (send->flags & FI_DELIVERY_COMPLETE) == 0)
+		return -EPROTO;
+	send_end(messenger, send, 0, NULL);
+	return 0;
+}
+
+void rendezvous_work(struct messenger *messenger)
+{
+	struct path *path = messenger->path;
+
+	if (messenger->waiting_controls > 0)
+		for (uint32_t slot = 0; slot < path->region->members; slot++) {
+			struct correspondent *to = (struct correspondent *)(void *)path->peers[slot];
+			if (to != NULL && to->waiting_head != to->waiting_tail)
+				flush_controls(messenger, to);
+		}
+	for (struct match_link *link = messenger->pumping.next; link != &messenger->pumping;) {
+		struct send *send = (struct send *)(void *)link;
+		link = link->next;
+		if (!is_failed(send->to))
+			pump(messenger, send);
+	}
+}
+
+/* ---- the receiver ---- */
+
+/* `receive` has what the header said. Returns false if no memory is left: it failed. */
+bool rendezvous_begin(struct messenger *messenger, struct receive *receive)
+{
+	uint64_t accepted = receive->total < receive->buffer.length ? receive->total : receive->buffer.length;
+
+	receive->arrived = 0;
+	receive->expected = accepted > receive->early ? accepted : receive->early;
+	receive->id = operations_add(&messenger->receive_ids, receive);
+	if (receive->id == OPERATION_NO_ID) {
+		receive_fail(messenger, receive, FI_ENOMEM, "no memory is left");
+		return false;
+	}
+	match_append(&messenger->incoming, &receive->incoming);
+	if (receive->early == receive->total || is_failed(receive->from))
+		return true;
+	bool sent = send_control(messenger, receive->from,
+				 &(struct control_slot){
+					 .control = control_word(WIRE_CLEAR, 0, 0),
+					 .word = receive->sender_id,
+					 .clear = {.id = receive->id, .accepted = accepted},
+				 });
+	if (!sent)
+		path_fail(messenger->path, &receive->from->peer, -ENOMEM, "no memory is left to answer it");
+	return true;
+}
+
+/* The next `length` bytes. Returns false if so many were not expected. */
+bool rendezvous_piece(struct messenger *messenger, struct receive *receive, const shared_bytes *from,
+		      uint64_t length)
+{
+	(void)messenger;
+	if (length > receive->expected - receive->arrived)
+		return false;
+	/* What is beyond the buffer is dropped; the completion says so. */
+	if (receive->buffer.count == 1 && receive->arrived + length <= receive->buffer.length)
+		shared_copy_in((char *)receive->buffer.pieces[0].iov_base + receive->arrived, from, length);
+	else
+		(void)buffer_from_region(&receive->buffer, receive->arrived, from, length);
+	receive->arrived += length;
+	return true;
+}
+
+void rendezvous_end_if_complete(struct messenger *messenger, struct receive *receive)
+{
+	struct correspondent *from = receive->from;
+
+	if (receive->arrived < receive->expected)
+		return;
+	match_unlink(&receive->incoming);
+	operations_remove(&messenger->receive_ids, receive->id);
+	if (receive->wire_flags & WIRE_ACKNOWLEDGED &&
+	    !rendezvous_acknowledge(messenger, from, receive->sender_id))
+		path_fail(messenger->path, &from->peer, -ENOMEM,
+			  "no memory is left to acknowledge its message");
+	receive_complete(messenger, receive, from, receive->total, receive->tag, receive->data,
+			 receive->wire_flags);
+}

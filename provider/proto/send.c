@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* send.c - choosing a protocol for a message, and sending the small ones. */
+#include "proto/messenger.h"
+
+/*
+ * Up to so many bytes a message goes in one chunk; above, in several, so that the
+ * receiver copies the first out while we copy the next in. Measured: docs/performance.md.
+ */
+#define EAGER_BYTES 4096U
+
+void send_complete(struct messenger *messenger, void *context, uint64_t flags, uint64_t tag, int error,
+		   const char *reason)
+{
+	if (messenger->send_counter != NULL) {
+		if (error == 0)
+			messenger->send_counter->value++;
+		else
+			messenger->send_counter->errors++;
+	}
+	if ((error == 0 && (flags & FI_COMPLETION) == 0) || messenger->send_completions == NULL)
+		return;
+	struct completion *entry = completion_add(messenger->send_completions);
+	if (entry == NULL)
+		return;
+	*entry = (struct completion){
+		.context = context,
+		.flags = FI_SEND | (flags & (FI_TAGGED | FI_MSG)),
+		.tag = tag,
+		.source = COMPLETION_NO_SOURCE,
+		.error = error,
+		.reason = reason,
+	};
+}
+
+void send_end(struct messenger *messenger, struct send *send, int error, const char *reason)
+{
+	match_unlink(&send->link);
+	operations_remove(&messenger->send_ids, send->id);
+	send_complete(messenger, send->context, send->flags, send->tag, error, reason);
+	pool_give(&messenger->send_pool, send);
+}
+
+/* A message that is not done when its bytes have left: it waits for an acknowledgement. */
+static struct send *await_acknowledgement(struct messenger *messenger, const struct send_request *request)
+{
+	struct send *send = pool_take(&messenger->send_pool);
+
+	if (send == NULL)
+		return NULL;
+	*send = (struct send){
+		.to = request->to,
+		.context = request->context,
+		.flags = request->flags,
+		.tag = request->tag,
+		.sent = request->length,
+		.accepted = request->length,
+	};
+	send->id = operations_add(&messenger->send_ids, send);
+	if (send->id == OPERATION_NO_ID) {
+		pool_give(&messenger->send_pool, send);
+		return NULL;
+	}
+	match_append(&messenger->awaiting, &send->link);
+	return send;
+}
+
+/* [data] [id] before the bytes; returns how many bytes that is. */
+static uint32_t write_prefix(shared_bytes *payload, const struct send_request *request, uint32_t wire_flags,
+			     uint64_t id)
+{
+	uint32_t prefix = 0;
+
+	if (wire_flags & WIRE_DATA) {
+		shared_copy_out(payload, &request->data, 8);
+		prefix = 8;
+	}
+	if (wire_flags & WIRE_ACKNOWLEDGED) {
+		shared_copy_out(payload + prefix, &id, 8);
+		prefix += 8;
+	}
+	return prefix;
+}
+
+static void gather(const struct send_request *request, unsigned char *bytes)
+{
+	for (size_t i = 0; i < request->count; i++) {
+		if (request->pieces[i].iov_len > 0)
+			memcpy(bytes, request->pieces[i].iov_base, request->pieces[i].iov_len);
+		bytes += request->pieces[i].iov_len;
+	}
+}
+
+/* INLINE and SHORT: the bytes themselves are in the ring's slots. */
+static void send_in_slots(const struct send_request *request, uint32_t wire_flags, uint32_t slots,
+			  uint64_t id)
+{
+	struct peer *peer = &request->to->peer;
+	struct ring_out *ring = &peer->out;
+	struct ring_slot *first = ring_next(ring, 0);
+	unsigned char gathered[WIRE_SHORT_BYTES];
+	const unsigned char *bytes = request->count > 0 ? request->pieces[0].iov_base : gathered;
+
+	if (request->count > 1) {
+		gather(request, gathered);
+		bytes = gathered;
+	}
+	shared_store_u64(&first->word, request->tag);
+	uint32_t prefix = write_prefix(first->payload, request, wire_flags, id);
+	size_t length = request->length;
+	size_t part = WIRE_INLINE_BYTES - prefix < length ? WIRE_INLINE_BYTES - prefix : length;
+	copy_small_out(first->payload + prefix, bytes, part);
+	for (uint32_t ahead = 1; ahead < slots; ahead++) {
+		bytes += part;
+		length -= part;
+		part = length < WIRE_CONTINUATION_BYTES ? length : WIRE_CONTINUATION_BYTES;
+		struct ring_slot *slot = ring_next(ring, ahead);
+		copy_small_out((shared_bytes *)&slot->word, bytes, part);
+		ring_stage(ring, ahead, control_word(WIRE_CONTINUATION, 0, 0));
+	}
+	ring_push(ring,
+		  control_word(slots == 1 ? WIRE_INLINE : WIRE_SHORT, wire_flags, (uint32_t)request->length),
+		  slots);
+	path_wake(peer);
+}
+
+static void send_eager(struct messenger *messenger, const struct send_request *request, uint32_t wire_flags,
+		       uint32_t chunk, uint64_t id)
+{
+	struct peer *peer = &request->to->peer;
+	struct chunk_pool *pool = &messenger->path->chunks;
+	struct ring_slot *slot = ring_next(&peer->out, 0);
+	struct wire_eager header = {
+		.data = request->data,
+		.id = id,
+		.chunk = chunk,
+		.offset = chunk_section_offset(pool, chunk),
+	};
+	shared_bytes *to = chunk_bytes(pool, chunk);
+
+	for (size_t i = 0; i < request->count; i++) {
+		if (request->pieces[i].iov_len > 0)
+			shared_copy_out(to, request->pieces[i].iov_base, request->pieces[i].iov_len);
+		to += request->pieces[i].iov_len;
+	}
+	shared_store_u64(&slot->word, request->tag);
+	shared_copy_out(slot->payload, &header, sizeof(header));
+	ring_push(&peer->out, control_word(WIRE_EAGER, wire_flags, (uint32_t)request->length), 1);
+	path_wake(peer);
+}
+
+/* Room for `slots`, connecting at the first send. Returns 0, -EAGAIN or another errno. */
+static ssize_t make_room(struct messenger *messenger, struct correspondent *to, uint32_t slots)
+{
+	if (path_room(messenger->path, &to->peer, slots))
+		return 0;
+	if (is_failed(to))
+		return to->peer.failure;
+	if (to->peer.sending)
+		return -EAGAIN;
+	int result = path_connect(messenger->path, &to->peer);
+	if (result != 0)
+		return result;
+	return path_room(messenger->path, &to->peer, slots) ? 0 : -EAGAIN;
+}
+
+ssize_t messenger_send(struct messenger *messenger, const struct send_request *request)
+{
+	struct correspondent *to = request->to;
+	uint32_t wire_flags = (request->flags & FI_TAGGED ? (uint32_t)WIRE_TAGGED : 0U) |
+			      (request->flags & FI_REMOTE_CQ_DATA ? (uint32_t)WIRE_DATA : 0U);
+	uint32_t prefix = wire_flags & WIRE_DATA ? 8 : 0;
+	bool acknowledged = (request->flags & FI_DELIVERY_COMPLETE) != 0 && (request->flags & FI_INJECT) == 0;
+	uint32_t slots = 1;
+	uint32_t chunk = CHUNK_NONE;
+	uint64_t id = 0;
+
+	if (is_failed(to))
+		return to->peer.failure;
+	if ((request->flags & FI_INJECT) != 0 && request->length > MESSENGER_INJECT_BYTES)
+		return -EINVAL;
+	if (acknowledged) {
+		wire_flags |= WIRE_ACKNOWLEDGED;
+		prefix += 8;
+	}
+	bool in_slots = request->length + prefix <= WIRE_SHORT_BYTES;
+	if (in_slots && request->length + prefix > WIRE_INLINE_BYTES)
+		slots = 1 + (uint32_t)(request->length + prefix - WIRE_INLINE_BYTES +
+				       WIRE_CONTINUATION_BYTES - 1) /
+				    WIRE_CONTINUATION_BYTES;
+	ssize_t result = make_room(messenger, to, slots);
+	if (result != 0)
+		return result;
+	if (!in_slots) {
+		if (request->length <= EAGER_BYTES)
+			chunk = path_chunk(messenger->path, &to->peer, (uint32_t)request->length);
+		if (chunk == CHUNK_NONE)
+			return rendezvous_send(messenger, request, wire_flags);
+	}
+	if (acknowledged) {
+		struct send *send = await_acknowledgement(messenger, request);
+		if (send == NULL) {
+			if (chunk != CHUNK_NONE)
+				chunk_untake(&messenger->path->chunks, chunk);
+			return -ENOMEM;
+		}
+		id = send->id;
+	}
+	if (in_slots)
+		send_in_slots(request, wire_flags, slots, id);
+	else
+		send_eager(messenger, request, wire_flags, chunk, id);
+	to->peer.messages++;
+	to->peer.bytes += request->length;
+	if (!acknowledged)
+		send_complete(messenger, request->context,
+			      request->flags & FI_INJECT ? request->flags & ~FI_COMPLETION : request->flags,
+			      request->tag, 0, NULL);
+	return 0;
+}

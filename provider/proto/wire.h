@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * wire.h - what the slots of a ring mean. docs/region-format.md says the same in prose.
+ *
+ *   kind      word          payload (48 bytes)                              length
+ *   INLINE    tag           [data] [id] bytes                               of the message
+ *   SHORT     tag           [data] [id] bytes, goes on in CONTINUATION      of the message
+ *   CONTINUATION   56 bytes, word and payload together                      0
+ *   EAGER     tag           struct wire_eager: one chunk holds it all       of the message
+ *   RENDEZVOUS tag          struct wire_rendezvous: offers a large message  of the first piece
+ *   EARLY     sender's id   struct wire_piece: follows its RENDEZVOUS       of the piece
+ *   CLEAR     sender's id   struct wire_clear: the receive is there         0
+ *   PIECE     receiver's id struct wire_piece                               of the piece
+ *   ACKNOWLEDGE sender's id the message was delivered                       0
+ *   RECLAIM   0             the sender is out of chunks: empty its messages 0
+ *
+ * [data] is there with WIRE_DATA, [id] (the sender's) with WIRE_ACKNOWLEDGE. An id means
+ * something only to the side that made it, which checks it when it comes back.
+ * Pieces of a message come in order, so they carry no offset.
+ */
+#ifndef VICINAL_PROTO_WIRE_H
+#define VICINAL_PROTO_WIRE_H
+
+#include "region/chunks.h"
+#include "region/layout.h"
+
+enum wire_kind {
+	WIRE_INLINE = 1,
+	WIRE_SHORT = 2,
+	WIRE_CONTINUATION = 3,
+	WIRE_EAGER = 4,
+	WIRE_RENDEZVOUS = 5,
+	WIRE_EARLY = 6,
+	WIRE_CLEAR = 7,
+	WIRE_PIECE = 8,
+	WIRE_ACKNOWLEDGE = 9,
+	WIRE_RECLAIM = 10,
+};
+
+enum wire_flags {
+	WIRE_TAGGED = 1,
+	WIRE_DATA = 2,
+	WIRE_ACKNOWLEDGED = 4, /* an ACKNOWLEDGE is asked for */
+};
+
+#define WIRE_INLINE_BYTES 48U
+#define WIRE_CONTINUATION_BYTES 56U
+
+/*
+ * A short message takes at most so many slots. Measured against an eager one of the same
+ * size: see docs/performance.md.
+ */
+#define WIRE_SHORT_SLOTS 8U
+#define WIRE_SHORT_BYTES (WIRE_INLINE_BYTES + (WIRE_SHORT_SLOTS - 1) * WIRE_CONTINUATION_BYTES)
+
+struct wire_eager {
+	uint64_t data;
+	uint64_t id;
+	uint32_t chunk;
+	uint32_t offset; /* section offset in the sender's section */
+};
+
+struct wire_rendezvous {
+	uint64_t data;
+	uint64_t id;
+	uint64_t total;
+	uint64_t early; /* bytes that come without waiting for CLEAR, the first piece among them */
+	uint32_t chunk; /* of the first piece; without meaning if its length is 0 */
+	uint32_t offset;
+};
+
+struct wire_piece {
+	uint32_t chunk;
+	uint32_t offset;
+};
+
+struct wire_clear {
+	uint64_t id;       /* the receiver's, for the pieces */
+	uint64_t accepted; /* bytes that the receiver wants in all, at most the total */
+};
+
+_Static_assert(sizeof(struct wire_rendezvous) <= WIRE_INLINE_BYTES, "the largest header fits in a slot");
+_Static_assert(WIRE_INLINE_BYTES + 8 == RING_PAYLOAD, "word and payload fill a slot");
+
+/* A rendezvous shows at most so many pieces before it is cleared. */
+#define WIRE_EARLY_PIECES 4U
+
+#endif

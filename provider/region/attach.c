@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* attach.c - opening and mapping a region by its name, and finding one without a name. */
+#include "region/region.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PCI_DEVICES "/sys/bus/pci/devices"
+#define IVSHMEM_VENDOR 0x1af4U
+#define IVSHMEM_DEVICE 0x1110U
+
+static const char *const well_known_files[] = {"/run/vicinal/region", "/dev/shm/vicinal-region"};
+
+static int open_error(const char *path, enum region_kind kind, int code, struct region_error *error)
+{
+	if (code == ENOENT && kind == REGION_FILE)
+		return region_fail(
+			error, -code,
+			"region %s does not exist: create it with 'vicinal region create %s', or let "
+			"'vicinal run' do so",
+			path, path);
+	if (code == ENOENT)
+		return region_fail(
+			error, -code,
+			"there is no PCI device with %s: look for an ivshmem device (1af4:1110) in lspci",
+			path);
+	if (code == EACCES && kind == REGION_PCI)
+		return region_fail(
+			error, -code,
+			"%s may not be opened by this user: give it to the user's group with a udev rule "
+			"(see docs/guests.md)",
+			path);
+	if (code == EACCES)
+		return region_fail(error, -code,
+				   "region %s may not be opened by this user: run as its owner, or create "
+				   "one of your own",
+				   path);
+	return region_fail(error, -code,
+			   "region %s cannot be opened (%s): create it anew with 'vicinal region create'",
+			   path, strerror(code));
+}
+
+/* What only a file can be wrong in: its type, its owner, backing that would fault later. */
+static int check_file(const struct stat *status, const char *path, struct region_error *error)
+{
+	if (!S_ISREG(status->st_mode))
+		return region_fail(error, -EINVAL,
+				   "region %s is not a regular file: name a file on tmpfs or hugetlbfs",
+				   path);
+	/* Whoever owns the file could cut it short under us. */
+	if (status->st_uid != geteuid())
+		return region_fail(error, -EPERM,
+				   "region %s belongs to user %u and this is user %u: create one of your own",
+				   path, (unsigned)status->st_uid, (unsigned)geteuid());
+	if ((uint64_t)status->st_blocks * 512 < (uint64_t)status->st_size)
+		return region_fail(
+			error, -ENOSPC,
+			"region %s has %llu bytes of which only %llu are backed by memory: create it "
+			"with 'vicinal region create', which reserves them",
+			path, (unsigned long long)status->st_size,
+			(unsigned long long)status->st_blocks * 512);
+	return 0;
+}
+
+static int split_name(const char *name, struct region *region, struct region_error *error)
+{
+	int written = 0;
+
+	if (strncmp(name, "file:", 5) == 0 && name[5] == '/') {
+		region->kind = REGION_FILE;
+		written = snprintf(region->path, sizeof(region->path), "%s", name + 5);
+	} else if (strncmp(name, "pci:", 4) == 0 && name[4] != '\0' && strchr(name, '/') == NULL) {
+		region->kind = REGION_PCI;
+		written = snprintf(region->path, sizeof(region->path), PCI_DEVICES "/%s/resource2", name + 4);
+	} else {
+		return region_fail(error, -EINVAL,
+				   "VICINAL_REGION=%s is not understood: write file:/PATH or pci:ADDRESS "
+				   "(such as pci:0000:00:04.0)",
+				   name);
+	}
+	if (written < 0 || (size_t)written >= sizeof(region->path))
+		return region_fail(error, -ENAMETOOLONG,
+				   "VICINAL_REGION is longer than a path can be: shorten it");
+	(void)snprintf(region->name, sizeof(region->name), "%s", name);
+	return 0;
+}
+
+static int map_region(struct region *region, struct region_error *error)
+{
+	struct stat status;
+
+	/* O_NOFOLLOW: nobody may swap the name for a link to another file of ours. */
+	int link = region->kind == REGION_FILE ? O_NOFOLLOW : 0;
+	region->fd = open(region->path, O_RDWR | O_CLOEXEC | link);
+	if (region->fd < 0)
+		return open_error(region->path, region->kind, errno, error);
+	if (fstat(region->fd, &status) != 0)
+		return region_fail(error, -errno, "region %s: %s: create it anew", region->path,
+				   strerror(errno));
+	if (region->kind == REGION_FILE) {
+		int result = check_file(&status, region->path, error);
+		if (result != 0)
+			return result;
+	}
+	region->bytes = (size_t)status.st_size;
+	if (region->bytes < sizeof(struct region_header))
+		return region_fail(error, -EINVAL,
+				   "region %s has %zu bytes, too few for a region: create it with "
+				   "'vicinal region create'",
+				   region->path, region->bytes);
+	void *base = mmap(NULL, region->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, region->fd, 0);
+	if (base == MAP_FAILED)
+		return region_fail(
+			error, -errno,
+			"region %s cannot be mapped (%s): under kernel lockdown (Secure Boot) a BAR "
+			"cannot be, and a file needs free address space",
+			region->path, strerror(errno));
+	region->base = base;
+
+	struct region_error detail;
+	int result = region_check_header((const struct region_header *)base, region->bytes, region, &detail);
+	if (result != 0)
+		return region_fail(error, result, "region %.*s cannot be used: %.400s", 1024, region->path,
+				   detail.text);
+	return 0;
+}
+
+int region_attach(const char *name, struct region **region, struct region_error *error)
+{
+	struct region *attached = calloc(1, sizeof(*attached));
+
+	if (attached == NULL)
+		return region_fail(error, -ENOMEM, "no memory is left to attach a region: free some");
+	attached->fd = -1;
+	int result = split_name(name, attached, error);
+	if (result == 0)
+		result = map_region(attached, error);
+	if (result != 0) {
+		region_detach(attached);
+		return result;
+	}
+	*region = attached;
+	return 0;
+}
+
+void region_detach(struct region *region)
+{
+	if (region->base != NULL)
+		(void)munmap(region->base, region->bytes);
+	if (region->fd >= 0)
+		(void)close(region->fd);
+	free(region);
+}
+
+static unsigned read_hexadecimal(const char *device, const char *attribute)
+{
+	char path[PATH_MAX];
+	char text[16] = "";
+
+	(void)snprintf(path, sizeof(path), PCI_DEVICES "/%s/%s", device, attribute);
+	FILE *file = fopen(path, "re");
+	if (file == NULL)
+		return 0;
+	if (fgets(text, sizeof(text), file) == NULL)
+		text[0] = '\0';
+	(void)fclose(file);
+	return (unsigned)strtoul(text, NULL, 16);
+}
+
+/* The first ivshmem device that holds a region; devices for other uses are passed by. */
+static int discover_pci(char name[PATH_MAX], struct region_error *error)
+{
+	DIR *devices = opendir(PCI_DEVICES);
+	int result = -ENODEV;
+
+	if (devices == NULL)
+		return result;
+	for (struct dirent *entry = readdir(devices); entry != NULL; entry = readdir(devices)) {
+		struct region *region = NULL;
+
+		if (read_hexadecimal(entry->d_name, "vendor") != IVSHMEM_VENDOR ||
+		    read_hexadecimal(entry->d_name, "device") != IVSHMEM_DEVICE)
+			continue;
+		(void)snprintf(name, PATH_MAX, "pci:%s", entry->d_name);
+		result = region_attach(name, &region, error);
+		if (result == 0) {
+			region_detach(region);
+			break;
+		}
+	}
+	(void)closedir(devices);
+	return result;
+}
+
+int region_discover(char name[PATH_MAX], struct region_error *error)
+{
+	int result = discover_pci(name, error);
+
+	for (size_t i = 0; result == -ENODEV && i < sizeof(well_known_files) / sizeof(well_known_files[0]);
+	     i++) {
+		if (access(well_known_files[i], F_OK) != 0)
+			continue;
+		struct region *region = NULL;
+		(void)snprintf(name, PATH_MAX, "file:%s", well_known_files[i]);
+		result = region_attach(name, &region, error);
+		if (result == 0)
+			region_detach(region);
+	}
+	if (result == -ENODEV)
+		return region_fail(
+			error, -ENODEV,
+			"no region was found: set VICINAL_REGION, or start the program with 'vicinal run'");
+	return result;
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* header.c - checking a region's header, and writing a new one. */
+#include "region/region.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+int region_fail(struct region_error *error, int code, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	(void)vsnprintf(error->text, sizeof(error->text), format, arguments);
+	va_end(arguments);
+	return code;
+}
+
+int region_check_header(const struct region_header *header, size_t bytes, struct region *region,
+			struct region_error *error)
+{
+	if (bytes < sizeof(*header))
+		return region_fail(error, -EINVAL,
+				   "it has %zu bytes, too few for a region: create it with "
+				   "'vicinal region create'",
+				   bytes);
+
+	/* Pairs with the creator's release store: the fields below are complete. */
+	uint64_t magic = shared_acquire_u64(&header->magic);
+	uint32_t version = shared_load_u32(&header->version);
+	uint32_t members = shared_load_u32(&header->members);
+	uint64_t region_bytes = shared_load_u64(&header->region_bytes);
+	uint64_t section_bytes = shared_load_u64(&header->section_bytes);
+	uint64_t sections_offset = shared_load_u64(&header->sections_offset);
+
+	if (magic != REGION_MAGIC)
+		return region_fail(error, -EINVAL,
+				   "it does not begin with a region's magic: create it with "
+				   "'vicinal region create'");
+	if (version > REGION_VERSION)
+		return region_fail(error, -EPROTONOSUPPORT,
+				   "its format is version %u and this provider knows up to %u: install the "
+				   "Vicinal that created it, or create it anew",
+				   version, REGION_VERSION);
+	if (version != REGION_VERSION)
+		return region_fail(error, -EPROTONOSUPPORT,
+				   "its format version %u is not known: create it anew", version);
+	if (members < REGION_MEMBERS_MIN || members > REGION_MEMBERS_MAX)
+		return region_fail(error, -EINVAL,
+				   "its header says %u member slots, %u to %u are possible: create it anew",
+				   members, REGION_MEMBERS_MIN, REGION_MEMBERS_MAX);
+	if (section_bytes < REGION_SECTION_MIN || section_bytes > REGION_SECTION_MAX ||
+	    section_bytes % REGION_PAGE != 0 || section_bytes < SECTION_ARENA_OFFSET(members) + REGION_PAGE)
+		return region_fail(
+			error, -EINVAL,
+			"its header says sections of %llu bytes, which is not possible: create it anew",
+			(unsigned long long)section_bytes);
+	if (sections_offset != REGION_SECTIONS_OFFSET(members) ||
+	    region_bytes != region_size(members, section_bytes))
+		return region_fail(error, -EINVAL, "its header contradicts itself: create it anew");
+	if (region_bytes > bytes)
+		return region_fail(
+			error, -EINVAL,
+			"it has %zu bytes where its header says %llu: it was cut short, create it anew",
+			bytes, (unsigned long long)region_bytes);
+
+	region->members = members;
+	region->section_bytes = section_bytes;
+	region->sections_offset = sections_offset;
+	region->id[0] = shared_load_u64(&header->id[0]);
+	region->id[1] = shared_load_u64(&header->id[1]);
+	return 0;
+}
+
+int region_format(void *base, size_t bytes, uint32_t members, uint64_t section_bytes, const uint64_t id[2])
+{
+	struct region_header *header = base;
+
+	if (members < REGION_MEMBERS_MIN || members > REGION_MEMBERS_MAX ||
+	    section_bytes % REGION_PAGE != 0 || section_bytes < REGION_SECTION_MIN ||
+	    section_bytes > REGION_SECTION_MAX || bytes < region_size(members, section_bytes))
+		return -EINVAL;
+	shared_store_u32(&header->version, REGION_VERSION);
+	shared_store_u32(&header->members, members);
+	shared_store_u64(&header->region_bytes, region_size(members, section_bytes));
+	shared_store_u64(&header->id[0], id[0]);
+	shared_store_u64(&header->id[1], id[1]);
+	shared_store_u64(&header->section_bytes, section_bytes);
+	shared_store_u64(&header->sections_offset, REGION_SECTIONS_OFFSET(members));
+	/* Pairs with the acquire load in region_check_header(). */
+	shared_release_u64(&header->magic, REGION_MAGIC);
+	return 0;
+}

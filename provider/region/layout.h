@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * layout.h - every byte that members share, and who may write it.
+ *
+ * docs/region-format.md says the same in prose; vicinal/region/format.py reads and
+ * creates the same bytes from Python; tests/unit/test_layout.c and
+ * tests/python/test_region_format.py hold the three together.
+ *
+ *   0 ┌──────────────────────────┐ region_header            writer: the creator, once
+ *     │ header (one page)        │
+ *4096 ├──────────────────────────┤ member_slot[members]     writer: claim word, see below
+ *     │ slot table               │ member_verdict[members]  writer: the host's manager
+ *     ├──────────────────────────┤ sections_offset (page aligned)
+ *     │ section of member 0      │ writer: member 0, but for its doorbell words
+ *     ├──────────────────────────┤ + section_bytes
+ *     │ section of member 1      │
+ *     └──────────────────────────┘ region_bytes
+ *
+ *   A section:
+ *   0 ┌──────────────────────────┐ section_header           writer: the owner
+ *4096 ├──────────────────────────┤ doorbell u32[members]    writer: word j is member j's
+ *     │ doorbells                │   (padded to whole lines)
+ *     ├──────────────────────────┤ credit_line[members]     writer: the owner, as receiver
+ *     │ credit, one line a sender│
+ *     ├──────────────────────────┤ connection_line[members] writer: the owner, as sender
+ *     │ connections, one a peer  │
+ *     ├──────────────────────────┤
+ *     │ arena: rings, chunks     │ writer: the owner; divided up as it likes, peers are
+ *     └──────────────────────────┘   told offsets and check them
+ *
+ * All integers are little endian. Nothing in the region is a pointer. Offsets named
+ * "section offset" count from the start of the section they lie in.
+ */
+#ifndef VICINAL_REGION_LAYOUT_H
+#define VICINAL_REGION_LAYOUT_H
+
+#include <stddef.h>
+
+#include "region/shared.h"
+
+#define REGION_MAGIC UINT64_C(0x314c414e49434956) /* the bytes "VICINAL1" */
+#define REGION_VERSION 1U
+
+#define REGION_PAGE 4096U
+#define REGION_LINE 64U
+
+/* 512 = the bits of the one line that section_header.active takes. */
+#define REGION_MEMBERS_MAX 512U
+#define REGION_MEMBERS_MIN 2U
+
+/* A section must hold its tables, a ring for every peer and a few chunks. */
+#define REGION_SECTION_MIN (256U * 1024U)
+#define REGION_SECTION_MAX (1024U * 1024U * 1024U)
+
+/*
+ * The first page. Written by the creator before anybody else knows of the region;
+ * `magic` is stored last, with release order, and pairs with the acquire load in
+ * region_attach(). Read-only for ever after.
+ */
+struct region_header {
+	shared_u64 magic;           /*   0  REGION_MAGIC */
+	shared_u32 version;         /*   8  REGION_VERSION */
+	shared_u32 members;         /*  12  number of member slots */
+	shared_u64 region_bytes;    /*  16  the whole region */
+	shared_u64 id[2];           /*  24  random, names this region */
+	shared_u64 section_bytes;   /*  40  multiple of REGION_PAGE */
+	shared_u64 sections_offset; /* 48  region offset of section 0, page aligned */
+	shared_u64 created;         /*  56  seconds since 1970 by the creator's clock; for people */
+	shared_bytes label[64];     /*  64  job name, NUL padded; for people */
+	shared_bytes reserved[REGION_PAGE - 128];
+};
+_Static_assert(sizeof(struct region_header) == REGION_PAGE, "the header is one page");
+_Static_assert(offsetof(struct region_header, label) == 64, "documented offset");
+
+/*
+ * One line a member slot, so that a join never disturbs a neighbour.
+ *
+ * claim = epoch << 32 | state. The only word in the region that several members may
+ * write: a joiner moves it from a free or a dead occupant's value to
+ * (epoch + 1, SLOT_CLAIMED) by compare-and-swap, at join time only. From then on only
+ * the winner writes it (SLOT_JOINED, then SLOT_FREE when it leaves).
+ * The release store of SLOT_JOINED pairs with the acquire load in member_confirm().
+ */
+enum slot_state {
+	SLOT_FREE = 0,
+	SLOT_CLAIMED = 1, /* won, its section is being written */
+	SLOT_JOINED = 2,  /* its section is valid */
+};
+
+struct member_slot {
+	shared_u64 claim;
+	shared_bytes reserved[REGION_LINE - 8];
+};
+_Static_assert(sizeof(struct member_slot) == REGION_LINE, "one line a slot");
+
+/*
+ * verdict = epoch << 32 | 1 : the host's manager saw the member with this epoch end (its
+ * VM was destroyed, its process reaped). Writer: the manager alone.
+ */
+struct member_verdict {
+	shared_u64 verdict;
+};
+
+#define REGION_SLOTS_OFFSET REGION_PAGE
+#define REGION_VERDICTS_OFFSET(members) (REGION_SLOTS_OFFSET + (size_t)(members) * sizeof(struct member_slot))
+#define REGION_SECTIONS_OFFSET(members) \
+	REGION_ROUND_UP(REGION_VERDICTS_OFFSET(members) + (size_t)(members) * sizeof(struct member_verdict), \
+			REGION_PAGE)
+#define REGION_ROUND_UP(value, unit) (((size_t)(value) + (unit)-1) / (unit) * (unit))
+
+/* How other members find out that the owner of a section died. */
+enum liveness_kind {
+	LIVENESS_LOCK = 1,      /* it holds a lock on byte `slot` of the region's file */
+	LIVENESS_HEARTBEAT = 2, /* it counts `heartbeat` up, ten times a second */
+};
+
+/*
+ * The first page of a section. Writer: the owner. Everything up to `active` is written
+ * before the claim word becomes SLOT_JOINED.
+ */
+struct section_header {
+	/* line 0: identity */
+	shared_u64 nonce;      /*  0  random; the same as in the owner's libfabric address */
+	shared_u32 epoch;      /*  8  the same as in the claim word */
+	shared_u32 liveness;   /* 12  enum liveness_kind */
+	shared_u32 rank;       /* 16  rank by the launcher's variables, or ~0; for people */
+	shared_u32 pid;        /* 20  in the owner's own PID namespace; for people */
+	shared_u32 endpoint;   /* 24  which endpoint of its process this is, from 0; for people */
+	shared_u32 arena_used; /* 28  bytes of rings and chunks in use, for people */
+	shared_bytes reserved0[32];
+	/* line 1: heartbeat, on a line of its own since it changes while others read line 0 */
+	shared_u64 heartbeat; /* 64 */
+	shared_bytes reserved1[56];
+	/* line 2: host name, NUL padded; for people */
+	shared_bytes hostname[64];
+	/*
+	 * line 3: bit s is set while the owner polls the ring from member s at every poll.
+	 * A sender that finds its bit clear bumps its doorbell word after sending.
+	 * Relaxed on both sides: the owner also polls its cold rings now and then, so a
+	 * lost race costs time, never a message.
+	 */
+	shared_u64 active[8];
+	shared_bytes reserved2[REGION_PAGE - 256];
+};
+_Static_assert(sizeof(struct section_header) == REGION_PAGE, "the section header is one page");
+_Static_assert(offsetof(struct section_header, heartbeat) == 64, "documented offset");
+_Static_assert(offsetof(struct section_header, hostname) == 128, "documented offset");
+_Static_assert(offsetof(struct section_header, active) == 192, "documented offset");
+
+/*
+ * What the receiver (the owner of this section) gives back to one sender, on one line.
+ * Writer: the receiver.
+ *
+ * consumed = connection id << 32 | slots consumed, modulo 2^32. Stored with release
+ *   order after the slots were read; pairs with the acquire load in ring_credit(), which
+ *   lets the sender overwrite them.
+ * returned: one bit for each chunk of the sender. The receiver flips bit c when it has
+ *   done with chunk c; release, pairs with the acquire load in chunk_collect().
+ * All bits are cleared before the connection id is first stored, and the sender takes
+ * no notice of the line until it sees the id that it chose.
+ */
+#define REGION_CHUNKS_MAX 448U
+
+struct credit_line {
+	shared_u64 consumed;
+	shared_u64 returned[REGION_CHUNKS_MAX / 64];
+};
+_Static_assert(sizeof(struct credit_line) == REGION_LINE, "a sender's credit is one line");
+
+/*
+ * How one sender (the owner of this section) reaches one receiver. Writer: the sender.
+ *
+ * id is zero while there is no ring. It is stored last, with release order; pairs with
+ * the acquire load in path_accept(). A receiver takes the ring only if
+ * receiver_epoch is its own epoch.
+ * messages and bytes are for people, brought up to date now and then.
+ */
+struct connection_line {
+	shared_u32 id;             /*  0  random, never zero */
+	shared_u32 receiver_epoch; /*  4 */
+	shared_u64 ring;           /*  8  section offset of the ring, a multiple of a line */
+	shared_u32 slots;          /* 16  slots in the ring, a power of two */
+	shared_u32 reserved0;      /* 20 */
+	shared_u64 messages;       /* 24  sent so far */
+	shared_u64 bytes;          /* 32 */
+	shared_bytes reserved1[24];
+};
+_Static_assert(sizeof(struct connection_line) == REGION_LINE, "a connection is one line");
+
+#define SECTION_DOORBELLS_OFFSET REGION_PAGE
+#define SECTION_CREDITS_OFFSET(members) \
+	REGION_ROUND_UP(SECTION_DOORBELLS_OFFSET + (size_t)(members) * sizeof(shared_u32), REGION_LINE)
+#define SECTION_CONNECTIONS_OFFSET(members) \
+	(SECTION_CREDITS_OFFSET(members) + (size_t)(members) * sizeof(struct credit_line))
+#define SECTION_ARENA_OFFSET(members) \
+	REGION_ROUND_UP(SECTION_CONNECTIONS_OFFSET(members) + \
+				(size_t)(members) * sizeof(struct connection_line), \
+			REGION_PAGE)
+
+/*
+ * A ring slot: one line. Writer: the sender. The receiver never writes it.
+ *
+ * control = lap (16 bits) | kind << 16 (8 bits) | flags << 24 (8 bits) | length << 32.
+ * Stored last, with release order; pairs with the acquire load in ring_peek(). A slot is
+ * new when its lap is the receiver's current lap; laps count from 1, and wrap past 0.
+ * What the other 56 bytes mean depends on the kind: see proto/wire.h.
+ */
+#define RING_SLOTS_MIN 16U
+#define RING_SLOTS_MAX 1024U
+#define RING_PAYLOAD 56U
+
+struct ring_slot {
+	shared_u64 control;
+	shared_u64 word; /* the tag, for a message */
+	shared_bytes payload[RING_PAYLOAD - 8];
+};
+_Static_assert(sizeof(struct ring_slot) == REGION_LINE, "a slot is one line: one transfer a message");
+
+#endif

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* member.c - joining a region and leaving it. */
+#include "region/member.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Ten a second: a tenth of a second is nothing beside the timeout of seconds. */
+#define HEARTBEAT_NANOSECONDS 100000000L
+
+static uint64_t claim_word(uint32_t epoch, enum slot_state state)
+{
+	return (uint64_t)epoch << 32 | (uint64_t)state;
+}
+
+uint64_t monotonic_now(void)
+{
+	struct timespec now;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
+}
+
+bool member_identify(const struct region *region, uint32_t slot, uint32_t *epoch, uint64_t *nonce)
+{
+	/* Pairs with the release store of SLOT_JOINED in member_join(). */
+	uint64_t claim = shared_acquire_u64(&region_slot(region, slot)->claim);
+
+	if ((uint32_t)claim != SLOT_JOINED)
+		return false;
+	*epoch = (uint32_t)(claim >> 32);
+	*nonce = shared_load_u64(&section_header(region, slot)->nonce);
+	return true;
+}
+
+bool member_confirm(const struct region *region, uint32_t slot, uint32_t epoch, uint64_t nonce)
+{
+	uint32_t epoch_now = 0;
+	uint64_t nonce_now = 0;
+
+	return slot < region->members && member_identify(region, slot, &epoch_now, &nonce_now) &&
+	       epoch_now == epoch && nonce_now == nonce;
+}
+
+/*
+ * A descriptor of our own on the region's file: OFD locks belong to an open file
+ * description, so each member of a process needs its own to be told from the others.
+ */
+static int open_lock_file(const struct region *region)
+{
+	char path[64];
+	struct stat ours;
+	struct stat theirs;
+
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", region->fd);
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd < 0) /* no /proc in this container */
+		fd = open(region->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return -errno;
+	if (fstat(fd, &ours) != 0 || fstat(region->fd, &theirs) != 0 || ours.st_ino != theirs.st_ino ||
+	    ours.st_dev != theirs.st_dev) {
+		(void)close(fd);
+		return -ESTALE;
+	}
+	return fd;
+}
+
+static int lock_slot(int fd, uint32_t slot, short type)
+{
+	struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)slot, .l_len = 1};
+
+	return fcntl(fd, F_OFD_SETLK, &lock) == 0 ? 0 : -errno;
+}
+
+/*
+ * Try to win one slot. `stale` says that its occupant's heartbeat was seen to be still.
+ * With a lock: whoever holds it may claim, and the claim of a dead holder is void.
+ */
+static bool claim_slot(struct member *self, uint32_t slot, bool stale)
+{
+	struct region *region = self->region;
+	uint64_t claim = shared_acquire_u64(&region_slot(region, slot)->claim);
+	uint32_t state = (uint32_t)claim;
+	uint32_t epoch = (uint32_t)(claim >> 32);
+
+	if (state != SLOT_FREE && !stale) {
+		/* Only an occupant that joined with a lock is known dead when it holds none. */
+		bool locks = state == SLOT_JOINED && region->kind == REGION_FILE &&
+			     shared_load_u32(&section_header(region, slot)->liveness) == LIVENESS_LOCK;
+		if (!locks)
+			return false;
+	}
+	if (self->lock_fd >= 0 && lock_slot(self->lock_fd, slot, F_WRLCK) != 0)
+		return false;
+	if (!shared_claim_u64(&region_slot(region, slot)->claim, claim,
+			      claim_word(epoch + 1, SLOT_CLAIMED))) {
+		if (self->lock_fd >= 0)
+			(void)lock_slot(self->lock_fd, slot, F_UNLCK);
+		return false;
+	}
+	self->slot = slot;
+	self->epoch = epoch + 1;
+	return true;
+}
+
+/* Free slots first, the one freed longest ago among them; then those of the dead. */
+static bool claim_any(struct member *self)
+{
+	struct region *region = self->region;
+	uint32_t lowest = UINT32_MAX;
+
+	for (uint32_t slot = 0; slot < region->members; slot++) {
+		uint64_t claim = shared_load_u64(&region_slot(region, slot)->claim);
+		if ((uint32_t)claim == SLOT_FREE && (uint32_t)(claim >> 32) < lowest)
+			lowest = (uint32_t)(claim >> 32);
+	}
+	for (uint32_t slot = 0; slot < region->members; slot++) {
+		uint64_t claim = shared_load_u64(&region_slot(region, slot)->claim);
+		if ((uint32_t)claim == SLOT_FREE && (uint32_t)(claim >> 32) == lowest &&
+		    claim_slot(self, slot, false))
+			return true;
+	}
+	for (uint32_t slot = 0; slot < region->members; slot++)
+		if (claim_slot(self, slot, false))
+			return true;
+	return false;
+}
+
+/*
+ * No slot was free. Watch everybody's claim word and heartbeat for `timeout` and take a
+ * slot where neither moved: the slow path of a full region, bounded by the timeout.
+ */
+static bool claim_stale(struct member *self, uint64_t timeout)
+{
+	struct region *region = self->region;
+	uint64_t *before = calloc(region->members, 2 * sizeof(*before));
+	struct timespec wait = {.tv_sec = (time_t)(timeout / 1000000000U),
+				.tv_nsec = (long)(timeout % 1000000000U)};
+	bool won = false;
+
+	if (before == NULL)
+		return false;
+	for (uint32_t slot = 0; slot < region->members; slot++) {
+		before[2 * (size_t)slot] = shared_load_u64(&region_slot(region, slot)->claim);
+		before[2 * (size_t)slot + 1] = shared_load_u64(&section_header(region, slot)->heartbeat);
+	}
+	(void)nanosleep(&wait, NULL);
+	for (uint32_t slot = 0; slot < region->members && !won; slot++) {
+		bool still = before[2 * (size_t)slot] == shared_load_u64(&region_slot(region, slot)->claim) &&
+			     before[2 * (size_t)slot + 1] ==
+				     shared_load_u64(&section_header(region, slot)->heartbeat);
+		bool beats = (uint32_t)before[2 * (size_t)slot] == SLOT_CLAIMED ||
+			     shared_load_u32(&section_header(region, slot)->liveness) == LIVENESS_HEARTBEAT;
+		won = still && beats && claim_slot(self, slot, true);
+	}
+	free(before);
+	return won;
+}
+
+static uint32_t launcher_rank(void)
+{
+	static const char *const variables[] = {"VICINAL_RANK", "PMIX_RANK", "PMI_RANK",
+						"OMPI_COMM_WORLD_RANK"};
+
+	for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
+		const char *value = getenv(variables[i]);
+		char *end = NULL;
+		if (value == NULL || *value == '\0')
+			continue;
+		unsigned long rank = strtoul(value, &end, 10);
+		if (*end == '\0' && rank < UINT32_MAX)
+			return (uint32_t)rank;
+	}
+	return UINT32_MAX;
+}
+
+static void write_section(const struct member *self, uint32_t endpoint)
+{
+	const struct region *region = self->region;
+	struct section_header *header = section_header(region, self->slot);
+	unsigned char *tables = region_section(region, self->slot);
+	char hostname[sizeof(header->hostname)] = "";
+
+	/* Our tables, but not our doorbells: those words are their ringers'. */
+	shared_clear((shared_bytes *)(tables + SECTION_CREDITS_OFFSET(region->members)),
+		     SECTION_ARENA_OFFSET(region->members) - SECTION_CREDITS_OFFSET(region->members));
+	shared_clear((shared_bytes *)header, sizeof(*header));
+	(void)gethostname(hostname, sizeof(hostname) - 1);
+	shared_copy_out(header->hostname, hostname, sizeof(hostname));
+	shared_store_u64(&header->nonce, self->nonce);
+	shared_store_u32(&header->epoch, self->epoch);
+	shared_store_u32(&header->liveness, region->kind == REGION_FILE ? LIVENESS_LOCK : LIVENESS_HEARTBEAT);
+	shared_store_u32(&header->rank, launcher_rank());
+	shared_store_u32(&header->pid, (uint32_t)getpid());
+	shared_store_u32(&header->endpoint, endpoint);
+}
+
+static void *beat(void *argument)
+{
+	struct member *self = argument;
+	struct section_header *header = section_header(self->region, self->slot);
+	const struct timespec wait = {.tv_nsec = HEARTBEAT_NANOSECONDS};
+
+	for (uint64_t count = 1; !atomic_load_explicit(&self->stop, memory_order_relaxed); count++) {
+		shared_store_u64(&header->heartbeat, count);
+		(void)nanosleep(&wait, NULL);
+	}
+	return NULL;
+}
+
+int member_join(struct region *region, uint32_t endpoint, uint64_t timeout, struct member **member,
+		struct region_error *error)
+{
+	struct member *self = calloc(1, sizeof(*self));
+
+	if (self == NULL)
+		return region_fail(error, -ENOMEM, "no memory is left to join region %.1024s: free some",
+				   region->path);
+	self->region = region;
+	self->process = getpid();
+	self->lock_fd = -1;
+	if (region->kind == REGION_FILE)
+		self->lock_fd = open_lock_file(region);
+	if (region->kind == REGION_FILE && self->lock_fd < 0) {
+		int result = self->lock_fd;
+		free(self);
+		return region_fail(error, result,
+				   "region %.1024s was replaced or closed while joining (%s): start again",
+				   region->path, strerror(-result));
+	}
+	if (getrandom(&self->nonce, sizeof(self->nonce), 0) != (ssize_t)sizeof(self->nonce))
+		self->nonce = monotonic_now() ^ (uint64_t)getpid() << 32;
+	if (!claim_any(self) && !(region->kind == REGION_PCI && claim_stale(self, timeout))) {
+		if (self->lock_fd >= 0)
+			(void)close(self->lock_fd);
+		free(self);
+		return region_fail(
+			error, -ENOSPC,
+			"region %.1024s is full, all its %u member slots are taken by living endpoints: "
+			"create it with more (--members)",
+			region->path, region->members);
+	}
+	write_section(self, endpoint);
+	/* Pairs with the acquire load in member_identify(): the section is complete. */
+	shared_release_u64(&region_slot(region, self->slot)->claim, claim_word(self->epoch, SLOT_JOINED));
+	if (region->kind == REGION_PCI)
+		self->beating = pthread_create(&self->heart, NULL, beat, self) == 0;
+	if (region->kind == REGION_PCI && !self->beating) {
+		member_leave(self);
+		return region_fail(error, -EAGAIN,
+				   "no thread for the heartbeat can be started: raise the process limit");
+	}
+	*member = self;
+	return 0;
+}
+
+void member_leave(struct member *self)
+{
+	/* In a forked child the slot is still its parent's, and the thread is not here. */
+	if (self->process == getpid()) {
+		if (self->beating) {
+			atomic_store_explicit(&self->stop, true, memory_order_relaxed);
+			(void)pthread_join(self->heart, NULL);
+		}
+		/* Release: what we sent last is complete before we are seen to be gone. */
+		shared_release_u64(&region_slot(self->region, self->slot)->claim,
+				   claim_word(self->epoch, SLOT_FREE));
+	}
+	if (self->lock_fd >= 0)
+		(void)close(self->lock_fd); /* drops the lock */
+	free(self);
+}

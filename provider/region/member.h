@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * member.h - taking part in a region: joining, leaving, proving who is there, and
+ * noticing who died.
+ */
+#ifndef VICINAL_REGION_MEMBER_H
+#define VICINAL_REGION_MEMBER_H
+
+#include <pthread.h>
+#include <sys/types.h>
+
+#include "region/region.h"
+
+/* Our own membership. One for each endpoint. Everything here is private. */
+struct member {
+	struct region *region;
+	uint64_t nonce;
+	uint32_t slot;
+	uint32_t epoch;
+	int lock_fd;   /* holds the lock on byte `slot`, and asks about others' */
+	pid_t process; /* a forked child must not leave in its parent's name */
+	bool beating;  /* the heartbeat thread runs */
+	atomic_bool stop;
+	pthread_t heart;
+};
+
+/* What we saw of another member's heartbeat, timed by our own clock (nanoseconds). */
+struct pulse {
+	uint64_t heartbeat;
+	uint64_t since;
+};
+
+enum member_state {
+	MEMBER_ALIVE,
+	MEMBER_LEFT, /* it gave its slot back in good order */
+	MEMBER_DIED,
+};
+
+/*
+ * Take a free slot, or one whose occupant died. `endpoint` counts this process's
+ * endpoints. `timeout` (nanoseconds) is how long a heartbeat may be still before its
+ * owner counts as dead; waited out only when no slot is free.
+ * Returns 0 and a member, or a negative errno and a text.
+ */
+int member_join(struct region *region, uint32_t endpoint, uint64_t timeout, struct member **member,
+		struct region_error *error);
+void member_leave(struct member *member);
+
+/* Does the member (slot, epoch, nonce) take part in this very region now? */
+bool member_confirm(const struct region *region, uint32_t slot, uint32_t epoch, uint64_t nonce);
+
+/* Who occupies `slot` now? Returns false if nobody does. */
+bool member_identify(const struct region *region, uint32_t slot, uint32_t *epoch, uint64_t *nonce);
+
+/* How is the member (slot, epoch)? `pulse` is kept by the caller, zeroed at first. */
+enum member_state member_observe(const struct member *self, uint32_t slot, uint32_t epoch,
+				 struct pulse *pulse, uint64_t now, uint64_t timeout);
+
+/*
+ * How many times longer a copy through our own part of the region takes than one through
+ * private memory. About 1 for memory mapped write-back; 20 and more for uncached or
+ * write-combining mappings.
+ */
+double member_measure(const struct member *member);
+
+/* A monotonic clock in nanoseconds. */
+uint64_t monotonic_now(void);
+
+#endif

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * region.h - a mapped region, checked once, and where things lie in it.
+ */
+#ifndef VICINAL_REGION_REGION_H
+#define VICINAL_REGION_REGION_H
+
+#include <limits.h>
+#include <stdint.h>
+
+#include "region/layout.h"
+
+/* One line for a person: what is wrong, and what to do about it. */
+struct region_error {
+	char text[PATH_MAX + 256];
+};
+
+enum region_kind {
+	REGION_FILE, /* a file on tmpfs or hugetlbfs: members share a kernel, and its locks */
+	REGION_PCI,  /* an ivshmem BAR: members are in different guests */
+};
+
+/*
+ * A mapped region. The geometry was read from the header once, checked, and is private
+ * from then on: nothing that a peer writes later can move a bound.
+ */
+struct region {
+	unsigned char *base;
+	size_t bytes;
+	uint64_t id[2];
+	uint64_t section_bytes;
+	uint64_t sections_offset;
+	uint32_t members;
+	enum region_kind kind;
+	int fd;
+	char name[PATH_MAX]; /* as given: file:PATH or pci:ADDRESS */
+	char path[PATH_MAX]; /* what was opened */
+};
+
+/*
+ * Map the region called `name` (file:PATH or pci:ADDRESS) and check its header.
+ * Returns 0 and a region to be given back with region_detach(), or a negative errno
+ * and a text in `error`.
+ */
+int region_attach(const char *name, struct region **region, struct region_error *error);
+void region_detach(struct region *region);
+
+/*
+ * Find a region without being told: an ivshmem device whose BAR begins with a region's
+ * header, then the well-known files. Writes its name. Returns 0, -ENODEV when there is
+ * none, or another negative errno with a text when there is one that cannot be used.
+ */
+int region_discover(char name[PATH_MAX], struct region_error *error);
+
+/* Check a header found at `base`; `bytes` is what is mapped. Fills in the geometry. */
+int region_check_header(const struct region_header *header, size_t bytes, struct region *region,
+			struct region_error *error);
+
+/*
+ * Write a new region's header and slot table over `bytes` zeroed bytes at `base`. Used by
+ * tests and fuzzers; `vicinal region create` does the same for people.
+ * Returns 0, or -EINVAL if the bounds of layout.h are not kept.
+ */
+int region_format(void *base, size_t bytes, uint32_t members, uint64_t section_bytes, const uint64_t id[2]);
+
+/* The number of bytes that a region of this geometry takes. */
+static inline size_t region_size(uint32_t members, uint64_t section_bytes)
+{
+	return REGION_SECTIONS_OFFSET(members) + members * section_bytes;
+}
+
+int region_fail(struct region_error *error, int code, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* `slot` must be below region->members everywhere below. */
+static inline struct member_slot *region_slot(const struct region *region, uint32_t slot)
+{
+	return (struct member_slot *)(void *)(region->base + REGION_SLOTS_OFFSET) + slot;
+}
+
+static inline struct member_verdict *region_verdict(const struct region *region, uint32_t slot)
+{
+	return (struct member_verdict *)(void *)(region->base + REGION_VERDICTS_OFFSET(region->members)) +
+	       slot;
+}
+
+static inline unsigned char *region_section(const struct region *region, uint32_t slot)
+{
+	return region->base + region->sections_offset + slot * region->section_bytes;
+}
+
+static inline struct section_header *section_header(const struct region *region, uint32_t slot)
+{
+	return (struct section_header *)(void *)region_section(region, slot);
+}
+
+/* The word in `owner`'s section with which `ringer` wakes it. */
+static inline shared_u32 *section_doorbell(const struct region *region, uint32_t owner, uint32_t ringer)
+{
+	return (shared_u32 *)(void *)(region_section(region, owner) + SECTION_DOORBELLS_OFFSET) + ringer;
+}
+
+static inline struct credit_line *section_credit(const struct region *region, uint32_t receiver,
+						 uint32_t sender)
+{
+	return (struct credit_line *)(void *)(region_section(region, receiver) +
+					      SECTION_CREDITS_OFFSET(region->members)) +
+	       sender;
+}
+
+static inline struct connection_line *section_connection(const struct region *region, uint32_t sender,
+							 uint32_t receiver)
+{
+	return (struct connection_line *)(void *)(region_section(region, sender) +
+						  SECTION_CONNECTIONS_OFFSET(region->members)) +
+	       receiver;
+}
+
+/*
+ * `length` bytes at `offset` in a member's section, or NULL if they do not lie wholly
+ * in it. `offset` and `length` may come from a peer.
+ */
+static inline shared_bytes *section_view(const struct region *region, uint32_t slot, uint64_t offset,
+					 uint64_t length)
+{
+	if (offset > region->section_bytes || length > region->section_bytes - offset)
+		return NULL;
+	return (shared_bytes *)(region_section(region, slot) + offset);
+}
+
+#endif

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * shared.h - the only way to touch a byte that a peer can write.
+ *
+ * A shared word is a struct around its value, so that a plain load or store of it does
+ * not compile; every access goes through the functions below and names its memory
+ * order. A peer may be hostile: load a word once into a local, check the local, and
+ * never load it again for the same decision.
+ */
+#ifndef VICINAL_REGION_SHARED_H
+#define VICINAL_REGION_SHARED_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef struct {
+	_Atomic uint32_t hidden;
+} shared_u32;
+
+typedef struct {
+	_Atomic uint64_t hidden;
+} shared_u64;
+
+/* One byte of a payload; always used as an array. */
+typedef struct {
+	unsigned char hidden;
+} shared_bytes;
+
+_Static_assert(sizeof(shared_u32) == 4 && sizeof(shared_u64) == 8 && sizeof(shared_bytes) == 1,
+	       "shared words have the size of their value");
+_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2,
+	       "a shared word must be one load or store: a lock would not be shared");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the region's format is little endian");
+
+static inline uint32_t shared_load_u32(const shared_u32 *word)
+{
+	return atomic_load_explicit(&word->hidden, memory_order_relaxed);
+}
+
+static inline uint32_t shared_acquire_u32(const shared_u32 *word)
+{
+	return atomic_load_explicit(&word->hidden, memory_order_acquire);
+}
+
+static inline void shared_store_u32(shared_u32 *word, uint32_t value)
+{
+	atomic_store_explicit(&word->hidden, value, memory_order_relaxed);
+}
+
+static inline void shared_release_u32(shared_u32 *word, uint32_t value)
+{
+	atomic_store_explicit(&word->hidden, value, memory_order_release);
+}
+
+static inline uint64_t shared_load_u64(const shared_u64 *word)
+{
+	return atomic_load_explicit(&word->hidden, memory_order_relaxed);
+}
+
+static inline uint64_t shared_acquire_u64(const shared_u64 *word)
+{
+	return atomic_load_explicit(&word->hidden, memory_order_acquire);
+}
+
+static inline void shared_store_u64(shared_u64 *word, uint64_t value)
+{
+	atomic_store_explicit(&word->hidden, value, memory_order_relaxed);
+}
+
+static inline void shared_release_u64(shared_u64 *word, uint64_t value)
+{
+	atomic_store_explicit(&word->hidden, value, memory_order_release);
+}
+
+/* The claim word at join time is the only caller: see struct member_slot. */
+static inline bool shared_claim_u64(shared_u64 *word, uint64_t expected, uint64_t value)
+{
+	return atomic_compare_exchange_strong_explicit(&word->hidden, &expected, value, memory_order_acq_rel,
+						       memory_order_acquire);
+}
+
+/* Bytes out of the region. Their content is the application's business, not ours. */
+static inline void shared_copy_in(void *to, const shared_bytes *from, size_t length)
+{
+	memcpy(to, (const void *)from, length);
+}
+
+/* Bytes into the region. */
+static inline void shared_copy_out(shared_bytes *to, const void *from, size_t length)
+{
+	memcpy((void *)to, from, length);
+}
+
+static inline void shared_clear(shared_bytes *to, size_t length)
+{
+	memset((void *)to, 0, length);
+}
+
+#endif
