@@ -27,6 +27,12 @@ def test_a_new_region_is_sound(vicinal: Vicinal, region_path: Path) -> None:
     assert "sound" in result.stdout
 
 
+def test_names_of_regions_are_understood(vicinal: Vicinal, region_path: Path) -> None:
+    made = region.create(region_path)
+    assert vicinal("region", "check", made.name).returncode == 0
+    assert "on the host" in error_line(vicinal("region", "check", "pci:0000:00:04.0"))
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_file(vicinal: Vicinal, region_path: Path, command: str) -> None:
     assert "there is no region" in error_line(vicinal("region", command, region_path))

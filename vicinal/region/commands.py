@@ -16,9 +16,19 @@ from vicinal.region.sizes import parse_size, show_size
 PATIENCE = 3.0
 """Seconds that members in other virtual machines get to show that they live."""
 
-# Whether it can be read is for our own functions to say, with a remedy.
+
+def region_file(text: str) -> Path:
+    """The file that an argument names, as PATH or the way that VICINAL_REGION has it."""
+    if text.startswith("pci:"):
+        raise typer.BadParameter(
+            f"{text} is a device in a guest; on the host, name the file behind it"
+        )
+    return Path(text.removeprefix("file:"))
+
+
 RegionPath = Annotated[
-    Path, typer.Argument(metavar="PATH", readable=False, help="The region's file.")
+    Path,
+    typer.Argument(metavar="PATH", parser=region_file, help="The region's file; file:PATH too."),
 ]
 
 commands = typer.Typer(help="Create, show, check and remove shared regions.")
