@@ -40,8 +40,11 @@ _STYLES: dict[tuple[str, bool | None], dict[str, Any]] = {
 }
 
 
-def plot_demo(result: Mapping[str, Any], paths: Iterable[Path]) -> None:
-    """Draw a demo's result into files; each path's suffix chooses the format (png, svg)."""
+def plot_demo(result: Mapping[str, Any], paths: Iterable[Path], caption: str | None = None) -> None:
+    """Draw a demo's result into files; each path's suffix chooses the format (png, svg).
+
+    `caption` says under which conditions it was made; without it they come from the result.
+    """
     series = result["series"]
     mpis = [mpi for mpi in Mpi if any(line["scenario"]["mpi"] == mpi for line in series)]
     metrics = [metric for metric in Metric if any(line["metric"] == metric for line in series)]
@@ -65,7 +68,7 @@ def plot_demo(result: Mapping[str, Any], paths: Iterable[Path]) -> None:
             if row == len(metrics) - 1:
                 axes.set_xlabel("Message size")
     figure.legend(handles=list(handles.values()), loc="outside upper center", ncols=2)
-    figure.supxlabel(_caption(result), fontsize=8, color="#444444")
+    figure.supxlabel(caption or _caption(result), fontsize=8, color="#444444")
     for path in paths:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Text stays text in SVG, and the same result gives the same file.

@@ -127,18 +127,20 @@ class Guest:
             raise self.failure("the connection to it was lost")
         return done
 
-    def copy_in(self, source: Path) -> None:
-        """Put a file of this host into the guest, at the same place."""
-        target, parent = shlex.quote(str(source)), shlex.quote(str(source.parent))
+    def copy_in(self, source: Path, target: str) -> None:
+        """Put a file of this host into the guest, where the guest's user may write."""
+        quoted = shlex.quote(target)
         mode = "755" if source.stat().st_mode & 0o111 else "644"
-        script = f"mkdir -p {parent} && cat >{target}.part && chmod {mode} {target}.part"
+        script = f"cat >{quoted}.part && chmod {mode} {quoted}.part && mv {quoted}.part {quoted}"
         with source.open("rb") as content:
-            done = self.run(["sh", "-c", f"{script} && mv {target}.part {target}"], stdin=content)
+            done = self.run(["sh", "-c", script], stdin=content)
         if done.returncode != 0:
-            raise VicinalError(
-                f"{source} could not be put into {self.name} ({done.stderr.strip()})",
-                f"let it lie in a directory that the guest's user {USER} may make, such as /tmp",
-            )
+            raise self.failure(f"{source} could not be put into it: {done.stderr.strip()}")
+
+    def wait_end(self) -> None:
+        """Wait until QEMU has ended."""
+        if self._qemu is not None:
+            self._qemu.wait()
 
     def kill(self) -> None:
         """End the guest at once, as if its power failed."""

@@ -13,7 +13,9 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -23,6 +25,7 @@ from vicinal.cluster.guest import Guest
 from vicinal.cluster.guest_accelerator import Choice, choose_accelerator
 from vicinal.cluster.guest_keys import make_keys
 from vicinal.cluster.guest_qemu import MEMORY_MIB, GuestDevices, find_qemu
+from vicinal.cluster.guest_verdict import condemn
 from vicinal.cluster.image import GuestImage, build_image
 from vicinal.cluster.image_layout import MOST_GUESTS
 from vicinal.errors import VicinalError
@@ -67,7 +70,7 @@ class GuestPair:
         self._members = members
         self._section_bytes = section_bytes
         self._say = say
-        self._directory: Path | None = None
+        self._closing = False
         self._sweeper: subprocess.Popen[bytes] | None = None
         self._region: Region | None = None
         self._choice: Choice | None = None
@@ -114,6 +117,7 @@ class GuestPair:
 
     def close(self) -> None:
         """End the guests and remove everything that was made for them."""
+        self._closing = True
         for guest in self.guests:
             guest.stop()
         self._region = self._choice = self._image = None
@@ -128,21 +132,21 @@ class GuestPair:
         return inspect_region(self.region)
 
     def _start(self, image: GuestImage, choice: Choice) -> None:
-        self._say(f"starting two guests ({choice.accelerator.title})")
+        self._say(f"starting two guests ({choice.accelerator.description})")
         _check_memory()
-        self._directory = self._make_directory()
+        directory = self._make_directory()
         region = create_region(
-            self._directory / "region",
+            directory / "region",
             members=self._members,
             section_bytes=self._section_bytes,
             label="guests",
             for_guests=True,
         )
         self._region = region
-        keys = make_keys(self._directory)
+        keys = make_keys(directory)
         wire = socket.socketpair()
         for number in range(MOST_GUESTS):
-            guest = Guest(number, self._directory, keys)
+            guest = Guest(number, directory, keys)
             self.guests.append(guest)
             devices = GuestDevices(
                 region=region.path,
@@ -156,6 +160,8 @@ class GuestPair:
             end.close()
         for guest in self.guests:
             guest.wait_ready()
+            # A daemon: it ends with the guest, which ends with us.
+            Thread(target=self._watch, args=(guest, region.path), daemon=True).start()
 
     def _check(self) -> None:
         """See that each guest can do what a job will ask of it; say what it cannot do."""
@@ -170,6 +176,13 @@ class GuestPair:
                 done = guest.run(command, timeout=seconds)
                 if done.returncode != 0:
                     raise guest.failure(f"{what}: {done.stderr.strip()}")
+
+    def _watch(self, guest: Guest, region: Path) -> None:
+        """When a guest ends while others go on, tell them through the region."""
+        guest.wait_end()
+        if not self._closing:
+            with suppress(OSError, VicinalError):  # closed meanwhile: nobody is left to tell
+                condemn(region, guest.name)
 
     def _make_directory(self) -> Path:
         """A directory for this run, removed by a process that outlives us if we are killed."""

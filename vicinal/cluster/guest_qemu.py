@@ -27,7 +27,7 @@ class Accelerator(StrEnum):
     """An emulator; correct, and slower by an order of magnitude."""
 
     @property
-    def title(self) -> str:
+    def description(self) -> str:
         """What tables and figures have to say about it."""
         if self is Accelerator.KVM:
             return "KVM: the processor's own virtualization"

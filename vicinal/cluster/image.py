@@ -13,7 +13,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -159,10 +159,8 @@ def _host_parts() -> list[Path]:
     tree = checkout()
     if tree is not None and (tree / "build" / "programs").is_dir():
         parts.append(tree / "build" / "programs")
-    try:
+    with suppress(VicinalError):  # a job over the region will say that it is missing
         parts.append(provider_directory())
-    except VicinalError:
-        pass  # guests are of use without: a job over the region will say what is missing
     return parts
 
 

@@ -1,0 +1,141 @@
+"""`vicinal guests`: MPI between virtual machines on this host."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+from vicinal.launch.environment import MessagePath, Mpi, checkout
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class _Ended(BaseException):
+    """A signal that ends the command; not an Exception, so that nothing takes it for an error."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `vicinal`."""
+    guests = typer.Typer(
+        help="Run MPI between two virtual machines that are made for it.", no_args_is_help=True
+    )
+    guests.command(name="demo")(demo)
+    guests.command(
+        name="run",
+        # What follows the program is the program's.
+        context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    )(run)
+    app.add_typer(guests, name="guests")
+
+
+def demo(
+    mpi: Annotated[list[Mpi] | None, typer.Option(help="Only this MPI; may be repeated.")] = None,
+    trials: Annotated[int, typer.Option(min=1, help="Starts of each program on each path.")] = 1,
+    output: Annotated[Path | None, typer.Option(help="Directory for results.")] = None,
+) -> int:
+    """Measure a stock MPI between two guests, over their network and over a shared region."""
+    # Loaded here: the rest of the command line does not wait for the libraries of figures.
+    from dataclasses import replace
+
+    from vicinal.bench.programs import mpi_program
+    from vicinal.bench.progress import show_steps
+    from vicinal.cluster.guest_demo import GuestDemoPlan, run_guest_demo, write_guest_demo
+    from vicinal.cluster.guest_pair import GuestPair
+    from vicinal.cluster.guest_report import guest_table
+    from vicinal.launch.environment import provider_directory
+
+    provider_directory()  # before minutes are spent
+    plan = GuestDemoPlan()
+    plan = replace(plan, mpis=mpi or plan.mpis, amount=replace(plan.amount, trials=trials))
+    tree = checkout()
+    directory = output or (tree / "build" if tree else Path.cwd()) / "demo-guests"
+    for scenario, metric in plan.runs:
+        mpi_program(scenario.mpi, metric.value)  # compiled before it goes into the image
+    try:
+        with _signals_raise(), show_steps(len(plan.runs) * trials) as steps:
+            began = False
+
+            def step(what: str) -> None:
+                nonlocal began
+                if began:
+                    steps.finish()
+                began = True
+                steps.begin(what)
+
+            with GuestPair(say=steps.begin) as pair:
+                result = run_guest_demo(plan, pair, step)
+    except _Ended as ended:
+        return 128 + ended.number
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, 100)
+    console.print(guest_table(result))
+    reason = result["guests"]["accelerator_reason"]
+    console.print(f"Accelerator: {reason}", markup=False, soft_wrap=True, highlight=False)
+    for path in write_guest_demo(result, directory):
+        console.print(f"Written: {path}", markup=False, soft_wrap=True, highlight=False)
+    return 0
+
+
+def run(
+    program: Annotated[
+        list[str], typer.Argument(help="The program and its arguments.", metavar="PROGRAM [ARG]...")
+    ],
+    ranks: Annotated[int, typer.Option("-n", "--ranks", min=1, help="Number of ranks.")] = 2,
+    mpi: Annotated[
+        Mpi | None,
+        typer.Option(help="The MPI library; without it the one that the program is linked with."),
+    ] = None,
+    path: Annotated[
+        MessagePath, typer.Option(help="How messages travel: region or network.")
+    ] = MessagePath.REGION,
+    show_paths: Annotated[
+        bool, typer.Option("--paths", help="Show afterwards which path each pair of ranks used.")
+    ] = False,
+) -> int:
+    """Run an MPI program across two guests, half of the ranks in each."""
+    from vicinal.cluster.guest_job import show_in_guests
+    from vicinal.cluster.guest_pair import GuestPair
+    from vicinal.launch.job import Job, default_members
+    from vicinal.launch.paths import paths_table
+    from vicinal.launch.program import find_program
+
+    job = Job(
+        program=[str(find_program(program[0])), *program[1:]], ranks=ranks, mpi=mpi, path=path
+    )
+    try:
+        with _signals_raise(), GuestPair(members=default_members(ranks), say=_note) as pair:
+            status = show_in_guests(job, pair)
+            if show_paths and path is MessagePath.REGION:
+                Console(stderr=True).print(paths_table(pair.inspect()))
+            return status
+    except _Ended as ended:
+        return 128 + ended.number
+
+
+def _note(text: str) -> None:
+    typer.echo(f"vicinal: {text}", err=True)
+
+
+@contextmanager
+def _signals_raise() -> Iterator[None]:
+    """Signals that end the command raise _Ended, so that guests are stopped in order."""
+
+    def end(number: int, _frame: FrameType | None) -> NoReturn:
+        raise _Ended(number)
+
+    before = {number: signal.signal(number, end) for number in _ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

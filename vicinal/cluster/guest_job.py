@@ -1,0 +1,92 @@
+"""Running MPI jobs across a pair of guests, by the launchers that the MPI libraries bring.
+
+The launcher runs in the first guest and starts the ranks of the other over ssh, as between
+any two machines. Nothing tells the provider where the region is: it finds it.
+"""
+
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from vicinal.cluster.guest_pair import GuestPair
+from vicinal.cluster.image_layout import HOME
+from vicinal.errors import VicinalError
+from vicinal.launch.environment import MessagePath, Mpi, mpi_environment, mpi_prefix
+from vicinal.launch.job import CompletedJob, Job
+from vicinal.launch.launcher import Placement, place
+
+_OWN_PREFIXES = ("OMPI_", "PRTE_", "PMIX_")
+"""Variables that Open MPI's launcher hands on by itself."""
+
+
+def run_in_guests(job: Job, pair: GuestPair, *, timeout: float = 120.0) -> CompletedJob:
+    """Run a job to its end and return what it wrote.
+
+    After `timeout` seconds it is ended, and its status is 124. Raises VicinalError if it
+    cannot be started, or if the first guest is lost.
+    """
+    command, environment = job_command(job, pair)
+    began = time.monotonic()
+    done = pair.guests[0].run(command, environment=environment, timeout=timeout)
+    seconds = time.monotonic() - began
+    region = pair.inspect() if MessagePath(job.path) is MessagePath.REGION else None
+    return CompletedJob(done.returncode, done.stdout, done.stderr, seconds, region)
+
+
+def show_in_guests(job: Job, pair: GuestPair) -> int:
+    """Run a job with this process's input and output; return its exit status."""
+    command, environment = job_command(job, pair)
+    guest = pair.guests[0]
+    status = subprocess.run(guest.command(command, environment), check=False).returncode
+    if not all(each.alive for each in pair.guests):
+        lost = next(each for each in pair.guests if not each.alive)
+        raise lost.failure("it ended while the job ran")
+    return status
+
+
+def job_command(job: Job, pair: GuestPair) -> tuple[list[str], dict[str, str]]:
+    """The launcher's command line and environment, in the first guest.
+
+    A program that is not in the image is put into both guests. Raises VicinalError for
+    what guests cannot do.
+    """
+    path = MessagePath(job.path)
+    if path is MessagePath.SHARED_MEMORY:
+        raise VicinalError(
+            "the path shared-memory does not reach from one guest to another",
+            "use the path region or network",
+        )
+    mpi, _ = job.resolved_mpi()
+    program = [_placed(Path(job.program[0]), pair), *job.program[1:]]
+    environment = {**mpi_environment(mpi, path, job.region), **job.environment}
+    placements = place(job.ranks, [guest.name for guest in pair.guests])
+    launcher = _launcher(mpi, mpi_prefix(mpi), placements, environment)
+    return [*launcher, *program], environment
+
+
+def _placed(program: Path, pair: GuestPair) -> str:
+    """Where a program is in the guests; it is put there if need be."""
+    if pair.image.has(program):
+        return str(program)
+    target = f"{HOME}/{program.name}"
+    for guest in pair.guests:
+        guest.copy_in(program, target)
+    return target
+
+
+def _launcher(
+    mpi: Mpi, prefix: Path, placements: Sequence[Placement], environment: Mapping[str, str]
+) -> list[str]:
+    hosts = ",".join(f"{placement.node}:{placement.ranks}" for placement in placements)
+    ranks = str(sum(placement.ranks for placement in placements))
+    if mpi is Mpi.MPICH:
+        launcher = [str(prefix / "bin" / "mpiexec"), "-launcher", "ssh"]
+        return [*launcher, "-hosts", hosts, "-n", ranks]
+    launcher = [str(prefix / "bin" / "mpirun"), "--host", hosts, "-n", ranks]
+    # A guest has one processor; ranks that share it cannot have one each.
+    launcher += ["--map-by", "slot", "--bind-to", "none"]
+    for name in environment:
+        if not name.startswith(_OWN_PREFIXES):
+            launcher += ["-x", name]
+    return launcher
