@@ -34,7 +34,7 @@ static int exchange(int rank, int ranks)
 
 		for (int i = 0; i < size; i++)
 			out[i] = expected(rank, round, i);
-		memset(in, 0, (size_t)size);
+		memset(in, 0, SIZE);
 		MPI_Sendrecv(out, size, MPI_BYTE, to, round, in, size, MPI_BYTE, from, round,
 			     MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 		for (int i = 0; i < size; i++)

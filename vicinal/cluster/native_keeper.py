@@ -87,7 +87,9 @@ def main() -> None:
     if os.getppid() != manager:
         sys.exit(1)
     try:
-        user_namespace = _enter_namespaces()
+        user_namespace = kernel.enter_namespaces(
+            kernel.CLONE_NEWNS | kernel.CLONE_NEWUTS | kernel.CLONE_NEWIPC | kernel.CLONE_NEWPID
+        )
     except OSError as error:
         reason = error.strerror.lower() if error.strerror else str(error)
         _send(
@@ -114,22 +116,6 @@ def main() -> None:
 
 def _send(**message: Any) -> None:
     os.write(1, json.dumps(message).encode() + b"\n")
-
-
-def _enter_namespaces() -> bool:
-    """Enter the cluster's namespaces; return whether that took a user namespace."""
-    flags = kernel.CLONE_NEWNS | kernel.CLONE_NEWUTS | kernel.CLONE_NEWIPC | kernel.CLONE_NEWPID
-    try:
-        kernel.unshare(flags)
-        return False
-    except PermissionError:
-        pass
-    user, group = os.geteuid(), os.getegid()
-    kernel.unshare(kernel.CLONE_NEWUSER | flags)
-    Path("/proc/self/setgroups").write_text("deny")
-    Path("/proc/self/uid_map").write_text(f"0 {user} 1")
-    Path("/proc/self/gid_map").write_text(f"0 {group} 1")
-    return True
 
 
 def _run_init(request: Request, user_namespace: bool) -> None:

@@ -4,6 +4,7 @@ Both start a daemon on each node through a remote shell, which here is a script 
 the node's namespaces instead of ssh.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,9 @@ from vicinal.launch.environment import Mpi
 
 _OUTER_JOB = ("SLURM_", "PBS_", "LSB_", "PMI_", "PMIX_", "OMPI_COMM_WORLD_")
 """Variables by which launchers and MPI libraries take us for a part of another job."""
+
+_TOPOLOGY = "HWLOC_XMLFILE"
+"""Variable that names a file with the machine's topology for hwloc."""
 
 
 @dataclass(frozen=True)
@@ -30,41 +34,56 @@ def place(ranks: int, nodes: Sequence[str]) -> list[Placement]:
     return [Placement(node, count) for node, count in zip(nodes, counts, strict=True) if count]
 
 
-def launcher_command(
-    mpi: Mpi, prefix: Path, placements: Sequence[Placement], program: Sequence[str]
-) -> list[str]:
-    """The command line that starts a job from the head of a cluster."""
-    hosts = ",".join(f"{placement.node}:{placement.ranks}" for placement in placements)
-    ranks = str(sum(placement.ranks for placement in placements))
-    if mpi is Mpi.MPICH:
-        launcher = [str(prefix / "bin" / "mpiexec"), "-launcher", "ssh"]
-        launcher += ["-launcher-exec", REMOTE_SHELL, "-hosts", hosts, "-n", ranks]
-    else:
-        launcher = [str(prefix / "bin" / "mpirun"), "--host", hosts, "-n", ranks]
-        # Nodes share the host's cores, so binding on each by itself would put all on the first.
-        launcher += ["--map-by", "slot", "--bind-to", "none"]
-    return [*launcher, *program]
+def launcher(
+    mpi: Mpi,
+    prefix: Path,
+    placements: Sequence[Placement],
+    program: Sequence[str],
+    inherited: Mapping[str, str],
+) -> tuple[list[str], dict[str, str]]:
+    """The command line that starts a job from the head of a cluster, and its environment.
 
-
-def launcher_environment(mpi: Mpi, prefix: Path, inherited: Mapping[str, str]) -> dict[str, str]:
-    """The environment to run the launcher in; the ranks inherit it.
-
-    It is `inherited` without what belongs to another job, and with what the launcher needs.
+    The ranks inherit that environment. It is `inherited` without what belongs to another
+    job, and with what the launcher needs.
     """
     variables = {
         name: value for name, value in inherited.items() if not name.startswith(_OUTER_JOB)
     }
     variables["PATH"] = f"{prefix / 'bin'}:{variables.get('PATH', '/usr/bin:/bin')}"
-    library = "libmpi.so.12" if mpi is Mpi.MPICH else "libmpi.so.40"
-    variables.setdefault("MPI4PY_LIBMPI", str(prefix / "lib" / library))
-    if mpi is Mpi.OPENMPI:
-        variables |= {
-            "PRTE_MCA_plm": "ssh",
-            "PRTE_MCA_plm_ssh_agent": REMOTE_SHELL,
-            "PRTE_MCA_prte_tmpdir_base": NODE_DIRECTORY,
-        }
-        # Who runs a cluster is root in it, be it in a user namespace.
-        for package in ("OMPI", "PRTE"):
-            variables[f"{package}_ALLOW_RUN_AS_ROOT"] = "1"
-            variables[f"{package}_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
-    return variables
+    hosts = ",".join(f"{placement.node}:{placement.ranks}" for placement in placements)
+    ranks = sum(placement.ranks for placement in placements)
+    make = _mpich if mpi is Mpi.MPICH else _openmpi
+    return make(prefix, hosts, ranks, list(program), variables)
+
+
+def _mpich(
+    prefix: Path, hosts: str, ranks: int, program: list[str], variables: dict[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    command = [str(prefix / "bin" / "mpiexec"), "-launcher", "ssh"]
+    command += ["-launcher-exec", REMOTE_SHELL, "-hosts", hosts, "-n", str(ranks)]
+    variables.setdefault("MPI4PY_LIBMPI", str(prefix / "lib" / "libmpi.so.12"))
+    if _TOPOLOGY not in variables:
+        # Without it the daemons write the machine's topology into files in /tmp for the
+        # ranks, and leave them there when they are killed. The ranks find it by themselves.
+        variables[_TOPOLOGY] = os.devnull
+        command += ["env", "-u", _TOPOLOGY]
+    return command + program, variables
+
+
+def _openmpi(
+    prefix: Path, hosts: str, ranks: int, program: list[str], variables: dict[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    command = [str(prefix / "bin" / "mpirun"), "--host", hosts, "-n", str(ranks)]
+    # Nodes share the host's cores: binding on each by itself would put all on the first.
+    command += ["--map-by", "slot", "--bind-to", "none"]
+    variables.setdefault("MPI4PY_LIBMPI", str(prefix / "lib" / "libmpi.so.40"))
+    variables |= {
+        "PRTE_MCA_plm": "ssh",
+        "PRTE_MCA_plm_ssh_agent": REMOTE_SHELL,
+        "PRTE_MCA_prte_tmpdir_base": NODE_DIRECTORY,
+    }
+    # Who runs a cluster is root in it, be it in a user namespace.
+    for package in ("OMPI", "PRTE"):
+        variables[f"{package}_ALLOW_RUN_AS_ROOT"] = "1"
+        variables[f"{package}_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
+    return command + program, variables

@@ -20,12 +20,7 @@ from vicinal.errors import VicinalError
 from vicinal.launch.cores import usable_cpus
 from vicinal.launch.environment import MessagePath, Mpi, mpi_environment, mpi_prefix
 from vicinal.launch.job import CompletedJob, Job, default_members
-from vicinal.launch.launcher import (
-    Placement,
-    launcher_command,
-    launcher_environment,
-    place,
-)
+from vicinal.launch.launcher import Placement, launcher, place
 from vicinal.launch.program import check_visible
 from vicinal.region import RegionState, create, inspect
 
@@ -89,7 +84,7 @@ class RunningJob:
         stderr: Stream = None,
     ) -> None:
         self.job = job
-        self.mpi, library_found = job.resolved_mpi()
+        self.mpi, self._library_found = job.resolved_mpi()
         self.path = MessagePath(job.path)
         self.started = time.monotonic()
         self._cluster = cluster
@@ -99,11 +94,12 @@ class RunningJob:
         check_visible(directory)
         self._placements = self._place()
         try:
-            environment = self._environment(prefix, library_found)
-            command = launcher_command(self.mpi, prefix, self._placements, self._program())
+            command, environment = launcher(
+                self.mpi, prefix, self._placements, self._program(), self._inherited(prefix)
+            )
             self._launcher = subprocess.Popen(
                 cluster.head_command(command, directory),
-                env=environment,
+                env=environment | self._path_environment() | dict(job.environment),
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
@@ -181,13 +177,21 @@ class RunningJob:
 
     def close(self) -> None:
         """Kill what still runs, and take away the region that was made. Can be repeated."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._launcher.pid, signal.SIGKILL)
         try:
+            self._kill_launcher()
             self._cluster.clear()
         finally:
-            self._launcher.wait()
             self._remove_region()
+
+    def _kill_launcher(self) -> None:
+        # Its child first, which it then reaps: our init might not, in a container.
+        deadline = time.monotonic() + _GRACE_SECONDS
+        while self._launcher.poll() is None and time.monotonic() < deadline:
+            self.forward(signal.SIGKILL)
+            with suppress(subprocess.TimeoutExpired):
+                self._launcher.wait(_POLL_SECONDS)
+        self._launcher.kill()
+        self._launcher.wait()
 
     def _place(self) -> Sequence[Placement]:
         nodes = [node.name for node in self._cluster.nodes]
@@ -201,19 +205,22 @@ class RunningJob:
             program = [PIN, " ".join(map(str, usable_cpus())), *program]
         return program
 
-    def _environment(self, prefix: Path, library_found: bool) -> dict[str, str]:
-        variables = launcher_environment(self.mpi, prefix, os.environ)
-        if not library_found:
+    def _inherited(self, prefix: Path) -> dict[str, str]:
+        variables = dict(os.environ)
+        if not self._library_found:
             library = str(prefix / "lib")
             more = variables.get("LD_LIBRARY_PATH")
             variables["LD_LIBRARY_PATH"] = f"{library}:{more}" if more else library
+        return variables
+
+    def _path_environment(self) -> dict[str, str]:
         region = self._region() if self.path is MessagePath.REGION else None
-        variables |= mpi_environment(self.mpi, self.path, region, cma=self.job.cma)
+        variables = mpi_environment(self.mpi, self.path, region, cma=self.job.cma)
         neighbours = any(placement.ranks > 1 for placement in self._placements)
         if self.mpi is Mpi.MPICH and self.path is not MessagePath.SHARED_MEMORY and neighbours:
             # MPICH would take its own shared memory between ranks in one node.
             variables["MPIR_CVAR_NOLOCAL"] = "1"
-        return variables | dict(self.job.environment)
+        return variables
 
     def _region(self) -> str:
         if self.job.region is None:
