@@ -1,0 +1,43 @@
+"""Fixtures for tests between virtual machines; they take some minutes where TCG emulates."""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from vicinal.bench.programs import mpi_program
+from vicinal.cluster.guest_pair import GuestPair
+from vicinal.launch.environment import Mpi, mpi_prefix
+
+PROGRAMS = ("latency", "bandwidth", "verify")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def programs() -> None:
+    """The programs are compiled before they go into the image, which is then made once."""
+    for mpi in Mpi:
+        for name in PROGRAMS:
+            mpi_program(mpi, name)
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[GuestPair]:
+    with GuestPair(say=print) as running:
+        print(running.choice)
+        yield running
+
+
+@pytest.fixture
+def compile_mpi(tmp_path: Path) -> Callable[[Mpi, str], Path]:
+    """Compiles a source next to the tests with an MPI library's own compiler."""
+
+    def compile_one(mpi: Mpi, name: str) -> Path:
+        target = tmp_path / f"{name}-{mpi}"
+        source = Path(__file__).parent / f"{name}.c"
+        prefix = mpi_prefix(mpi)
+        command = [prefix / "bin" / "mpicc", "-o", target, source, f"-Wl,-rpath,{prefix}/lib"]
+        subprocess.run(command, check=True, timeout=120)
+        return target
+
+    return compile_one

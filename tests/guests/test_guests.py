@@ -1,0 +1,147 @@
+"""Real MPI jobs between two real guests, with every byte checked."""
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from vicinal.bench.jobs import Amount
+from vicinal.bench.metric import Metric
+from vicinal.bench.output import read_records
+from vicinal.bench.programs import mpi_program
+from vicinal.bench.schema import validate
+from vicinal.cluster.guest_demo import GuestDemoPlan, run_guest_demo, write_guest_demo
+from vicinal.cluster.guest_job import run_in_guests
+from vicinal.cluster.guest_pair import GuestPair
+from vicinal.cluster.guest_report import guest_table
+from vicinal.cluster.image_layout import USER_ID
+from vicinal.errors import VicinalError
+from vicinal.launch.environment import MessagePath, Mpi
+from vicinal.launch.job import CompletedJob, Job
+
+MIB = 1 << 20
+TIMEOUT = 240.0  # a hang guard
+
+both_mpis = pytest.mark.parametrize("mpi", list(Mpi))
+both_paths = pytest.mark.parametrize("path", [MessagePath.NETWORK, MessagePath.REGION])
+
+
+def run(pair: GuestPair, mpi: Mpi, path: MessagePath, *program: str, ranks: int = 2) -> CompletedJob:
+    name, *arguments = program
+    full = name if "/" in name else str(mpi_program(mpi, name))
+    done = run_in_guests(
+        Job(program=[full, *arguments], ranks=ranks, mpi=mpi, path=path), pair, timeout=TIMEOUT
+    )
+    assert done.returncode == 0, f"{done.stderr}\n{done.stdout}"
+    return done
+
+
+def verify(pair: GuestPair, mpi: Mpi, path: MessagePath, check: str, *, ranks: int = 2) -> None:
+    done = run(
+        pair, mpi, path, "verify", "--only", check, "--max-size", str(MIB), "--rounds", "1",
+        ranks=ranks,
+    )  # fmt: skip
+    records = read_records(done.stdout)
+    assert [record["check"] for record in records] == [check]
+    assert records[0]["errors"] == 0, records[0]["first_error"]
+    assert records[0]["messages"] > 0
+
+
+def joined(pair: GuestPair) -> set[tuple[int, int]]:
+    """Slot and epoch of every member that ever joined and can still be seen."""
+    return {(member.slot, member.epoch) for member in pair.inspect().members}
+
+
+def talks(pair: GuestPair, before: set[tuple[int, int]]) -> set[tuple[str, str]]:
+    """Host names of senders and receivers that joined since, and exchanged messages."""
+    state = pair.inspect()
+    new = {m.slot: m for m in state.members if (m.slot, m.epoch) not in before}
+    return {
+        (new[c.sender].hostname, new[c.receiver].hostname)
+        for c in state.connections
+        if c.sender in new and c.receiver in new and c.messages > 0 and c.bytes > 0
+        if c.receiver_epoch == new[c.receiver].epoch
+    }
+
+
+@both_mpis
+@both_paths
+def test_ranks_are_ordinary_users_in_both_guests_and_find_the_region(
+    pair: GuestPair, mpi: Mpi, path: MessagePath, compile_mpi: Callable[[Mpi, str], Path]
+) -> None:
+    before = joined(pair)
+    done = run(pair, mpi, path, str(compile_mpi(mpi, "whoami")))
+    ranks = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert [rank["host"] for rank in ranks] == ["guest0", "guest1"]
+    assert {rank["user"] for rank in ranks} == {USER_ID}
+    assert {rank["region"] for rank in ranks} == {"unset"}
+    if path is MessagePath.REGION:
+        assert ("guest1", "guest0") in talks(pair, before)
+    else:
+        assert joined(pair) == before
+
+
+@both_mpis
+@both_paths
+def test_every_byte_arrives_for_all_sizes(pair: GuestPair, mpi: Mpi, path: MessagePath) -> None:
+    before = joined(pair)
+    verify(pair, mpi, path, "sizes")
+    if path is MessagePath.REGION:
+        assert {("guest0", "guest1"), ("guest1", "guest0")} <= talks(pair, before)
+
+
+@both_mpis
+@both_paths
+def test_collectives_are_right(pair: GuestPair, mpi: Mpi, path: MessagePath) -> None:
+    verify(pair, mpi, path, "collectives")
+
+
+@both_mpis
+@pytest.mark.parametrize("check", ["order", "storm", "any-source", "unexpected"])
+def test_messages_are_matched_and_ordered(pair: GuestPair, mpi: Mpi, check: str) -> None:
+    verify(pair, mpi, MessagePath.REGION, check)
+
+
+@both_mpis
+def test_two_ranks_a_guest(pair: GuestPair, mpi: Mpi) -> None:
+    verify(pair, mpi, MessagePath.REGION, "collectives", ranks=4)
+
+
+def test_a_job_that_takes_too_long_is_ended(pair: GuestPair) -> None:
+    program = str(mpi_program(Mpi.MPICH, "latency"))
+    job = Job(program=[program, "--sizes", "8", "--seconds", "3600"], ranks=2, path="network")
+    assert run_in_guests(job, pair, timeout=5).returncode == 124
+    for guest in pair.guests:
+        assert "latency" not in guest.run(["ps"]).stdout
+
+
+def test_shared_memory_is_refused(pair: GuestPair) -> None:
+    job = Job(program=[str(mpi_program(Mpi.MPICH, "latency"))], ranks=2, path="shared-memory")
+    with pytest.raises(VicinalError, match="does not reach from one guest to another"):
+        run_in_guests(job, pair)
+
+
+def test_demo(pair: GuestPair, tmp_path: Path) -> None:
+    plan = GuestDemoPlan(
+        mpis=[Mpi.MPICH], sizes=(8, 4096), amount=Amount(trials=1, repetitions=2, seconds=0.01)
+    )
+    steps: list[str] = []
+    result = run_guest_demo(plan, pair, steps.append)
+    assert len(steps) == len(plan.runs) == 4
+    files = write_guest_demo(result, tmp_path)
+    assert sorted(file.name for file in files) == ["plot.png", "plot.svg", "result.json"]
+    written = json.loads((tmp_path / "result.json").read_text())
+    validate(written, "demo")
+    note = pair.choice.accelerator.description
+    assert written["guests"]["accelerator_note"] == note
+    assert {line["metric"] for line in written["series"]} == set(Metric)
+    assert {line["scenario"]["path"] for line in written["series"]} == {"network", "region"}
+    assert all(line["hosts"] == ["guest0", "guest1"] for line in written["series"])
+    assert note in (tmp_path / "plot.svg").read_text()
+    text = io.StringIO()
+    Console(file=text, width=120).print(guest_table(result))
+    assert note in text.getvalue()
+    assert "4 KiB" in text.getvalue()

@@ -1,0 +1,111 @@
+"""Guests that end as nobody planned: what is told, and that nothing is left."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from threading import Thread
+
+import psutil
+import pytest
+
+import vicinal.cluster.guest_pair
+from vicinal.bench.programs import mpi_program
+from vicinal.cluster import guest_qemu
+from vicinal.cluster.guest_job import run_in_guests
+from vicinal.cluster.guest_pair import GuestPair
+from vicinal.cluster.image import GuestImage, build_image
+from vicinal.errors import VicinalError
+from vicinal.launch.environment import Mpi
+from vicinal.launch.job import CompletedJob, Job
+
+SHARED = Path("/dev/shm")
+BOUND = 120.0  # a hang guard
+
+
+def wait_until(what: str, condition: Callable[[], bool], seconds: float = BOUND) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"in {seconds} s it did not come to this: {what}"
+        time.sleep(0.1)
+
+
+def run_directories() -> set[Path]:
+    return set(SHARED.glob("vicinal-guests-*"))
+
+
+@pytest.mark.parametrize("mpi", list(Mpi))
+def test_a_guest_that_dies_ends_the_job(mpi: Mpi) -> None:
+    """Its power fails while messages flow; the other side must neither hang nor go on."""
+    program = [str(mpi_program(mpi, "latency")), "--sizes", "8", "--seconds", "3600"]
+    results: list[CompletedJob] = []
+    with GuestPair() as pair:
+        job = Job(program=program, ranks=2, mpi=mpi)
+        thread = Thread(target=lambda: results.append(run_in_guests(job, pair, timeout=2 * BOUND)))
+        thread.start()
+        wait_until(
+            "messages flow in the region",
+            lambda: any(c.messages > 100 for c in pair.inspect().connections),
+        )
+        pair.guests[1].kill()
+        thread.join(BOUND)
+        assert not thread.is_alive(), "the job did not end"
+        assert results[0].returncode not in (0, 124)
+        dead = {m.hostname for m in pair.inspect().members if m.alive is False}
+        assert "guest1" in dead
+        wait_until(
+            "no rank is left in the other guest",
+            lambda: "latency" not in pair.guests[0].run(["ps"]).stdout,
+        )
+    assert not run_directories()
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_when_the_manager_is_ended(ending: signal.Signals) -> None:
+    before = run_directories()
+    program = str(mpi_program(Mpi.MPICH, "latency"))
+    manager = subprocess.Popen(
+        [sys.executable, "-m", "vicinal", "guests", "run", program],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_until("both guests started", lambda: len(list(SHARED.glob("*/guest?.port"))) == 2)
+        children = psutil.Process(manager.pid).children(recursive=True)
+        assert sum("qemu" in child.name() for child in children) == 2
+        os.kill(manager.pid, ending)
+        assert manager.wait(BOUND) != 0
+        wait_until("all processes ended", lambda: not any(map(psutil.Process.is_running, children)))
+        wait_until("the directory is gone", lambda: run_directories() == before)
+    finally:
+        manager.kill()
+        manager.wait()
+
+
+def test_a_guest_that_does_not_boot_shows_its_console(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = tmp_path / "empty.cpio"
+    empty.write_bytes(bytes(512))
+
+    def broken_image(say: Callable[[str], None]) -> GuestImage:
+        return replace(build_image(say), files=empty)
+
+    monkeypatch.setattr(vicinal.cluster.guest_pair, "build_image", broken_image)
+    before = run_directories()
+    pair = GuestPair()
+    with pytest.raises(VicinalError, match=r"guest0: QEMU ended.*Kernel panic") as raised:
+        pair.open()
+    assert Path(raised.value.remedy.split()[-1]).is_file()
+    assert run_directories() == before
+
+
+def test_a_host_without_qemu_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    guest_qemu.find_qemu.cache_clear()
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(VicinalError, match="install qemu-system-x86"):
+        GuestPair().open()
