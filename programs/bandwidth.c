@@ -4,17 +4,15 @@
  *
  * Rank 0 starts a window of non-blocking sends, rank 1 has a window of receives posted;
  * when the window is through, rank 1 answers with one empty message. For every size: a
- * warm-up, then `repetitions` times `iterations` windows. One MB is 10^6 bytes. The
- * number of messages a second is printed as well, which is what counts for small ones.
+ * warm-up, then `repetitions` times as many windows as take about `seconds`. One MB is
+ * 10^6 bytes. The number of messages a second is printed as well, which is what counts for
+ * small ones.
  *
  *     mpiexec -n 2 bandwidth [--sizes 8,65536] [--window 64] [--repetitions 5]
  */
 #include "measure.h"
 
-#define WINDOW_BYTES_MAX (64.0 * 1024 * 1024)      /* large messages: fewer in flight */
-#define REPETITION_BYTES_MAX (256.0 * 1024 * 1024) /* and fewer in one repetition */
-#define ITERATIONS_MAX 1000
-#define ITERATIONS_MIN 4
+#define WINDOW_BYTES_MAX (32.0 * 1024 * 1024) /* large messages: fewer in flight */
 
 static int window_for(const struct measure_options *options, size_t size)
 {
@@ -25,26 +23,21 @@ static int window_for(const struct measure_options *options, size_t size)
 	return fits < 1 ? 1 : (int)fits;
 }
 
-static long iterations_for(size_t size, int window)
+static void stream(const struct exchange *exchange, long iterations)
 {
-	double iterations = REPETITION_BYTES_MAX / ((size == 0 ? 1.0 : (double)size) * window);
+	char *buffer = exchange->buffer;
+	int size = exchange->size;
+	MPI_Request *requests = exchange->requests;
 
-	if (iterations > ITERATIONS_MAX)
-		return ITERATIONS_MAX;
-	return iterations < ITERATIONS_MIN ? ITERATIONS_MIN : (long)iterations;
-}
-
-static void stream(int rank, char *buffer, int size, int window, MPI_Request *requests, long iterations)
-{
 	for (long i = 0; i < iterations; i++) {
-		for (int message = 0; message < window; message++) {
-			if (rank == 0)
+		for (int message = 0; message < exchange->window; message++) {
+			if (exchange->rank == 0)
 				MPI_Isend(buffer, size, MPI_CHAR, 1, 1, MPI_COMM_WORLD, &requests[message]);
 			else
 				MPI_Irecv(buffer, size, MPI_CHAR, 0, 1, MPI_COMM_WORLD, &requests[message]);
 		}
-		MPI_Waitall(window, requests, MPI_STATUSES_IGNORE);
-		if (rank == 0)
+		MPI_Waitall(exchange->window, requests, MPI_STATUSES_IGNORE);
+		if (exchange->rank == 0)
 			MPI_Recv(NULL, 0, MPI_CHAR, 1, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 		else
 			MPI_Send(NULL, 0, MPI_CHAR, 0, 2, MPI_COMM_WORLD);
@@ -54,19 +47,16 @@ static void stream(int rank, char *buffer, int size, int window, MPI_Request *re
 static void measure(const struct measure_options *options, int rank, size_t size)
 {
 	int window = window_for(options, size);
-	long iterations = options->iterations > 0 ? options->iterations : iterations_for(size, window);
 	char *buffer = measure_buffer(size);
-	MPI_Request *requests = malloc((size_t)window * sizeof(MPI_Request));
+	MPI_Request *requests = measure_buffer((size_t)window * sizeof(MPI_Request));
+	struct exchange exchange = {
+		.rank = rank, .buffer = buffer, .size = (int)size, .window = window, .requests = requests};
+	long iterations = measure_calibrate(stream, &exchange, options->seconds);
 
-	MPI_Barrier(MPI_COMM_WORLD);
-	stream(rank, buffer, (int)size, window, requests, iterations / 10 + 1);
 	for (int repetition = 0; repetition < options->repetitions; repetition++) {
-		double start, seconds, messages = (double)iterations * window;
+		double seconds = measure_seconds(stream, &exchange, iterations);
+		double messages = (double)iterations * window;
 
-		MPI_Barrier(MPI_COMM_WORLD);
-		start = MPI_Wtime();
-		stream(rank, buffer, (int)size, window, requests, iterations);
-		seconds = MPI_Wtime() - start;
 		if (rank == 0) {
 			printf("{\"size\": %zu, \"repetition\": %d, \"iterations\": %ld, "
 			       "\"window\": %d, \"megabytes_per_second\": %.6f, "

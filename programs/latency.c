@@ -3,31 +3,20 @@
  * latency - half the round trip of one message, for each message size.
  *
  * Two ranks play ping-pong. For every size: a warm-up, then `repetitions` times the mean
- * over `iterations` round trips, halved, in microseconds by MPI_Wtime. Every repetition
- * is printed, so that the reader can form medians and see the spread.
+ * over as many round trips as take about `seconds`, halved, in microseconds by MPI_Wtime.
+ * Every repetition is printed, so that the reader can form medians and see the spread.
  *
- *     mpiexec -n 2 latency [--sizes 0,8,4096] [--repetitions 5] [--iterations 10000]
+ *     mpiexec -n 2 latency [--sizes 0,8,4096] [--repetitions 5] [--seconds 0.05]
  */
 #include "measure.h"
 
-#define ITERATIONS_SMALL 10000
-#define ITERATIONS_MIN 50
-#define SMALL_BYTES 8192U
-
-/* Fewer round trips for larger messages: about the same number of bytes for each. */
-static long iterations_for(size_t size)
+static void ping_pong(const struct exchange *exchange, long iterations)
 {
-	long iterations = ITERATIONS_SMALL;
+	char *buffer = exchange->buffer;
+	int size = exchange->size;
 
-	if (size > SMALL_BYTES)
-		iterations = (long)(ITERATIONS_SMALL * (double)SMALL_BYTES / (double)size);
-	return iterations < ITERATIONS_MIN ? ITERATIONS_MIN : iterations;
-}
-
-static void ping_pong(int rank, char *buffer, int size, long iterations)
-{
 	for (long i = 0; i < iterations; i++) {
-		if (rank == 0) {
+		if (exchange->rank == 0) {
 			MPI_Send(buffer, size, MPI_CHAR, 1, 1, MPI_COMM_WORLD);
 			MPI_Recv(buffer, size, MPI_CHAR, 1, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 		} else {
@@ -39,18 +28,13 @@ static void ping_pong(int rank, char *buffer, int size, long iterations)
 
 static void measure(const struct measure_options *options, int rank, size_t size)
 {
-	long iterations = options->iterations > 0 ? options->iterations : iterations_for(size);
 	char *buffer = measure_buffer(size);
+	struct exchange exchange = {.rank = rank, .buffer = buffer, .size = (int)size};
+	long iterations = measure_calibrate(ping_pong, &exchange, options->seconds);
 
-	MPI_Barrier(MPI_COMM_WORLD);
-	ping_pong(rank, buffer, (int)size, iterations / 10 + 1);
 	for (int repetition = 0; repetition < options->repetitions; repetition++) {
-		double start, seconds;
+		double seconds = measure_seconds(ping_pong, &exchange, iterations);
 
-		MPI_Barrier(MPI_COMM_WORLD);
-		start = MPI_Wtime();
-		ping_pong(rank, buffer, (int)size, iterations);
-		seconds = MPI_Wtime() - start;
 		if (rank == 0) {
 			printf("{\"size\": %zu, \"repetition\": %d, \"iterations\": %ld, "
 			       "\"microseconds\": %.6f}\n",

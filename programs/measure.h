@@ -16,12 +16,13 @@
 
 #define SIZES_MAX 64
 #define MEASURE_PAGE 4096U
+#define ITERATIONS_MIN 5
 
 struct measure_options {
 	size_t sizes[SIZES_MAX]; /* bytes */
 	int size_count;
 	int repetitions; /* of each size */
-	long iterations; /* in one repetition; 0: chosen by the size */
+	double seconds;  /* that one repetition shall take, about */
 	int window;      /* messages in flight; used by bandwidth only */
 };
 
@@ -30,7 +31,7 @@ static inline void measure_usage(const char *program, const char *problem)
 {
 	fprintf(stderr,
 		"%s: error: %s: use %s [--sizes BYTES,...] [--repetitions N] "
-		"[--iterations N] [--window N]\n",
+		"[--seconds S] [--window N]\n",
 		program, problem, program);
 	MPI_Abort(MPI_COMM_WORLD, 2);
 }
@@ -66,7 +67,7 @@ static inline void measure_sizes(const char *program, const char *list, struct m
 
 static inline struct measure_options measure_options(int argc, char **argv)
 {
-	struct measure_options options = {.repetitions = 5, .window = 64};
+	struct measure_options options = {.repetitions = 5, .seconds = 0.05, .window = 64};
 	const char *program = argv[0];
 
 	measure_sizes(program,
@@ -80,8 +81,8 @@ static inline struct measure_options measure_options(int argc, char **argv)
 			measure_sizes(program, argv[i + 1], &options);
 		else if (strcmp(argv[i], "--repetitions") == 0)
 			options.repetitions = (int)measure_number(program, argv[i + 1]);
-		else if (strcmp(argv[i], "--iterations") == 0)
-			options.iterations = measure_number(program, argv[i + 1]);
+		else if (strcmp(argv[i], "--seconds") == 0)
+			options.seconds = strtod(argv[i + 1], NULL);
 		else if (strcmp(argv[i], "--window") == 0)
 			options.window = (int)measure_number(program, argv[i + 1]);
 		else
@@ -89,14 +90,60 @@ static inline struct measure_options measure_options(int argc, char **argv)
 	}
 	if (options.window < 1 || options.repetitions < 1)
 		measure_usage(program, "--window and --repetitions start at 1");
+	if (!(options.seconds > 0))
+		measure_usage(program, "--seconds is not a time");
 	return options;
 }
 
+/* What is repeated and timed, on both ranks: `iterations` times the same exchange. */
+struct exchange {
+	int rank;
+	char *buffer;
+	int size;   /* bytes */
+	int window; /* messages in flight; used by bandwidth only */
+	MPI_Request *requests;
+};
+typedef void exchange_function(const struct exchange *exchange, long iterations);
+
+/* Seconds that `iterations` take on this rank. */
+static inline double measure_seconds(exchange_function *run, const struct exchange *exchange, long iterations)
+{
+	double start;
+
+	MPI_Barrier(MPI_COMM_WORLD);
+	start = MPI_Wtime();
+	run(exchange, iterations);
+	return MPI_Wtime() - start;
+}
+
+/*
+ * How many iterations take about `seconds`, the same number on both ranks. Finding out is
+ * the warm-up as well: first doubled until a part of that time is reached, then run once in
+ * full, since a single hiccup can spoil a short one.
+ */
+static inline long measure_calibrate(exchange_function *run, const struct exchange *exchange, double seconds)
+{
+	long iterations = 1;
+	double taken = 0;
+
+	for (int last = 0; !last;) {
+		last = taken > seconds / 4;
+		if (last)
+			iterations = (long)((double)iterations * seconds / taken) + 1;
+		else if (taken > 0)
+			iterations *= 2;
+		taken = measure_seconds(run, exchange, iterations);
+		MPI_Bcast(&taken, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+	}
+	iterations = (long)((double)iterations * seconds / taken);
+	return iterations < ITERATIONS_MIN ? ITERATIONS_MIN : iterations;
+}
+
 /* A page-aligned buffer whose every page was touched, so that no fault is timed. */
-static inline char *measure_buffer(size_t size)
+static inline void *measure_buffer(size_t size)
 {
 	size_t bytes = (size / MEASURE_PAGE + 1) * MEASURE_PAGE;
-	char *buffer = aligned_alloc(MEASURE_PAGE, bytes);
+	void *buffer = aligned_alloc(MEASURE_PAGE, bytes);
 
 	if (buffer == NULL) {
 		fprintf(stderr, "error: no memory for a message of %zu bytes: use less --sizes\n", size);

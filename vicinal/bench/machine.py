@@ -9,9 +9,8 @@ import psutil
 
 import vicinal
 from vicinal.errors import VicinalError
+from vicinal.launch.cores import usable_cpus
 from vicinal.launch.environment import Mpi, mpi_prefix
-
-_CPU = Path("/sys/devices/system/cpu")
 
 
 def describe_machine() -> dict[str, object]:
@@ -51,34 +50,17 @@ def libfabric_version(mpi: Mpi) -> str:
 
 
 def choose_cpus() -> list[int]:
-    """Two CPUs to pin two ranks to: of different cores, in one package where there is one.
+    """Two CPUs to pin two ranks to, of different cores where there are two.
 
     Raises VicinalError where this process may use only one CPU.
     """
-    usable = sorted(os.sched_getaffinity(0))
-    places = {cpu: _place(cpu) for cpu in usable}
-    for same_package in (True, False):
-        for first in usable:
-            for second in usable:
-                if second <= first or places[first] == places[second]:
-                    continue
-                if not same_package or places[first][0] == places[second][0]:
-                    return [first, second]
-    raise VicinalError(
-        "only one core is usable here, and two ranks that poll need one each",
-        "allow this process two cores (taskset, cpuset), or measure on another machine",
-    )
-
-
-def _place(cpu: int) -> tuple[str, str]:
-    """Package and core of a CPU; a CPU that tells nothing is a core of its own."""
-    topology = _CPU / f"cpu{cpu}" / "topology"
-    try:
-        package = (topology / "physical_package_id").read_text().strip()
-        core = (topology / "core_id").read_text().strip()
-    except OSError:
-        return "0", f"cpu{cpu}"
-    return package, core
+    cpus = usable_cpus()[:2]
+    if len(cpus) < 2:
+        raise VicinalError(
+            "only one core is usable here, and two ranks that poll need one each",
+            "allow this process two cores (taskset, cpuset), or measure on another machine",
+        )
+    return cpus
 
 
 def _processor_fields() -> dict[str, str]:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rich import box
+from rich.columns import Columns
 from rich.table import Table
 from rich.text import Text
 
@@ -13,6 +15,9 @@ from vicinal.bench.sizes import format_size
 from vicinal.launch.environment import Mpi
 
 _DIGITS = 3
+
+BUSY_LOAD = 0.5
+"""Processes that ran or waited in the minute before; two ranks want two cores of their own."""
 
 
 def format_value(value: float) -> str:
@@ -26,32 +31,45 @@ def format_value(value: float) -> str:
     return text.rstrip(".")
 
 
-def demo_table(result: Mapping[str, Any], mpi: Mpi, sizes: Sequence[int]) -> Table:
-    """Latency and bandwidth of one MPI library over all paths, for some of the sizes."""
+def demo_tables(result: Mapping[str, Any], mpi: Mpi, sizes: Sequence[int]) -> Columns:
+    """Latency and bandwidth of one MPI library over all paths, for some of the sizes.
+
+    Side by side where there is room, and else below each other.
+    """
+    tables = [_demo_table(result, mpi, metric, sizes) for metric in Metric]
+    return Columns(tables, padding=(1, 3))
+
+
+def _demo_table(result: Mapping[str, Any], mpi: Mpi, metric: Metric, sizes: Sequence[int]) -> Table:
+    facts = FACTS[metric]
     table = Table(
-        title=f"{MPI_TITLES[mpi]}: two ranks, each on its own node and core",
+        title=f"{MPI_TITLES[mpi]}: {metric.value} [{facts.unit}]",
         title_justify="left",
-        caption="latency: half a round trip; bandwidth: one way, 1 MB = 10⁶ bytes; medians of "
-        f"{result['conditions']['trials']} trials\nown shm: the MPI's own shared memory, both "
-        "ranks on one node, as a yardstick: with / without cross-memory attach (CMA)",
-        caption_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        padding=(0, 1),
     )
     table.add_column("message\nsize", justify="right", no_wrap=True)
-    for metric in Metric:
-        name = metric.value
-        for heading in (
-            f"{name}\nnetwork\n{FACTS[metric].unit}",
-            "\nregion\n" + FACTS[metric].unit,
-            "\nregion is\n" + ("faster by" if metric is Metric.LATENCY else "larger by"),
-            f"\nown shm\n{FACTS[metric].unit}",
-        ):
-            table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("\nnetwork", justify="right", no_wrap=True)
+    table.add_column("\nregion", justify="right", no_wrap=True, style="bold")
+    gain = "faster" if facts.lower_is_better else "more"
+    table.add_column(f"times\n{gain}", justify="right", no_wrap=True)
+    table.add_column("own\nshm", justify="right", no_wrap=True)
+    table.add_column("without\nCMA", justify="right", no_wrap=True)
     for size in sizes:
-        cells = [format_size(size)]
-        for metric in Metric:
-            cells += _demo_cells(result, mpi, metric, size)
-        table.add_row(*cells)
+        table.add_row(format_size(size), *_demo_cells(result, mpi, metric, size))
     return table
+
+
+DEMO_LEGEND = """\
+Two ranks, each pinned to a core of its own; medians of {trials} trials.
+Latency is half a round trip, bandwidth one way; 1 MB is 10⁶ bytes.
+network, region: each rank in an isolated node; over TCP, over Vicinal's region.
+times faster, times more: the region against the network.
+own shm: the MPI's own shared memory, both ranks in one node, as a yardstick;
+without CMA: the same without copying straight out of the other process."""
+"""What the columns of the demo's tables are."""
 
 
 def _demo_cells(result: Mapping[str, Any], mpi: Mpi, metric: Metric, size: int) -> list[str]:
@@ -63,16 +81,28 @@ def _demo_cells(result: Mapping[str, Any], mpi: Mpi, metric: Metric, size: int) 
         if point["size"] == size
     }
     network, region = values.get(("network", None)), values.get(("region", None))
-    factor = "–"
+    gain = "–"
     if network and region:
-        gain = network / region if FACTS[metric].lower_is_better else region / network
-        factor = f"{format_value(gain)} ×"
-    own = [values.get(("shared-memory", cma)) for cma in (True, False)]
-    return [_cell(network), f"[bold]{_cell(region)}[/]", factor, " / ".join(map(_cell, own))]
+        times = network / region if FACTS[metric].lower_is_better else region / network
+        gain = f"{format_value(times)} ×"
+    own = [_cell(values.get(("shared-memory", cma))) for cma in (True, False)]
+    return [_cell(network), _cell(region), gain, *own]
 
 
 def _cell(value: float | None) -> str:
     return "–" if value is None else format_value(value)
+
+
+def notes(result: Mapping[str, Any]) -> list[str]:
+    """What a reader has to know about how a result came about."""
+    lines = [f"Done without {limitation}." for limitation in result["conditions"]["limitations"]]
+    load = result["machine"]["load"]
+    if load > BUSY_LOAD:
+        lines.append(
+            f"Others kept this machine busy when it began (load {load:.1f}): "
+            "its figures mean little; measure again when it is quiet."
+        )
+    return lines
 
 
 def bench_table(rows: Sequence[Mapping[str, Any]]) -> Table:

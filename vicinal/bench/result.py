@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from vicinal.bench.jobs import Amount
 from vicinal.bench.machine import describe_machine, describe_versions
 from vicinal.bench.metric import UNITS
 from vicinal.bench.schema import validate
@@ -16,8 +18,7 @@ def result_head(
     mpis: Sequence[Mpi],
     *,
     cpus: Sequence[int],
-    trials: int,
-    repetitions: int,
+    amount: Amount,
     limitations: Sequence[str],
 ) -> dict[str, Any]:
     """What every result begins with; call it when measuring begins, for the load counts."""
@@ -28,8 +29,7 @@ def result_head(
         "units": UNITS,
         "conditions": {
             "cpus": list(cpus),
-            "trials": trials,
-            "repetitions": repetitions,
+            **asdict(amount),
             "limitations": list(limitations),
         },
     }

@@ -20,8 +20,4 @@ def validate(values: object, name: str) -> None:
     """Check data against the schema `name`; raises jsonschema.ValidationError."""
     common: Resource[Any] = Resource.from_contents(load_schema("common"))
     registry: Registry[Any] = Registry().with_resource("common.json", common)
-    jsonschema.Draft202012Validator(
-        load_schema(name),
-        registry=registry,
-        format_checker=jsonschema.FormatChecker(),
-    ).validate(values)
+    jsonschema.Draft202012Validator(load_schema(name), registry=registry).validate(values)

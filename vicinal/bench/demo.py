@@ -1,0 +1,114 @@
+"""The demonstration: both MPI libraries on every path, side by side on this machine."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from vicinal.bench.jobs import Amount, Stage
+from vicinal.bench.metric import Metric
+from vicinal.bench.output import Trial
+from vicinal.bench.plot import plot_demo
+from vicinal.bench.progress import show_steps
+from vicinal.bench.report import DEMO_LEGEND, demo_tables, notes
+from vicinal.bench.result import result_head, write_result
+from vicinal.bench.scenario import Scenario
+from vicinal.bench.sizes import KIB, MIB, powers_of_two
+from vicinal.bench.statistics import median_estimate
+from vicinal.launch.environment import MessagePath, Mpi
+
+PLOT_SIZES = powers_of_two(1, 4 * MIB)
+TABLE_SIZES = [8, 64, 512, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB]
+
+
+DEFAULT_AMOUNT = Amount(trials=3, repetitions=1, seconds=0.02)
+
+
+@dataclass(frozen=True)
+class DemoPlan:
+    """What to measure, and how much."""
+
+    mpis: Sequence[Mpi] = tuple(Mpi)
+    sizes: Sequence[int] = tuple(PLOT_SIZES)
+    amount: Amount = DEFAULT_AMOUNT
+
+    @property
+    def scenarios(self) -> list[Scenario]:
+        """Every MPI library on every path."""
+        return [
+            scenario
+            for mpi in self.mpis
+            for scenario in (
+                Scenario(mpi, MessagePath.NETWORK),
+                Scenario(mpi, MessagePath.REGION),
+                Scenario(mpi, MessagePath.SHARED_MEMORY, cma=True),
+                Scenario(mpi, MessagePath.SHARED_MEMORY, cma=False),
+            )
+        ]
+
+
+def run_demo(plan: DemoPlan) -> dict[str, Any]:
+    """Measure all of a plan, one trial of everything after the other; return the result."""
+    runs = [(scenario, metric) for scenario in plan.scenarios for metric in Metric]
+    trials: dict[tuple[Scenario, Metric], list[Trial]] = {run: [] for run in runs}
+    with show_steps(len(runs) * plan.amount.trials) as steps:
+        steps.begin("starting two isolated nodes")
+        with Stage() as stage:
+            head = result_head(
+                plan.mpis,
+                cpus=stage.cpus,
+                amount=plan.amount,
+                limitations=stage.limitations,
+            )
+            for number in range(plan.amount.trials):
+                for scenario, metric in runs:
+                    steps.begin(
+                        f"{scenario.title}: {metric} ({number + 1} of {plan.amount.trials})"
+                    )
+                    trial = stage.measure(scenario, metric, plan.sizes, plan.amount)
+                    trials[scenario, metric].append(trial)
+                    steps.finish()
+    return head | {
+        "format": "vicinal-demo-1",
+        "series": [_series(run, results, plan.sizes) for run, results in trials.items()],
+    }
+
+
+def _series(
+    run: tuple[Scenario, Metric], trials: Sequence[Trial], sizes: Iterable[int]
+) -> dict[str, Any]:
+    scenario, metric = run
+    return {
+        "metric": metric.value,
+        "scenario": scenario.to_dict(),
+        "library": trials[0].mpi,
+        "hosts": trials[0].hosts,
+        "points": [
+            {
+                "size": size,
+                "median": median_estimate([trial.value(size) for trial in trials]).to_dict(),
+                "raw": [trial.repetitions[size] for trial in trials],
+            }
+            for size in sizes
+        ],
+    }
+
+
+def show_demo(result: dict[str, Any], plan: DemoPlan, directory: Path, console: Console) -> None:
+    """Print the tables, write the figures and the result, and say where they are."""
+    measured = set(plan.sizes)
+    sizes = [size for size in TABLE_SIZES if size in measured] or sorted(measured)
+    for mpi in plan.mpis:
+        console.print(demo_tables(result, mpi, sizes))
+        console.print()
+    legend = DEMO_LEGEND.format(trials=result["conditions"]["trials"])
+    console.print(legend, style="dim", highlight=False)
+    figures = [directory / "plot.png", directory / "plot.svg"]
+    plot_demo(result, figures)
+    write_result(result, "demo", directory / "result.json")
+    for note in notes(result):
+        console.print(note, markup=False, highlight=False)
+    for path in [*figures, directory / "result.json"]:
+        console.print(f"Written: {path}", markup=False, soft_wrap=True, highlight=False)

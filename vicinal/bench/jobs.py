@@ -1,0 +1,112 @@
+"""Running the measuring programs: on two isolated nodes, one job at a time, ranks pinned."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from vicinal.bench.machine import choose_cpus
+from vicinal.bench.metric import Metric
+from vicinal.bench.output import Trial, read_trial
+from vicinal.bench.programs import mpi_program
+from vicinal.bench.scenario import Scenario
+from vicinal.cluster.native import NativeCluster
+from vicinal.errors import VicinalError
+from vicinal.launch.environment import MessagePath
+from vicinal.launch.job import CompletedJob, Job
+from vicinal.launch.running import launch
+
+_TIMEOUT_SECONDS = 300.0  # a hang guard: the longest job takes some ten seconds
+
+
+@dataclass(frozen=True)
+class Amount:
+    """How much to measure."""
+
+    trials: int
+    """Starts of the program, which is what is replicated."""
+    repetitions: int
+    """Of each message size in one trial."""
+    seconds: float
+    """That one repetition takes, about."""
+
+
+class Stage:
+    """Two isolated nodes and two cores, the same for everything that is compared."""
+
+    def __init__(self) -> None:
+        self.cpus = choose_cpus()
+        """The CPUs that ranks 0 and 1 are pinned to."""
+        self._cluster = NativeCluster(nodes=2)
+
+    def __enter__(self) -> Self:
+        self._cluster.open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._cluster.close()
+
+    @property
+    def limitations(self) -> list[str]:
+        """What the nodes had to do without."""
+        return self._cluster.limitations
+
+    def measure(
+        self, scenario: Scenario, metric: Metric, sizes: Sequence[int], amount: Amount
+    ) -> Trial:
+        """One start of the metric's program with two ranks: one trial.
+
+        Raises VicinalError if it fails, or if the ranks were not where the scenario says.
+        """
+        arguments = ["--sizes", ",".join(map(str, sizes))]
+        arguments += ["--repetitions", str(amount.repetitions), "--seconds", str(amount.seconds)]
+        trial = read_trial(self.run(scenario, metric.value, arguments).stdout, metric, sizes)
+        if len(set(trial.hosts)) != scenario.nodes:
+            raise VicinalError(
+                f"{scenario.title}: the ranks ran on {' and '.join(trial.hosts)}, "
+                f"not on {scenario.nodes} node(s)",
+                "report this: the figures would not be what they are called",
+            )
+        return trial
+
+    def run(
+        self, scenario: Scenario, program: str, arguments: Sequence[str], ranks: int = 2
+    ) -> CompletedJob:
+        """Run one of the programs to its end. Raises VicinalError if it fails."""
+        job = Job(
+            program=[str(mpi_program(scenario.mpi, program)), *arguments],
+            ranks=ranks,
+            mpi=scenario.mpi,
+            path=scenario.path,
+            cma=scenario.cma,
+            pin=True,
+            environment=dict(scenario.variables),
+            label=f"bench {program}",
+        )
+        done = launch(job, self._cluster, timeout=_TIMEOUT_SECONDS)
+        if done.returncode != 0:
+            raise VicinalError(
+                f"{scenario.title}: {program} failed with status {done.returncode}"
+                f" ({_first_line(done)})",
+                f"run it by hand: vicinal run --mpi {scenario.mpi} "
+                f"--path {scenario.path} -n {ranks} {job.program[0]}",
+            )
+        if scenario.path is MessagePath.REGION and not (done.region and done.region.connections):
+            raise VicinalError(
+                f"{scenario.title}: {program} ran, but nothing went through the region",
+                "report this: the figures would not be what they are called",
+            )
+        return done
+
+
+def _first_line(done: CompletedJob) -> str:
+    """The first line of a failed job's errors that says something."""
+    for line in done.stderr.splitlines() + done.stdout.splitlines():
+        if any(letter.isalpha() for letter in line):
+            return line.strip()
+    return "it wrote nothing"
