@@ -60,7 +60,7 @@ demo: all ## Show it at work: ranks in isolated nodes on this machine
 
 .PHONY: demo-guests
 demo-guests: all ## Show it at work between two virtual machines
-	@$(bin)/vicinal demo --guests
+	@$(bin)/vicinal guests demo
 
 .PHONY: bench
 bench: all ## Run the studies; ONLY=name runs one of them

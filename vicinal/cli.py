@@ -1,23 +1,22 @@
 """The command `vicinal`: puts its parts together and turns errors into one clear line."""
 
-import importlib.util
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Annotated
 
 import typer
 
 import vicinal
+from vicinal.bench.commands import register as register_bench
+from vicinal.cluster.commands import register as register_guests
 from vicinal.errors import VicinalError, describe_os_error
+from vicinal.launch.commands import register as register_launch
 from vicinal.launch.environment_command import register as register_environment
 from vicinal.region.commands import register as register_region
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as a shell would give: 128 + SIGINT."""
-
-_PARTS = ("vicinal.launch", "vicinal.bench", "vicinal.cluster")
 
 
 def _show_version(wanted: bool) -> None:
@@ -44,11 +43,14 @@ def build_app() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    register_region(app)
-    register_environment(app)
-    for part in _PARTS:
-        if importlib.util.find_spec(part) and importlib.util.find_spec(f"{part}.commands"):
-            import_module(f"{part}.commands").register(app)
+    for register in (
+        register_launch,
+        register_environment,
+        register_region,
+        register_guests,
+        register_bench,
+    ):
+        register(app)
     return app
 
 
@@ -90,4 +92,6 @@ def _wrong_call(error: typer.TyperException) -> int:
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "vicinal"
     message = error.format_message().rstrip(".")
+    if not message:  # a group without a command, which has shown its help instead
+        return 2
     return _fail(f"{message[:1].lower()}{message[1:]}: see `{command} --help`", 2)
