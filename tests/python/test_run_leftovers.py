@@ -72,7 +72,7 @@ def test_nothing_is_left_after_a_job(programs: dict[str, Path], mpi: str, path: 
 
 
 @pytest.mark.parametrize("path", ["network", REGION])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("mpi", MPIS)
 def test_nothing_is_left_after_an_interrupted_job(
     programs: dict[str, Path], mpi: str, number: signal.Signals, path: str

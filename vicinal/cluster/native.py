@@ -13,8 +13,10 @@ import json
 import os
 import select
 import shlex
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -42,6 +44,8 @@ KEEPER_MODULE = "vicinal.cluster.native_keeper"
 _START_SECONDS = 60.0
 _CLEAR_SECONDS = 30.0
 _STOP_SECONDS = 10.0
+_KILL_SECONDS = 5.0
+_POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
@@ -178,6 +182,23 @@ class NativeCluster:
         change = ["/bin/sh", "-c", 'cd "$0" && exec "$@"', str(directory or Path.cwd())]
         tool = find_tool("nsenter") or "nsenter"
         return [tool, "-t", str(self._init), *namespaces, "--", *change, *command]
+
+    def end_command(self, running: subprocess.Popen[bytes]) -> None:
+        """Kill what head_command() started, if it has not ended, and reap it."""
+        deadline = time.monotonic() + _KILL_SECONDS
+        while running.poll() is None and time.monotonic() < deadline:
+            # The command itself, which nsenter then reaps: our init might not, in a container.
+            self.signal_command(running, signal.SIGKILL)
+            with suppress(subprocess.TimeoutExpired):
+                running.wait(_POLL_SECONDS)
+        running.kill()
+        running.wait()
+
+    def signal_command(self, running: subprocess.Popen[bytes], number: signal.Signals) -> None:
+        """Send a signal to what head_command() started."""
+        with suppress(psutil.Error):
+            for process in psutil.Process(running.pid).children():
+                process.send_signal(number)
 
     def run_in(self, node: str, command: Sequence[str], *, timeout: float = 60.0) -> str:
         """Run a command in a node (or in "head") and return its standard output.

@@ -30,7 +30,7 @@ from vicinal.cluster.native_layout import (
     EXCHANGE,
     HEAD,
     NODE_DIRECTORY,
-    PIN,
+    RANK,
     REMOTE_SHELL,
     Request,
     Started,
@@ -61,15 +61,28 @@ fi
 exec {nsenter} -t "$pid" {namespaces} -- /bin/sh -c "$*"
 """
 
-_PIN_TEXT = """\
+_RANK_TEXT = """\
 #!/bin/sh
-# Pins a rank to a core: the rank'th of the list in the first argument, from the beginning
-# again where there are more ranks than cores.
-cpus=$1
-shift
+# Prepares a rank: RANK INPUT CPUS COMMAND...
+input=$1
+cpus=$2
+shift 2
 rank=${PMI_RANK:-${PMIX_RANK:-${OMPI_COMM_WORLD_RANK:-0}}}
-count=$(echo "$cpus" | wc -w)
-cpu=$(echo "$cpus" | cut -d ' ' -f $((rank % count + 1)))
+if [ "$input" != - ]; then
+    [ "$rank" -eq 0 ] || input=/dev/null
+    exec <"$input"
+fi
+if [ "$cpus" = - ]; then
+    exec "$@"
+fi
+# From the beginning again where there are more ranks than processors.
+count=0
+for cpu in $cpus; do count=$((count + 1)); done
+place=$((rank % count))
+for cpu in $cpus; do
+    [ "$place" -gt 0 ] || break
+    place=$((place - 1))
+done
 exec taskset -c "$cpu" "$@"
 """
 
@@ -230,7 +243,7 @@ def _write_scripts(nodes: list[NodeHandle], network: bool) -> None:
     remote_shell = _REMOTE_SHELL_TEXT.format(
         exchange=EXCHANGE, nsenter=find_tool("nsenter"), namespaces=namespaces
     )
-    for path, text in ((REMOTE_SHELL, remote_shell), (PIN, _PIN_TEXT)):
+    for path, text in ((REMOTE_SHELL, remote_shell), (RANK, _RANK_TEXT)):
         Path(path).write_text(text)
         Path(path).chmod(0o755)
 

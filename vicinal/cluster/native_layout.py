@@ -15,8 +15,12 @@ NODE_DIRECTORY = "/run/node"
 REMOTE_SHELL = f"{EXCHANGE}/remote-shell"
 """Executable that launchers use in place of ssh: REMOTE_SHELL HOST COMMAND..."""
 
-PIN = f"{EXCHANGE}/pin"
-"""Executable that pins its rank to a core of its own: PIN CPUS COMMAND..."""
+RANK = f"{EXCHANGE}/rank"
+"""Executable that prepares a rank: RANK INPUT CPUS COMMAND...
+
+INPUT is a file for rank 0 to read while the others get none, or "-"; CPUS are numbers of
+processors, of which the rank is pinned to one, or "-".
+"""
 
 HEAD = "head"
 """Host name of the place that launchers run in; it is not a node."""

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -122,7 +123,7 @@ def paths(
 
 
 def _run(job: Job, cluster: NativeCluster, timeout: float | None, show_paths: bool) -> int:
-    with RunningJob(job, cluster, stdin=None) as running, _signals_forwarded(running):
+    with RunningJob(job, cluster, stdin=_input()) as running, _signals_forwarded(running):
         try:
             status = running.wait(timeout)
         except _Ended as ended:
@@ -136,6 +137,15 @@ def _run(job: Job, cluster: NativeCluster, timeout: float | None, show_paths: bo
                 sys.stdout.flush()
                 _show(state, sys.stderr)
         return status
+
+
+def _input() -> int | None:
+    """Our own input for the job, unless there is nothing in it."""
+    try:
+        nothing = os.path.samestat(os.fstat(0), Path(os.devnull).stat())
+    except OSError:  # closed
+        nothing = True
+    return subprocess.DEVNULL if nothing else None
 
 
 def _show(state: RegionState, stream: object) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import select
 import signal
 import subprocess
 import tempfile
@@ -10,16 +11,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import Self
 
 import psutil
 
 from vicinal.cluster.native import NativeCluster
-from vicinal.cluster.native_layout import EXCHANGE, PIN
+from vicinal.cluster.native_layout import EXCHANGE, RANK
 from vicinal.errors import VicinalError
 from vicinal.launch.cores import usable_cpus
 from vicinal.launch.environment import MessagePath, Mpi, mpi_environment, mpi_prefix
 from vicinal.launch.job import CompletedJob, Job, default_members
+from vicinal.launch.job_input import JobInput, Stream
 from vicinal.launch.launcher import Placement, launcher, place
 from vicinal.launch.program import check_visible
 from vicinal.region import RegionState, create, inspect
@@ -29,12 +31,8 @@ REGION_PREFIX = "region-"
 
 _RANK_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
 
-_POLL_SECONDS = 0.02
-_ENDED_NODE_SECONDS = 1.0
+_CHECK_SECONDS = 1.0
 _GRACE_SECONDS = 3.0
-
-Stream = IO[bytes] | int | None
-"""As subprocess takes it; None means this process's own."""
 
 
 def region_name() -> str:
@@ -57,7 +55,8 @@ def launch(
     ):
         given.write(stdin)
         given.seek(0)
-        with RunningJob(job, cluster, stdin=given, stdout=output, stderr=errors) as running:
+        source = given if stdin else subprocess.DEVNULL
+        with RunningJob(job, cluster, stdin=source, stdout=output, stderr=errors) as running:
             returncode = running.wait(timeout)
             seconds = time.monotonic() - running.started
             region = running.region_state()
@@ -89,24 +88,27 @@ class RunningJob:
         self.started = time.monotonic()
         self._cluster = cluster
         self._made: Path | None = None
+        self._input: JobInput | None = None
         prefix = mpi_prefix(self.mpi)
         directory = job.directory or Path.cwd()
         check_visible(directory)
         self._placements = self._place()
         try:
+            if stdin != subprocess.DEVNULL:
+                self._input = JobInput(cluster, stdin)
             command, environment = launcher(
                 self.mpi, prefix, self._placements, self._program(), self._inherited(prefix)
             )
             self._launcher = subprocess.Popen(
                 cluster.head_command(command, directory),
                 env=environment | self._path_environment() | dict(job.environment),
-                stdin=stdin,
+                stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
                 start_new_session=True,  # signals go through us, in order
             )
         except BaseException:
-            self._remove_region()
+            self._remove_files()
             raise
 
     def __enter__(self) -> Self:
@@ -126,20 +128,22 @@ class RunningJob:
         Raises VicinalError after `timeout` seconds, or when a node ended; the job is then
         still there for close() to end.
         """
-        checked = time.monotonic()
-        while True:
-            with suppress(subprocess.TimeoutExpired):
-                status = self._launcher.wait(_POLL_SECONDS)
-                return status if status >= 0 else 128 - status
-            now = time.monotonic()
-            if timeout is not None and now - self.started > timeout:
-                raise VicinalError(
-                    f"the job did not end within {timeout:g} s{self._not_joined()}",
-                    "allow it more time, or see what its ranks wait for",
-                )
-            if now - checked > _ENDED_NODE_SECONDS:
-                checked = now
+        # A descriptor rather than polling: ranks may need every core.
+        end = os.pidfd_open(self._launcher.pid) if self._launcher.poll() is None else None
+        try:
+            while end is not None:
+                left = _CHECK_SECONDS
+                if timeout is not None:
+                    left = min(left, max(0.0, self.started + timeout - time.monotonic()))
+                if select.select([end], [], [], left)[0]:
+                    break
+                self._check_time(timeout)
                 self._check_nodes()
+        finally:
+            if end is not None:
+                os.close(end)
+        status = self._launcher.wait()
+        return status if status >= 0 else 128 - status
 
     def ranks(self) -> dict[int, psutil.Process]:
         """The process of each rank that has started, by its host process id."""
@@ -158,9 +162,7 @@ class RunningJob:
 
     def forward(self, number: signal.Signals) -> None:
         """Hand a signal to the launcher, which hands it to the ranks or ends them."""
-        with suppress(psutil.Error):
-            for process in psutil.Process(self._launcher.pid).children():
-                process.send_signal(number)
+        self._cluster.signal_command(self._launcher, number)
 
     def region_state(self) -> RegionState | None:
         """What the job's region says now; None where the job has none or it is gone."""
@@ -178,20 +180,10 @@ class RunningJob:
     def close(self) -> None:
         """Kill what still runs, and take away the region that was made. Can be repeated."""
         try:
-            self._kill_launcher()
+            self._cluster.end_command(self._launcher)
             self._cluster.clear()
         finally:
-            self._remove_region()
-
-    def _kill_launcher(self) -> None:
-        # Its child first, which it then reaps: our init might not, in a container.
-        deadline = time.monotonic() + _GRACE_SECONDS
-        while self._launcher.poll() is None and time.monotonic() < deadline:
-            self.forward(signal.SIGKILL)
-            with suppress(subprocess.TimeoutExpired):
-                self._launcher.wait(_POLL_SECONDS)
-        self._launcher.kill()
-        self._launcher.wait()
+            self._remove_files()
 
     def _place(self) -> Sequence[Placement]:
         nodes = [node.name for node in self._cluster.nodes]
@@ -201,9 +193,11 @@ class RunningJob:
 
     def _program(self) -> list[str]:
         program = list(self.job.program)
-        if self.job.pin:
-            program = [PIN, " ".join(map(str, usable_cpus())), *program]
-        return program
+        if not self.job.pin and self._input is None:
+            return program
+        source = self._input.path if self._input is not None else "-"
+        cpus = " ".join(map(str, usable_cpus())) if self.job.pin else "-"
+        return [RANK, source, cpus, *program]
 
     def _inherited(self, prefix: Path) -> dict[str, str]:
         variables = dict(os.environ)
@@ -243,10 +237,20 @@ class RunningJob:
         kind, _, place = (self.job.region or "").partition(":")
         return self._cluster.seen_from_host(place) if kind == "file" else None
 
-    def _remove_region(self) -> None:
+    def _remove_files(self) -> None:
         made, self._made = self._made, None
         if made is not None:
             made.unlink(missing_ok=True)
+        given, self._input = self._input, None
+        if given is not None:
+            given.close()
+
+    def _check_time(self, timeout: float | None) -> None:
+        if timeout is not None and time.monotonic() - self.started >= timeout:
+            raise VicinalError(
+                f"the job did not end within {timeout:g} s{self._not_joined()}",
+                "allow it more time, or see what its ranks wait for",
+            )
 
     def _check_nodes(self) -> None:
         ended = self._cluster.ended_nodes()

@@ -1,0 +1,191 @@
+"""What is said about the paths that pairs of ranks use."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from conftest import Vicinal, error_line
+from launch_support import GUARD_SECONDS, MPIS, REGION, compile_ranks, package_path
+from rich.console import Console
+
+from vicinal.cluster.native import NativeCluster
+from vicinal.launch.job import Job
+from vicinal.launch.paths import PairTraffic, pair_traffic, paths_table
+from vicinal.launch.running import launch
+from vicinal.region import Connection, Header, Member, RegionState
+from vicinal.region.format import Liveness, SlotState
+
+needs_provider = pytest.mark.parametrize("path", [REGION])
+
+BYTES_AROUND_THE_RING = 2 * (1 << 20) - 1
+"""What `launch_ranks report` sends to its neighbour."""
+
+
+def member(slot: int, rank: int | None, *, epoch: int = 1, endpoint: int = 0) -> Member:
+    return Member(
+        slot=slot,
+        epoch=epoch,
+        state=SlotState.JOINED,
+        alive=True,
+        liveness=Liveness.LOCK,
+        rank=rank,
+        pid=5,
+        hostname=f"host{rank}",
+        endpoint=endpoint,
+        arena_used=0,
+        section_epoch=epoch,
+    )
+
+
+def connection(
+    sender: int, receiver: int, messages: int, count: int, *, epoch: int = 1
+) -> Connection:
+    return Connection(sender, receiver, epoch, 64, 8192, messages, count)
+
+
+def state(members: list[Member], connections: list[Connection]) -> RegionState:
+    header = Header(1, 8, 1 << 20, 1 << 17, "00", datetime.now(UTC), "program")
+    return RegionState(
+        "/region", 1 << 20, 1 << 20, 0, 0o600, 0, header, tuple(members), tuple(connections)
+    )
+
+
+def shown(region: RegionState) -> str:
+    output = io.StringIO()
+    Console(width=120, file=output).print(paths_table(region))
+    return output.getvalue()
+
+
+def test_the_endpoints_of_a_rank_are_added_up() -> None:
+    region = state(
+        [member(0, 0), member(1, 0, endpoint=1), member(2, 1)],
+        [connection(0, 2, 10, 1000), connection(1, 2, 5, 50), connection(2, 0, 1, 8)],
+    )
+    assert pair_traffic(region) == [
+        PairTraffic(0, 1, "region", 15, 1050),
+        PairTraffic(1, 0, "region", 1, 8),
+    ]
+
+
+def test_a_connection_to_an_earlier_owner_of_a_slot_does_not_count() -> None:
+    region = state([member(0, 0), member(1, 1, epoch=2)], [connection(0, 1, 10, 1000)])
+    assert pair_traffic(region) == []
+
+
+def test_members_without_a_rank_are_left_out() -> None:
+    region = state([member(0, None), member(1, 1)], [connection(0, 1, 10, 1000)])
+    assert pair_traffic(region) == []
+
+
+def test_the_table_counts_pairs_that_did_not_talk() -> None:
+    region = state([member(r, r) for r in range(3)], [connection(0, 1, 10, 2048)])
+    text = shown(region)
+    assert "host0" in text
+    assert "2.0 KiB" in text
+    assert "5 of the pairs of 3 ranks have not talked" in text
+
+
+def test_without_a_job_paths_says_so(vicinal: Vicinal) -> None:
+    # Other users' jobs are not ours, and a PID namespace of our own hides our other jobs.
+    result = subprocess.run(
+        [
+            *("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"),
+            *(sys.executable, "-m", "vicinal", "paths"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": package_path()},
+    )
+    assert "no job of yours runs" in error_line(result)
+    assert "there is no region" in error_line(vicinal("paths", "--region", "file:/dev/shm/none"))
+
+
+@needs_provider
+@pytest.mark.parametrize("mpi", MPIS)
+def test_the_region_carried_what_was_sent(tmp_path: Path, mpi: str, path: str) -> None:
+    program = compile_ranks(mpi, tmp_path)
+    with NativeCluster(nodes=2) as cluster:
+        job = Job([str(program), "report"], ranks=3, path=path)
+        done = launch(job, cluster, timeout=GUARD_SECONDS)
+    assert done.returncode == 0, done.stderr
+    assert done.region is not None
+    traffic = {(pair.sender, pair.receiver): pair for pair in pair_traffic(done.region)}
+    for sender, receiver in ((0, 1), (1, 2), (2, 0)):
+        assert traffic[sender, receiver].messages >= 21
+        assert traffic[sender, receiver].bytes >= BYTES_AROUND_THE_RING
+    hosts = {m.rank: m.hostname for m in done.region.members}
+    assert hosts == {0: "node0", 1: "node0", 2: "node1"}
+
+
+@needs_provider
+@pytest.mark.parametrize("mpi", MPIS)
+def test_run_shows_the_paths_afterwards(
+    vicinal: Vicinal, tmp_path: Path, mpi: str, path: str
+) -> None:
+    program = compile_ranks(mpi, tmp_path)
+    result = vicinal("run", "-n", 2, "--path", path, "--paths", program, "report")
+    assert result.returncode == 0, result.stderr
+    rows = [line.replace("│", " ").split() for line in result.stderr.splitlines()]
+    assert ["0", "node0", "1", "node1", "region"] in [row[:5] for row in rows]
+    assert ["1", "node1", "0", "node0", "region"] in [row[:5] for row in rows]
+
+
+def test_run_tells_which_path_was_used_where_nothing_counts(
+    vicinal: Vicinal, tmp_path: Path
+) -> None:
+    program = compile_ranks("mpich", tmp_path)
+    result = vicinal("run", "-n", 2, "--path", "network", "--paths", program, "report")
+    assert "every pair of ranks used the path network" in result.stderr
+
+
+@contextmanager
+def running_job(program: Path) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [sys.executable, "-m", "vicinal", "run", "-n", "2", str(program), "wait"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": package_path()},
+    ) as job:
+        assert job.stdout is not None
+        assert job.stdout.readline() == "ready\n"
+        yield job
+        job.send_signal(signal.SIGINT)
+        assert job.wait(GUARD_SECONDS) == 128 + signal.SIGINT
+
+
+@needs_provider
+def test_paths_finds_the_newest_running_job(vicinal: Vicinal, tmp_path: Path, path: str) -> None:
+    assert path == "region"
+    older, newer = tmp_path / "older", tmp_path / "newer"
+    compile_ranks("mpich", tmp_path).rename(older)
+    newer.hardlink_to(older)
+    with running_job(older):
+        time.sleep(1.1)  # regions are dated to the second
+        with running_job(newer):
+            result = vicinal("paths")
+    assert result.returncode == 0, result.stderr
+    assert "Paths of newer" in result.stdout
+    assert "node1" in result.stdout
+
+
+@needs_provider
+def test_paths_shows_a_region_by_name(
+    vicinal: Vicinal, tmp_path: Path, region_path: Path, path: str
+) -> None:
+    program = compile_ranks("mpich", tmp_path)
+    assert vicinal("region", "create", region_path).returncode == 0
+    region = f"file:{region_path}"
+    result = vicinal("run", "-n", 2, "--path", path, "--region", region, program, "report")
+    assert result.returncode == 0, result.stderr
+    shown = vicinal("paths", "--region", region)
+    assert "node0" in shown.stdout
+    assert region_path.exists()
