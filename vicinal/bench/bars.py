@@ -63,11 +63,6 @@ class Bar:
         """Whether a measured value reaches the bar."""
         return value <= self.limit if self.at_most is not None else value >= self.limit
 
-    @property
-    def limit_text(self) -> str:
-        """The bar as tables show it, such as `≤ 1.1`."""
-        return f"{'≤' if self.at_most is not None else '≥'} {self.limit:g}"
-
 
 @dataclass(frozen=True)
 class Comparison:

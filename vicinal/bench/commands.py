@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from vicinal.bench.bars import load_bars, select_bars
-from vicinal.bench.report import bars_table, bench_table, notes
+from vicinal.bench.report import BENCH_LEGEND, bars_table, bench_table, notes
 from vicinal.bench.result import write_result
 from vicinal.launch.environment import Mpi, checkout
 
@@ -81,6 +81,7 @@ def bench(
     result = run_study(bars, Amount(trials, repetitions, seconds))
     path = (output or default_output("bench")) / "result.json"
     console.print(bench_table(result["rows"]))
+    console.print(BENCH_LEGEND.format(trials=trials), style="dim", highlight=False)
     write_result(result, "bench", path)
     for note in notes(result):
         console.print(note, markup=False, highlight=False)

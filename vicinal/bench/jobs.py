@@ -19,6 +19,9 @@ from vicinal.launch.running import launch
 _TIMEOUT_SECONDS = 300.0  # a hang guard: the longest job takes some ten seconds
 
 
+_NOT_WHAT_IT_SAYS = "report this: the figures would not be what they are called"
+
+
 @dataclass(frozen=True)
 class Amount:
     """How much to measure."""
@@ -61,16 +64,23 @@ class Stage:
     ) -> Trial:
         """One start of the metric's program with two ranks: one trial.
 
-        Raises VicinalError if it fails, or if the ranks were not where the scenario says.
+        Raises VicinalError if it fails, or if the ranks or their messages were not where the
+        scenario says.
         """
         arguments = ["--sizes", ",".join(map(str, sizes))]
         arguments += ["--repetitions", str(amount.repetitions), "--seconds", str(amount.seconds)]
-        trial = read_trial(self.run(scenario, metric.value, arguments).stdout, metric, sizes)
+        done = self.run(scenario, metric.value, arguments)
+        trial = read_trial(done.stdout, metric, sizes)
         if len(set(trial.hosts)) != scenario.nodes:
             raise VicinalError(
                 f"{scenario.title}: the ranks ran on {' and '.join(trial.hosts)}, "
                 f"not on {scenario.nodes} node(s)",
-                "report this: the figures would not be what they are called",
+                _NOT_WHAT_IT_SAYS,
+            )
+        if scenario.path is MessagePath.REGION and not (done.region and done.region.connections):
+            raise VicinalError(
+                f"{scenario.title}: {metric} ran, but nothing went through the region",
+                _NOT_WHAT_IT_SAYS,
             )
         return trial
 
@@ -95,11 +105,6 @@ class Stage:
                 f" ({_first_line(done)})",
                 f"run it by hand: vicinal run --mpi {scenario.mpi} "
                 f"--path {scenario.path} -n {ranks} {job.program[0]}",
-            )
-        if scenario.path is MessagePath.REGION and not (done.region and done.region.connections):
-            raise VicinalError(
-                f"{scenario.title}: {program} ran, but nothing went through the region",
-                "report this: the figures would not be what they are called",
             )
         return done
 

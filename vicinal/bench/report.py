@@ -8,10 +8,10 @@ from rich.columns import Columns
 from rich.table import Table
 from rich.text import Text
 
-from vicinal.bench.bars import Bar
+from vicinal.bench.bars import IDLE_ENDPOINT, Bar
 from vicinal.bench.metric import FACTS, Metric
 from vicinal.bench.scenario import MPI_TITLES
-from vicinal.bench.sizes import format_size
+from vicinal.bench.sizes import KIB, MIB, format_size
 from vicinal.launch.environment import Mpi
 
 _DIGITS = 3
@@ -106,49 +106,51 @@ def notes(result: Mapping[str, Any]) -> list[str]:
 
 
 def bench_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """The rows of a bench result with their bars."""
-    table = Table(
-        title="Measured against the bars",
-        title_justify="left",
-        caption="ratio: median of ours / median of theirs, with its 95 % interval over pairs of "
-        "trials; ?: the interval crosses the bar",
-        caption_justify="left",
-    )
+    """The rows of a bench result with their bars. It fits into 80 columns."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=0)
     table.add_column("row", no_wrap=True)
-    table.add_column("ours", justify="right", no_wrap=True)
-    table.add_column("theirs", justify="right", no_wrap=True)
-    table.add_column("measured", justify="right", no_wrap=True)
+    for heading in ("ours", "theirs"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("unit", no_wrap=True)
+    table.add_column("ratio", justify="right", no_wrap=True, style="bold")
+    table.add_column("95 %", justify="right", no_wrap=True)
     table.add_column("bar", justify="right", no_wrap=True)
-    table.add_column("met")
+    table.add_column("met", no_wrap=True)
     for row in rows:
-        table.add_row(
-            row["name"],
-            _side_text(row["ours"]),
-            _side_text(row["theirs"]) if row["theirs"] else "–",
-            _measured_text(row),
-            _bar_text(row),
-            _verdict(row),
-        )
+        table.add_row(row["name"], *_sides(row), *_measured(row), _bar_text(row), _verdict(row))
     return table
 
 
-def _side_text(side: Mapping[str, Any]) -> str:
-    return f"{format_value(side['median']['value'])} {side['unit']}"
+BENCH_LEGEND = """\
+ratio: median of ours / median of theirs over {trials} trials of each, in turn
+95 %: the interval of that ratio; ?: it crosses the bar"""
+"""What the columns of the table are."""
 
 
-def _measured_text(row: Mapping[str, Any]) -> str:
+def _sides(row: Mapping[str, Any]) -> list[str]:
+    """Both medians and their unit; bytes in KiB, which is what regions are made of."""
+    unit = row["ours"]["unit"]
+    scale, shown = (KIB, "KiB") if unit == "B" else (1, unit)
+    values = [side["median"]["value"] / scale if side else None for side in _both(row)]
+    return [*map(_cell, values), shown]
+
+
+def _both(row: Mapping[str, Any]) -> list[Mapping[str, Any] | None]:
+    return [row["ours"], row["theirs"]]
+
+
+def _measured(row: Mapping[str, Any]) -> list[str]:
+    """The ratio and its interval, where the row has them."""
     measured = row["measured"]
-    text = format_value(measured["value"])
-    if row["unit"] == "bytes":
-        return f"{text} B"
-    if measured["confidence"] == 0 or measured["low"] == measured["high"]:
-        return text
-    return f"{text} ({format_value(measured['low'])}–{format_value(measured['high'])})"
+    if row["unit"] != "ratio":
+        return ["–", "–"]
+    ratio, low, high = (format_value(measured[part]) for part in ("value", "low", "high"))
+    return [ratio, f"{low}–{high}" if measured["confidence"] else "–"]
 
 
 def _bar_text(row: Mapping[str, Any]) -> str:
     ((kind, limit),) = row["bar"].items()
-    return f"{'≤' if kind == 'at_most' else '≥'} {format_value(limit)}"
+    return format_limit(limit, at_most=kind == "at_most", in_bytes=row["unit"] == "bytes")
 
 
 def _verdict(row: Mapping[str, Any]) -> Text:
@@ -158,13 +160,25 @@ def _verdict(row: Mapping[str, Any]) -> Text:
     return Text(text, style="green" if row["met"] else "red")
 
 
+def format_limit(limit: float, *, at_most: bool, in_bytes: bool) -> str:
+    """A bar such as `≤ 1.1` or `≤ 1 MiB`."""
+    sign = "≤" if at_most else "≥"
+    return f"{sign} {limit / MIB:.3g} MiB" if in_bytes else f"{sign} {limit:g}"
+
+
 def bars_table(bars: Sequence[Bar]) -> Table:
     """What `vicinal bench` can measure."""
-    table = Table(title="Rows of `vicinal bench`", title_justify="left")
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column("row", no_wrap=True)
     table.add_column("issue", justify="right")
     table.add_column("bar", justify="right", no_wrap=True)
     table.add_column("what is measured")
     for bar in bars:
-        table.add_row(bar.name, str(bar.issue), bar.limit_text, bar.title)
+        table.add_row(bar.name, str(bar.issue), _limit_of(bar), bar.title)
     return table
+
+
+def _limit_of(bar: Bar) -> str:
+    return format_limit(
+        bar.limit, at_most=bar.at_most is not None, in_bytes=bar.metric == IDLE_ENDPOINT
+    )

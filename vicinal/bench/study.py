@@ -31,15 +31,15 @@ def run_study(bars: Sequence[Bar], amount: Amount) -> dict[str, Any]:
             )
             limits = measure_limits(stage.cpus)
             steps.finish()
+            for bar in memory_bars:
+                steps.begin(bar.title)
+                rows[bar.name] = measure_memory(stage, bar)
+                steps.finish()
             for comparison in comparisons:
                 run = partial(_run_trial, stage, comparison, amount, steps)
                 ours, theirs = alternate(comparison, amount.trials, run)
                 for bar in comparison.bars:
                     rows[bar.name] = decide(bar, comparison, ours, theirs)
-            for bar in memory_bars:
-                steps.begin(bar.title)
-                rows[bar.name] = measure_memory(stage, bar)
-                steps.finish()
     return head | {
         "format": "vicinal-bench-1",
         "limits": limits,
