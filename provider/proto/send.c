@@ -169,7 +169,7 @@ ssize_t messenger_send(struct messenger *messenger, const struct send_request *r
 	uint32_t wire_flags = (request->flags & FI_TAGGED ? (uint32_t)WIRE_TAGGED : 0U) |
 			      (request->flags & FI_REMOTE_CQ_DATA ? (uint32_t)WIRE_DATA : 0U);
 	uint32_t prefix = wire_flags & WIRE_DATA ? 8 : 0;
-	bool acknowledged = (request->flags & FI_DELIVERY_COMPLETE) != 0 && (request->flags & FI_INJECT) == 0;
+	bool acknowledged = (request->flags & FI_DELIVERY_COMPLETE) != 0;
 	uint32_t slots = 1;
 	uint32_t chunk = CHUNK_NONE;
 	uint64_t id = 0;
@@ -212,8 +212,6 @@ ssize_t messenger_send(struct messenger *messenger, const struct send_request *r
 	to->peer.messages++;
 	to->peer.bytes += request->length;
 	if (!acknowledged)
-		send_complete(messenger, request->context,
-			      request->flags & FI_INJECT ? request->flags & ~FI_COMPLETION : request->flags,
-			      request->tag, 0, NULL);
+		send_complete(messenger, request->context, request->flags, request->tag, 0, NULL);
 	return 0;
 }
