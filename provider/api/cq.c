@@ -26,10 +26,19 @@ static void progress(struct cq *cq)
 {
 	uint32_t looks = cq->empty_reads < READS_WITH_LOOKS ? LOOKS_PER_READ : 1;
 
-	do {
+	for (;;) {
 		for (size_t i = 0; i < cq->endpoint_count; i++)
 			(void)messenger_progress(cq->endpoints[i]->messenger);
-	} while (completion_is_empty(&cq->queue) && --looks > 0);
+		if (!completion_is_empty(&cq->queue) || --looks == 0)
+			return;
+		__builtin_ia32_pause();
+	}
+}
+
+/* What came before the endpoint was closed can still be read, but nobody is left to name its sender. */
+static fi_addr_t name_sender(const struct cq *cq, uint64_t source)
+{
+	return cq->endpoint_count > 0 ? av_name_sender(cq->endpoints[0]->av, source) : FI_ADDR_NOTAVAIL;
 }
 
 /* Move up to `count` entries to the application; `sources` may be NULL. */
@@ -49,13 +58,14 @@ static ssize_t take(struct cq *cq, void *buffer, size_t count, fi_addr_t *source
 			memcpy(to, entry, cq->entry_bytes);
 		to += cq->entry_bytes;
 		if (sources != NULL)
-			sources[taken] = av_name_sender(cq->endpoints[0]->av, entry->source);
+			sources[taken] = name_sender(cq, entry->source);
 		queue->head++;
 	}
 	if (taken > 0)
 		return (ssize_t)taken;
+	/* Without an error in front, the application asked for no entries: it only wants progress. */
 	if (!completion_is_empty(queue))
-		return -FI_EAVAIL;
+		return completion_first(queue)->error != 0 ? -FI_EAVAIL : 0;
 	return queue->lost > 0 ? -FI_EOVERRUN : -FI_EAGAIN;
 }
 
@@ -68,9 +78,6 @@ static ssize_t cq_readfrom(struct fid_cq *fid, void *buffer, size_t count, fi_ad
 	if (completion_is_empty(&cq->queue))
 		progress(cq);
 	ssize_t result = take(cq, buffer, count, sources);
-	/* An application that only wants progress asks for no entries. */
-	if (__builtin_expect(result == 0, 0))
-		result = completion_is_empty(&cq->queue) ? -FI_EAGAIN : 0;
 	uint32_t empty = result == -FI_EAGAIN ? ++cq->empty_reads : (cq->empty_reads = 0);
 	domain_unlock(domain);
 	if (empty > 0)
@@ -105,6 +112,8 @@ static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *buffer, ui
 		/* A static text: it needs none of the application's room. */
 		buffer->err_data = NULL;
 		buffer->err_data_size = 0;
+		FI_INFO(&provider, FI_LOG_CQ, "an operation failed (%s): %s\n", fi_strerror(entry->error),
+			entry->reason);
 		queue->head++;
 		result = 1;
 	}
