@@ -126,13 +126,14 @@ static int enable(struct endpoint *endpoint)
 
 static int bind_cntr(struct endpoint *endpoint, struct cntr *cntr, uint64_t flags)
 {
+	/* FI_READ, FI_WRITE and the remote ones: there are no such operations to count. */
+	if ((flags & (FI_SEND | FI_RECV)) == 0)
+		return 0;
 	struct endpoint **grown = realloc(cntr->endpoints, (cntr->endpoint_count + 1) * sizeof(*grown));
-
 	if (grown == NULL)
 		return -FI_ENOMEM;
 	cntr->endpoints = grown;
 	cntr->endpoints[cntr->endpoint_count++] = endpoint;
-	/* FI_READ, FI_WRITE and the remote ones: there are no such operations to count. */
 	if (flags & FI_SEND)
 		endpoint->send_cntr = cntr;
 	if (flags & FI_RECV)
