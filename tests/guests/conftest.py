@@ -36,8 +36,8 @@ def compile_mpi(tmp_path: Path) -> Callable[[Mpi, str], Path]:
         target = tmp_path / f"{name}-{mpi}"
         source = Path(__file__).parent / f"{name}.c"
         prefix = mpi_prefix(mpi)
-        command = [prefix / "bin" / "mpicc", "-o", target, source, f"-Wl,-rpath,{prefix}/lib"]
-        subprocess.run(command, check=True, timeout=120)
+        command = [f"{prefix}/bin/mpicc", "-o", str(target), str(source)]
+        subprocess.run([*command, f"-Wl,-rpath,{prefix}/lib"], check=True, timeout=120)
         return target
 
     return compile_one

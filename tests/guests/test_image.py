@@ -62,10 +62,17 @@ def test_a_missing_module_is_named(tmp_path: Path) -> None:
 def test_console_tail_is_short_and_printable(tmp_path: Path) -> None:
     console = tmp_path / "console"
     console.write_bytes(b"".join(b"line %d\x1b[0m\r\n" % n for n in range(100)) + b"\xff\n")
-    lines = console_tail(console).splitlines()
+    lines = console_tail(console)
     assert lines[-2] == "line 99[0m"
     assert len(lines) == 12
-    assert console_tail(tmp_path / "nothing") == ""
+    assert console_tail(tmp_path / "nothing") == []
+
+
+def test_console_tail_begins_with_what_went_wrong(tmp_path: Path) -> None:
+    console = tmp_path / "console"
+    rest = "".join(f"call {n}\n" for n in range(30))
+    console.write_text(f"one\nKernel panic - not syncing\n{rest}")
+    assert console_tail(console)[:2] == ["Kernel panic - not syncing", "call 0"]
 
 
 def test_image_is_kept_and_made_anew_for_a_new_provider(

@@ -24,6 +24,7 @@ _BOOT_SECONDS = 60.0
 """For a guest with KVM; with TCG it is some times longer."""
 _POLL_SECONDS = 0.05
 _STOP_SECONDS = 10.0
+_LOST_SECONDS = 2.0
 _ENDING_SECONDS = 5
 """How long a command may take to end after it was told to."""
 
@@ -38,6 +39,7 @@ class Guest:
         self._directory = directory
         self._keys = keys
         self._errors = directory / f"{self.name}.errors"
+        self._connection_errors = directory / f"{self.name}.ssh-errors"
         self._qemu: subprocess.Popen[bytes] | None = None
         self._connection: subprocess.Popen[bytes] | None = None
         self._accelerator = Accelerator.TCG
@@ -82,13 +84,14 @@ class Guest:
         seconds = _BOOT_SECONDS * self._accelerator.patience
         deadline = time.monotonic() + seconds
         self._wait_for(self.control, deadline, f"QEMU did not open a port within {seconds:.0f} s")
-        self._connection = subprocess.Popen(
-            [*dies_with_parent(), "ssh", "-N", "-M", *self._ssh_options(seconds), self.name],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=self._errors.open("ab"),
-            start_new_session=True,
-        )
+        with self._connection_errors.open("wb") as errors:
+            self._connection = subprocess.Popen(
+                [*dies_with_parent(), "ssh", "-N", "-M", *self._ssh_options(seconds), self.name],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                start_new_session=True,
+            )
         self._wait_for(self._master, deadline, f"it did not let us in within {seconds:.0f} s")
 
     def command(self, command: Sequence[str], environment: Mapping[str, str]) -> list[str]:
@@ -107,9 +110,10 @@ class Guest:
     ) -> subprocess.CompletedProcess[str]:
         """Run a command as the guest's user; it is ended there after `timeout` seconds.
 
-        Returns whatever its exit status is (124 after the time was over). Raises
-        VicinalError if the guest is gone or does not answer.
+        Returns whatever its exit status is. Raises VicinalError if the time was not enough,
+        or if the guest is gone or does not answer.
         """
+        began = time.monotonic()
         bounded = ["timeout", "-k", str(_ENDING_SECONDS), str(int(timeout) + 1), *command]
         try:
             done = subprocess.run(
@@ -125,6 +129,12 @@ class Guest:
             raise self.failure(f"it did not answer for {timeout + _BOOT_SECONDS:.0f} s") from error
         if done.returncode == SSH_FAILED and not self._master.exists():
             raise self.failure("the connection to it was lost")
+        # Not every `timeout` tells by its status that it was the time that ended a command.
+        if done.returncode != 0 and time.monotonic() - began > timeout:
+            raise VicinalError(
+                f"`{shlex.join(command)[:200]}` in {self.name} took longer than {timeout:g} s",
+                "allow it more time",
+            )
         return done
 
     def copy_in(self, source: Path, target: str) -> None:
@@ -161,19 +171,22 @@ class Guest:
 
     def failure(self, what: str) -> VicinalError:
         """The error that says what is wrong with this guest, and how its console ends."""
-        tail = console_tail(self.console)
-        lines = tail.replace("\n", " | ") or "nothing"
-        errors = ""
-        with suppress(OSError):
-            errors = self._errors.read_text(errors="replace").strip().replace("\n", " | ")
+        complaint = self._complaints(self._connection_errors)
         if not self.alive:
-            what = f"QEMU ended{f' ({errors})' if errors else ''}"
-        elif errors:
-            what = f"{what} ({errors})"
+            what, complaint = "QEMU ended", self._complaints(self._errors)
+        tail = " | ".join(console_tail(self.console)) or "nothing"
         return VicinalError(
-            f"guest {self.name}: {what}; its console ends with: {lines}",
+            f"guest {self.name}: {what}{complaint}; its console ends with: {tail}",
             f"see all of it in {self.console}",
         )
+
+    @staticmethod
+    def _complaints(file: Path) -> str:
+        """What a program wrote into a file for its errors, in parentheses."""
+        with suppress(OSError):
+            text = file.read_text(errors="replace").strip()
+            return f" ({' | '.join(text.splitlines())})" if text else ""
+        return ""
 
     @property
     def _master(self) -> Path:
@@ -182,6 +195,9 @@ class Guest:
     def _wait_for(self, path: Path, deadline: float, complaint: str) -> None:
         while not path.exists():
             lost = self._connection is not None and self._connection.poll() is not None
+            if lost and self._qemu is not None:
+                with suppress(subprocess.TimeoutExpired):  # most likely QEMU is just ending
+                    self._qemu.wait(_LOST_SECONDS)
             if not self.alive or lost or time.monotonic() > deadline:
                 raise self.failure(complaint)
             time.sleep(_POLL_SECONDS)

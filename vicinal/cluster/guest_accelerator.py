@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from vicinal.cluster.guest_console import console_tail, consoles_directory
+from vicinal.cluster.guest_console import console_lines, consoles_directory
 from vicinal.cluster.guest_qemu import Accelerator, guest_command, qemu_version
 from vicinal.cluster.image import GuestImage, guests_directory
 from vicinal.cluster.image_layout import USER_SPACE_LINE
@@ -70,7 +70,7 @@ def _probe(image: GuestImage) -> Choice:
     except subprocess.TimeoutExpired:
         reason = f"a guest did not come up in KVM within {_PROBE_SECONDS} s"
         return Choice(Accelerator.TCG, reason)
-    if USER_SPACE_LINE in console_tail(console):
+    if USER_SPACE_LINE in console_lines(console):
         return Choice(Accelerator.KVM, "a guest came up in it")
     last = done.stderr.strip().splitlines()
     detail = f" ({last[-1]})" if last else ""

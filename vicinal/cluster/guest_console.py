@@ -5,7 +5,8 @@ from pathlib import Path
 from vicinal.cluster.image import guests_directory
 
 _TAIL_LINES = 12
-_TAIL_BYTES = 4096
+_TELLING = ("vicinal-guest: error", "Kernel panic")
+"""What lines have in them that say why a guest did not come up."""
 
 
 def consoles_directory() -> Path:
@@ -15,12 +16,18 @@ def consoles_directory() -> Path:
     return directory
 
 
-def console_tail(console: Path) -> str:
-    """The last lines of a console, without control characters; empty if there are none."""
+def console_lines(console: Path) -> list[str]:
+    """What a guest printed, without control characters and empty lines."""
     try:
-        content = console.read_bytes()[-_TAIL_BYTES:]
+        text = console.read_text(errors="replace")
     except OSError:
-        return ""
-    text = content.decode(errors="replace").replace("\r", "")
-    lines = ["".join(c for c in line if c.isprintable()) for line in text.splitlines()]
-    return "\n".join([line for line in lines if line.strip()][-_TAIL_LINES:])
+        return []
+    lines = ["".join(filter(str.isprintable, line)) for line in text.splitlines()]
+    return [line for line in lines if line.strip()]
+
+
+def console_tail(console: Path) -> list[str]:
+    """The last lines of a console, or those from the line on that says what went wrong."""
+    lines = console_lines(console)
+    telling = [n for n, line in enumerate(lines) if any(word in line for word in _TELLING)]
+    return lines[telling[0] :][:_TAIL_LINES] if telling else lines[-_TAIL_LINES:]

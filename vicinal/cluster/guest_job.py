@@ -23,8 +23,8 @@ _OWN_PREFIXES = ("OMPI_", "PRTE_", "PMIX_")
 def run_in_guests(job: Job, pair: GuestPair, *, timeout: float = 120.0) -> CompletedJob:
     """Run a job to its end and return what it wrote.
 
-    After `timeout` seconds it is ended, and its status is 124. Raises VicinalError if it
-    cannot be started, or if the first guest is lost.
+    Raises VicinalError if it cannot be started, if the first guest is lost, or after
+    `timeout` seconds; the job has been ended then.
     """
     command, environment = job_command(job, pair)
     began = time.monotonic()
