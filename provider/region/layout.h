@@ -76,10 +76,14 @@ _Static_assert(offsetof(struct region_header, label) == 64, "documented offset")
  * One line a member slot, so that a join never disturbs a neighbour.
  *
  * claim = epoch << 32 | state. The only word in the region that several members may
- * write: a joiner moves it from a free or a dead occupant's value to
- * (epoch + 1, SLOT_CLAIMED) by compare-and-swap, at join time only. From then on only
- * the winner writes it (SLOT_JOINED, then SLOT_FREE when it leaves).
- * The release store of SLOT_JOINED pairs with the acquire load in member_confirm().
+ * write, always by compare-and-swap: a joiner moves it from a free or a dead occupant's
+ * value to (epoch + 1, SLOT_CLAIMED); the winner goes on to SLOT_JOINED, and to SLOT_FREE
+ * when it leaves. So one that was taken for dead while it was paused cannot take the slot
+ * back from its successor. Moving to SLOT_JOINED releases the section's beginning, and
+ * pairs with the acquire load in member_identify().
+ *
+ * The section stays as it was left until the slot is claimed again: what is read from it
+ * is the occupant's as long as the claim word has the occupant's epoch afterwards.
  */
 enum slot_state {
 	SLOT_FREE = 0,

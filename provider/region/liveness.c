@@ -38,7 +38,7 @@ enum member_state member_observe(const struct member *self, uint32_t slot, uint3
 	if (claim != ((uint64_t)epoch << 32 | SLOT_JOINED))
 		return (uint32_t)(claim >> 32) == epoch ? MEMBER_LEFT : MEMBER_DIED;
 	/* The manager's word counts before all others: it saw the VM or process end. */
-	if (shared_acquire_u64(&region_verdict(region, slot)->verdict) == ((uint64_t)epoch << 32 | 1))
+	if (region_saw_end(region, slot, epoch))
 		return MEMBER_DIED;
 	if (slot == self->slot)
 		return MEMBER_ALIVE;

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
@@ -17,6 +18,19 @@
 static uint64_t claim_word(uint32_t epoch, enum slot_state state)
 {
 	return (uint64_t)epoch << 32 | (uint64_t)state;
+}
+
+/* Move our slot on. False if another has it: we were taken for dead while we were paused. */
+static bool move_claim(const struct member *self, enum slot_state from, enum slot_state to)
+{
+	return shared_claim_u64(&region_slot(self->region, self->slot)->claim, claim_word(self->epoch, from),
+				claim_word(self->epoch, to));
+}
+
+bool member_is_joined(const struct member *self)
+{
+	return shared_load_u64(&region_slot(self->region, self->slot)->claim) ==
+	       claim_word(self->epoch, SLOT_JOINED);
 }
 
 uint64_t monotonic_now(void)
@@ -90,7 +104,7 @@ static bool claim_slot(struct member *self, uint32_t slot, bool stale)
 	uint32_t state = (uint32_t)claim;
 	uint32_t epoch = (uint32_t)(claim >> 32);
 
-	if (state != SLOT_FREE && !stale) {
+	if (state != SLOT_FREE && !stale && !region_saw_end(region, slot, epoch)) {
 		/* Only an occupant that joined with a lock is known dead when it holds none. */
 		bool locks = state == SLOT_JOINED && region->kind == REGION_FILE &&
 			     shared_load_u32(&section_header(region, slot)->liveness) == LIVENESS_LOCK;
@@ -134,13 +148,29 @@ static bool claim_any(struct member *self)
 }
 
 /*
- * No slot was free. Watch everybody's claim word and heartbeat for `timeout` and take a
- * slot where neither moved: the slow path of a full region, bounded by the timeout.
+ * Whose death shows by standing still: one that beats, and one that died while it joined,
+ * between claiming its slot and saying how it shows that it lives.
+ */
+static bool shows_life_by_moving(const struct region *region, uint32_t slot)
+{
+	uint64_t claim = shared_acquire_u64(&region_slot(region, slot)->claim);
+
+	return (uint32_t)claim == SLOT_CLAIMED ||
+	       shared_load_u32(&section_header(region, slot)->liveness) == LIVENESS_HEARTBEAT;
+}
+
+/*
+ * No slot was free. Watch claim words and heartbeats for `timeout` and take a slot where
+ * neither moved: the slow path of a full region, bounded by the timeout.
  */
 static bool claim_stale(struct member *self, uint64_t timeout)
 {
 	struct region *region = self->region;
-	uint64_t *before = calloc(region->members, 2 * sizeof(*before));
+	uint32_t candidates = 0;
+
+	for (uint32_t slot = 0; slot < region->members; slot++)
+		candidates += shows_life_by_moving(region, slot);
+	uint64_t *before = candidates > 0 ? calloc(region->members, 2 * sizeof(*before)) : NULL;
 	struct timespec wait = {.tv_sec = (time_t)(timeout / 1000000000U),
 				.tv_nsec = (long)(timeout % 1000000000U)};
 	bool won = false;
@@ -156,9 +186,7 @@ static bool claim_stale(struct member *self, uint64_t timeout)
 		bool still = before[2 * (size_t)slot] == shared_load_u64(&region_slot(region, slot)->claim) &&
 			     before[2 * (size_t)slot + 1] ==
 				     shared_load_u64(&section_header(region, slot)->heartbeat);
-		bool beats = (uint32_t)before[2 * (size_t)slot] == SLOT_CLAIMED ||
-			     shared_load_u32(&section_header(region, slot)->liveness) == LIVENESS_HEARTBEAT;
-		won = still && beats && claim_slot(self, slot, true);
+		won = still && shows_life_by_moving(region, slot) && claim_slot(self, slot, true);
 	}
 	free(before);
 	return won;
@@ -208,11 +236,26 @@ static void *beat(void *argument)
 	struct section_header *header = section_header(self->region, self->slot);
 	const struct timespec wait = {.tv_nsec = HEARTBEAT_NANOSECONDS};
 
-	for (uint64_t count = 1; !atomic_load_explicit(&self->stop, memory_order_relaxed); count++) {
+	/* The word is ours no more once another took the slot. */
+	for (uint64_t count = 1;
+	     !atomic_load_explicit(&self->stop, memory_order_relaxed) && member_is_joined(self); count++) {
 		shared_store_u64(&header->heartbeat, count);
 		(void)nanosleep(&wait, NULL);
 	}
 	return NULL;
+}
+
+/* Signals are for the application's threads: ours would run its handlers, or eat what it waits for. */
+static bool start_heart(struct member *self)
+{
+	sigset_t all;
+	sigset_t before;
+
+	(void)sigfillset(&all);
+	(void)pthread_sigmask(SIG_SETMASK, &all, &before);
+	self->beating = pthread_create(&self->heart, NULL, beat, self) == 0;
+	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return self->beating;
 }
 
 int member_join(struct region *region, uint32_t endpoint, uint64_t timeout, struct member **member,
@@ -237,7 +280,7 @@ int member_join(struct region *region, uint32_t endpoint, uint64_t timeout, stru
 	}
 	if (getrandom(&self->nonce, sizeof(self->nonce), 0) != (ssize_t)sizeof(self->nonce))
 		self->nonce = monotonic_now() ^ (uint64_t)getpid() << 32;
-	if (!claim_any(self) && !(region->kind == REGION_PCI && claim_stale(self, timeout))) {
+	if (!claim_any(self) && !claim_stale(self, timeout)) {
 		if (self->lock_fd >= 0)
 			(void)close(self->lock_fd);
 		free(self);
@@ -249,10 +292,14 @@ int member_join(struct region *region, uint32_t endpoint, uint64_t timeout, stru
 	}
 	write_section(self, endpoint);
 	/* Pairs with the acquire load in member_identify(): the section is complete. */
-	shared_release_u64(&region_slot(region, self->slot)->claim, claim_word(self->epoch, SLOT_JOINED));
-	if (region->kind == REGION_PCI)
-		self->beating = pthread_create(&self->heart, NULL, beat, self) == 0;
-	if (region->kind == REGION_PCI && !self->beating) {
+	if (!move_claim(self, SLOT_CLAIMED, SLOT_JOINED)) {
+		member_leave(self);
+		return region_fail(error, -ETIMEDOUT,
+				   "joining region %.1024s was interrupted for so long that another took the "
+				   "member slot: start again",
+				   region->path);
+	}
+	if (region->kind == REGION_PCI && !start_heart(self)) {
 		member_leave(self);
 		return region_fail(error, -EAGAIN,
 				   "no thread for the heartbeat can be started: raise the process limit");
@@ -269,9 +316,8 @@ void member_leave(struct member *self)
 			atomic_store_explicit(&self->stop, true, memory_order_relaxed);
 			(void)pthread_join(self->heart, NULL);
 		}
-		/* Release: what we sent last is complete before we are seen to be gone. */
-		shared_release_u64(&region_slot(self->region, self->slot)->claim,
-				   claim_word(self->epoch, SLOT_FREE));
+		/* Releases what we sent last: it is complete before we are seen to be gone. */
+		(void)move_claim(self, SLOT_JOINED, SLOT_FREE);
 	}
 	if (self->lock_fd >= 0)
 		(void)close(self->lock_fd); /* drops the lock */

@@ -46,6 +46,9 @@ int member_join(struct region *region, uint32_t endpoint, uint64_t timeout, stru
 		struct region_error *error);
 void member_leave(struct member *member);
 
+/* Is our slot still ours? Not if we were paused for so long that we were taken for dead. */
+bool member_is_joined(const struct member *member);
+
 /* Does the member (slot, epoch, nonce) take part in this very region now? */
 bool member_confirm(const struct region *region, uint32_t slot, uint32_t epoch, uint64_t nonce);
 

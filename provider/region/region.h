@@ -84,6 +84,12 @@ static inline struct member_verdict *region_verdict(const struct region *region,
 	       slot;
 }
 
+/* Did the host's manager see the member (slot, epoch) end? */
+static inline bool region_saw_end(const struct region *region, uint32_t slot, uint32_t epoch)
+{
+	return shared_acquire_u64(&region_verdict(region, slot)->verdict) == ((uint64_t)epoch << 32 | 1);
+}
+
 static inline unsigned char *region_section(const struct region *region, uint32_t slot)
 {
 	return region->base + region->sections_offset + slot * region->section_bytes;

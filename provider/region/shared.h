@@ -75,7 +75,7 @@ static inline void shared_release_u64(shared_u64 *word, uint64_t value)
 	atomic_store_explicit(&word->hidden, value, memory_order_release);
 }
 
-/* The claim word at join time is the only caller: see struct member_slot. */
+/* The claim word is the only one that is written so: see struct member_slot. */
 static inline bool shared_claim_u64(shared_u64 *word, uint64_t expected, uint64_t value)
 {
 	return atomic_compare_exchange_strong_explicit(&word->hidden, &expected, value, memory_order_acq_rel,
