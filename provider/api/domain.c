@@ -6,6 +6,7 @@
  */
 #include "api/provider.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -118,6 +119,19 @@ static void *make_progress(void *argument)
 			(void)nanosleep(&pause, NULL);
 	}
 	return NULL;
+}
+
+/* Signals are for the application's threads, not for ours. */
+static bool start_progress(struct domain *domain)
+{
+	sigset_t all;
+	sigset_t before;
+
+	(void)sigfillset(&all);
+	(void)pthread_sigmask(SIG_SETMASK, &all, &before);
+	bool started = pthread_create(&domain->progress, NULL, make_progress, domain) == 0;
+	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return started;
 }
 
 /* ---- domain ---- */
@@ -274,7 +288,7 @@ int domain_open(struct fid_fabric *fabric, struct fi_info *info, struct fid_doma
 	domain->fid.fid.ops = &domain_fid_operations;
 	domain->fid.ops = &domain_operations;
 	domain->fid.mr = &mr_operations;
-	if (domain->automatic && pthread_create(&domain->progress, NULL, make_progress, domain) != 0) {
+	if (domain->automatic && !start_progress(domain)) {
 		domain->automatic = false;
 		(void)domain_close(&domain->fid.fid);
 		return -FI_EAGAIN;
