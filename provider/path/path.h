@@ -10,6 +10,8 @@
 #ifndef VICINAL_PATH_PATH_H
 #define VICINAL_PATH_PATH_H
 
+#include <errno.h>
+
 #include "region/chunks.h"
 #include "region/member.h"
 #include "region/ring.h"
@@ -81,6 +83,7 @@ struct path {
 	uint32_t *ring_slots_of; /* by slot */
 	uint32_t rings;
 	uint32_t failures; /* peers failed but not yet told to the user */
+	bool evicted;      /* we were taken for dead, and another has our slot and section */
 	uint64_t next_check;
 	uint64_t timeout; /* nanoseconds a heartbeat may be still */
 	struct chunk_pool chunks;
@@ -150,6 +153,12 @@ typedef int (*path_handler)(void *context, struct peer *peer, uint64_t control);
 /* At most this many slots of one ring in a poll, so that no peer keeps the others waiting. */
 #define PATH_BURST 16U
 
+/* Is what we read of this peer's section still what it wrote? See member_is_intact(). */
+static inline bool path_intact(const struct path *path, const struct peer *peer)
+{
+	return __builtin_expect(member_is_intact(path->region, peer->slot, peer->epoch), 1);
+}
+
 /* Take slots from one ring. Returns how many messages there were. */
 static inline __attribute__((always_inline)) uint32_t path_drain(struct path *path, struct peer *peer,
 								 path_handler handle)
@@ -158,6 +167,11 @@ static inline __attribute__((always_inline)) uint32_t path_drain(struct path *pa
 	uint64_t control = 0;
 
 	while (handled < PATH_BURST && ring_peek(&peer->in, &control)) {
+		/* Is it from this peer, or from somebody who took its slot, to somebody else? */
+		if (!path_intact(path, peer)) {
+			path_fail(path, peer, -ECONNRESET, "it is gone, and its slot was taken by another");
+			break;
+		}
 		int slots = handle(path->context, peer, control);
 		if (__builtin_expect(slots <= 0, 0)) {
 			path_fail(path, peer, slots, "it broke the protocol");

@@ -36,8 +36,9 @@ static void divide_arena(struct path *path)
 
 	if (rings < arena / 8)
 		rings = arena / 8;
-	if (rings > arena)
-		rings = arena;
+	/* In a small section there are rings for some only: without chunks no large message would move. */
+	if (rings > arena / 2)
+		rings = arena / 2;
 	rings = rings / REGION_PAGE * REGION_PAGE;
 	path->ring_next = (uint32_t)SECTION_ARENA_OFFSET(region->members);
 	path->ring_end = path->ring_next + (uint32_t)rings;
@@ -124,6 +125,9 @@ static void stop_receiving(struct path *path, struct peer *peer)
 	for (uint32_t i = 0; peer->hot && i < path->hot_count; i++)
 		if (path->hot[i] == peer)
 			cool(path, i);
+	/* The sender may live, and wait for us to read on. */
+	if (peer->receiving && !path->evicted)
+		ring_refuse(peer->in.credit, peer->in.connection);
 	peer->receiving = false;
 }
 
@@ -157,7 +161,7 @@ struct peer *path_meet(struct path *path, uint32_t slot, uint32_t epoch, uint64_
 {
 	struct peer *peer = NULL;
 
-	if (!member_confirm(path->region, slot, epoch, nonce))
+	if (path->evicted || !member_confirm(path->region, slot, epoch, nonce))
 		return NULL;
 	peer = path->peers[slot];
 	if (peer != NULL && peer->epoch == epoch)
@@ -219,10 +223,11 @@ int path_connect(struct path *path, struct peer *peer)
 	slots = path->ring_slots_of[peer->slot];
 	if (getrandom(&id, sizeof(id), 0) != (ssize_t)sizeof(id))
 		id = (uint32_t)monotonic_now();
-	id |= 1; /* never zero */
+	id |= CONNECTION_OPEN; /* and so never zero */
 
 	/* Withdraw what a former occupant of the slot was offered, then offer the new. */
-	shared_release_u32(&line->id, 0);
+	shared_store_u32(&line->id, 0);
+	shared_fence_stores();
 	shared_bytes *memory =
 		section_view(region, self, path->ring_of[peer->slot], slots * sizeof(struct ring_slot));
 	shared_clear(memory, slots * sizeof(struct ring_slot));
@@ -264,21 +269,29 @@ static void accept_connection(struct path *path, uint32_t slot)
 	uint32_t receiver_epoch = shared_load_u32(&line->receiver_epoch);
 	uint64_t offset = shared_load_u64(&line->ring);
 	uint32_t slots = shared_load_u32(&line->slots);
-	struct peer *peer = path_meet(path, slot, epoch, nonce);
-
-	if (id == 0 || receiver_epoch != path->member->epoch || peer == NULL || peer->state == PEER_FAILED)
+	/* It changes just now: its writer rings when it is done. */
+	shared_fence_loads();
+	if (shared_load_u32(&line->id) != id || !member_is_intact(region, slot, epoch))
 		return;
+	struct peer *peer = path_meet(path, slot, epoch, nonce);
+	struct credit_line *credit = section_credit(region, path->member->slot, slot);
+
+	if (id == 0 || receiver_epoch != path->member->epoch || peer == NULL)
+		return;
+	if (peer->state == PEER_FAILED) {
+		ring_refuse(credit, id);
+		return;
+	}
 	if (peer->receiving && peer->in.connection == id) {
 		warm(path, peer);
 		return;
 	}
-	if (peer->receiving || slots < RING_SLOTS_MIN || slots > RING_SLOTS_MAX ||
-	    (slots & (slots - 1)) != 0 || offset % REGION_LINE != 0 ||
+	if (peer->receiving || (id & CONNECTION_OPEN) == 0 || slots < RING_SLOTS_MIN ||
+	    slots > RING_SLOTS_MAX || (slots & (slots - 1)) != 0 || offset % REGION_LINE != 0 ||
 	    section_view(region, slot, offset, slots * sizeof(struct ring_slot)) == NULL) {
 		path_fail(path, peer, -EPROTO, "it offered a ring that cannot be");
 		return;
 	}
-	struct credit_line *credit = section_credit(region, path->member->slot, slot);
 	const shared_bytes *memory = section_view(region, slot, offset, slots * sizeof(struct ring_slot));
 	ring_in_open(&peer->in, (const struct ring_slot *)(const void *)memory, slots, credit, id);
 	peer->returns = (struct chunk_returns){.credit = credit};
@@ -330,10 +343,23 @@ static void sweep_cold_rings(struct path *path)
 	}
 }
 
+/* We were paused for so long that another has our slot: what we write now would be its. */
+static void check_ourselves(struct path *path)
+{
+	if (path->evicted || member_is_joined(path->member))
+		return;
+	path->evicted = true;
+	for (uint32_t slot = 0; slot < path->region->members; slot++)
+		if (path->peers[slot] != NULL)
+			path_fail(path, path->peers[slot], -ECONNABORTED,
+				  "this endpoint was taken for dead, and another has its slot");
+}
+
 void path_check_peers(struct path *path)
 {
 	uint64_t now = monotonic_now();
 
+	check_ourselves(path);
 	for (uint32_t slot = 0; slot < path->region->members; slot++) {
 		struct peer *peer = path->peers[slot];
 		uint64_t control = 0;
@@ -341,10 +367,12 @@ void path_check_peers(struct path *path)
 			continue;
 		enum member_state state =
 			member_observe(path->member, slot, peer->epoch, &peer->pulse, now, path->timeout);
-		if (state == MEMBER_ALIVE)
+		if (state == MEMBER_ALIVE) {
+			(void)path_refresh(path, peer, 0);
 			continue;
+		}
 		/* What it sent before it went is still there: read that first. */
-		if (peer->receiving && ring_peek(&peer->in, &control)) {
+		if (peer->receiving && ring_peek(&peer->in, &control) && path_intact(path, peer)) {
 			warm(path, peer);
 			continue;
 		}
@@ -380,11 +408,16 @@ bool path_refresh(struct path *path, struct peer *peer, uint32_t count)
 {
 	if (!peer->sending)
 		return false;
-	if (ring_credit(&peer->out) == RING_CREDIT_VIOLATION) {
+	switch (ring_credit(&peer->out)) {
+	case RING_CREDIT_VIOLATION:
 		path_fail(path, peer, -EPROTO, "it gave credit that cannot be");
 		return false;
+	case RING_CREDIT_CLOSED:
+		path_fail(path, peer, -ECONNABORTED, "it took us for dead or for hostile, and reads no more");
+		return false;
+	default:
+		return ring_has_room(&peer->out, count);
 	}
-	return ring_has_room(&peer->out, count);
 }
 
 uint32_t path_chunk_slow(struct path *path, struct peer *peer, uint32_t length)
@@ -405,7 +438,7 @@ bool path_drained(struct path *path)
 		if (peer == NULL || !peer->sending || peer->state == PEER_FAILED ||
 		    slot == path->member->slot)
 			continue;
-		if (ring_credit(&peer->out) == RING_CREDIT_VIOLATION)
+		if (ring_credit(&peer->out) != RING_CREDIT_OK)
 			continue;
 		if (peer->out.limit - peer->out.position != peer->out.mask + 1)
 			return false;
@@ -415,6 +448,8 @@ bool path_drained(struct path *path)
 
 void path_publish_counts(struct path *path)
 {
+	if (path->evicted)
+		return;
 	for (uint32_t slot = 0; slot < path->region->members; slot++) {
 		struct peer *peer = path->peers[slot];
 		if (peer == NULL || !peer->sending)

@@ -157,7 +157,9 @@ _Static_assert(offsetof(struct section_header, active) == 192, "documented offse
  *
  * consumed = connection id << 32 | slots consumed, modulo 2^32. Stored with release
  *   order after the slots were read; pairs with the acquire load in ring_credit(), which
- *   lets the sender overwrite them.
+ *   lets the sender overwrite them. The connection id is odd; with its lowest bit cleared
+ *   it says that the receiver closed the ring, because it took the sender for dead or for
+ *   a violator, and reads no more.
  * returned: one bit for each chunk of the sender. The receiver flips bit c when it has
  *   done with chunk c; release, pairs with the acquire load in chunk_collect().
  * All bits are cleared before the connection id is first stored, and the sender takes
@@ -174,13 +176,14 @@ _Static_assert(sizeof(struct credit_line) == REGION_LINE, "a sender's credit is 
 /*
  * How one sender (the owner of this section) reaches one receiver. Writer: the sender.
  *
- * id is zero while there is no ring. It is stored last, with release order; pairs with
- * the acquire load in path_accept(). A receiver takes the ring only if
- * receiver_epoch is its own epoch.
+ * id is zero while there is no ring or while the line changes. It is stored last, with
+ * release order; pairs with the acquire load in accept_connection(), which loads it once
+ * more after the others and believes them only if it is the same. A receiver takes the
+ * ring only if receiver_epoch is its own epoch.
  * messages and bytes are for people, brought up to date now and then.
  */
 struct connection_line {
-	shared_u32 id;             /*  0  random, never zero */
+	shared_u32 id;             /*  0  random and odd, or zero */
 	shared_u32 receiver_epoch; /*  4 */
 	shared_u64 ring;           /*  8  section offset of the ring, a multiple of a line */
 	shared_u32 slots;          /* 16  slots in the ring, a power of two */

@@ -43,14 +43,15 @@ uint64_t monotonic_now(void)
 
 bool member_identify(const struct region *region, uint32_t slot, uint32_t *epoch, uint64_t *nonce)
 {
-	/* Pairs with the release store of SLOT_JOINED in member_join(). */
+	/* Pairs with the move to SLOT_JOINED in member_join(). */
 	uint64_t claim = shared_acquire_u64(&region_slot(region, slot)->claim);
 
-	if ((uint32_t)claim != SLOT_JOINED)
-		return false;
 	*epoch = (uint32_t)(claim >> 32);
+	if ((uint32_t)claim == SLOT_CLAIMED || *epoch == 0)
+		return false;
+	/* What one that left sent before is still there, and may be news to us. */
 	*nonce = shared_load_u64(&section_header(region, slot)->nonce);
-	return true;
+	return member_is_intact(region, slot, *epoch);
 }
 
 bool member_confirm(const struct region *region, uint32_t slot, uint32_t epoch, uint64_t nonce)
@@ -119,6 +120,8 @@ static bool claim_slot(struct member *self, uint32_t slot, bool stale)
 			(void)lock_slot(self->lock_fd, slot, F_UNLCK);
 		return false;
 	}
+	/* Who reads what we write from here on sees our epoch too: see member_is_intact(). */
+	shared_fence_stores();
 	self->slot = slot;
 	self->epoch = epoch + 1;
 	return true;

@@ -49,11 +49,21 @@ void member_leave(struct member *member);
 /* Is our slot still ours? Not if we were paused for so long that we were taken for dead. */
 bool member_is_joined(const struct member *member);
 
-/* Does the member (slot, epoch, nonce) take part in this very region now? */
+/* Does the member (slot, epoch, nonce) take part in this very region, or did it until it left? */
 bool member_confirm(const struct region *region, uint32_t slot, uint32_t epoch, uint64_t nonce);
 
-/* Who occupies `slot` now? Returns false if nobody does. */
+/* Who occupies `slot`, or did last and left? Returns false if nobody does, or somebody joins just now. */
 bool member_identify(const struct region *region, uint32_t slot, uint32_t *epoch, uint64_t *nonce);
+
+/*
+ * Is the section in `slot` still as the member with `epoch` wrote it, living or gone? What
+ * was read from it before is good if so: a successor claims the slot before it writes.
+ */
+static inline bool member_is_intact(const struct region *region, uint32_t slot, uint32_t epoch)
+{
+	shared_fence_loads();
+	return (uint32_t)(shared_load_u64(&region_slot(region, slot)->claim) >> 32) == epoch;
+}
 
 /* How is the member (slot, epoch)? `pulse` is kept by the caller, zeroed at first. */
 enum member_state member_observe(const struct member *self, uint32_t slot, uint32_t epoch,

@@ -96,7 +96,10 @@ static inline void ring_in_open(struct ring_in *ring, const struct ring_slot *sl
 	};
 }
 
-enum ring_credit_result { RING_CREDIT_OK, RING_CREDIT_VIOLATION };
+enum ring_credit_result { RING_CREDIT_OK, RING_CREDIT_VIOLATION, RING_CREDIT_CLOSED };
+
+/* Ids are odd. A receiver that reads the ring no more writes its id without that bit. */
+#define CONNECTION_OPEN UINT32_C(1)
 
 /*
  * Read the receiver's credit. Pairs with its release store in ring_publish(): the slots
@@ -107,6 +110,8 @@ static inline enum ring_credit_result ring_credit(struct ring_out *ring)
 	uint64_t word = shared_acquire_u64(&ring->credit->consumed);
 	uint32_t consumed = (uint32_t)word;
 
+	if ((uint32_t)(word >> 32) == (ring->connection & ~CONNECTION_OPEN))
+		return RING_CREDIT_CLOSED;
 	if ((uint32_t)(word >> 32) != ring->connection)
 		return RING_CREDIT_OK; /* not accepted yet: a former sender's line */
 	if (ring->position - consumed > ring->mask + 1)
@@ -163,6 +168,12 @@ static inline void ring_publish(struct ring_in *ring)
 {
 	shared_release_u64(&ring->credit->consumed, (uint64_t)ring->connection << 32 | ring->position);
 	ring->published = ring->position;
+}
+
+/* Tell the sender of this connection that nobody reads its ring, or not any more. */
+static inline void ring_refuse(struct credit_line *credit, uint32_t connection)
+{
+	shared_release_u64(&credit->consumed, (uint64_t)(connection & ~CONNECTION_OPEN) << 32);
 }
 
 /* The receiver has done with `count` slots. */

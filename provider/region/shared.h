@@ -75,6 +75,25 @@ static inline void shared_release_u64(shared_u64 *word, uint64_t value)
 	atomic_store_explicit(&word->hidden, value, memory_order_release);
 }
 
+/*
+ * Order the loads before it before the loads after it: of what was read, and of the word
+ * that says whether it was still valid. (ThreadSanitizer knows no fences.)
+ */
+static inline void shared_fence_loads(void)
+{
+#ifndef __SANITIZE_THREAD__
+	atomic_thread_fence(memory_order_acquire);
+#endif
+}
+
+/* The same for the stores of a writer. */
+static inline void shared_fence_stores(void)
+{
+#ifndef __SANITIZE_THREAD__
+	atomic_thread_fence(memory_order_release);
+#endif
+}
+
 /* The claim word is the only one that is written so: see struct member_slot. */
 static inline bool shared_claim_u64(shared_u64 *word, uint64_t expected, uint64_t value)
 {
@@ -82,10 +101,14 @@ static inline bool shared_claim_u64(shared_u64 *word, uint64_t expected, uint64_
 						       memory_order_acquire);
 }
 
-/* Bytes out of the region. Their content is the application's business, not ours. */
+/*
+ * Bytes out of the region. The barrier keeps the compiler from fetching a header's field
+ * from there again after it was checked: it takes the bytes for memory that nobody changes.
+ */
 static inline void shared_copy_in(void *to, const shared_bytes *from, size_t length)
 {
 	memcpy(to, (const void *)from, length);
+	atomic_signal_fence(memory_order_acq_rel);
 }
 
 /* Bytes into the region. */
