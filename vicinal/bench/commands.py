@@ -35,12 +35,13 @@ def demo(
     output: Annotated[Path | None, typer.Option(help="Directory for results.")] = None,
 ) -> None:
     """Show MPI between two isolated nodes over the network and over a shared region."""
+    chosen = None if sizes is None else parse_sizes(sizes)
     # Loaded here: the rest of the command line does not wait for the libraries of figures.
     from vicinal.bench.demo import DEFAULT_AMOUNT, DemoPlan, run_demo, show_demo
 
     plan = DemoPlan(
         mpis=tuple(mpi or Mpi),
-        sizes=parse_sizes(sizes) if sizes else DemoPlan.sizes,
+        sizes=chosen or DemoPlan.sizes,
         amount=replace(DEFAULT_AMOUNT, trials=trials, seconds=seconds),
     )
     directory = output or default_output("demo")
