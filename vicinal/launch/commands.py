@@ -47,7 +47,7 @@ def register(app: typer.Typer) -> None:
 
 def run(
     program: Annotated[
-        list[str], typer.Argument(help="The program and its arguments.", metavar="PROGRAM [ARG]...")
+        list[str], typer.Argument(help="The program and its arguments.", metavar="PROGRAM")
     ],
     ranks: Annotated[int, typer.Option("-n", "--ranks", min=1, help="Number of ranks.")],
     nodes: Annotated[
