@@ -63,6 +63,17 @@ static struct receive *find_receive(struct messenger *messenger, const struct ar
 	return receive;
 }
 
+/* All is in the receive's buffer. The receive completes whether or not its sender can be told. */
+static int complete(struct messenger *messenger, struct receive *receive, const struct arrival *arrival)
+{
+	bool told = (arrival->flags & WIRE_ACKNOWLEDGED) == 0 ||
+		    rendezvous_acknowledge(messenger, arrival->from, arrival->id);
+
+	receive_complete(messenger, receive, arrival->from, arrival->length, arrival->tag, arrival->data,
+			 arrival->flags);
+	return told ? 0 : -ENOMEM;
+}
+
 /* Bytes that are in private memory already. */
 static int take_bytes(struct messenger *messenger, const struct arrival *arrival, const unsigned char *bytes,
 		      uint32_t kind)
@@ -72,12 +83,7 @@ static int take_bytes(struct messenger *messenger, const struct arrival *arrival
 
 	if (receive != NULL) {
 		(void)buffer_from_memory(&receive->buffer, 0, bytes, arrival->length);
-		if (arrival->flags & WIRE_ACKNOWLEDGED &&
-		    !rendezvous_acknowledge(messenger, arrival->from, arrival->id))
-			return -ENOMEM;
-		receive_complete(messenger, receive, arrival->from, arrival->length, arrival->tag,
-				 arrival->data, arrival->flags);
-		return 0;
+		return complete(messenger, receive, arrival);
 	}
 	struct message *message = no_memory ? NULL : new_message(messenger, arrival, kind);
 	if (message == NULL)
@@ -117,6 +123,7 @@ static int arrive_inline(struct messenger *messenger, struct arrival *arrival, c
 {
 	uint32_t prefix = read_prefix(arrival, slot);
 
+	arrival->from->streak = 0;
 	if (arrival->length > WIRE_INLINE_BYTES - prefix)
 		return -EPROTO;
 
@@ -148,6 +155,7 @@ static int arrive_short(struct messenger *messenger, struct arrival *arrival, co
 	uint32_t prefix = read_prefix(arrival, slot);
 	uint32_t length = arrival->length;
 
+	arrival->from->streak = 0;
 	if (length > WIRE_SHORT_BYTES - prefix || length <= WIRE_INLINE_BYTES - prefix)
 		return -EPROTO;
 	uint32_t done = WIRE_INLINE_BYTES - prefix;
@@ -188,18 +196,19 @@ static int arrive_eager(struct messenger *messenger, struct arrival *arrival, co
 	const shared_bytes *bytes = chunk_view(messenger, from, header.chunk, header.offset, arrival->length);
 	if (bytes == NULL)
 		return -EPROTO;
+	from->streak = 0;
 	arrival->data = header.data;
 	arrival->id = header.id;
 	struct receive *receive = find_receive(messenger, arrival, arrival->length, &no_memory);
 	if (receive != NULL) {
 		(void)buffer_from_region(&receive->buffer, 0, bytes, arrival->length);
 		chunk_return(&from->peer.returns, header.chunk);
-		if (arrival->flags & WIRE_ACKNOWLEDGED &&
-		    !rendezvous_acknowledge(messenger, from, arrival->id))
-			return -ENOMEM;
-		receive_complete(messenger, receive, from, arrival->length, arrival->tag, arrival->data,
-				 arrival->flags);
-		return 1;
+		if (!path_intact(messenger->path, &from->peer)) {
+			receive_fail(messenger, receive, FI_ECONNRESET, "its sender is gone, and it with it");
+			return -ECONNRESET;
+		}
+		int result = complete(messenger, receive, arrival);
+		return result < 0 ? result : 1;
 	}
 	struct message *message = no_memory ? NULL : new_message(messenger, arrival, WIRE_EAGER);
 	if (message == NULL)
@@ -223,6 +232,7 @@ static int arrive_rendezvous(struct messenger *messenger, struct arrival *arriva
 	    header.early > (uint64_t)WIRE_EARLY_PIECES * CHUNK_LARGE || header.total > SSIZE_MAX ||
 	    from->early_receive != NULL || from->early_message != NULL)
 		return -EPROTO;
+	from->streak = 0;
 	arrival->data = header.data;
 	arrival->id = header.id;
 	uint32_t first = arrival->length;

@@ -64,7 +64,7 @@ static void fail_posted(struct messenger *messenger, struct match_queue *queue,
 	}
 }
 
-/* What came whole can still be received, if `keep`; the beginning of a message cannot. */
+/* What came whole can still be received, if `keep`. */
 static void settle_waiting(struct messenger *messenger, struct match_queue *queue,
 			   const struct correspondent *from, bool keep)
 {
@@ -73,23 +73,22 @@ static void settle_waiting(struct messenger *messenger, struct match_queue *queu
 	for (struct match_link *link = head->next; link != head;) {
 		struct message *message = (struct message *)(void *)match_from_source(link);
 		link = link->next;
-		bool whole = message->kind != WIRE_RENDEZVOUS || message->arrived == message->total;
-		if (keep && whole && message_detach(messenger, message))
+		if (keep && message_survives(messenger, message))
 			continue;
 		match_take(&message->match);
 		message_free(messenger, message);
 	}
 }
 
-/* The same for messages that were claimed: they stay, but their bytes come to us. */
+/* The same for messages that were claimed: they stay, for whoever claimed them to hear of it. */
 static void settle_claimed(struct messenger *messenger, const struct correspondent *from)
 {
 	for (struct match_link *link = messenger->claimed.next; link != &messenger->claimed;
 	     link = link->next) {
 		struct message *message =
 			(struct message *)(void *)((char *)link - offsetof(struct message, claimed));
-		if (message->from == from)
-			(void)message_detach(messenger, message);
+		if (message->from == from && !message_survives(messenger, message))
+			message->lost = true;
 	}
 }
 

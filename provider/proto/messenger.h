@@ -45,6 +45,7 @@ struct correspondent {
 	uint32_t waiting_capacity;
 	uint32_t waiting_head;
 	uint32_t waiting_tail;
+	uint32_t streak; /* large messages to it since one came from it */
 	uint32_t kept; /* messages of its that wait for a receive */
 };
 
@@ -110,6 +111,7 @@ struct message {
 	unsigned char *copy; /* private memory, or NULL */
 	uint32_t kind;       /* enum wire_kind */
 	uint32_t wire_flags;
+	bool lost; /* claimed, and its sender went before we had all of it */
 	uint32_t pieces;
 	struct message_piece piece[WIRE_EARLY_PIECES]; /* what is still in chunks, after `copied` */
 	unsigned char bytes[WIRE_INLINE_BYTES];
@@ -206,6 +208,8 @@ void receive_deliver(struct messenger *messenger, struct receive *receive, struc
 void message_free(struct messenger *messenger, struct message *message);
 /* Move what a message holds in chunks into private memory, and give the chunks back. */
 bool message_detach(struct messenger *messenger, struct message *message);
+/* Can all of it still be received, now that its sender is gone? Moves it to private memory if so. */
+bool message_survives(struct messenger *messenger, struct message *message);
 struct receive *receive_part(struct messenger *messenger, struct receive *parent, uint64_t length);
 
 /* arrive.c */

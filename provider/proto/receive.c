@@ -148,7 +148,16 @@ bool message_detach(struct messenger *messenger, struct message *message)
 		chunk_return(&message->from->peer.returns, message->piece[piece].chunk);
 	}
 	message->pieces = 0;
-	return true;
+	return path_intact(messenger->path, &message->from->peer);
+}
+
+bool message_survives(struct messenger *messenger, struct message *message)
+{
+	bool whole = message->kind != WIRE_RENDEZVOUS || message->arrived == message->total;
+
+	/* Its sender does not wait for an answer, and its successor must not get one. */
+	message->wire_flags &= ~(uint32_t)WIRE_ACKNOWLEDGED;
+	return whole && (message->pieces == 0 || message_detach(messenger, message));
 }
 
 /* The beginning of a large message has waited, and here is its receive. */
@@ -180,10 +189,15 @@ static void deliver_rendezvous(struct messenger *messenger, struct receive *rece
 		receive->arrived = message->copied;
 	}
 	for (uint32_t piece = 0; piece < message->pieces; piece++) {
-		/* Cannot be refused: the pieces were counted against `early` when they arrived. */
-		(void)rendezvous_piece(messenger, receive, piece_bytes(messenger, message, piece),
-				       message->piece[piece].length);
+		bool taken = rendezvous_piece(messenger, receive, piece_bytes(messenger, message, piece),
+					      message->piece[piece].length);
 		chunk_return(&from->peer.returns, message->piece[piece].chunk);
+		/* Not too many: they were counted against `early` when they arrived. */
+		if (!taken) {
+			path_fail(messenger->path, &from->peer, -ECONNRESET,
+				  "it is gone, and its slot was taken by another");
+			return;
+		}
 	}
 	rendezvous_end_if_complete(messenger, receive);
 }
@@ -192,6 +206,11 @@ void receive_deliver(struct messenger *messenger, struct receive *receive, struc
 {
 	struct correspondent *from = message->from;
 
+	if (message->lost) {
+		receive_fail(messenger, receive, FI_ECONNRESET, "its sender is gone, and it was not all there");
+		message_free(messenger, message);
+		return;
+	}
 	if (message->kind == WIRE_RENDEZVOUS) {
 		deliver_rendezvous(messenger, receive, message);
 		message_free(messenger, message);
@@ -201,6 +220,11 @@ void receive_deliver(struct messenger *messenger, struct receive *receive, struc
 		(void)buffer_from_region(&receive->buffer, 0, piece_bytes(messenger, message, 0),
 					 message->piece[0].length);
 		chunk_return(&from->peer.returns, message->piece[0].chunk);
+		if (!path_intact(messenger->path, &from->peer)) {
+			receive_fail(messenger, receive, FI_ECONNRESET, "its sender is gone, and it with it");
+			message_free(messenger, message);
+			return;
+		}
 	} else {
 		(void)buffer_from_memory(&receive->buffer, 0, message_bytes(message), message->copied);
 	}

@@ -169,7 +169,7 @@ ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *
 	struct path *path = messenger->path;
 	struct correspondent *to = request->to;
 	struct peer *peer = &to->peer;
-	uint32_t piece = early_piece_length(request->length);
+	uint32_t piece = early_piece_length(&path->chunks, request->length, to->streak++);
 	uint32_t chunks[WIRE_EARLY_PIECES];
 	uint32_t pieces = 0;
 	struct send *send = new_send(messenger, request);
@@ -283,7 +283,6 @@ int rendezvous_clear(struct messenger *messenger, struct correspondent *from, ui
 	send->accepted = accepted;
 	match_unlink(&send->link);
 	match_append(&messenger->pumping, &send->link);
-	pump(messenger, send);
 	return 0;
 }
 
@@ -344,11 +343,10 @@ bool rendezvous_begin(struct messenger *messenger, struct receive *receive)
 	return true;
 }
 
-/* The next `length` bytes. Returns false if so many were not expected. */
+/* The next `length` bytes. False if so many were not expected, or are gone with their sender. */
 bool rendezvous_piece(struct messenger *messenger, struct receive *receive, const shared_bytes *from,
 		      uint64_t length)
 {
-	(void)messenger;
 	if (length > receive->expected - receive->arrived)
 		return false;
 	/* What is beyond the buffer is dropped; the completion says so. */
@@ -357,7 +355,7 @@ bool rendezvous_piece(struct messenger *messenger, struct receive *receive, cons
 	else
 		(void)buffer_from_region(&receive->buffer, receive->arrived, from, length);
 	receive->arrived += length;
-	return true;
+	return path_intact(messenger->path, &receive->from->peer);
 }
 
 void rendezvous_end_if_complete(struct messenger *messenger, struct receive *receive)
