@@ -45,7 +45,6 @@ struct correspondent {
 	uint32_t waiting_capacity;
 	uint32_t waiting_head;
 	uint32_t waiting_tail;
-	uint32_t streak; /* large messages to it since one came from it */
 	uint32_t kept; /* messages of its that wait for a receive */
 };
 

@@ -169,7 +169,7 @@ ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *
 	struct path *path = messenger->path;
 	struct correspondent *to = request->to;
 	struct peer *peer = &to->peer;
-	uint32_t piece = early_piece_length(&path->chunks, request->length, to->streak++);
+	uint32_t piece = early_piece_length(request->length);
 	uint32_t chunks[WIRE_EARLY_PIECES];
 	uint32_t pieces = 0;
 	struct send *send = new_send(messenger, request);
@@ -283,6 +283,7 @@ int rendezvous_clear(struct messenger *messenger, struct correspondent *from, ui
 	send->accepted = accepted;
 	match_unlink(&send->link);
 	match_append(&messenger->pumping, &send->link);
+	pump(messenger, send);
 	return 0;
 }
 
