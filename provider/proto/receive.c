@@ -207,7 +207,7 @@ void receive_deliver(struct messenger *messenger, struct receive *receive, struc
 	struct correspondent *from = message->from;
 
 	if (message->lost) {
-		receive_fail(messenger, receive, FI_ECONNRESET, "its sender is gone, and it was not all there");
+		receive_fail(messenger, receive, FI_ECONNRESET, "its sender went before it was all there");
 		message_free(messenger, message);
 		return;
 	}
