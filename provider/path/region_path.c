@@ -194,11 +194,13 @@ static bool ring_fits(const struct path *path, uint32_t count)
 static void publish_arena_used(const struct path *path)
 {
 	uint32_t rings = path->ring_next - (uint32_t)SECTION_ARENA_OFFSET(path->region->members);
-	uint32_t small = path->chunks.small_count - path->chunks.small_free;
-	uint32_t large = path->chunks.count - path->chunks.small_count - path->chunks.large_free;
+	uint32_t used = rings;
 
-	shared_store_u32(&section_header(path->region, path->member->slot)->arena_used,
-			 rings + small * CHUNK_SMALL + large * CHUNK_LARGE);
+	for (uint32_t i = 0; i < CHUNK_CLASSES; i++) {
+		const struct chunk_class *class = &path->chunks.classes[i];
+		used += (class->count - class->free_count) * class->stride;
+	}
+	shared_store_u32(&section_header(path->region, path->member->slot)->arena_used, used);
 }
 
 int path_connect(struct path *path, struct peer *peer)

@@ -123,6 +123,7 @@ static int arrive_inline(struct messenger *messenger, struct arrival *arrival, c
 {
 	uint32_t prefix = read_prefix(arrival, slot);
 
+	arrival->from->streak = 0;
 	if (arrival->length > WIRE_INLINE_BYTES - prefix)
 		return -EPROTO;
 
@@ -154,6 +155,7 @@ static int arrive_short(struct messenger *messenger, struct arrival *arrival, co
 	uint32_t prefix = read_prefix(arrival, slot);
 	uint32_t length = arrival->length;
 
+	arrival->from->streak = 0;
 	if (length > WIRE_SHORT_BYTES - prefix || length <= WIRE_INLINE_BYTES - prefix)
 		return -EPROTO;
 	uint32_t done = WIRE_INLINE_BYTES - prefix;
@@ -194,6 +196,7 @@ static int arrive_eager(struct messenger *messenger, struct arrival *arrival, co
 	const shared_bytes *bytes = chunk_view(messenger, from, header.chunk, header.offset, arrival->length);
 	if (bytes == NULL)
 		return -EPROTO;
+	from->streak = 0;
 	arrival->data = header.data;
 	arrival->id = header.id;
 	struct receive *receive = find_receive(messenger, arrival, arrival->length, &no_memory);
@@ -229,6 +232,7 @@ static int arrive_rendezvous(struct messenger *messenger, struct arrival *arriva
 	    header.early > (uint64_t)WIRE_EARLY_PIECES * CHUNK_LARGE || header.total > SSIZE_MAX ||
 	    from->early_receive != NULL || from->early_message != NULL)
 		return -EPROTO;
+	from->streak = 0;
 	arrival->data = header.data;
 	arrival->id = header.id;
 	uint32_t first = arrival->length;

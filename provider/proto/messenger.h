@@ -45,7 +45,8 @@ struct correspondent {
 	uint32_t waiting_capacity;
 	uint32_t waiting_head;
 	uint32_t waiting_tail;
-	uint32_t kept; /* messages of its that wait for a receive */
+	uint32_t streak; /* large messages to it since one came from it */
+	uint32_t kept;   /* messages of its that wait for a receive */
 };
 
 /* A message under way to a peer, beyond what one call could do. */
@@ -58,6 +59,7 @@ struct send {
 	uint64_t receiver_id;
 	uint64_t sent;     /* bytes copied into chunks */
 	uint64_t accepted; /* bytes that the receiver wants; the total until it says so */
+	uint32_t stalls;   /* polls in a row that found no room for it */
 	bool waits_for_clear;
 	bool acknowledged;
 	uint64_t tag;
@@ -225,6 +227,5 @@ int rendezvous_clear(struct messenger *messenger, struct correspondent *from, ui
 int rendezvous_acknowledged(struct messenger *messenger, struct correspondent *from, uint64_t id);
 bool rendezvous_acknowledge(struct messenger *messenger, struct correspondent *to, uint64_t sender_id);
 void rendezvous_work(struct messenger *messenger);
-void rendezvous_ask_chunks(struct messenger *messenger);
 
 #endif

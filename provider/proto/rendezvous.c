@@ -18,10 +18,17 @@
 
 /* A piece of the early part is at least so long; shorter ones cost more than they overlap. */
 #define EARLY_PIECE_BYTES 4096U
-/* So many pieces in flight are enough to keep both sides busy, and stay in cache. */
-#define PIECES_IN_FLIGHT 8U
-/* In one poll, so that what comes in meanwhile is seen to. */
-#define PIECES_PER_POLL 2U
+/* So many messages in a row to a peer that sends none itself are not a stream yet. */
+#define STREAK_ALONE 2U
+/* So many chunks out to a peer, and no message shows more of itself before it is cleared. */
+#define EARLY_CHUNKS_OUT 8U
+/* So many large pieces in flight are enough to keep both sides busy, and stay in cache. */
+#define PIECES_IN_FLIGHT 4U
+/* In one poll, over all messages, so that what comes in meanwhile is seen to. */
+#define PIECES_PER_POLL 4U
+
+/* A copy of a large piece takes a few of a sender's polls. */
+#define STALLS_BEFORE_ASKING 256U
 
 #define WAITING_CONTROLS_MAX (1U << 20)
 
@@ -93,7 +100,7 @@ bool rendezvous_acknowledge(struct messenger *messenger, struct correspondent *t
 			    });
 }
 
-void rendezvous_ask_chunks(struct messenger *messenger)
+static void ask_chunks(struct messenger *messenger)
 {
 	struct path *path = messenger->path;
 
@@ -136,15 +143,20 @@ static struct send *new_send(struct messenger *messenger, const struct send_requ
 	return send;
 }
 
-/* The length of an early piece: up to four, of equal length, none too short. */
-static uint32_t early_piece_length(uint64_t total)
+/*
+ * The length of an early piece. Alone, a message is soonest there in up to four pieces, of
+ * equal length, none too short. In a stream the copies overlap anyway, and long ones cost
+ * less a byte.
+ */
+static uint32_t early_piece_length(const struct chunk_pool *pool, uint64_t total, uint32_t streak)
 {
-	uint64_t quarter = (total + WIRE_EARLY_PIECES - 1) / WIRE_EARLY_PIECES;
+	uint64_t length = streak > STREAK_ALONE ? total : (total + WIRE_EARLY_PIECES - 1) / WIRE_EARLY_PIECES;
+	uint32_t most = streak > STREAK_ALONE || pool->largest < CHUNK_MEDIUM ? pool->largest : CHUNK_MEDIUM;
 
-	quarter = (quarter + REGION_LINE - 1) / REGION_LINE * REGION_LINE;
-	if (quarter < EARLY_PIECE_BYTES)
+	length = (length + REGION_LINE - 1) / REGION_LINE * REGION_LINE;
+	if (length < EARLY_PIECE_BYTES)
 		return EARLY_PIECE_BYTES;
-	return quarter > CHUNK_LARGE ? CHUNK_LARGE : (uint32_t)quarter;
+	return length > most ? most : (uint32_t)length;
 }
 
 static void push_piece(struct messenger *messenger, struct send *send, uint32_t kind, uint64_t word,
@@ -152,9 +164,10 @@ static void push_piece(struct messenger *messenger, struct send *send, uint32_t 
 {
 	struct peer *peer = &send->to->peer;
 	struct chunk_pool *pool = &messenger->path->chunks;
-	struct wire_piece header = {.chunk = chunk, .offset = chunk_section_offset(pool, chunk)};
+	const char *base = send->buffer.count == 1 ? send->buffer.pieces[0].iov_base : NULL;
+	struct wire_piece header = {.chunk = chunk, .offset = chunk_place(pool, chunk, base + send->sent)};
 
-	buffer_to_region(&send->buffer, send->sent, chunk_bytes(pool, chunk), length);
+	buffer_to_region(&send->buffer, send->sent, pool->section + header.offset, length);
 	send->sent += length;
 	struct ring_slot *slot = ring_next(&peer->out, 0);
 	shared_store_u64(&slot->word, word);
@@ -169,19 +182,20 @@ ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *
 	struct path *path = messenger->path;
 	struct correspondent *to = request->to;
 	struct peer *peer = &to->peer;
-	uint32_t piece = early_piece_length(request->length);
+	uint32_t piece = early_piece_length(&path->chunks, request->length, to->streak++);
 	uint32_t chunks[WIRE_EARLY_PIECES];
 	uint32_t pieces = 0;
 	struct send *send = new_send(messenger, request);
 
 	if (send == NULL)
 		return -ENOMEM;
-	if (peer->account.lent >= PIECES_IN_FLIGHT && chunk_collect(&path->chunks, &peer->account) < 0)
+	if (peer->account.lent >= EARLY_CHUNKS_OUT && chunk_collect(&path->chunks, &peer->account) < 0)
 		path_fail(path, peer, -EPROTO, "it returned a chunk that it does not have");
 	/* Only what is certain is promised: a chunk and a slot for each early piece. */
 	for (uint64_t covered = 0; pieces < WIRE_EARLY_PIECES && covered < request->length;
 	     covered += piece) {
-		if (pieces > 0 && !path_room(path, peer, pieces + 1))
+		if (peer->account.lent >= EARLY_CHUNKS_OUT || peer->account.lent_large >= PIECES_IN_FLIGHT ||
+		    (pieces > 0 && !path_room(path, peer, pieces + 1)))
 			break;
 		chunks[pieces] = path_chunk(path, peer, piece);
 		if (chunks[pieces] == CHUNK_NONE)
@@ -199,8 +213,8 @@ ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *
 	};
 	if (pieces > 0) {
 		header.chunk = chunks[0];
-		header.offset = chunk_section_offset(&path->chunks, chunks[0]);
-		buffer_to_region(&send->buffer, 0, chunk_bytes(&path->chunks, chunks[0]), first);
+		header.offset = chunk_place(&path->chunks, chunks[0], request->pieces[0].iov_base);
+		buffer_to_region(&send->buffer, 0, path->chunks.section + header.offset, first);
 		send->sent = first;
 	}
 	struct ring_slot *slot = ring_next(&peer->out, 0);
@@ -215,8 +229,6 @@ ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *
 	}
 	to->peer.messages++;
 	to->peer.bytes += request->length;
-	if (pieces == 0)
-		rendezvous_ask_chunks(messenger);
 	send->acknowledged = (wire_flags & WIRE_ACKNOWLEDGED) == 0;
 	send->waits_for_clear = early < request->length;
 	if (!send->waits_for_clear && send->acknowledged)
@@ -235,40 +247,48 @@ static void finish_copying(struct messenger *messenger, struct send *send)
 	match_append(&messenger->awaiting, &send->link);
 }
 
-/* Copy some pieces of a cleared message. Stops where there is no room; comes back later. */
-static void pump(struct messenger *messenger, struct send *send)
+/*
+ * No room. That is as it should be while the receiver copies; but if it goes on, our
+ * chunks lie with messages that nobody receives, and must be asked back.
+ */
+static uint32_t stall(struct messenger *messenger, struct send *send, uint32_t budget)
+{
+	if (++send->stalls % STALLS_BEFORE_ASKING == 0)
+		ask_chunks(messenger);
+	return budget;
+}
+
+/*
+ * Copy pieces of a cleared message, at most `budget`. Stops where there is no room, and
+ * comes back later. Returns what is left of the budget.
+ */
+static uint32_t pump(struct messenger *messenger, struct send *send, uint32_t budget)
 {
 	struct path *path = messenger->path;
 	struct peer *peer = &send->to->peer;
 	struct chunk_pool *pool = &path->chunks;
 
-	for (uint32_t i = 0; i < PIECES_PER_POLL && send->sent < send->accepted; i++) {
+	for (; budget > 0 && send->sent < send->accepted; budget--) {
 		uint64_t rest = send->accepted - send->sent;
-		uint32_t length = rest < CHUNK_LARGE ? (uint32_t)rest : CHUNK_LARGE;
+		uint32_t length = rest < pool->largest ? (uint32_t)rest : pool->largest;
 
-		if (peer->account.lent >= PIECES_IN_FLIGHT) {
+		if (peer->account.lent_large >= PIECES_IN_FLIGHT) {
 			if (chunk_collect(pool, &peer->account) < 0) {
 				path_fail(path, peer, -EPROTO, "it returned a chunk that it does not have");
-				return;
+				return budget;
 			}
-			/* Leave half of the pool to messages for others. */
-			if (peer->account.lent >= PIECES_IN_FLIGHT &&
-			    pool->large_free <= (pool->count - pool->small_count) / 2) {
-				rendezvous_ask_chunks(messenger);
-				return;
-			}
+			if (peer->account.lent_large >= PIECES_IN_FLIGHT)
+				return stall(messenger, send, budget);
 		}
-		if (!path_room(path, peer, 1))
-			return;
-		uint32_t chunk = path_chunk(path, peer, length);
-		if (chunk == CHUNK_NONE) {
-			rendezvous_ask_chunks(messenger);
-			return;
-		}
+		uint32_t chunk = path_room(path, peer, 1) ? path_chunk(path, peer, length) : CHUNK_NONE;
+		if (chunk == CHUNK_NONE)
+			return stall(messenger, send, budget);
+		send->stalls = 0;
 		push_piece(messenger, send, WIRE_PIECE, send->receiver_id, chunk, length);
 	}
 	if (send->sent >= send->accepted)
 		finish_copying(messenger, send);
+	return budget;
 }
 
 int rendezvous_clear(struct messenger *messenger, struct correspondent *from, uint64_t id,
@@ -283,7 +303,6 @@ int rendezvous_clear(struct messenger *messenger, struct correspondent *from, ui
 	send->accepted = accepted;
 	match_unlink(&send->link);
 	match_append(&messenger->pumping, &send->link);
-	pump(messenger, send);
 	return 0;
 }
 
@@ -308,11 +327,13 @@ void rendezvous_work(struct messenger *messenger)
 			if (to != NULL && to->waiting_head != to->waiting_tail)
 				flush_controls(messenger, to);
 		}
-	for (struct match_link *link = messenger->pumping.next; link != &messenger->pumping;) {
+	/* The message cleared first goes first: it ends earlier, and its buffer stays in cache. */
+	uint32_t budget = PIECES_PER_POLL;
+	for (struct match_link *link = messenger->pumping.next; link != &messenger->pumping && budget > 0;) {
 		struct send *send = (struct send *)(void *)link;
 		link = link->next;
 		if (!is_failed(send->to))
-			pump(messenger, send);
+			budget = pump(messenger, send, budget);
 	}
 }
 

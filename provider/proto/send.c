@@ -133,9 +133,9 @@ static void send_eager(struct messenger *messenger, const struct send_request *r
 		.data = request->data,
 		.id = id,
 		.chunk = chunk,
-		.offset = chunk_section_offset(pool, chunk),
+		.offset = chunk_place(pool, chunk, request->pieces[0].iov_base),
 	};
-	shared_bytes *to = chunk_bytes(pool, chunk);
+	shared_bytes *to = pool->section + header.offset;
 
 	for (size_t i = 0; i < request->count; i++) {
 		if (request->pieces[i].iov_len > 0)

@@ -4,35 +4,48 @@
 
 void chunk_untake(struct chunk_pool *pool, uint32_t chunk)
 {
+	uint32_t index = chunk_class_of(pool, chunk);
+	struct chunk_class *class = &pool->classes[index];
+
 	pool->borrower[chunk]->lent--;
+	pool->borrower[chunk]->lent_large -= index == 2;
 	pool->borrower[chunk] = NULL;
-	if (chunk < pool->small_count)
-		pool->free_small[pool->small_free++] = (uint16_t)chunk;
-	else
-		pool->free_large[pool->large_free++] = (uint16_t)chunk;
+	class->free[class->free_count++] = (uint16_t)chunk;
+}
+
+static uint32_t open_class(struct chunk_class *class, uint32_t first, uint32_t offset, uint32_t length,
+			   uint64_t bytes, uint32_t most)
+{
+	uint64_t count = bytes / (length + CHUNK_SKEW);
+
+	class->first = first;
+	class->offset = offset;
+	class->stride = length + CHUNK_SKEW;
+	class->count = count < most ? (uint32_t)count : most;
+	/* The first ones on top: the less of the region is touched, the more stays in cache. */
+	for (uint32_t chunk = first + class->count; chunk-- > first;)
+		class->free[class->free_count++] = (uint16_t)chunk;
+	return class->count;
 }
 
 void chunk_pool_open(struct chunk_pool *pool, const struct region *region, uint32_t slot, uint32_t offset,
 		     uint64_t bytes)
 {
-	/* A quarter of the bytes for small chunks, within what the bits of a credit line can name. */
-	uint64_t small = bytes / 4 / CHUNK_SMALL;
-	if (small > REGION_CHUNKS_MAX / 2)
-		small = REGION_CHUNKS_MAX / 2;
-	uint64_t large = (bytes - small * CHUNK_SMALL) / CHUNK_LARGE;
-	if (large > REGION_CHUNKS_MAX / 2)
-		large = REGION_CHUNKS_MAX / 2;
+	static const uint32_t lengths[CHUNK_CLASSES] = {CHUNK_SMALL, CHUNK_MEDIUM, CHUNK_LARGE};
+	/* Shares of the bytes in eighths, and of the bits of a credit line. */
+	static const uint32_t eighths[CHUNK_CLASSES] = {2, 2, 4};
+	static const uint32_t most[CHUNK_CLASSES] = {REGION_CHUNKS_MAX / 2, REGION_CHUNKS_MAX / 4,
+						     REGION_CHUNKS_MAX / 4};
 
 	memset(pool, 0, sizeof(*pool));
-	pool->base = section_view(region, slot, offset, bytes);
-	pool->base_offset = offset;
-	pool->small_count = (uint32_t)small;
-	pool->count = (uint32_t)(small + large);
-	/* The first ones on top: the less of the region is touched, the more stays in cache. */
-	for (uint32_t chunk = pool->small_count; chunk-- > 0;)
-		pool->free_small[pool->small_free++] = (uint16_t)chunk;
-	for (uint32_t chunk = pool->count; chunk-- > pool->small_count;)
-		pool->free_large[pool->large_free++] = (uint16_t)chunk;
+	pool->section = section_view(region, slot, 0, region->section_bytes);
+	for (uint32_t i = 0; i < CHUNK_CLASSES; i++) {
+		uint64_t share = bytes / 8 * eighths[i];
+		pool->count += open_class(&pool->classes[i], pool->count, offset, lengths[i], share, most[i]);
+		offset += pool->classes[i].count * pool->classes[i].stride;
+		if (pool->classes[i].count > 0)
+			pool->largest = lengths[i];
+	}
 }
 
 int chunk_collect(struct chunk_pool *pool, struct chunk_account *account)

@@ -50,7 +50,7 @@ int region_check_header(const struct region_header *header, size_t bytes, struct
 				   "its header says %u member slots, %u to %u are possible: create it anew",
 				   members, REGION_MEMBERS_MIN, REGION_MEMBERS_MAX);
 	if (section_bytes < REGION_SECTION_MIN || section_bytes > REGION_SECTION_MAX ||
-	    section_bytes % REGION_PAGE != 0 || section_bytes < SECTION_ARENA_OFFSET(members) + REGION_PAGE)
+	    section_bytes % REGION_PAGE != 0 || section_bytes < SECTION_LEAST(members))
 		return region_fail(
 			error, -EINVAL,
 			"its header says sections of %llu bytes, which is not possible: create it anew",

@@ -205,6 +205,13 @@ _Static_assert(sizeof(struct connection_line) == REGION_LINE, "a connection is o
 			REGION_PAGE)
 
 /*
+ * The least that a section of a region with so many members may have: its tables, a
+ * smallest ring for everybody, and room for some chunks.
+ */
+#define SECTION_LEAST(members) \
+	(SECTION_ARENA_OFFSET(members) + (size_t)(members)*RING_SLOTS_MIN * REGION_LINE + 128U * 1024U)
+
+/*
  * A ring slot: one line. Writer: the sender. The receiver never writes it.
  *
  * control = lap (16 bits) | kind << 16 (8 bits) | flags << 24 (8 bits) | length << 32.

@@ -156,6 +156,11 @@ def arena_offset(members: int) -> int:
     return round_up(connections_offset(members) + members * CONNECTION.itemsize, PAGE)
 
 
+def section_least(members: int) -> int:
+    """The least bytes a section may have: tables, a smallest ring for each, some chunks."""
+    return round_up(arena_offset(members) + members * RING_SLOTS_MIN * LINE + 128 * 1024, PAGE)
+
+
 def section_fault(members: int, section_bytes: int) -> str | None:
     """What is wrong with a region of this geometry, or None if it can be made."""
     if not MEMBERS_MIN <= members <= MEMBERS_MAX:
@@ -165,7 +170,7 @@ def section_fault(members: int, section_bytes: int) -> str | None:
     if section_bytes % PAGE:
         nearest = round_up(section_bytes, PAGE)
         return f"sections of {section_bytes} bytes: take whole pages, such as {nearest} bytes"
-    if section_bytes < arena_offset(members) + PAGE:
-        least = arena_offset(members) + PAGE
+    least = section_least(members)
+    if section_bytes < least:
         return f"sections of {section_bytes} bytes: {members} members need at least {least}"
     return None
