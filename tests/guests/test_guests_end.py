@@ -32,11 +32,27 @@ def run_directories() -> set[Path]:
 
 @pytest.mark.parametrize("mpi", list(Mpi))
 def test_a_guest_that_dies_ends_the_job(mpi: Mpi) -> None:
-    """Its power fails while messages flow; the other side must neither hang nor go on."""
-    program = [str(mpi_program(mpi, "latency")), "--sizes", "8", "--seconds", "3600"]
+    """The manager's word ends it: by the guest's silence alone it would take ten minutes."""
+    end_job_by_power_failure(mpi, peer_timeout=600)
+
+
+def test_a_guest_that_dies_is_missed_without_a_manager(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vicinal.cluster.guest_pair, "condemn", lambda _region, _name: [])
+    end_job_by_power_failure(Mpi.MPICH, peer_timeout=5)
+
+
+def end_job_by_power_failure(mpi: Mpi, peer_timeout: int) -> None:
+    """A guest dies while messages flow; the other side must neither hang nor go on."""
+    program = str(mpi_program(mpi, "latency"))
+    job = Job(
+        program=[program, "--sizes", "8", "--seconds", "3600"],
+        ranks=2,
+        mpi=mpi,
+        environment={"VICINAL_PEER_TIMEOUT": str(peer_timeout)},
+    )
+    before = run_directories()
     results: list[CompletedJob] = []
     with GuestPair() as pair:
-        job = Job(program=program, ranks=2, mpi=mpi)
         thread = Thread(target=lambda: results.append(run_in_guests(job, pair, timeout=2 * BOUND)))
         thread.start()
         wait_until(
@@ -47,13 +63,13 @@ def test_a_guest_that_dies_ends_the_job(mpi: Mpi) -> None:
         thread.join(BOUND)
         assert not thread.is_alive(), "the job did not end"
         assert results[0].returncode != 0
-        dead = {m.hostname for m in pair.inspect().members if m.alive is False}
-        assert "guest1" in dead
+        assert "MPI_Recv" in results[0].stderr, "the rank got no error from its MPI library"
+        assert "guest1" in {m.hostname for m in pair.inspect().members if m.alive is False}
         wait_until(
             "no rank is left in the other guest",
-            lambda: "latency" not in pair.guests[0].run(["ps"]).stdout,
+            lambda: program not in pair.guests[0].run(["ps"]).stdout,
         )
-    assert not run_directories()
+    assert run_directories() == before
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
