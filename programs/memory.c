@@ -112,18 +112,27 @@ static void measure_copy(size_t size, int repetition)
 	free(to);
 }
 
+/* The number that `text` is, or -1 if it is none. */
+static int number(const char *text)
+{
+	char *end;
+	long value = strtol(text, &end, 10);
+
+	return *text == '\0' || *end != '\0' || value < 0 || value > 1000000 ? -1 : (int)value;
+}
+
 int main(int argc, char **argv)
 {
-	int repetitions = argc == 4 ? atoi(argv[3]) : 5;
+	int repetitions = argc == 4 ? number(argv[3]) : 5;
 
 	if (argc < 3 || argc > 4 || repetitions < 1 || strcmp(argv[1], argv[2]) == 0) {
 		fprintf(stderr,
 			"memory: error: two different CPUs are needed: use memory CPU CPU [REPETITIONS]\n");
 		return 2;
 	}
-	pin(atoi(argv[1]));
+	pin(number(argv[1]));
 	for (int repetition = 0; repetition < repetitions; repetition++) {
-		measure_line(atoi(argv[2]), repetition);
+		measure_line(number(argv[2]), repetition);
 		for (size_t i = 0; i < sizeof(copy_sizes) / sizeof(copy_sizes[0]); i++)
 			measure_copy(copy_sizes[i], repetition);
 	}

@@ -74,7 +74,7 @@ static void read_options(int argc, char **argv)
 		else if (strcmp(argv[i], "--max-size") == 0)
 			job.max_size = strtoull(argv[i + 1], NULL, 10);
 		else if (strcmp(argv[i], "--rounds") == 0)
-			job.rounds = atoi(argv[i + 1]);
+			job.rounds = (int)strtol(argv[i + 1], NULL, 10);
 		else if (strcmp(argv[i], "--only") == 0)
 			only = argv[i + 1];
 		else if (strcmp(argv[i], "--skip") == 0)

@@ -99,7 +99,7 @@ static void storm_round(struct tally *tally, int round)
 	int peers = job.ranks - 1, total = peers * STORM_MESSAGES;
 	MPI_Request *requests = need_memory(malloc(2 * (size_t)total * sizeof(*requests)));
 	unsigned char **buffers = need_memory(malloc(2 * (size_t)total * sizeof(*buffers)));
-	int *order = need_memory(malloc((size_t)total * sizeof(int)));
+	int *order = need_memory(calloc((size_t)total, sizeof(int)));
 	uint64_t random = job.seed + (uint64_t)round * 1000 + (uint64_t)job.rank;
 
 	for (int i = 0; i < total; i++)
