@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The layout as docs/region-format.md gives it, in numbers: a change of it must be meant. */
+#include "world.h"
+
+static void test_fields_lie_where_the_format_says(void **state)
+{
+	(void)state;
+	assert_int_equal(REGION_MAGIC, UINT64_C(0x314c414e49434956));
+	assert_memory_equal(&(uint64_t){REGION_MAGIC}, "VICINAL1", 8);
+	assert_int_equal(offsetof(struct region_header, magic), 0);
+	assert_int_equal(offsetof(struct region_header, version), 8);
+	assert_int_equal(offsetof(struct region_header, members), 12);
+	assert_int_equal(offsetof(struct region_header, region_bytes), 16);
+	assert_int_equal(offsetof(struct region_header, id), 24);
+	assert_int_equal(offsetof(struct region_header, section_bytes), 40);
+	assert_int_equal(offsetof(struct region_header, sections_offset), 48);
+	assert_int_equal(offsetof(struct region_header, created), 56);
+	assert_int_equal(offsetof(struct section_header, nonce), 0);
+	assert_int_equal(offsetof(struct section_header, epoch), 8);
+	assert_int_equal(offsetof(struct section_header, liveness), 12);
+	assert_int_equal(offsetof(struct section_header, rank), 16);
+	assert_int_equal(offsetof(struct section_header, pid), 20);
+	assert_int_equal(offsetof(struct section_header, endpoint), 24);
+	assert_int_equal(offsetof(struct section_header, arena_used), 28);
+	assert_int_equal(offsetof(struct connection_line, id), 0);
+	assert_int_equal(offsetof(struct connection_line, receiver_epoch), 4);
+	assert_int_equal(offsetof(struct connection_line, ring), 8);
+	assert_int_equal(offsetof(struct connection_line, slots), 16);
+	assert_int_equal(offsetof(struct connection_line, messages), 24);
+	assert_int_equal(offsetof(struct connection_line, bytes), 32);
+	assert_int_equal(offsetof(struct credit_line, consumed), 0);
+	assert_int_equal(offsetof(struct credit_line, returned), 8);
+	assert_int_equal(offsetof(struct ring_slot, control), 0);
+	assert_int_equal(offsetof(struct ring_slot, word), 8);
+	assert_int_equal(offsetof(struct ring_slot, payload), 16);
+}
+
+static void test_tables_of_eight_members(void **state)
+{
+	(void)state;
+	assert_int_equal(REGION_VERDICTS_OFFSET(8), 4096 + 8 * 64);
+	assert_int_equal(REGION_SECTIONS_OFFSET(8), 8192);
+	assert_int_equal(SECTION_CREDITS_OFFSET(8), 4096 + 64);
+	assert_int_equal(SECTION_CONNECTIONS_OFFSET(8), 4096 + 64 + 8 * 64);
+	assert_int_equal(SECTION_ARENA_OFFSET(8), 8192);
+	assert_int_equal(region_size(8, 983040), 8192 + 8 * 983040);
+}
+
+/* No table overlaps the next, lines are on lines and pages on pages, for every count. */
+static void test_tables_do_not_overlap(void **state)
+{
+	(void)state;
+	for (uint32_t members = REGION_MEMBERS_MIN; members <= REGION_MEMBERS_MAX; members++) {
+		assert_true(REGION_SLOTS_OFFSET + members * sizeof(struct member_slot) <=
+			    REGION_VERDICTS_OFFSET(members));
+		assert_true(REGION_VERDICTS_OFFSET(members) + members * sizeof(struct member_verdict) <=
+			    REGION_SECTIONS_OFFSET(members));
+		assert_int_equal(REGION_SECTIONS_OFFSET(members) % REGION_PAGE, 0);
+		assert_true(SECTION_DOORBELLS_OFFSET + members * sizeof(shared_u32) <=
+			    SECTION_CREDITS_OFFSET(members));
+		assert_int_equal(SECTION_CREDITS_OFFSET(members) % REGION_LINE, 0);
+		assert_int_equal(SECTION_CONNECTIONS_OFFSET(members) % REGION_LINE, 0);
+		assert_true(SECTION_CONNECTIONS_OFFSET(members) + members * sizeof(struct connection_line) <=
+			    SECTION_ARENA_OFFSET(members));
+		assert_int_equal(SECTION_ARENA_OFFSET(members) % REGION_PAGE, 0);
+		assert_true(SECTION_ARENA_OFFSET(members) < SECTION_LEAST(members));
+	}
+}
+
+static void test_a_view_never_leaves_its_section(void **state)
+{
+	struct region *region = world_region(3, REGION_SECTION_MIN);
+	uint64_t bytes = region->section_bytes;
+
+	(void)state;
+	assert_ptr_equal(section_view(region, 1, 0, bytes), region_section(region, 1));
+	assert_non_null(section_view(region, 1, bytes, 0));
+	assert_non_null(section_view(region, 1, bytes - 1, 1));
+	assert_null(section_view(region, 1, bytes, 1));
+	assert_null(section_view(region, 1, bytes + 1, 0));
+	assert_null(section_view(region, 1, 1, bytes));
+	assert_null(section_view(region, 1, UINT64_MAX, 1));
+	assert_null(section_view(region, 1, 1, UINT64_MAX));
+	assert_null(section_view(region, 1, UINT64_MAX, UINT64_MAX));
+	assert_ptr_equal(region_section(region, 2) + bytes, region->base + region->bytes);
+	region_detach(region);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_fields_lie_where_the_format_says),
+		cmocka_unit_test(test_tables_of_eight_members),
+		cmocka_unit_test(test_tables_do_not_overlap),
+		cmocka_unit_test(test_a_view_never_leaves_its_section),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
