@@ -36,9 +36,7 @@ static void divide_arena(struct path *path)
 
 	if (rings < arena / 8)
 		rings = arena / 8;
-	/* In a small section there are rings for some only: without chunks no large message would move. */
-	if (rings > arena / 2)
-		rings = arena / 2;
+	/* What is left for chunks is 128 KiB at least: region_check_header() saw to SECTION_LEAST. */
 	rings = rings / REGION_PAGE * REGION_PAGE;
 	path->ring_next = (uint32_t)SECTION_ARENA_OFFSET(region->members);
 	path->ring_end = path->ring_next + (uint32_t)rings;

@@ -164,8 +164,9 @@ static void push_piece(struct messenger *messenger, struct send *send, uint32_t 
 {
 	struct peer *peer = &send->to->peer;
 	struct chunk_pool *pool = &messenger->path->chunks;
-	const char *base = send->buffer.count == 1 ? send->buffer.pieces[0].iov_base : NULL;
-	struct wire_piece header = {.chunk = chunk, .offset = chunk_place(pool, chunk, base + send->sent)};
+	const char *from =
+		send->buffer.count == 1 ? (char *)send->buffer.pieces[0].iov_base + send->sent : NULL;
+	struct wire_piece header = {.chunk = chunk, .offset = chunk_place(pool, chunk, from)};
 
 	buffer_to_region(&send->buffer, send->sent, pool->section + header.offset, length);
 	send->sent += length;
