@@ -187,7 +187,14 @@ def test_tables_show_every_row() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0"), (0.2649, "0.265"), (14.32, "14.3"), (358.4, "358"), (12432.0, "12,400")],
+    [
+        (0, "0"),
+        (0.00619, "0.0062"),
+        (0.2649, "0.265"),
+        (14.32, "14.3"),
+        (358.4, "358"),
+        (12432.0, "12,400"),
+    ],
 )
 def test_values_have_three_digits(value: float, text: str) -> None:
     assert format_value(value) == text

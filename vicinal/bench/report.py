@@ -21,14 +21,14 @@ BUSY_LOAD = 0.5
 
 
 def format_value(value: float) -> str:
-    """Three significant digits, whole numbers in groups of thousands: 0.26, 14.3, 12,400."""
+    """Three significant digits, two below 0.1, whole numbers in groups: 0.26, 14.3, 12,400."""
     if value == 0:
         return "0"
     if value >= 1000:
         rounded = float(f"{value:.{_DIGITS}g}")
         return f"{rounded:,.0f}"
-    text = f"{value:#.{_DIGITS}g}"
-    return text.rstrip(".")
+    digits = _DIGITS if value >= 0.1 else _DIGITS - 1
+    return f"{value:#.{digits}g}".rstrip(".")
 
 
 def demo_tables(result: Mapping[str, Any], mpi: Mpi, sizes: Sequence[int]) -> Columns:
