@@ -7,8 +7,8 @@
 #include <stdlib.h>
 
 #define AV_REMOVED UINT32_MAX
-#define TEXT_FORMAT "vicinal://%016" PRIx64 "%016" PRIx64 "/%u/%u/%016" PRIx64
-#define TEXT_SCAN "vicinal://%16" SCNx64 "%16" SCNx64 "/%u/%u/%16" SCNx64 "%n"
+#define TEXT_FORMAT TEXT_PREFIX "%016" PRIx64 "%016" PRIx64 "/%u/%u/%016" PRIx64
+#define TEXT_PREFIX "vicinal://"
 
 int address_to_text(const struct address *address, char *text, size_t length)
 {
@@ -16,19 +16,47 @@ int address_to_text(const struct address *address, char *text, size_t length)
 			(unsigned)address->slot, address->epoch, address->nonce);
 }
 
+/*
+ * A number of at most `digits` digits, followed by `end`. Moves `text` past both.
+ * strtoull alone would take signs, spaces and 0x.
+ */
+static bool read_number(const char **text, int base, size_t digits, char end, uint64_t *value)
+{
+	const char *allowed = base == 16 ? "0123456789abcdef" : "0123456789";
+	size_t length = strspn(*text, allowed);
+	char copy[24] = "";
+
+	if (length == 0 || length > digits || (*text)[length] != end)
+		return false;
+	memcpy(copy, *text, length);
+	*value = strtoull(copy, NULL, base);
+	*text += length + (end != '\0');
+	return true;
+}
+
 bool address_from_text(const char *text, struct address *address)
 {
-	unsigned slot = 0;
-	unsigned epoch = 0;
-	int end = 0;
+	uint64_t slot = 0;
+	uint64_t epoch = 0;
+	char first_half[17] = "";
 
 	*address = (struct address){.version = ADDRESS_FORMAT_VERSION};
-	if (sscanf(text, TEXT_SCAN, &address->region[0], &address->region[1], &slot, &epoch, &address->nonce,
-		   &end) != 5 ||
-	    text[end] != '\0' || slot >= REGION_MEMBERS_MAX)
+	if (strncmp(text, TEXT_PREFIX, strlen(TEXT_PREFIX)) != 0)
+		return false;
+	text += strlen(TEXT_PREFIX);
+	/* The two halves of the region's id stand together. */
+	if (strnlen(text, 32) < 32)
+		return false;
+	memcpy(first_half, text, 16);
+	const char *half = first_half;
+	text += 16;
+	if (!read_number(&half, 16, 16, '\0', &address->region[0]) ||
+	    !read_number(&text, 16, 16, '/', &address->region[1]) || !read_number(&text, 10, 4, '/', &slot) ||
+	    !read_number(&text, 10, 10, '/', &epoch) || !read_number(&text, 16, 16, '\0', &address->nonce) ||
+	    slot >= REGION_MEMBERS_MAX || epoch > UINT32_MAX)
 		return false;
 	address->slot = (uint16_t)slot;
-	address->epoch = epoch;
+	address->epoch = (uint32_t)epoch;
 	return true;
 }
 

@@ -81,13 +81,17 @@ static uint32_t write_prefix(shared_bytes *payload, const struct send_request *r
 	return prefix;
 }
 
-static void gather(const struct send_request *request, unsigned char *bytes)
+/* All pieces in a row. Returns how many bytes that is. */
+static size_t gather(const struct send_request *request, unsigned char *bytes)
 {
+	const unsigned char *begin = bytes;
+
 	for (size_t i = 0; i < request->count; i++) {
 		if (request->pieces[i].iov_len > 0)
 			memcpy(bytes, request->pieces[i].iov_base, request->pieces[i].iov_len);
 		bytes += request->pieces[i].iov_len;
 	}
+	return (size_t)(bytes - begin);
 }
 
 /* INLINE and SHORT: the bytes themselves are in the ring's slots. */
@@ -98,15 +102,15 @@ static void send_in_slots(const struct send_request *request, uint32_t wire_flag
 	struct ring_out *ring = &peer->out;
 	struct ring_slot *first = ring_next(ring, 0);
 	unsigned char gathered[WIRE_SHORT_BYTES];
-	const unsigned char *bytes = request->count > 0 ? request->pieces[0].iov_base : gathered;
+	const unsigned char *bytes = gathered;
+	size_t length = request->length;
 
-	if (request->count > 1) {
-		gather(request, gathered);
-		bytes = gathered;
-	}
+	if (request->count == 1)
+		bytes = request->pieces[0].iov_base;
+	else
+		length = gather(request, gathered);
 	shared_store_u64(&first->word, request->tag);
 	uint32_t prefix = write_prefix(first->payload, request, wire_flags, id);
-	size_t length = request->length;
 	size_t part = WIRE_INLINE_BYTES - prefix < length ? WIRE_INLINE_BYTES - prefix : length;
 	copy_small_out(first->payload + prefix, bytes, part);
 	for (uint32_t ahead = 1; ahead < slots; ahead++) {

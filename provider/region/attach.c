@@ -151,6 +151,8 @@ int region_attach(const char *name, struct region **region, struct region_error 
 
 void region_detach(struct region *region)
 {
+	if (region == NULL)
+		return;
 	if (region->base != NULL)
 		(void)munmap(region->base, region->bytes);
 	if (region->fd >= 0)
