@@ -134,7 +134,7 @@ static const char *reason_of(int error)
 	case FI_ECONNRESET:
 		return "the peer died";
 	case FI_ECONNABORTED:
-		return "the peer left the region";
+		return "the peer left the region, or reads no more what is sent to it";
 	case EPROTO:
 		return "the peer broke the protocol of the region: its memory was overwritten, or it is "
 		       "hostile";
