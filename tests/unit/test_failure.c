@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Peers that die, leave or break the protocol in the middle of every protocol: what
+ * concerns them ends, in error unless it was whole; nothing hangs; all memory is freed.
+ */
+#include "world.h"
+
+#include <stdlib.h>
+
+#define TAG 7U
+#define LONGEST 1000000U
+
+static const size_t protocols[] = {0, 1, 40, 48, 49, 300, 440, 441, 2048, 4096, 4097, 20000, 65536, LONGEST};
+#define PROTOCOLS (sizeof(protocols) / sizeof(protocols[0]))
+
+static struct world world;
+static struct node *self = &world.nodes[0];
+static struct node *other = &world.nodes[1];
+static unsigned char source[LONGEST];
+static unsigned char target[LONGEST];
+
+static int open_world(void **state)
+{
+	(void)state;
+	world_open(&world, 2, 4, WORLD_SECTION_BYTES);
+	fill_bytes(source, sizeof(source), 1);
+	return 0;
+}
+
+static int close_world(void **state)
+{
+	(void)state;
+	world_close(&world);
+	return 0;
+}
+
+static void run_all_but(struct node *asleep, uint32_t steps)
+{
+	for (uint32_t i = 0; i < steps; i++)
+		for (uint32_t node = 0; node < world.count; node++)
+			if (&world.nodes[node] != asleep && world.nodes[node].messenger != NULL)
+				(void)messenger_progress(world.nodes[node].messenger);
+}
+
+/* All that `self` had under way is gone, and its chunks are its own again. */
+static void assert_clean(void)
+{
+	const struct messenger *messenger = self->messenger;
+	struct path *path = messenger->path;
+
+	/* The living gave theirs back, which is looked at only when chunks are wanted. */
+	for (uint32_t slot = 0; slot < path->region->members; slot++)
+		if (path->peers[slot] != NULL && path->peers[slot]->state == PEER_PRESENT)
+			assert_true(chunk_collect(&path->chunks, &path->peers[slot]->account) >= 0);
+
+	assert_true(match_is_empty(&messenger->pumping));
+	assert_true(match_is_empty(&messenger->awaiting));
+	assert_true(match_is_empty(&messenger->incoming));
+	assert_int_equal(messenger->waiting_controls, 0);
+	for (uint32_t i = 0; i < CHUNK_CLASSES; i++)
+		assert_int_equal(path->chunks.classes[i].free_count, path->chunks.classes[i].count);
+}
+
+static void reopen(void)
+{
+	world_close(&world);
+	world_open(&world, 2, 4, WORLD_SECTION_BYTES);
+}
+
+enum ending { DIES, LEAVES, ENDINGS };
+
+static void end(enum ending ending)
+{
+	if (ending == DIES) {
+		node_die(other);
+		return;
+	}
+	/* It does not wait for us: what it sent lies in its section, and it goes. */
+	other->messenger->path->member->process = 0;
+	shared_store_u64(&region_slot(world.region, node_slot(other))->claim,
+			 (uint64_t)other->messenger->path->member->epoch << 32 | SLOT_FREE);
+	node_close(other);
+}
+
+/*
+ * We send; the receiver ends after `steps` rounds, with or without a receive posted. The
+ * send has one completion: good if the protocol needed nothing more, else in error.
+ */
+static void run_send(size_t length, uint32_t steps, bool posted, uint64_t flags, enum ending ending)
+{
+	if (posted)
+		assert_int_equal(node_receive(other, NULL, target, LONGEST, TAG, FI_TAGGED, NULL), 0);
+	assert_int_equal(node_send(self, other, source, length, TAG, FI_TAGGED | flags, source), 0);
+	for (uint32_t i = 0; i < steps; i++)
+		world_step(&world);
+	end(ending);
+	run_all_but(other, 3);
+	world_check_peers(&world);
+	assert_false(completion_is_empty(&self->sends));
+	struct completion entry = world_await(&world, &self->sends);
+	assert_ptr_equal(entry.context, source);
+	if (entry.error != 0) {
+		assert_int_equal(entry.error, ending == DIES ? ECONNRESET : ECONNABORTED);
+		assert_non_null(entry.reason);
+	}
+	if (length <= WIRE_SHORT_BYTES - 16 && (flags & FI_DELIVERY_COMPLETE) == 0)
+		assert_int_equal(entry.error, 0);
+	if (!posted && (flags & FI_DELIVERY_COMPLETE) != 0)
+		assert_int_not_equal(entry.error, 0);
+	assert_true(completion_is_empty(&self->sends));
+	assert_clean();
+	reopen();
+}
+
+static void test_the_receiver_ends(void **state)
+{
+	static const uint32_t steps[] = {0, 1, 2, 3, 70, 300};
+
+	(void)state;
+	for (size_t i = 0; i < PROTOCOLS; i++)
+		for (size_t j = 0; j < sizeof(steps) / sizeof(steps[0]); j++)
+			for (uint32_t variant = 0; variant < 8; variant++)
+				run_send(protocols[i], steps[j], variant & 1,
+					 variant & 2 ? FI_DELIVERY_COMPLETE : 0, variant & 4 ? LEAVES : DIES);
+}
+
+enum receive_kind { DIRECTED, UNEXPECTED, CLAIMED, SEVERAL, RECEIVE_KINDS };
+
+static void post(enum receive_kind kind)
+{
+	int result = 0;
+
+	if (kind == DIRECTED)
+		result = (int)node_receive(self, other, target, LONGEST, TAG, FI_TAGGED, target);
+	if (kind == SEVERAL)
+		result = (int)node_receive(self, NULL, target, LONGEST, TAG, FI_TAGGED | FI_MULTI_RECV,
+					   target);
+	assert_int_equal(result, 0);
+}
+
+/* Find out whether the message is there, and receive it if so. Returns its completion. */
+static bool receive_late(enum receive_kind kind, struct completion *entry)
+{
+	if (kind == CLAIMED) {
+		ssize_t result = node_receive(self, NULL, target, LONGEST, TAG, FI_TAGGED | FI_CLAIM, target);
+		if (result == -ENOMSG)
+			return false;
+		assert_int_equal(result, 0);
+	} else {
+		assert_int_equal(node_receive(self, NULL, target, LONGEST, TAG, FI_TAGGED, target), 0);
+		if (completion_is_empty(&self->receives)) {
+			assert_int_equal(messenger_cancel(self->messenger, target), 0);
+			assert_int_equal(world_await(&world, &self->receives).error, FI_ECANCELED);
+			return false;
+		}
+	}
+	*entry = world_await(&world, &self->receives);
+	return true;
+}
+
+/* The peer sends, and ends after `steps` rounds. */
+static void run_receive(size_t length, uint32_t steps, enum receive_kind kind, enum ending ending)
+{
+	struct completion entry = {0};
+	uint32_t taken = 0;
+
+	memset(target, 0, length);
+	(void)world_peer(self, other);
+	post(kind);
+	assert_int_equal(node_send(other, self, source, length, TAG, FI_TAGGED | FI_DELIVERY_COMPLETE, NULL),
+			 0);
+	for (uint32_t i = 0; i < steps; i++)
+		world_step(&world);
+	if (kind == CLAIMED && steps > 0) {
+		run_all_but(other, 100);
+		assert_int_equal(
+			node_receive(self, NULL, NULL, 0, TAG, FI_TAGGED | FI_PEEK | FI_CLAIM, target), 0);
+		assert_int_equal(world_await(&world, &self->receives).length, length);
+	}
+	end(ending);
+	world_check_peers(&world);
+	bool whole_early = length <= 4096; /* one ring slot or chunk has it all: it came before the end */
+	if (kind == UNEXPECTED || kind == CLAIMED) {
+		assert_true(completion_is_empty(&self->receives));
+		bool found = receive_late(kind, &entry);
+		taken = found;
+		if (whole_early && (kind == UNEXPECTED || steps > 0))
+			assert_true(found && entry.error == 0);
+	} else {
+		/* A directed receive ends in any case; the one for several messages stays. */
+		while (!completion_is_empty(&self->receives)) {
+			entry = world_await(&world, &self->receives);
+			taken++;
+		}
+		assert_int_equal(taken, kind == SEVERAL && taken == 0 ? 0 : 1);
+		if (whole_early)
+			assert_int_equal(entry.error, 0);
+	}
+	if (taken > 0 && entry.error == 0) {
+		assert_int_equal(entry.length, length);
+		assert_bytes(target, length, 1);
+	}
+	if (kind == SEVERAL && (entry.flags & FI_MULTI_RECV) == 0) {
+		assert_int_equal(messenger_cancel(self->messenger, target), 0);
+		assert_int_equal(world_await(&world, &self->receives).error, FI_ECANCELED);
+	}
+	assert_clean();
+	reopen();
+}
+
+static void test_the_sender_ends(void **state)
+{
+	static const uint32_t steps[] = {0, 1, 2, 3, 5, 70};
+
+	(void)state;
+	for (size_t i = 0; i < PROTOCOLS; i++)
+		for (size_t j = 0; j < sizeof(steps) / sizeof(steps[0]); j++)
+			for (uint32_t kind = 0; kind < RECEIVE_KINDS; kind++)
+				for (uint32_t ending = 0; ending < ENDINGS; ending++)
+					run_receive(protocols[i], steps[j], (enum receive_kind)kind,
+						    (enum ending)ending);
+}
+
+static void test_calls_that_concern_a_dead_peer_fail_at_once(void **state)
+{
+	(void)state;
+	struct correspondent *peer = world_peer(self, other);
+	const struct iovec piece = {target, 8};
+	assert_int_equal(node_send(self, other, source, 8, TAG, FI_TAGGED, NULL), 0);
+	node_die(other);
+	world_check_peers(&world);
+	assert_int_equal(messenger_send(self->messenger, &(struct send_request){.pieces = &piece,
+										.count = 1,
+										.length = 8,
+										.to = peer,
+										.flags = FI_TAGGED}),
+			 -ECONNRESET);
+	assert_int_equal(peer->peer.failure, -ECONNRESET);
+	assert_string_equal(peer->peer.reason, "it died");
+}
+
+/* Whoever takes the dead one's slot is somebody else: what was sent by the one is not by the other. */
+static void test_a_successor_is_not_taken_for_its_predecessor(void **state)
+{
+	unsigned char byte = 0;
+
+	(void)state;
+	world_close(&world);
+	world_open(&world, 2, 2, WORLD_SECTION_BYTES);
+	/* One message waits, one is claimed, one is half there, a receive is directed at it. */
+	assert_int_equal(node_send(other, self, "a", 1, 1, FI_TAGGED, NULL), 0);
+	assert_int_equal(node_send(other, self, "b", 1, 2, FI_TAGGED | FI_DELIVERY_COMPLETE, NULL), 0);
+	assert_int_equal(node_send(other, self, source, LONGEST, 3, FI_TAGGED, NULL), 0);
+	assert_int_equal(node_send(other, self, source, LONGEST, 4, FI_TAGGED, NULL), 0);
+	assert_int_equal(node_receive(self, other, target, 8, 99, FI_TAGGED, NULL), 0);
+	run_all_but(other, 200);
+	assert_int_equal(node_receive(self, NULL, NULL, 0, 2, FI_TAGGED | FI_PEEK | FI_CLAIM, &byte), 0);
+	assert_int_equal(node_receive(self, NULL, NULL, 0, 3, FI_TAGGED | FI_PEEK | FI_CLAIM, target), 0);
+	(void)world_await_good(&world, &self->receives);
+	(void)world_await_good(&world, &self->receives);
+	uint32_t slot = node_slot(other);
+	node_die(other);
+	node_open(other, world.region);
+	assert_int_equal(node_slot(other), slot);
+	/* The successor says hello; that is how we learn of it. */
+	assert_int_equal(node_send(other, self, "c", 1, 1, FI_TAGGED, NULL), 0);
+	world_settle(&world);
+	struct completion entry = world_await(&world, &self->receives);
+	assert_int_equal(entry.tag, 99);
+	assert_int_equal(entry.error, ECONNRESET);
+	/* What was claimed whole is there; what was not, fails; neither disturbs the successor. */
+	assert_int_equal(node_receive(self, NULL, &byte, 1, 2, FI_TAGGED | FI_CLAIM, &byte), 0);
+	assert_int_equal(world_await(&world, &self->receives).error, 0);
+	assert_int_equal(byte, 'b');
+	assert_int_equal(node_receive(self, NULL, target, LONGEST, 3, FI_TAGGED | FI_CLAIM, target), 0);
+	assert_int_equal(world_await(&world, &self->receives).error, ECONNRESET);
+	assert_int_equal(node_receive(self, other, &byte, 1, 1, FI_TAGGED, NULL), 0);
+	(void)world_await_good(&world, &self->receives);
+	assert_int_equal(byte, 'c');
+	world_settle(&world);
+	assert_int_equal(world_peer(self, other)->peer.state, PEER_PRESENT);
+	assert_int_equal(world_peer(other, self)->peer.state, PEER_PRESENT);
+	assert_int_equal(node_send(self, other, source, LONGEST, 5, FI_TAGGED, NULL), 0);
+	assert_int_equal(node_receive(other, self, target, LONGEST, 5, FI_TAGGED, NULL), 0);
+	(void)world_await_good(&world, &other->receives);
+	assert_bytes(target, LONGEST, 1);
+}
+
+/* Three are there, one dies in the middle of everything: the other two go on. */
+static void test_the_others_go_on(void **state)
+{
+	struct node *third = &world.nodes[2];
+	unsigned char *bytes = malloc(LONGEST);
+
+	(void)state;
+	assert_non_null(bytes);
+	world_close(&world);
+	world_open(&world, 3, 4, WORLD_SECTION_BYTES);
+	assert_int_equal(node_receive(third, self, bytes, LONGEST, TAG, FI_TAGGED, NULL), 0);
+	assert_int_equal(node_receive(other, self, target, LONGEST, TAG, FI_TAGGED, NULL), 0);
+	assert_int_equal(node_send(self, other, source, LONGEST, TAG, FI_TAGGED, target), 0);
+	assert_int_equal(node_send(self, third, source, LONGEST, TAG, FI_TAGGED, bytes), 0);
+	for (uint32_t i = 0; i < 5; i++)
+		world_step(&world);
+	node_die(other);
+	run_all_but(other, 3);
+	world_check_peers(&world);
+	(void)world_await_good(&world, &third->receives);
+	assert_bytes(bytes, LONGEST, 1);
+	for (int i = 0; i < 2; i++) {
+		struct completion entry = world_await(&world, &self->sends);
+		assert_int_equal(entry.error, entry.context == bytes ? 0 : ECONNRESET);
+	}
+	assert_clean();
+	free(bytes);
+}
+
+/* One that breaks the protocol is told so, and does not wait for us for ever. */
+static void test_a_violator_is_refused_and_hears_of_it(void **state)
+{
+	(void)state;
+	assert_int_equal(node_send(other, self, "x", 1, TAG, FI_TAGGED, NULL), 0);
+	world_settle(&world);
+	struct correspondent *violator = world_peer(self, other);
+	struct ring_out *ring = &world_peer(other, self)->peer.out;
+	ring_push(ring, control_word(200, 0, 0), 1);
+	world_settle(&world);
+	assert_int_equal(violator->peer.state, PEER_FAILED);
+	assert_int_equal(violator->peer.failure, -EPROTO);
+	assert_int_equal(node_send(other, self, source, LONGEST, TAG, FI_TAGGED, NULL), 0);
+	world_check_peers(&world);
+	struct completion entry = world_await(&world, &other->sends); /* of "x" */
+	assert_int_equal(entry.error, 0);
+	assert_int_equal(world_await(&world, &other->sends).error, ECONNABORTED);
+}
+
+static void test_closing_with_everything_under_way_frees_it(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < PROTOCOLS; i++) {
+		assert_int_equal(node_send(self, other, source, protocols[i], i, FI_TAGGED, NULL), 0);
+		assert_int_equal(node_send(other, self, source, protocols[i], i, FI_TAGGED, NULL), 0);
+		assert_int_equal(node_send(self, self, source, protocols[i], i, FI_TAGGED, NULL), 0);
+		assert_int_equal(node_receive(self, other, target, 1, 1000 + i, FI_TAGGED, NULL), 0);
+		world_step(&world);
+	}
+	world_settle(&world);
+}
+
+#define WITH_WORLD(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		WITH_WORLD(test_the_receiver_ends),
+		WITH_WORLD(test_the_sender_ends),
+		WITH_WORLD(test_calls_that_concern_a_dead_peer_fail_at_once),
+		WITH_WORLD(test_a_successor_is_not_taken_for_its_predecessor),
+		WITH_WORLD(test_the_others_go_on),
+		WITH_WORLD(test_a_violator_is_refused_and_hears_of_it),
+		WITH_WORLD(test_closing_with_everything_under_way_frees_it),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* When something runs out: slots of a ring, chunks, room for rings. Nothing is lost, nothing hangs. */
+#include "world.h"
+
+#include <stdlib.h>
+
+#define LARGE 2000000U
+
+static struct world world;
+static struct node *sender = &world.nodes[0];
+static struct node *receiver = &world.nodes[1];
+
+static void open_world(uint32_t nodes, uint32_t members, uint64_t section_bytes)
+{
+	world_open(&world, nodes, members, section_bytes);
+}
+
+/* Send messages of `length` bytes until there is no room. Returns how many went. */
+static uint32_t send_until_full(size_t length)
+{
+	unsigned char *bytes = malloc(length);
+	uint32_t count = 0;
+
+	assert_non_null(bytes);
+	for (;;) {
+		fill_bytes(bytes, length, count);
+		ssize_t result = node_send(sender, receiver, bytes, length, count, FI_TAGGED, NULL);
+		if (result == -EAGAIN)
+			break;
+		assert_int_equal(result, 0);
+		assert_true(++count < 100000);
+	}
+	free(bytes);
+	return count;
+}
+
+static void receive_one(size_t length, uint32_t tag)
+{
+	unsigned char *bytes = calloc(1, length);
+
+	assert_non_null(bytes);
+	assert_int_equal(node_receive(receiver, NULL, bytes, length, tag, FI_TAGGED, bytes), 0);
+	assert_int_equal(world_await_good(&world, &receiver->receives).length, length);
+	assert_bytes(bytes, length, tag);
+	free(bytes);
+}
+
+static void test_a_full_ring_says_so_and_recovers(void **state)
+{
+	static const size_t lengths[] = {8, 48, 200, 440};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+		open_world(2, 4, WORLD_SECTION_BYTES);
+		for (int lap = 0; lap < 5; lap++) {
+			uint32_t count = send_until_full(lengths[i]);
+			assert_true(count > 0);
+			world_settle(&world);
+			for (uint32_t tag = 0; tag < count; tag++)
+				receive_one(lengths[i], tag);
+		}
+		world_close(&world);
+	}
+}
+
+/*
+ * Many unexpected messages hold chunks, and then comes one that is larger than all of
+ * them and is matched first: it can only go on if the others give their chunks back.
+ */
+static void run_exhausted(size_t length, uint64_t section_bytes, uint64_t flags)
+{
+	unsigned char *large = malloc(LARGE);
+	unsigned char *target = malloc(LARGE);
+	enum { UNEXPECTED = 600 };
+
+	assert_non_null(large);
+	assert_non_null(target);
+	open_world(2, 4, section_bytes);
+	fill_bytes(large, LARGE, 5);
+	for (uint32_t tag = 0; tag < UNEXPECTED; tag++) {
+		unsigned char *bytes = malloc(length);
+		assert_non_null(bytes);
+		fill_bytes(bytes, length, tag);
+		ssize_t result = 0;
+		while ((result = node_send(sender, receiver, bytes, length, tag, FI_TAGGED | flags, bytes)) ==
+		       -EAGAIN)
+			world_step(&world);
+		assert_int_equal(result, 0);
+		world_step(&world);
+	}
+	world_settle(&world);
+	assert_int_equal(node_receive(receiver, NULL, target, LARGE, UNEXPECTED, FI_TAGGED, target), 0);
+	assert_int_equal(node_send(sender, receiver, large, LARGE, UNEXPECTED, FI_TAGGED, large), 0);
+	assert_ptr_equal(world_await_good(&world, &receiver->receives).context, target);
+	assert_bytes(target, LARGE, 5);
+	/* And all the others are there still. */
+	for (uint32_t tag = UNEXPECTED; tag-- > 0;)
+		receive_one(length, tag);
+	for (uint32_t i = 0; i <= UNEXPECTED; i++) {
+		struct completion entry = world_await_good(&world, &sender->sends);
+		if (entry.context != large)
+			free(entry.context);
+	}
+	world_close(&world);
+	free(large);
+	free(target);
+}
+
+static void test_a_large_message_passes_many_unexpected_ones(void **state)
+{
+	(void)state;
+	run_exhausted(1000, WORLD_SECTION_BYTES, 0);
+	run_exhausted(4096, WORLD_SECTION_BYTES, 0);
+	run_exhausted(30000, WORLD_SECTION_BYTES, 0);
+	run_exhausted(2000, REGION_SECTION_MIN, 0);
+	run_exhausted(2000, WORLD_SECTION_BYTES, FI_DELIVERY_COMPLETE);
+	run_exhausted(100000, REGION_SECTION_MIN, FI_DELIVERY_COMPLETE);
+}
+
+/* One receiver holds every chunk; a large message to another must get through all the same. */
+static void test_chunks_come_back_from_one_peer_for_another(void **state)
+{
+	unsigned char *large = malloc(LARGE);
+	unsigned char *target = malloc(LARGE);
+	struct node *third = &world.nodes[2];
+	static unsigned char bytes[4096];
+
+	(void)state;
+	assert_non_null(large);
+	assert_non_null(target);
+	open_world(3, 4, WORLD_SECTION_BYTES);
+	fill_bytes(large, LARGE, 5);
+	for (uint32_t tag = 0; tag < 400; tag++) {
+		while (node_send(sender, receiver, bytes, sizeof(bytes), tag, FI_TAGGED, NULL) == -EAGAIN)
+			world_step(&world);
+	}
+	world_settle(&world);
+	assert_int_equal(node_receive(third, NULL, target, LARGE, 1, FI_TAGGED, NULL), 0);
+	assert_int_equal(node_send(sender, third, large, LARGE, 1, FI_TAGGED, NULL), 0);
+	(void)world_await_good(&world, &third->receives);
+	assert_bytes(target, LARGE, 5);
+	world_close(&world);
+	free(large);
+	free(target);
+}
+
+/* More large messages at once than there are chunks, both ways. */
+static void test_many_large_messages_at_once(void **state)
+{
+	enum { COUNT = 60, BYTES = 150000 };
+	unsigned char *bytes = malloc(BYTES);
+	unsigned char *targets[2] = {malloc((size_t)COUNT * BYTES), malloc((size_t)COUNT * BYTES)};
+
+	(void)state;
+	assert_non_null(bytes);
+	fill_bytes(bytes, BYTES, 9);
+	open_world(2, 4, REGION_SECTION_MIN);
+	for (uint32_t i = 0; i < COUNT; i++)
+		for (uint32_t from = 0; from < 2; from++) {
+			assert_non_null(targets[from]);
+			if (i % 2 == 0)
+				assert_int_equal(node_receive(&world.nodes[1 - from], NULL,
+							      targets[from] + (size_t)i * BYTES, BYTES, i,
+							      FI_TAGGED, NULL),
+						 0);
+			while (node_send(&world.nodes[from], &world.nodes[1 - from], bytes, BYTES, i,
+					 FI_TAGGED, NULL) == -EAGAIN)
+				world_step(&world);
+		}
+	world_settle(&world);
+	for (uint32_t i = 1; i < COUNT; i += 2)
+		for (uint32_t from = 0; from < 2; from++)
+			assert_int_equal(node_receive(&world.nodes[1 - from], NULL,
+						      targets[from] + (size_t)i * BYTES, BYTES, i, FI_TAGGED,
+						      NULL),
+					 0);
+	for (uint32_t i = 0; i < COUNT; i++)
+		for (uint32_t from = 0; from < 2; from++) {
+			(void)world_await_good(&world, &world.nodes[1 - from].receives);
+			(void)world_await_good(&world, &world.nodes[from].sends);
+		}
+	for (uint32_t i = 0; i < COUNT; i++)
+		for (uint32_t from = 0; from < 2; from++)
+			assert_bytes(targets[from] + (size_t)i * BYTES, BYTES, 9);
+	world_close(&world);
+	free(bytes);
+	free(targets[0]);
+	free(targets[1]);
+}
+
+/* Acknowledgements and clears wait their turn while the ring that they go by is full. */
+static void test_answers_wait_for_room(void **state)
+{
+	enum { COUNT = 300 };
+	unsigned char target[8];
+	uint32_t sent = 0;
+
+	(void)state;
+	open_world(2, 4, WORLD_SECTION_BYTES);
+	uint32_t back = 0;
+	while (node_send(receiver, sender, "12345678", 8, 1000, FI_TAGGED, NULL) == 0)
+		back++;
+	/* The sender does not read; the receiver has an answer for each message. */
+	while (sent < COUNT) {
+		if (node_send(sender, receiver, "abcdefgh", 8, sent, FI_TAGGED | FI_DELIVERY_COMPLETE,
+			      NULL) == 0) {
+			assert_int_equal(node_receive(receiver, NULL, target, 8, sent, FI_TAGGED, NULL), 0);
+			sent++;
+		}
+		(void)messenger_progress(receiver->messenger);
+	}
+	for (uint32_t i = 0; i < COUNT * 64; i++)
+		(void)messenger_progress(receiver->messenger);
+	assert_int_equal(receiver->received.value, COUNT);
+	assert_int_equal(receiver->messenger->waiting_controls, COUNT);
+	assert_true(completion_is_empty(&sender->sends));
+	for (uint32_t i = 0; i < COUNT; i++)
+		(void)world_await_good(&world, &sender->sends);
+	assert_int_equal(receiver->messenger->waiting_controls, 0);
+	assert_true(back > 0);
+	world_close(&world);
+}
+
+/* Small sections, many members: the rings get smaller, and everybody still reaches everybody. */
+static void test_rings_for_as_many_as_there_are(void **state)
+{
+	struct node *nodes[64];
+	uint32_t members = 64;
+	struct region *region = world_region(members, WORLD_SECTION_BYTES);
+
+	(void)state;
+	for (uint32_t i = 0; i < members; i++) {
+		nodes[i] = malloc(sizeof(*nodes[i]));
+		assert_non_null(nodes[i]);
+		node_open(nodes[i], region);
+	}
+	for (uint32_t to = 0; to < members; to++)
+		assert_int_equal(node_send(nodes[0], nodes[to], &to, sizeof(to), to, FI_TAGGED, NULL), 0);
+	for (uint32_t at = 0; at < members; at++) {
+		uint32_t value = UINT32_MAX;
+		assert_int_equal(
+			node_receive(nodes[at], nodes[0], &value, sizeof(value), at, FI_TAGGED, NULL), 0);
+		for (uint32_t round = 0; completion_is_empty(&nodes[at]->receives); round++) {
+			assert_true(round < WORLD_PATIENCE);
+			(void)messenger_progress(nodes[at]->messenger);
+		}
+		assert_int_equal(completion_first(&nodes[at]->receives)->error, 0);
+		assert_int_equal(value, at);
+	}
+	for (uint32_t i = 0; i < members; i++) {
+		node_die(nodes[i]); /* nobody has anything under way: only not to wait for idle credit */
+		free(nodes[i]);
+	}
+	region_detach(region);
+}
+
+/* More peers than are polled at every poll: rings go cold, and doorbells wake them. */
+static void test_cold_rings_are_woken(void **state)
+{
+	enum { PEERS = 24 };
+	struct node hub;
+	struct node peers[PEERS];
+	struct region *region = world_region(32, WORLD_SECTION_BYTES);
+	uint64_t seed = 5;
+
+	(void)state;
+	node_open(&hub, region);
+	for (uint32_t i = 0; i < PEERS; i++)
+		node_open(&peers[i], region);
+	for (uint32_t round = 0; round < 200; round++) {
+		uint32_t value = 0;
+		/* Long idle times now and then, in which all but a few rings go cold. */
+		for (uint32_t idle = 0; round % 10 == 0 && idle < 6000; idle++)
+			(void)messenger_progress(hub.messenger);
+		if (round % 10 == 0 && round > 50)
+			assert_true(hub.messenger->path->hot_count <= 9);
+		uint32_t from = round < PEERS ? round : random_below(&seed, PEERS);
+		assert_int_equal(node_receive(&hub, NULL, &value, sizeof(value), round, FI_TAGGED, NULL), 0);
+		assert_int_equal(node_send(&peers[from], &hub, &round, sizeof(round), round, FI_TAGGED, NULL),
+				 0);
+		for (uint32_t poll = 0; completion_is_empty(&hub.receives); poll++) {
+			assert_true(poll < 200); /* a doorbell, not the sweep, found it */
+			(void)messenger_progress(hub.messenger);
+		}
+		hub.receives.head++;
+		assert_int_equal(value, round);
+	}
+	/* And with its doorbell lost, the sweep finds a message in the end. */
+	for (uint32_t idle = 0; idle < 20000; idle++)
+		(void)messenger_progress(hub.messenger);
+	uint32_t cold = 0;
+	const struct correspondent *peer = NULL;
+	for (; cold < PEERS; cold++) {
+		peer = world_peer(&hub, &peers[cold]);
+		if (peer->peer.receiving && !peer->peer.hot)
+			break;
+	}
+	assert_true(cold < PEERS);
+	assert_int_equal(node_send(&peers[cold], &hub, "x", 1, 9999, FI_TAGGED, NULL), 0);
+	shared_u32 *bell = section_doorbell(region, node_slot(&hub), node_slot(&peers[cold]));
+	shared_store_u32(bell, hub.messenger->path->doorbells_seen[node_slot(&peers[cold])]);
+	assert_int_equal(node_receive(&hub, NULL, &cold, 1, 9999, FI_TAGGED, NULL), 0);
+	for (uint32_t poll = 0; completion_is_empty(&hub.receives); poll++) {
+		assert_true(poll < 20000);
+		(void)messenger_progress(hub.messenger);
+	}
+	node_die(&hub);
+	for (uint32_t i = 0; i < PEERS; i++)
+		node_die(&peers[i]);
+	region_detach(region);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_full_ring_says_so_and_recovers),
+		cmocka_unit_test(test_a_large_message_passes_many_unexpected_ones),
+		cmocka_unit_test(test_chunks_come_back_from_one_peer_for_another),
+		cmocka_unit_test(test_many_large_messages_at_once),
+		cmocka_unit_test(test_answers_wait_for_room),
+		cmocka_unit_test(test_rings_for_as_many_as_there_are),
+		cmocka_unit_test(test_cold_rings_are_woken),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

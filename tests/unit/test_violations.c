@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Everything that a hostile peer can say and that cannot be: it loses its path, and we nothing. */
+#include "world.h"
+
+#include <stdlib.h>
+
+static struct world world;
+static struct node *victim = &world.nodes[0];
+static struct node *hostile = &world.nodes[1];
+
+/* The hostile node speaks properly until it is connected; then its ring is written by hand. */
+static int open_world(void **state)
+{
+	(void)state;
+	world_open(&world, 2, 4, WORLD_SECTION_BYTES);
+	assert_int_equal(node_send(hostile, victim, "x", 1, 0, FI_MSG, NULL), 0);
+	assert_int_equal(node_send(victim, hostile, "y", 1, 0, FI_MSG, NULL), 0);
+	world_settle(&world);
+	return 0;
+}
+
+static int close_world(void **state)
+{
+	(void)state;
+	/* It is not stepped: it would wait for a victim that reads no more. */
+	node_die(hostile);
+	world_close(&world);
+	return 0;
+}
+
+struct slot {
+	uint32_t kind;
+	uint32_t flags;
+	uint32_t length;
+	uint64_t word;
+	uint64_t payload[6];
+};
+
+static void write_slot(const struct slot *slot)
+{
+	struct ring_out *ring = &world_peer(hostile, victim)->peer.out;
+	struct ring_slot *to = ring_next(ring, 0);
+
+	shared_store_u64(&to->word, slot->word);
+	shared_copy_out(to->payload, slot->payload, sizeof(slot->payload));
+	ring_push(ring, control_word(slot->kind, slot->flags, slot->length), 1);
+}
+
+static struct peer *hostile_peer(void)
+{
+	return &world_peer(victim, hostile)->peer;
+}
+
+static void progress(void)
+{
+	for (int i = 0; i < 200; i++)
+		(void)messenger_progress(victim->messenger);
+}
+
+static void assert_violation(const char *what)
+{
+	if (hostile_peer()->state != PEER_FAILED || hostile_peer()->failure != -EPROTO)
+		fail_msg("this was accepted: %s", what);
+}
+
+/* chunk and offset as struct wire_piece has them, in one word */
+#define PLACE(chunk, offset) ((uint64_t)(offset) << 32 | (chunk))
+#define SECTION WORLD_SECTION_BYTES
+#define HUGE_ID UINT64_C(0x100000000)
+
+static const struct {
+	const char *what;
+	struct slot slots[2];
+} violations[] = {
+	{"no kind", {{.kind = 0}}},
+	{"a kind that is not known", {{.kind = 255}}},
+	{"a continuation of nothing", {{.kind = WIRE_CONTINUATION}}},
+	{"more than a slot inline", {{.kind = WIRE_INLINE, .length = WIRE_INLINE_BYTES + 1}}},
+	{"more than a slot inline after data",
+	 {{.kind = WIRE_INLINE, .flags = WIRE_DATA, .length = WIRE_INLINE_BYTES - 7}}},
+	{"more than a slot inline after data and id",
+	 {{.kind = WIRE_INLINE, .flags = WIRE_DATA | WIRE_ACKNOWLEDGED, .length = WIRE_INLINE_BYTES - 15}}},
+	{"as much inline as can be said", {{.kind = WIRE_INLINE, .length = UINT32_MAX}}},
+	{"a short message that is inline", {{.kind = WIRE_SHORT, .length = WIRE_INLINE_BYTES}}},
+	{"a short message that is too long", {{.kind = WIRE_SHORT, .length = WIRE_SHORT_BYTES + 1}}},
+	{"a short message without its second slot", {{.kind = WIRE_SHORT, .length = 60}}},
+	{"a short message with another as its second slot",
+	 {{.kind = WIRE_SHORT, .length = 60}, {.kind = WIRE_INLINE}}},
+	{"a chunk beyond what a credit line names",
+	 {{.kind = WIRE_EAGER, .length = 8, .payload = {0, 0, PLACE(REGION_CHUNKS_MAX, 8192)}}}},
+	{"a chunk with no number", {{.kind = WIRE_EAGER, .payload = {0, 0, PLACE(UINT32_MAX, 8192)}}}},
+	{"a chunk beyond the section",
+	 {{.kind = WIRE_EAGER, .length = 1, .payload = {0, 0, PLACE(0, SECTION)}}}},
+	{"a chunk across the section's end",
+	 {{.kind = WIRE_EAGER, .length = 65, .payload = {0, 0, PLACE(0, SECTION - 64)}}}},
+	{"a chunk far away", {{.kind = WIRE_EAGER, .length = 1, .payload = {0, 0, PLACE(0, UINT32_MAX)}}}},
+	{"a chunk larger than any",
+	 {{.kind = WIRE_EAGER, .length = CHUNK_LARGE + 1, .payload = {0, 0, PLACE(0, 0)}}}},
+	{"more early than in all", {{.kind = WIRE_RENDEZVOUS, .payload = {0, 1, 100, 101, 0}}}},
+	{"a first piece longer than what is early",
+	 {{.kind = WIRE_RENDEZVOUS, .length = 101, .payload = {0, 1, 200, 100, 0}}}},
+	{"more early than four chunks",
+	 {{.kind = WIRE_RENDEZVOUS,
+	   .payload = {0, 1, 1U << 30, (uint64_t)WIRE_EARLY_PIECES *CHUNK_LARGE + 1, 0}}}},
+	{"more than a size can be", {{.kind = WIRE_RENDEZVOUS, .payload = {0, 1, UINT64_MAX, 0, 0}}}},
+	{"a first piece beyond the section",
+	 {{.kind = WIRE_RENDEZVOUS, .length = 100, .payload = {0, 1, 100, 100, PLACE(0, SECTION - 99)}}}},
+	{"two large messages, the first not there yet",
+	 {{.kind = WIRE_RENDEZVOUS, .length = 1, .payload = {0, 1, 100, 100, 0}},
+	  {.kind = WIRE_RENDEZVOUS, .length = 1, .payload = {0, 2, 100, 100, 0}}}},
+	{"an early piece of nothing", {{.kind = WIRE_EARLY, .length = 1}}},
+	{"an early piece of a message that is whole",
+	 {{.kind = WIRE_RENDEZVOUS, .length = 100, .payload = {0, 1, 100, 100, 0}},
+	  {.kind = WIRE_EARLY, .length = 1}}},
+	{"an early piece that is too long",
+	 {{.kind = WIRE_RENDEZVOUS, .length = 1, .payload = {0, 1, 100, 100, 0}},
+	  {.kind = WIRE_EARLY, .length = 100}}},
+	{"an empty early piece",
+	 {{.kind = WIRE_RENDEZVOUS, .length = 1, .payload = {0, 1, 100, 100, 0}}, {.kind = WIRE_EARLY}}},
+	{"a piece for a receive that is not", {{.kind = WIRE_PIECE, .length = 1, .word = HUGE_ID}}},
+	{"a piece with an id beyond the table", {{.kind = WIRE_PIECE, .length = 1, .word = UINT64_MAX}}},
+	{"a clear for a send that is not", {{.kind = WIRE_CLEAR, .word = HUGE_ID}}},
+	{"an acknowledgement of a send that is not", {{.kind = WIRE_ACKNOWLEDGE, .word = HUGE_ID}}},
+};
+
+static void test_slots_that_cannot_be(void **state)
+{
+	for (size_t i = 0; i < sizeof(violations) / sizeof(violations[0]); i++) {
+		if (i > 0) {
+			(void)close_world(state);
+			(void)open_world(state);
+		}
+		assert_int_equal(hostile_peer()->state, PEER_PRESENT);
+		write_slot(&violations[i].slots[0]);
+		if (violations[i].slots[1].kind != 0)
+			write_slot(&violations[i].slots[1]);
+		progress();
+		assert_violation(violations[i].what);
+	}
+}
+
+/* The victim receives a large message; its pieces come as the case says. */
+static void begin_receive(unsigned char *target, size_t room, uint64_t total, uint64_t *id)
+{
+	assert_int_equal(node_receive(victim, NULL, target, room, 5, FI_TAGGED, target), 0);
+	write_slot(&(struct slot){
+		.kind = WIRE_RENDEZVOUS, .flags = WIRE_TAGGED, .word = 5, .payload = {0, 77, total, 0, 0}});
+	progress();
+	/* What the CLEAR said. */
+	const struct ring_out *ring = &hostile_peer()->out;
+	const struct ring_slot *clear = &ring->slots[(ring->position - 1) & ring->mask];
+	assert_int_equal(control_kind(shared_load_u64(&clear->control)), WIRE_CLEAR);
+	assert_int_equal(shared_load_u64(&clear->word), 77);
+	shared_copy_in(id, clear->payload, sizeof(*id));
+}
+
+static void test_pieces_that_cannot_be(void **state)
+{
+	static const struct {
+		const char *what;
+		uint32_t length;
+		uint64_t place;
+	} cases[] = {
+		{"more than is wanted", 1001, 0},
+		{"an empty piece", 0, 0},
+		{"a piece across the section's end", 1000, PLACE(0, SECTION - 999)},
+		{"a piece of a chunk that is none", 1000, PLACE(REGION_CHUNKS_MAX, 0)},
+		{"a piece larger than a chunk", CHUNK_LARGE + 1, 0},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		unsigned char *target = malloc(1000);
+		uint64_t id = 0;
+		assert_non_null(target);
+		if (i > 0) {
+			(void)close_world(state);
+			(void)open_world(state);
+		}
+		begin_receive(target, 1000, 200000, &id);
+		write_slot(&(struct slot){.kind = WIRE_PIECE,
+					  .length = cases[i].length,
+					  .word = id,
+					  .payload = {cases[i].place}});
+		progress();
+		assert_violation(cases[i].what);
+		struct completion entry = *completion_first(&victim->receives);
+		assert_false(completion_is_empty(&victim->receives));
+		assert_int_equal(entry.error, EPROTO);
+		assert_ptr_equal(entry.context, target);
+		free(target);
+	}
+}
+
+static void test_an_id_of_another_peers_receive_is_refused(void **state)
+{
+	unsigned char *target = malloc(1000);
+	uint64_t id = 0;
+
+	(void)state;
+	assert_non_null(target);
+	begin_receive(target, 1000, 1000, &id);
+	/* Another member guesses it. */
+	struct node *third = &world.nodes[2];
+	node_open(third, world.region);
+	world.count = 3;
+	assert_int_equal(node_send(third, victim, "z", 1, 0, FI_MSG, NULL), 0);
+	progress();
+	struct ring_out *ring = &world_peer(third, victim)->peer.out;
+	shared_store_u64(&ring_next(ring, 0)->word, id);
+	ring_push(ring, control_word(WIRE_PIECE, 0, 1000), 1);
+	progress();
+	assert_int_equal(world_peer(victim, third)->peer.failure, -EPROTO);
+	assert_int_equal(hostile_peer()->state, PEER_PRESENT);
+	assert_true(completion_is_empty(&victim->receives));
+	node_die(third);
+	node_die(hostile);
+	world_check_peers(&world);
+	assert_int_equal(world_await(&world, &victim->receives).error, ECONNRESET);
+	free(target);
+	node_open(hostile, world.region);
+}
+
+/* ---- answers to the victim's own sends ---- */
+
+static void answer(uint32_t kind, uint64_t word, uint64_t first, uint64_t second)
+{
+	write_slot(&(struct slot){.kind = kind, .word = word, .payload = {first, second}});
+	progress();
+}
+
+static uint64_t begin_send(unsigned char *bytes, size_t length, uint64_t flags)
+{
+	assert_int_equal(node_send(victim, hostile, bytes, length, 5, FI_TAGGED | flags, bytes), 0);
+	assert_false(match_is_empty(&victim->messenger->awaiting));
+	return ((struct send *)(void *)victim->messenger->awaiting.previous)->id;
+}
+
+static void test_answers_that_cannot_be(void **state)
+{
+	static unsigned char bytes[300000];
+
+	for (int i = 0; i < 6; i++) {
+		if (i > 0) {
+			(void)close_world(state);
+			(void)open_world(state);
+		}
+		uint64_t id = begin_send(bytes, i < 4 ? sizeof(bytes) : 8, FI_DELIVERY_COMPLETE);
+		switch (i) {
+		case 0:
+			answer(WIRE_CLEAR, id, 1, sizeof(bytes) + 1);
+			break;
+		case 1:
+			answer(WIRE_CLEAR, id, 1, sizeof(bytes));
+			answer(WIRE_CLEAR, id, 1, sizeof(bytes));
+			break;
+		case 2:
+			answer(WIRE_ACKNOWLEDGE, id, 0, 0); /* before it was all sent */
+			break;
+		case 3:
+			answer(WIRE_CLEAR, id ^ UINT64_C(1) << 32, 1, 1);
+			break;
+		case 4:
+			answer(WIRE_CLEAR, id, 1, 8); /* it needs none */
+			break;
+		default:
+			answer(WIRE_ACKNOWLEDGE, id, 0, 0);
+			answer(WIRE_ACKNOWLEDGE, id, 0, 0); /* twice */
+			break;
+		}
+		assert_violation("an answer");
+		/* The send is told of it, once. */
+		progress();
+		uint32_t errors = 0;
+		for (; !completion_is_empty(&victim->sends); victim->sends.head++)
+			errors += completion_first(&victim->sends)->error == EPROTO;
+		assert_int_equal(errors, i < 5 ? 1 : 0);
+	}
+}
+
+static void test_credit_and_chunks_that_cannot_be(void **state)
+{
+	static unsigned char bytes[4096];
+	struct credit_line *line = section_credit(world.region, node_slot(hostile), node_slot(victim));
+	uint64_t id = (uint64_t)hostile_peer()->out.connection << 32;
+
+	shared_store_u64(&line->consumed, id | (hostile_peer()->out.position + 1));
+	path_check_peers(victim->messenger->path);
+	progress();
+	assert_violation("credit for what was not sent");
+
+	(void)close_world(state);
+	(void)open_world(state);
+	line = section_credit(world.region, node_slot(hostile), node_slot(victim));
+	assert_int_equal(node_send(victim, hostile, bytes, sizeof(bytes), 1, FI_TAGGED, NULL), 0);
+	for (uint32_t word = 0; word < CHUNK_WORDS; word++)
+		shared_store_u64(&line->returned[word], UINT64_MAX);
+	/* They are looked at when chunks are wanted. */
+	for (int i = 0; i < 1000 && hostile_peer()->state == PEER_PRESENT; i++)
+		(void)node_send(victim, hostile, bytes, sizeof(bytes), 1, FI_TAGGED, NULL);
+	progress();
+	assert_violation("chunks that it does not have");
+}
+
+/* ---- offers of rings ---- */
+
+static void test_rings_that_cannot_be(void **state)
+{
+	static const struct {
+		const char *what;
+		uint64_t offset;
+		uint32_t slots;
+		uint32_t id;
+	} cases[] = {
+		{"no slots", 16384, 0, 3},
+		{"too few slots", 16384, RING_SLOTS_MIN / 2, 3},
+		{"too many slots", 16384, 2 * RING_SLOTS_MAX, 3},
+		{"slots that are no power of two", 16384, 48, 3},
+		{"a ring off the lines", 16384 + 32, 64, 3},
+		{"a ring across the section's end", SECTION - 63 * 64, 64, 3},
+		{"a ring beyond the section", SECTION, 16, 3},
+		{"a ring far away", UINT64_MAX - 63, 64, 3},
+		{"a ring whose end overflows", 0 - (uint64_t)64 * 64, 64, 3},
+		{"an even id", 16384, 64, 2},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		for (int second = 0; second < 2; second++) {
+			if (i + (size_t)second > 0) {
+				(void)close_world(state);
+				(void)open_world(state);
+			}
+			struct node *from = hostile;
+			if (second == 0) { /* one that offers its first ring */
+				from = &world.nodes[2];
+				node_open(from, world.region);
+				world.count = 3;
+			}
+			struct connection_line *line =
+				section_connection(world.region, node_slot(from), node_slot(victim));
+			shared_store_u32(&line->receiver_epoch, victim->messenger->path->member->epoch);
+			shared_store_u64(&line->ring, cases[i].offset);
+			shared_store_u32(&line->slots, cases[i].slots);
+			shared_release_u32(&line->id, cases[i].id);
+			shared_u32 *bell = section_doorbell(world.region, node_slot(victim), node_slot(from));
+			shared_release_u32(bell, shared_load_u32(bell) + 1);
+			progress();
+			if (world_peer(victim, from)->peer.failure != -EPROTO)
+				fail_msg("this was accepted: %s", cases[i].what);
+			if (second == 0)
+				node_die(from);
+		}
+}
+
+#define WITH_WORLD(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		WITH_WORLD(test_slots_that_cannot_be),
+		WITH_WORLD(test_pieces_that_cannot_be),
+		WITH_WORLD(test_an_id_of_another_peers_receive_is_refused),
+		WITH_WORLD(test_answers_that_cannot_be),
+		WITH_WORLD(test_credit_and_chunks_that_cannot_be),
+		WITH_WORLD(test_rings_that_cannot_be),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
