@@ -18,8 +18,8 @@ int main(int argc, char **argv)
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
 	gethostname(host, sizeof(host) - 1);
-	snprintf(mine, sizeof(mine), "{\"rank\": %d, \"user\": %u, \"host\": \"%s\", \"region\": \"%s\"}", rank,
-		 (unsigned)getuid(), host, region ? region : "unset");
+	snprintf(mine, sizeof(mine), "{\"rank\": %d, \"user\": %u, \"host\": \"%s\", \"region\": \"%s\"}",
+		 rank, (unsigned)getuid(), host, region ? region : "unset");
 	if (rank != 0) {
 		MPI_Send(mine, sizeof(mine), MPI_CHAR, 0, 0, MPI_COMM_WORLD);
 	} else {

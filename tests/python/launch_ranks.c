@@ -35,8 +35,8 @@ static int exchange(int rank, int ranks)
 		for (int i = 0; i < size; i++)
 			out[i] = expected(rank, round, i);
 		memset(in, 0, SIZE);
-		MPI_Sendrecv(out, size, MPI_BYTE, to, round, in, size, MPI_BYTE, from, round,
-			     MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+		MPI_Sendrecv(out, size, MPI_BYTE, to, round, in, size, MPI_BYTE, from, round, MPI_COMM_WORLD,
+			     MPI_STATUS_IGNORE);
 		for (int i = 0; i < size; i++)
 			wrong += in[i] != expected(from, round, i);
 	}
@@ -54,8 +54,8 @@ static int report(int rank, int ranks)
 	MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
 	cpu_set_t cpus;
 	sched_getaffinity(0, sizeof(cpus), &cpus);
-	printf("rank=%d ranks=%d host=%s pid=%d sum=%d wrong=%d cpus=%d\n", rank, ranks, host, getpid(),
-	       sum, wrong, CPU_COUNT(&cpus));
+	printf("rank=%d ranks=%d host=%s pid=%d sum=%d wrong=%d cpus=%d\n", rank, ranks, host, getpid(), sum,
+	       wrong, CPU_COUNT(&cpus));
 	return wrong != 0;
 }
 
