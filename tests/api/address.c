@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* address.c - names, address vectors of both types, and what happens to removed addresses. */
+#include "harness.h"
+
+#include <stdlib.h>
+
+static void own_name(const struct side *side, unsigned char name[NAME_MAX_BYTES], size_t *length)
+{
+	*length = NAME_MAX_BYTES;
+	SAME(fi_getname(&side->endpoint->fid, name, length), 0);
+}
+
+static void names(int rank)
+{
+	struct side side;
+	unsigned char name[NAME_MAX_BYTES];
+	unsigned char part[NAME_MAX_BYTES] = {0};
+	size_t length = 0;
+	size_t short_length = 5;
+
+	side_open(&side, rank, NULL);
+	own_name(&side, name, &length);
+	SAME(fi_getname(&side.endpoint->fid, part, &short_length), -FI_ETOOSMALL);
+	SAME(short_length, length);
+	CHECK(memcmp(part, name, 5) == 0 && part[5] == 0);
+	short_length = 0;
+	SAME(fi_getname(&side.endpoint->fid, NULL, &short_length), -FI_ETOOSMALL);
+	SAME(short_length, length);
+	side_close(&side);
+}
+
+/* Names of all ranks, looked up, in words, and cut where there is no room. */
+static void look_up(int rank, enum fi_av_type type)
+{
+	struct side side;
+	unsigned char name[NAME_MAX_BYTES];
+	unsigned char found[NAME_MAX_BYTES];
+	size_t length = 0;
+
+	side_open(&side, rank, &(struct wish){.av_type = type});
+	if (type == FI_AV_TABLE)
+		for (int i = 0; i < ranks(); i++)
+			SAME(side.peer[i], i);
+	own_name(&side, name, &length);
+	size_t found_length = sizeof(found);
+	SAME(fi_av_lookup(side.av, side.peer[rank], found, &found_length), 0);
+	SAME(found_length, length);
+	CHECK(memcmp(found, name, length) == 0);
+
+	memset(found, 0, sizeof(found));
+	found_length = 3;
+	SAME(fi_av_lookup(side.av, side.peer[rank], found, &found_length), 0);
+	SAME(found_length, length);
+	CHECK(memcmp(found, name, 3) == 0 && found[3] == 0);
+	SAME(fi_av_lookup(side.av, 1000, found, &found_length), -FI_EINVAL);
+
+	char text[128] = "";
+	char cut[8] = "";
+	size_t text_length = sizeof(text);
+	size_t cut_length = sizeof(cut);
+	(void)fi_av_straddr(side.av, name, text, &text_length);
+	SAME(text_length, strlen(text) + 1);
+	CHECK(strncmp(text, "vicinal://", 10) == 0);
+	(void)fi_av_straddr(side.av, name, cut, &cut_length);
+	SAME(cut_length, text_length);
+	CHECK(strncmp(cut, text, 7) == 0 && cut[7] == '\0');
+	side_close(&side);
+}
+
+static void table(int rank)
+{
+	look_up(rank, FI_AV_TABLE);
+}
+
+static void map(int rank)
+{
+	look_up(rank, FI_AV_MAP);
+}
+
+/* Addresses of another region, or of nobody, are told from good ones, one by one. */
+static void foreign(int rank)
+{
+	struct side side;
+	unsigned char name[NAME_MAX_BYTES];
+	unsigned char list[3 * NAME_MAX_BYTES];
+	size_t length = 0;
+	fi_addr_t indices[3] = {0};
+	int errors[3] = {-1, -1, -1};
+
+	side_open(&side, rank, NULL);
+	own_name(&side, name, &length);
+	for (int i = 0; i < 3; i++)
+		memcpy(list + (size_t)i * length, name, length);
+	list[length + length - 1] ^= 1; /* the end of the region's id */
+	list[2 * length] ^= 1;          /* the version */
+	SAME(fi_av_insert(side.av, list, 3, indices, 0, NULL), 1);
+	CHECK(indices[0] != FI_ADDR_NOTAVAIL);
+	CHECK(indices[1] == FI_ADDR_NOTAVAIL && indices[2] == FI_ADDR_NOTAVAIL);
+	SAME(fi_av_insert(side.av, list, 3, indices, FI_SYNC_ERR, errors), 1);
+	SAME(errors[0], 0);
+	CHECK(errors[1] > 0 && errors[2] > 0);
+	SAME(fi_av_insert(side.av, list, 0, indices, 0, NULL), 0);
+	SAME(fi_av_insert(side.av, list, 1, NULL, 0, NULL), 1);
+
+	/* An address of our region where nobody is any more, or not yet. */
+	memcpy(list, name, length);
+	list[4] ^= 0x55; /* the epoch */
+	SAME(fi_av_insert(side.av, list, 1, indices, 0, NULL), 1);
+	SAME(fi_inject(side.endpoint, "x", 1, indices[0]), -FI_EHOSTUNREACH);
+	/* And some that the vector never gave out. */
+	SAME(fi_inject(side.endpoint, "x", 1, 4711), -FI_EHOSTUNREACH);
+	SAME(fi_inject(side.endpoint, "x", 1, FI_ADDR_NOTAVAIL), -FI_EHOSTUNREACH);
+	SAME(fi_recv(side.endpoint, list, 1, NULL, 4711, NULL), -FI_EHOSTUNREACH);
+	side_close(&side);
+}
+
+static void unsupported(int rank)
+{
+	struct side side;
+	struct fid_av *vector = NULL;
+	fi_addr_t index = 0;
+
+	side_open(&side, rank, NULL);
+	CHECK(fi_av_open(side.domain, &(struct fi_av_attr){.flags = FI_EVENT}, &vector, NULL) < 0);
+	CHECK(fi_av_open(side.domain, &(struct fi_av_attr){.name = "shared"}, &vector, NULL) < 0);
+	CHECK(fi_av_open(side.domain, &(struct fi_av_attr){.rx_ctx_bits = 2}, &vector, NULL) < 0);
+	SAME(fi_av_insertsvc(side.av, "localhost", "1", &index, 0, NULL), -FI_ENOSYS);
+	SAME(fi_av_insertsym(side.av, "node", 2, "1", 1, &index, 0, NULL), -FI_ENOSYS);
+	side_close(&side);
+}
+
+/* One message each way, so that a pair of addresses is known to work. */
+static void exchange(const struct side *side, fi_addr_t peer, uint64_t tag)
+{
+	char received[4] = "";
+	char context = 0;
+	fi_addr_t source = 0;
+
+	SAME(fi_trecv(side->endpoint, received, sizeof(received), NULL, peer, tag, 0, &context), 0);
+	POST(side, fi_tinject(side->endpoint, "pong", 4, peer, tag));
+	struct fi_cq_tagged_entry entry = next_completion_from(side->received, &source);
+	CHECK(entry.op_context == &context && entry.len == 4 && memcmp(received, "pong", 4) == 0);
+	SAME(source, peer);
+}
+
+static void removal(int rank)
+{
+	struct side side;
+	unsigned char name[NAME_MAX_BYTES];
+	size_t length = sizeof(name);
+	char buffer = 0;
+
+	side_open(&side, rank, NULL);
+	fi_addr_t peer = side.peer[1 - rank];
+	exchange(&side, peer, 1);
+	SAME(fi_av_lookup(side.av, peer, name, &length), 0);
+
+	/* Known twice: the number used last is that of the newest entry. */
+	fi_addr_t second = 0;
+	SAME(fi_av_insert(side.av, name, 1, &second, 0, NULL), 1);
+	CHECK(second != peer);
+	exchange(&side, second, 2);
+	/* The older name stays good when the newer goes. */
+	SAME(fi_av_remove(side.av, &second, 1, 0), 0);
+	SAME(fi_tsend(side.endpoint, &buffer, 1, NULL, second, 3, NULL), -FI_EHOSTUNREACH);
+	SAME(fi_trecv(side.endpoint, &buffer, 1, NULL, second, 3, 0, NULL), -FI_EHOSTUNREACH);
+	SAME(fi_av_lookup(side.av, second, name, &length), -FI_EINVAL);
+	exchange(&side, peer, 4);
+	/* Nobody is known; then the peer again, and everything works as before. */
+	SAME(fi_av_remove(side.av, &peer, 1, 0), 0);
+	SAME(fi_tsend(side.endpoint, &buffer, 1, NULL, peer, 3, NULL), -FI_EHOSTUNREACH);
+	fi_addr_t again = 0;
+	length = sizeof(name);
+	barrier(&side);
+	SAME(fi_av_insert(side.av, name, 1, &again, 0, NULL), 1);
+	exchange(&side, again, 5);
+	SAME(fi_av_remove(side.av, &(fi_addr_t){4711}, 1, 0), -FI_EINVAL);
+	barrier(&side);
+	side_close(&side);
+}
+
+/* A thousand addresses: the vector grows, and all of them stay good. */
+static void many(int rank)
+{
+	struct side side;
+	unsigned char name[NAME_MAX_BYTES];
+	size_t length = sizeof(name);
+	fi_addr_t index = 0;
+
+	side_open(&side, rank, NULL);
+	SAME(fi_av_lookup(side.av, side.peer[1 - rank], name, &length), 0);
+	for (int i = 0; i < 1000; i++)
+		SAME(fi_av_insert(side.av, name, 1, &index, 0, NULL), 1);
+	exchange(&side, index, 6);
+	barrier(&side);
+	side_close(&side);
+}
+
+/* A sender that is in no vector has no number, and its messages come all the same. */
+static void unknown_source(int rank)
+{
+	struct side side;
+	char buffer = 0;
+	fi_addr_t source = 0;
+
+	side_open(&side, rank, NULL);
+	if (rank == 1)
+		SAME(fi_av_remove(side.av, &side.peer[0], 1, 0), 0);
+	barrier(&side);
+	if (rank == 0) {
+		POST(&side, fi_inject(side.endpoint, "x", 1, side.peer[1]));
+	} else {
+		SAME(fi_recv(side.endpoint, &buffer, 1, NULL, FI_ADDR_UNSPEC, NULL), 0);
+		SAME(next_completion_from(side.received, &source).len, 1);
+		CHECK(source == FI_ADDR_NOTAVAIL && buffer == 'x');
+	}
+	barrier(&side);
+	side_close(&side);
+}
+
+const struct scenario address_scenarios[] = {
+	{"names", 1, names},
+	{"table", 4, table},
+	{"map", 4, map},
+	{"foreign", 1, foreign},
+	{"unsupported", 1, unsupported},
+	{"removal", 2, removal},
+	{"many", 2, many},
+	{"unknown_source", 2, unknown_source},
+	{0},
+};

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * harness.h - scenarios of one to four processes that talk through libfabric alone.
+ *
+ * A scenario is a function that every rank runs in a process of its own, forked before
+ * anybody has called libfabric. What does not hold ends the rank at once, with one line,
+ * and the others with it. VICINAL_REGION, FI_PROVIDER_PATH and the like come from outside.
+ */
+#ifndef VICINAL_TESTS_API_HARNESS_H
+#define VICINAL_TESTS_API_HARNESS_H
+
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+#include <rdma/fi_tagged.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define RANKS_MAX 4
+#define ENDPOINTS_MAX 4
+#define NAME_MAX_BYTES 64
+/* The version that most scenarios ask for: the oldest that has all of what they use. */
+#define API FI_VERSION(1, 17)
+
+struct scenario {
+	const char *name;
+	int ranks;
+	void (*run)(int rank);
+};
+
+/* A group of scenarios is a file of them; the last has no name. */
+extern const struct scenario address_scenarios[], complete_scenarios[], counter_scenarios[], info_scenarios[],
+	match_scenarios[], misuse_scenarios[], multiple_scenarios[], order_scenarios[], send_scenarios[],
+	several_scenarios[], thread_scenarios[];
+
+/* ---- what must hold ---- */
+
+#define CHECK(condition) check_that((condition) != 0, __FILE__, __LINE__, #condition)
+/* Both are shown if they differ. */
+#define SAME(actual, expected) \
+	check_same((long long)(actual), (long long)(expected), __FILE__, __LINE__, #actual)
+
+void check_that(bool holds, const char *file, int line, const char *text);
+void check_same(long long actual, long long expected, const char *file, int line, const char *text);
+
+/* ---- one rank's side ---- */
+
+/* What a scenario wants otherwise than usual; zeroes are the usual. */
+struct wish {
+	uint64_t caps;               /* by default all that is offered */
+	enum fi_av_type av_type;     /* by default a table */
+	enum fi_cq_format format;    /* by default tagged */
+	enum fi_threading threading; /* by default safe */
+	enum fi_progress progress;   /* by default manual */
+	uint64_t send_bind;          /* beside FI_TRANSMIT */
+	uint64_t receive_bind;       /* beside FI_RECV */
+	uint64_t transmit_flags;     /* tx_attr->op_flags */
+	uint64_t receive_flags;      /* rx_attr->op_flags */
+	size_t queue_size;
+	enum fi_wait_obj wait;
+	bool counters;
+	int endpoints; /* by default one; they share the queues and the address vector */
+};
+
+struct side {
+	struct fi_info *info;
+	struct fid_fabric *fabric;
+	struct fid_domain *domain;
+	struct fid_av *av;
+	struct fid_cq *sent;     /* of transmissions */
+	struct fid_cq *received; /* of receives */
+	struct fid_cntr *sent_count;
+	struct fid_cntr *received_count;
+	struct fid_ep *endpoint; /* the first of them */
+	struct fid_ep *endpoints[ENDPOINTS_MAX];
+	int count;
+	int rank;
+	fi_addr_t peer[RANKS_MAX];                 /* the first endpoint of each rank */
+	fi_addr_t peers[RANKS_MAX][ENDPOINTS_MAX]; /* all of them */
+};
+
+/* Hints that ask for Vicinal, to be freed with fi_freeinfo(). */
+struct fi_info *vicinal_hints(void);
+/* What fi_getinfo() says to hints, freeing neither; NULL with its error in `result`. */
+struct fi_info *ask(uint32_t version, const struct fi_info *hints, int *result);
+
+/* Everything up to the domain, queues and address vector, but no endpoint. */
+void side_prepare(struct side *side, int rank, const struct wish *wish);
+/* Another endpoint, bound but not enabled. */
+struct fid_ep *side_endpoint(const struct side *side, const struct wish *wish);
+/* All of it, with the addresses of all ranks exchanged. `wish` may be NULL. */
+void side_open(struct side *side, int rank, const struct wish *wish);
+void side_close(struct side *side);
+/* Only the endpoints. */
+void side_close_endpoints(struct side *side);
+/* Call into the provider, as an application does that waits for something else. */
+void side_progress(const struct side *side);
+
+/* ---- ranks ---- */
+
+/* How many ranks the scenario that runs has. */
+int ranks(void);
+/* Wait for all ranks; with a side, making progress meanwhile. */
+void barrier(const struct side *side);
+/* A few words that all ranks see, zero at first. */
+_Atomic uint64_t *shared_word(int index);
+/* Give another rank's endpoint's name around: collective, makes a barrier. */
+void exchange_names(struct side *side);
+
+/* ---- completions ---- */
+
+/* The next completion; fails on an error. */
+struct fi_cq_tagged_entry next_completion(struct fid_cq *cq);
+struct fi_cq_tagged_entry next_completion_from(struct fid_cq *cq, fi_addr_t *source);
+/* The next completion, which must be an error. */
+struct fi_cq_err_entry next_error(struct fid_cq *cq);
+/* Many reads find nothing. */
+void expect_nothing(const struct side *side, struct fid_cq *cq);
+
+/* Retry a call that says -FI_EAGAIN, with progress between; the others must return 0. */
+#define POST(side, call) \
+	do { \
+		ssize_t post_result; \
+		while ((post_result = (call)) == -FI_EAGAIN) \
+			side_progress(side); \
+		SAME(post_result, 0); \
+	} while (0)
+
+/* ---- content ---- */
+
+/* Bytes that tell which message they are of. */
+void fill(void *buffer, size_t length, uint64_t seed);
+void check_filled(const void *buffer, size_t length, uint64_t seed, const char *file, int line);
+#define CHECK_FILLED(buffer, length, seed) check_filled(buffer, length, seed, __FILE__, __LINE__)
+
+/* A small generator of numbers, the same everywhere. */
+uint64_t next_random(uint64_t *state);
+
+/* Sizes at and around every edge between protocols: inline, short, eager, pipelined. */
+extern const size_t edge_sizes[];
+extern const size_t edge_size_count;
+#define EDGE_SIZE_MAX ((size_t)1 << 20)
+
+#endif

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* several.c - several endpoints with one queue and vector, several domains, oneself as a peer. */
+#include "harness.h"
+
+#include <stdlib.h>
+
+static unsigned char buffer[3][300000];
+
+/* Every endpoint to every endpoint, their completions in one queue. */
+static void shared_queue(int rank)
+{
+	static const size_t sizes[] = {24, 3000, 300000};
+	struct side side;
+
+	side_open(&side, rank, &(struct wish){.endpoints = 3});
+	for (size_t s = 0; s < 3; s++)
+		for (int from = 0; from < 3; from++)
+			for (int to = 0; to < 3; to++) {
+				uint64_t tag = s << 8 | (uint64_t)from << 4 | (uint64_t)to;
+				fi_addr_t source = 0;
+				if (rank == 0) {
+					fill(buffer[0], sizes[s], tag);
+					POST(&side, fi_tsend(side.endpoints[from], buffer[0], sizes[s], NULL,
+							     side.peers[1][to], tag, buffer));
+					CHECK(next_completion(side.sent).op_context == buffer);
+					continue;
+				}
+				SAME(fi_trecv(side.endpoints[to], buffer[1], sizes[s], NULL, FI_ADDR_UNSPEC,
+					      tag, 0, buffer),
+				     0);
+				struct fi_cq_tagged_entry entry =
+					next_completion_from(side.received, &source);
+				SAME(entry.tag, tag);
+				SAME(entry.len, sizes[s]);
+				SAME(source, side.peers[0][from]);
+				CHECK_FILLED(buffer[1], sizes[s], tag);
+			}
+	/* A message for one endpoint is not taken by another. */
+	if (rank == 0) {
+		POST(&side, fi_tinject(side.endpoints[0], "x", 1, side.peers[1][2], 99));
+		barrier(&side);
+	} else {
+		SAME(fi_trecv(side.endpoints[1], buffer[1], 1, NULL, FI_ADDR_UNSPEC, 99, 0, &side), 0);
+		barrier(&side);
+		expect_nothing(&side, side.received);
+		SAME(fi_cancel(&side.endpoints[1]->fid, &side), 0);
+		SAME(next_error(side.received).err, FI_ECANCELED);
+		SAME(fi_trecv(side.endpoints[2], buffer[1], 1, NULL, FI_ADDR_UNSPEC, 99, 0, &side), 0);
+		CHECK(next_completion(side.received).op_context == &side);
+	}
+	barrier(&side);
+	side_close(&side);
+}
+
+/* What is in a queue stays readable when the endpoint that it came from is closed. */
+static void left_in_queue(int rank)
+{
+	struct side side;
+	fi_addr_t source = 0;
+
+	side_open(&side, rank, &(struct wish){.endpoints = 2});
+	for (int i = 0; i < 2; i++) {
+		SAME(fi_trecv(side.endpoints[i], buffer[i], 8, NULL, FI_ADDR_UNSPEC, 1, 0, buffer[i]), 0);
+		POST(&side, fi_tinject(side.endpoints[1 - i], "12345678", 8, side.peers[0][i], 1));
+	}
+	side_progress(&side);
+	side_progress(&side);
+	side_close_endpoints(&side);
+	for (int i = 0; i < 2; i++) {
+		struct fi_cq_tagged_entry entry;
+		SAME(fi_cq_readfrom(side.received, &entry, 1, &source), 1);
+		SAME(entry.len, 8);
+	}
+	SAME(fi_cq_readfrom(side.received, buffer, 1, &source), -FI_EAGAIN);
+	side_close(&side);
+}
+
+/* One endpoint of several leaves and another comes in its place; the rest goes on. */
+static void come_and_go(int rank)
+{
+	struct side side;
+
+	side_open(&side, rank, &(struct wish){.endpoints = 2});
+	for (int round = 0; round < 20; round++) {
+		for (int i = 0; i < 2; i++) {
+			SAME(fi_trecv(side.endpoints[i], buffer[i], 3000, NULL, side.peers[1 - rank][i], 5, 0,
+				      buffer[i]),
+			     0);
+			fill(buffer[2], 3000, (uint64_t)round);
+			POST(&side, fi_tsend(side.endpoints[i], buffer[2], 3000, NULL,
+					     side.peers[1 - rank][i], 5, NULL));
+			(void)next_completion(side.sent);
+		}
+		for (int i = 0; i < 2; i++)
+			SAME(next_completion(side.received).len, 3000);
+		for (int i = 0; i < 2; i++)
+			CHECK_FILLED(buffer[i], 3000, (uint64_t)round);
+		barrier(&side);
+		SAME(fi_close(&side.endpoints[1]->fid), 0);
+		side.endpoints[1] = side_endpoint(&side, &(struct wish){0});
+		SAME(fi_enable(side.endpoints[1]), 0);
+		exchange_names(&side);
+	}
+	side_close(&side);
+}
+
+/* Two fabrics and domains in one process, which talk to each other. */
+static void two_domains(int rank)
+{
+	struct side sides[2];
+	unsigned char name[NAME_MAX_BYTES];
+	size_t length = sizeof(name);
+	fi_addr_t second = 0;
+
+	side_open(&sides[0], rank, NULL);
+	side_open(&sides[1], rank, NULL);
+	SAME(fi_getname(&sides[1].endpoint->fid, name, &length), 0);
+	SAME(fi_av_insert(sides[0].av, name, 1, &second, 0, NULL), 1);
+	fill(buffer[0], 2000, 1);
+	SAME(fi_recv(sides[1].endpoint, buffer[1], 2000, NULL, FI_ADDR_UNSPEC, NULL), 0);
+	POST(&sides[0], fi_send(sides[0].endpoint, buffer[0], 2000, NULL, second, NULL));
+	SAME(next_completion(sides[1].received).len, 2000);
+	CHECK_FILLED(buffer[1], 2000, 1);
+	/* Each with the other process too. */
+	for (int i = 0; i < 2; i++) {
+		SAME(fi_recv(sides[i].endpoint, buffer[1], 2000, NULL, sides[i].peer[1 - rank], NULL), 0);
+		POST(&sides[i], fi_inject(sides[i].endpoint, "x", 1, sides[i].peer[1 - rank]));
+		SAME(next_completion(sides[i].received).len, 1);
+	}
+	barrier(&sides[0]);
+	side_close(&sides[1]);
+	barrier(&sides[0]);
+	side_close(&sides[0]);
+}
+
+/* Oneself is a peer like any other, over all sizes, before and after the receive. */
+static void oneself(int rank)
+{
+	struct side side;
+
+	side_open(&side, rank, NULL);
+	for (uint64_t i = 0; i < edge_size_count; i++)
+		for (int expected = 0; expected < 2; expected++) {
+			static unsigned char in[EDGE_SIZE_MAX];
+			static unsigned char out[EDGE_SIZE_MAX];
+			size_t length = edge_sizes[i];
+			fill(out, length, i);
+			memset(in, 0, length);
+			if (expected)
+				SAME(fi_trecv(side.endpoint, in, length, NULL, side.peer[0], i, 0, in), 0);
+			POST(&side, fi_tsend(side.endpoint, out, length, NULL, side.peer[0], i, out));
+			if (!expected)
+				SAME(fi_trecv(side.endpoint, in, length, NULL, side.peer[0], i, 0, in), 0);
+			struct fi_cq_tagged_entry entry = next_completion(side.received);
+			CHECK(entry.op_context == in && entry.len == length);
+			CHECK(next_completion(side.sent).op_context == out);
+			CHECK_FILLED(in, length, i);
+		}
+	side_close(&side);
+}
+
+const struct scenario several_scenarios[] = {
+	{"shared_queue", 2, shared_queue}, {"left_in_queue", 1, left_in_queue},
+	{"come_and_go", 2, come_and_go},   {"two_domains", 2, two_domains},
+	{"oneself", 1, oneself},           {0},
+};

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* thread.c - threads that share an endpoint, and progress without calls (FI_PROGRESS_AUTO). */
+#include "harness.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define THREADS 4
+#define MESSAGES 300
+#define ROOM 40000
+
+/* An operation of one thread; whoever reads its completion says so here. */
+struct operation {
+	_Atomic size_t done; /* bytes + 1 */
+};
+
+struct worker {
+	pthread_t thread;
+	const struct side *side;
+	int number;
+};
+
+static void take(struct fid_cq *cq)
+{
+	struct fi_cq_tagged_entry entries[3];
+	ssize_t count = fi_cq_read(cq, entries, 3);
+
+	if (count == -FI_EAGAIN)
+		return;
+	CHECK(count > 0);
+	for (ssize_t i = 0; i < count; i++)
+		atomic_store(&((struct operation *)entries[i].op_context)->done, entries[i].len + 1);
+}
+
+static size_t wait_for(const struct side *side, const struct operation *operation)
+{
+	size_t done = 0;
+
+	while ((done = atomic_load(&operation->done)) == 0) {
+		take(side->sent);
+		take(side->received);
+	}
+	return done - 1;
+}
+
+static size_t length_of(int thread, int index)
+{
+	static const size_t lengths[] = {8, 40, 200, 1500, 5000, 40000};
+
+	return lengths[(thread + index) % 6];
+}
+
+/* Ping-pong on a tag of its own, with whatever thread reads the completions. */
+static void *work(void *argument)
+{
+	const struct worker *worker = argument;
+	const struct side *side = worker->side;
+	fi_addr_t peer = side->peer[1 - side->rank];
+	uint64_t tag = (uint64_t)worker->number;
+	unsigned char *in = malloc(ROOM);
+	unsigned char *out = malloc(ROOM);
+
+	CHECK(in != NULL && out != NULL);
+	for (int i = 0; i < MESSAGES; i++) {
+		struct operation receive = {0};
+		struct operation send = {0};
+		size_t length = length_of(worker->number, i);
+		uint64_t seed = tag * MESSAGES + (uint64_t)i;
+		SAME(fi_trecv(side->endpoint, in, ROOM, NULL, peer, tag, 0, &receive), 0);
+		fill(out, length, seed + (uint64_t)side->rank);
+		ssize_t result = 0;
+		while ((result = fi_tsend(side->endpoint, out, length, NULL, peer, tag, &send)) ==
+		       -FI_EAGAIN) {
+			take(side->sent);
+			take(side->received);
+		}
+		SAME(result, 0);
+		SAME(wait_for(side, &receive), length);
+		CHECK_FILLED(in, length, seed + (uint64_t)(1 - side->rank));
+		(void)wait_for(side, &send);
+	}
+	free(in);
+	free(out);
+	return NULL;
+}
+
+static void hammer(int rank, const struct wish *wish)
+{
+	struct side side;
+	struct worker workers[THREADS];
+
+	side_open(&side, rank, wish);
+	for (int i = 0; i < THREADS; i++) {
+		workers[i] = (struct worker){.side = &side, .number = i};
+		SAME(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
+	}
+	for (int i = 0; i < THREADS; i++)
+		SAME(pthread_join(workers[i].thread, NULL), 0);
+	barrier(&side);
+	side_close(&side);
+}
+
+static void safe(int rank)
+{
+	hammer(rank, &(struct wish){.threading = FI_THREAD_SAFE});
+}
+
+static void safe_automatic(int rank)
+{
+	hammer(rank, &(struct wish){.threading = FI_THREAD_SAFE, .progress = FI_PROGRESS_AUTO});
+}
+
+/* Threads with an endpoint each, in one process: they meet only in the region. */
+static void *own_endpoint(void *argument)
+{
+	const struct worker *worker = argument;
+	const struct side *side = worker->side;
+	struct fid_ep *endpoint = side->endpoints[worker->number];
+
+	for (uint64_t i = 0; i < MESSAGES; i++) {
+		ssize_t result = 0;
+		while ((result = fi_tinjectdata(endpoint, &i, sizeof(i), i,
+						side->peers[1 - side->rank][worker->number], i)) ==
+		       -FI_EAGAIN)
+			side_progress(side);
+		SAME(result, 0);
+	}
+	return NULL;
+}
+
+static void several_endpoints(int rank)
+{
+	struct side side;
+	struct worker workers[3];
+	static uint64_t values[3][MESSAGES];
+
+	side_open(&side, rank, &(struct wish){.endpoints = 3});
+	for (uint64_t i = 0; i < MESSAGES; i++)
+		for (int e = 0; e < 3; e++)
+			SAME(fi_trecv(side.endpoints[e], &values[e][i], 8, NULL, side.peers[1 - rank][e], i,
+				      0, &values[e][i]),
+			     0);
+	barrier(NULL);
+	for (int i = 0; i < 3; i++) {
+		workers[i] = (struct worker){.side = &side, .number = i};
+		SAME(pthread_create(&workers[i].thread, NULL, own_endpoint, &workers[i]), 0);
+	}
+	uint64_t next[3] = {0};
+	for (int i = 0; i < 3 * MESSAGES; i++) {
+		struct fi_cq_tagged_entry entry = next_completion(side.received);
+		size_t e = (size_t)((uint64_t *)entry.op_context - values[0]) / MESSAGES;
+		/* Of one sender in its order. */
+		SAME(entry.data, next[e]);
+		SAME(values[e][next[e]], next[e]);
+		next[e]++;
+	}
+	for (int i = 0; i < 3; i++)
+		SAME(pthread_join(workers[i].thread, NULL), 0);
+	barrier(&side);
+	side_close(&side);
+}
+
+/* The receiver posts and then does not call: its provider receives all the same. */
+static void automatic(int rank)
+{
+	static const size_t sizes[] = {8, 300, 3000, 300000};
+	struct side side;
+	struct iovec piece;
+	static unsigned char buffers[4][300000];
+
+	side_open(&side, rank, &(struct wish){.progress = FI_PROGRESS_AUTO});
+	if (rank == 0) {
+		barrier(NULL);
+		for (uint64_t i = 0; i < 4; i++) {
+			fill(buffers[i], sizes[i], i);
+			piece = (struct iovec){buffers[i], sizes[i]};
+			struct fi_msg_tagged message = {
+				.msg_iov = &piece, .iov_count = 1, .addr = side.peer[1], .tag = i};
+			POST(&side, fi_tsendmsg(side.endpoint, &message, FI_DELIVERY_COMPLETE));
+			/* Delivered, though the receiver sleeps in the barrier below. */
+			(void)next_completion(side.sent);
+		}
+		barrier(NULL);
+	} else {
+		for (uint64_t i = 0; i < 4; i++)
+			SAME(fi_trecv(side.endpoint, buffers[i], sizes[i], NULL, side.peer[0], i, 0, NULL),
+			     0);
+		barrier(NULL);
+		barrier(NULL);
+		for (uint64_t i = 0; i < 4; i++) {
+			SAME(next_completion(side.received).tag, i);
+			CHECK_FILLED(buffers[i], sizes[i], i);
+		}
+	}
+	barrier(NULL);
+	side_close(&side);
+}
+
+/* A thread that waits in a queue does not keep others from sending on the endpoint. */
+static void *wait_in_queue(void *argument)
+{
+	const struct side *side = argument;
+	struct fi_cq_tagged_entry entry;
+
+	SAME(fi_cq_sread(side->received, &entry, 1, NULL, -1), 1);
+	SAME(entry.len, 3);
+	return NULL;
+}
+
+static void waiting_thread(int rank)
+{
+	struct side side;
+	pthread_t thread;
+	char buffer[8];
+	const struct timespec pause = {.tv_nsec = 20000000};
+
+	side_open(&side, rank, &(struct wish){.wait = FI_WAIT_UNSPEC});
+	SAME(fi_recv(side.endpoint, buffer, sizeof(buffer), NULL, FI_ADDR_UNSPEC, NULL), 0);
+	SAME(pthread_create(&thread, NULL, wait_in_queue, &side), 0);
+	(void)nanosleep(&pause, NULL);
+	POST(&side, fi_inject(side.endpoint, "abc", 3, side.peer[0]));
+	SAME(pthread_join(thread, NULL), 0);
+	CHECK(memcmp(buffer, "abc", 3) == 0);
+	side_close(&side);
+}
+
+const struct scenario thread_scenarios[] = {
+	{"safe", 2, safe},
+	{"safe_automatic", 2, safe_automatic},
+	{"several_endpoints", 2, several_endpoints},
+	{"automatic", 2, automatic},
+	{"waiting_thread", 1, waiting_thread},
+	{0},
+};
