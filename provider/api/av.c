@@ -160,6 +160,23 @@ static int no_insertsym(struct fid_av *av, const char *node, size_t nodes, const
 	return -FI_ENOSYS;
 }
 
+/* An address may be there several times: when its newest entry goes, the one before names its sender. */
+static void remove_entry(struct av *av, size_t index)
+{
+	struct av_entry *entry = &av->entries[index];
+	uint32_t slot = entry->slot;
+
+	entry->slot = AV_REMOVED;
+	if (slot == AV_REMOVED || av->by_slot[slot] != index)
+		return;
+	av->by_slot[slot] = SIZE_MAX;
+	for (size_t i = index; i-- > 0;)
+		if (av->entries[i].slot == slot && av->entries[i].epoch == entry->epoch) {
+			av->by_slot[slot] = i;
+			return;
+		}
+}
+
 static int av_remove(struct fid_av *fid, fi_addr_t *indices, size_t count, uint64_t flags)
 {
 	struct av *av = (struct av *)(void *)fid;
@@ -169,7 +186,7 @@ static int av_remove(struct fid_av *fid, fi_addr_t *indices, size_t count, uint6
 	domain_lock(av->domain);
 	for (size_t i = 0; i < count; i++) {
 		if (indices[i] < av->count)
-			av->entries[indices[i]].slot = AV_REMOVED;
+			remove_entry(av, indices[i]);
 		else
 			result = -FI_EINVAL;
 	}
@@ -217,11 +234,16 @@ static const char *av_straddr(struct fid_av *fid, const void *bytes, char *text,
 static int av_close(struct fid *fid)
 {
 	struct av *av = (struct av *)(void *)fid;
+	bool bound = false;
 
+	domain_lock(av->domain);
 	for (const struct endpoint *endpoint = av->domain->endpoints; endpoint != NULL;
 	     endpoint = endpoint->next)
-		if (endpoint->av == av)
-			return -FI_EBUSY;
+		bound = bound || endpoint->av == av;
+	domain_unlock(av->domain);
+	if (bound)
+		return -FI_EBUSY;
+	atomic_fetch_sub(&av->domain->objects, 1);
 	free(av->entries);
 	free(av->by_slot);
 	free(av);
@@ -271,6 +293,7 @@ int av_open(struct fid_domain *fid, struct fi_av_attr *attributes, struct fid_av
 	for (uint32_t slot = 0; slot < domain->region->members; slot++)
 		av->by_slot[slot] = SIZE_MAX;
 	av->domain = domain;
+	atomic_fetch_add(&domain->objects, 1);
 	av->fid.fid.fclass = FI_CLASS_AV;
 	av->fid.fid.context = context;
 	av->fid.fid.ops = &av_fid_operations;

@@ -32,36 +32,36 @@ static uint64_t cntr_readerr(struct fid_cntr *fid)
 	return errors;
 }
 
-static int change(struct fid_cntr *fid, uint64_t value, uint64_t errors, bool add)
+/* Sets a number, or adds to what it is. */
+static int change(struct fid_cntr *fid, bool errors, bool add, uint64_t by)
 {
 	struct cntr *cntr = (struct cntr *)(void *)fid;
-	struct completion_counter *counter = &cntr->counter;
+	uint64_t *number = errors ? &cntr->counter.errors : &cntr->counter.value;
 
 	domain_lock(cntr->domain);
-	counter->value = add ? counter->value + value : value;
-	counter->errors = add ? counter->errors + errors : errors;
+	*number = add ? *number + by : by;
 	domain_unlock(cntr->domain);
 	return 0;
 }
 
 static int cntr_add(struct fid_cntr *fid, uint64_t value)
 {
-	return change(fid, value, 0, true);
+	return change(fid, false, true, value);
 }
 
 static int cntr_adderr(struct fid_cntr *fid, uint64_t value)
 {
-	return change(fid, 0, value, true);
+	return change(fid, true, true, value);
 }
 
 static int cntr_set(struct fid_cntr *fid, uint64_t value)
 {
-	return change(fid, value, cntr_readerr(fid), false);
+	return change(fid, false, false, value);
 }
 
 static int cntr_seterr(struct fid_cntr *fid, uint64_t errors)
 {
-	return change(fid, ((struct cntr *)(void *)fid)->counter.value, errors, false);
+	return change(fid, true, false, errors);
 }
 
 static int cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
@@ -87,6 +87,7 @@ static int cntr_close(struct fid *fid)
 
 	if (cntr->endpoint_count > 0)
 		return -FI_EBUSY;
+	atomic_fetch_sub(&cntr->domain->objects, 1);
 	free(cntr->endpoints);
 	free(cntr);
 	return 0;
@@ -138,6 +139,7 @@ int cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attributes, struct
 	if (cntr == NULL)
 		return -FI_ENOMEM;
 	cntr->domain = (struct domain *)(void *)domain;
+	atomic_fetch_add(&cntr->domain->objects, 1);
 	cntr->fid.fid.fclass = FI_CLASS_CNTR;
 	cntr->fid.fid.context = context;
 	cntr->fid.fid.ops = &cntr_fid_operations;

@@ -195,10 +195,17 @@ static int cq_signal(struct fid_cq *fid)
 static int cq_close(struct fid *fid)
 {
 	struct cq *cq = (struct cq *)(void *)fid;
+	bool bound = false;
 
-	if (cq->endpoint_count > 0)
+	domain_lock(cq->domain);
+	for (const struct endpoint *endpoint = cq->domain->endpoints; endpoint != NULL;
+	     endpoint = endpoint->next)
+		bound = bound || endpoint->send_cq == cq || endpoint->receive_cq == cq;
+	domain_unlock(cq->domain);
+	if (bound)
 		return -FI_EBUSY;
 	completion_close(&cq->queue);
+	atomic_fetch_sub(&cq->domain->objects, 1);
 	free(cq->endpoints);
 	free(cq);
 	return 0;
@@ -283,6 +290,7 @@ int cq_open(struct fid_domain *domain, struct fi_cq_attr *attributes, struct fid
 		return -FI_ENOMEM;
 	}
 	cq->domain = (struct domain *)(void *)domain;
+	atomic_fetch_add(&cq->domain->objects, 1);
 	cq->format = format;
 	cq->entry_bytes = entry_bytes(format);
 	cq->fid.fid.fclass = FI_CLASS_CQ;

@@ -16,6 +16,7 @@
 
 static int mr_close(struct fid *fid)
 {
+	atomic_fetch_sub(&((struct mr *)(void *)fid)->domain->objects, 1);
 	free(fid);
 	return 0;
 }
@@ -50,6 +51,7 @@ static int mr_register(struct fid *fid, uint64_t requested_key, struct fid_mr **
 	if (mr == NULL)
 		return fid->fclass == FI_CLASS_DOMAIN ? -FI_ENOMEM : -FI_EINVAL;
 	mr->domain = domain;
+	atomic_fetch_add(&domain->objects, 1);
 	mr->fid.fid.fclass = FI_CLASS_MR;
 	mr->fid.fid.context = context;
 	mr->fid.fid.ops = &mr_fid_operations;
@@ -140,7 +142,7 @@ static int domain_close(struct fid *fid)
 {
 	struct domain *domain = (struct domain *)(void *)fid;
 
-	if (domain->endpoints != NULL)
+	if (domain->endpoints != NULL || atomic_load(&domain->objects) != 0)
 		return -FI_EBUSY;
 	if (domain->automatic) {
 		atomic_store_explicit(&domain->stop, true, memory_order_relaxed);
@@ -148,6 +150,7 @@ static int domain_close(struct fid *fid)
 	}
 	(void)pthread_mutex_destroy(&domain->mutex);
 	region_detach(domain->region);
+	atomic_fetch_sub(&domain->fabric->objects, 1);
 	free(domain);
 	return 0;
 }
@@ -280,6 +283,7 @@ int domain_open(struct fid_fabric *fabric, struct fi_info *info, struct fid_doma
 		free(domain);
 		return result;
 	}
+	atomic_fetch_add(&domain->fabric->objects, 1);
 	domain->automatic = asked != NULL && asked->data_progress == FI_PROGRESS_AUTO;
 	domain->locking = asked == NULL || asked->threading != FI_THREAD_DOMAIN || domain->automatic;
 	(void)pthread_mutex_init(&domain->mutex, NULL);

@@ -34,6 +34,7 @@ static int no_ops_open(struct fid *fid, const char *name, uint64_t flags, void *
 
 static int eq_close(struct fid *fid)
 {
+	atomic_fetch_sub(&((struct eq *)(void *)fid)->fabric->objects, 1);
 	free(fid);
 	return 0;
 }
@@ -103,10 +104,11 @@ int eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attributes, struct fid
 {
 	struct eq *eq = calloc(1, sizeof(*eq));
 
-	(void)fabric;
 	(void)attributes;
 	if (eq == NULL)
 		return -FI_ENOMEM;
+	eq->fabric = (struct fabric *)(void *)fabric;
+	atomic_fetch_add(&eq->fabric->objects, 1);
 	eq->fid.fid.fclass = FI_CLASS_EQ;
 	eq->fid.fid.context = context;
 	eq->fid.fid.ops = &eq_fid_operations;
@@ -119,6 +121,8 @@ int eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attributes, struct fid
 
 static int fabric_close(struct fid *fid)
 {
+	if (atomic_load(&((struct fabric *)(void *)fid)->objects) != 0)
+		return -FI_EBUSY;
 	free(fid);
 	return 0;
 }

@@ -67,20 +67,10 @@ static bool domain_agrees(const struct fi_domain_attr *asked)
 		within(asked->caps, CAPABILITIES_DOMAIN) && asked->cq_data_size <= sizeof(uint64_t) &&
 		asked->mr_key_size <= sizeof(uint64_t) && asked->auth_key_size == 0 &&
 		asked->max_ep_tx_ctx <= 1 && asked->max_ep_rx_ctx <= 1 && asked->max_ep_stx_ctx == 0 &&
-		asked->max_ep_srx_ctx == 0 && asked->cntr_cnt <= LIMIT_QUEUE &&
-		asked->cq_cnt <= LIMIT_QUEUE && asked->ep_cnt <= REGION_MEMBERS_MAX);
-}
-
-static bool agrees(const struct fi_info *hints)
-{
-	if (hints == NULL)
-		return true;
-	return within(hints->caps, CAPABILITIES) &&
-	       (hints->addr_format == FI_FORMAT_UNSPEC || hints->addr_format == ADDRESS_FORMAT_ID) &&
-	       (hints->fabric_attr == NULL || hints->fabric_attr->name == NULL ||
-		strcmp(hints->fabric_attr->name, PROVIDER_NAME) == 0) &&
-	       transmit_agrees(hints->tx_attr) && receive_agrees(hints->rx_attr) &&
-	       endpoint_agrees(hints->ep_attr) && domain_agrees(hints->domain_attr);
+		asked->max_ep_srx_ctx == 0 && asked->tx_ctx_cnt <= REGION_MEMBERS_MAX &&
+		asked->rx_ctx_cnt <= REGION_MEMBERS_MAX && asked->cntr_cnt <= LIMIT_QUEUE &&
+		asked->mr_cnt <= LIMIT_QUEUE && asked->mr_iov_limit <= 1 && asked->cq_cnt <= LIMIT_QUEUE &&
+		asked->ep_cnt <= REGION_MEMBERS_MAX);
 }
 
 /* Without a direction both are meant. */
@@ -92,6 +82,27 @@ static uint64_t offered_capabilities(const struct fi_info *hints)
 	if ((capabilities & (FI_MSG | FI_TAGGED)) != 0 && (capabilities & (FI_SEND | FI_RECV)) == 0)
 		capabilities |= FI_SEND | FI_RECV;
 	return capabilities;
+}
+
+/* What one direction is asked for must be in what the endpoint is asked for as a whole. */
+static bool directions_agree(const struct fi_info *hints)
+{
+	uint64_t capabilities = offered_capabilities(hints);
+
+	return (hints->tx_attr == NULL || within(hints->tx_attr->caps, capabilities)) &&
+	       (hints->rx_attr == NULL || within(hints->rx_attr->caps, capabilities));
+}
+
+static bool agrees(const struct fi_info *hints)
+{
+	if (hints == NULL)
+		return true;
+	return within(hints->caps, CAPABILITIES) && directions_agree(hints) &&
+	       (hints->addr_format == FI_FORMAT_UNSPEC || hints->addr_format == ADDRESS_FORMAT_ID) &&
+	       (hints->fabric_attr == NULL || hints->fabric_attr->name == NULL ||
+		strcmp(hints->fabric_attr->name, PROVIDER_NAME) == 0) &&
+	       transmit_agrees(hints->tx_attr) && receive_agrees(hints->rx_attr) &&
+	       endpoint_agrees(hints->ep_attr) && domain_agrees(hints->domain_attr);
 }
 
 static void fill_transmit(struct fi_tx_attr *offered, const struct fi_tx_attr *asked, uint64_t capabilities)

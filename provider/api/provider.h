@@ -53,6 +53,7 @@ _Static_assert(sizeof(struct address) == 32,
 
 struct fabric {
 	struct fid_fabric fid;
+	atomic_uint objects; /* domains and event queues that are open on it */
 };
 
 struct endpoint;
@@ -69,6 +70,7 @@ struct domain {
 	pthread_t progress;
 	atomic_bool stop;
 	struct endpoint *endpoints; /* all of the domain */
+	atomic_uint objects;        /* others that are open on it: queues, vectors, counters, regions */
 	uint64_t mr_keys;
 };
 
@@ -110,6 +112,7 @@ struct cntr {
 
 struct eq {
 	struct fid_eq fid;
+	struct fabric *fabric;
 };
 
 struct mr {
