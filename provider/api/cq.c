@@ -27,6 +27,11 @@ static void progress(struct cq *cq)
 {
 	uint32_t looks = cq->empty_reads < READS_WITH_LOOKS ? LOOKS_PER_READ : 1;
 
+	/* Most looks pass by the doorbells. For one that sleeps between two, that would be for long. */
+	bool slept = atomic_load_explicit(&cq->slept, memory_order_relaxed);
+	for (size_t i = 0; slept && i < cq->endpoint_count; i++)
+		path_attend(cq->endpoints[i]->messenger->path, true);
+
 	for (;;) {
 		for (size_t i = 0; i < cq->endpoint_count; i++)
 			(void)messenger_progress(cq->endpoints[i]->messenger);
@@ -82,7 +87,7 @@ static ssize_t cq_readfrom(struct fid_cq *fid, void *buffer, size_t count, fi_ad
 	uint32_t empty = result == -FI_EAGAIN ? ++cq->empty_reads : (cq->empty_reads = 0);
 	domain_unlock(domain);
 	if (empty > 0)
-		idle_pause(domain, empty);
+		atomic_store_explicit(&cq->slept, idle_pause(domain, empty), memory_order_relaxed);
 	return result;
 }
 

@@ -22,19 +22,21 @@
 
 static _Thread_local uint64_t last_look;
 
-void idle_pause(struct domain *domain, uint32_t empty)
+bool idle_pause(struct domain *domain, uint32_t empty)
 {
 	(void)domain;
 	if (empty < READS_BEFORE_YIELD) {
 		__builtin_ia32_pause();
-		return;
+		return false;
 	}
 	if (empty < READS_BEFORE_SLEEP) {
 		(void)sched_yield();
-		return;
+		return false;
 	}
 	const struct timespec pause = {.tv_nsec = SLEEP_NANOSECONDS};
-	if (monotonic_now() - last_look < WORK_NANOSECONDS)
+	bool waits = monotonic_now() - last_look < WORK_NANOSECONDS;
+	if (waits)
 		(void)nanosleep(&pause, NULL);
 	last_look = monotonic_now();
+	return waits;
 }

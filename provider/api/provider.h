@@ -98,6 +98,7 @@ struct cq {
 	enum fi_cq_format format;
 	size_t entry_bytes;
 	uint32_t empty_reads; /* in a row */
+	atomic_bool slept;    /* after the last of them */
 	atomic_bool signalled;
 };
 
@@ -194,8 +195,8 @@ fi_addr_t av_name_sender(const struct av *av, uint64_t source);
 int address_to_text(const struct address *address, char *text, size_t length);
 bool address_from_text(const char *text, struct address *address);
 
-/* idle.c: called after `empty` reads in a row found nothing. */
-void idle_pause(struct domain *domain, uint32_t empty);
+/* idle.c: called after `empty` reads in a row found nothing. Returns whether it slept. */
+bool idle_pause(struct domain *domain, uint32_t empty);
 
 static inline void domain_lock(struct domain *domain)
 {
