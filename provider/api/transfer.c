@@ -65,7 +65,8 @@ static inline __attribute__((always_inline)) ssize_t post(struct fid_ep *fid, co
 		}
 		request.source = from->peer.slot;
 		/* Nothing will come any more but what came already. */
-		if (__builtin_expect(from->peer.state == PEER_FAILED && from->kept == 0, 0)) {
+		if (__builtin_expect(is_failed(from), 0) &&
+		    !messenger_may_receive(endpoint->messenger, from, &request)) {
 			domain_unlock(endpoint->domain);
 			return from->peer.failure;
 		}

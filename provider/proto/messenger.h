@@ -173,6 +173,9 @@ void messenger_close(struct messenger *messenger);
 /* Returns 0, -EAGAIN if there is no room now (progress, then try again), or another errno. */
 ssize_t messenger_send(struct messenger *messenger, const struct send_request *request);
 ssize_t messenger_receive(struct messenger *messenger, const struct receive_request *request);
+/* False if what is asked for can come no more: `from` failed, and no such message is there. */
+bool messenger_may_receive(struct messenger *messenger, const struct correspondent *from,
+			   const struct receive_request *request);
 /* Cancel the posted receive with this context. Returns 0, or -ENOENT. */
 int messenger_cancel(struct messenger *messenger, void *context);
 

@@ -94,7 +94,10 @@ void receive_fail(struct messenger *messenger, struct receive *receive, int erro
 {
 	if (!receive->sink)
 		count(messenger, error);
-	uint64_t released = receive->parent != NULL ? end_part(messenger, receive->parent) : 0;
+	/* A buffer for several messages, or the last part of one: it is the application's again. */
+	uint64_t released = receive->flags & FI_MULTI_RECV;
+	if (receive->parent != NULL)
+		released = end_part(messenger, receive->parent);
 	if (!receive->sink)
 		add_completion(messenger,
 			       &(struct completion){
@@ -327,6 +330,30 @@ static struct receive *new_receive(struct messenger *messenger, const struct rec
 	return receive;
 }
 
+/* From a sender that failed nothing comes any more, so that no posted receive may wait for it. */
+static void fail_if_gone(struct messenger *messenger, struct receive *receive)
+{
+	uint32_t source = receive->match.source;
+	const struct peer *peer = source == MATCH_ANY_SOURCE ? NULL : messenger->path->peers[source];
+
+	if (peer == NULL || peer->state != PEER_FAILED)
+		return;
+	match_withdraw(&receive->match);
+	receive_fail(messenger, receive, -peer->failure, peer->reason);
+}
+
+bool messenger_may_receive(struct messenger *messenger, const struct correspondent *from,
+			   const struct receive_request *request)
+{
+	struct match_queue *queue = request->flags & FI_TAGGED ? &messenger->tagged : &messenger->untagged;
+
+	if (!is_failed(from))
+		return true;
+	if ((request->flags & (FI_PEEK | FI_CLAIM)) == FI_CLAIM)
+		return from->kept > 0;
+	return match_waiting(queue, from->peer.slot, request->tag, request->ignore) != NULL;
+}
+
 /* A buffer for several messages: take all that wait and fit, then post what is left of it. */
 static ssize_t post_several(struct messenger *messenger, struct match_queue *queue, struct receive *receive)
 {
@@ -334,8 +361,10 @@ static ssize_t post_several(struct messenger *messenger, struct match_queue *que
 	while (!receive->withdrawn) {
 		struct match_message *waiting = match_waiting(queue, receive->match.source,
 							      receive->match.tag, receive->match.ignore);
-		if (waiting == NULL)
+		if (waiting == NULL) {
+			fail_if_gone(messenger, receive);
 			return 0;
+		}
 		struct message *message = (struct message *)(void *)waiting;
 		struct receive *part = receive_part(messenger, receive, message->total);
 		if (part == NULL)

@@ -239,6 +239,52 @@ static void test_calls_that_concern_a_dead_peer_fail_at_once(void **state)
 	assert_string_equal(peer->peer.reason, "it died");
 }
 
+static bool may_receive(const struct correspondent *from, uint64_t tag, uint64_t flags)
+{
+	const struct receive_request request = {.source = from->peer.slot, .tag = tag, .flags = flags};
+
+	return messenger_may_receive(self->messenger, from, &request);
+}
+
+/* What came before the end can be received after it; nothing waits for what cannot come. */
+static void test_only_what_came_is_received_from_the_dead(void **state)
+{
+	int claimer = 0;
+
+	(void)state;
+	assert_int_equal(node_send(other, self, "a", 1, 1, FI_TAGGED, NULL), 0);
+	assert_int_equal(node_send(other, self, "b", 1, 0, FI_MSG, NULL), 0);
+	world_settle(&world);
+	struct correspondent *peer = world_peer(self, other);
+	assert_true(may_receive(peer, 2, FI_TAGGED));
+	assert_int_equal(node_receive(self, NULL, NULL, 0, 1, FI_TAGGED | FI_PEEK | FI_CLAIM, &claimer), 0);
+	(void)world_await_good(&world, &self->receives);
+	node_die(other);
+	world_check_peers(&world);
+	assert_false(may_receive(peer, 2, FI_TAGGED));
+	assert_false(may_receive(peer, 1, FI_TAGGED)); /* it is claimed */
+	assert_true(may_receive(peer, 1, FI_TAGGED | FI_CLAIM));
+	assert_true(may_receive(peer, 0, FI_MSG));
+	assert_int_equal(node_receive(self, NULL, target, 1, 1, FI_TAGGED | FI_CLAIM, &claimer), 0);
+	assert_int_equal(world_await_good(&world, &self->receives).length, 1);
+	/* A buffer for several messages of the dead takes what there is, and goes back. */
+	assert_int_equal(messenger_receive(self->messenger,
+					   &(struct receive_request){
+						   .pieces = &(struct iovec){target, LONGEST},
+						   .count = 1,
+						   .source = peer->peer.slot,
+						   .ignore = UINT64_MAX,
+						   .context = target,
+						   .flags = FI_MSG | FI_COMPLETION | FI_MULTI_RECV,
+					   }),
+			 0);
+	assert_int_equal(world_await_good(&world, &self->receives).length, 1);
+	struct completion entry = world_await(&world, &self->receives);
+	assert_int_equal(entry.error, ECONNRESET);
+	assert_int_equal(entry.flags & FI_MULTI_RECV, FI_MULTI_RECV);
+	assert_false(may_receive(peer, 0, FI_MSG));
+}
+
 /* Whoever takes the dead one's slot is somebody else: what was sent by the one is not by the other. */
 static void test_a_successor_is_not_taken_for_its_predecessor(void **state)
 {
@@ -355,6 +401,7 @@ int main(void)
 		WITH_WORLD(test_the_receiver_ends),
 		WITH_WORLD(test_the_sender_ends),
 		WITH_WORLD(test_calls_that_concern_a_dead_peer_fail_at_once),
+		WITH_WORLD(test_only_what_came_is_received_from_the_dead),
 		WITH_WORLD(test_a_successor_is_not_taken_for_its_predecessor),
 		WITH_WORLD(test_the_others_go_on),
 		WITH_WORLD(test_a_violator_is_refused_and_hears_of_it),
