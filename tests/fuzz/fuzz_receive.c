@@ -1,0 +1,639 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * fuzz_receive.c - a messenger against a member that writes whatever it likes.
+ *
+ * The input is a sequence of steps: hostile writes to the region (slots that look right,
+ * credit, connections, claim words, and anything anywhere), and calls of the victim's
+ * application. The victim must not crash, read beyond the hostile section, or work
+ * without bound; and when the hostile member is gone in the end, everything that
+ * concerned it must have ended.
+ *
+ *   section 0: the victim     section 1: poison, read by nobody     section 2: hostile
+ *   then a guard page: what is read beside the hostile section faults or is reported
+ */
+#include "fuzz/fuzz_input.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "proto/messenger.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define POISON 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define POISON 1
+#endif
+#endif
+#ifdef POISON
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(base, bytes) ((void)(base), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(base, bytes) ((void)(base), (void)(bytes))
+#endif
+
+#define MEMBERS 3U
+#define VICTIM 0U
+#define UNUSED 1U
+#define HOSTILE 2U
+#define SECTION_BYTES ((uint64_t)REGION_SECTION_MIN)
+#define OPERATIONS_MAX 64U
+#define BUFFER_MAX 150000U
+#define STEPS_MAX 400U
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* An operation of the victim's application: its buffer lives until it completes. */
+struct operation {
+	unsigned char *buffer;
+	bool active;
+	bool send;
+	bool several;
+	bool directed; /* at or to the hostile member */
+	bool claims;   /* a message, and was not received yet */
+	size_t length;
+};
+
+struct fuzz {
+	struct fuzz_input input;
+	struct region *region;
+	struct messenger *messenger;
+	struct completion_queue completions;
+	struct operation operations[OPERATIONS_MAX];
+	uint32_t hostile_epoch;
+	uint32_t ring_position; /* of the hostile member's ring to the victim */
+	uint32_t ring_offset;
+	uint32_t ring_slots;
+};
+
+static struct region shared_region;
+
+/* ---- checks ---- */
+
+static void require(bool condition, const char *what)
+{
+	if (condition)
+		return;
+	(void)fprintf(stderr, "fuzz_receive: %s\n", what);
+	abort();
+}
+
+/* ---- the region ---- */
+
+static void map_region(void)
+{
+	struct region *region = &shared_region;
+	size_t bytes = region_size(MEMBERS, SECTION_BYTES);
+
+	region->bytes = bytes;
+	region->kind = REGION_FILE;
+	region->fd = memfd_create("vicinal-fuzz", MFD_CLOEXEC);
+	require(region->fd >= 0 && posix_fallocate(region->fd, 0, (off_t)bytes) == 0, "no memory");
+	/* Reserved with a guard page at either end. */
+	unsigned char *space =
+		mmap(NULL, bytes + 2UL * REGION_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	require(space != MAP_FAILED, "no address space");
+	region->base = mmap(space + REGION_PAGE, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+			    region->fd, 0);
+	require(region->base == space + REGION_PAGE, "the region cannot be mapped");
+}
+
+static void format_region(void)
+{
+	static const uint64_t id[2] = {1, 2};
+	struct region *region = &shared_region;
+	struct region_error error;
+
+	memset(region->base, 0, region->bytes);
+	require(region_format(region->base, region->bytes, MEMBERS, SECTION_BYTES, id) == 0, "no format");
+	require(region_check_header((const struct region_header *)(void *)region->base, region->bytes, region,
+				    &error) == 0,
+		"no region");
+}
+
+static void set_claim(const struct fuzz *fuzz, uint32_t slot, uint32_t epoch, uint32_t state)
+{
+	shared_store_u64(&region_slot(fuzz->region, slot)->claim, (uint64_t)epoch << 32 | state);
+}
+
+/* ---- the hostile member ---- */
+
+static void hostile_join(struct fuzz *fuzz)
+{
+	struct section_header *header = section_header(fuzz->region, HOSTILE);
+
+	fuzz->hostile_epoch++;
+	shared_store_u64(&header->nonce, fuzz->hostile_epoch * UINT64_C(0x1234567));
+	shared_store_u32(&header->liveness, LIVENESS_HEARTBEAT);
+	set_claim(fuzz, HOSTILE, fuzz->hostile_epoch, SLOT_JOINED);
+}
+
+static void hostile_ring_bell(const struct fuzz *fuzz)
+{
+	shared_u32 *bell = section_doorbell(fuzz->region, VICTIM, HOSTILE);
+
+	shared_store_u32(bell, shared_load_u32(bell) + 1);
+}
+
+/* Offer a ring: a good one, or one with fields from the input. */
+static void hostile_connect(struct fuzz *fuzz, bool good)
+{
+	struct connection_line *line = section_connection(fuzz->region, HOSTILE, VICTIM);
+	uint32_t slots = RING_SLOTS_MIN << take_u8(&fuzz->input) % 3;
+	uint64_t offset = SECTION_ARENA_OFFSET(MEMBERS);
+	uint32_t id = fuzz->hostile_epoch * 2 + 1;
+	uint32_t epoch = fuzz->messenger->path->member->epoch;
+
+	if (!good) {
+		slots = take_u32(&fuzz->input);
+		offset = take_u64(&fuzz->input);
+		id = take_u8(&fuzz->input);
+		epoch += take_u8(&fuzz->input) % 4 == 0;
+	} else {
+		memset(region_section(fuzz->region, HOSTILE) + offset, 0, slots * sizeof(struct ring_slot));
+		fuzz->ring_offset = (uint32_t)offset;
+		fuzz->ring_slots = slots;
+		fuzz->ring_position = 0;
+	}
+	shared_store_u32(&line->receiver_epoch, epoch);
+	shared_store_u64(&line->ring, offset);
+	shared_store_u32(&line->slots, slots);
+	shared_store_u32(&line->id, id);
+	hostile_ring_bell(fuzz);
+}
+
+/* The slot of the victim's ring to the hostile member, `back` slots before its position. */
+static const struct ring_slot *victims_slot(const struct fuzz *fuzz, uint32_t back)
+{
+	const struct peer *peer = fuzz->messenger->path->peers[HOSTILE];
+
+	if (peer == NULL || !peer->sending)
+		return NULL;
+	return &peer->out.slots[(peer->out.position - 1 - back) & peer->out.mask];
+}
+
+/*
+ * A slot that looks right, where the victim looks next. Words that only the victim knows
+ * are taken from what it said last, as a peer would; the input changes some.
+ */
+static void hostile_push(struct fuzz *fuzz)
+{
+	struct fuzz_input *input = &fuzz->input;
+	uint8_t style = take_u8(input);
+	uint32_t kind = style % 12;
+	uint32_t flags = take_u8(input) & 7;
+	uint32_t length = style & 16 ? take_u32(input) : take_u16(input);
+	uint64_t word = take_u8(input) % 8;
+	uint64_t payload[6] = {0};
+	const struct ring_slot *heard = victims_slot(fuzz, style & 32 ? take_u8(input) % 16 : 0);
+
+	if (fuzz->ring_slots == 0)
+		return;
+	uint64_t said[2] = {0};
+	uint64_t said_word = 0;
+	if (heard != NULL) {
+		said_word = shared_load_u64(&heard->word);
+		shared_copy_in(said, heard->payload, sizeof(said));
+	}
+	uint64_t place = (uint64_t)(take_u16(input) % SECTION_BYTES) << 32 | take_u16(input) % 460;
+	switch (kind) {
+	case WIRE_EAGER:
+		payload[0] = take_u8(input);
+		payload[1] = take_u8(input);
+		payload[2] = place;
+		break;
+	case WIRE_RENDEZVOUS:
+		payload[1] = take_u8(input);
+		payload[2] = take_u32(input) >> take_u8(input) % 32;
+		payload[3] = style & 64 ? payload[2] : take_u32(input) % 300000;
+		payload[4] = place;
+		break;
+	case WIRE_EARLY:
+		payload[0] = place;
+		break;
+	case WIRE_PIECE: /* the id is in the CLEAR that the victim sent */
+		word = said[0];
+		payload[0] = place;
+		break;
+	case WIRE_CLEAR: /* the id is in the RENDEZVOUS that the victim sent */
+		word = said[1];
+		payload[0] = take_u8(input);
+		payload[1] = take_u32(input) >> take_u8(input) % 32;
+		break;
+	case WIRE_ACKNOWLEDGE:
+		word = style & 64 ? said_word : said[1];
+		if (style & 128)
+			word = said[0];
+		break;
+	default:
+		take_bytes(input, payload, sizeof(payload));
+		break;
+	}
+	struct ring_slot *slot =
+		(struct ring_slot *)(void *)(region_section(fuzz->region, HOSTILE) + fuzz->ring_offset) +
+		fuzz->ring_position % fuzz->ring_slots;
+	uint32_t shift = (uint32_t)__builtin_ctz(fuzz->ring_slots);
+	shared_store_u64(&slot->word, word);
+	shared_copy_out(slot->payload, payload, sizeof(payload));
+	shared_store_u64(&slot->control,
+			 control_word(kind, flags, length) | ring_lap(fuzz->ring_position, shift));
+	fuzz->ring_position++;
+}
+
+static void hostile_credit(struct fuzz *fuzz)
+{
+	struct credit_line *line = section_credit(fuzz->region, HOSTILE, VICTIM);
+	const struct peer *peer = fuzz->messenger->path->peers[HOSTILE];
+	uint8_t style = take_u8(&fuzz->input);
+	uint32_t consumed = 0;
+	uint32_t connection = 0;
+
+	if (peer != NULL) {
+		connection = peer->out.connection;
+		consumed = peer->out.position - (style & 1 ? take_u8(&fuzz->input) : 0);
+	}
+	if (style & 2) { /* give chunks back that are lent */
+		uint64_t bits[CHUNK_WORDS];
+		for (uint32_t word = 0; peer != NULL && word < CHUNK_WORDS; word++)
+			bits[word] = peer->account.returned[word];
+		for (uint32_t chunk = 0; peer != NULL && chunk < fuzz->messenger->path->chunks.count; chunk++)
+			if (fuzz->messenger->path->chunks.borrower[chunk] == &peer->account)
+				bits[chunk / 64] ^= UINT64_C(1) << chunk % 64;
+		for (uint32_t word = 0; peer != NULL && word < CHUNK_WORDS; word++)
+			shared_store_u64(&line->returned[word], bits[word]);
+	}
+	if (style & 4)
+		shared_store_u64(&line->returned[take_u8(&fuzz->input) % CHUNK_WORDS],
+				 take_u64(&fuzz->input));
+	if (style & 8)
+		connection ^= take_u8(&fuzz->input);
+	shared_store_u64(&line->consumed, (uint64_t)connection << 32 | consumed);
+}
+
+/* Anything anywhere, but for the section and the claim word that stand for no peer at all. */
+static void hostile_scribble(struct fuzz *fuzz)
+{
+	uint32_t offset = take_u32(&fuzz->input) % (uint32_t)fuzz->region->bytes;
+	uint8_t bytes[16];
+	uint8_t length = take_u8(&fuzz->input) % sizeof(bytes) + 1;
+	size_t poison = (size_t)(region_section(fuzz->region, UNUSED) - fuzz->region->base);
+	size_t claim = REGION_SLOTS_OFFSET + UNUSED * sizeof(struct member_slot);
+
+	take_bytes(&fuzz->input, bytes, length);
+	for (uint32_t at = offset; at < offset + length && at < fuzz->region->bytes; at++)
+		if ((at < poison || at >= poison + SECTION_BYTES) && (at < claim || at >= claim + 8))
+			fuzz->region->base[at] = bytes[at - offset];
+}
+
+/* ---- the victim's application ---- */
+
+static struct operation *new_operation(struct fuzz *fuzz, size_t length)
+{
+	for (uint32_t i = 0; i < OPERATIONS_MAX; i++) {
+		struct operation *operation = &fuzz->operations[i];
+		if (operation->active)
+			continue;
+		/* A block of just this length: a byte beside it is seen. */
+		operation->buffer = malloc(length > 0 ? length : 1);
+		require(operation->buffer != NULL, "no memory");
+		memset(operation->buffer, 7, length);
+		operation->active = true;
+		operation->send = false;
+		operation->several = false;
+		operation->directed = false;
+		operation->claims = false;
+		operation->length = length;
+		return operation;
+	}
+	return NULL;
+}
+
+static void end_operation(struct operation *operation)
+{
+	require(operation->active, "an operation completes twice");
+	operation->active = false;
+	free(operation->buffer);
+	operation->buffer = NULL;
+}
+
+static void take_completions(struct fuzz *fuzz)
+{
+	for (; !completion_is_empty(&fuzz->completions); fuzz->completions.head++) {
+		const struct completion *entry = completion_first(&fuzz->completions);
+		struct operation *operation = entry->context;
+		if (operation == NULL) /* a peek */
+			continue;
+		require(operation->active, "an operation completes that is none");
+		require(((entry->flags & FI_SEND) != 0) == operation->send, "a send completes as a receive");
+		if (!operation->several || (entry->flags & FI_MULTI_RECV) != 0)
+			end_operation(operation);
+	}
+}
+
+static size_t take_length(struct fuzz *fuzz)
+{
+	static const uint32_t lengths[] = {0,    1,    24,    32,    40,    48,    49,    104,
+					   440,  441,  2048,  4096,  4097,  16384, 65536, 100000,
+					   4095, 8192, 16385, 20000, 30000, 65537, 80000, 140000};
+	uint8_t choice = take_u8(&fuzz->input);
+
+	return lengths[choice % 24] + choice / 64;
+}
+
+static struct correspondent *meet(const struct fuzz *fuzz, bool hostile)
+{
+	uint32_t slot = hostile ? HOSTILE : VICTIM;
+	uint32_t epoch = 0;
+	uint64_t nonce = 0;
+
+	if (!member_identify(fuzz->region, slot, &epoch, &nonce))
+		return NULL;
+	return (struct correspondent *)(void *)path_meet(fuzz->messenger->path, slot, epoch, nonce);
+}
+
+static size_t cut(struct iovec *pieces, struct operation *operation, size_t length, uint8_t style)
+{
+	size_t count = style % BUFFER_PIECES + 1;
+	size_t part = length / count;
+
+	for (size_t i = 0; i < count; i++)
+		pieces[i] = (struct iovec){operation->buffer + i * part,
+					   i + 1 == count ? length - i * part : part};
+	return count;
+}
+
+static void victim_send(struct fuzz *fuzz)
+{
+	static const uint64_t flags[] = {FI_MSG, FI_TAGGED, FI_TAGGED | FI_DELIVERY_COMPLETE,
+					 FI_MSG | FI_REMOTE_CQ_DATA | FI_DELIVERY_COMPLETE};
+
+	uint8_t style = take_u8(&fuzz->input);
+	struct correspondent *to = meet(fuzz, (style & 7) != 0);
+	size_t length = take_length(fuzz);
+	struct operation *operation = to == NULL ? NULL : new_operation(fuzz, length);
+	struct iovec pieces[BUFFER_PIECES];
+
+	if (operation == NULL)
+		return;
+	operation->send = true;
+	operation->directed = to->peer.slot == HOSTILE;
+	ssize_t result = messenger_send(fuzz->messenger,
+					&(struct send_request){
+						.pieces = pieces,
+						.count = cut(pieces, operation, length, style >> 3 & 3),
+						.length = length,
+						.to = to,
+						.tag = take_u8(&fuzz->input) % 4,
+						.context = operation,
+						.flags = flags[style >> 5 & 3] | FI_COMPLETION,
+					});
+	if (result != 0)
+		end_operation(operation);
+}
+
+static void victim_receive(struct fuzz *fuzz)
+{
+	uint8_t style = take_u8(&fuzz->input);
+	const struct correspondent *from = style & 1 ? meet(fuzz, (style & 2) != 0) : NULL;
+	size_t length = take_length(fuzz);
+	struct operation *operation = NULL;
+	struct iovec pieces[BUFFER_PIECES];
+	struct receive_request request = {
+		.pieces = pieces,
+		.source = from == NULL ? MATCH_ANY_SOURCE : from->peer.slot,
+		.tag = take_u8(&fuzz->input) % 4,
+		.ignore = style & 4 ? 0 : UINT64_MAX,
+		.flags = FI_COMPLETION | (style & 8 ? FI_MSG : FI_TAGGED),
+	};
+
+	/* As the provider's receive calls do. */
+	if (from != NULL && !messenger_may_receive(fuzz->messenger, from, &request))
+		return;
+	operation = new_operation(fuzz, length);
+	if (operation == NULL)
+		return;
+	request.context = operation;
+	if ((style & 0x30) == 0x30) {
+		request.flags |= FI_MULTI_RECV;
+		operation->several = true;
+	}
+	operation->directed = from != NULL && from->peer.slot == HOSTILE;
+	request.count = cut(pieces, operation, length, operation->several ? 0 : style >> 6);
+	if (messenger_receive(fuzz->messenger, &request) != 0)
+		end_operation(operation);
+}
+
+/* Claim what waits, if something does; its operation remembers it until it is received. */
+static void victim_claim(struct fuzz *fuzz, struct receive_request *request, struct iovec *piece)
+{
+	size_t length = take_length(fuzz);
+	struct operation *operation = new_operation(fuzz, length);
+	bool found = false;
+
+	if (operation == NULL)
+		return;
+	*piece = (struct iovec){operation->buffer, length};
+	request->count = 1;
+	request->context = operation;
+	request->flags |= FI_CLAIM;
+	/* The completion of the peek says whether there was something to claim. */
+	uint32_t before = fuzz->completions.tail;
+	(void)messenger_receive(fuzz->messenger, request);
+	for (uint32_t at = before; at != fuzz->completions.tail; at++) {
+		struct completion *entry = &fuzz->completions.entries[at & fuzz->completions.mask];
+		if (entry->context != operation)
+			continue;
+		found = entry->error == 0;
+		entry->context = NULL;
+	}
+	operation->claims = found;
+	if (!found)
+		end_operation(operation);
+}
+
+/* Peek, claim, discard. */
+static void victim_look(struct fuzz *fuzz)
+{
+	uint8_t style = take_u8(&fuzz->input);
+	struct iovec piece = {NULL, 0};
+	struct receive_request request = {
+		.pieces = &piece,
+		.source = MATCH_ANY_SOURCE,
+		.ignore = UINT64_MAX,
+		.flags = FI_COMPLETION | (style & 1 ? FI_MSG : FI_TAGGED) | FI_PEEK,
+	};
+
+	switch (style >> 1 & 3) {
+	case 0:
+		break;
+	case 1:
+		request.flags |= FI_DISCARD;
+		break;
+	default:
+		victim_claim(fuzz, &request, &piece);
+		return;
+	}
+	(void)messenger_receive(fuzz->messenger, &request);
+}
+
+/* Receive, or discard, what was claimed some time ago. */
+static void victim_take_claimed(struct fuzz *fuzz)
+{
+	uint8_t style = take_u8(&fuzz->input);
+
+	for (uint32_t i = 0; i < OPERATIONS_MAX; i++) {
+		struct operation *operation = &fuzz->operations[i];
+		if (!operation->active || !operation->claims)
+			continue;
+		struct iovec piece = {operation->buffer, operation->length};
+		struct receive_request request = {
+			.pieces = &piece,
+			.count = 1,
+			.context = operation,
+			.flags = FI_CLAIM | FI_COMPLETION | (style & 1 ? FI_DISCARD : 0) |
+				 (style & 2 ? FI_MSG : FI_TAGGED),
+		};
+		operation->claims = false;
+		require(messenger_receive(fuzz->messenger, &request) == 0, "a claimed message is gone");
+		return;
+	}
+}
+
+static void victim_cancel(struct fuzz *fuzz)
+{
+	struct operation *operation = &fuzz->operations[take_u8(&fuzz->input) % OPERATIONS_MAX];
+
+	if (operation->active && !operation->send && !operation->claims)
+		(void)messenger_cancel(fuzz->messenger, operation);
+}
+
+static void victim_progress(struct fuzz *fuzz, uint32_t times)
+{
+	struct path *path = fuzz->messenger->path;
+
+	for (uint32_t i = 0; i < times; i++) {
+		uint32_t handled = messenger_progress(fuzz->messenger);
+		require(handled <= PATH_BURST * MEMBERS, "a poll does more than its share");
+	}
+	require(path->hot_count <= MEMBERS, "a ring is polled twice");
+	take_completions(fuzz);
+}
+
+/* ---- one input ---- */
+
+static void step(struct fuzz *fuzz)
+{
+	uint8_t choice = take_u8(&fuzz->input);
+
+	switch (choice % 16) {
+	case 0:
+	case 1:
+	case 2:
+	case 3: {
+		/* The same again and again fills rings, tables and queues. */
+		struct fuzz_input before = fuzz->input;
+		for (uint32_t times = choice & 16 ? 40 : 1; times > 0; times--) {
+			fuzz->input = before;
+			hostile_push(fuzz);
+			if (times % 8 == 0)
+				victim_progress(fuzz, 1);
+		}
+		break;
+	}
+	case 4:
+		hostile_credit(fuzz);
+		break;
+	case 5:
+		hostile_connect(fuzz, (choice & 16) == 0);
+		break;
+	case 6:
+		hostile_scribble(fuzz);
+		break;
+	case 7:
+		if (choice & 16)
+			hostile_join(fuzz);
+		else
+			set_claim(fuzz, choice & 32 ? HOSTILE : VICTIM, take_u8(&fuzz->input),
+				  take_u8(&fuzz->input) % 4);
+		break;
+	case 8:
+	case 9:
+		victim_send(fuzz);
+		break;
+	case 10:
+	case 11:
+		victim_receive(fuzz);
+		break;
+	case 12:
+		if (choice & 16)
+			victim_take_claimed(fuzz);
+		else
+			victim_look(fuzz);
+		break;
+	case 13:
+		victim_cancel(fuzz);
+		break;
+	case 14:
+		path_check_peers(fuzz->messenger->path);
+		hostile_ring_bell(fuzz);
+		break;
+	default:
+		victim_progress(fuzz, choice & 16 ? 64 : 1);
+		break;
+	}
+}
+
+/* Everybody is gone, ourselves included: what concerned them must end, and nothing stay lent. */
+static void check_end(struct fuzz *fuzz)
+{
+	struct messenger *messenger = fuzz->messenger;
+	const struct chunk_pool *pool = &messenger->path->chunks;
+
+	set_claim(fuzz, HOSTILE, fuzz->hostile_epoch + 1000, SLOT_CLAIMED);
+	set_claim(fuzz, VICTIM, 77777, SLOT_FREE);
+	for (uint32_t round = 0; round < 4; round++) {
+		victim_progress(fuzz, 128);
+		path_check_peers(messenger->path);
+	}
+	victim_progress(fuzz, 128);
+	require(match_is_empty(&messenger->pumping) && match_is_empty(&messenger->awaiting),
+		"a send does not end");
+	require(match_is_empty(&messenger->incoming), "a large receive does not end");
+	require(messenger->waiting_controls == 0, "an answer waits for ever");
+	for (uint32_t i = 0; i < CHUNK_CLASSES; i++)
+		require(pool->classes[i].free_count == pool->classes[i].count, "a chunk stays lent");
+	for (uint32_t i = 0; i < OPERATIONS_MAX; i++)
+		require(!fuzz->operations[i].active || !fuzz->operations[i].directed,
+			"an operation with the hostile member does not end");
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct fuzz fuzz = {.input = {data, size}, .region = &shared_region};
+	struct region_error error;
+
+	if (shared_region.base == NULL)
+		map_region();
+	ASAN_UNPOISON_MEMORY_REGION(shared_region.base, shared_region.bytes);
+	format_region();
+	require(messenger_open(&fuzz.messenger, fuzz.region, 0, UINT64_C(1) << 40, &error) == 0, error.text);
+	require(fuzz.messenger->path->member->slot == VICTIM, "the victim has another slot");
+	require(completion_open(&fuzz.completions, 1) == 0, "no memory");
+	fuzz.messenger->send_completions = &fuzz.completions;
+	fuzz.messenger->receive_completions = &fuzz.completions;
+	ASAN_POISON_MEMORY_REGION(region_section(fuzz.region, UNUSED), SECTION_BYTES);
+	hostile_join(&fuzz);
+	for (uint32_t steps = 0; fuzz.input.size > 0 && steps < STEPS_MAX; steps++)
+		step(&fuzz);
+	check_end(&fuzz);
+	/* It ends without a word, so that it does not wait for the hostile member to read. */
+	fuzz.messenger->path->member->process = 0;
+	messenger_close(fuzz.messenger);
+	completion_close(&fuzz.completions);
+	for (uint32_t i = 0; i < OPERATIONS_MAX; i++)
+		free(fuzz.operations[i].buffer);
+	return 0;
+}
