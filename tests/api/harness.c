@@ -34,10 +34,8 @@ static int own_rank;
 
 /* ---- what must hold ---- */
 
-void check_that(bool holds, const char *file, int line, const char *text)
+_Noreturn void check_failed(const char *file, int line, const char *text)
 {
-	if (holds)
-		return;
 	(void)fprintf(stderr, "FAILED %s, rank %d: %s:%d: %s\n", scenario_name, own_rank, file, line, text);
 	_exit(1);
 }
@@ -51,7 +49,7 @@ void check_same(long long actual, long long expected, const char *file, int line
 	(void)snprintf(line_text, sizeof(line_text), "%s is %lld (%#llx, %s) and should be %lld (%#llx)",
 		       text, actual, (unsigned long long)actual, actual < 0 ? fi_strerror((int)-actual) : "-",
 		       expected, (unsigned long long)expected);
-	check_that(false, file, line, line_text);
+	check_failed(file, line, line_text);
 }
 
 /* ---- one rank's side ---- */
@@ -308,7 +306,7 @@ void check_filled(const void *buffer, size_t length, uint64_t seed, const char *
 			continue;
 		(void)snprintf(text, sizeof(text), "byte %zu of %zu is %u and should be %u", i, length,
 			       bytes[i], expected);
-		check_that(false, file, line, text);
+		check_failed(file, line, text);
 	}
 }
 

