@@ -28,9 +28,11 @@ static void progress(struct cq *cq)
 	uint32_t looks = cq->empty_reads < READS_WITH_LOOKS ? LOOKS_PER_READ : 1;
 
 	/* Most looks pass by the doorbells. For one that sleeps between two, that would be for long. */
-	bool slept = atomic_load_explicit(&cq->slept, memory_order_relaxed);
-	for (size_t i = 0; slept && i < cq->endpoint_count; i++)
-		path_attend(cq->endpoints[i]->messenger->path, true);
+	if (__builtin_expect(atomic_load_explicit(&cq->slept, memory_order_relaxed), 0)) {
+		atomic_store_explicit(&cq->slept, false, memory_order_relaxed);
+		for (size_t i = 0; i < cq->endpoint_count; i++)
+			path_attend(cq->endpoints[i]->messenger->path, true);
+	}
 
 	for (;;) {
 		for (size_t i = 0; i < cq->endpoint_count; i++)
