@@ -211,6 +211,6 @@ uint32_t messenger_progress(struct messenger *messenger)
 	uint32_t handled = path_poll(messenger->path, arrive);
 
 	if (__builtin_expect(messenger->waiting_controls != 0 || !match_is_empty(&messenger->pumping), 0))
-		rendezvous_work(messenger);
+		handled += rendezvous_work(messenger);
 	return handled;
 }

@@ -179,7 +179,7 @@ bool messenger_may_receive(struct messenger *messenger, const struct corresponde
 /* Cancel the posted receive with this context. Returns 0, or -ENOENT. */
 int messenger_cancel(struct messenger *messenger, void *context);
 
-/* Returns how many slots were taken. */
+/* Returns how many slots were taken, and pieces of large messages copied into chunks. */
 uint32_t messenger_progress(struct messenger *messenger);
 
 /* ---- between the files of this folder ---- */
@@ -229,6 +229,6 @@ int rendezvous_clear(struct messenger *messenger, struct correspondent *from, ui
 		     uint64_t receiver_id, uint64_t accepted);
 int rendezvous_acknowledged(struct messenger *messenger, struct correspondent *from, uint64_t id);
 bool rendezvous_acknowledge(struct messenger *messenger, struct correspondent *to, uint64_t sender_id);
-void rendezvous_work(struct messenger *messenger);
+uint32_t rendezvous_work(struct messenger *messenger);
 
 #endif

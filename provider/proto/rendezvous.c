@@ -318,7 +318,8 @@ int rendezvous_acknowledged(struct messenger *messenger, struct correspondent *f
 	return 0;
 }
 
-void rendezvous_work(struct messenger *messenger)
+/* Returns how many pieces were copied. */
+uint32_t rendezvous_work(struct messenger *messenger)
 {
 	struct path *path = messenger->path;
 
@@ -336,6 +337,7 @@ void rendezvous_work(struct messenger *messenger)
 		if (!is_failed(send->to))
 			budget = pump(messenger, send, budget);
 	}
+	return PIECES_PER_POLL - budget;
 }
 
 /* ---- the receiver ---- */
