@@ -48,7 +48,7 @@ static void progress(struct cq *cq)
 			looks = LOOKS_PER_READ;
 			cq->empty_reads = 0;
 		} else if (looks > 1) {
-			__builtin_ia32_pause();
+			cpu_pause();
 		}
 	}
 }

@@ -26,7 +26,7 @@ bool idle_pause(struct domain *domain, uint32_t empty)
 {
 	(void)domain;
 	if (empty < READS_BEFORE_YIELD) {
-		__builtin_ia32_pause();
+		cpu_pause();
 		return false;
 	}
 	if (empty < READS_BEFORE_SLEEP) {

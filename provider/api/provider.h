@@ -198,6 +198,16 @@ bool address_from_text(const char *text, struct address *address);
 /* idle.c: called after `empty` reads in a row found nothing. Returns whether it slept. */
 bool idle_pause(struct domain *domain, uint32_t empty);
 
+/* Between two looks: leave the core's shared parts to its other thread for some cycles. */
+static inline void cpu_pause(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
 static inline void domain_lock(struct domain *domain)
 {
 	if (domain->locking)

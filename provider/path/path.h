@@ -174,7 +174,9 @@ static inline __attribute__((always_inline)) uint32_t path_drain(struct path *pa
 		}
 		int slots = handle(path->context, peer, control);
 		if (__builtin_expect(slots <= 0, 0)) {
-			path_fail(path, peer, slots, "it broke the protocol");
+			path_fail(path, peer, slots,
+				  slots == -ENOMEM ? "it sent more than there is memory for"
+						   : "it broke the protocol");
 			break;
 		}
 		ring_consume(&peer->in, (uint32_t)slots);

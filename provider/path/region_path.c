@@ -16,6 +16,9 @@
 /* A cold ring is looked at once in so many polls anyway, since a doorbell can be lost. */
 #define POLLS_PER_SWEEP 4096U
 
+/* How often the clock is read to see whether it is time to look for dead peers. */
+#define POLLS_PER_CHECK_IDLE 1024U
+#define POLLS_PER_CHECK_BUSY 65536U
 #define LIVENESS_INTERVAL UINT64_C(50000000) /* nanoseconds */
 
 static void publish_active(struct path *path, uint32_t slot, bool hot)
@@ -392,7 +395,8 @@ void path_attend(struct path *path, bool idle)
 		cool_idle_rings(path);
 	if (path->polls % POLLS_PER_SWEEP == 0)
 		sweep_cold_rings(path);
-	if (idle && path->polls % 1024 == 0) {
+	/* A busy endpoint has less need to ask who is still there, but must ask. */
+	if (path->polls % (idle ? POLLS_PER_CHECK_IDLE : POLLS_PER_CHECK_BUSY) == 0) {
 		uint64_t now = monotonic_now();
 		if (now >= path->next_check) {
 			path->next_check = now + LIVENESS_INTERVAL;

@@ -21,7 +21,8 @@ struct arrival {
 
 static struct message *new_message(struct messenger *messenger, const struct arrival *arrival, uint32_t kind)
 {
-	struct message *message = pool_take(&messenger->message_pool);
+	struct message *message =
+		arrival->from->kept < KEPT_MESSAGES_MOST ? pool_take(&messenger->message_pool) : NULL;
 
 	if (message == NULL)
 		return NULL;
@@ -96,6 +97,7 @@ static int take_bytes(struct messenger *messenger, const struct arrival *arrival
 			pool_give(&messenger->message_pool, message);
 			return -ENOMEM;
 		}
+		message->from->copied += arrival->length;
 	}
 	memcpy(to, bytes, arrival->length);
 	message->copied = arrival->length;

@@ -47,6 +47,7 @@ struct correspondent {
 	uint32_t waiting_tail;
 	uint32_t streak; /* large messages to it since one came from it */
 	uint32_t kept;   /* messages of its that wait for a receive */
+	uint64_t copied; /* bytes of theirs that were moved to private memory */
 };
 
 /* A message under way to a peer, beyond what one call could do. */
@@ -160,6 +161,14 @@ struct receive_request {
 	void *context;
 	uint64_t flags; /* FI_COMPLETION, FI_MULTI_RECV, FI_PEEK, FI_CLAIM, FI_DISCARD, FI_TAGGED or FI_MSG */
 };
+
+/*
+ * What one peer may have waiting here for receives: so many messages, and so many bytes that
+ * it asked us to move out of its chunks. Far more than a program leaves unreceived, and a
+ * peer that sends without end loses its path before we lose our memory.
+ */
+#define KEPT_MESSAGES_MOST (1U << 20)
+#define KEPT_BYTES_MOST (UINT64_C(1) << 30)
 
 /* Up to so many bytes an injected message may have: it needs no chunk. */
 #define MESSENGER_INJECT_BYTES ((size_t)WIRE_SHORT_BYTES - 16)

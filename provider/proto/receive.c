@@ -112,9 +112,17 @@ void receive_fail(struct messenger *messenger, struct receive *receive, int erro
 	pool_give(&messenger->receive_pool, receive);
 }
 
+/* The private memory of a message that left its chunks: all that can come early at once. */
+static uint64_t detached_bytes(const struct message *message)
+{
+	return message->kind == WIRE_RENDEZVOUS ? message->early : message->total;
+}
+
 void message_free(struct messenger *messenger, struct message *message)
 {
 	message->from->kept--;
+	if (message->copy != NULL)
+		message->from->copied -= detached_bytes(message);
 	free(message->copy);
 	pool_give(&messenger->message_pool, message);
 }
@@ -138,11 +146,13 @@ bool message_detach(struct messenger *messenger, struct message *message)
 	if (message->pieces == 0)
 		return true;
 	if (message->copy == NULL) {
-		/* All that can come early, so that this is done once a message. */
-		uint64_t room = message->kind == WIRE_RENDEZVOUS ? message->early : message->total;
+		uint64_t room = detached_bytes(message);
+		if (message->from->copied + room > KEPT_BYTES_MOST)
+			return false;
 		message->copy = malloc(room);
 		if (message->copy == NULL)
 			return false;
+		message->from->copied += room;
 	}
 	for (uint32_t piece = 0; piece < message->pieces; piece++) {
 		shared_copy_in(message->copy + message->copied, piece_bytes(messenger, message, piece),
