@@ -298,7 +298,8 @@ static struct operation *new_operation(struct fuzz *fuzz, size_t length)
 			continue;
 		/* A block of just this length: a byte beside it is seen. */
 		operation->buffer = malloc(length > 0 ? length : 1);
-		require(operation->buffer != NULL, "no memory");
+		if (operation->buffer == NULL)
+			return NULL;
 		memset(operation->buffer, 7, length);
 		operation->active = true;
 		operation->send = false;

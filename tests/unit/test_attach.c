@@ -328,8 +328,7 @@ static void test_names_that_mean_nothing_are_refused(void **state)
 	assert_refused("pci:", -EINVAL, "not understood");
 	assert_refused("pci:../../../etc/passwd", -EINVAL, "not understood");
 	assert_refused("pci:ffff:ff:1f.7", -ENOENT, "no PCI device");
-	memset(path, 'a', sizeof(path) - 1);
-	memcpy(path, "file:/", 6);
+	(void)snprintf(path, sizeof(path), "file:/%0*d", PATH_MAX, 0);
 	assert_refused(path, -ENAMETOOLONG, "longer than a path");
 }
 

@@ -80,28 +80,34 @@ static bool send_all(struct side *side)
 	return good;
 }
 
+static bool receive_one(struct side *side, uint32_t number, unsigned char *bytes, unsigned char *expected)
+{
+	size_t length = next_length(&side->random);
+	struct completion entry;
+
+	fill_bytes(expected, length, number);
+	/* Sometimes late, so that it came unexpected. */
+	for (uint32_t pause = number % 7 == 0 ? 50 : 0; pause > 0; pause--)
+		(void)messenger_progress(side->node.messenger);
+	EXPECT(side, node_receive(&side->node, NULL, bytes, LARGEST, 1, FI_TAGGED, bytes) == 0);
+	if (!take(side, &side->node.receives, &entry))
+		return false;
+	EXPECT(side, entry.length == length);
+	EXPECT(side, memcmp(bytes, expected, length) == 0);
+	return true;
+}
+
 static bool receive_all(struct side *side)
 {
 	unsigned char *bytes = malloc(LARGEST);
 	unsigned char *expected = malloc(LARGEST);
-	struct completion entry;
+	bool good = bytes != NULL && expected != NULL;
 
-	EXPECT(side, bytes != NULL && expected != NULL);
-	for (uint32_t i = 0; i < MESSAGES; i++) {
-		size_t length = next_length(&side->random);
-		fill_bytes(expected, length, i);
-		/* Sometimes late, so that it came unexpected. */
-		for (uint32_t pause = i % 7 == 0 ? 50 : 0; pause > 0; pause--)
-			(void)messenger_progress(side->node.messenger);
-		EXPECT(side, node_receive(&side->node, NULL, bytes, LARGEST, 1, FI_TAGGED, bytes) == 0);
-		if (!take(side, &side->node.receives, &entry))
-			return false;
-		EXPECT(side, entry.length == length);
-		EXPECT(side, memcmp(bytes, expected, length) == 0);
-	}
+	for (uint32_t i = 0; good && i < MESSAGES; i++)
+		good = receive_one(side, i, bytes, expected);
 	free(bytes);
 	free(expected);
-	return true;
+	return good;
 }
 
 static void *run_sender(void *argument)
