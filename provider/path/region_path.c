@@ -346,16 +346,21 @@ static void sweep_cold_rings(struct path *path)
 	}
 }
 
-/* We were paused for so long that another has our slot: what we write now would be its. */
+/*
+ * We were paused for so long that another has our slot: what we write now would be its. Or
+ * the region is gone altogether.
+ */
 static void check_ourselves(struct path *path)
 {
 	if (path->evicted || member_is_joined(path->member))
 		return;
+	const char *reason = atomic_load_explicit(&path->region->cut, memory_order_relaxed)
+				     ? "the region's file was cut short"
+				     : "this endpoint was taken for dead, and another has its slot";
 	path->evicted = true;
 	for (uint32_t slot = 0; slot < path->region->members; slot++)
 		if (path->peers[slot] != NULL)
-			path_fail(path, path->peers[slot], -ECONNABORTED,
-				  "this endpoint was taken for dead, and another has its slot");
+			path_fail(path, path->peers[slot], -ECONNABORTED, reason);
 }
 
 void path_check_peers(struct path *path)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* attach.c - opening and mapping a region by its name, and finding one without a name. */
-#include "region/region.h"
+#include "region/guard.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -122,6 +122,8 @@ static int map_region(struct region *region, struct region_error *error)
 			"cannot be, and a file needs free address space",
 			region->path, strerror(errno));
 	region->base = base;
+	if (region->kind == REGION_FILE)
+		guard_watch(region);
 
 	struct region_error detail;
 	int result = region_check_header((const struct region_header *)base, region->bytes, region, &detail);
@@ -153,6 +155,7 @@ void region_detach(struct region *region)
 {
 	if (region == NULL)
 		return;
+	guard_forget(region);
 	if (region->base != NULL)
 		(void)munmap(region->base, region->bytes);
 	if (region->fd >= 0)

@@ -255,6 +255,7 @@ static bool start_heart(struct member *self)
 	sigset_t before;
 
 	(void)sigfillset(&all);
+	(void)sigdelset(&all, SIGBUS); /* ours as well: see guard.h */
 	(void)pthread_sigmask(SIG_SETMASK, &all, &before);
 	self->beating = pthread_create(&self->heart, NULL, beat, self) == 0;
 	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);

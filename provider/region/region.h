@@ -33,6 +33,7 @@ struct region {
 	uint32_t members;
 	enum region_kind kind;
 	int fd;
+	atomic_bool cut;     /* the file was cut short; zeros of our own are here since: see guard.h */
 	char name[PATH_MAX]; /* as given: file:PATH or pci:ADDRESS */
 	char path[PATH_MAX]; /* what was opened */
 };
