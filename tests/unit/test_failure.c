@@ -361,6 +361,45 @@ static void test_the_others_go_on(void **state)
 	free(bytes);
 }
 
+/* A peer that never falls silent must not keep us from noticing that another died. */
+static void test_a_death_is_noticed_in_spite_of_constant_traffic(void **state)
+{
+	struct node *third = &world.nodes[2];
+	unsigned char byte = 0;
+
+	(void)state;
+	world_close(&world);
+	world_open(&world, 3, 4, WORLD_SECTION_BYTES);
+	assert_int_equal(node_receive(self, other, &byte, 1, TAG, FI_TAGGED, &byte), 0);
+	assert_int_equal(node_send(third, self, "x", 1, TAG + 2, FI_TAGGED, NULL), 0);
+	world_settle(&world);
+	node_die(other);
+	/* This takes some 50 ms: the guard is for a minute. */
+	uint64_t until = monotonic_now() + UINT64_C(60000000000);
+	uint32_t messages = 0;
+	while (completion_is_empty(&self->receives)) {
+		assert_true(monotonic_now() < until);
+		assert_int_equal(node_send(third, self, "x", 1, TAG + 1, FI_TAGGED, NULL), 0);
+		assert_int_equal(messenger_progress(self->messenger), 1);
+		/* Nothing of it piles up. */
+		if (++messages % 100 == 0) {
+			unsigned char dropped[100];
+			for (uint32_t i = 0; i < 100; i++) {
+				assert_int_equal(node_receive(self, third, &dropped[i], 1, TAG + 1, FI_TAGGED,
+							      NULL),
+						 0);
+			}
+			while (!completion_is_empty(&third->sends))
+				third->sends.head++;
+			while (!completion_is_empty(&self->receives) &&
+			       completion_first(&self->receives)->error == 0) {
+				self->receives.head++;
+			}
+		}
+	}
+	assert_int_equal(world_await(&world, &self->receives).error, ECONNRESET);
+}
+
 /* One that breaks the protocol is told so, and does not wait for us for ever. */
 static void test_a_violator_is_refused_and_hears_of_it(void **state)
 {
@@ -404,6 +443,7 @@ int main(void)
 		WITH_WORLD(test_only_what_came_is_received_from_the_dead),
 		WITH_WORLD(test_a_successor_is_not_taken_for_its_predecessor),
 		WITH_WORLD(test_the_others_go_on),
+		WITH_WORLD(test_a_death_is_noticed_in_spite_of_constant_traffic),
 		WITH_WORLD(test_a_violator_is_refused_and_hears_of_it),
 		WITH_WORLD(test_closing_with_everything_under_way_frees_it),
 	};
