@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * traffic.c - one rank of a job that is stopped, continued and killed from outside: sends
+ * numbered and checksummed messages to all others, and checks theirs.
+ *
+ *   traffic DIRECTORY RANK RANKS SEND RECEIVE LONGEST SEED
+ *
+ * Ranks find each other through files name.RANK in DIRECTORY. Each sends SEND messages of up
+ * to LONGEST bytes to each other, and wants RECEIVE from each. At the end there is a line
+ * for each peer, "peer N sent S received R ERROR": the error is 0, or what ended the
+ * exchange with a peer that is gone. The status is 0 unless something was wrong.
+ */
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_tagged.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define RANKS_MAX 16
+#define NAME_BYTES 64
+#define GUARD_SECONDS 120U
+
+struct header {
+	uint64_t number;
+	uint64_t length; /* of the whole message */
+	uint64_t sum;    /* of what follows */
+};
+
+struct peer {
+	fi_addr_t address;
+	unsigned char *in;
+	unsigned char *out;
+	uint64_t sent;
+	uint64_t received;
+	bool sending;   /* `out` is under way */
+	bool receiving; /* `in` is posted */
+	int error;      /* positive errno: it is gone */
+};
+
+struct rank {
+	struct fid_ep *endpoint;
+	struct fid_cq *cq;
+	struct peer peers[RANKS_MAX];
+	int number;
+	int count;
+	uint64_t send;
+	uint64_t receive;
+	size_t longest;
+	uint64_t seed;
+};
+
+static _Noreturn void fail(const char *what, long long value)
+{
+	(void)fprintf(stderr, "traffic: %s: %lld\n", what, value);
+	exit(1);
+}
+
+static void must(ssize_t result, const char *what)
+{
+	if (result < 0)
+		fail(what, result);
+}
+
+static uint64_t mix(uint64_t value)
+{
+	value = (value ^ value >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+	value = (value ^ value >> 27) * UINT64_C(0x94d049bb133111eb);
+	return value ^ value >> 31;
+}
+
+static uint64_t sum_of(const unsigned char *bytes, size_t length)
+{
+	uint64_t sum = UINT64_C(1469598103934665603);
+
+	for (size_t i = 0; i < length; i++)
+		sum = (sum ^ bytes[i]) * UINT64_C(1099511628211);
+	return sum;
+}
+
+/* Mostly short; each size up to the longest comes now and then. Both sides know it. */
+static size_t length_of(const struct rank *self, int from, int to, uint64_t number)
+{
+	uint64_t value = mix(self->seed + mix((uint64_t)from << 48 ^ (uint64_t)to << 32 ^ number));
+	size_t limit = self->longest >> value % 8 * 2;
+
+	return sizeof(struct header) + value / 8 % (limit + 1);
+}
+
+/* ---- joining ---- */
+
+static struct fid_domain *open_domain(struct fi_info **info)
+{
+	struct fi_info *hints = fi_allocinfo();
+	struct fid_fabric *fabric = NULL;
+	struct fid_domain *domain = NULL;
+
+	hints->fabric_attr->prov_name = strdup("vicinal");
+	hints->caps = FI_TAGGED | FI_DIRECTED_RECV;
+	must(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, info), "fi_getinfo");
+	must(fi_fabric((*info)->fabric_attr, &fabric, NULL), "fi_fabric");
+	must(fi_domain(fabric, *info, &domain, NULL), "fi_domain");
+	fi_freeinfo(hints);
+	return domain;
+}
+
+static void write_name(const struct rank *self, const char *directory)
+{
+	unsigned char name[NAME_BYTES] = {0};
+	size_t length = sizeof(name);
+	char path[4096];
+	char hidden[4096];
+
+	must(fi_getname(&self->endpoint->fid, name, &length), "fi_getname");
+	(void)snprintf(path, sizeof(path), "%s/name.%d", directory, self->number);
+	(void)snprintf(hidden, sizeof(hidden), "%s/.name.%d", directory, self->number);
+	FILE *file = fopen(hidden, "wb");
+	if (file == NULL || fwrite(name, sizeof(name), 1, file) != 1 || fclose(file) != 0 ||
+	    rename(hidden, path) != 0)
+		fail("writing a name", self->number);
+}
+
+static void read_name(const char *directory, int rank, unsigned char name[NAME_BYTES])
+{
+	const struct timespec pause = {.tv_nsec = 1000000};
+	char path[4096];
+	FILE *file = NULL;
+
+	(void)snprintf(path, sizeof(path), "%s/name.%d", directory, rank);
+	while ((file = fopen(path, "rb")) == NULL)
+		(void)nanosleep(&pause, NULL);
+	if (fread(name, NAME_BYTES, 1, file) != 1)
+		fail("reading a name", rank);
+	(void)fclose(file);
+}
+
+static void join(struct rank *self, const char *directory)
+{
+	struct fi_info *info = NULL;
+	struct fid_domain *domain = open_domain(&info);
+	struct fid_av *av = NULL;
+	unsigned char name[NAME_BYTES];
+
+	must(fi_av_open(domain, &(struct fi_av_attr){.type = FI_AV_TABLE}, &av, NULL), "fi_av_open");
+	must(fi_cq_open(domain, &(struct fi_cq_attr){.format = FI_CQ_FORMAT_TAGGED}, &self->cq, NULL),
+	     "fi_cq_open");
+	must(fi_endpoint(domain, info, &self->endpoint, NULL), "fi_endpoint");
+	must(fi_ep_bind(self->endpoint, &av->fid, 0), "binding");
+	must(fi_ep_bind(self->endpoint, &self->cq->fid, FI_TRANSMIT | FI_RECV), "binding");
+	must(fi_enable(self->endpoint), "fi_enable");
+	write_name(self, directory);
+	for (int rank = 0; rank < self->count; rank++) {
+		struct peer *peer = &self->peers[rank];
+		read_name(directory, rank, name);
+		if (fi_av_insert(av, name, 1, &peer->address, 0, NULL) != 1)
+			fail("an address that does not fit, of rank", rank);
+		peer->in = malloc(self->longest + sizeof(struct header));
+		peer->out = malloc(self->longest + sizeof(struct header));
+		if (peer->in == NULL || peer->out == NULL)
+			fail("no memory", 0);
+	}
+	fi_freeinfo(info);
+}
+
+/* ---- exchanging ---- */
+
+static void lose(struct peer *peer, ssize_t error)
+{
+	if (peer->error == 0)
+		peer->error = (int)(error < 0 ? -error : error);
+}
+
+static void send_next(struct rank *self, int to)
+{
+	struct peer *peer = &self->peers[to];
+	size_t length = length_of(self, self->number, to, peer->sent);
+	unsigned char *bytes = peer->out + sizeof(struct header);
+
+	for (size_t i = 0; i < length - sizeof(struct header); i++)
+		bytes[i] = (unsigned char)(mix(peer->sent + i / 64) + i);
+	struct header header = {
+		.number = peer->sent, .length = length, .sum = sum_of(bytes, length - sizeof(header))};
+	memcpy(peer->out, &header, sizeof(header));
+	ssize_t result = fi_tsend(self->endpoint, peer->out, length, NULL, peer->address,
+				  (uint64_t)self->number, peer->out);
+	if (result == 0)
+		peer->sending = true;
+	else if (result != -FI_EAGAIN)
+		lose(peer, result);
+}
+
+static void post(struct rank *self, int from)
+{
+	struct peer *peer = &self->peers[from];
+	ssize_t result = fi_trecv(self->endpoint, peer->in, self->longest + sizeof(struct header), NULL,
+				  peer->address, (uint64_t)from, 0, peer->in);
+
+	if (result == 0)
+		peer->receiving = true;
+	else if (result != -FI_EAGAIN)
+		lose(peer, result);
+}
+
+static void check(struct rank *self, int from, size_t length)
+{
+	struct peer *peer = &self->peers[from];
+	struct header header;
+
+	memcpy(&header, peer->in, sizeof(header));
+	if (header.number != peer->received)
+		fail("a message is lost, doubled or out of order, from rank", from);
+	if (length != header.length || length != length_of(self, from, self->number, peer->received))
+		fail("a message has the wrong length, from rank", from);
+	if (header.sum != sum_of(peer->in + sizeof(header), length - sizeof(header)))
+		fail("a message has the wrong content, from rank", from);
+	peer->received++;
+}
+
+static int rank_of(const struct rank *self, const void *context, bool *sent)
+{
+	for (int rank = 0; rank < self->count; rank++) {
+		*sent = self->peers[rank].out == context;
+		if (*sent || self->peers[rank].in == context)
+			return rank;
+	}
+	fail("a completion that nobody asked for", 0);
+}
+
+static void take_completions(struct rank *self)
+{
+	struct fi_cq_tagged_entry entry;
+	ssize_t result = 0;
+	bool sent = false;
+
+	while ((result = fi_cq_read(self->cq, &entry, 1)) != -FI_EAGAIN) {
+		struct fi_cq_err_entry error = {0};
+		if (result == -FI_EAVAIL)
+			must(fi_cq_readerr(self->cq, &error, 0), "fi_cq_readerr");
+		else if (result != 1)
+			fail("fi_cq_read", result);
+		int rank = rank_of(self, result == 1 ? entry.op_context : error.op_context, &sent);
+		struct peer *peer = &self->peers[rank];
+		*(sent ? &peer->sending : &peer->receiving) = false;
+		if (result != 1)
+			lose(peer, error.err);
+		else if (sent)
+			peer->sent++;
+		else
+			check(self, rank, entry.len);
+	}
+}
+
+/* Done with all who are there; what is under way with those who are not must end too. */
+static bool exchange(struct rank *self)
+{
+	bool busy = false;
+
+	for (int rank = 0; rank < self->count; rank++) {
+		struct peer *peer = &self->peers[rank];
+		if (rank == self->number)
+			continue;
+		if (peer->error == 0 && !peer->sending && peer->sent < self->send)
+			send_next(self, rank);
+		if (peer->error == 0 && !peer->receiving && peer->received < self->receive)
+			post(self, rank);
+		busy = busy || peer->sending || peer->receiving ||
+		       (peer->error == 0 && (peer->sent < self->send || peer->received < self->receive));
+	}
+	return busy;
+}
+
+int main(int argc, char **argv)
+{
+	struct rank self = {0};
+
+	if (argc != 8) {
+		(void)fprintf(stderr, "usage: traffic DIRECTORY RANK RANKS SEND RECEIVE LONGEST SEED\n");
+		return 2;
+	}
+	(void)alarm(GUARD_SECONDS);
+	self.number = (int)strtol(argv[2], NULL, 10);
+	self.count = (int)strtol(argv[3], NULL, 10);
+	self.send = strtoull(argv[4], NULL, 10);
+	self.receive = strtoull(argv[5], NULL, 10);
+	self.longest = strtoull(argv[6], NULL, 10);
+	self.seed = strtoull(argv[7], NULL, 10);
+	if (self.count > RANKS_MAX || self.number >= self.count)
+		fail("too many ranks", self.count);
+	join(&self, argv[1]);
+	while (exchange(&self))
+		take_completions(&self);
+	for (int rank = 0; rank < self.count; rank++)
+		if (rank != self.number)
+			(void)printf("peer %d sent %llu received %llu %d\n", rank,
+				     (unsigned long long)self.peers[rank].sent,
+				     (unsigned long long)self.peers[rank].received, self.peers[rank].error);
+	must(fi_close(&self.endpoint->fid), "fi_close");
+	for (int rank = 0; rank < self.count; rank++) {
+		free(self.peers[rank].in);
+		free(self.peers[rank].out);
+	}
+	return 0;
+}
