@@ -1,5 +1,6 @@
 """Fixtures for tests between virtual machines; they take some minutes where TCG emulates."""
 
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,6 +10,9 @@ import pytest
 from vicinal.bench.programs import mpi_program
 from vicinal.cluster.guest_pair import GuestPair
 from vicinal.launch.environment import Mpi, mpi_prefix
+
+# Programs that we start must not inherit that SIGINT is ignored: see tests/python/conftest.py.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 PROGRAMS = ("latency", "bandwidth", "verify")
 

@@ -2,12 +2,17 @@
 
 import os
 import secrets
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+# Continuous integration may start us with SIGINT ignored, as shells do for what runs in the
+# background; programs would inherit that, and tests that press Ctrl-C would wait in vain.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
