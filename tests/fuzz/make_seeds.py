@@ -83,6 +83,24 @@ SEEDS = {
     + push(ACKNOWLEDGE, 0)
     + PROGRESS,
     "send-and-die": OPEN + send(LARGE) * 3 + PROGRESS + CHECK + REJOIN + CONNECT + PROGRESS + CHECK,
+    "short-too-long": OPEN + push(SHORT, 1200) + push(CONTINUATION, 0) * 24 + PROGRESS,
+    "early-too-many": OPEN
+    + rendezvous(1, 60000, 100)
+    + push(EARLY, 1) * 6
+    + PROGRESS
+    + receive(LARGE),
+    "early-too-long": OPEN
+    + rendezvous(1, 60000, 100)
+    + push(RECLAIM, 0)
+    + push(EARLY, 5000)
+    + PROGRESS,
+    "piece-too-long": OPEN
+    + receive(SMALL)
+    + rendezvous(0, 60000, 0)
+    + PROGRESS
+    + push(PIECE, 8000)
+    + PROGRESS,
+    "clear-too-much": OPEN + send(LARGE) + PROGRESS + clear(1 << 30) + credit() + PROGRESS * 4,
     "peek": OPEN + push(EAGER, 100) + PROGRESS + look(0) + look(2) + look(4),
     "claim-and-leave": OPEN
     + rendezvous(100, 60000, 200)

@@ -139,6 +139,20 @@ static void test_slots_that_cannot_be(void **state)
 	}
 }
 
+/* A message keeps so many places of pieces and no more, however short they are. */
+static void test_more_early_pieces_than_there_can_be(void **state)
+{
+	(void)state;
+	write_slot(&(struct slot){.kind = WIRE_RENDEZVOUS, .length = 1, .payload = {0, 1, 100, 100, 0}});
+	for (uint32_t i = 1; i < WIRE_EARLY_PIECES; i++)
+		write_slot(&(struct slot){.kind = WIRE_EARLY, .length = 1});
+	progress();
+	assert_int_equal(hostile_peer()->state, PEER_PRESENT);
+	write_slot(&(struct slot){.kind = WIRE_EARLY, .length = 1});
+	progress();
+	assert_violation("one early piece too many");
+}
+
 /* The victim receives a large message; its pieces come as the case says. */
 static void begin_receive(unsigned char *target, size_t room, uint64_t total, uint64_t *id)
 {
@@ -357,6 +371,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		WITH_WORLD(test_slots_that_cannot_be),
+		WITH_WORLD(test_more_early_pieces_than_there_can_be),
 		WITH_WORLD(test_pieces_that_cannot_be),
 		WITH_WORLD(test_an_id_of_another_peers_receive_is_refused),
 		WITH_WORLD(test_answers_that_cannot_be),
