@@ -195,6 +195,8 @@ static void test_formats_beyond_the_bounds_are_refused(void **state)
 	assert_int_equal(region_format(base, SIZE_MAX, 513, REGION_SECTION_MIN, region_id), -EINVAL);
 	assert_int_equal(region_format(base, bytes, MEMBERS, REGION_SECTION_MIN + 1, region_id), -EINVAL);
 	assert_int_equal(region_format(base, bytes, 2, REGION_SECTION_MIN - REGION_PAGE, region_id), -EINVAL);
+	assert_int_equal(region_format(base, SIZE_MAX, REGION_MEMBERS_MAX, REGION_SECTION_MIN, region_id),
+			 -EINVAL);
 	assert_int_equal(((const uint64_t *)base)[0], 0);
 	free(base);
 }
