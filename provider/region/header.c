@@ -78,7 +78,8 @@ int region_format(void *base, size_t bytes, uint32_t members, uint64_t section_b
 
 	if (members < REGION_MEMBERS_MIN || members > REGION_MEMBERS_MAX ||
 	    section_bytes % REGION_PAGE != 0 || section_bytes < REGION_SECTION_MIN ||
-	    section_bytes < SECTION_LEAST(members) || section_bytes > REGION_SECTION_MAX || bytes < region_size(members, section_bytes))
+	    section_bytes < SECTION_LEAST(members) || section_bytes > REGION_SECTION_MAX ||
+	    bytes < region_size(members, section_bytes))
 		return -EINVAL;
 	shared_store_u32(&header->version, REGION_VERSION);
 	shared_store_u32(&header->members, members);
