@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * fuzz.h - what a run of fuzz_receive knows, and what its hostile member can do.
+ *
+ *   section 0: the victim     section 1: poison, read by nobody     section 2: hostile
+ *   then a guard page: what is read beside the hostile section faults or is reported
+ */
+#ifndef VICINAL_TESTS_FUZZ_H
+#define VICINAL_TESTS_FUZZ_H
+
+#include "fuzz/fuzz_input.h"
+#include "proto/messenger.h"
+
+#define MEMBERS 3U
+#define VICTIM 0U
+#define UNUSED 1U
+#define HOSTILE 2U
+#define SECTION_BYTES ((uint64_t)REGION_SECTION_MIN)
+#define OPERATIONS_MAX 64U
+
+/* An operation of the victim's application: its buffer lives until it completes. */
+struct operation {
+	unsigned char *buffer;
+	size_t length;
+	bool active;
+	bool send;
+	bool several;
+	bool directed; /* at or to the hostile member */
+	bool claims;   /* a message, and was not received yet */
+};
+
+struct fuzz {
+	struct fuzz_input input;
+	struct region *region;
+	struct messenger *messenger;
+	struct completion_queue completions;
+	struct operation operations[OPERATIONS_MAX];
+	uint32_t hostile_epoch;
+	uint32_t ring_position; /* of the hostile member's ring to the victim */
+	uint32_t ring_offset;
+	uint32_t ring_slots;
+};
+
+/* Ends the run, as a fault found, if `condition` does not hold. */
+void require(bool condition, const char *what);
+
+/* hostile.c; each takes what it writes from the input. */
+void set_claim(const struct fuzz *fuzz, uint32_t slot, uint32_t epoch, uint32_t state);
+void hostile_join(struct fuzz *fuzz);
+void hostile_ring_bell(const struct fuzz *fuzz);
+void hostile_connect(struct fuzz *fuzz, bool good);
+void hostile_push(struct fuzz *fuzz);
+void hostile_credit(struct fuzz *fuzz);
+void hostile_scribble(struct fuzz *fuzz);
+
+#endif

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* hostile.c - the member that writes whatever it likes: now almost right, now anything. */
+#include "fuzz/fuzz.h"
+
+void set_claim(const struct fuzz *fuzz, uint32_t slot, uint32_t epoch, uint32_t state)
+{
+	shared_store_u64(&region_slot(fuzz->region, slot)->claim, (uint64_t)epoch << 32 | state);
+}
+
+void hostile_join(struct fuzz *fuzz)
+{
+	struct section_header *header = section_header(fuzz->region, HOSTILE);
+
+	fuzz->hostile_epoch++;
+	shared_store_u64(&header->nonce, fuzz->hostile_epoch * UINT64_C(0x1234567));
+	shared_store_u32(&header->liveness, LIVENESS_HEARTBEAT);
+	set_claim(fuzz, HOSTILE, fuzz->hostile_epoch, SLOT_JOINED);
+}
+
+void hostile_ring_bell(const struct fuzz *fuzz)
+{
+	shared_u32 *bell = section_doorbell(fuzz->region, VICTIM, HOSTILE);
+
+	shared_store_u32(bell, shared_load_u32(bell) + 1);
+}
+
+/* Offer a ring: a good one, or one with fields from the input. */
+void hostile_connect(struct fuzz *fuzz, bool good)
+{
+	struct connection_line *line = section_connection(fuzz->region, HOSTILE, VICTIM);
+	uint32_t slots = RING_SLOTS_MIN << take_u8(&fuzz->input) % 3;
+	uint64_t offset = SECTION_ARENA_OFFSET(MEMBERS);
+	uint32_t id = fuzz->hostile_epoch * 2 + 1;
+	uint32_t epoch = fuzz->messenger->path->member->epoch;
+
+	if (!good) {
+		slots = take_u32(&fuzz->input);
+		offset = take_u64(&fuzz->input);
+		id = take_u8(&fuzz->input);
+		epoch += take_u8(&fuzz->input) % 4 == 0;
+	} else {
+		memset(region_section(fuzz->region, HOSTILE) + offset, 0, slots * sizeof(struct ring_slot));
+		fuzz->ring_offset = (uint32_t)offset;
+		fuzz->ring_slots = slots;
+		fuzz->ring_position = 0;
+	}
+	shared_store_u32(&line->receiver_epoch, epoch);
+	shared_store_u64(&line->ring, offset);
+	shared_store_u32(&line->slots, slots);
+	shared_store_u32(&line->id, id);
+	hostile_ring_bell(fuzz);
+}
+
+/* The slot of the victim's ring to the hostile member, `back` slots before its position. */
+static const struct ring_slot *victims_slot(const struct fuzz *fuzz, uint32_t back)
+{
+	const struct peer *peer = fuzz->messenger->path->peers[HOSTILE];
+
+	if (peer == NULL || !peer->sending)
+		return NULL;
+	return &peer->out.slots[(peer->out.position - 1 - back) & peer->out.mask];
+}
+
+/*
+ * A slot that looks right, where the victim looks next. Words that only the victim knows
+ * are taken from what it said last, as a peer would; the input changes some.
+ */
+void hostile_push(struct fuzz *fuzz)
+{
+	struct fuzz_input *input = &fuzz->input;
+	uint8_t style = take_u8(input);
+	uint32_t kind = style % 12;
+	uint32_t flags = take_u8(input) & 7;
+	uint32_t length = style & 16 ? take_u32(input) : take_u16(input);
+	uint64_t word = take_u8(input) % 8;
+	uint64_t payload[6] = {0};
+	const struct ring_slot *heard = victims_slot(fuzz, style & 32 ? take_u8(input) % 16 : 0);
+
+	if (fuzz->ring_slots == 0)
+		return;
+	uint64_t said[2] = {0};
+	uint64_t said_word = 0;
+	if (heard != NULL) {
+		said_word = shared_load_u64(&heard->word);
+		shared_copy_in(said, heard->payload, sizeof(said));
+	}
+	uint64_t place = (uint64_t)(take_u16(input) % SECTION_BYTES) << 32 | take_u16(input) % 460;
+	switch (kind) {
+	case WIRE_EAGER:
+		payload[0] = take_u8(input);
+		payload[1] = take_u8(input);
+		payload[2] = place;
+		break;
+	case WIRE_RENDEZVOUS:
+		payload[1] = take_u8(input);
+		payload[2] = take_u32(input) >> take_u8(input) % 32;
+		payload[3] = style & 64 ? payload[2] : take_u32(input) % 300000;
+		payload[4] = place;
+		break;
+	case WIRE_EARLY:
+		payload[0] = place;
+		break;
+	case WIRE_PIECE: /* the id is in the CLEAR that the victim sent */
+		word = said[0];
+		payload[0] = place;
+		break;
+	case WIRE_CLEAR: /* the id is in the RENDEZVOUS that the victim sent */
+		word = said[1];
+		payload[0] = take_u8(input);
+		payload[1] = take_u32(input) >> take_u8(input) % 32;
+		break;
+	case WIRE_ACKNOWLEDGE:
+		word = style & 64 ? said_word : said[1];
+		if (style & 128)
+			word = said[0];
+		break;
+	default:
+		take_bytes(input, payload, sizeof(payload));
+		break;
+	}
+	struct ring_slot *slot =
+		(struct ring_slot *)(void *)(region_section(fuzz->region, HOSTILE) + fuzz->ring_offset) +
+		fuzz->ring_position % fuzz->ring_slots;
+	uint32_t shift = (uint32_t)__builtin_ctz(fuzz->ring_slots);
+	shared_store_u64(&slot->word, word);
+	shared_copy_out(slot->payload, payload, sizeof(payload));
+	shared_store_u64(&slot->control,
+			 control_word(kind, flags, length) | ring_lap(fuzz->ring_position, shift));
+	fuzz->ring_position++;
+}
+
+void hostile_credit(struct fuzz *fuzz)
+{
+	struct credit_line *line = section_credit(fuzz->region, HOSTILE, VICTIM);
+	const struct peer *peer = fuzz->messenger->path->peers[HOSTILE];
+	uint8_t style = take_u8(&fuzz->input);
+	uint32_t consumed = 0;
+	uint32_t connection = 0;
+
+	if (peer != NULL) {
+		connection = peer->out.connection;
+		consumed = peer->out.position - (style & 1 ? take_u8(&fuzz->input) : 0);
+	}
+	if (style & 2) { /* give chunks back that are lent */
+		uint64_t bits[CHUNK_WORDS];
+		for (uint32_t word = 0; peer != NULL && word < CHUNK_WORDS; word++)
+			bits[word] = peer->account.returned[word];
+		for (uint32_t chunk = 0; peer != NULL && chunk < fuzz->messenger->path->chunks.count; chunk++)
+			if (fuzz->messenger->path->chunks.borrower[chunk] == &peer->account)
+				bits[chunk / 64] ^= UINT64_C(1) << chunk % 64;
+		for (uint32_t word = 0; peer != NULL && word < CHUNK_WORDS; word++)
+			shared_store_u64(&line->returned[word], bits[word]);
+	}
+	if (style & 4)
+		shared_store_u64(&line->returned[take_u8(&fuzz->input) % CHUNK_WORDS],
+				 take_u64(&fuzz->input));
+	if (style & 8)
+		connection ^= take_u8(&fuzz->input);
+	shared_store_u64(&line->consumed, (uint64_t)connection << 32 | consumed);
+}
+
+/* Anything anywhere, but for the section and the claim word that stand for no peer at all. */
+void hostile_scribble(struct fuzz *fuzz)
+{
+	uint32_t offset = take_u32(&fuzz->input) % (uint32_t)fuzz->region->bytes;
+	uint8_t bytes[16];
+	uint8_t length = take_u8(&fuzz->input) % sizeof(bytes) + 1;
+	size_t poison = (size_t)(region_section(fuzz->region, UNUSED) - fuzz->region->base);
+	size_t claim = REGION_SLOTS_OFFSET + UNUSED * sizeof(struct member_slot);
+
+	take_bytes(&fuzz->input, bytes, length);
+	for (uint32_t at = offset; at < offset + length && at < fuzz->region->bytes; at++)
+		if ((at < poison || at >= poison + SECTION_BYTES) && (at < claim || at >= claim + 8))
+			fuzz->region->base[at] = bytes[at - offset];
+}
