@@ -142,6 +142,16 @@ void path_fail(struct path *path, struct peer *peer, int failure, const char *re
 	path->failures++;
 }
 
+static void publish_counts_of(const struct path *path, const struct peer *peer)
+{
+	struct connection_line *line = section_connection(path->region, path->member->slot, peer->slot);
+
+	if (path->evicted || !peer->sending)
+		return;
+	shared_store_u64(&line->messages, peer->messages);
+	shared_store_u64(&line->bytes, peer->bytes);
+}
+
 /* Tell the user of the peers that failed, from a place where it may complete operations. */
 static void report_failures(struct path *path)
 {
@@ -151,6 +161,7 @@ static void report_failures(struct path *path)
 			continue;
 		peer->reported = true;
 		stop_receiving(path, peer);
+		publish_counts_of(path, peer); /* the last that people will see of it */
 		peer->sending = false;
 		chunk_recall(&path->chunks, &peer->account);
 		path->user->failed(path->context, peer);
@@ -459,13 +470,8 @@ void path_publish_counts(struct path *path)
 {
 	if (path->evicted)
 		return;
-	for (uint32_t slot = 0; slot < path->region->members; slot++) {
-		struct peer *peer = path->peers[slot];
-		if (peer == NULL || !peer->sending)
-			continue;
-		struct connection_line *line = section_connection(path->region, path->member->slot, slot);
-		shared_store_u64(&line->messages, peer->messages);
-		shared_store_u64(&line->bytes, peer->bytes);
-	}
+	for (uint32_t slot = 0; slot < path->region->members; slot++)
+		if (path->peers[slot] != NULL)
+			publish_counts_of(path, path->peers[slot]);
 	publish_arena_used(path);
 }

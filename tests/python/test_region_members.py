@@ -25,12 +25,12 @@ MEMBERS = 4
 @pytest.fixture(scope="module")
 def program(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("member") / "region_member"
-    sources = ["attach", "header", "liveness", "member"]
+    sources = sorted((checkout / "provider/region").glob("*.c"))
     subprocess.run(
         [
             *("cc", "-std=c11", "-D_GNU_SOURCE", "-O1", "-pthread", f"-I{checkout / 'provider'}"),
             checkout / "tests/python/region_member.c",
-            *(checkout / f"provider/region/{name}.c" for name in sources),
+            *sources,
             *("-o", program),
         ],
         check=True,
