@@ -8,6 +8,21 @@
 
 #include <stddef.h>
 
+/* An object that nobody has is poison to AddressSanitizer, as one of the allocator's would be. */
+#if defined(__SANITIZE_ADDRESS__)
+#define POOL_POISON 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define POOL_POISON 1
+#endif
+#endif
+#ifdef POOL_POISON
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(base, bytes) ((void)(base), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(base, bytes) ((void)(base), (void)(bytes))
+#endif
+
 struct pool_node {
 	struct pool_node *next;
 };
@@ -31,6 +46,7 @@ static inline void *pool_take(struct pool *pool)
 
 	if (__builtin_expect(node == NULL, 0))
 		return pool_grow(pool);
+	ASAN_UNPOISON_MEMORY_REGION(node, pool->object_bytes);
 	pool->free = node->next;
 	return node;
 }
@@ -41,6 +57,7 @@ static inline void pool_give(struct pool *pool, void *object)
 
 	node->next = pool->free;
 	pool->free = node;
+	ASAN_POISON_MEMORY_REGION(object, pool->object_bytes);
 }
 
 #endif
