@@ -153,6 +153,33 @@ static void test_more_early_pieces_than_there_can_be(void **state)
 	assert_violation("one early piece too many");
 }
 
+/* The early pieces of one that died are not continued by whoever takes its slot. */
+static void test_a_successor_cannot_go_on_with_early_pieces(void **state)
+{
+	static unsigned char target[200000];
+
+	for (int posted = 0; posted < 2; posted++) {
+		(void)close_world(state);
+		world_open(&world, 2, 2, WORLD_SECTION_BYTES);
+		if (posted)
+			assert_int_equal(node_receive(victim, NULL, target, sizeof(target), 0, FI_MSG, NULL),
+					 0);
+		assert_int_equal(node_send(hostile, victim, target, 0, 1, FI_TAGGED, NULL), 0);
+		write_slot(
+			&(struct slot){.kind = WIRE_RENDEZVOUS, .length = 1, .payload = {0, 1, 100, 100, 0}});
+		progress();
+		node_die(hostile);
+		node_open(hostile, world.region);
+		assert_int_equal(node_slot(hostile), 1);
+		assert_int_equal(node_send(hostile, victim, target, 0, 1, FI_TAGGED, NULL), 0);
+		progress();
+		assert_int_equal(hostile_peer()->state, PEER_PRESENT);
+		write_slot(&(struct slot){.kind = WIRE_EARLY, .length = 1});
+		progress();
+		assert_violation("an early piece of a predecessor's message");
+	}
+}
+
 /* The victim receives a large message; its pieces come as the case says. */
 static void begin_receive(unsigned char *target, size_t room, uint64_t total, uint64_t *id)
 {
@@ -372,6 +399,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		WITH_WORLD(test_slots_that_cannot_be),
 		WITH_WORLD(test_more_early_pieces_than_there_can_be),
+		WITH_WORLD(test_a_successor_cannot_go_on_with_early_pieces),
 		WITH_WORLD(test_pieces_that_cannot_be),
 		WITH_WORLD(test_an_id_of_another_peers_receive_is_refused),
 		WITH_WORLD(test_answers_that_cannot_be),
