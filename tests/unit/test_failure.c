@@ -419,6 +419,28 @@ static void test_a_violator_is_refused_and_hears_of_it(void **state)
 	assert_int_equal(world_await(&world, &other->sends).error, ECONNABORTED);
 }
 
+/* Paused for so long that another took our slot: we speak to nobody any more, and disturb nothing. */
+static void test_one_that_was_replaced_knows_it(void **state)
+{
+	const struct member *member = self->messenger->path->member;
+	uint64_t successor = (uint64_t)(member->epoch + 1) << 32 | SLOT_JOINED;
+	shared_u64 *claim = &region_slot(world.region, member->slot)->claim;
+	const struct member *peer = other->messenger->path->member;
+
+	(void)state;
+	assert_int_equal(node_receive(self, other, target, 8, TAG, FI_TAGGED, NULL), 0);
+	assert_int_equal(node_send(self, other, source, LONGEST, TAG, FI_TAGGED, NULL), 0);
+	world_settle(&world);
+	shared_store_u64(claim, successor);
+	path_check_peers(self->messenger->path);
+	(void)messenger_progress(self->messenger);
+	assert_int_equal(world_await(&world, &self->sends).error, ECONNABORTED);
+	assert_int_equal(world_await(&world, &self->receives).error, ECONNABORTED);
+	assert_null(path_meet(self->messenger->path, peer->slot, peer->epoch, peer->nonce));
+	node_close(self);
+	assert_int_equal(shared_load_u64(claim), successor);
+}
+
 static void test_closing_with_everything_under_way_frees_it(void **state)
 {
 	(void)state;
@@ -445,6 +467,7 @@ int main(void)
 		WITH_WORLD(test_the_others_go_on),
 		WITH_WORLD(test_a_death_is_noticed_in_spite_of_constant_traffic),
 		WITH_WORLD(test_a_violator_is_refused_and_hears_of_it),
+		WITH_WORLD(test_one_that_was_replaced_knows_it),
 		WITH_WORLD(test_closing_with_everything_under_way_frees_it),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

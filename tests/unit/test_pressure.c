@@ -188,20 +188,18 @@ static void test_many_large_messages_at_once(void **state)
 	free(targets[1]);
 }
 
-/* Acknowledgements and clears wait their turn while the ring that they go by is full. */
-static void test_answers_wait_for_room(void **state)
+/* `count` messages come in, and the answers to all wait: the ring that they go by is full. */
+static void let_answers_wait(uint32_t count)
 {
-	enum { COUNT = 300 };
-	unsigned char target[8];
+	static unsigned char target[8];
 	uint32_t sent = 0;
 
-	(void)state;
 	open_world(2, 4, WORLD_SECTION_BYTES);
-	uint32_t back = 0;
 	while (node_send(receiver, sender, "12345678", 8, 1000, FI_TAGGED, NULL) == 0)
-		back++;
+		sent++;
+	assert_true(sent > 0);
 	/* The sender does not read; the receiver has an answer for each message. */
-	while (sent < COUNT) {
+	for (sent = 0; sent < count;) {
 		if (node_send(sender, receiver, "abcdefgh", 8, sent, FI_TAGGED | FI_DELIVERY_COMPLETE,
 			      NULL) == 0) {
 			assert_int_equal(node_receive(receiver, NULL, target, 8, sent, FI_TAGGED, NULL), 0);
@@ -209,15 +207,32 @@ static void test_answers_wait_for_room(void **state)
 		}
 		(void)messenger_progress(receiver->messenger);
 	}
-	for (uint32_t i = 0; i < COUNT * 64; i++)
+	for (uint32_t i = 0; i < count * 64; i++)
 		(void)messenger_progress(receiver->messenger);
-	assert_int_equal(receiver->received.value, COUNT);
-	assert_int_equal(receiver->messenger->waiting_controls, COUNT);
+	assert_int_equal(receiver->received.value, count);
+	assert_int_equal(receiver->messenger->waiting_controls, count);
 	assert_true(completion_is_empty(&sender->sends));
+}
+
+static void test_answers_wait_for_room(void **state)
+{
+	enum { COUNT = 300 };
+
+	(void)state;
+	let_answers_wait(COUNT);
 	for (uint32_t i = 0; i < COUNT; i++)
 		(void)world_await_good(&world, &sender->sends);
 	assert_int_equal(receiver->messenger->waiting_controls, 0);
-	assert_true(back > 0);
+	world_close(&world);
+}
+
+static void test_answers_to_the_dead_are_dropped(void **state)
+{
+	(void)state;
+	let_answers_wait(100);
+	node_die(sender);
+	world_check_peers(&world);
+	assert_int_equal(receiver->messenger->waiting_controls, 0);
 	world_close(&world);
 }
 
@@ -318,6 +333,7 @@ int main(void)
 		cmocka_unit_test(test_chunks_come_back_from_one_peer_for_another),
 		cmocka_unit_test(test_many_large_messages_at_once),
 		cmocka_unit_test(test_answers_wait_for_room),
+		cmocka_unit_test(test_answers_to_the_dead_are_dropped),
 		cmocka_unit_test(test_rings_for_as_many_as_there_are),
 		cmocka_unit_test(test_cold_rings_are_woken),
 	};
