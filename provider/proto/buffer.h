@@ -8,6 +8,7 @@
 
 #include <sys/uio.h>
 
+#include "region/copy.h"
 #include "region/shared.h"
 
 #define BUFFER_PIECES 4U
@@ -77,63 +78,6 @@ static inline size_t buffer_from_memory(const struct buffer *buffer, size_t offs
 					size_t length)
 {
 	return buffer_from_region(buffer, offset, (const shared_bytes *)from, length);
-}
-
-/*
- * Copies of at most 64 bytes, of a length known only at run time: two loads and two
- * stores that overlap, where a call of memcpy would cost more than the copy.
- */
-#pragma GCC diagnostic push
-/* GCC does not see that callers bound `length` by the same sum that bounds `to`. */
-#pragma GCC diagnostic ignored "-Wstringop-overflow"
-static inline void copy_small(void *to, const void *from, size_t length)
-{
-	char *target = to;
-	const char *source = from;
-
-	if (length >= 16) {
-		if (length > 32) {
-			memcpy(target + 16, source + 16, 16);
-			if (length > 48)
-				memcpy(target + 32, source + 32, 16);
-		}
-		char head[16];
-		char tail[16];
-		memcpy(head, source, 16);
-		memcpy(tail, source + length - 16, 16);
-		memcpy(target, head, 16);
-		memcpy(target + length - 16, tail, 16);
-	} else if (length >= 8) {
-		uint64_t head = 0;
-		uint64_t tail = 0;
-		memcpy(&head, source, 8);
-		memcpy(&tail, source + length - 8, 8);
-		memcpy(target, &head, 8);
-		memcpy(target + length - 8, &tail, 8);
-	} else if (length >= 4) {
-		uint32_t head = 0;
-		uint32_t tail = 0;
-		memcpy(&head, source, 4);
-		memcpy(&tail, source + length - 4, 4);
-		memcpy(target, &head, 4);
-		memcpy(target + length - 4, &tail, 4);
-	} else if (length > 0) {
-		target[0] = source[0];
-		target[length / 2] = source[length / 2];
-		target[length - 1] = source[length - 1];
-	}
-}
-
-#pragma GCC diagnostic pop
-
-static inline void copy_small_out(shared_bytes *to, const void *from, size_t length)
-{
-	copy_small((void *)to, from, length);
-}
-
-static inline void copy_small_in(void *to, const shared_bytes *from, size_t length)
-{
-	copy_small(to, (const void *)from, length);
 }
 
 #endif
