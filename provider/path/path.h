@@ -13,6 +13,7 @@
 #include <errno.h>
 
 #include "region/chunks.h"
+#include "region/heap.h"
 #include "region/member.h"
 #include "region/ring.h"
 
@@ -87,6 +88,7 @@ struct path {
 	uint64_t next_check;
 	uint64_t timeout; /* nanoseconds a heartbeat may be still */
 	struct chunk_pool chunks;
+	struct heap *heap; /* the application's memory in our section; NULL if it has none there */
 };
 
 /* Join `region`. Returns 0 or a negative errno with a text. */
