@@ -50,9 +50,9 @@ static void pin(int cpu)
 	}
 }
 
-static void *answer(void *cpu)
+static void *answer(void *unused)
 {
-	pin(*(int *)cpu);
+	(void)unused;
 	for (int round = 1; round <= ROUNDS; round++) {
 		while (atomic_load_explicit(&ping.word, memory_order_acquire) != round)
 			;
@@ -63,12 +63,22 @@ static void *answer(void *cpu)
 
 static void measure_line(int other_cpu, int repetition)
 {
+	pthread_attr_t attributes;
 	pthread_t thread;
+	cpu_set_t set;
 	double start;
 
+	/*
+	 * The thread begins on its own CPU: on ours it would never run beside us, who wait for
+	 * it without a pause, where the scheduler's policy is a real-time one.
+	 */
+	CPU_ZERO(&set);
+	CPU_SET((size_t)other_cpu, &set);
+	pthread_attr_init(&attributes);
 	atomic_store(&ping.word, 0);
 	atomic_store(&pong.word, 0);
-	if (pthread_create(&thread, NULL, answer, &other_cpu) != 0) {
+	if (pthread_attr_setaffinity_np(&attributes, sizeof(set), &set) != 0 ||
+	    pthread_create(&thread, &attributes, answer, NULL) != 0) {
 		fprintf(stderr, "memory: error: cannot start a thread: look at ulimit -u\n");
 		exit(1);
 	}
@@ -85,6 +95,7 @@ static void measure_line(int other_cpu, int repetition)
 	printf("{\"limit\": \"cache-line\", \"repetition\": %d, \"nanoseconds\": %.3f}\n", repetition,
 	       (now_ns() - start) / (ROUNDS - 1) / 2);
 	pthread_join(thread, NULL);
+	pthread_attr_destroy(&attributes);
 }
 
 static void measure_copy(size_t size, int repetition)
