@@ -26,10 +26,10 @@ static struct message *new_message(struct messenger *messenger, const struct arr
 
 	if (message == NULL)
 		return NULL;
-	/* Not `bytes`, which is written when it is used. */
-	memset(message, 0, offsetof(struct message, bytes));
-	message->match.tag = arrival->tag;
-	message->match.source = arrival->from->peer.slot;
+	/* Not `match` and `bytes`, which are written when they are used. */
+	memset(&message->from, 0, offsetof(struct message, bytes) - offsetof(struct message, from));
+	message->match.key.tag = arrival->tag;
+	message->match.key.source = arrival->from->peer.slot;
 	message->from = arrival->from;
 	message->data = arrival->data;
 	message->sender_id = arrival->id;
@@ -59,7 +59,7 @@ static struct receive *find_receive(struct messenger *messenger, const struct ar
 		receive = receive_part(messenger, receive, total);
 		*no_memory = receive == NULL;
 	} else {
-		match_withdraw(&receive->match);
+		match_withdraw(queue, &receive->match);
 	}
 	return receive;
 }
@@ -138,7 +138,7 @@ static int arrive_inline(struct messenger *messenger, struct arrival *arrival, c
 				     receive->buffer.length >= arrival->length &&
 				     (arrival->flags & WIRE_ACKNOWLEDGED) == 0,
 			     1)) {
-		match_withdraw(&receive->match);
+		match_withdraw(queue, &receive->match);
 		copy_small_in(receive->buffer.pieces[0].iov_base, slot->payload + prefix, arrival->length);
 		receive_complete(messenger, receive, arrival->from, arrival->length, arrival->tag,
 				 arrival->data, arrival->flags);
@@ -215,8 +215,7 @@ static int arrive_eager(struct messenger *messenger, struct arrival *arrival, co
 	struct message *message = no_memory ? NULL : new_message(messenger, arrival, WIRE_EAGER);
 	if (message == NULL)
 		return -ENOMEM;
-	message->pieces = 1;
-	message->piece[0] = (struct message_piece){header.chunk, header.offset, arrival->length};
+	message_hold(message, &(struct message_piece){header.chunk, header.offset, arrival->length});
 	keep(messenger, message);
 	return 1;
 }
@@ -266,10 +265,8 @@ static int arrive_rendezvous(struct messenger *messenger, struct arrival *arriva
 	message->total = header.total;
 	message->early = header.early;
 	message->arrived = first;
-	if (first > 0) {
-		message->pieces = 1;
-		message->piece[0] = (struct message_piece){header.chunk, header.offset, first};
-	}
+	if (first > 0)
+		message_hold(message, &(struct message_piece){header.chunk, header.offset, first});
 	from->early_message = more ? message : NULL;
 	keep(messenger, message);
 	return 1;
@@ -302,8 +299,7 @@ static int arrive_early(struct messenger *messenger, struct arrival *arrival, co
 	if (message == NULL || message->pieces == WIRE_EARLY_PIECES ||
 	    arrival->length > message->early - message->arrived)
 		return -EPROTO;
-	message->piece[message->pieces++] =
-		(struct message_piece){header.chunk, header.offset, arrival->length};
+	message_hold(message, &(struct message_piece){header.chunk, header.offset, arrival->length});
 	message->arrived += arrival->length;
 	if (message->arrived == message->early)
 		from->early_message = NULL;
@@ -341,21 +337,9 @@ static int arrive_clear(struct messenger *messenger, struct arrival *arrival, co
 /* The peer is out of chunks: what of its messages waits here moves to private memory. */
 static int arrive_reclaim(struct messenger *messenger, struct correspondent *from)
 {
-	struct match_queue *queues[] = {&messenger->tagged, &messenger->untagged};
-
-	for (size_t i = 0; i < 2; i++) {
-		struct match_link *head = &queues[i]->messages[from->peer.slot];
-		for (struct match_link *link = head->next; link != head; link = link->next)
-			if (!message_detach(messenger, (struct message *)(void *)match_from_source(link)))
-				return -ENOMEM;
-	}
-	for (struct match_link *link = messenger->claimed.next; link != &messenger->claimed;
-	     link = link->next) {
-		struct message *message =
-			(struct message *)(void *)((char *)link - offsetof(struct message, claimed));
-		if (message->from == from && !message_detach(messenger, message))
+	while (from->holding != NULL)
+		if (!message_detach(messenger, from->holding))
 			return -ENOMEM;
-	}
 	return 1;
 }
 

@@ -12,12 +12,6 @@
  */
 #define LINGER_NANOSECONDS UINT64_C(200000000)
 
-static void list_open(struct match_link *head)
-{
-	head->next = head;
-	head->previous = head;
-}
-
 static void drop_waiting_controls(struct messenger *messenger, struct correspondent *peer)
 {
 	messenger->waiting_controls -= peer->waiting_tail - peer->waiting_head;
@@ -55,11 +49,13 @@ static void fail_incoming(struct messenger *messenger, const struct corresponden
 static void fail_posted(struct messenger *messenger, struct match_queue *queue,
 			const struct correspondent *from)
 {
-	struct match_link *head = &queue->receives[from->peer.slot];
+	struct match_link failing;
 
-	while (!match_is_empty(head)) {
-		struct receive *receive = (struct receive *)(void *)head->next;
-		match_withdraw(&receive->match);
+	match_list_open(&failing);
+	match_withdraw_source(queue, from->peer.slot, &failing);
+	while (!match_is_empty(&failing)) {
+		struct receive *receive = (struct receive *)(void *)match_from_link(failing.next);
+		match_unlink(&receive->match.node.same);
 		receive_fail(messenger, receive, -from->peer.failure, from->peer.reason);
 	}
 }
@@ -75,7 +71,7 @@ static void settle_waiting(struct messenger *messenger, struct match_queue *queu
 		link = link->next;
 		if (keep && message_survives(messenger, message))
 			continue;
-		match_take(&message->match);
+		match_take(queue, &message->match);
 		message_free(messenger, message);
 	}
 }
@@ -87,8 +83,11 @@ static void settle_claimed(struct messenger *messenger, const struct corresponde
 	     link = link->next) {
 		struct message *message =
 			(struct message *)(void *)((char *)link - offsetof(struct message, claimed));
-		if (message->from == from && !message_survives(messenger, message))
+		if (message->from == from && !message_survives(messenger, message)) {
 			message->lost = true;
+			/* They are the successor's, and it must not be given back what it did not send. */
+			message_release(message);
+		}
 	}
 }
 
@@ -138,10 +137,10 @@ int messenger_open(struct messenger **opened, struct region *region, uint32_t en
 		free(messenger);
 		return region_fail(error, -ENOMEM, "no memory is left for an endpoint: free some");
 	}
-	list_open(&messenger->pumping);
-	list_open(&messenger->awaiting);
-	list_open(&messenger->incoming);
-	list_open(&messenger->claimed);
+	match_list_open(&messenger->pumping);
+	match_list_open(&messenger->awaiting);
+	match_list_open(&messenger->incoming);
+	match_list_open(&messenger->claimed);
 	operations_open(&messenger->send_ids);
 	operations_open(&messenger->receive_ids);
 	pool_open(&messenger->send_pool, sizeof(struct send));

@@ -45,9 +45,10 @@ struct correspondent {
 	uint32_t waiting_capacity;
 	uint32_t waiting_head;
 	uint32_t waiting_tail;
-	uint32_t streak; /* large messages to it since one came from it */
-	uint32_t kept;   /* messages of its that wait for a receive */
-	uint64_t copied; /* bytes of theirs that were moved to private memory */
+	struct message *holding; /* messages of its that hold chunks */
+	uint32_t streak;         /* large messages to it since one came from it */
+	uint32_t kept;           /* messages of its that wait for a receive */
+	uint64_t copied;         /* bytes of theirs that were moved to private memory */
 };
 
 /* A message under way to a peer, beyond what one call could do. */
@@ -116,6 +117,9 @@ struct message {
 	bool lost; /* claimed, and its sender went before we had all of it */
 	uint32_t pieces;
 	struct message_piece piece[WIRE_EARLY_PIECES]; /* what is still in chunks, after `copied` */
+	/* while it has pieces, in the sender's list of those */
+	struct message *next_holding;
+	struct message **holding_place; /* what points to it */
 	unsigned char bytes[WIRE_INLINE_BYTES];
 };
 
@@ -219,6 +223,10 @@ void receive_complete(struct messenger *messenger, struct receive *receive, stru
 void receive_fail(struct messenger *messenger, struct receive *receive, int error, const char *reason);
 void receive_deliver(struct messenger *messenger, struct receive *receive, struct message *message);
 void message_free(struct messenger *messenger, struct message *message);
+/* Another piece that is in a chunk. */
+void message_hold(struct message *message, const struct message_piece *piece);
+/* Its chunks are given back, or are not its sender's any more. */
+void message_release(struct message *message);
 /* Move what a message holds in chunks into private memory, and give the chunks back. */
 bool message_detach(struct messenger *messenger, struct message *message);
 /* Can all of it still be received, now that its sender is gone? Moves it to private memory if so. */

@@ -42,6 +42,11 @@ static uint64_t end_part(struct messenger *messenger, struct receive *parent)
 	return FI_MULTI_RECV;
 }
 
+static struct match_queue *receive_queue(struct messenger *messenger, const struct receive *receive)
+{
+	return receive->flags & FI_TAGGED ? &messenger->tagged : &messenger->untagged;
+}
+
 struct receive *receive_part(struct messenger *messenger, struct receive *parent, uint64_t length)
 {
 	struct receive *part = pool_take(&messenger->receive_pool);
@@ -60,7 +65,7 @@ struct receive *receive_part(struct messenger *messenger, struct receive *parent
 	rest->iov_len -= taken;
 	parent->buffer.length = rest->iov_len;
 	if (rest->iov_len < messenger->multi_receive_minimum) {
-		match_withdraw(&parent->match);
+		match_withdraw(receive_queue(messenger, parent), &parent->match);
 		parent->withdrawn = true;
 	}
 	return part;
@@ -104,7 +109,7 @@ void receive_fail(struct messenger *messenger, struct receive *receive, int erro
 				       .context = receive->context,
 				       .flags = FI_RECV | (receive->flags & (FI_TAGGED | FI_MSG)) | released,
 				       .buffer = receive->buffer.pieces[0].iov_base,
-				       .tag = receive->from != NULL ? receive->tag : receive->match.tag,
+				       .tag = receive->from != NULL ? receive->tag : receive->match.key.tag,
 				       .source = COMPLETION_NO_SOURCE,
 				       .error = error,
 				       .reason = reason,
@@ -118,8 +123,31 @@ static uint64_t detached_bytes(const struct message *message)
 	return message->kind == WIRE_RENDEZVOUS ? message->early : message->total;
 }
 
+void message_hold(struct message *message, const struct message_piece *piece)
+{
+	if (message->pieces == 0) {
+		message->next_holding = message->from->holding;
+		message->holding_place = &message->from->holding;
+		if (message->next_holding != NULL)
+			message->next_holding->holding_place = &message->next_holding;
+		message->from->holding = message;
+	}
+	message->piece[message->pieces++] = *piece;
+}
+
+void message_release(struct message *message)
+{
+	if (message->pieces == 0)
+		return;
+	message->pieces = 0;
+	*message->holding_place = message->next_holding;
+	if (message->next_holding != NULL)
+		message->next_holding->holding_place = message->holding_place;
+}
+
 void message_free(struct messenger *messenger, struct message *message)
 {
+	message_release(message);
 	message->from->kept--;
 	if (message->copy != NULL)
 		message->from->copied -= detached_bytes(message);
@@ -137,7 +165,7 @@ static const shared_bytes *piece_bytes(const struct messenger *messenger, const 
 				       uint32_t piece)
 {
 	/* Was checked when it arrived; the section's bounds do not change. */
-	return section_view(messenger->path->region, message->match.source, message->piece[piece].offset,
+	return section_view(messenger->path->region, message->match.key.source, message->piece[piece].offset,
 			    message->piece[piece].length);
 }
 
@@ -160,7 +188,7 @@ bool message_detach(struct messenger *messenger, struct message *message)
 		message->copied += message->piece[piece].length;
 		chunk_return(&message->from->peer.returns, message->piece[piece].chunk);
 	}
-	message->pieces = 0;
+	message_release(message);
 	return path_intact(messenger->path, &message->from->peer);
 }
 
@@ -182,7 +210,7 @@ static void deliver_rendezvous(struct messenger *messenger, struct receive *rece
 	receive->sender_id = message->sender_id;
 	receive->total = message->total;
 	receive->early = message->early;
-	receive->tag = message->match.tag;
+	receive->tag = message->match.key.tag;
 	receive->data = message->data;
 	receive->wire_flags = message->wire_flags;
 	if (from->early_message == message)
@@ -245,7 +273,7 @@ void receive_deliver(struct messenger *messenger, struct receive *receive, struc
 	    !rendezvous_acknowledge(messenger, from, message->sender_id))
 		path_fail(messenger->path, &from->peer, -ENOMEM,
 			  "no memory is left to acknowledge its message");
-	receive_complete(messenger, receive, from, message->total, message->match.tag, message->data,
+	receive_complete(messenger, receive, from, message->total, message->match.key.tag, message->data,
 			 message->wire_flags);
 	message_free(messenger, message);
 }
@@ -283,7 +311,7 @@ static void complete_peek(struct messenger *messenger, const struct receive_requ
 						  .flags = receive_flags(message->wire_flags),
 						  .length = message->total,
 						  .data = message->data,
-						  .tag = message->match.tag,
+						  .tag = message->match.key.tag,
 						  .source = correspondent_source(message->from),
 					  });
 }
@@ -298,7 +326,7 @@ static ssize_t peek(struct messenger *messenger, struct match_queue *queue,
 	complete_peek(messenger, request, message);
 	if (message == NULL || (request->flags & (FI_CLAIM | FI_DISCARD)) == 0)
 		return 0;
-	match_take(&message->match);
+	match_take(queue, &message->match);
 	if (request->flags & FI_DISCARD)
 		return discard(messenger, message);
 	message->claimer = request->context;
@@ -329,9 +357,9 @@ static struct receive *new_receive(struct messenger *messenger, const struct rec
 		receive->buffer.pieces[0] = (struct iovec){0};
 	receive->context = request->context;
 	receive->flags = request->flags;
-	receive->match.tag = request->tag;
+	receive->match.key.tag = request->tag;
 	receive->match.ignore = request->ignore;
-	receive->match.source = request->source;
+	receive->match.key.source = request->source;
 	receive->parent = NULL;
 	receive->parts = 0;
 	receive->withdrawn = false;
@@ -343,12 +371,12 @@ static struct receive *new_receive(struct messenger *messenger, const struct rec
 /* From a sender that failed nothing comes any more, so that no posted receive may wait for it. */
 static void fail_if_gone(struct messenger *messenger, struct receive *receive)
 {
-	uint32_t source = receive->match.source;
+	uint32_t source = receive->match.key.source;
 	const struct peer *peer = source == MATCH_ANY_SOURCE ? NULL : messenger->path->peers[source];
 
 	if (peer == NULL || peer->state != PEER_FAILED)
 		return;
-	match_withdraw(&receive->match);
+	match_withdraw(receive_queue(messenger, receive), &receive->match);
 	receive_fail(messenger, receive, -peer->failure, peer->reason);
 }
 
@@ -369,8 +397,8 @@ static ssize_t post_several(struct messenger *messenger, struct match_queue *que
 {
 	match_post(queue, &receive->match);
 	while (!receive->withdrawn) {
-		struct match_message *waiting = match_waiting(queue, receive->match.source,
-							      receive->match.tag, receive->match.ignore);
+		struct match_message *waiting = match_waiting(queue, receive->match.key.source,
+							      receive->match.key.tag, receive->match.ignore);
 		if (waiting == NULL) {
 			fail_if_gone(messenger, receive);
 			return 0;
@@ -380,7 +408,7 @@ static ssize_t post_several(struct messenger *messenger, struct match_queue *que
 		if (part == NULL)
 			return 0; /* it stays posted, and the message stays where it is */
 		bool last = receive->withdrawn;
-		match_take(waiting);
+		match_take(queue, waiting);
 		receive_deliver(messenger, part, message);
 		if (last)
 			return 0; /* the receive may be gone */
@@ -425,7 +453,7 @@ ssize_t messenger_receive(struct messenger *messenger, const struct receive_requ
 		match_post(queue, &receive->match);
 		return 0;
 	}
-	match_take(waiting);
+	match_take(queue, waiting);
 	receive_deliver(messenger, receive, (struct message *)(void *)waiting);
 	return 0;
 }
@@ -438,7 +466,7 @@ static bool cancel_in(struct messenger *messenger, struct match_queue *queue, vo
 		struct receive *receive = (struct receive *)(void *)match;
 		if (receive->context != context)
 			continue;
-		match_withdraw(match);
+		match_withdraw(queue, match);
 		if (receive->parts > 0) {
 			/* Parts are under way: the last to end releases the buffer. */
 			receive->withdrawn = true;

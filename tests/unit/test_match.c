@@ -24,13 +24,13 @@ static int close_queue(void **state)
 
 static void post(struct match_receive *receive, uint32_t source, uint64_t tag, uint64_t ignore)
 {
-	*receive = (struct match_receive){.source = source, .tag = tag, .ignore = ignore};
+	*receive = (struct match_receive){.key = {tag, source}, .ignore = ignore};
 	match_post(&queue, receive);
 }
 
 static void keep(struct match_message *message, uint32_t source, uint64_t tag)
 {
-	*message = (struct match_message){.source = source, .tag = tag};
+	*message = (struct match_message){.key = {tag, source}};
 	match_keep(&queue, message);
 }
 
@@ -41,7 +41,7 @@ static void assert_taken_by(const struct match_receive *receive, uint32_t source
 
 	assert_ptr_equal(found, receive);
 	if (found != NULL)
-		match_withdraw(found);
+		match_withdraw(&queue, found);
 }
 
 static void test_receives_match_in_the_order_posted(void **state)
@@ -100,10 +100,10 @@ static void test_ignored_bits_need_not_agree(void **state)
 	assert_ptr_equal(match_arrival(&queue, 1, 0xab42), &masked);
 	assert_ptr_equal(match_arrival(&queue, 1, 0xabff), &masked);
 	assert_ptr_equal(match_arrival(&queue, 1, 0xac42), &all);
-	match_withdraw(&masked);
+	match_withdraw(&queue, &masked);
 	assert_ptr_equal(match_arrival(&queue, 1, 0xab42), &exact);
 	assert_ptr_equal(match_arrival(&queue, 1, 0xab43), &all);
-	match_withdraw(&all);
+	match_withdraw(&queue, &all);
 	assert_ptr_equal(match_arrival(&queue, 1, 0xab43), NULL);
 	/* Bits that are ignored in the receive's own tag count for nothing. */
 	post(&masked, 1, UINT64_MAX, 0xffff);
@@ -129,13 +129,13 @@ static void test_messages_wait_in_the_order_they_came(void **state)
 	assert_null(match_waiting(&queue, 3, 0, UINT64_MAX));
 	assert_null(match_waiting(&queue, ANY, 9, 0));
 	assert_ptr_equal(match_waiting(&queue, ANY, 9, 0xf), &messages[0]);
-	match_take(&messages[0]);
-	match_take(&messages[1]);
+	match_take(&queue, &messages[0]);
+	match_take(&queue, &messages[1]);
 	assert_ptr_equal(match_waiting(&queue, ANY, 7, 0), &messages[4]);
 	assert_ptr_equal(match_waiting(&queue, 2, 0, UINT64_MAX), &messages[3]);
-	match_take(&messages[4]);
-	match_take(&messages[3]);
-	match_take(&messages[2]);
+	match_take(&queue, &messages[4]);
+	match_take(&queue, &messages[3]);
+	match_take(&queue, &messages[2]);
 	assert_null(match_waiting(&queue, ANY, 0, UINT64_MAX));
 	assert_null(match_waiting(&queue, 1, 0, UINT64_MAX));
 }
@@ -147,7 +147,7 @@ static void test_withdrawing_from_any_place(void **state)
 		struct match_receive receives[3];
 		for (size_t i = 0; i < 3; i++)
 			post(&receives[i], i == 1 ? ANY : 3, 1, 0);
-		match_withdraw(&receives[gone]);
+		match_withdraw(&queue, &receives[gone]);
 		for (size_t i = 0; i < 3; i++)
 			if (i != gone)
 				assert_taken_by(&receives[i], 3, 1);
@@ -200,8 +200,8 @@ static void test_like_one_list_searched_in_order(void **state)
 		uint32_t place = 0;
 		for (; place < posted; place++) {
 			const struct match_receive *receive = &receives[order[place]];
-			if ((receive->source == ANY || receive->source == source) &&
-			    ((receive->tag ^ tag) & ~receive->ignore) == 0)
+			if ((receive->key.source == ANY || receive->key.source == source) &&
+			    ((receive->key.tag ^ tag) & ~receive->ignore) == 0)
 				break;
 		}
 		assert_taken_by(place < posted ? &receives[order[place]] : NULL, source, tag);
