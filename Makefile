@@ -5,11 +5,15 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 bin := build/venv/bin
+comma := ,
 mpis := mpich openmpi
+# Installed by `make mpis`, and made programs for once they are there.
+more_mpis := $(patsubst build/mpi/%/.stamp,%,$(wildcard $(patsubst %,build/mpi/%/.stamp,mpich43 openmpi41 intel)))
+debian_mpis := $(if $(wildcard /usr/bin/mpicc.openmpi),openmpi-debian)
 # A program is programs/NAME.c and, if it has more parts, programs/NAME_*.c; it is made once
 # for each MPI with the compiler of its wheel.
 programs := $(foreach name,$(patsubst programs/%.c,%,$(wildcard programs/*.c)),$(if $(findstring _,$(name)),,$(name)))
-program_binaries := $(foreach mpi,$(mpis),$(programs:%=build/programs/$(mpi)/%))
+program_binaries := $(foreach mpi,$(mpis) $(more_mpis),$(programs:%=build/programs/$(mpi)/%))
 man_pages := $(patsubst docs/man/%.scd,build/man/%,$(wildcard docs/man/*.scd)) build/man/vicinal.1
 c_files = $$(git ls-files --cached --others --exclude-standard '*.c' '*.h')
 
@@ -29,14 +33,17 @@ programs: setup ## Build the MPI programs of the studies, for each MPI
 	@$(MAKE) --quiet $(program_binaries)
 
 .SECONDEXPANSION:
+# program_rule NAME, COMPILER, LINKER OPTIONS, WHAT ELSE IT DEPENDS ON
 define program_rule
-build/programs/$(1)/%: programs/%.c $$$$(wildcard programs/$$$$*_*.c) $$(wildcard programs/*.h) requirements-$(1).txt
+build/programs/$(1)/%: programs/%.c $$$$(wildcard programs/$$$$*_*.c) $$(wildcard programs/*.h) $(4)
 	@mkdir -p $$(@D)
 	@echo "compiling $$* for $(1)"
-	@build/mpi/$(1)/bin/mpicc -std=gnu11 -O2 -g -Wall -Wextra -Werror \
-		-o $$@ $$(filter %.c,$$^) -Wl,-rpath,$$(CURDIR)/build/mpi/$(1)/lib -lm
+	@$(2) -std=gnu11 -O2 -g -Wall -Wextra -Werror -o $$@ $$(filter %.c,$$^) $(3) -lm
 endef
-$(foreach mpi,$(mpis),$(eval $(call program_rule,$(mpi))))
+wheel_compiler = I_MPI_ROOT=$(CURDIR)/build/mpi/$(1) build/mpi/$(1)/bin/mpicc
+$(foreach mpi,$(mpis) $(more_mpis),$(eval $(call program_rule,$(mpi),$(call wheel_compiler,$(mpi)),\
+	-Wl$(comma)-rpath$(comma)$(CURDIR)/build/mpi/$(mpi)/lib,requirements-$(mpi).txt)))
+$(foreach mpi,$(debian_mpis),$(eval $(call program_rule,$(mpi),/usr/bin/mpicc.openmpi)))
 
 .PHONY: man
 man: setup ## Make the man pages, build/man
@@ -73,6 +80,10 @@ check: ## Build, lint and test everything but the guests
 .PHONY: check-guests
 check-guests: all ## Test between virtual machines
 	@$(bin)/pytest tests/guests
+
+.PHONY: mpis
+mpis: setup ## Install the other MPI libraries; Intel's is not free software, WITHOUT=intel leaves it out
+	@scripts/setup mpis
 
 .PHONY: format
 format: setup ## Put C and Python into the project's style

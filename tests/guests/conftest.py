@@ -10,6 +10,7 @@ import pytest
 from vicinal.bench.programs import mpi_program
 from vicinal.cluster.guest_pair import GuestPair
 from vicinal.launch.environment import Mpi, mpi_prefix
+from vicinal.launch.mpi import STANDARD
 
 # Programs that we start must not inherit that SIGINT is ignored: see tests/python/conftest.py.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -20,7 +21,7 @@ PROGRAMS = ("latency", "bandwidth", "verify")
 @pytest.fixture(scope="session", autouse=True)
 def programs() -> None:
     """The programs are compiled before they go into the image, which is then made once."""
-    for mpi in Mpi:
+    for mpi in STANDARD:
         for name in PROGRAMS:
             mpi_program(mpi, name)
 

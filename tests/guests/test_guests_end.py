@@ -22,6 +22,7 @@ from vicinal.cluster.image import GuestImage, build_image
 from vicinal.errors import VicinalError
 from vicinal.launch.environment import Mpi
 from vicinal.launch.job import CompletedJob, Job
+from vicinal.launch.mpi import STANDARD
 
 SHARED = Path("/dev/shm")
 
@@ -30,7 +31,7 @@ def run_directories() -> set[Path]:
     return set(SHARED.glob("vicinal-guests-*"))
 
 
-@pytest.mark.parametrize("mpi", list(Mpi))
+@pytest.mark.parametrize("mpi", STANDARD)
 def test_a_guest_that_dies_ends_the_job(mpi: Mpi) -> None:
     """The manager's word ends it: by the guest's silence alone it would take ten minutes."""
     end_job_by_power_failure(mpi, peer_timeout=600)

@@ -3,10 +3,10 @@
     python rank.py SUITE OUTPUT [--only PATTERN]... [--without PATTERN]...
 
 SUITE is the `test` directory of mpi4py's source. OUTPUT is a directory for one file a
-rank, `rank-N.jsonl`, with a line when a test begins and one when it ends: when a job hangs,
-they say where. A PATTERN is compared with a test's full name, module.Class.method, as
-fnmatch does. Ranks run the same tests in the same order. The exit status is 0 if the
-suite was run to its end, whatever its tests said.
+rank, `rank-N.jsonl`, with a line of facts, then a line when a test begins and one when it
+ends: when a job hangs, they say where. A PATTERN is compared with a test's full name,
+module.Class.method, as fnmatch does. Ranks run the same tests in the same order. The exit
+status is 0 if the suite was run to its end, whatever its tests said.
 """
 
 import argparse
@@ -78,6 +78,26 @@ def flatten(suite: unittest.TestSuite) -> list[unittest.TestCase]:
     return tests
 
 
+def facts(library: str) -> dict[str, str]:
+    """What this process has loaded, as its memory map says."""
+    import ctypes
+
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    files = {line.split(maxsplit=5)[5] for line in maps if len(line.split(maxsplit=5)) == 6}
+    fabrics = sorted(name for name in files if "/libfabric.so" in name)
+    versions = []
+    for name in fabrics:
+        ask = ctypes.CDLL(name).fi_version
+        ask.restype = ctypes.c_uint32
+        versions.append(f"{ask() >> 16}.{ask() & 0xFFFF}")
+    provider = [name for name in files if name.endswith("/libvicinal-fi.so")]
+    return {
+        "library": library.split("\n")[0].rstrip("\0"),
+        "libfabric": " and ".join(versions),
+        "provider": " and ".join(provider),
+    }
+
+
 def matches(name: str, patterns: list[str]) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
@@ -105,6 +125,7 @@ def main() -> None:
     )
     rank = MPI.COMM_WORLD.Get_rank()
     with (options.output / f"rank-{rank}.jsonl").open("w", encoding="utf-8") as output:
+        output.write(json.dumps({"facts": facts(MPI.Get_library_version())}) + "\n")
         chosen.run(Recorder(output))
         output.write(json.dumps({"end": True}) + "\n")
 

@@ -11,6 +11,7 @@ from vicinal.bench.bars import load_bars, select_bars
 from vicinal.bench.report import BENCH_LEGEND, bars_table, bench_table, notes
 from vicinal.bench.result import write_result
 from vicinal.launch.environment import Mpi, checkout
+from vicinal.launch.mpi import STANDARD
 
 
 def register(app: typer.Typer) -> None:
@@ -40,7 +41,7 @@ def demo(
     from vicinal.bench.demo import DEFAULT_AMOUNT, DemoPlan, run_demo, show_demo
 
     plan = DemoPlan(
-        mpis=tuple(mpi or Mpi),
+        mpis=tuple(mpi or STANDARD),
         sizes=chosen or DemoPlan.sizes,
         amount=replace(DEFAULT_AMOUNT, trials=trials, seconds=seconds),
     )

@@ -18,6 +18,7 @@ from vicinal.bench.scenario import Scenario
 from vicinal.bench.sizes import KIB, MIB, powers_of_two
 from vicinal.bench.statistics import median_estimate
 from vicinal.launch.environment import MessagePath, Mpi
+from vicinal.launch.mpi import STANDARD
 
 PLOT_SIZES = powers_of_two(1, 4 * MIB)
 TABLE_SIZES = [8, 64, 512, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB]
@@ -30,7 +31,7 @@ DEFAULT_AMOUNT = Amount(trials=3, repetitions=1, seconds=0.02)
 class DemoPlan:
     """What to measure, and how much."""
 
-    mpis: Sequence[Mpi] = tuple(Mpi)
+    mpis: Sequence[Mpi] = STANDARD
     sizes: Sequence[int] = tuple(PLOT_SIZES)
     amount: Amount = DEFAULT_AMOUNT
 

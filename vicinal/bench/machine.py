@@ -1,6 +1,5 @@
 """What a result has to say about where it comes from."""
 
-import ctypes
 import os
 import platform
 from pathlib import Path
@@ -10,7 +9,9 @@ import psutil
 import vicinal
 from vicinal.errors import VicinalError
 from vicinal.launch.cores import usable_cpus
-from vicinal.launch.environment import Mpi, mpi_prefix
+from vicinal.launch.libfabric import libfabric_of
+from vicinal.launch.libfabric import libfabric_version as version_of
+from vicinal.launch.mpi import Mpi, installation
 
 
 def describe_machine() -> dict[str, object]:
@@ -39,14 +40,11 @@ def describe_versions(mpis: list[Mpi]) -> dict[str, str]:
 
 
 def libfabric_version(mpi: Mpi) -> str:
-    """Version of the libfabric that an MPI library brings along, asked of itself."""
-    library = mpi_prefix(mpi) / "lib" / mpi.value / "libfabric.so.1"
-    if not library.is_file():
+    """Version of the libfabric that an MPI library uses, asked of itself."""
+    library = libfabric_of(installation(mpi))
+    if library is None:
         return "unknown"
-    ask = ctypes.CDLL(str(library)).fi_version
-    ask.restype = ctypes.c_uint32
-    version = ask()
-    return f"{version >> 16}.{version & 0xFFFF}"
+    return ".".join(map(str, version_of(library)))
 
 
 def choose_cpus() -> list[int]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from vicinal.launch.environment import MessagePath, Mpi
 
-MPI_TITLES = {Mpi.MPICH: "MPICH", Mpi.OPENMPI: "Open MPI"}
+MPI_TITLES = {mpi: mpi.full_name for mpi in Mpi}
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from vicinal.cluster.guest_qemu import MEMORY_MIB, qemu_version
 from vicinal.errors import VicinalError
 from vicinal.launch.environment import MessagePath, Mpi
 from vicinal.launch.job import Job
+from vicinal.launch.mpi import STANDARD
 
 _SIZES = (8, 64, 512, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB)
 _WINDOW = 16
@@ -32,7 +33,7 @@ _TIMEOUT_SECONDS = 240.0  # a hang guard: with TCG the longest job takes some tw
 class GuestDemoPlan:
     """What to measure between two guests, and how much."""
 
-    mpis: Sequence[Mpi] = tuple(Mpi)
+    mpis: Sequence[Mpi] = STANDARD
     sizes: Sequence[int] = _SIZES
     amount: Amount = Amount(trials=1, repetitions=3, seconds=0.05)  # noqa: RUF009 - frozen too
 

@@ -12,9 +12,10 @@ from pathlib import Path
 from vicinal.cluster.guest_pair import GuestPair
 from vicinal.cluster.image_layout import HOME
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import MessagePath, Mpi, mpi_environment, mpi_prefix
+from vicinal.launch.environment import MessagePath, mpi_environment
 from vicinal.launch.job import CompletedJob, Job
 from vicinal.launch.launcher import Placement, place
+from vicinal.launch.mpi import STANDARD, Family, Installation
 
 _OWN_PREFIXES = ("OMPI_", "PRTE_", "PMIX_")
 """Variables that Open MPI's launcher hands on by itself."""
@@ -58,10 +59,14 @@ def job_command(job: Job, pair: GuestPair) -> tuple[list[str], dict[str, str]]:
             "use the path region or network",
         )
     mpi, _ = job.resolved_mpi()
+    if mpi.name not in STANDARD:
+        raise VicinalError(
+            f"the guests do not have {mpi.full_name}", f"choose --mpi {' or '.join(STANDARD)}"
+        )
     program = [_placed(Path(job.program[0]), pair), *job.program[1:]]
     environment = {**mpi_environment(mpi, path, job.region), **job.environment}
     placements = place(job.ranks, [guest.name for guest in pair.guests])
-    launcher = _launcher(mpi, mpi_prefix(mpi), placements, environment)
+    launcher = _launcher(mpi, placements, environment)
     return [*launcher, *program], environment
 
 
@@ -76,14 +81,14 @@ def _placed(program: Path, pair: GuestPair) -> str:
 
 
 def _launcher(
-    mpi: Mpi, prefix: Path, placements: Sequence[Placement], environment: Mapping[str, str]
+    mpi: Installation, placements: Sequence[Placement], environment: Mapping[str, str]
 ) -> list[str]:
     hosts = ",".join(f"{placement.node}:{placement.ranks}" for placement in placements)
     ranks = str(sum(placement.ranks for placement in placements))
-    if mpi is Mpi.MPICH:
-        launcher = [str(prefix / "bin" / "mpiexec"), "-launcher", "ssh"]
+    if mpi.family is Family.MPICH:
+        launcher = [str(mpi.launcher), "-launcher", "ssh"]
         return [*launcher, "-hosts", hosts, "-n", ranks]
-    launcher = [str(prefix / "bin" / "mpirun"), "--host", hosts, "-n", ranks]
+    launcher = [str(mpi.launcher), "--host", hosts, "-n", ranks]
     # A guest has one processor; ranks that share it cannot have one each.
     launcher += ["--map-by", "slot", "--bind-to", "none"]
     for name in environment:

@@ -10,6 +10,7 @@ from vicinal.bench.report import format_value
 from vicinal.bench.scenario import MPI_TITLES
 from vicinal.bench.sizes import format_size
 from vicinal.launch.environment import MessagePath, Mpi
+from vicinal.launch.mpi import STANDARD
 
 
 def guest_table(result: Mapping[str, Any]) -> Table:
@@ -29,7 +30,7 @@ def guest_table(result: Mapping[str, Any]) -> Table:
         table.add_column(f"{metric.value}\nnetwork\n{unit}", justify="right", no_wrap=True)
         table.add_column(f"\nregion\n{unit}", justify="right", no_wrap=True, style="bold")
         table.add_column("\n\nratio", justify="right", no_wrap=True)
-    for mpi in Mpi:
+    for mpi in STANDARD:
         values = _values(result, mpi)
         sizes = sorted({size for _, _, size in values})
         for size in sizes:

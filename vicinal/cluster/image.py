@@ -24,11 +24,11 @@ from vicinal.cluster.image_packages import KERNEL_PACKAGE, PackageStore
 from vicinal.errors import VicinalError
 from vicinal.launch.environment import (
     PROVIDER_FILE,
-    Mpi,
     checkout,
     mpi_prefix,
     provider_directory,
 )
+from vicinal.launch.mpi import STANDARD
 
 PACKAGES = ("busybox-static", "openssh-client", "openssh-server", "udev", "zlib1g")
 MODULES = ("virtio_pci", "virtio_net", "virtio_console", "qemu_fw_cfg")
@@ -155,7 +155,7 @@ def _system(directory: Path, say: Callable[[str], None]) -> Path:
 
 def _host_parts() -> list[Path]:
     """Directories of this host that a guest needs: MPI libraries, programs, provider."""
-    parts = [mpi_prefix(mpi) for mpi in Mpi]
+    parts = [mpi_prefix(mpi) for mpi in STANDARD]
     tree = checkout()
     if tree is not None and (tree / "build" / "programs").is_dir():
         parts.append(tree / "build" / "programs")

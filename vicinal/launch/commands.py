@@ -16,8 +16,10 @@ from rich.console import Console
 from vicinal.cluster.native import NativeCluster
 from vicinal.cluster.native_layout import EXCHANGE
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import MessagePath, Mpi, check_region_name
+from vicinal.launch.environment import MessagePath, check_region_name
 from vicinal.launch.job import Job
+from vicinal.launch.mpi import Mpi
+from vicinal.launch.mpi_option import MPI_PREFIX, chosen_mpi
 from vicinal.launch.paths import newest_region, paths_table
 from vicinal.launch.program import find_program
 from vicinal.launch.running import RunningJob, region_name
@@ -58,6 +60,7 @@ def run(
         Mpi | None,
         typer.Option(help="The MPI library; without it the one that the program is linked with."),
     ] = None,
+    mpi_prefix: Annotated[Path | None, MPI_PREFIX] = None,
     path: Annotated[
         MessagePath, typer.Option(help="How messages travel; shared-memory takes one node only.")
     ] = MessagePath.REGION,
@@ -92,7 +95,7 @@ def run(
     job = Job(
         program=[str(found), *program[1:]],
         ranks=ranks,
-        mpi=mpi,
+        mpi=chosen_mpi(mpi, mpi_prefix),
         path=path,
         region=f"file:{EXCHANGE}/{shared[0][1]}" if shared else None,
         pin=bind,

@@ -5,18 +5,24 @@ environment variables alone, and this is the one place that makes them.
 """
 
 import os
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 
-import vicinal
 from vicinal.errors import VicinalError
+from vicinal.launch.checkout import checkout
+from vicinal.launch.libfabric import stock_libfabric
+from vicinal.launch.mpi import Family, Installation, Mpi, installation, mpi_prefix
 
-
-class Mpi(StrEnum):
-    """The MPI libraries that Vicinal is tested with."""
-
-    MPICH = "mpich"
-    OPENMPI = "openmpi"
+__all__ = [
+    "MessagePath",
+    "Mpi",
+    "check_region_name",
+    "checkout",
+    "mpi_environment",
+    "mpi_prefix",
+    "provider_directory",
+]
 
 
 class MessagePath(StrEnum):
@@ -32,14 +38,7 @@ class MessagePath(StrEnum):
 
 PROVIDER_FILE = "libvicinal-fi.so"
 
-_TITLES = {Mpi.MPICH: "MPICH", Mpi.OPENMPI: "Open MPI"}
 _REGION_FORMS = "write it as file:PATH or pci:0000:00:04.0"
-
-
-def checkout() -> Path | None:
-    """The source tree that this package runs from, or None where it is installed without one."""
-    tree = Path(vicinal.__file__).resolve().parent.parent
-    return tree if (tree / "provider").is_dir() else None
 
 
 def provider_directory() -> Path:
@@ -66,32 +65,6 @@ def provider_directory() -> Path:
     return directory
 
 
-def mpi_prefix(mpi: Mpi | str) -> Path:
-    """The installation prefix of an MPI library: it holds bin/mpiexec, bin/mpicc and lib/.
-
-    It is $VICINAL_MPICH or $VICINAL_OPENMPI, or else build/mpi/<mpi> in the checkout. The
-    two never share a prefix: both install bin/mpicc, bin/mpiexec and include/mpi.h.
-    Raises VicinalError where there is no bin/mpiexec.
-    """
-    mpi = Mpi(mpi)
-    variable = f"VICINAL_{mpi.name}"
-    chosen = os.environ.get(variable)
-    tree = checkout()
-    if chosen:
-        prefix = Path(chosen).resolve()
-        remedy = f"let {variable} name the prefix that holds bin/mpiexec"
-    elif tree is not None:
-        prefix = tree / "build" / "mpi" / mpi.value
-        remedy = f"run `make` in {tree}, or set {variable} to the prefix of an installed one"
-    else:
-        raise VicinalError(
-            f"{_TITLES[mpi]} was not found", f"set {variable} to the prefix of an installed one"
-        )
-    if not (prefix / "bin" / "mpiexec").is_file():
-        raise VicinalError(f"there is no {_TITLES[mpi]} in {prefix}", remedy)
-    return prefix
-
-
 def check_region_name(region: str) -> str:
     """Return `region` if it has the form of VICINAL_REGION; raise VicinalError if not."""
     kind, _, place = region.partition(":")
@@ -106,7 +79,7 @@ def check_region_name(region: str) -> str:
 
 
 def mpi_environment(
-    mpi: Mpi | str,
+    mpi: Mpi | Installation | str,
     path: MessagePath | str = MessagePath.REGION,
     region: str | None = None,
     *,
@@ -117,46 +90,92 @@ def mpi_environment(
     `region` is a value for VICINAL_REGION; without it the provider looks for a region by
     itself. It is for the path `region` only. `cma` is for the path `shared-memory` only:
     whether the MPI library may copy straight out of another process (cross-memory attach).
-    Raises VicinalError where the region's name is malformed or the provider is not built.
+    Raises VicinalError where the region's name is malformed, the provider is not built, or
+    there is no libfabric for Intel MPI.
     """
-    mpi = Mpi(mpi)
+    mpi = mpi if isinstance(mpi, Installation) else Mpi(mpi)
     path = MessagePath(path)
     if path is MessagePath.REGION:
-        return _region(mpi, region)
+        return _region(mpi.family, region)
     if region is not None:
         raise VicinalError(
             f"the path {path.value} takes no region", "leave out the region, or use path region"
         )
     if path is MessagePath.NETWORK:
-        return _network(mpi)
+        return _network(mpi.family)
     return _shared_memory(mpi, cma=cma)
 
 
-def _region(mpi: Mpi, region: str | None) -> dict[str, str]:
+def _region(family: Family, region: str | None) -> dict[str, str]:
     variables = {"FI_PROVIDER_PATH": str(provider_directory()), "FI_PROVIDER": "vicinal"}
     if region is not None:
         variables["VICINAL_REGION"] = check_region_name(region)
-    if mpi is Mpi.MPICH:
-        return variables | {"MPIR_CVAR_CH4_NETMOD": "ofi"}
-    return variables | {
-        "OMPI_MCA_pml": "cm",
-        "OMPI_MCA_mtl": "ofi",
-        "OMPI_MCA_mtl_ofi_provider_include": "vicinal",
-    }
+    match family:
+        case Family.MPICH:
+            return variables | {"MPIR_CVAR_CH4_NETMOD": "ofi"}
+        case Family.OPENMPI:
+            return variables | {
+                "OMPI_MCA_pml": "cm",
+                "OMPI_MCA_mtl": "ofi",
+                "OMPI_MCA_mtl_ofi_provider_include": "vicinal",
+            }
+        case Family.INTEL:
+            return variables | {
+                "I_MPI_FABRICS": "ofi",
+                "I_MPI_OFI_PROVIDER": "vicinal",
+                "I_MPI_OFI_LIBRARY": str(_libfabric_for_intel()),
+                # mpi4py would load Intel's own beside it, and the provider be bound to that.
+                "I_MPI_OFI_LIBRARY_INTERNAL": "0",
+            }
 
 
-def _network(mpi: Mpi) -> dict[str, str]:
-    if mpi is Mpi.MPICH:
-        return {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
-    return {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self"}
+def _libfabric_for_intel() -> Path:
+    library = stock_libfabric()
+    if library is None or not library.is_file():
+        found = "none was found" if library is None else f"there is no {library}"
+        raise VicinalError(
+            "Intel MPI's own libfabric admits no providers from outside; it needs a "
+            f"libfabric.so.1 as it was released, and {found}",
+            "let I_MPI_OFI_LIBRARY name one, such as that of the MPICH wheel",
+        )
+    return library
 
 
-def _shared_memory(mpi: Mpi, *, cma: bool) -> dict[str, str]:
-    if mpi is Mpi.MPICH:
-        # The network module stays MPICH's default: this is what its users have by themselves.
-        return {"MPIR_CVAR_CH4_CMA_ENABLE": "1" if cma else "0"}
-    return {
-        "OMPI_MCA_pml": "ob1",
-        "OMPI_MCA_btl": "sm,self",
-        "OMPI_MCA_smsc": "cma" if cma else "^cma,knem,xpmem",
-    }
+def _network(family: Family) -> dict[str, str]:
+    match family:
+        case Family.MPICH:
+            return {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
+        case Family.OPENMPI:
+            return {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self"}
+        case Family.INTEL:
+            return {"I_MPI_FABRICS": "ofi", "I_MPI_OFI_PROVIDER": "tcp"}
+
+
+def _shared_memory(mpi: Mpi | Installation, *, cma: bool) -> dict[str, str]:
+    match mpi.family:
+        case Family.MPICH:
+            # The network module stays MPICH's default: what its users have by themselves.
+            return {"MPIR_CVAR_CH4_CMA_ENABLE": "1" if cma else "0"}
+        case Family.OPENMPI if _is_open_mpi_4(mpi):
+            return {
+                "OMPI_MCA_pml": "ob1",
+                "OMPI_MCA_btl": "vader,self",
+                "OMPI_MCA_btl_vader_single_copy_mechanism": "cma" if cma else "none",
+            }
+        case Family.OPENMPI:
+            return {
+                "OMPI_MCA_pml": "ob1",
+                "OMPI_MCA_btl": "sm,self",
+                "OMPI_MCA_smsc": "cma" if cma else "^cma,knem,xpmem",
+            }
+        case Family.INTEL:
+            return {"I_MPI_FABRICS": "shm", "I_MPI_SHM_CMA": "1" if cma else "0"}
+
+
+def _is_open_mpi_4(mpi: Mpi | Installation) -> bool:
+    if isinstance(mpi, Installation):
+        return not mpi.starts_with_prrte
+    if mpi is Mpi.OPENMPI_DEBIAN:  # 4.1.4 in Debian 12, 5.0.7 in Debian 13
+        with suppress(VicinalError):
+            return not installation(mpi).starts_with_prrte
+    return mpi in (Mpi.OPENMPI41, Mpi.OPENMPI_DEBIAN)

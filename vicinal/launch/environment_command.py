@@ -1,11 +1,15 @@
 """`vicinal env`: the variables that select Vicinal, for a shell or a job script."""
 
 import shlex
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from vicinal.launch.environment import MessagePath, Mpi, mpi_environment
+from vicinal.launch.environment import MessagePath, mpi_environment
+from vicinal.launch.libfabric import check_loads_provider
+from vicinal.launch.mpi import Installation, Mpi
+from vicinal.launch.mpi_option import MPI_PREFIX, chosen_mpi
 
 
 def register(app: typer.Typer) -> None:
@@ -14,7 +18,10 @@ def register(app: typer.Typer) -> None:
 
 
 def env(
-    mpi: Annotated[Mpi, typer.Option(help="The MPI library that the application uses.")],
+    mpi: Annotated[
+        Mpi | None, typer.Option(help="The MPI library that the application uses.")
+    ] = None,
+    mpi_prefix: Annotated[Path | None, MPI_PREFIX] = None,
     path: Annotated[
         MessagePath, typer.Option(help="How messages shall travel.")
     ] = MessagePath.REGION,
@@ -31,5 +38,10 @@ def env(
     ] = True,
 ) -> None:
     """Print the variables that make an MPI use a path, as `export NAME=VALUE` lines."""
-    for name, value in mpi_environment(mpi, path, region, cma=cma).items():
+    chosen = chosen_mpi(mpi, mpi_prefix)
+    if chosen is None:
+        raise typer.BadParameter("name the MPI library", param_hint="'--mpi' or '--mpi-prefix'")
+    if isinstance(chosen, Installation) and path is MessagePath.REGION:
+        check_loads_provider(chosen)
+    for name, value in mpi_environment(chosen, path, region, cma=cma).items():
         typer.echo(f"export {name}={shlex.quote(value)}")

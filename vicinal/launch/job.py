@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import MessagePath, Mpi
+from vicinal.launch.environment import MessagePath
+from vicinal.launch.mpi import Installation, Mpi, installation, installation_of
 from vicinal.launch.program import linked_mpi
 from vicinal.region import DEFAULT_SECTION_BYTES, RegionState
 
@@ -26,7 +27,7 @@ class Job:
     program: Sequence[str]
     """Absolute path of the program, and its arguments."""
     ranks: int
-    mpi: Mpi | str | None = None
+    mpi: Mpi | Installation | str | None = None
     """By default the one that the program is linked with, and else MPICH."""
     path: MessagePath | str = MessagePath.REGION
     """On the path shared-memory all ranks run in the first node."""
@@ -52,10 +53,22 @@ class Job:
         if self.ranks < 1:
             raise VicinalError(f"a job of {self.ranks} ranks cannot run", "ask for at least 1")
 
-    def resolved_mpi(self) -> tuple[Mpi, bool]:
-        """The MPI to use, and whether the program's loader finds its library by itself."""
-        linked, found = linked_mpi(Path(self.program[0]))
-        return Mpi(self.mpi) if self.mpi is not None else linked or Mpi.MPICH, found
+    def resolved_mpi(self) -> tuple[Installation, bool]:
+        """The MPI to use, and whether the program's loader finds its library by itself.
+
+        Raises VicinalError where that MPI is not installed.
+        """
+        linked = linked_mpi(Path(self.program[0]))
+        if self.mpi is not None:
+            chosen = self.mpi if isinstance(self.mpi, Installation) else installation(self.mpi)
+        elif linked is None:
+            chosen = installation(Mpi.MPICH)
+        else:
+            owner = installation_of(linked[1]) if linked[1] is not None else None
+            chosen = owner or installation(linked[0])
+        if linked is None:
+            return chosen, True
+        return chosen, linked[1] is not None and chosen.is_library(linked[1])
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,15 @@
-"""The command lines of the stock launchers: MPICH's mpiexec and Open MPI's mpirun.
+"""The command lines of the stock launchers: MPICH's and Intel's mpiexec, Open MPI's mpirun.
 
-Both start a daemon on each node through a remote shell, which here is a script that enters
+All start a daemon on each node through a remote shell, which here is a script that enters
 the node's namespaces instead of ssh.
 """
 
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from vicinal.cluster.native_layout import NODE_DIRECTORY, REMOTE_SHELL
-from vicinal.launch.environment import Mpi
+from vicinal.launch.mpi import Family, Installation
 
 _OUTER_JOB = ("SLURM_", "PBS_", "LSB_", "PMI_", "PMIX_", "OMPI_COMM_WORLD_")
 """Variables by which launchers and MPI libraries take us for a part of another job."""
@@ -35,8 +34,7 @@ def place(ranks: int, nodes: Sequence[str]) -> list[Placement]:
 
 
 def launcher(
-    mpi: Mpi,
-    prefix: Path,
+    mpi: Installation,
     placements: Sequence[Placement],
     program: Sequence[str],
     inherited: Mapping[str, str],
@@ -49,19 +47,21 @@ def launcher(
     variables = {
         name: value for name, value in inherited.items() if not name.startswith(_OUTER_JOB)
     }
-    variables["PATH"] = f"{prefix / 'bin'}:{variables.get('PATH', '/usr/bin:/bin')}"
-    hosts = ",".join(f"{placement.node}:{placement.ranks}" for placement in placements)
-    ranks = sum(placement.ranks for placement in placements)
-    make = _mpich if mpi is Mpi.MPICH else _openmpi
-    return make(prefix, hosts, ranks, list(program), variables)
+    directory = mpi.launcher.parent
+    variables["PATH"] = f"{directory}:{variables.get('PATH', '/usr/bin:/bin')}"
+    variables.setdefault("MPI4PY_LIBMPI", str(mpi.library))
+    make = {Family.MPICH: _mpich, Family.OPENMPI: _openmpi, Family.INTEL: _intel}[mpi.family]
+    return make(mpi, placements, list(program), variables)
 
 
 def _mpich(
-    prefix: Path, hosts: str, ranks: int, program: list[str], variables: dict[str, str]
+    mpi: Installation,
+    placements: Sequence[Placement],
+    program: list[str],
+    variables: dict[str, str],
 ) -> tuple[list[str], dict[str, str]]:
-    command = [str(prefix / "bin" / "mpiexec"), "-launcher", "ssh"]
-    command += ["-launcher-exec", REMOTE_SHELL, "-hosts", hosts, "-n", str(ranks)]
-    variables.setdefault("MPI4PY_LIBMPI", str(prefix / "lib" / "libmpi.so.12"))
+    command = [str(mpi.launcher), "-launcher", "ssh", "-launcher-exec", REMOTE_SHELL]
+    command += ["-hosts", _hosts(placements), "-n", str(_ranks(placements))]
     if _TOPOLOGY not in variables:
         # Without it the daemons write the machine's topology into files in /tmp for the
         # ranks, and leave them there when they are killed. The ranks find it by themselves.
@@ -70,20 +70,53 @@ def _mpich(
     return command + program, variables
 
 
-def _openmpi(
-    prefix: Path, hosts: str, ranks: int, program: list[str], variables: dict[str, str]
+def _intel(
+    mpi: Installation,
+    placements: Sequence[Placement],
+    program: list[str],
+    variables: dict[str, str],
 ) -> tuple[list[str], dict[str, str]]:
-    command = [str(prefix / "bin" / "mpirun"), "--host", hosts, "-n", str(ranks)]
+    variables["I_MPI_ROOT"] = str(mpi.prefix)
+    # Nodes share the host's cores: binding on each by itself would put all on the first.
+    variables.setdefault("I_MPI_PIN", "off")
+    command = [str(mpi.launcher), "-bootstrap", "ssh", "-bootstrap-exec", REMOTE_SHELL]
+    # It understands NODE:RANKS in a list, but takes it for a name where there is one node only.
+    hosts = _hosts(placements) if len(placements) > 1 else placements[0].node
+    command += ["-hosts", hosts, "-n", str(_ranks(placements))]
+    return command + program, variables
+
+
+def _openmpi(
+    mpi: Installation,
+    placements: Sequence[Placement],
+    program: list[str],
+    variables: dict[str, str],
+) -> tuple[list[str], dict[str, str]]:
+    command = [str(mpi.launcher), "--host", _hosts(placements), "-n", str(_ranks(placements))]
     # Nodes share the host's cores: binding on each by itself would put all on the first.
     command += ["--map-by", "slot", "--bind-to", "none"]
-    variables.setdefault("MPI4PY_LIBMPI", str(prefix / "lib" / "libmpi.so.40"))
-    variables |= {
-        "PRTE_MCA_plm": "ssh",
-        "PRTE_MCA_plm_ssh_agent": REMOTE_SHELL,
-        "PRTE_MCA_prte_tmpdir_base": NODE_DIRECTORY,
-    }
+    if mpi.starts_with_prrte:
+        variables |= {
+            "PRTE_MCA_plm": "ssh",
+            "PRTE_MCA_plm_ssh_agent": REMOTE_SHELL,
+            "PRTE_MCA_prte_tmpdir_base": NODE_DIRECTORY,
+        }
+    else:
+        variables |= {
+            "OMPI_MCA_plm": "rsh",
+            "OMPI_MCA_plm_rsh_agent": REMOTE_SHELL,
+            "OMPI_MCA_orte_tmpdir_base": NODE_DIRECTORY,
+        }
     # Who runs a cluster is root in it, be it in a user namespace.
     for package in ("OMPI", "PRTE"):
         variables[f"{package}_ALLOW_RUN_AS_ROOT"] = "1"
         variables[f"{package}_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
     return command + program, variables
+
+
+def _hosts(placements: Sequence[Placement]) -> str:
+    return ",".join(f"{placement.node}:{placement.ranks}" for placement in placements)
+
+
+def _ranks(placements: Sequence[Placement]) -> int:
+    return sum(placement.ranks for placement in placements)

@@ -2,19 +2,23 @@
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import Mpi
+from vicinal.launch.libfabric import linked_libraries
+from vicinal.launch.mpi import Mpi
 
-_LIBRARIES = {"libmpi.so.12": Mpi.MPICH, "libmpi_abi.so": Mpi.MPICH, "libmpi.so.40": Mpi.OPENMPI}
-"""Beginnings of library names by which a program shows its MPI; either has the standard ABI."""
+_LIBRARIES = {
+    "libmpi.so.12": Mpi.MPICH,
+    "libmpich.so.12": Mpi.MPICH,
+    "libmpi_abi.so": Mpi.MPICH,
+    "libmpi.so.40": Mpi.OPENMPI,
+}
+"""Beginnings of library names by which a program shows its MPI, and the one to take for it
+where the loader finds none."""
 
 _HIDDEN = (Path("/dev/shm"), Path("/run"))
 """Directories of which each node has its own."""
-
-_LDD_SECONDS = 30
 
 
 def find_program(name: str) -> Path:
@@ -48,25 +52,13 @@ def check_visible(path: Path) -> None:
             )
 
 
-def linked_mpi(program: Path) -> tuple[Mpi | None, bool]:
-    """Which MPI a program is linked with, and whether its loader finds that library.
+def linked_mpi(program: Path) -> tuple[Mpi, Path | None] | None:
+    """Which MPI a program is linked with, and its library, if the loader finds it.
 
-    (None, True) for scripts and for programs that load their MPI later, such as Python.
+    None for scripts and for programs that load their MPI later, such as Python.
     """
-    try:
-        listing = subprocess.run(
-            ["ldd", str(program)],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_LDD_SECONDS,
-        ).stdout
-    except (FileNotFoundError, subprocess.TimeoutExpired):
-        return None, True
-    for line in listing.splitlines():
-        library, _, place = line.strip().partition(" => ")
+    for library, place in linked_libraries(program).items():
         for beginning, mpi in _LIBRARIES.items():
             if library.startswith(beginning):
-                return mpi, "not found" not in place
-    return None, True
+                return mpi, place
+    return None

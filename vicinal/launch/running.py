@@ -19,10 +19,12 @@ from vicinal.cluster.native import NativeCluster
 from vicinal.cluster.native_layout import EXCHANGE, RANK
 from vicinal.errors import VicinalError
 from vicinal.launch.cores import usable_cpus
-from vicinal.launch.environment import MessagePath, Mpi, mpi_environment, mpi_prefix
+from vicinal.launch.environment import MessagePath, mpi_environment
 from vicinal.launch.job import CompletedJob, Job, default_members
 from vicinal.launch.job_input import JobInput, Stream
 from vicinal.launch.launcher import Placement, launcher, place
+from vicinal.launch.libfabric import check_loads_provider
+from vicinal.launch.mpi import Family, tested
 from vicinal.launch.program import check_visible
 from vicinal.region import RegionState, create, inspect
 
@@ -89,7 +91,8 @@ class RunningJob:
         self._cluster = cluster
         self._made: Path | None = None
         self._input: JobInput | None = None
-        prefix = mpi_prefix(self.mpi)
+        if self.path is MessagePath.REGION and not tested(self.mpi):
+            check_loads_provider(self.mpi)
         directory = job.directory or Path.cwd()
         check_visible(directory)
         self._placements = self._place()
@@ -97,7 +100,7 @@ class RunningJob:
             if stdin != subprocess.DEVNULL:
                 self._input = JobInput(cluster, stdin)
             command, environment = launcher(
-                self.mpi, prefix, self._placements, self._program(), self._inherited(prefix)
+                self.mpi, self._placements, self._program(), self._inherited()
             )
             self._launcher = subprocess.Popen(
                 cluster.head_command(command, directory),
@@ -199,10 +202,10 @@ class RunningJob:
         cpus = " ".join(map(str, usable_cpus())) if self.job.pin else "-"
         return [RANK, source, cpus, *program]
 
-    def _inherited(self, prefix: Path) -> dict[str, str]:
+    def _inherited(self) -> dict[str, str]:
         variables = dict(os.environ)
         if not self._library_found:
-            library = str(prefix / "lib")
+            library = str(self.mpi.library.parent)
             more = variables.get("LD_LIBRARY_PATH")
             variables["LD_LIBRARY_PATH"] = f"{library}:{more}" if more else library
         return variables
@@ -211,7 +214,11 @@ class RunningJob:
         region = self._region() if self.path is MessagePath.REGION else None
         variables = mpi_environment(self.mpi, self.path, region, cma=self.job.cma)
         neighbours = any(placement.ranks > 1 for placement in self._placements)
-        if self.mpi is Mpi.MPICH and self.path is not MessagePath.SHARED_MEMORY and neighbours:
+        if (
+            self.mpi.family is Family.MPICH
+            and self.path is not MessagePath.SHARED_MEMORY
+            and neighbours
+        ):
             # MPICH would take its own shared memory between ranks in one node.
             variables["MPIR_CVAR_NOLOCAL"] = "1"
         return variables

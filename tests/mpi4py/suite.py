@@ -1,0 +1,216 @@
+"""Running mpi4py's test suite as a job, and judging what its tests said.
+
+The lists beside this file say what cannot pass with which MPI library, and why. A listed
+test that passes is a fault as much as one that fails and is not listed, or that skips itself
+for a reason that is not listed.
+"""
+
+import fnmatch
+import importlib.metadata
+import json
+import subprocess
+import sys
+import tarfile
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vicinal.cluster.native import NativeCluster
+from vicinal.errors import VicinalError
+from vicinal.launch.job import Job
+from vicinal.launch.running import launch
+
+HERE = Path(__file__).resolve().parent
+MEMBERS = 64
+"""Spawned processes join the region beside the ranks."""
+MOST_TESTS = 1800
+"""The whole suite has at least so many tests: fewer, and something was not found."""
+
+_FETCH_SECONDS = 400
+
+
+def fetch_suite(place: Path) -> Path:
+    """The tests in mpi4py's source, fetched once into `place` and checked by its hash."""
+    pinned = (HERE / "source.txt").read_text().splitlines()[-1].split()[0]
+    assert pinned == f"mpi4py=={importlib.metadata.version('mpi4py')}"
+    source = place / pinned.replace("==", "-")
+    if not (source / "test").is_dir():
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+        command += ["--no-binary=:all:", "--no-build-isolation", "--require-hashes"]
+        command += [f"--dest={place}", f"--requirement={HERE / 'source.txt'}"]
+        subprocess.run(command, check=True, timeout=_FETCH_SECONDS)
+        with tarfile.open(f"{source}.tar.gz") as archive:
+            archive.extractall(place, filter="data")
+    return source / "test"
+
+
+def matches(name: str, patterns: list[str]) -> bool:
+    """Whether a test's full name is meant by one of the patterns."""
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+@dataclass(frozen=True)
+class Lists:
+    """What is known about the suite, and about it with one MPI library."""
+
+    selection: dict[str, Any]
+    failures: list[dict[str, Any]]
+    """Entries of tests that fail, here as elsewhere."""
+    unreliable: list[dict[str, Any]]
+    """Entries of tests that are not run, since what they do is left to chance."""
+
+    @classmethod
+    def load(cls, mpi: str, ranks: int = 2) -> "Lists":
+        """Read from the files beside this one what holds for so many ranks."""
+        known = _load(f"known-failures-{mpi}.toml")
+        kinds = [
+            [entry for entry in known.get(kind, []) if ranks in entry.get("ranks", [ranks])]
+            for kind in ("failure", "unreliable")
+        ]
+        return cls(_load("selection.toml"), *kinds)
+
+    @property
+    def failing(self) -> list[str]:
+        """Patterns of the tests that fail."""
+        return [test for entry in self.failures for test in entry["tests"]]
+
+    @property
+    def excluded(self) -> list[str]:
+        """Patterns of the tests that are not run."""
+        return [test for entry in self.unreliable for test in entry["tests"]]
+
+    @property
+    def four_ranks(self) -> list[str]:
+        """Patterns of the tests that say more with more than two ranks."""
+        tests: list[str] = self.selection["four-ranks"]["tests"]
+        return tests
+
+    def may_skip(self, reason: str) -> bool:
+        """Whether a test may skip itself for this reason."""
+        return reason in self.selection["skips"]
+
+
+def _load(name: str) -> dict[str, Any]:
+    return tomllib.loads((HERE / name).read_text())
+
+
+@dataclass
+class Results:
+    """What the tests of one job did, the worst of all ranks."""
+
+    outcome: dict[str, str] = field(default_factory=dict)
+    detail: dict[str, str] = field(default_factory=dict)
+    trouble: str = ""
+    """Why the job did not come to its end, and where its ranks were; empty if it did."""
+    facts: dict[str, str] = field(default_factory=dict)
+    """What rank 0 said about its MPI library, libfabric and provider."""
+
+    def having(self, outcome: str) -> set[str]:
+        """The tests of one outcome: passed, failed or skipped."""
+        return {test for test, found in self.outcome.items() if found == outcome}
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Take in what one rank wrote about one test."""
+        test, outcome = record["test"], record["outcome"]
+        order = ("skipped", "passed", "failed")
+        if test not in self.outcome or order.index(outcome) > order.index(self.outcome[test]):
+            self.outcome[test], self.detail[test] = outcome, record["detail"]
+
+    def describe(self, tests: set[str]) -> str:
+        """The tests and what they said, for people."""
+        return "\n".join(f"{test}: {self.detail[test]}" for test in sorted(tests))
+
+
+def run_suite(
+    job: dict[str, Any], cluster: NativeCluster, suite: Path, output: Path, timeout: float
+) -> Results:
+    """Run chosen tests on all ranks of a job and gather what they wrote down.
+
+    `job` holds arguments of Job, and the patterns `only` and `without`. `output` is made.
+    """
+    job = dict(job)
+    only, without = job.pop("only", []), job.pop("without", [])
+    program = [sys.executable, str(HERE / "rank.py"), str(suite), str(output)]
+    for option, patterns in (("--only", only), ("--without", without)):
+        program += [f"{option}={pattern}" for pattern in patterns]
+    output.mkdir(parents=True)
+    results = Results()
+    try:
+        done = launch(Job(program, **job), cluster, timeout=timeout)
+        (output / "stdout").write_text(done.stdout)
+        (output / "stderr").write_text(done.stderr)
+    except VicinalError as error:
+        results.trouble = f"{error}\n"
+    places = []
+    for rank in range(job["ranks"]):
+        file = output / f"rank-{rank}.jsonl"
+        lines = file.read_text().splitlines() if file.exists() else []
+        records = [json.loads(line) for line in lines]
+        for record in records:
+            if "outcome" in record:
+                results.add(record)
+            elif "facts" in record and rank == 0:
+                results.facts = record["facts"]
+        if not records or "end" not in records[-1]:
+            places.append(f"rank {rank} at {records[-1] if records else 'its start'}\n")
+    results.trouble += "".join(places)
+    return results
+
+
+def faults(results: Results, lists: Lists, *, whole: bool) -> str:
+    """What is wrong with the results, for people; empty if nothing is.
+
+    `whole` says that every test was to be run, else those of Lists.four_ranks were.
+    """
+    if results.trouble:
+        return results.trouble
+    found = []
+    failed = results.having("failed")
+    surprising = {test for test in failed if not matches(test, lists.failing)}
+    if surprising:
+        found.append(results.describe(surprising))
+    mended = {test for test in results.having("passed") if matches(test, lists.failing)}
+    if mended:
+        found.append(f"these pass, and are listed as failing: {', '.join(sorted(mended))}")
+    skipped = {
+        test for test in results.having("skipped") if not lists.may_skip(results.detail[test])
+    }
+    if skipped:
+        found.append(f"skipped for no listed reason:\n{results.describe(skipped)}")
+    if whole:
+        if len(results.outcome) <= MOST_TESTS:
+            found.append(f"only {len(results.outcome)} tests were found")
+        found += [
+            f"listed as failing, but there is no such test: {pattern}"
+            for pattern in lists.failing
+            if not any(fnmatch.fnmatchcase(test, pattern) for test in failed)
+        ]
+    else:
+        found += [
+            f"there are no such tests: {pattern}"
+            for pattern in lists.four_ranks
+            if not any(fnmatch.fnmatchcase(test, pattern) for test in results.outcome)
+        ]
+    return "\n".join(found)
+
+
+def fails_elsewhere(
+    entry: dict[str, Any], mpi: str, suite: Path, output: Path, timeout: float
+) -> str:
+    """Run the tests of a list's entry where it says that they fail without Vicinal.
+
+    Returns what is wrong with the entry; empty if they fail there as well.
+    """
+    elsewhere = dict(entry["elsewhere"])
+    if not entry["reason"].strip() or elsewhere["path"] == "region":
+        return f"an entry needs a reason, and another path than region: {entry}"
+    job = {"ranks": 2, "mpi": mpi, "only": entry["tests"], **elsewhere}
+    with NativeCluster(nodes=2) as cluster:
+        results = run_suite(job, cluster, suite, output, timeout)
+    if results.trouble:
+        return results.trouble
+    passed = results.having("passed")
+    if passed or not results.having("failed"):
+        return f"these do not fail elsewhere: {sorted(passed) or entry['tests']}"
+    return ""
