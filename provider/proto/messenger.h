@@ -19,6 +19,7 @@
 #include "match/match.h"
 #include "path/path.h"
 #include "proto/buffer.h"
+#include "proto/bypass.h"
 #include "proto/completion.h"
 #include "proto/operations.h"
 #include "proto/pool.h"
@@ -49,6 +50,7 @@ struct correspondent {
 	uint32_t streak;         /* large messages to it since one came from it */
 	uint32_t kept;           /* messages of its that wait for a receive */
 	uint64_t copied;         /* bytes of theirs that were moved to private memory */
+	struct bypass bypass;
 };
 
 /* A message under way to a peer, beyond what one call could do. */

@@ -159,6 +159,24 @@ static uint32_t early_piece_length(const struct chunk_pool *pool, uint64_t total
 	return length > most ? most : (uint32_t)length;
 }
 
+/* `from` is where the piece lies, or NULL if it may be scattered. */
+static void copy_piece(struct send *send, shared_bytes *to, const char *from, uint32_t length)
+{
+	struct bypass *bypass = &send->to->bypass;
+
+	if (from == NULL) {
+		buffer_to_region(&send->buffer, send->sent, to, length);
+		return;
+	}
+	uint64_t began = bypass_clock();
+	if (bypass->past && length >= BYPASS_BYTES)
+		copy_past_cache_out(to, from, length);
+	else
+		shared_copy_out(to, from, length);
+	if (length >= BYPASS_MEASURED_BYTES)
+		bypass_count(bypass, bypass_clock() - began, length);
+}
+
 static void push_piece(struct messenger *messenger, struct send *send, uint32_t kind, uint64_t word,
 		       uint32_t chunk, uint32_t length)
 {
@@ -168,7 +186,7 @@ static void push_piece(struct messenger *messenger, struct send *send, uint32_t 
 		send->buffer.count == 1 ? (char *)send->buffer.pieces[0].iov_base + send->sent : NULL;
 	struct wire_piece header = {.chunk = chunk, .offset = chunk_place(pool, chunk, from)};
 
-	buffer_to_region(&send->buffer, send->sent, pool->section + header.offset, length);
+	copy_piece(send, pool->section + header.offset, from, length);
 	send->sent += length;
 	struct ring_slot *slot = ring_next(&peer->out, 0);
 	shared_store_u64(&slot->word, word);
@@ -215,7 +233,8 @@ ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *
 	if (pieces > 0) {
 		header.chunk = chunks[0];
 		header.offset = chunk_place(&path->chunks, chunks[0], request->pieces[0].iov_base);
-		buffer_to_region(&send->buffer, 0, path->chunks.section + header.offset, first);
+		copy_piece(send, path->chunks.section + header.offset,
+			   request->count == 1 ? request->pieces[0].iov_base : NULL, first);
 		send->sent = first;
 	}
 	struct ring_slot *slot = ring_next(&peer->out, 0);

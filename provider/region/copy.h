@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* copy.h - copies of a few bytes into the region and out of it, for the short path. */
+/* copy.h - copies into the region and out of it: of a few bytes, and of many past the cache. */
 #ifndef VICINAL_REGION_COPY_H
 #define VICINAL_REGION_COPY_H
 
-#include "region/shared.h"
+#include "region/layout.h"
 
 /*
  * Copies of at most 64 bytes, of a length known only at run time: two loads and two
@@ -61,5 +61,11 @@ static inline void copy_small_in(void *to, const shared_bytes *from, size_t leng
 {
 	copy_small(to, (const void *)from, length);
 }
+
+/*
+ * As shared_copy_out(), by stores that go past our cache to memory, where the processor has
+ * such. They are ordered before whatever is stored after the call.
+ */
+void copy_past_cache_out(shared_bytes *to, const void *from, size_t length);
 
 #endif

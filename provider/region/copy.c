@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* copy.c - long copies into the region that leave our cache alone. */
+#include "region/copy.h"
+
+#if defined(__x86_64__)
+#include <emmintrin.h>
+
+/* Whole lines: a part of one would be read from memory first. */
+static void stream_lines(unsigned char *to, const unsigned char *from, size_t lines)
+{
+	for (; lines > 0; lines--, to += REGION_LINE, from += REGION_LINE) {
+		__m128i first = _mm_loadu_si128((const __m128i *)(const void *)from);
+		__m128i second = _mm_loadu_si128((const __m128i *)(const void *)(from + 16));
+		__m128i third = _mm_loadu_si128((const __m128i *)(const void *)(from + 32));
+		__m128i fourth = _mm_loadu_si128((const __m128i *)(const void *)(from + 48));
+		_mm_stream_si128((__m128i *)(void *)to, first);
+		_mm_stream_si128((__m128i *)(void *)(to + 16), second);
+		_mm_stream_si128((__m128i *)(void *)(to + 32), third);
+		_mm_stream_si128((__m128i *)(void *)(to + 48), fourth);
+	}
+}
+
+void copy_past_cache_out(shared_bytes *to, const void *from, size_t length)
+{
+	unsigned char *target = (unsigned char *)(void *)to;
+	const unsigned char *source = from;
+	size_t head = (REGION_LINE - (uintptr_t)target % REGION_LINE) % REGION_LINE;
+
+	if (length < head + REGION_LINE) {
+		memcpy(target, source, length);
+		return;
+	}
+	size_t lines = (length - head) / REGION_LINE;
+	size_t done = head + lines * REGION_LINE;
+	memcpy(target, source, head);
+	stream_lines(target + head, source + head, lines);
+	memcpy(target + done, source + done, length - done);
+	/* Such stores are not ordered by a release store that follows. */
+	_mm_sfence();
+}
+
+#else
+
+void copy_past_cache_out(shared_bytes *to, const void *from, size_t length)
+{
+	shared_copy_out(to, from, length);
+}
+
+#endif
