@@ -33,7 +33,7 @@ static void publish_active(struct path *path, uint32_t slot, bool hot)
 static void divide_arena(struct path *path)
 {
 	struct region *region = path->region;
-	uint64_t arena = region->section_bytes - SECTION_ARENA_OFFSET(region->members);
+	uint64_t arena = section_arena_end(region) - SECTION_ARENA_OFFSET(region->members);
 	/* A ring of the smallest kind for everybody, or an eighth if that is more. */
 	uint64_t rings = (uint64_t)region->members * RING_SLOTS_MIN * sizeof(struct ring_slot);
 

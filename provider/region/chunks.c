@@ -38,7 +38,7 @@ void chunk_pool_open(struct chunk_pool *pool, const struct region *region, uint3
 						     REGION_CHUNKS_MAX / 4};
 
 	memset(pool, 0, sizeof(*pool));
-	pool->section = section_view(region, slot, 0, region->section_bytes);
+	pool->section = section_view(region, slot, 0, section_arena_end(region));
 	for (uint32_t i = 0; i < CHUNK_CLASSES; i++) {
 		uint64_t share = bytes / 8 * eighths[i];
 		pool->count += open_class(&pool->classes[i], pool->count, offset, lengths[i], share, most[i]);

@@ -16,6 +16,17 @@ int region_fail(struct region_error *error, int code, const char *format, ...)
 	return code;
 }
 
+/* Both come from the header: `heap_bytes` may be more than `section_bytes`. */
+static bool section_is_possible(uint32_t members, uint64_t section_bytes, uint64_t heap_bytes)
+{
+	if (heap_bytes > REGION_HEAP_MAX || heap_bytes > section_bytes)
+		return false;
+	uint64_t rest = section_bytes - heap_bytes;
+
+	return rest >= REGION_SECTION_MIN && rest <= REGION_SECTION_MAX && rest >= SECTION_LEAST(members) &&
+	       section_bytes % REGION_PAGE == 0 && heap_bytes % REGION_PAGE == 0;
+}
+
 int region_check_header(const struct region_header *header, size_t bytes, struct region *region,
 			struct region_error *error)
 {
@@ -31,6 +42,7 @@ int region_check_header(const struct region_header *header, size_t bytes, struct
 	uint32_t members = shared_load_u32(&header->members);
 	uint64_t region_bytes = shared_load_u64(&header->region_bytes);
 	uint64_t section_bytes = shared_load_u64(&header->section_bytes);
+	uint64_t heap_bytes = shared_load_u64(&header->heap_bytes);
 	uint64_t sections_offset = shared_load_u64(&header->sections_offset);
 
 	if (magic != REGION_MAGIC)
@@ -49,12 +61,12 @@ int region_check_header(const struct region_header *header, size_t bytes, struct
 		return region_fail(error, -EINVAL,
 				   "its header says %u member slots, %u to %u are possible: create it anew",
 				   members, REGION_MEMBERS_MIN, REGION_MEMBERS_MAX);
-	if (section_bytes < REGION_SECTION_MIN || section_bytes > REGION_SECTION_MAX ||
-	    section_bytes % REGION_PAGE != 0 || section_bytes < SECTION_LEAST(members))
+	if (!section_is_possible(members, section_bytes, heap_bytes))
 		return region_fail(
 			error, -EINVAL,
-			"its header says sections of %llu bytes, which is not possible: create it anew",
-			(unsigned long long)section_bytes);
+			"its header says sections of %llu bytes, %llu of them heap, which is not possible: "
+			"create it anew",
+			(unsigned long long)section_bytes, (unsigned long long)heap_bytes);
 	if (sections_offset != REGION_SECTIONS_OFFSET(members) ||
 	    region_bytes != region_size(members, section_bytes))
 		return region_fail(error, -EINVAL, "its header contradicts itself: create it anew");
@@ -66,6 +78,7 @@ int region_check_header(const struct region_header *header, size_t bytes, struct
 
 	region->members = members;
 	region->section_bytes = section_bytes;
+	region->heap_bytes = heap_bytes;
 	region->sections_offset = sections_offset;
 	region->id[0] = shared_load_u64(&header->id[0]);
 	region->id[1] = shared_load_u64(&header->id[1]);
@@ -74,11 +87,16 @@ int region_check_header(const struct region_header *header, size_t bytes, struct
 
 int region_format(void *base, size_t bytes, uint32_t members, uint64_t section_bytes, const uint64_t id[2])
 {
+	return region_format_heaps(base, bytes, members, section_bytes, 0, id);
+}
+
+int region_format_heaps(void *base, size_t bytes, uint32_t members, uint64_t section_bytes,
+			uint64_t heap_bytes, const uint64_t id[2])
+{
 	struct region_header *header = base;
 
 	if (members < REGION_MEMBERS_MIN || members > REGION_MEMBERS_MAX ||
-	    section_bytes % REGION_PAGE != 0 || section_bytes < REGION_SECTION_MIN ||
-	    section_bytes < SECTION_LEAST(members) || section_bytes > REGION_SECTION_MAX ||
+	    !section_is_possible(members, section_bytes, heap_bytes) ||
 	    bytes < region_size(members, section_bytes))
 		return -EINVAL;
 	shared_store_u32(&header->version, REGION_VERSION);
@@ -87,6 +105,7 @@ int region_format(void *base, size_t bytes, uint32_t members, uint64_t section_b
 	shared_store_u64(&header->id[0], id[0]);
 	shared_store_u64(&header->id[1], id[1]);
 	shared_store_u64(&header->section_bytes, section_bytes);
+	shared_store_u64(&header->heap_bytes, heap_bytes);
 	shared_store_u64(&header->sections_offset, REGION_SECTIONS_OFFSET(members));
 	/* Pairs with the acquire load in region_check_header(). */
 	shared_release_u64(&header->magic, REGION_MAGIC);

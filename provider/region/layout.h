@@ -26,7 +26,9 @@
  *     │ connections, one a peer  │
  *     ├──────────────────────────┤
  *     │ arena: rings, chunks     │ writer: the owner; divided up as it likes, peers are
- *     └──────────────────────────┘   told offsets and check them
+ *     ├──────────────────────────┤   told offsets and check them
+ *     │ heap, heap_bytes of it   │ the owner's application, and peers that it let access it:
+ *     └──────────────────────────┘   its memory, of which the format says nothing
  *
  * All integers are little endian. Nothing in the region is a pointer. Offsets named
  * "section offset" count from the start of the section they lie in.
@@ -48,9 +50,14 @@
 #define REGION_MEMBERS_MAX 512U
 #define REGION_MEMBERS_MIN 2U
 
-/* A section must hold its tables, a ring for every peer and a few chunks. */
+/*
+ * A section must hold its tables, a ring for every peer and a few chunks. These bounds are
+ * of what comes before the heap: offsets of rings and chunks have 32 bits.
+ */
 #define REGION_SECTION_MIN (256U * 1024U)
 #define REGION_SECTION_MAX (1024U * 1024U * 1024U)
+/* The end of a section that the application's memory may lie in; none if zero. */
+#define REGION_HEAP_MAX (UINT64_C(1) << 40)
 
 /*
  * The first page. Written by the creator before anybody else knows of the region;
@@ -63,14 +70,16 @@ struct region_header {
 	shared_u32 members;         /*  12  number of member slots */
 	shared_u64 region_bytes;    /*  16  the whole region */
 	shared_u64 id[2];           /*  24  random, names this region */
-	shared_u64 section_bytes;   /*  40  multiple of REGION_PAGE */
+	shared_u64 section_bytes;   /*  40  multiple of REGION_PAGE, the heap included */
 	shared_u64 sections_offset; /* 48  region offset of section 0, page aligned */
 	shared_u64 created;         /*  56  seconds since 1970 by the creator's clock; for people */
 	shared_bytes label[64];     /*  64  job name, NUL padded; for people */
-	shared_bytes reserved[REGION_PAGE - 128];
+	shared_u64 heap_bytes;      /* 128  the end of each section, multiple of REGION_PAGE */
+	shared_bytes reserved[REGION_PAGE - 136];
 };
 _Static_assert(sizeof(struct region_header) == REGION_PAGE, "the header is one page");
 _Static_assert(offsetof(struct region_header, label) == 64, "documented offset");
+_Static_assert(offsetof(struct region_header, heap_bytes) == 128, "documented offset");
 
 /*
  * One line a member slot, so that a join never disturbs a neighbour.
@@ -78,8 +87,9 @@ _Static_assert(offsetof(struct region_header, label) == 64, "documented offset")
  * claim = epoch << 32 | state. The only word in the region that several members may
  * write, always by compare-and-swap: a joiner moves it from a free or a dead occupant's
  * value to (epoch + 1, SLOT_CLAIMED); the winner goes on to SLOT_JOINED, and to SLOT_FREE
- * when it leaves. So one that was taken for dead while it was paused cannot take the slot
- * back from its successor. Moving to SLOT_JOINED releases the section's beginning, and
+ * when it leaves, by way of SLOT_HELD if its application still has memory in the heap. So
+ * one that was taken for dead while it was paused cannot take the slot back from its
+ * successor. Moving to SLOT_JOINED releases the section's beginning, and
  * pairs with the acquire load in member_identify().
  *
  * The section stays as it was left until the slot is claimed again: what is read from it
@@ -89,6 +99,7 @@ enum slot_state {
 	SLOT_FREE = 0,
 	SLOT_CLAIMED = 1, /* won, its section is being written */
 	SLOT_JOINED = 2,  /* its section is valid */
+	SLOT_HELD = 3,    /* it left, but its process lives and has memory in its heap */
 };
 
 struct member_slot {

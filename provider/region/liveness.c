@@ -76,7 +76,7 @@ double member_measure(const struct member *self)
 {
 	const struct region *region = self->region;
 	shared_bytes *arena =
-		section_view(region, self->slot, region->section_bytes - MEASURE_BYTES, MEASURE_BYTES);
+		section_view(region, self->slot, section_arena_end(region) - MEASURE_BYTES, MEASURE_BYTES);
 	unsigned char *memory = calloc(2, MEASURE_BYTES);
 
 	if (memory == NULL || arena == NULL) {

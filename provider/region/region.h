@@ -28,7 +28,8 @@ struct region {
 	unsigned char *base;
 	size_t bytes;
 	uint64_t id[2];
-	uint64_t section_bytes;
+	uint64_t section_bytes; /* the heap included */
+	uint64_t heap_bytes;
 	uint64_t sections_offset;
 	uint32_t members;
 	enum region_kind kind;
@@ -63,8 +64,11 @@ int region_check_header(const struct region_header *header, size_t bytes, struct
  * Returns 0, or -EINVAL if the bounds of layout.h are not kept.
  */
 int region_format(void *base, size_t bytes, uint32_t members, uint64_t section_bytes, const uint64_t id[2]);
+/* The same with heaps: the last `heap_bytes` of the `section_bytes` of each member. */
+int region_format_heaps(void *base, size_t bytes, uint32_t members, uint64_t section_bytes,
+			uint64_t heap_bytes, const uint64_t id[2]);
 
-/* The number of bytes that a region of this geometry takes. */
+/* The number of bytes that a region of this geometry takes; `section_bytes` with the heap. */
 static inline size_t region_size(uint32_t members, uint64_t section_bytes)
 {
 	return REGION_SECTIONS_OFFSET(members) + members * section_bytes;
@@ -99,6 +103,12 @@ static inline unsigned char *region_section(const struct region *region, uint32_
 static inline struct section_header *section_header(const struct region *region, uint32_t slot)
 {
 	return (struct section_header *)(void *)region_section(region, slot);
+}
+
+/* The section offset where the arena ends and the heap begins. */
+static inline uint64_t section_arena_end(const struct region *region)
+{
+	return region->section_bytes - region->heap_bytes;
 }
 
 /* The word in `owner`'s section with which `ringer` wakes it. */

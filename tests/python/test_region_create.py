@@ -31,6 +31,17 @@ def test_a_new_region_is_private_reserved_and_empty(region_path: Path) -> None:
     assert made.name == f"file:{region_path}"
 
 
+def test_a_heap_comes_on_top_of_each_section(vicinal: Vicinal, region_path: Path) -> None:
+    result = vicinal("region", "create", region_path, "--members", 3, "--heap", "1M")
+    assert result.returncode == 0, result.stderr
+    header = region.inspect(region_path).header
+    assert header.heap_bytes == 1 << 20
+    assert header.section_bytes == region.DEFAULT_SECTION_BYTES + (1 << 20)
+    assert region_path.stat().st_size == layout.region_bytes(3, header.section_bytes)
+    assert region_path.stat().st_blocks * 512 >= header.region_bytes
+    assert "1.0 MiB of each" in vicinal("region", "show", region_path).stdout
+
+
 def test_mode_is_private_whatever_the_umask(region_path: Path) -> None:
     before = os.umask(0o277)
     try:
@@ -103,6 +114,9 @@ def test_an_existing_file_must_be_there(vicinal: Vicinal, region_path: Path) -> 
         (("--section-size", "300001"), "such as 303104 bytes"),
         (("--section-size", "lots"), "not a size"),
         (("--section-size", "-1M"), "not a size"),
+        (("--heap", "5000"), "such as 8192 bytes"),
+        (("--heap", "1025G"), "up to 1024G"),
+        (("--heap", "-1"), "not a size"),
         (("--label", "x" * 65), "64 bytes"),
     ],
 )
@@ -126,6 +140,9 @@ def test_more_than_there_is(vicinal: Vicinal, region_path: Path) -> None:
     )
     assert "free" in line
     assert "512.0 GiB" in line
+    line = error_line(vicinal("region", "create", region_path, "--members", 2, "--heap", "1024G"))
+    assert "2048.0 GiB" in line
+    assert "--heap" in line
     assert not region_path.exists()
 
 

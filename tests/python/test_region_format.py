@@ -25,11 +25,13 @@ CONSTANTS = {
     "REGION_MEMBERS_MAX": layout.MEMBERS_MAX,
     "REGION_SECTION_MIN": layout.SECTION_MIN,
     "REGION_SECTION_MAX": layout.SECTION_MAX,
+    "REGION_HEAP_MAX": layout.HEAP_MAX,
     "RING_SLOTS_MIN": layout.RING_SLOTS_MIN,
     "RING_SLOTS_MAX": layout.RING_SLOTS_MAX,
     "SLOT_FREE": layout.SlotState.FREE,
     "SLOT_CLAIMED": layout.SlotState.CLAIMED,
     "SLOT_JOINED": layout.SlotState.JOINED,
+    "SLOT_HELD": layout.SlotState.HELD,
     "LIVENESS_LOCK": layout.Liveness.LOCK,
     "LIVENESS_HEARTBEAT": layout.Liveness.HEARTBEAT,
 }
@@ -102,3 +104,13 @@ def test_geometry_is_bounded() -> None:
         (2, layout.SECTION_MIN + 1),
     ):
         assert layout.section_fault(members, section_bytes), (members, section_bytes)
+    assert layout.section_fault(2, layout.SECTION_MIN + layout.HEAP_MAX, layout.HEAP_MAX) is None
+    for section_bytes, heap_bytes in (
+        (layout.SECTION_MIN, layout.PAGE),
+        (layout.SECTION_MIN, layout.SECTION_MIN),
+        (layout.SECTION_MIN, layout.SECTION_MIN + layout.PAGE),
+        (layout.SECTION_MIN + layout.PAGE, layout.PAGE + 1),
+        (layout.SECTION_MIN - layout.PAGE, -layout.PAGE),
+        (layout.SECTION_MIN + layout.HEAP_MAX + layout.PAGE, layout.HEAP_MAX + layout.PAGE),
+    ):
+        assert layout.section_fault(2, section_bytes, heap_bytes), (section_bytes, heap_bytes)

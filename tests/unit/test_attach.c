@@ -70,6 +70,38 @@ static void spoil_section_for_its_members(struct region_header *header)
 	shared_store_u32(&header->members, REGION_MEMBERS_MAX);
 }
 
+static void spoil_heap_odd(struct region_header *header)
+{
+	shared_store_u64(&header->heap_bytes, 64);
+}
+
+/* The heap takes what the tables and chunks need. */
+static void spoil_heap_large(struct region_header *header)
+{
+	shared_store_u64(&header->heap_bytes, REGION_PAGE);
+}
+
+static void spoil_heap_overflowing(struct region_header *header)
+{
+	shared_store_u64(&header->heap_bytes, UINT64_MAX - REGION_PAGE + 1);
+}
+
+/* Sections agree with their heaps, but nobody has so much. */
+static void spoil_heap_consistently(struct region_header *header)
+{
+	shared_store_u64(&header->section_bytes, REGION_SECTION_MIN + REGION_HEAP_MAX);
+	shared_store_u64(&header->heap_bytes, REGION_HEAP_MAX);
+	shared_store_u64(&header->region_bytes, region_size(MEMBERS, REGION_SECTION_MIN + REGION_HEAP_MAX));
+}
+
+static void spoil_heap_beyond_its_bound(struct region_header *header)
+{
+	shared_store_u64(&header->section_bytes, REGION_SECTION_MIN + REGION_HEAP_MAX + REGION_PAGE);
+	shared_store_u64(&header->heap_bytes, REGION_HEAP_MAX + REGION_PAGE);
+	shared_store_u64(&header->region_bytes,
+			 region_size(MEMBERS, REGION_SECTION_MIN + REGION_HEAP_MAX + REGION_PAGE));
+}
+
 static void spoil_sections_offset(struct region_header *header)
 {
 	shared_store_u64(&header->sections_offset, REGION_SECTIONS_OFFSET(MEMBERS) + REGION_PAGE);
@@ -103,6 +135,11 @@ static const struct {
 	{spoil_section_odd, -EINVAL, "sections of 262208 bytes"},
 	{spoil_section_overflowing, -EINVAL, "not possible"},
 	{spoil_section_for_its_members, -EINVAL, "sections of 262144 bytes"},
+	{spoil_heap_odd, -EINVAL, "64 of them heap"},
+	{spoil_heap_large, -EINVAL, "4096 of them heap"},
+	{spoil_heap_overflowing, -EINVAL, "not possible"},
+	{spoil_heap_consistently, -EINVAL, "cut short"},
+	{spoil_heap_beyond_its_bound, -EINVAL, "not possible"},
 	{spoil_sections_offset, -EINVAL, "contradicts itself"},
 	{spoil_region_bytes, -EINVAL, "contradicts itself"},
 	{spoil_consistently, -EINVAL, "cut short"},
@@ -148,6 +185,7 @@ static void test_random_headers_never_reach_beyond_the_mapping(void **state)
 {
 	static const uint32_t members[] = {0, 1, 2, 3, 4, 511, 512, 513, 1024, UINT32_MAX};
 	static const uint64_t sections[] = {0, 4096, 258048, 262144, 266240, 1U << 30, UINT64_MAX - 4095};
+	static const uint64_t heaps[] = {0, 0, 64, 4096, 262144, REGION_HEAP_MAX, UINT64_MAX - 4095};
 	uint64_t seed = 20261;
 	size_t bytes = region_size(MEMBERS, REGION_SECTION_MIN);
 	struct region_header *header = aligned_alloc(REGION_PAGE, REGION_PAGE);
@@ -165,6 +203,7 @@ static void test_random_headers_never_reach_beyond_the_mapping(void **state)
 		shared_store_u32(&header->version, random_below(&seed, 8) == 0 ? 2 : 1);
 		shared_store_u32(&header->members, count);
 		shared_store_u64(&header->section_bytes, section);
+		shared_store_u64(&header->heap_bytes, heaps[random_below(&seed, 7)]);
 		shared_store_u64(&header->sections_offset, random_below(&seed, 2) == 0
 								   ? REGION_SECTIONS_OFFSET((uint64_t)count)
 								   : next_random(&seed));
@@ -176,7 +215,8 @@ static void test_random_headers_never_reach_beyond_the_mapping(void **state)
 		accepted++;
 		assert_true(region.members >= REGION_MEMBERS_MIN && region.members <= REGION_MEMBERS_MAX);
 		assert_true(region.sections_offset + region.members * region.section_bytes <= bytes);
-		assert_true(SECTION_LEAST(region.members) <= region.section_bytes);
+		assert_true(region.heap_bytes < region.section_bytes);
+		assert_true(SECTION_LEAST(region.members) <= section_arena_end(&region));
 	}
 	assert_true(accepted > 0);
 	free(header);
@@ -192,6 +232,9 @@ static void test_formats_beyond_the_bounds_are_refused(void **state)
 	memset(base, 0, bytes);
 	assert_int_equal(region_format(base, bytes - 1, MEMBERS, REGION_SECTION_MIN, region_id), -EINVAL);
 	assert_int_equal(region_format(base, bytes, 1, REGION_SECTION_MIN, region_id), -EINVAL);
+	assert_int_equal(region_format_heaps(base, bytes, MEMBERS, REGION_SECTION_MIN, REGION_PAGE,
+					     region_id),
+			 -EINVAL);
 	assert_int_equal(region_format(base, SIZE_MAX, 513, REGION_SECTION_MIN, region_id), -EINVAL);
 	assert_int_equal(region_format(base, bytes, MEMBERS, REGION_SECTION_MIN + 1, region_id), -EINVAL);
 	assert_int_equal(region_format(base, bytes, 2, REGION_SECTION_MIN - REGION_PAGE, region_id), -EINVAL);

@@ -106,13 +106,13 @@ def _connection(state: RegionState, connection: Connection) -> Iterator[Finding]
     if sender is None or sender.state is not SlotState.JOINED:
         return
     slots, ring = connection.slots, connection.ring
-    section_bytes = state.header.section_bytes
+    arena_end = state.header.section_bytes - state.header.heap_bytes
     possible = (
         layout.RING_SLOTS_MIN <= slots <= layout.RING_SLOTS_MAX
         and slots & (slots - 1) == 0
         and ring % layout.LINE == 0
-        and layout.arena_offset(state.header.members) <= ring <= section_bytes
-        and slots * layout.LINE <= section_bytes - ring
+        and layout.arena_offset(state.header.members) <= ring <= arena_end
+        and slots * layout.LINE <= arena_end - ring
     )
     if not possible:
         yield Finding(

@@ -48,6 +48,14 @@ def create(
     section_size: Annotated[
         str, typer.Option(metavar="SIZE", help="Bytes for each member, such as 960K or 4M.")
     ] = "960K",
+    heap: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE",
+            help="Bytes for the application's memory of each member, beside its section; all of "
+            "it is reserved now, for every member slot.",
+        ),
+    ] = "0",
     label: Annotated[str, typer.Option(help="A name for people, such as the job's.")] = "",
     for_guests: Annotated[
         bool,
@@ -63,6 +71,7 @@ def create(
         path,
         members=members,
         section_bytes=parse_size(section_size),
+        heap_bytes=parse_size(heap),
         label=label,
         for_guests=for_guests,
         existing=existing,
@@ -125,6 +134,7 @@ def _header_table(state: inspection.RegionState) -> Table:
         "created": header.created.astimezone().strftime("%Y-%m-%d %H:%M:%S %z"),
         "format": f"version {header.version}",
         "members": f"{header.members} slots, {show_size(header.section_bytes)} each",
+        "heap": f"{show_size(header.heap_bytes)} of each" if header.heap_bytes else "none",
         "size": f"{show_size(header.region_bytes)}, {show_size(state.reserved_bytes)} reserved",
         "owner": f"{creation.user_name(state.owner)}, mode {state.mode:04o}",
     }

@@ -35,6 +35,8 @@ class Region:
     id: str
     members: int
     section_bytes: int
+    """Bytes for each member, its heap among them."""
+    heap_bytes: int
     region_bytes: int
 
     @property
@@ -63,12 +65,15 @@ def create(
     *,
     members: int = DEFAULT_MEMBERS,
     section_bytes: int = DEFAULT_SECTION_BYTES,
+    heap_bytes: int = 0,
     label: str = "",
     for_guests: bool = False,
     existing: bool = False,
 ) -> Region:
     """Make a region of `members` slots, readable by its owner alone and fully reserved.
 
+    Each member gets `section_bytes` for its messages, and behind them a heap of
+    `heap_bytes` for its application's memory.
     `for_guests` makes the file a power of two long, as QEMU's ivshmem device wants it.
     `existing` writes the region into a file that is there already, such as the one that
     QEMU made for that device; its length stays as it is.
@@ -77,11 +82,11 @@ def create(
     cannot be made or written, has no room, or where a size is out of bounds.
     """
     place = Path(path).absolute()
-    fault = layout.section_fault(members, section_bytes)
+    section_bytes += heap_bytes
+    fault = layout.section_fault(members, section_bytes, heap_bytes)
     if fault:
-        raise VicinalError(
-            f"a region cannot have {fault}", "change --members or --section-size accordingly"
-        )
+        options = "--heap" if fault.startswith("heaps") else "--members or --section-size"
+        raise VicinalError(f"a region cannot have {fault}", f"change {options} accordingly")
     if len(label.encode()) > 64:
         raise VicinalError("the label has more than 64 bytes", "shorten it")
     size = layout.region_bytes(members, section_bytes)
@@ -89,7 +94,7 @@ def create(
     try:
         length = os.fstat(fd).st_size if existing else _file_length(fd, size, for_guests)
         _reserve(fd, place, length)
-        region = Region(place, secrets.token_hex(16), members, section_bytes, size)
+        region = Region(place, secrets.token_hex(16), members, section_bytes, heap_bytes, size)
         _write(fd, region, label, length)
     except BaseException:
         if not existing:
@@ -157,7 +162,7 @@ def _open_existing(place: Path, size: int) -> int:
         if status.st_size < size:
             raise VicinalError(
                 f"{place} has {status.st_size} bytes and the region takes {size}",
-                "lower --members or --section-size, or make the file larger",
+                "lower --members, --section-size or --heap, or make the file larger",
             )
         if is_locked(fd, 0, layout.MEMBERS_MAX):
             raise VicinalError(f"living members use {place}", "end their job first")
@@ -191,7 +196,7 @@ def _reserve(fd: int, place: Path, length: int) -> None:
         if error.errno == errno.EFBIG:
             raise VicinalError(
                 f"{place} would be larger ({show_size(length)}) than this process may make a file",
-                "raise the limit (ulimit -f), or lower --members or --section-size",
+                "raise the limit (ulimit -f), or lower --members, --section-size or --heap",
             ) from error
         raise _cannot("reserve", place, error) from error
 
@@ -200,7 +205,8 @@ def _no_room(place: Path, filesystem: str, length: int, free: int) -> VicinalErr
     return VicinalError(
         f"{place.parent} ({filesystem}) has {show_size(free)} free "
         f"and the region takes {show_size(length)}",
-        "lower --members or --section-size, remove old files there, or choose another directory",
+        "lower --members, --section-size or --heap, remove old files there, or choose another "
+        "directory",
     )
 
 
@@ -212,6 +218,7 @@ def _write(fd: int, region: Region, label: str, length: int) -> None:
     header["region_bytes"] = region.region_bytes
     header["id"] = bytes.fromhex(region.id)
     header["section_bytes"] = region.section_bytes
+    header["heap_bytes"] = region.heap_bytes
     header["sections_offset"] = layout.sections_offset(region.members)
     header["created"] = int(time.time())
     header["label"] = label.encode().ljust(64, b"\0")

@@ -6,7 +6,7 @@
       │ slot table               │ SLOT[members], then VERDICT[members]
       ├──────────────────────────┤ sections_offset(members)
       │ section of member 0      │ SECTION (one page), doorbells u32[members],
-      ├──────────────────────────┤ CREDIT[members], CONNECTION[members], arena
+      ├──────────────────────────┤ CREDIT[members], CONNECTION[members], arena, heap
       │ section of member 1      │
       └──────────────────────────┘ region_bytes(members, section_bytes)
 
@@ -27,6 +27,8 @@ MEMBERS_MIN = 2
 MEMBERS_MAX = 512
 SECTION_MIN = 256 * 1024
 SECTION_MAX = 1024 * 1024 * 1024
+"""This and SECTION_MIN are of a section without its heap."""
+HEAP_MAX = 1 << 40
 RING_SLOTS_MIN = 16
 RING_SLOTS_MAX = 1024
 
@@ -42,6 +44,8 @@ class SlotState(IntEnum):
     """Won by a member that is still writing its section."""
     JOINED = 2
     """Its section is valid."""
+    HELD = 3
+    """Its member left, but the member's process lives and has memory in the heap."""
 
 
 class Liveness(IntEnum):
@@ -75,6 +79,7 @@ HEADER = _record(
     sections_offset=("<u8", 48),
     created=("<u8", 56),
     label=("V64", 64),
+    heap_bytes=("<u8", 128),
 )
 
 # claim = epoch << 32 | SlotState
@@ -132,7 +137,7 @@ def sections_offset(members: int) -> int:
 
 
 def section_offset(slot: int, members: int, section_bytes: int) -> int:
-    """Region offset of a member's section."""
+    """Region offset of a member's section; `section_bytes` with the heap, here and below."""
     return sections_offset(members) + slot * section_bytes
 
 
@@ -161,10 +166,19 @@ def section_least(members: int) -> int:
     return round_up(arena_offset(members) + members * RING_SLOTS_MIN * LINE + 128 * 1024, PAGE)
 
 
-def section_fault(members: int, section_bytes: int) -> str | None:
-    """What is wrong with a region of this geometry, or None if it can be made."""
+def section_fault(members: int, section_bytes: int, heap_bytes: int = 0) -> str | None:
+    """What is wrong with a region of this geometry, or None if it can be made.
+
+    The last `heap_bytes` of the `section_bytes` of each section are its heap.
+    """
     if not MEMBERS_MIN <= members <= MEMBERS_MAX:
         return f"{members} members: {MEMBERS_MIN} to {MEMBERS_MAX} are possible"
+    if not 0 <= heap_bytes <= HEAP_MAX:
+        return f"heaps of {heap_bytes} bytes: up to 1024G are possible"
+    if heap_bytes % PAGE:
+        nearest = round_up(heap_bytes, PAGE)
+        return f"heaps of {heap_bytes} bytes: take whole pages, such as {nearest} bytes"
+    section_bytes -= heap_bytes
     if not SECTION_MIN <= section_bytes <= SECTION_MAX:
         return f"sections of {section_bytes} bytes: 256K to 1G are possible"
     if section_bytes % PAGE:

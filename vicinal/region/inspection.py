@@ -30,6 +30,8 @@ class Header:
     members: int
     region_bytes: int
     section_bytes: int
+    """Of each member, its heap among them."""
+    heap_bytes: int
     id: str
     created: datetime
     label: str
@@ -44,7 +46,10 @@ class Member:
     state: SlotState
     """FREE: it left, and its section can be read until the slot is taken again."""
     alive: bool | None
-    """None: it left, is about to join, or counts a heartbeat that nobody waited for."""
+    """None: it left, is about to join, or counts a heartbeat that nobody waited for.
+
+    One that left is alive as long as its process has memory in the heap, and lives.
+    """
     liveness: int
     """A value of Liveness, or whatever else stands there."""
     rank: int | None
@@ -60,8 +65,13 @@ class Member:
 
     @property
     def condition(self) -> str:
-        """In a word: alive, dead, left, joining or unknown."""
-        if self.state is SlotState.FREE:
+        """In a word: alive, dead, left, holding, joining or unknown.
+
+        One that is holding left, but its process still has memory in the heap.
+        """
+        if self.state is SlotState.HELD and self.alive is True:
+            return "holding"
+        if self.state in (SlotState.FREE, SlotState.HELD):
             return "left"
         if self.alive is not None:
             return "alive" if self.alive else "dead"
@@ -198,6 +208,7 @@ class _Reader:
         raw = self._read(layout.HEADER, 0, 1)[0]
         version, members = int(raw["version"]), int(raw["members"])
         section_bytes, region_bytes = int(raw["section_bytes"]), int(raw["region_bytes"])
+        heap_bytes = int(raw["heap_bytes"])
         if int(raw["magic"]) != layout.MAGIC:
             raise VicinalError(
                 f"{self.path} is no region: it does not begin with a region's magic",
@@ -211,7 +222,7 @@ class _Reader:
             )
         if version != layout.VERSION:
             raise VicinalError(f"region {self.path} has unknown format version {version}", _ANEW)
-        fault = layout.section_fault(members, section_bytes)
+        fault = layout.section_fault(members, section_bytes, heap_bytes)
         if fault:
             raise VicinalError(f"the header of region {self.path} says {fault}", _ANEW)
         if (
@@ -230,6 +241,7 @@ class _Reader:
             members,
             region_bytes,
             section_bytes,
+            heap_bytes,
             bytes(raw["id"]).hex(),
             datetime.fromtimestamp(min(int(raw["created"]), 253402300799), UTC),
             _text(bytes(raw["label"])),
@@ -244,7 +256,7 @@ class _Reader:
         beating = {
             slot: int(sections[slot]["heartbeat"])
             for slot in taken
-            if int(claims[slot]) & 0xFFFFFFFF == SlotState.JOINED
+            if int(claims[slot]) & 0xFFFFFFFF in (SlotState.JOINED, SlotState.HELD)
             and int(sections[slot]["liveness"]) == Liveness.HEARTBEAT
         }
         alive = self._watch(beating, patience)
@@ -265,10 +277,12 @@ class _Reader:
             )
         if state == SlotState.CLAIMED and int(section["epoch"]) != claim >> 32:
             section = np.zeros(1, layout.SECTION)[0]  # what stands there is its predecessor's
-        if state != SlotState.JOINED:
+        if state not in (SlotState.JOINED, SlotState.HELD):
             alive = None
         elif alive is None and int(section["liveness"]) == Liveness.LOCK:
             alive = is_locked(self.fd, slot)
+        if state == SlotState.HELD and alive is False:
+            alive = None  # its process ended: nothing is held any more
         rank = int(section["rank"])
         return Member(
             slot=slot,
