@@ -73,6 +73,11 @@ int path_open(struct path **opened, struct region *region, uint32_t endpoint, ui
 		path_close(path);
 		return result;
 	}
+	result = heap_open(&path->heap, region, path->member->slot, error);
+	if (result != 0) {
+		path_close(path);
+		return result;
+	}
 	/* Whoever rings after this connects to us, and only those who know our new address do. */
 	for (uint32_t slot = 0; slot < members; slot++)
 		path->doorbells_seen[slot] =
@@ -86,7 +91,11 @@ void path_close(struct path *path)
 {
 	if (path->member != NULL) {
 		path_publish_counts(path);
-		member_leave(path->member);
+		/* What the application has there keeps the slot from being taken. */
+		if (path->heap != NULL)
+			heap_leave(path->heap, path->member);
+		else
+			member_leave(path->member);
 	}
 	if (path->peers != NULL)
 		for (uint32_t slot = 0; slot < path->region->members; slot++)
@@ -369,6 +378,8 @@ static void check_ourselves(struct path *path)
 				     ? "the region's file was cut short"
 				     : "this endpoint was taken for dead, and another has its slot";
 	path->evicted = true;
+	if (path->heap != NULL)
+		heap_stop(path->heap);
 	for (uint32_t slot = 0; slot < path->region->members; slot++)
 		if (path->peers[slot] != NULL)
 			path_fail(path, path->peers[slot], -ECONNABORTED, reason);

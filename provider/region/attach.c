@@ -151,9 +151,15 @@ int region_attach(const char *name, struct region **region, struct region_error 
 	return 0;
 }
 
+void region_hold(struct region *region)
+{
+	atomic_fetch_add_explicit(&region->holds, 1, memory_order_relaxed);
+}
+
 void region_detach(struct region *region)
 {
-	if (region == NULL)
+	/* Acquire: what the other holders did with it comes before it is unmapped. */
+	if (region == NULL || atomic_fetch_sub_explicit(&region->holds, 1, memory_order_acq_rel) != 0)
 		return;
 	guard_forget(region);
 	if (region->base != NULL)

@@ -4,12 +4,19 @@
  * peers reach that memory without a copy in between.
  *
  * The bounds are private, and so is everything else that is known of the heap: in the region
- * there are the application's bytes and nothing else.
+ * there are the application's bytes and nothing else. So a peer can spoil data that lies
+ * there, as it can spoil messages, but nothing of what decides which block is whose.
+ *
+ * Blocks are whole pages. They may outlive the endpoint: then the mapping and the member's
+ * slot are kept until the last is released, or the process ends. All functions but
+ * heap_find() may be called from any thread, within malloc() and free(), and in a forked
+ * child, where nothing is allocated any more.
  */
 #ifndef VICINAL_REGION_HEAP_H
 #define VICINAL_REGION_HEAP_H
 
-#include "region/region.h"
+#include "region/extents.h"
+#include "region/member.h"
 
 #define HEAP_NONE UINT64_MAX
 
@@ -17,6 +24,15 @@ struct heap {
 	unsigned char *base; /* where the application sees it */
 	uint64_t bytes;
 	uint64_t offset; /* section offset of `base` in our own section */
+	/* the rest is heap.c's own */
+	struct region *region;
+	struct member *member;  /* once its endpoint is closed while there are blocks */
+	struct extents extents; /* in pages from `base` */
+	uint32_t handed;        /* no page from here on was handed out yet */
+	bool open;              /* its endpoint is open */
+	bool shared;            /* heap_allocate_shared() may use it */
+	bool inherited;         /* this is a forked child */
+	struct heap *next;
 };
 
 /*
@@ -34,5 +50,43 @@ static inline uint64_t heap_find(const struct heap *heap, const void *address, s
 		return HEAP_NONE;
 	return heap->offset + distance;
 }
+
+/*
+ * The heap of the section in `slot`, which is ours; NULL if the region has no heaps.
+ * Returns 0, or -ENOMEM with a text.
+ */
+int heap_open(struct heap **heap, struct region *region, uint32_t slot, struct region_error *error);
+
+/* Allocate from it for whoever asks for no heap in particular. */
+void heap_share(struct heap *heap);
+
+/* Allocate no more from it. */
+void heap_stop(struct heap *heap);
+
+/*
+ * Its endpoint is closed, and `member` leaves: at once, or when the last block is released.
+ * Both pointers are invalid afterwards.
+ */
+void heap_leave(struct heap *heap, struct member *member);
+
+/*
+ * At least `bytes` at a multiple of `alignment`, a power of two; with `zero`, cleared. NULL if
+ * there is no room, or this is a forked child.
+ */
+void *heap_allocate(struct heap *heap, size_t bytes, size_t alignment, bool zero);
+/* The same from any heap that is shared. */
+void *heap_allocate_shared(size_t bytes, size_t alignment, bool zero);
+
+/* The bytes that the block at `address` really has; 0 if none begins there. */
+size_t heap_block_bytes(const void *address);
+
+/* Give a block at least `bytes` where it is. False if that cannot be; it stays as it was. */
+bool heap_resize(void *address, size_t bytes);
+
+/* False if no block begins there. In a forked child the block stays. */
+bool heap_release(void *address);
+
+/* Bytes of the blocks in `heap`. */
+uint64_t heap_used(const struct heap *heap);
 
 #endif

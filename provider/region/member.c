@@ -33,6 +33,14 @@ bool member_is_joined(const struct member *self)
 	       claim_word(self->epoch, SLOT_JOINED);
 }
 
+/* The same, also while we only hold it. */
+static bool is_ours(const struct member *self)
+{
+	uint64_t claim = shared_load_u64(&region_slot(self->region, self->slot)->claim);
+
+	return claim == claim_word(self->epoch, SLOT_JOINED) || claim == claim_word(self->epoch, SLOT_HELD);
+}
+
 uint64_t monotonic_now(void)
 {
 	struct timespec now;
@@ -107,7 +115,7 @@ static bool claim_slot(struct member *self, uint32_t slot, bool stale)
 
 	if (state != SLOT_FREE && !stale && !region_saw_end(region, slot, epoch)) {
 		/* Only an occupant that joined with a lock is known dead when it holds none. */
-		bool locks = state == SLOT_JOINED && region->kind == REGION_FILE &&
+		bool locks = (state == SLOT_JOINED || state == SLOT_HELD) && region->kind == REGION_FILE &&
 			     shared_load_u32(&section_header(region, slot)->liveness) == LIVENESS_LOCK;
 		if (!locks)
 			return false;
@@ -240,8 +248,8 @@ static void *beat(void *argument)
 	const struct timespec wait = {.tv_nsec = HEARTBEAT_NANOSECONDS};
 
 	/* The word is ours no more once another took the slot. */
-	for (uint64_t count = 1;
-	     !atomic_load_explicit(&self->stop, memory_order_relaxed) && member_is_joined(self); count++) {
+	for (uint64_t count = 1; !atomic_load_explicit(&self->stop, memory_order_relaxed) && is_ours(self);
+	     count++) {
 		shared_store_u64(&header->heartbeat, count);
 		(void)nanosleep(&wait, NULL);
 	}
@@ -312,6 +320,12 @@ int member_join(struct region *region, uint32_t endpoint, uint64_t timeout, stru
 	return 0;
 }
 
+void member_hold(struct member *self)
+{
+	/* Releases what we sent last, as in member_leave(). */
+	(void)move_claim(self, SLOT_JOINED, SLOT_HELD);
+}
+
 void member_leave(struct member *self)
 {
 	/* In a forked child the slot is still its parent's, and the thread is not here. */
@@ -321,7 +335,8 @@ void member_leave(struct member *self)
 			(void)pthread_join(self->heart, NULL);
 		}
 		/* Releases what we sent last: it is complete before we are seen to be gone. */
-		(void)move_claim(self, SLOT_JOINED, SLOT_FREE);
+		if (!move_claim(self, SLOT_JOINED, SLOT_FREE))
+			(void)move_claim(self, SLOT_HELD, SLOT_FREE);
 	}
 	if (self->lock_fd >= 0)
 		(void)close(self->lock_fd); /* drops the lock */

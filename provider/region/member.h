@@ -46,6 +46,12 @@ int member_join(struct region *region, uint32_t endpoint, uint64_t timeout, stru
 		struct region_error *error);
 void member_leave(struct member *member);
 
+/*
+ * Leave, but for the slot: peers see us gone, and nobody takes it or its section before
+ * member_leave(), or the end of the process. For memory in the heap that is still used.
+ */
+void member_hold(struct member *member);
+
 /* Is our slot still ours? Not if we were paused for so long that we were taken for dead. */
 bool member_is_joined(const struct member *member);
 

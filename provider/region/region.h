@@ -34,6 +34,7 @@ struct region {
 	uint32_t members;
 	enum region_kind kind;
 	int fd;
+	atomic_uint holds;   /* that region_detach() takes back before it unmaps */
 	atomic_bool cut;     /* the file was cut short; zeros of our own are here since: see guard.h */
 	char name[PATH_MAX]; /* as given: file:PATH or pci:ADDRESS */
 	char path[PATH_MAX]; /* what was opened */
@@ -46,6 +47,8 @@ struct region {
  */
 int region_attach(const char *name, struct region **region, struct region_error *error);
 void region_detach(struct region *region);
+/* One more region_detach() than before is needed until it is unmapped. */
+void region_hold(struct region *region);
 
 /*
  * Find a region without being told: an ivshmem device whose BAR begins with a region's

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* heap.c - blocks in the heaps of this process, their lifetime, and what a fork makes of them. */
+#include "region/heap.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+/*
+ * All heaps of the process, of endpoints that are open and of those that were closed while
+ * there were blocks. The mutex guards the list and everything in it but the bounds of a
+ * heap. Nothing is called under it that allocates, or takes another lock.
+ */
+static struct heap *heaps;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+/* ---- fork ---- */
+
+static void before_fork(void)
+{
+	(void)pthread_mutex_lock(&mutex);
+}
+
+static void after_fork(void)
+{
+	(void)pthread_mutex_unlock(&mutex);
+}
+
+/*
+ * A mapping of the region is shared with a child that was forked, and what an application
+ * allocated must not be: a write of the child would be one of its parent's. So the child gets
+ * pages of its own as soon as it writes; until then it sees those of its parent.
+ */
+static void make_private(const struct heap *heap)
+{
+	off_t offset = heap->base - heap->region->base;
+	const int access = PROT_READ | PROT_WRITE;
+
+	if (mmap(heap->base, heap->bytes, access, MAP_PRIVATE | MAP_FIXED, heap->region->fd, offset) !=
+	    MAP_FAILED)
+		return;
+	/* Not every device can be mapped so: then a copy, of what was ever handed out. */
+	size_t handed = (size_t)heap->handed * REGION_PAGE;
+	void *copy = mmap(NULL, heap->bytes, access, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (copy == MAP_FAILED)
+		return;
+	memcpy(copy, heap->base, handed);
+	(void)mremap(copy, heap->bytes, heap->bytes, MREMAP_MAYMOVE | MREMAP_FIXED, heap->base);
+}
+
+static void in_child(void)
+{
+	for (struct heap *heap = heaps; heap != NULL; heap = heap->next) {
+		/* What its parent inherited is private already. */
+		if (!heap->inherited)
+			make_private(heap);
+		heap->inherited = true;
+		heap->shared = false;
+		heap->open = false;
+	}
+	(void)pthread_mutex_unlock(&mutex);
+}
+
+static void watch_forks(void)
+{
+	(void)pthread_atfork(before_fork, after_fork, in_child);
+}
+
+/* ---- lifetime ---- */
+
+int heap_open(struct heap **opened, struct region *region, uint32_t slot, struct region_error *error)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	*opened = NULL;
+	if (region->heap_bytes == 0)
+		return 0;
+	struct heap *heap = calloc(1, sizeof(*heap));
+	uint64_t offset = section_arena_end(region);
+	unsigned char *base = region_section(region, slot) + offset;
+
+	if (heap == NULL || extents_open(&heap->extents, (uint32_t)(region->heap_bytes / REGION_PAGE),
+					 (uintptr_t)base / REGION_PAGE) != 0) {
+		free(heap);
+		return region_fail(error, -ENOMEM,
+				   "no memory is left to look after a heap of %llu bytes: "
+				   "free some",
+				   (unsigned long long)region->heap_bytes);
+	}
+	heap->base = base;
+	heap->bytes = region->heap_bytes;
+	heap->offset = offset;
+	heap->region = region;
+	heap->open = true;
+	(void)pthread_once(&once, watch_forks);
+	(void)pthread_mutex_lock(&mutex);
+	heap->next = heaps;
+	heaps = heap;
+	(void)pthread_mutex_unlock(&mutex);
+	*opened = heap;
+	return 0;
+}
+
+static void unlink_heap(struct heap *heap)
+{
+	for (struct heap **link = &heaps; *link != NULL; link = &(*link)->next)
+		if (*link == heap) {
+			*link = heap->next;
+			return;
+		}
+}
+
+static void dispose(struct heap *heap)
+{
+	extents_close(&heap->extents);
+	free(heap);
+}
+
+void heap_share(struct heap *heap)
+{
+	(void)pthread_mutex_lock(&mutex);
+	heap->shared = heap->open;
+	(void)pthread_mutex_unlock(&mutex);
+}
+
+void heap_stop(struct heap *heap)
+{
+	(void)pthread_mutex_lock(&mutex);
+	heap->open = false;
+	heap->shared = false;
+	(void)pthread_mutex_unlock(&mutex);
+}
+
+void heap_leave(struct heap *heap, struct member *member)
+{
+	heap_stop(heap);
+	(void)pthread_mutex_lock(&mutex);
+	bool empty = heap->extents.count == 0;
+	bool holds = !empty && !heap->inherited;
+	if (empty)
+		unlink_heap(heap);
+	else
+		region_hold(heap->region);
+	if (holds) {
+		/* Under the lock: the last block may go at once, and with it the member. */
+		member_hold(member);
+		heap->member = member;
+	}
+	(void)pthread_mutex_unlock(&mutex);
+	if (!holds)
+		member_leave(member);
+	if (empty)
+		dispose(heap);
+}
+
+/* ---- blocks ---- */
+
+static struct heap *heap_of(const void *address)
+{
+	for (struct heap *heap = heaps; heap != NULL; heap = heap->next)
+		if ((uintptr_t)address - (uintptr_t)heap->base < heap->bytes)
+			return heap;
+	return NULL;
+}
+
+/* The page at which `address` is; EXTENT_NONE if it is not the beginning of one. */
+static uint32_t page_of(const struct heap *heap, const void *address)
+{
+	uintptr_t distance = (uintptr_t)address - (uintptr_t)heap->base;
+
+	return distance % REGION_PAGE == 0 ? (uint32_t)(distance / REGION_PAGE) : EXTENT_NONE;
+}
+
+static uint32_t pages_for(size_t bytes)
+{
+	/* `bytes` is at most a heap's. */
+	return bytes == 0 ? 1 : (uint32_t)((bytes + REGION_PAGE - 1) / REGION_PAGE);
+}
+
+/*
+ * Pages [from, to) leave the part that was never handed out. What a former occupant of the
+ * slot left there must not be seen: those before `first` are cleared here, since others may
+ * get them next; the rest is the caller's to clear, without the lock. Returns where it begins.
+ */
+static uint32_t hand_out(struct heap *heap, uint32_t first, uint32_t to)
+{
+	uint32_t from = heap->handed;
+
+	if (to <= from)
+		return to;
+	heap->handed = to;
+	if (first <= from)
+		return from;
+	memset(heap->base + (size_t)from * REGION_PAGE, 0, (size_t)(first - from) * REGION_PAGE);
+	return first;
+}
+
+/* With the lock; `fresh` is the number of bytes at the block's end that are to be cleared. */
+static unsigned char *take(struct heap *heap, size_t bytes, size_t alignment, size_t *fresh)
+{
+	if (!heap->open || bytes > heap->bytes || alignment > heap->bytes)
+		return NULL;
+	uint32_t pages = pages_for(bytes);
+	uint32_t first = extents_take(&heap->extents, pages,
+				      alignment <= REGION_PAGE ? 1 : (uint32_t)(alignment / REGION_PAGE));
+
+	if (first == EXTENT_NONE)
+		return NULL;
+	*fresh = (size_t)(first + pages - hand_out(heap, first, first + pages)) * REGION_PAGE;
+	return heap->base + (size_t)first * REGION_PAGE;
+}
+
+static void *clear(unsigned char *block, size_t bytes, size_t fresh, bool zero)
+{
+	size_t whole = (size_t)pages_for(bytes) * REGION_PAGE;
+
+	if (zero)
+		fresh = whole;
+	memset(block + (whole - fresh), 0, fresh);
+	return block;
+}
+
+void *heap_allocate(struct heap *heap, size_t bytes, size_t alignment, bool zero)
+{
+	size_t fresh = 0;
+
+	(void)pthread_mutex_lock(&mutex);
+	unsigned char *block = take(heap, bytes, alignment, &fresh);
+	(void)pthread_mutex_unlock(&mutex);
+	return block != NULL ? clear(block, bytes, fresh, zero) : NULL;
+}
+
+void *heap_allocate_shared(size_t bytes, size_t alignment, bool zero)
+{
+	unsigned char *block = NULL;
+	size_t fresh = 0;
+
+	(void)pthread_mutex_lock(&mutex);
+	for (struct heap *heap = heaps; heap != NULL && block == NULL; heap = heap->next)
+		if (heap->shared)
+			block = take(heap, bytes, alignment, &fresh);
+	(void)pthread_mutex_unlock(&mutex);
+	return block != NULL ? clear(block, bytes, fresh, zero) : NULL;
+}
+
+size_t heap_block_bytes(const void *address)
+{
+	(void)pthread_mutex_lock(&mutex);
+	const struct heap *heap = heap_of(address);
+	size_t pages = heap != NULL ? extents_length(&heap->extents, page_of(heap, address)) : 0;
+	(void)pthread_mutex_unlock(&mutex);
+	return pages * REGION_PAGE;
+}
+
+bool heap_resize(void *address, size_t bytes)
+{
+	bool done = false;
+
+	(void)pthread_mutex_lock(&mutex);
+	struct heap *heap = heap_of(address);
+	if (heap != NULL && bytes <= heap->bytes) {
+		uint32_t first = page_of(heap, address);
+		uint32_t before = extents_length(&heap->extents, first);
+		uint32_t pages = pages_for(bytes);
+		/* A block whose endpoint is closed may shrink; to grow is to be allocated. */
+		if (before > 0 && !heap->inherited && (heap->open || pages <= before))
+			done = extents_resize(&heap->extents, first, pages);
+		if (done && pages > before) {
+			uint32_t fresh = hand_out(heap, first, first + pages);
+			memset(heap->base + (size_t)fresh * REGION_PAGE, 0,
+			       (size_t)(first + pages - fresh) * REGION_PAGE);
+		}
+	}
+	(void)pthread_mutex_unlock(&mutex);
+	return done;
+}
+
+bool heap_release(void *address)
+{
+	bool done = false;
+	bool last = false;
+
+	(void)pthread_mutex_lock(&mutex);
+	struct heap *heap = heap_of(address);
+	if (heap != NULL && heap->inherited) {
+		done = extents_length(&heap->extents, page_of(heap, address)) > 0;
+	} else if (heap != NULL) {
+		done = extents_give(&heap->extents, page_of(heap, address));
+		last = done && heap->extents.count == 0 && heap->member != NULL;
+		if (last)
+			unlink_heap(heap);
+	}
+	(void)pthread_mutex_unlock(&mutex);
+	if (last) {
+		member_leave(heap->member);
+		region_detach(heap->region);
+		dispose(heap);
+	}
+	return done;
+}
+
+uint64_t heap_used(const struct heap *heap)
+{
+	(void)pthread_mutex_lock(&mutex);
+	uint64_t pages = heap->extents.taken;
+	(void)pthread_mutex_unlock(&mutex);
+	return pages * REGION_PAGE;
+}
