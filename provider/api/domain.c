@@ -4,6 +4,7 @@
  * progress where the application asked for that. Memory registration asks for nothing:
  * no operation here needs registered memory.
  */
+#include "api/extension.h"
 #include "api/provider.h"
 
 #include <signal.h>
@@ -176,11 +177,8 @@ static int domain_ops_open(struct fid *fid, const char *name, uint64_t flags, vo
 			   void *context)
 {
 	(void)fid;
-	(void)name;
-	(void)flags;
-	(void)operations;
 	(void)context;
-	return -FI_ENOSYS;
+	return extension_open(name, flags, operations);
 }
 
 static int no_scalable_endpoint(struct fid_domain *domain, struct fi_info *info, struct fid_ep **endpoint,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* endpoint.c - endpoints: bound, enabled (that is when one joins the region), named, closed. */
+#include "api/extension.h"
 #include "api/provider.h"
 
 #include <stdio.h>
@@ -68,8 +69,10 @@ static int check_memory(const struct messenger *messenger)
 
 	FI_INFO(&provider, FI_LOG_EP_CTRL,
 		"a copy through the region takes %.1f times one through private memory\n", slower);
-	if (slower < SLOW_MEMORY)
+	if (slower < SLOW_MEMORY) {
+		extension_offer_heap(messenger);
 		return 0;
+	}
 	(void)snprintf(
 		text, sizeof(text),
 		"the region's memory is %.0f times slower than private memory, so it is mapped uncached or "

@@ -10,6 +10,11 @@
 
 #define PEER_TIMEOUT_SECONDS 30.0
 #define PEER_TIMEOUT_SECONDS_MAX 86400.0
+/*
+ * Below, a message gains nothing from where its buffer lies: all of it goes without asking, in
+ * the pieces of a large message that come early. And of a block of whole pages little is lost.
+ */
+#define HEAP_THRESHOLD ((size_t)64 * 1024)
 
 void provider_say(const char *text)
 {
@@ -31,6 +36,11 @@ void parameters_define(void)
 		&provider, "allow_slow", FI_PARAM_BOOL,
 		"Use a region although its memory is mapped uncached, 20 times slower and more. "
 		"VICINAL_ALLOW_SLOW is the same and comes first. (default: no)");
+	(void)fi_param_define(
+		&provider, "heap_threshold", FI_PARAM_STRING,
+		"With libvicinal-heap.so preloaded, the least bytes of an allocation that is placed in the "
+		"region; K, M and G may follow. VICINAL_HEAP_THRESHOLD is the same and comes first. "
+		"(default: 64K)");
 	(void)fi_param_define(
 		&provider, "rank", FI_PARAM_STRING,
 		"Rank shown for this process by 'vicinal paths'; a label only. Set as VICINAL_RANK. "
@@ -118,4 +128,46 @@ bool parameter_allow_slow(void)
 	if (text != NULL)
 		return *text == '1' || *text == 'y' || *text == 'Y';
 	return fi_param_get_bool(&provider, "allow_slow", &allowed) == 0 && allowed != 0;
+}
+
+/* A number of bytes, with K, M or G behind it or not; 0 for what is none. */
+static size_t parse_size(const char *text)
+{
+	static const char units[] = "KMG";
+	char *end = NULL;
+
+	errno = 0;
+	unsigned long long number = strtoull(text, &end, 10);
+	if (end == text || errno != 0 || *text < '0' || *text > '9')
+		return 0;
+	if (*end == '\0')
+		return (size_t)number;
+	const char *unit = strchr(units, *end & ~0x20);
+	if (unit == NULL || end[1] != '\0')
+		return 0;
+	unsigned shift = 10U * (unsigned)(unit - units + 1);
+	return number <= SIZE_MAX >> shift ? (size_t)number << shift : 0;
+}
+
+size_t parameter_heap_threshold(void)
+{
+	static bool complained;
+	const char *text = parameter("VICINAL_HEAP_THRESHOLD", "heap_threshold");
+
+	if (text == NULL || *text == '\0')
+		return HEAP_THRESHOLD;
+	size_t bytes = parse_size(text);
+	if (bytes != 0)
+		return bytes;
+	if (!complained) {
+		char line[256];
+		(void)snprintf(
+			line, sizeof(line),
+			"VICINAL_HEAP_THRESHOLD=%.64s is not a size above 0: using 64K, correct it (such as "
+			"65536, 64K or 1M)",
+			text);
+		provider_say(line);
+	}
+	complained = true;
+	return HEAP_THRESHOLD;
 }

@@ -163,6 +163,8 @@ int parameter_region(const char **name);
 /* How long a heartbeat may be still, in nanoseconds. */
 uint64_t parameter_peer_timeout(void);
 bool parameter_allow_slow(void);
+/* Allocations of so many bytes and more come from the heap in the region, where that is asked for. */
+size_t parameter_heap_threshold(void);
 /* One line to stderr, for what a user must see without asking for logs. */
 void provider_say(const char *text);
 

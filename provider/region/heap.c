@@ -243,6 +243,14 @@ void *heap_allocate_shared(size_t bytes, size_t alignment, bool zero)
 	return block != NULL ? clear(block, bytes, fresh, zero) : NULL;
 }
 
+bool heap_contains(const void *address)
+{
+	(void)pthread_mutex_lock(&mutex);
+	bool contains = heap_of(address) != NULL;
+	(void)pthread_mutex_unlock(&mutex);
+	return contains;
+}
+
 size_t heap_block_bytes(const void *address)
 {
 	(void)pthread_mutex_lock(&mutex);

@@ -77,6 +77,9 @@ void *heap_allocate(struct heap *heap, size_t bytes, size_t alignment, bool zero
 /* The same from any heap that is shared. */
 void *heap_allocate_shared(size_t bytes, size_t alignment, bool zero);
 
+/* Does it lie in a heap of this process at all? */
+bool heap_contains(const void *address);
+
 /* The bytes that the block at `address` really has; 0 if none begins there. */
 size_t heap_block_bytes(const void *address);
 

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* extension.c - the heap of an endpoint: for programs that ask for it, and for malloc(). */
+#include "api/extension.h"
+
+#include <stdio.h>
+
+#include "api/vicinal_ext.h"
+#include "region/heap_offer.h"
+
+/* ---- for programs that know of it ---- */
+
+static int find_heap(struct fid_ep *fid, struct heap **heap)
+{
+	const struct endpoint *endpoint = (struct endpoint *)(void *)fid;
+
+	if (endpoint->messenger == NULL)
+		return -FI_EOPBADSTATE;
+	*heap = endpoint->messenger->path->heap;
+	return *heap != NULL ? 0 : -FI_EOPNOTSUPP;
+}
+
+static int allocate(struct fid_ep *endpoint, size_t bytes, size_t alignment, void **address)
+{
+	struct heap *heap = NULL;
+
+	if (address == NULL || alignment == 0 || (alignment & (alignment - 1)) != 0)
+		return -FI_EINVAL;
+	int result = find_heap(endpoint, &heap);
+	if (result != 0)
+		return result;
+	*address = heap_allocate(heap, bytes, alignment, false);
+	return *address != NULL ? 0 : -FI_ENOMEM;
+}
+
+static int release(void *address)
+{
+	return heap_release(address) ? 0 : -FI_EINVAL;
+}
+
+static int query(struct fid_ep *endpoint, uint64_t *total, uint64_t *used)
+{
+	struct heap *heap = NULL;
+	int result = find_heap(endpoint, &heap);
+
+	if (result != 0)
+		return result;
+	*total = heap->bytes;
+	*used = heap_used(heap);
+	return 0;
+}
+
+static struct vicinal_heap_ops heap_operations = {
+	.size = sizeof(struct vicinal_heap_ops),
+	.allocate = allocate,
+	.release = release,
+	.query = query,
+};
+
+int extension_open(const char *name, uint64_t flags, void **operations)
+{
+	if (name == NULL || operations == NULL || flags != 0)
+		return -FI_EINVAL;
+	if (strcmp(name, VICINAL_HEAP_OPS) != 0)
+		return -FI_ENOSYS;
+	*operations = &heap_operations;
+	return 0;
+}
+
+/* ---- for those that do not ---- */
+
+static void say_once(const char *text)
+{
+	static atomic_bool said;
+
+	if (!atomic_exchange(&said, true))
+		provider_say(text);
+}
+
+void extension_offer_heap(const struct messenger *messenger)
+{
+	struct heap *heap = messenger->path->heap;
+	struct region_error error;
+
+	if (heap == NULL) {
+		if (!heap_is_wanted())
+			return;
+		(void)snprintf(
+			error.text, sizeof(error.text),
+			"libvicinal-heap.so was preloaded, and region %.1024s has no heap: create it with "
+			"'vicinal region create --heap SIZE', or do not preload it",
+			messenger->path->region->path);
+		say_once(error.text);
+		return;
+	}
+	int result = heap_offer(heap, parameter_heap_threshold(), &error);
+	if (result == 0)
+		FI_INFO(&provider, FI_LOG_EP_CTRL,
+			"large allocations come from a heap of %llu bytes in the region\n",
+			(unsigned long long)heap->bytes);
+	else if (result != -ENOENT)
+		say_once(error.text);
+}
