@@ -13,27 +13,13 @@
  */
 #include <dlfcn.h>
 #include <errno.h>
+#include <malloc.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "preload/heap_source.h"
-
-#define EXPORTED __attribute__((visibility("default")))
-
-/* The C library's headers call theirs by other names of parameters; these are ours. */
-EXPORTED void *malloc(size_t bytes);
-EXPORTED void *calloc(size_t count, size_t size);
-EXPORTED void *realloc(void *block, size_t bytes);
-EXPORTED void *memalign(size_t alignment, size_t bytes);
-EXPORTED void *aligned_alloc(size_t alignment, size_t bytes);
-EXPORTED int posix_memalign(void **block, size_t alignment, size_t bytes);
-EXPORTED void *valloc(size_t bytes);
-EXPORTED void *pvalloc(size_t bytes);
-EXPORTED void free(void *block);
-EXPORTED size_t malloc_usable_size(void *block);
-EXPORTED heap_offer_function vicinal_heap_offer;
 
 /* ---- the allocator behind us ---- */
 
@@ -183,6 +169,11 @@ static bool is_heard(void)
 		free(first(PROBE)); /* that is NULL */
 	return probed;
 }
+
+/* What is from here on is seen by everybody who is loaded with us. */
+#pragma GCC visibility push(default)
+
+heap_offer_function vicinal_heap_offer;
 
 int vicinal_heap_offer(const struct heap_source *offered, const void *base, size_t length)
 {
@@ -371,3 +362,5 @@ size_t malloc_usable_size(void *block)
 		return bytes;
 	return is_ready() && !is_early(block) ? next.malloc_usable_size(block) : 0;
 }
+
+#pragma GCC visibility pop

@@ -133,11 +133,12 @@ static void test_pages_are_clear_when_first_handed_out(void **state)
 	unsigned char *aligned = heap_allocate(heap, 5000, 16 * REGION_PAGE, false);
 	assert_true(is_zero(aligned, 2 * REGION_PAGE));
 	assert_int_equal((uintptr_t)aligned % (16 * REGION_PAGE), 0);
-	unsigned char *between[HEAP_PAGES];
+	unsigned char *between[HEAP_PAGES] = {NULL};
 	uint32_t count = 0;
 	while ((between[count] = heap_allocate(heap, 1, 1, false)) != NULL)
 		assert_true(is_zero(between[count++], REGION_PAGE));
 	assert_int_equal(count, HEAP_PAGES - 4);
+	assert_non_null(between[7]);
 	/* What was ours before need not be, unless that was asked for. */
 	memset(between[7], 0x77, REGION_PAGE);
 	assert_true(heap_release(between[7]));
