@@ -106,18 +106,21 @@ static void grow(struct match_table *table)
 void match_table_add(struct match_table *table, struct match_node *node)
 {
 	struct match_key key = *match_key_of(table, node);
-	struct match_node *oldest = match_table_find(table, key);
 
+	/* Half full at most: most chains have one key, and where they end is foreseen. */
+	if (__builtin_expect(table->keys >> (table->bits - 1) != 0, 0) && table->bits < BITS_MOST)
+		grow(table);
+	struct match_node **bucket = &table->buckets[bucket_of(table, key)];
 	table->count++;
-	if (oldest != NULL) {
+	for (struct match_node *oldest = *bucket; oldest != NULL; oldest = oldest->chain) {
+		MATCH_STEP();
+		if (!agree(table, *match_key_of(table, oldest), key))
+			continue;
 		/* The oldest stands for the head: what is before it in the ring is the youngest. */
 		node->chain = MATCH_YOUNGER;
 		match_append(&oldest->same, &node->same);
 		return;
 	}
-	if (__builtin_expect(table->keys >> table->bits != 0, 0) && table->bits < BITS_MOST)
-		grow(table);
-	struct match_node **bucket = &table->buckets[bucket_of(table, key)];
 	match_list_open(&node->same);
 	node->chain = *bucket;
 	*bucket = node;
