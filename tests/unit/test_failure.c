@@ -314,6 +314,13 @@ static void test_a_successor_is_not_taken_for_its_predecessor(void **state)
 	struct completion entry = world_await(&world, &self->receives);
 	assert_int_equal(entry.tag, 99);
 	assert_int_equal(entry.error, ECONNRESET);
+	/* The successor asks for its chunks: those of the lost message are not given to it. */
+	assert_null(world_peer(self, other)->holding);
+	struct peer *back = &world_peer(other, self)->peer;
+	ring_push(&back->out, control_word(WIRE_RECLAIM, 0, 0), 1);
+	path_wake(back);
+	world_settle(&world);
+	assert_int_equal(chunk_collect(&other->messenger->path->chunks, &back->account), 0);
 	/* What was claimed whole is there; what was not, fails; neither disturbs the successor. */
 	assert_int_equal(node_receive(self, NULL, &byte, 1, 2, FI_TAGGED | FI_CLAIM, &byte), 0);
 	assert_int_equal(world_await(&world, &self->receives).error, 0);
