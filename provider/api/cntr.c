@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cntr.c - counters of completed sends and receives. */
+/* cntr.c - counters of completed operations, and of what peers do to our memory. */
 #include "api/provider.h"
 
 #include <stdlib.h>
@@ -9,6 +9,12 @@ static void progress(struct cntr *cntr)
 	for (size_t i = 0; i < cntr->endpoint_count; i++)
 		if (cntr->endpoints[i]->messenger != NULL)
 			(void)messenger_progress(cntr->endpoints[i]->messenger);
+	/* A memory region may be reached through any endpoint. */
+	if (cntr->region_count == 0)
+		return;
+	for (struct endpoint *endpoint = cntr->domain->endpoints; endpoint != NULL; endpoint = endpoint->next)
+		if (endpoint->messenger != NULL)
+			(void)messenger_progress(endpoint->messenger);
 }
 
 static uint64_t cntr_read(struct fid_cntr *fid)
@@ -85,7 +91,7 @@ static int cntr_close(struct fid *fid)
 {
 	struct cntr *cntr = (struct cntr *)(void *)fid;
 
-	if (cntr->endpoint_count > 0)
+	if (cntr->endpoint_count > 0 || cntr->region_count > 0)
 		return -FI_EBUSY;
 	atomic_fetch_sub(&cntr->domain->objects, 1);
 	free(cntr->endpoints);

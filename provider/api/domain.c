@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * domain.c - a domain maps the region; its lock serialises threads; its thread makes
- * progress where the application asked for that. Memory registration asks for nothing:
- * no operation here needs registered memory.
+ * progress where the application asked for that.
  */
 #include "api/extension.h"
 #include "api/provider.h"
@@ -12,93 +11,6 @@
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
-
-/* ---- memory regions ---- */
-
-static int mr_close(struct fid *fid)
-{
-	atomic_fetch_sub(&((struct mr *)(void *)fid)->domain->objects, 1);
-	free(fid);
-	return 0;
-}
-
-static int mr_bind(struct fid *fid, struct fid *other, uint64_t flags)
-{
-	(void)fid;
-	(void)other;
-	(void)flags;
-	return 0;
-}
-
-static int mr_control(struct fid *fid, int command, void *argument)
-{
-	(void)fid;
-	(void)argument;
-	return command == FI_ENABLE ? 0 : -FI_ENOSYS;
-}
-
-static struct fi_ops mr_fid_operations = {
-	.size = sizeof(struct fi_ops),
-	.close = mr_close,
-	.bind = mr_bind,
-	.control = mr_control,
-};
-
-static int mr_register(struct fid *fid, uint64_t requested_key, struct fid_mr **registered, void *context)
-{
-	struct domain *domain = (struct domain *)(void *)fid;
-	struct mr *mr = fid->fclass == FI_CLASS_DOMAIN ? calloc(1, sizeof(*mr)) : NULL;
-
-	if (mr == NULL)
-		return fid->fclass == FI_CLASS_DOMAIN ? -FI_ENOMEM : -FI_EINVAL;
-	mr->domain = domain;
-	atomic_fetch_add(&domain->objects, 1);
-	mr->fid.fid.fclass = FI_CLASS_MR;
-	mr->fid.fid.context = context;
-	mr->fid.fid.ops = &mr_fid_operations;
-	domain_lock(domain);
-	mr->fid.key = requested_key != 0 ? requested_key : ++domain->mr_keys;
-	domain_unlock(domain);
-	mr->fid.mem_desc = mr;
-	*registered = &mr->fid;
-	return 0;
-}
-
-static int mr_reg(struct fid *fid, const void *buffer, size_t length, uint64_t access, uint64_t offset,
-		  uint64_t requested_key, uint64_t flags, struct fid_mr **mr, void *context)
-{
-	(void)buffer;
-	(void)length;
-	(void)access;
-	(void)offset;
-	(void)flags;
-	return mr_register(fid, requested_key, mr, context);
-}
-
-static int mr_regv(struct fid *fid, const struct iovec *pieces, size_t count, uint64_t access,
-		   uint64_t offset, uint64_t requested_key, uint64_t flags, struct fid_mr **mr, void *context)
-{
-	(void)pieces;
-	(void)count;
-	(void)access;
-	(void)offset;
-	(void)flags;
-	return mr_register(fid, requested_key, mr, context);
-}
-
-static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attributes, uint64_t flags,
-		      struct fid_mr **mr)
-{
-	(void)flags;
-	return mr_register(fid, attributes->requested_key, mr, attributes->context);
-}
-
-static struct fi_ops_mr mr_operations = {
-	.size = sizeof(struct fi_ops_mr),
-	.reg = mr_reg,
-	.regv = mr_regv,
-	.regattr = mr_regattr,
-};
 
 /* ---- automatic progress ---- */
 
@@ -151,6 +63,7 @@ static int domain_close(struct fid *fid)
 		(void)pthread_join(domain->progress, NULL);
 	}
 	(void)pthread_mutex_destroy(&domain->mutex);
+	registrations_close(&domain->registrations);
 	region_detach(domain->region);
 	atomic_fetch_sub(&domain->fabric->objects, 1);
 	free(domain);
@@ -168,9 +81,14 @@ static int domain_bind(struct fid *fid, struct fid *other, uint64_t flags)
 static int domain_control(struct fid *fid, int command, void *argument)
 {
 	(void)fid;
-	(void)command;
-	(void)argument;
-	return -FI_ENOSYS;
+	switch (command) {
+	case FI_MAP_RAW_MR:
+		return mr_map_raw(argument);
+	case FI_UNMAP_KEY:
+		return 0;
+	default:
+		return -FI_ENOSYS;
+	}
 }
 
 static int domain_ops_open(struct fid *fid, const char *name, uint64_t flags, void **operations,
@@ -219,17 +137,6 @@ static int no_shared_receive(struct fid_domain *domain, struct fi_rx_attr *attri
 	return -FI_ENOSYS;
 }
 
-static int no_query_atomic(struct fid_domain *domain, enum fi_datatype datatype, enum fi_op operation,
-			   struct fi_atomic_attr *attributes, uint64_t flags)
-{
-	(void)domain;
-	(void)datatype;
-	(void)operation;
-	(void)attributes;
-	(void)flags;
-	return -FI_EOPNOTSUPP;
-}
-
 static int no_query_collective(struct fid_domain *domain, enum fi_collective_op collective,
 			       struct fi_collective_attr *attributes, uint64_t flags)
 {
@@ -258,7 +165,7 @@ static struct fi_ops_domain domain_operations = {
 	.poll_open = no_poll_open,
 	.stx_ctx = no_shared_transmit,
 	.srx_ctx = no_shared_receive,
-	.query_atomic = no_query_atomic,
+	.query_atomic = atomic_query,
 	.query_collective = no_query_collective,
 };
 
@@ -286,6 +193,8 @@ int domain_open(struct fid_fabric *fabric, struct fi_info *info, struct fid_doma
 	domain->automatic = asked != NULL && asked->data_progress == FI_PROGRESS_AUTO;
 	domain->locking = asked == NULL || asked->threading != FI_THREAD_DOMAIN || domain->automatic;
 	(void)pthread_mutex_init(&domain->mutex, NULL);
+	registrations_open(&domain->registrations);
+	domain->mr_mode = asked != NULL ? (uint64_t)asked->mr_mode : 0;
 	domain->fid.fid.fclass = FI_CLASS_DOMAIN;
 	domain->fid.fid.context = context;
 	domain->fid.fid.ops = &domain_fid_operations;

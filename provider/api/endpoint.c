@@ -56,6 +56,12 @@ static void settle_flags(struct endpoint *endpoint)
 
 	endpoint->send_flags = send_always | (endpoint->transmit_operation_flags & (kept | FI_COMPLETION));
 	endpoint->send_message_flags = send_always;
+	const uint64_t levels = FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
+	endpoint->remote_flags =
+		send_always | (endpoint->transmit_operation_flags & (levels | FI_INJECT | FI_COMPLETION));
+	/* Injected ones have no completion; but counters count them when the endpoint says they are done. */
+	endpoint->remote_inject_flags = FI_INJECT | (endpoint->transmit_operation_flags &
+						     (FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE));
 	endpoint->receive_flags =
 		receive_always | (endpoint->receive_operation_flags & (FI_COMPLETION | FI_MULTI_RECV));
 	endpoint->receive_message_flags = receive_always;
@@ -87,18 +93,26 @@ static int check_memory(const struct messenger *messenger)
 	return -FI_EIO;
 }
 
+static struct completion_counter *counter_of(struct cntr *cntr)
+{
+	return cntr != NULL ? &cntr->counter : NULL;
+}
+
 static int enable(struct endpoint *endpoint)
 {
 	struct region_error error;
 	uint64_t receives = endpoint->capabilities & FI_RECV;
 	uint64_t sends = endpoint->capabilities & FI_SEND;
+	uint64_t reaches = endpoint->capabilities & (FI_READ | FI_WRITE);
 
 	if (endpoint->messenger != NULL)
 		return 0;
 	if (endpoint->av == NULL)
 		return -FI_ENOAV;
 	if ((sends != 0 && endpoint->send_cq == NULL && endpoint->send_cntr == NULL) ||
-	    (receives != 0 && endpoint->receive_cq == NULL && endpoint->receive_cntr == NULL))
+	    (receives != 0 && endpoint->receive_cq == NULL && endpoint->receive_cntr == NULL) ||
+	    (sends == 0 && reaches != 0 && endpoint->send_cq == NULL && endpoint->read_cntr == NULL &&
+	     endpoint->write_cntr == NULL))
 		return -FI_ENOCQ;
 	int result = messenger_open(&endpoint->messenger, endpoint->domain->region,
 				    atomic_fetch_add_explicit(&endpoints_opened, 1, memory_order_relaxed),
@@ -116,8 +130,14 @@ static int enable(struct endpoint *endpoint)
 	}
 	messenger->send_completions = endpoint->send_cq != NULL ? &endpoint->send_cq->queue : NULL;
 	messenger->receive_completions = endpoint->receive_cq != NULL ? &endpoint->receive_cq->queue : NULL;
-	messenger->send_counter = endpoint->send_cntr != NULL ? &endpoint->send_cntr->counter : NULL;
-	messenger->receive_counter = endpoint->receive_cntr != NULL ? &endpoint->receive_cntr->counter : NULL;
+	messenger->send_counter = counter_of(endpoint->send_cntr);
+	messenger->receive_counter = counter_of(endpoint->receive_cntr);
+	messenger->read_counter = counter_of(endpoint->read_cntr);
+	messenger->write_counter = counter_of(endpoint->write_cntr);
+	messenger->remote_read_counter = counter_of(endpoint->remote_read_cntr);
+	messenger->remote_write_counter = counter_of(endpoint->remote_write_cntr);
+	messenger->owner = endpoint;
+	messenger->registrations = &endpoint->domain->registrations;
 	messenger->multi_receive_minimum = endpoint->multi_receive_minimum;
 	settle_flags(endpoint);
 	if (endpoint->send_cq != NULL)
@@ -129,9 +149,10 @@ static int enable(struct endpoint *endpoint)
 
 static int bind_cntr(struct endpoint *endpoint, struct cntr *cntr, uint64_t flags)
 {
-	/* FI_READ, FI_WRITE and the remote ones: there are no such operations to count. */
-	if ((flags & (FI_SEND | FI_RECV)) == 0)
-		return 0;
+	const uint64_t counted = FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+
+	if ((flags & counted) == 0)
+		return -FI_EINVAL;
 	struct endpoint **grown = realloc(cntr->endpoints, (cntr->endpoint_count + 1) * sizeof(*grown));
 	if (grown == NULL)
 		return -FI_ENOMEM;
@@ -141,6 +162,14 @@ static int bind_cntr(struct endpoint *endpoint, struct cntr *cntr, uint64_t flag
 		endpoint->send_cntr = cntr;
 	if (flags & FI_RECV)
 		endpoint->receive_cntr = cntr;
+	if (flags & FI_READ)
+		endpoint->read_cntr = cntr;
+	if (flags & FI_WRITE)
+		endpoint->write_cntr = cntr;
+	if (flags & FI_REMOTE_READ)
+		endpoint->remote_read_cntr = cntr;
+	if (flags & FI_REMOTE_WRITE)
+		endpoint->remote_write_cntr = cntr;
 	return 0;
 }
 
@@ -243,6 +272,11 @@ static int endpoint_close(struct fid *fid)
 		forget(endpoint->receive_cq->endpoints, &endpoint->receive_cq->endpoint_count, endpoint);
 	forget_cntr(endpoint->send_cntr, endpoint);
 	forget_cntr(endpoint->receive_cntr, endpoint);
+	forget_cntr(endpoint->read_cntr, endpoint);
+	forget_cntr(endpoint->write_cntr, endpoint);
+	forget_cntr(endpoint->remote_read_cntr, endpoint);
+	forget_cntr(endpoint->remote_write_cntr, endpoint);
+	registrations_disown(&domain->registrations, endpoint);
 	domain_unlock(domain);
 	free(endpoint->resolved);
 	free(endpoint);
@@ -473,8 +507,8 @@ int endpoint_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **
 	endpoint->fid.cm = &name_operations;
 	endpoint->fid.msg = &message_operations;
 	endpoint->fid.tagged = &tagged_operations;
-	endpoint->fid.rma = &no_rma_operations;
-	endpoint->fid.atomic = &no_atomic_operations;
+	endpoint->fid.rma = &rma_operations;
+	endpoint->fid.atomic = &atomic_operations;
 	endpoint->fid.collective = &no_collective_operations;
 	domain_lock(domain);
 	endpoint->next = domain->endpoints;

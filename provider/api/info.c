@@ -14,15 +14,18 @@
 #define RECEIVE_FLAGS (FI_COMPLETION | FI_MULTI_RECV)
 
 /*
- * All operations to one peer go through one ring, and are matched in its order: sends
- * stay in order after sends. The bits that speak of reads, writes and atomics hold as
- * long as there are none.
+ * All operations to one peer go through one ring, and are matched or carried out in its
+ * order. Reads and writes of more than REMOTE_WHOLE_BYTES go in pieces between which others
+ * pass: so a send may overtake a write or read before it (no SAW, no SAR), and reads and
+ * writes keep their order up to that length, as max_order_*_size say.
  */
 #define MESSAGE_ORDER \
 	(FI_ORDER_SAS | FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_RAS | FI_ORDER_WAR | FI_ORDER_WAW | \
-	 FI_ORDER_WAS | FI_ORDER_SAR | FI_ORDER_SAW | FI_ORDER_RMA_RAR | FI_ORDER_RMA_RAW | \
-	 FI_ORDER_RMA_WAR | FI_ORDER_RMA_WAW | FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | \
-	 FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW)
+	 FI_ORDER_WAS | FI_ORDER_RMA_RAR | FI_ORDER_RMA_RAW | FI_ORDER_RMA_WAR | FI_ORDER_RMA_WAW | \
+	 FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW)
+
+/* Registration modes that are kept when asked for; none is needed. See mr.c. */
+#define MR_MODES (FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT)
 
 /* Alternating bits: all 64 may be used as one likes, see fi_getinfo(3). */
 #define TAG_FORMAT UINT64_C(0xaaaaaaaaaaaaaaaa)
@@ -38,7 +41,8 @@ static bool transmit_agrees(const struct fi_tx_attr *asked)
 	       (within(asked->caps, CAPABILITIES_TRANSMIT | CAPABILITIES_DOMAIN) &&
 		within(asked->op_flags, TRANSMIT_FLAGS) && within(asked->msg_order, MESSAGE_ORDER) &&
 		asked->comp_order == FI_ORDER_NONE && asked->inject_size <= MESSENGER_INJECT_BYTES &&
-		asked->size <= LIMIT_QUEUE && asked->iov_limit <= LIMIT_PIECES && asked->rma_iov_limit == 0);
+		asked->size <= LIMIT_QUEUE && asked->iov_limit <= LIMIT_PIECES &&
+		asked->rma_iov_limit <= REMOTE_PLACES);
 }
 
 static bool receive_agrees(const struct fi_rx_attr *asked)
@@ -56,8 +60,9 @@ static bool endpoint_agrees(const struct fi_ep_attr *asked)
 	       ((asked->type == FI_EP_UNSPEC || asked->type == FI_EP_RDM) &&
 		(asked->protocol == FI_PROTO_UNSPEC || asked->protocol == PROTOCOL_ID) &&
 		asked->max_msg_size <= SSIZE_MAX && asked->tx_ctx_cnt <= 1 && asked->rx_ctx_cnt <= 1 &&
-		asked->auth_key_size == 0 && asked->max_order_raw_size == 0 &&
-		asked->max_order_war_size == 0 && asked->max_order_waw_size == 0);
+		asked->auth_key_size == 0 && asked->max_order_raw_size <= REMOTE_WHOLE_BYTES &&
+		asked->max_order_war_size <= REMOTE_WHOLE_BYTES &&
+		asked->max_order_waw_size <= REMOTE_WHOLE_BYTES);
 }
 
 static bool domain_agrees(const struct fi_domain_attr *asked)
@@ -73,7 +78,9 @@ static bool domain_agrees(const struct fi_domain_attr *asked)
 		asked->ep_cnt <= REGION_MEMBERS_MAX);
 }
 
-/* Without a direction both are meant. */
+#define ONE_SIDED_DIRECTIONS (FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)
+
+/* Without a direction all are meant. */
 static uint64_t offered_capabilities(const struct fi_info *hints)
 {
 	if (hints == NULL || hints->caps == 0)
@@ -81,6 +88,8 @@ static uint64_t offered_capabilities(const struct fi_info *hints)
 	uint64_t capabilities = hints->caps | CAPABILITIES_DOMAIN;
 	if ((capabilities & (FI_MSG | FI_TAGGED)) != 0 && (capabilities & (FI_SEND | FI_RECV)) == 0)
 		capabilities |= FI_SEND | FI_RECV;
+	if ((capabilities & (FI_RMA | FI_ATOMIC)) != 0 && (capabilities & ONE_SIDED_DIRECTIONS) == 0)
+		capabilities |= ONE_SIDED_DIRECTIONS;
 	return capabilities;
 }
 
@@ -115,6 +124,7 @@ static void fill_transmit(struct fi_tx_attr *offered, const struct fi_tx_attr *a
 	offered->inject_size = MESSENGER_INJECT_BYTES;
 	offered->size = asked != NULL && asked->size != 0 ? asked->size : 1024;
 	offered->iov_limit = LIMIT_PIECES;
+	offered->rma_iov_limit = REMOTE_PLACES;
 }
 
 static void fill_receive(struct fi_rx_attr *offered, const struct fi_rx_attr *asked, uint64_t capabilities)
@@ -133,12 +143,27 @@ static void fill_endpoint(struct fi_ep_attr *offered)
 	offered->protocol = PROTOCOL_ID;
 	offered->protocol_version = REGION_VERSION;
 	offered->max_msg_size = SSIZE_MAX;
+	offered->max_order_raw_size = REMOTE_WHOLE_BYTES;
+	offered->max_order_war_size = REMOTE_WHOLE_BYTES;
+	offered->max_order_waw_size = REMOTE_WHOLE_BYTES;
 	offered->mem_tag_format = TAG_FORMAT;
 	offered->tx_ctx_cnt = 1;
 	offered->rx_ctx_cnt = 1;
 }
 
-static void fill_domain(struct fi_domain_attr *offered, const struct fi_domain_attr *asked)
+/* What was asked for comes back, but for what would be a burden: we need no mode at all. */
+static int offered_mr_mode(uint32_t version, const struct fi_domain_attr *asked)
+{
+	int modes = asked != NULL ? asked->mr_mode : 0;
+
+	if (modes == FI_MR_BASIC || modes == FI_MR_SCALABLE)
+		return modes;
+	if (FI_VERSION_LT(version, FI_VERSION(1, 5)))
+		return FI_MR_SCALABLE; /* there were only these two */
+	return modes & MR_MODES;
+}
+
+static void fill_domain(struct fi_domain_attr *offered, const struct fi_domain_attr *asked, uint32_t version)
 {
 	offered->threading =
 		asked != NULL && asked->threading != FI_THREAD_UNSPEC ? asked->threading : FI_THREAD_SAFE;
@@ -151,8 +176,7 @@ static void fill_domain(struct fi_domain_attr *offered, const struct fi_domain_a
 	offered->resource_mgmt =
 		asked != NULL && asked->resource_mgmt != FI_RM_UNSPEC ? asked->resource_mgmt : FI_RM_ENABLED;
 	offered->av_type = asked != NULL && asked->av_type != FI_AV_UNSPEC ? asked->av_type : FI_AV_TABLE;
-	/* Nothing that we do needs registered memory. */
-	offered->mr_mode = 0;
+	offered->mr_mode = offered_mr_mode(version, asked);
 	offered->mr_key_size = sizeof(uint64_t);
 	offered->cq_data_size = sizeof(uint64_t);
 	offered->cq_cnt = LIMIT_QUEUE;
@@ -196,7 +220,6 @@ int provider_getinfo(uint32_t version, const char *node, const char *service, ui
 {
 	const char *region = NULL;
 
-	(void)version;
 	(void)service;
 	if (!agrees(hints))
 		return -FI_ENODATA;
@@ -211,7 +234,7 @@ int provider_getinfo(uint32_t version, const char *node, const char *service, ui
 	fill_transmit(info->tx_attr, hints != NULL ? hints->tx_attr : NULL, info->caps);
 	fill_receive(info->rx_attr, hints != NULL ? hints->rx_attr : NULL, info->caps);
 	fill_endpoint(info->ep_attr);
-	fill_domain(info->domain_attr, hints != NULL ? hints->domain_attr : NULL);
+	fill_domain(info->domain_attr, hints != NULL ? hints->domain_attr : NULL, version);
 	info->domain_attr->name = strdup(PROVIDER_NAME);
 	/* prov_name stays NULL: the core fills it in. */
 	info->fabric_attr->name = strdup(PROVIDER_NAME);

@@ -46,8 +46,11 @@ _Static_assert(sizeof(struct address) == 32,
 /* What info.c promises and the rest keeps. */
 #define LIMIT_PIECES BUFFER_PIECES
 #define LIMIT_QUEUE 65536U
-#define CAPABILITIES_TRANSMIT (FI_MSG | FI_TAGGED | FI_SEND)
-#define CAPABILITIES_RECEIVE (FI_MSG | FI_TAGGED | FI_RECV | FI_DIRECTED_RECV | FI_MULTI_RECV | FI_SOURCE)
+#define CAPABILITIES_TRANSMIT \
+	(FI_MSG | FI_TAGGED | FI_SEND | FI_RMA | FI_ATOMIC | FI_READ | FI_WRITE | FI_FENCE)
+#define CAPABILITIES_RECEIVE \
+	(FI_MSG | FI_TAGGED | FI_RECV | FI_DIRECTED_RECV | FI_MULTI_RECV | FI_SOURCE | FI_RMA | FI_ATOMIC | \
+	 FI_REMOTE_READ | FI_REMOTE_WRITE | FI_RMA_EVENT)
 #define CAPABILITIES_DOMAIN (FI_LOCAL_COMM | FI_REMOTE_COMM)
 #define CAPABILITIES (CAPABILITIES_TRANSMIT | CAPABILITIES_RECEIVE | CAPABILITIES_DOMAIN)
 
@@ -71,7 +74,10 @@ struct domain {
 	atomic_bool stop;
 	struct endpoint *endpoints; /* all of the domain */
 	atomic_uint objects;        /* others that are open on it: queues, vectors, counters, regions */
-	uint64_t mr_keys;
+	/* memory registration: see mr.c */
+	struct registration_table registrations;
+	uint64_t mr_key; /* the last that we chose */
+	uint64_t mr_mode;
 };
 
 struct av_entry {
@@ -108,6 +114,7 @@ struct cntr {
 	struct completion_counter counter;
 	struct endpoint **endpoints;
 	size_t endpoint_count;
+	size_t region_count; /* memory regions that it is bound to */
 	uint32_t empty_reads;
 };
 
@@ -119,6 +126,9 @@ struct eq {
 struct mr {
 	struct fid_mr fid;
 	struct domain *domain;
+	struct registration registration;
+	struct cntr *cntr;
+	bool reachable; /* by peers, so that its key is in the table */
 };
 
 /* Who an fi_addr_t stands for, found once. Valid while the epochs agree. */
@@ -137,12 +147,18 @@ struct endpoint {
 	struct cq *receive_cq;
 	struct cntr *send_cntr;
 	struct cntr *receive_cntr;
+	struct cntr *read_cntr;
+	struct cntr *write_cntr;
+	struct cntr *remote_read_cntr;
+	struct cntr *remote_write_cntr;
 	struct resolved *resolved; /* by fi_addr_t */
 	size_t resolved_count;
 	uint64_t capabilities;
 	/* flags of calls without a flags argument, and of those with one */
 	uint64_t send_flags;
 	uint64_t send_message_flags;
+	uint64_t remote_flags; /* of reads, writes and atomics without a flags argument */
+	uint64_t remote_inject_flags;
 	uint64_t receive_flags;
 	uint64_t receive_message_flags;
 	uint64_t transmit_operation_flags;
@@ -183,9 +199,16 @@ int cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attributes, struct
 int endpoint_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep **endpoint, void *context);
 extern struct fi_ops_msg message_operations;
 extern struct fi_ops_tagged tagged_operations;
-extern struct fi_ops_rma no_rma_operations;
-extern struct fi_ops_atomic no_atomic_operations;
+extern struct fi_ops_mr mr_operations;
+extern struct fi_ops_rma rma_operations;
+extern struct fi_ops_atomic atomic_operations;
 extern struct fi_ops_collective no_collective_operations;
+
+/* mr.c: raw keys, which are like all others here. */
+int mr_map_raw(struct fi_mr_map_raw *map);
+/* atomic.c */
+int atomic_query(struct fid_domain *domain, enum fi_datatype datatype, enum fi_op operation,
+		 struct fi_atomic_attr *attributes, uint64_t flags);
 
 /* endpoint.c */
 int endpoint_attach_cq(struct cq *cq, struct endpoint *endpoint);

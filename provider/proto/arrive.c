@@ -179,15 +179,6 @@ static int arrive_short(struct messenger *messenger, struct arrival *arrival, co
 	return result < 0 ? result : (int)slots;
 }
 
-/* The bytes of a chunk in the sender's section, or NULL if they cannot be there. */
-static const shared_bytes *chunk_view(const struct messenger *messenger, const struct correspondent *from,
-				      uint32_t chunk, uint32_t offset, uint64_t length)
-{
-	if (chunk >= REGION_CHUNKS_MAX || length > CHUNK_LARGE)
-		return NULL;
-	return section_view(messenger->path->region, from->peer.slot, offset, length);
-}
-
 static int arrive_eager(struct messenger *messenger, struct arrival *arrival, const struct ring_slot *slot)
 {
 	struct correspondent *from = arrival->from;
@@ -376,6 +367,6 @@ int arrive(void *context, struct peer *peer, uint64_t control)
 	case WIRE_RECLAIM:
 		return arrive_reclaim(messenger, arrival.from);
 	default:
-		return -EPROTO;
+		return remote_arrive(messenger, arrival.from, control, slot);
 	}
 }

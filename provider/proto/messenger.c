@@ -99,6 +99,7 @@ static void peer_failed(void *context, struct peer *peer)
 	correspondent->early_receive = NULL;
 	correspondent->early_message = NULL;
 	drop_waiting_controls(messenger, correspondent);
+	remote_fail(messenger, correspondent);
 	fail_sends(messenger, &messenger->pumping, correspondent);
 	fail_sends(messenger, &messenger->awaiting, correspondent);
 	fail_incoming(messenger, correspondent);
@@ -141,11 +142,15 @@ int messenger_open(struct messenger **opened, struct region *region, uint32_t en
 	match_list_open(&messenger->awaiting);
 	match_list_open(&messenger->incoming);
 	match_list_open(&messenger->claimed);
+	match_list_open(&messenger->remote_answering);
+	match_list_open(&messenger->remote_pumping);
+	match_list_open(&messenger->remote_awaiting);
 	operations_open(&messenger->send_ids);
 	operations_open(&messenger->receive_ids);
 	pool_open(&messenger->send_pool, sizeof(struct send));
 	pool_open(&messenger->receive_pool, sizeof(struct receive));
 	pool_open(&messenger->message_pool, sizeof(struct message));
+	pool_open(&messenger->remote_pool, sizeof(struct remote_operation));
 	messenger->multi_receive_minimum = 64;
 	int result = path_open(&messenger->path, region, endpoint, timeout, &path_user, messenger, error);
 	if (result != 0) {
@@ -173,7 +178,7 @@ static void linger(struct messenger *messenger)
 		(void)messenger_progress(messenger);
 		path_check_peers(messenger->path);
 		if ((match_is_empty(&messenger->pumping) && messenger->waiting_controls == 0 &&
-		     path_drained(messenger->path)) ||
+		     messenger->remote_pending == 0 && path_drained(messenger->path)) ||
 		    monotonic_now() > until)
 			return;
 		(void)nanosleep(&pause, NULL);
@@ -191,8 +196,10 @@ void messenger_close(struct messenger *messenger)
 		free(((struct message *)(void *)((char *)link - offsetof(struct message, claimed)))->copy);
 	for (uint32_t slot = 0; slot < messenger->path->region->members; slot++) {
 		struct correspondent *peer = (struct correspondent *)(void *)messenger->path->peers[slot];
-		if (peer != NULL)
+		if (peer != NULL) {
 			drop_waiting_controls(messenger, peer);
+			remote_forget(messenger, peer);
+		}
 	}
 	match_close(&messenger->tagged);
 	match_close(&messenger->untagged);
@@ -201,6 +208,7 @@ void messenger_close(struct messenger *messenger)
 	pool_close(&messenger->send_pool);
 	pool_close(&messenger->receive_pool);
 	pool_close(&messenger->message_pool);
+	pool_close(&messenger->remote_pool);
 	path_close(messenger->path);
 	free(messenger);
 }
@@ -211,5 +219,7 @@ uint32_t messenger_progress(struct messenger *messenger)
 
 	if (__builtin_expect(messenger->waiting_controls != 0 || !match_is_empty(&messenger->pumping), 0))
 		handled += rendezvous_work(messenger);
+	if (__builtin_expect(messenger->remote_pending != 0, 0))
+		handled += remote_work(messenger);
 	return handled;
 }

@@ -7,6 +7,7 @@
  * arrive.c     what comes out of rings
  * receive.c    posting, peeking, cancelling, delivering
  * rendezvous.c large messages, and the control slots that wait for room
+ * remote.h     reads, writes and atomics
  * messenger.c  opening, closing, progress, peers that failed
  */
 #ifndef VICINAL_PROTO_MESSENGER_H
@@ -23,6 +24,8 @@
 #include "proto/completion.h"
 #include "proto/operations.h"
 #include "proto/pool.h"
+#include "proto/registration.h"
+#include "proto/remote.h"
 #include "proto/wire.h"
 
 struct message;
@@ -51,6 +54,7 @@ struct correspondent {
 	uint32_t kept;           /* messages of its that wait for a receive */
 	uint64_t copied;         /* bytes of theirs that were moved to private memory */
 	struct bypass bypass;
+	struct remote_peer remote;
 };
 
 /* A message under way to a peer, beyond what one call could do. */
@@ -134,16 +138,29 @@ struct messenger {
 	struct completion_counter *send_counter;
 	struct completion_counter *receive_counter;
 	size_t multi_receive_minimum;
-	uint32_t waiting_controls;  /* control slots that wait for room, over all peers */
-	struct match_link pumping;  /* struct send: cleared, and copied into chunks as room allows */
-	struct match_link awaiting; /* struct send: waits for CLEAR or ACKNOWLEDGE */
-	struct match_link incoming; /* struct receive: large messages */
-	struct match_link claimed;  /* struct message */
+	uint32_t waiting_controls;          /* control slots that wait for room, over all peers */
+	uint32_t remote_pending;            /* entries of the next two lists */
+	struct match_link remote_answering; /* struct remote_peer: has answers to give */
+	struct match_link remote_pumping;   /* struct remote_operation: not all of it was sent */
+	struct match_link remote_awaiting;  /* struct remote_operation: all was sent, not all answered */
+	struct match_link pumping;          /* struct send: cleared, and copied into chunks as room allows */
+	struct match_link awaiting;         /* struct send: waits for CLEAR or ACKNOWLEDGE */
+	struct match_link incoming;         /* struct receive: large messages */
+	struct match_link claimed;          /* struct message */
 	struct operation_table send_ids;
 	struct operation_table receive_ids;
 	struct pool send_pool;
 	struct pool receive_pool;
 	struct pool message_pool;
+	struct pool remote_pool;
+	const void *owner;                              /* the endpoint; as registrations name it */
+	const struct registration_table *registrations; /* what peers may reach; NULL: nothing */
+	/* completed reads and fetches, writes and atomics; and those of peers */
+	struct completion_counter *read_counter;
+	struct completion_counter *write_counter;
+	struct completion_counter *remote_read_counter;
+	struct completion_counter *remote_write_counter;
+	uint32_t remote_stalls; /* requests in a row that found no chunk */
 };
 
 struct send_request {
@@ -214,6 +231,16 @@ static inline uint64_t correspondent_source(const struct correspondent *from)
 	return (uint64_t)from->peer.epoch << 32 | from->peer.slot;
 }
 
+/* The bytes of a chunk in the sender's section, or NULL if they cannot be there. */
+static inline const shared_bytes *chunk_view(const struct messenger *messenger,
+					     const struct correspondent *from, uint32_t chunk,
+					     uint32_t offset, uint64_t length)
+{
+	if (chunk >= REGION_CHUNKS_MAX || length > CHUNK_LARGE)
+		return NULL;
+	return section_view(messenger->path->region, from->peer.slot, offset, length);
+}
+
 /* send.c */
 void send_complete(struct messenger *messenger, void *context, uint64_t flags, uint64_t tag, int error,
 		   const char *reason);
@@ -249,5 +276,7 @@ int rendezvous_clear(struct messenger *messenger, struct correspondent *from, ui
 int rendezvous_acknowledged(struct messenger *messenger, struct correspondent *from, uint64_t id);
 bool rendezvous_acknowledge(struct messenger *messenger, struct correspondent *to, uint64_t sender_id);
 uint32_t rendezvous_work(struct messenger *messenger);
+/* We are out of chunks: ask for those that lie with messages which nobody receives. */
+void rendezvous_ask_chunks(struct messenger *messenger);
 
 #endif

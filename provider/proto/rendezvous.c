@@ -100,7 +100,7 @@ bool rendezvous_acknowledge(struct messenger *messenger, struct correspondent *t
 			    });
 }
 
-static void ask_chunks(struct messenger *messenger)
+void rendezvous_ask_chunks(struct messenger *messenger)
 {
 	struct path *path = messenger->path;
 
@@ -274,7 +274,7 @@ static void finish_copying(struct messenger *messenger, struct send *send)
 static uint32_t stall(struct messenger *messenger, struct send *send, uint32_t budget)
 {
 	if (++send->stalls % STALLS_BEFORE_ASKING == 0)
-		ask_chunks(messenger);
+		rendezvous_ask_chunks(messenger);
 	return budget;
 }
 

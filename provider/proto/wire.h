@@ -17,6 +17,19 @@
  * [data] is there with WIRE_DATA, [id] (the sender's) with WIRE_ACKNOWLEDGE. An id means
  * something only to the side that made it, which checks it when it comes back.
  * Pieces of a message come in order, so they carry no offset.
+ *
+ * One-sided operations. The first five are requests; both sides count them, and a request's
+ * number, from 1, is its sequence. They are carried out in the order of the ring, and answered
+ * in it: an answer to one says that all before it were carried out, too.
+ *
+ *   WRITE     key           address [data] bytes, goes on in CONTINUATION   of the bytes
+ *   WRITE_CHUNK key         struct wire_write: one chunk holds them         of the bytes
+ *   READ      key           address                                         of what is wanted
+ *   ATOMIC    key           struct wire_atomic, operands, goes on           of the operands
+ *   ATOMIC_CHUNK key        struct wire_atomic, struct wire_piece           of the operands
+ *   REPLY     sequence      bytes, goes on in CONTINUATION                  of the bytes
+ *   REPLY_CHUNK sequence    struct wire_piece                               of the bytes
+ *   DONE      sequence      0, or why that one was refused, 4 bytes         0
  */
 #ifndef VICINAL_PROTO_WIRE_H
 #define VICINAL_PROTO_WIRE_H
@@ -35,12 +48,21 @@ enum wire_kind {
 	WIRE_PIECE = 8,
 	WIRE_ACKNOWLEDGE = 9,
 	WIRE_RECLAIM = 10,
+	WIRE_WRITE = 16,
+	WIRE_WRITE_CHUNK = 17,
+	WIRE_READ = 18,
+	WIRE_ATOMIC = 19,
+	WIRE_ATOMIC_CHUNK = 20,
+	WIRE_REPLY = 21,
+	WIRE_REPLY_CHUNK = 22,
+	WIRE_DONE = 23,
 };
 
 enum wire_flags {
 	WIRE_TAGGED = 1,
 	WIRE_DATA = 2,
-	WIRE_ACKNOWLEDGED = 4, /* an ACKNOWLEDGE is asked for */
+	WIRE_ACKNOWLEDGED = 4, /* an ACKNOWLEDGE is asked for, or a DONE */
+	WIRE_LAST = 8,         /* the last request of an operation */
 };
 
 #define WIRE_INLINE_BYTES 48U
@@ -79,10 +101,37 @@ struct wire_clear {
 	uint64_t accepted; /* bytes that the receiver wants in all, at most the total */
 };
 
+struct wire_write {
+	uint64_t address;
+	uint64_t rest; /* bytes behind these that later requests bring: all or none is in range */
+	uint64_t data;
+	uint32_t chunk;
+	uint32_t offset;
+};
+
+struct wire_atomic {
+	uint64_t address;
+	uint16_t count;    /* of elements */
+	uint8_t datatype;  /* enum fi_datatype */
+	uint8_t operation; /* enum fi_op */
+	uint8_t form;      /* enum atomic_form: with ATOMIC_COMPARE the second operands follow */
+	uint8_t reserved[3];
+};
+
+_Static_assert(sizeof(struct wire_atomic) == 16, "the same everywhere");
 _Static_assert(sizeof(struct wire_rendezvous) <= WIRE_INLINE_BYTES, "the largest header fits in a slot");
 _Static_assert(WIRE_INLINE_BYTES + 8 == RING_PAYLOAD, "word and payload fill a slot");
 
 /* A rendezvous shows at most so many pieces before it is cleared. */
 #define WIRE_EARLY_PIECES 4U
+
+/*
+ * A request or a reply has at most so many bytes; of operands, an atomic request each at most
+ * so many. So many answers with bytes a peer may be owed, so many requests unanswered.
+ */
+#define WIRE_REMOTE_BYTES CHUNK_LARGE
+#define WIRE_ATOMIC_BYTES 4096U
+#define WIRE_REPLIES_MOST 64U
+#define WIRE_REQUESTS_MOST 1024U
 
 #endif

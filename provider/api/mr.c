@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * mr.c - memory registration: which of our memory peers may reach, under which key, and
+ * what they call its bytes.
+ *
+ * We need none of the modes that fi_mr(3) has, and keep each that the application asked
+ * for: fi_getinfo() gives them back, and the domain was opened with them.
+ *
+ *   FI_MR_VIRT_ADDR  peers name virtual addresses, else offsets from 0
+ *   FI_MR_PROV_KEY   we choose the keys, else the application does
+ *   FI_MR_ENDPOINT   memory is reached through one endpoint, once it is bound and enabled
+ *   FI_MR_BASIC      the first two, as before libfabric 1.5
+ */
+#include <stdlib.h>
+#include <sys/random.h>
+
+#include "api/provider.h"
+
+static bool has_virtual_addresses(const struct domain *domain)
+{
+	return domain->mr_mode == FI_MR_BASIC || (domain->mr_mode & FI_MR_VIRT_ADDR) != 0;
+}
+
+static bool chooses_keys(const struct domain *domain)
+{
+	return domain->mr_mode == FI_MR_BASIC || (domain->mr_mode & FI_MR_PROV_KEY) != 0;
+}
+
+/* Not to be guessed by chance, as by an application that uses a key of another time. */
+static uint64_t choose_key(struct domain *domain)
+{
+	if (domain->mr_key == 0 &&
+	    getrandom(&domain->mr_key, sizeof(domain->mr_key), 0) != (ssize_t)sizeof(domain->mr_key))
+		domain->mr_key = monotonic_now();
+	return ++domain->mr_key;
+}
+
+static int mr_close(struct fid *fid)
+{
+	struct mr *mr = (struct mr *)(void *)fid;
+	struct domain *domain = mr->domain;
+
+	domain_lock(domain);
+	if (mr->reachable)
+		registrations_remove(&domain->registrations, &mr->registration);
+	if (mr->cntr != NULL)
+		mr->cntr->region_count--;
+	domain_unlock(domain);
+	atomic_fetch_sub(&domain->objects, 1);
+	free(mr);
+	return 0;
+}
+
+static int bind_endpoint(struct mr *mr, const struct endpoint *endpoint)
+{
+	if (endpoint->domain != mr->domain ||
+	    (mr->registration.owner != NULL && mr->registration.owner != endpoint))
+		return -FI_EINVAL;
+	mr->registration.owner = endpoint;
+	return 0;
+}
+
+static int bind_counter(struct mr *mr, struct cntr *cntr, uint64_t flags)
+{
+	if (cntr->domain != mr->domain || mr->cntr != NULL || (flags & ~FI_REMOTE_WRITE) != 0)
+		return -FI_EINVAL;
+	mr->cntr = cntr;
+	cntr->region_count++;
+	mr->registration.counter = &cntr->counter;
+	return 0;
+}
+
+static int mr_bind(struct fid *fid, struct fid *other, uint64_t flags)
+{
+	struct mr *mr = (struct mr *)(void *)fid;
+	int result = -FI_EINVAL;
+
+	domain_lock(mr->domain);
+	switch (other->fclass) {
+	case FI_CLASS_EP:
+		result = bind_endpoint(mr, (struct endpoint *)(void *)other);
+		break;
+	case FI_CLASS_CNTR:
+		result = bind_counter(mr, (struct cntr *)(void *)other, flags);
+		break;
+	default:
+		break;
+	}
+	domain_unlock(mr->domain);
+	return result;
+}
+
+static int enable(struct mr *mr)
+{
+	if ((mr->domain->mr_mode & FI_MR_ENDPOINT) != 0 && mr->registration.owner == NULL)
+		return -FI_EINVAL;
+	mr->registration.enabled = true;
+	return 0;
+}
+
+/* A key is its own raw key. */
+static int give_raw(const struct mr *mr, struct fi_mr_raw_attr *raw)
+{
+	size_t room = *raw->key_size;
+
+	*raw->key_size = sizeof(mr->fid.key);
+	if (room < sizeof(mr->fid.key))
+		return -FI_ETOOSMALL;
+	memcpy(raw->raw_key, &mr->fid.key, sizeof(mr->fid.key));
+	*raw->base_addr = mr->registration.address;
+	return 0;
+}
+
+int mr_map_raw(struct fi_mr_map_raw *map)
+{
+	if (map->key_size != sizeof(*map->key))
+		return -FI_EINVAL;
+	memcpy(map->key, map->raw_key, sizeof(*map->key));
+	return 0;
+}
+
+static int mr_control(struct fid *fid, int command, void *argument)
+{
+	struct mr *mr = (struct mr *)(void *)fid;
+	int result = -FI_ENOSYS;
+
+	domain_lock(mr->domain);
+	switch (command) {
+	case FI_ENABLE:
+		result = enable(mr);
+		break;
+	case FI_REFRESH: /* the pages behind it changed: we know none */
+		result = 0;
+		break;
+	case FI_GET_RAW_MR:
+		result = give_raw(mr, argument);
+		break;
+	default:
+		break;
+	}
+	domain_unlock(mr->domain);
+	return result;
+}
+
+static struct fi_ops mr_fid_operations = {
+	.size = sizeof(struct fi_ops),
+	.close = mr_close,
+	.bind = mr_bind,
+	.control = mr_control,
+};
+
+static int publish(struct mr *mr, uint64_t requested_key)
+{
+	struct domain *domain = mr->domain;
+	int result = 0;
+
+	mr->registration.key = requested_key;
+	domain_lock(domain);
+	if (chooses_keys(domain))
+		mr->registration.key = choose_key(domain);
+	/* What peers cannot reach needs no key, and may have that of another. */
+	if (mr->reachable)
+		result = registrations_add(&domain->registrations, &mr->registration);
+	domain_unlock(domain);
+	return result;
+}
+
+static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attributes, uint64_t flags,
+		      struct fid_mr **registered)
+{
+	struct domain *domain = (struct domain *)(void *)fid;
+	const struct iovec *memory = attributes->mr_iov;
+
+	(void)flags;
+	if (fid->fclass != FI_CLASS_DOMAIN || attributes->iov_count != 1 || memory == NULL ||
+	    attributes->offset != 0)
+		return -FI_EINVAL;
+	struct mr *mr = calloc(1, sizeof(*mr));
+	if (mr == NULL)
+		return -FI_ENOMEM;
+	mr->domain = domain;
+	mr->reachable = (attributes->access & (FI_REMOTE_READ | FI_REMOTE_WRITE)) != 0;
+	mr->registration = (struct registration){
+		.base = memory->iov_base,
+		.length = memory->iov_len,
+		.address = has_virtual_addresses(domain) ? (uintptr_t)memory->iov_base : 0,
+		.access = attributes->access,
+		.enabled = (domain->mr_mode & FI_MR_ENDPOINT) == 0,
+	};
+	int result = publish(mr, attributes->requested_key);
+	if (result != 0) {
+		free(mr);
+		return result;
+	}
+	atomic_fetch_add(&domain->objects, 1);
+	mr->fid.fid.fclass = FI_CLASS_MR;
+	mr->fid.fid.context = attributes->context;
+	mr->fid.fid.ops = &mr_fid_operations;
+	mr->fid.key = mr->registration.key;
+	mr->fid.mem_desc = mr;
+	*registered = &mr->fid;
+	return 0;
+}
+
+static int mr_regv(struct fid *fid, const struct iovec *pieces, size_t count, uint64_t access,
+		   uint64_t offset, uint64_t requested_key, uint64_t flags, struct fid_mr **mr, void *context)
+{
+	return mr_regattr(fid,
+			  &(struct fi_mr_attr){
+				  .mr_iov = pieces,
+				  .iov_count = count,
+				  .access = access,
+				  .offset = offset,
+				  .requested_key = requested_key,
+				  .context = context,
+			  },
+			  flags, mr);
+}
+
+static int mr_reg(struct fid *fid, const void *buffer, size_t length, uint64_t access, uint64_t offset,
+		  uint64_t requested_key, uint64_t flags, struct fid_mr **mr, void *context)
+{
+	const struct iovec piece = {(void *)(uintptr_t)buffer, length};
+
+	return mr_regv(fid, &piece, 1, access, offset, requested_key, flags, mr, context);
+}
+
+struct fi_ops_mr mr_operations = {
+	.size = sizeof(struct fi_ops_mr),
+	.reg = mr_reg,
+	.regv = mr_regv,
+	.regattr = mr_regattr,
+};

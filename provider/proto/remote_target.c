@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * remote_target.c - one-sided operations, the target: requests are checked, carried out and
+ * answered. A request that cannot be granted (no such key, another range) is refused and the
+ * path lives on; one that cannot be at all costs the peer its path.
+ */
+#include <limits.h>
+#include <stdlib.h>
+
+#include "proto/messenger.h"
+
+/*
+ * So many refusals may wait for room. An honest peer waits for no more answers than it may
+ * have requests out; refusals of requests that it does not wait for are dropped before.
+ */
+#define OWED_MOST (2 * WIRE_REQUESTS_MOST)
+/* The largest result that an answer has at once; of longer reads the bytes are read later. */
+#define OWED_BYTES WIRE_ATOMIC_BYTES
+/* So many answers that find no chunk, and we ask for those that lie with waiting messages. */
+#define STALLS_BEFORE_ASKING 256U
+_Static_assert(OWED_BYTES >= REMOTE_WHOLE_BYTES, "what is ordered must be read in order");
+
+/* A request, as far as it is known. */
+struct request {
+	struct correspondent *from;
+	uint64_t key;
+	uint64_t data;
+	uint32_t flags;
+	uint32_t length;
+};
+
+/* ---- answers ---- */
+
+static void push_done(struct peer *peer, uint64_t sequence, uint32_t error)
+{
+	const uint64_t header = error;
+
+	remote_push(peer, control_word(WIRE_DONE, 0, 0), sequence, &header, sizeof(header), NULL, 0);
+}
+
+/* A reply, if there is room for it. */
+static bool push_reply(struct messenger *messenger, struct correspondent *to, uint64_t sequence,
+		       const unsigned char *bytes, uint32_t length)
+{
+	uint32_t slots = remote_slots(length);
+	struct chunk_pool *pool = &messenger->path->chunks;
+
+	if (slots <= WIRE_SHORT_SLOTS) {
+		if (remote_room(messenger, to, slots) != 0)
+			return false;
+		remote_push(&to->peer, control_word(WIRE_REPLY, 0, length), sequence, NULL, 0, bytes, length);
+		return true;
+	}
+	uint32_t chunk = remote_room(messenger, to, 1) == 0 ? path_chunk(messenger->path, &to->peer, length)
+							    : CHUNK_NONE;
+	if (chunk == CHUNK_NONE) {
+		if (++messenger->remote_stalls % STALLS_BEFORE_ASKING == 0)
+			rendezvous_ask_chunks(messenger);
+		return false;
+	}
+	struct wire_piece header = {chunk, chunk_place(pool, chunk, bytes)};
+	shared_copy_out(pool->section + header.offset, bytes, length);
+	remote_push(&to->peer, control_word(WIRE_REPLY_CHUNK, 0, length), sequence, &header, sizeof(header),
+		    NULL, 0);
+	return true;
+}
+
+static void list_answering(struct messenger *messenger, struct remote_peer *remote)
+{
+	if (remote->is_answering)
+		return;
+	remote->is_answering = true;
+	match_append(&messenger->remote_answering, &remote->answering);
+	messenger->remote_pending++;
+}
+
+/* No room now: the answer waits. `bytes` are copied unless it is `late`. */
+static int owe(struct messenger *messenger, struct correspondent *to, const struct owed_answer *answer,
+	       const unsigned char *bytes)
+{
+	struct remote_peer *remote = &to->remote;
+	size_t kept = answer->late ? 0 : answer->length;
+
+	remote->owed_replies += answer->error == 0;
+	if (++remote->owed_count > OWED_MOST || remote->owed_replies > WIRE_REPLIES_MOST)
+		return -EPROTO; /* more than it may have asked for */
+	struct owed_answer *owed = malloc(sizeof(*owed) + kept);
+	if (owed == NULL)
+		return -ENOMEM;
+	*owed = *answer;
+	owed->next = NULL;
+	if (kept > 0 && bytes != NULL)
+		memcpy(owed->bytes, bytes, kept);
+	if (remote->owed == NULL)
+		remote->owed = owed;
+	else
+		remote->owed_last->next = owed;
+	remote->owed_last = owed;
+	list_answering(messenger, remote);
+	return 0;
+}
+
+static int refuse(struct messenger *messenger, struct correspondent *to, uint32_t flags, int error)
+{
+	struct remote_peer *remote = &to->remote;
+
+	if (remote->owed == NULL && remote_room(messenger, to, 1) == 0) {
+		push_done(&to->peer, remote->taken, (uint32_t)error);
+		remote->told = remote->taken;
+		return 0;
+	}
+	if ((flags & WIRE_ACKNOWLEDGED) == 0 && remote->owed_count >= WIRE_REQUESTS_MOST)
+		return 0;
+	return owe(messenger, to, &(struct owed_answer){.sequence = remote->taken, .error = (uint32_t)error},
+		   NULL);
+}
+
+static int reply(struct messenger *messenger, struct correspondent *to, const unsigned char *bytes,
+		 uint32_t length, uint64_t key, uint64_t address)
+{
+	struct remote_peer *remote = &to->remote;
+
+	if (remote->owed == NULL && push_reply(messenger, to, remote->taken, bytes, length)) {
+		remote->told = remote->taken;
+		return 0;
+	}
+	return owe(messenger, to,
+		   &(struct owed_answer){
+			   .sequence = remote->taken,
+			   .length = length,
+			   .late = length > OWED_BYTES,
+			   .key = key,
+			   .address = address,
+		   },
+		   bytes);
+}
+
+/* What waits for room. The registration of a long read may be gone by now. */
+static bool give(struct messenger *messenger, struct correspondent *to, const struct owed_answer *owed)
+{
+	struct registration *registration = NULL;
+	unsigned char *bytes = NULL;
+	uint32_t error = owed->error;
+
+	if (error == 0 && !owed->late)
+		return push_reply(messenger, to, owed->sequence, owed->bytes, owed->length);
+	if (error == 0) {
+		error = (uint32_t)registrations_reach(messenger->registrations, messenger->owner, owed->key,
+						      owed->address, owed->length, FI_REMOTE_READ,
+						      &registration, &bytes);
+		if (error == 0)
+			return push_reply(messenger, to, owed->sequence, bytes, owed->length);
+	}
+	if (remote_room(messenger, to, 1) != 0)
+		return false;
+	push_done(&to->peer, owed->sequence, error);
+	return true;
+}
+
+bool remote_answer(struct messenger *messenger, struct correspondent *to)
+{
+	struct remote_peer *remote = &to->remote;
+
+	while (remote->owed != NULL) {
+		struct owed_answer *owed = remote->owed;
+		if (!give(messenger, to, owed))
+			return false;
+		remote->told = owed->sequence;
+		remote->owed_count--;
+		remote->owed_replies -= owed->error == 0;
+		remote->owed = owed->next;
+		free(owed);
+	}
+	if (remote->acknowledge && remote->told < remote->taken) {
+		if (remote_room(messenger, to, 1) != 0)
+			return false;
+		push_done(&to->peer, remote->taken, 0);
+		remote->told = remote->taken;
+	}
+	remote->acknowledge = false;
+	return true;
+}
+
+/* ---- carrying out ---- */
+
+static void count(struct completion_counter *counter)
+{
+	if (counter != NULL)
+		counter->value++;
+}
+
+/* A request that changes memory was carried out. */
+static void tell_written(struct messenger *messenger, const struct request *request,
+			 const struct registration *registration)
+{
+	if ((request->flags & WIRE_LAST) == 0)
+		return;
+	count(messenger->remote_write_counter);
+	if (registration != NULL)
+		count(registration->counter);
+	if ((request->flags & WIRE_DATA) == 0 || messenger->receive_completions == NULL)
+		return;
+	struct completion *entry = completion_add(messenger->receive_completions);
+	if (entry != NULL)
+		*entry = (struct completion){
+			.flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA,
+			.length = request->length,
+			.data = request->data,
+			.source = correspondent_source(request->from),
+		};
+}
+
+/* One DONE for all that comes in a poll: remote_work() gives it at the poll's end. */
+static void acknowledge(struct messenger *messenger, const struct request *request)
+{
+	if ((request->flags & WIRE_ACKNOWLEDGED) == 0)
+		return;
+	request->from->remote.acknowledge = true;
+	list_answering(messenger, &request->from->remote);
+}
+
+/* Where a request's bytes go. Nothing is reached, and no key needed, by one without bytes. */
+static int reach(struct messenger *messenger, const struct request *request, uint64_t address,
+		 uint64_t length, uint64_t access, struct registration **registration, unsigned char **bytes)
+{
+	if (length == 0)
+		return 0;
+	return registrations_reach(messenger->registrations, messenger->owner, request->key, address, length,
+				   access, registration, bytes);
+}
+
+static int carry_out_write(struct messenger *messenger, struct request *request, const struct ring_slot *slot)
+{
+	uint32_t header = request->flags & WIRE_DATA ? 16 : 8;
+	struct registration *registration = NULL;
+	unsigned char *to = NULL;
+	uint64_t address = 0;
+	int slots = 1;
+
+	if (request->length > WIRE_SHORT_BYTES - header)
+		return -EPROTO;
+	shared_copy_in(&address, slot->payload, sizeof(address));
+	if (request->flags & WIRE_DATA)
+		shared_copy_in(&request->data, slot->payload + 8, sizeof(request->data));
+	int error = reach(messenger, request, address, request->length, FI_REMOTE_WRITE, &registration, &to);
+	if (request->length <= WIRE_INLINE_BYTES - header) {
+		if (error == 0)
+			copy_small_in(to, slot->payload + header, request->length);
+	} else {
+		unsigned char bytes[WIRE_SHORT_BYTES];
+		slots = remote_take(&request->from->peer.in, slot, header, bytes, request->length);
+		if (slots < 0)
+			return slots;
+		if (error == 0)
+			memcpy(to, bytes, request->length);
+	}
+	if (__builtin_expect(error != 0, 0)) {
+		int refused = refuse(messenger, request->from, request->flags, error);
+		return refused < 0 ? refused : slots;
+	}
+	tell_written(messenger, request, registration);
+	acknowledge(messenger, request);
+	return slots;
+}
+
+static int carry_out_write_chunk(struct messenger *messenger, struct request *request,
+				 const struct ring_slot *slot)
+{
+	struct correspondent *from = request->from;
+	struct registration *registration = NULL;
+	unsigned char *to = NULL;
+	struct wire_write header;
+
+	shared_copy_in(&header, slot->payload, sizeof(header));
+	const shared_bytes *bytes = chunk_view(messenger, from, header.chunk, header.offset, request->length);
+	if (bytes == NULL || header.rest > SSIZE_MAX)
+		return -EPROTO;
+	request->data = header.data;
+	int error = reach(messenger, request, header.address, request->length + header.rest, FI_REMOTE_WRITE,
+			  &registration, &to);
+	if (to != NULL)
+		shared_copy_in(to, bytes, request->length);
+	chunk_return(&from->peer.returns, header.chunk);
+	if (!path_intact(messenger->path, &from->peer))
+		return -ECONNRESET;
+	if (error != 0) {
+		int refused = refuse(messenger, from, request->flags, error);
+		return refused < 0 ? refused : 1;
+	}
+	tell_written(messenger, request, registration);
+	acknowledge(messenger, request);
+	return 1;
+}
+
+static int carry_out_read(struct messenger *messenger, const struct request *request,
+			  const struct ring_slot *slot)
+{
+	static const unsigned char nothing[1];
+	struct registration *registration = NULL;
+	unsigned char *bytes = NULL;
+	uint64_t address = 0;
+
+	if (request->length > WIRE_REMOTE_BYTES)
+		return -EPROTO;
+	shared_copy_in(&address, slot->payload, sizeof(address));
+	int error =
+		reach(messenger, request, address, request->length, FI_REMOTE_READ, &registration, &bytes);
+	int result = error != 0 ? refuse(messenger, request->from, WIRE_ACKNOWLEDGED, error)
+				: reply(messenger, request->from, bytes != NULL ? bytes : nothing,
+					request->length, request->key, address);
+	if (error == 0 && (request->flags & WIRE_LAST) != 0)
+		count(messenger->remote_read_counter);
+	return result < 0 ? result : 1;
+}
+
+/* ---- atomics ---- */
+
+static uint64_t access_of(const struct wire_atomic *header)
+{
+	if (header->operation == FI_ATOMIC_READ)
+		return FI_REMOTE_READ;
+	return header->form == ATOMIC_BASE ? FI_REMOTE_WRITE : FI_REMOTE_READ | FI_REMOTE_WRITE;
+}
+
+/* All of it is in private memory: check and apply. Returns 0 or what the path ends with. */
+static int apply(struct messenger *messenger, const struct request *request, const struct wire_atomic *header,
+		 const unsigned char *operands)
+{
+	size_t bytes = header->count * atomic_element_bytes(header->datatype);
+	size_t along = header->operation == FI_ATOMIC_READ ? 0
+		       : header->form == ATOMIC_COMPARE    ? 2 * bytes
+							   : bytes;
+	unsigned char result[WIRE_ATOMIC_BYTES];
+	struct registration *registration = NULL;
+	unsigned char *target = NULL;
+	int error = 0;
+
+	if (!atomic_is_valid(header->datatype, header->operation, header->form))
+		error = FI_EOPNOTSUPP;
+	else if (bytes > WIRE_ATOMIC_BYTES || request->length != along)
+		return -EPROTO;
+	else
+		error = reach(messenger, request, header->address, bytes, access_of(header), &registration,
+			      &target);
+	if (error == 0 && (uintptr_t)target % atomic_alignment(header->datatype) != 0)
+		error = FI_EINVAL;
+	if (error != 0)
+		return refuse(messenger, request->from, request->flags, error);
+	bool fetches = header->form != ATOMIC_BASE;
+	if (bytes > 0)
+		atomic_apply(header->datatype, header->operation, target, operands,
+			     header->form == ATOMIC_COMPARE ? operands + bytes : NULL,
+			     fetches ? result : NULL, header->count);
+	if (!fetches) {
+		tell_written(messenger, request, registration);
+		acknowledge(messenger, request);
+		return 0;
+	}
+	if (header->operation != FI_ATOMIC_READ && registration != NULL && (request->flags & WIRE_LAST) != 0)
+		count(registration->counter);
+	if (request->flags & WIRE_LAST)
+		count(messenger->remote_read_counter);
+	return reply(messenger, request->from, result, (uint32_t)bytes, 0, 0);
+}
+
+static int carry_out_atomic(struct messenger *messenger, const struct request *request,
+			    const struct ring_slot *slot)
+{
+	unsigned char operands[WIRE_SHORT_BYTES];
+	struct wire_atomic header;
+
+	if (request->length > WIRE_SHORT_BYTES - sizeof(header))
+		return -EPROTO;
+	shared_copy_in(&header, slot->payload, sizeof(header));
+	int slots = remote_take(&request->from->peer.in, slot, sizeof(header), operands, request->length);
+	if (slots < 0)
+		return slots;
+	int result = apply(messenger, request, &header, operands);
+	return result < 0 ? result : slots;
+}
+
+static int carry_out_atomic_chunk(struct messenger *messenger, const struct request *request,
+				  const struct ring_slot *slot)
+{
+	struct correspondent *from = request->from;
+	unsigned char operands[2 * WIRE_ATOMIC_BYTES];
+	struct wire_atomic header;
+	struct wire_piece piece;
+
+	if (request->length > sizeof(operands))
+		return -EPROTO;
+	shared_copy_in(&header, slot->payload, sizeof(header));
+	shared_copy_in(&piece, slot->payload + sizeof(header), sizeof(piece));
+	const shared_bytes *bytes = chunk_view(messenger, from, piece.chunk, piece.offset, request->length);
+	if (bytes == NULL)
+		return -EPROTO;
+	shared_copy_in(operands, bytes, request->length);
+	chunk_return(&from->peer.returns, piece.chunk);
+	if (!path_intact(messenger->path, &from->peer))
+		return -ECONNRESET;
+	int result = apply(messenger, request, &header, operands);
+	return result < 0 ? result : 1;
+}
+
+int remote_carry_out(struct messenger *messenger, struct correspondent *from, uint64_t control,
+		     const struct ring_slot *slot)
+{
+	struct request request = {
+		.from = from,
+		.key = shared_load_u64(&slot->word),
+		.flags = control_flags(control),
+		.length = control_length(control),
+	};
+
+	from->remote.taken++;
+	switch (control_kind(control)) {
+	case WIRE_WRITE:
+		return carry_out_write(messenger, &request, slot);
+	case WIRE_WRITE_CHUNK:
+		return carry_out_write_chunk(messenger, &request, slot);
+	case WIRE_READ:
+		return carry_out_read(messenger, &request, slot);
+	case WIRE_ATOMIC:
+		return carry_out_atomic(messenger, &request, slot);
+	default:
+		return carry_out_atomic_chunk(messenger, &request, slot);
+	}
+}
