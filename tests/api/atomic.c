@@ -337,6 +337,17 @@ static void calls(int rank)
 					     KEY, FI_INT64, FI_SUM, NULL));
 		POST(&side, fi_compare_atomicv(side.endpoint, one, NULL, 2, one, NULL, 2, fetched, NULL, 2,
 					       side.peer[1], 0, KEY, FI_INT64, FI_CSWAP_NE, NULL));
+		/* Answers come in order: with the next one's all have come. */
+		struct fi_ioc last = {operands + 4096, 1};
+		struct fi_rma_ioc place = {1000, 1, KEY};
+		struct fi_msg_atomic message = {.addr = side.peer[1],
+						.rma_iov = &place,
+						.rma_iov_count = 1,
+						.datatype = FI_INT64,
+						.op = FI_ATOMIC_READ,
+						.context = &last};
+		POST(&side, fi_fetch_atomicmsg(side.endpoint, &message, &last, NULL, 1, FI_COMPLETION));
+		completes(&side, &last, FETCHED);
 		expect_nothing(&side, side.sent);
 		for (int i = 0; i < 3; i++)
 			SAME(before[i], 3 * (5 + i));
