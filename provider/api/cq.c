@@ -27,15 +27,20 @@ _Static_assert(offsetof(struct completion, context) == offsetof(struct fi_cq_tag
 /* Whatever keeps coming, a read ends. */
 #define LOOKS_MOST 1024U
 
+/* One that asked for blocking would rather sleep. */
+#define READS_WITH_LOOKS_BLOCKING 4U
+
 static void progress(struct cq *cq)
 {
-	uint32_t looks = cq->empty_reads < READS_WITH_LOOKS ? LOOKS_PER_READ : 1;
+	uint32_t with_looks =
+		cq->domain->mode == PROGRESS_BLOCK ? READS_WITH_LOOKS_BLOCKING : READS_WITH_LOOKS;
+	uint32_t looks = cq->empty_reads < with_looks ? LOOKS_PER_READ : 1;
 
-	/* Most looks pass by the doorbells. For one that sleeps between two, that would be for long. */
-	if (__builtin_expect(atomic_load_explicit(&cq->slept, memory_order_relaxed), 0)) {
-		atomic_store_explicit(&cq->slept, false, memory_order_relaxed);
-		for (size_t i = 0; i < cq->endpoint_count; i++)
-			path_attend(cq->endpoints[i]->messenger->path, true);
+	/* Between naps: most looks pass by the doorbells, these must not. See idle.c. */
+	if (__builtin_expect(cq->domain->resting, 0)) {
+		if (domain_look(cq->domain) == 0)
+			return;
+		domain_found(cq->domain);
 	}
 
 	for (uint32_t i = 0; i < LOOKS_MOST && looks > 0; i++, looks--) {
@@ -92,15 +97,23 @@ static ssize_t cq_readfrom(struct fid_cq *fid, void *buffer, size_t count, fi_ad
 	struct cq *cq = (struct cq *)(void *)fid;
 	struct domain *domain = cq->domain;
 
-	domain_lock(domain);
-	if (completion_is_empty(&cq->queue))
-		progress(cq);
-	ssize_t result = take(cq, buffer, count, sources);
-	uint32_t empty = result == -FI_EAGAIN ? ++cq->empty_reads : (cq->empty_reads = 0);
-	domain_unlock(domain);
-	if (empty > 0)
-		atomic_store_explicit(&cq->slept, idle_pause(domain, empty), memory_order_relaxed);
-	return result;
+	for (bool again = true;; again = false) {
+		uint32_t empty = 0;
+		domain_lock(domain);
+		if (completion_is_empty(&cq->queue))
+			progress(cq);
+		ssize_t result = take(cq, buffer, count, sources);
+		if (result == -FI_EAGAIN) {
+			empty = ++cq->empty_reads;
+		} else {
+			cq->empty_reads = 0;
+			domain_found(domain);
+		}
+		domain_unlock(domain);
+		/* After a nap there is something, most likely. */
+		if (empty == 0 || !idle_pause(domain, empty) || !again)
+			return result;
+	}
 }
 
 static ssize_t cq_read(struct fid_cq *fid, void *buffer, size_t count)
@@ -177,23 +190,44 @@ static const char *cq_strerror(struct fid_cq *fid, int error, const void *data, 
 	return text;
 }
 
-/* Waits by looking, with pauses as idle_pause() makes them; `timeout` in milliseconds, -1 for ever. */
+/* A call that waits until there are so many completions. */
+struct cq_waiter {
+	struct waiter waiter; /* must be first */
+	struct cq *cq;
+	uint32_t least;
+};
+
+static bool has_enough(const struct waiter *waiter)
+{
+	const struct cq_waiter *self = (const struct cq_waiter *)(const void *)waiter;
+	struct completion_queue *queue = &self->cq->queue;
+
+	return queue->tail - queue->head >= self->least || queue->lost > 0 ||
+	       (!completion_is_empty(queue) && completion_first(queue)->error != 0) ||
+	       atomic_load_explicit(&self->cq->signalled, memory_order_relaxed);
+}
+
 static ssize_t cq_sreadfrom(struct fid_cq *fid, void *buffer, size_t count, fi_addr_t *sources,
 			    const void *condition, int timeout)
 {
 	struct cq *cq = (struct cq *)(void *)fid;
-	uint64_t until = timeout < 0 ? UINT64_MAX : monotonic_now() + (uint64_t)timeout * 1000000U;
+	uint64_t least = cq->threshold ? (uintptr_t)condition : 1;
+	struct cq_waiter self = {
+		.waiter = {.ready = has_enough, .word = &cq->wait.word, .descriptor = -1},
+		.cq = cq,
+		/* More than are asked for, or fit, would never be there. */
+		.least = least < 1 ? 1 : (uint32_t)(least < count ? least : (count < 1 ? 1 : count)),
+	};
 
-	(void)condition;
-	for (;;) {
-		ssize_t result = cq_readfrom(fid, buffer, count, sources);
-		if (result != -FI_EAGAIN)
-			return result;
-		if (atomic_exchange_explicit(&cq->signalled, false, memory_order_relaxed))
-			return -FI_EAGAIN;
-		if (timeout >= 0 && monotonic_now() >= until)
-			return -FI_EAGAIN;
-	}
+	(void)wait_until_ready(cq->domain, &self.waiter, wait_end(timeout));
+	domain_lock(cq->domain);
+	ssize_t result = take(cq, buffer, count, sources);
+	if (result != -FI_EAGAIN)
+		domain_found(cq->domain);
+	domain_unlock(cq->domain);
+	if (result == -FI_EAGAIN)
+		atomic_store_explicit(&cq->signalled, false, memory_order_relaxed);
+	return result;
 }
 
 static ssize_t cq_sread(struct fid_cq *fid, void *buffer, size_t count, const void *condition, int timeout)
@@ -206,6 +240,7 @@ static int cq_signal(struct fid_cq *fid)
 	struct cq *cq = (struct cq *)(void *)fid;
 
 	atomic_store_explicit(&cq->signalled, true, memory_order_relaxed);
+	wait_signal(&cq->wait);
 	return 0;
 }
 
@@ -219,8 +254,9 @@ static int cq_close(struct fid *fid)
 	     endpoint = endpoint->next)
 		bound = bound || endpoint->send_cq == cq || endpoint->receive_cq == cq;
 	domain_unlock(cq->domain);
-	if (bound)
+	if (bound || atomic_load(&cq->users) != 0)
 		return -FI_EBUSY;
+	wait_close(&cq->wait);
 	completion_close(&cq->queue);
 	atomic_fetch_sub(&cq->domain->objects, 1);
 	free(cq->endpoints);
@@ -238,10 +274,7 @@ static int cq_bind(struct fid *fid, struct fid *other, uint64_t flags)
 
 static int cq_control(struct fid *fid, int command, void *argument)
 {
-	(void)fid;
-	(void)command;
-	(void)argument;
-	return -FI_ENOSYS;
+	return wait_control(&((struct cq *)(void *)fid)->wait, command, argument);
 }
 
 static struct fi_ops cq_fid_operations = {
@@ -275,6 +308,15 @@ int endpoint_attach_cq(struct cq *cq, struct endpoint *endpoint)
 	return 0;
 }
 
+/* For the wait object: is the queue worth reading? */
+static bool has_any(const struct waiter *waiter)
+{
+	const struct cq *cq =
+		(const struct cq *)(const void *)((const char *)waiter - offsetof(struct cq, wait));
+
+	return !completion_is_empty(&cq->queue) || cq->queue.lost > 0;
+}
+
 static size_t entry_bytes(enum fi_cq_format format)
 {
 	switch (format) {
@@ -296,10 +338,7 @@ int cq_open(struct fid_domain *domain, struct fi_cq_attr *attributes, struct fid
 	enum fi_cq_format format =
 		attributes->format == FI_CQ_FORMAT_UNSPEC ? FI_CQ_FORMAT_TAGGED : attributes->format;
 
-	/* A descriptor to wait on comes with blocking progress; looking is all there is now. */
-	if (entry_bytes(format) == 0 ||
-	    (attributes->wait_obj != FI_WAIT_NONE && attributes->wait_obj != FI_WAIT_UNSPEC &&
-	     attributes->wait_obj != FI_WAIT_YIELD))
+	if (entry_bytes(format) == 0)
 		return -FI_ENOSYS;
 	struct cq *cq = calloc(1, sizeof(*cq));
 	if (cq == NULL || completion_open(&cq->queue, attributes->size) != 0) {
@@ -307,9 +346,16 @@ int cq_open(struct fid_domain *domain, struct fi_cq_attr *attributes, struct fid
 		return -FI_ENOMEM;
 	}
 	cq->domain = (struct domain *)(void *)domain;
+	int result = wait_open(&cq->wait, cq->domain, attributes->wait_obj, attributes->wait_set, has_any);
+	if (result != 0) {
+		completion_close(&cq->queue);
+		free(cq);
+		return result;
+	}
 	atomic_fetch_add(&cq->domain->objects, 1);
 	cq->format = format;
 	cq->entry_bytes = entry_bytes(format);
+	cq->threshold = attributes->wait_cond == FI_CQ_COND_THRESHOLD;
 	cq->fid.fid.fclass = FI_CLASS_CQ;
 	cq->fid.fid.context = context;
 	cq->fid.fid.ops = &cq_fid_operations;

@@ -1,54 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * domain.c - a domain maps the region; its lock serialises threads; its thread makes
- * progress where the application asked for that.
+ * domain.c - a domain maps the region; its lock serialises threads.
  */
 #include "api/extension.h"
 #include "api/provider.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
-
-/* ---- automatic progress ---- */
-
-/* How often the thread looks, while the application does not call us. */
-#define AUTOMATIC_INTERVAL_NANOSECONDS 50000L
-
-static void *make_progress(void *argument)
-{
-	struct domain *domain = argument;
-	const struct timespec pause = {.tv_nsec = AUTOMATIC_INTERVAL_NANOSECONDS};
-
-	while (!atomic_load_explicit(&domain->stop, memory_order_relaxed)) {
-		uint32_t handled = 0;
-		domain_lock(domain);
-		for (struct endpoint *endpoint = domain->endpoints; endpoint != NULL;
-		     endpoint = endpoint->next)
-			if (endpoint->messenger != NULL)
-				handled += messenger_progress(endpoint->messenger);
-		domain_unlock(domain);
-		if (handled == 0)
-			(void)nanosleep(&pause, NULL);
-	}
-	return NULL;
-}
-
-/* Signals are for the application's threads, not for ours. */
-static bool start_progress(struct domain *domain)
-{
-	sigset_t all;
-	sigset_t before;
-
-	(void)sigfillset(&all);
-	(void)sigdelset(&all, SIGBUS); /* a fault in it: see region/guard.h */
-	(void)pthread_sigmask(SIG_SETMASK, &all, &before);
-	bool started = pthread_create(&domain->progress, NULL, make_progress, domain) == 0;
-	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return started;
-}
 
 /* ---- domain ---- */
 
@@ -58,10 +17,8 @@ static int domain_close(struct fid *fid)
 
 	if (domain->endpoints != NULL || atomic_load(&domain->objects) != 0)
 		return -FI_EBUSY;
-	if (domain->automatic) {
-		atomic_store_explicit(&domain->stop, true, memory_order_relaxed);
-		(void)pthread_join(domain->progress, NULL);
-	}
+	watch_stop(domain);
+	process_remove(domain);
 	(void)pthread_mutex_destroy(&domain->mutex);
 	registrations_close(&domain->registrations);
 	region_detach(domain->region);
@@ -106,14 +63,6 @@ static int no_scalable_endpoint(struct fid_domain *domain, struct fi_info *info,
 	(void)info;
 	(void)endpoint;
 	(void)context;
-	return -FI_ENOSYS;
-}
-
-static int no_poll_open(struct fid_domain *domain, struct fi_poll_attr *attributes, struct fid_poll **poll)
-{
-	(void)domain;
-	(void)attributes;
-	(void)poll;
 	return -FI_ENOSYS;
 }
 
@@ -162,7 +111,7 @@ static struct fi_ops_domain domain_operations = {
 	.endpoint = endpoint_open,
 	.scalable_ep = no_scalable_endpoint,
 	.cntr_open = cntr_open,
-	.poll_open = no_poll_open,
+	.poll_open = poll_open,
 	.stx_ctx = no_shared_transmit,
 	.srx_ctx = no_shared_receive,
 	.query_atomic = atomic_query,
@@ -200,8 +149,9 @@ int domain_open(struct fid_fabric *fabric, struct fi_info *info, struct fid_doma
 	domain->fid.fid.ops = &domain_fid_operations;
 	domain->fid.ops = &domain_operations;
 	domain->fid.mr = &mr_operations;
-	if (domain->automatic && !start_progress(domain)) {
-		domain->automatic = false;
+	domain->mode = parameter_progress();
+	process_add(domain);
+	if (domain->automatic && !watch_start(domain)) {
 		(void)domain_close(&domain->fid.fid);
 		return -FI_EAGAIN;
 	}

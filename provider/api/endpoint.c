@@ -140,6 +140,7 @@ static int enable(struct endpoint *endpoint)
 	messenger->registrations = &endpoint->domain->registrations;
 	messenger->multi_receive_minimum = endpoint->multi_receive_minimum;
 	settle_flags(endpoint);
+	domain_joined(endpoint->domain, messenger->path);
 	if (endpoint->send_cq != NULL)
 		result = endpoint_attach_cq(endpoint->send_cq, endpoint);
 	if (result == 0 && endpoint->receive_cq != NULL)

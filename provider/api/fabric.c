@@ -137,22 +137,6 @@ static int no_passive_endpoint(struct fid_fabric *fabric, struct fi_info *info, 
 	return -FI_ENOSYS;
 }
 
-static int no_wait_open(struct fid_fabric *fabric, struct fi_wait_attr *attributes, struct fid_wait **wait)
-{
-	(void)fabric;
-	(void)attributes;
-	(void)wait;
-	return -FI_ENOSYS;
-}
-
-static int trywait(struct fid_fabric *fabric, struct fid **fids, int count)
-{
-	(void)fabric;
-	(void)fids;
-	(void)count;
-	return -FI_ENOSYS;
-}
-
 static struct fi_ops fabric_fid_operations = {
 	.size = sizeof(struct fi_ops),
 	.close = fabric_close,
@@ -166,8 +150,8 @@ static struct fi_ops_fabric fabric_operations = {
 	.domain = domain_open,
 	.passive_ep = no_passive_endpoint,
 	.eq_open = eq_open,
-	.wait_open = no_wait_open,
-	.trywait = trywait,
+	.wait_open = wait_set_open,
+	.trywait = wait_try,
 };
 
 int fabric_open(struct fi_fabric_attr *attributes, struct fid_fabric **opened, void *context)

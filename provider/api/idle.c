@@ -2,10 +2,17 @@
 /*
  * idle.c - what a rank does that finds nothing, again and again.
  *
- * It must not burn the machine: with more ranks than cores, the one that it waits for
- * may need its core. It must not sleep either while an answer may be microseconds away.
- * So: look again at once, then offer the core at each look, then sleep briefly. But a rank
- * that does other work between two looks is not waiting, and must not be kept from it.
+ * MPI libraries never call what waits; they read in a loop. A rank that does so must not burn
+ * the machine: with more ranks than cores, the one that it waits for may need its core. It
+ * must not sleep either while an answer may be microseconds away. So: look again at once,
+ * then offer the core at each look, then take naps, which a message ends. With
+ * VICINAL_PROGRESS=block naps begin at once.
+ *
+ * A nap is short even if nothing comes, since what the rank waits for may not be ours to
+ * see: a message by another transport, another thread's doing, a timer. And it is taken only
+ * by a thread that does nothing but read, and has read all queues that it reads since the
+ * last of them had anything: a rank that does other work between two looks is not waiting,
+ * and must not be kept from it, nor one of whose domains another is busy.
  */
 #include "api/provider.h"
 
@@ -15,28 +22,166 @@
 /* A look takes 20 to 100 ns with an MPI around it: some 100 us of plain looking. */
 #define READS_BEFORE_YIELD 2000U
 /* A yield takes about half a microsecond when nobody else wants the core: some 10 ms. */
-#define READS_BEFORE_SLEEP 20000U
-#define SLEEP_NANOSECONDS 20000L
-/* An MPI that waits is back sooner. */
-#define WORK_NANOSECONDS 3000U
+#define READS_BEFORE_NAP 20000U
+/* Of which the first few look 64 times: some 5 us. */
+#define READS_BEFORE_NAP_BLOCKING 4U
 
-static _Thread_local uint64_t last_look;
+/* An MPI that waits is back sooner, by the clock or, if others had its core, by its own time. */
+#define WORK_NANOSECONDS 3000U
+/*
+ * So many reads that found nothing on any domain come before a nap: Open MPI reads the queue
+ * of its btl for each eighth time that it reads that of its mtl.
+ */
+#define QUIET_READS 16U
+/* Domains that one thread reads; with more it takes no naps. */
+#define KNOWN_MOST 4U
+/* One of them may have been closed: begin anew now and then. */
+#define QUIET_READS_MOST 4096U
+
+/* Naps grow up to this: 50, 100, 200 us, and up to 1 ms for who asked for blocking. */
+#define NAPS_GROWING_ADAPTIVE 2U
+#define NAPS_GROWING_BLOCKING 5U
+
+struct known {
+	const struct domain *domain; /* only to be compared: it may be closed meanwhile */
+	bool ready;                  /* its words are in the watch */
+};
+
+/* What a thread did lately. */
+static _Thread_local struct {
+	uint64_t last_look;
+	uint64_t last_work; /* the thread's processor time then */
+	uint32_t finds;
+	uint32_t quiet; /* reads since anything was found */
+	uint32_t naps;  /* likewise */
+	bool too_many;  /* domains */
+	uint32_t known_count;
+	struct known known[KNOWN_MOST];
+	struct sleep_watch watch;
+} idle;
+
+static uint64_t own_time(void)
+{
+	struct timespec time;
+
+	(void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+	return (uint64_t)time.tv_sec * 1000000000U + (uint64_t)time.tv_nsec;
+}
+
+static void forget_known(void)
+{
+	idle.known_count = 0;
+	idle.too_many = false;
+	idle.quiet = 0;
+	sleep_watch_open(&idle.watch);
+}
+
+/* Does this thread do anything but to read queues? The processor's time takes a system call. */
+static bool is_working(void)
+{
+	return monotonic_now() - idle.last_look > WORK_NANOSECONDS &&
+	       own_time() - idle.last_work > WORK_NANOSECONDS;
+}
+
+static void note_look(void)
+{
+	idle.last_work = own_time();
+	idle.last_look = monotonic_now();
+}
+
+static struct known *find_known(const struct domain *domain)
+{
+	for (uint32_t i = 0; i < idle.known_count; i++)
+		if (idle.known[i].domain == domain)
+			return &idle.known[i];
+	if (idle.known_count == KNOWN_MOST) {
+		idle.too_many = true;
+		return NULL;
+	}
+	idle.known[idle.known_count] = (struct known){.domain = domain};
+	return &idle.known[idle.known_count++];
+}
+
+/*
+ * Lie down over this domain. Returns whether there was something after all. The domain stays
+ * so until one of its queues has something, over many naps.
+ */
+static bool lie_down(struct domain *domain, struct known *known)
+{
+	domain_lock(domain);
+	domain_rest(domain);
+	uint32_t found = domain_look(domain);
+	if (found > 0) {
+		domain_found(domain);
+	} else if (!known->ready) {
+		/* Uncertain or not: a nap is short. */
+		(void)domain_watch(domain, &idle.watch);
+		known->ready = true;
+	}
+	domain_unlock(domain);
+	return found > 0;
+}
+
+static bool all_ready(void)
+{
+	for (uint32_t i = 0; i < idle.known_count; i++)
+		if (!idle.known[i].ready)
+			return false;
+	return !idle.too_many;
+}
+
+static __attribute__((noinline)) bool nap(struct domain *domain, uint32_t growing)
+{
+	uint32_t finds = process_finds();
+
+	if (is_working() || finds != idle.finds) {
+		idle.finds = finds;
+		idle.naps = 0;
+		forget_known();
+		note_look();
+		return false;
+	}
+	if (idle.quiet > QUIET_READS_MOST)
+		forget_known();
+	struct known *known = find_known(domain);
+	if (known == NULL || ++idle.quiet < QUIET_READS) {
+		note_look();
+		return false;
+	}
+	if (lie_down(domain, known)) {
+		note_look();
+		return true;
+	}
+	bool napped = all_ready();
+	if (napped) {
+		uint32_t step = idle.naps < growing ? idle.naps++ : growing;
+		(void)sleep_until(&idle.watch, monotonic_now() + sleep_pause(step));
+		for (uint32_t i = 0; i < idle.known_count; i++)
+			idle.known[i].ready = false;
+		sleep_watch_open(&idle.watch);
+	}
+	note_look();
+	return napped;
+}
 
 bool idle_pause(struct domain *domain, uint32_t empty)
 {
-	(void)domain;
-	if (empty < READS_BEFORE_YIELD) {
-		cpu_pause();
-		return false;
+	switch (domain->mode) {
+	case PROGRESS_POLL:
+		break;
+	case PROGRESS_BLOCK:
+		if (empty >= READS_BEFORE_NAP_BLOCKING)
+			return nap(domain, NAPS_GROWING_BLOCKING);
+		break;
+	default:
+		if (empty >= READS_BEFORE_NAP)
+			return nap(domain, NAPS_GROWING_ADAPTIVE);
+		if (empty >= READS_BEFORE_YIELD) {
+			(void)sched_yield();
+			return false;
+		}
+		break;
 	}
-	if (empty < READS_BEFORE_SLEEP) {
-		(void)sched_yield();
-		return false;
-	}
-	const struct timespec pause = {.tv_nsec = SLEEP_NANOSECONDS};
-	bool waits = monotonic_now() - last_look < WORK_NANOSECONDS;
-	if (waits)
-		(void)nanosleep(&pause, NULL);
-	last_look = monotonic_now();
-	return waits;
+	cpu_pause();
+	return false;
 }

@@ -42,6 +42,11 @@ void parameters_define(void)
 		"region; K, M and G may follow. VICINAL_HEAP_THRESHOLD is the same and comes first. "
 		"(default: 64K)");
 	(void)fi_param_define(
+		&provider, "progress", FI_PARAM_STRING,
+		"What a process does that waits: poll (look on, and never give the core away), adaptive "
+		"(look, then yield, then sleep) or block (sleep after some microseconds). "
+		"VICINAL_PROGRESS is the same and comes first. (default: adaptive)");
+	(void)fi_param_define(
 		&provider, "rank", FI_PARAM_STRING,
 		"Rank shown for this process by 'vicinal paths'; a label only. Set as VICINAL_RANK. "
 		"(default: PMIX_RANK, PMI_RANK or OMPI_COMM_WORLD_RANK)");
@@ -170,4 +175,34 @@ size_t parameter_heap_threshold(void)
 	}
 	complained = true;
 	return HEAP_THRESHOLD;
+}
+
+static enum progress_mode progress_mode = PROGRESS_ADAPTIVE;
+static pthread_once_t progress_once = PTHREAD_ONCE_INIT;
+
+static void find_progress(void)
+{
+	static const char *const names[] = {
+		[PROGRESS_POLL] = "poll", [PROGRESS_ADAPTIVE] = "adaptive", [PROGRESS_BLOCK] = "block"};
+	const char *text = parameter("VICINAL_PROGRESS", "progress");
+	char line[256];
+
+	if (text == NULL || *text == '\0')
+		return;
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (strcmp(text, names[i]) == 0) {
+			progress_mode = (enum progress_mode)i;
+			return;
+		}
+	(void)snprintf(
+		line, sizeof(line),
+		"VICINAL_PROGRESS=%.64s is none of poll, adaptive and block: using adaptive, correct it",
+		text);
+	provider_say(line);
+}
+
+enum progress_mode parameter_progress(void)
+{
+	(void)pthread_once(&progress_once, find_progress);
+	return progress_mode;
 }

@@ -22,6 +22,7 @@
 #include <rdma/providers/fi_log.h>
 #include <rdma/providers/fi_prov.h>
 
+#include "api/wait.h"
 #include "proto/messenger.h"
 
 #define PROVIDER_NAME "vicinal"
@@ -68,12 +69,22 @@ struct domain {
 	/* Taken in every call unless the application serialises its calls (FI_THREAD_DOMAIN). */
 	pthread_mutex_t mutex;
 	bool locking;
-	/* automatic progress */
-	bool automatic;
-	pthread_t progress;
-	atomic_bool stop;
+	enum progress_mode mode;
 	struct endpoint *endpoints; /* all of the domain */
-	atomic_uint objects;        /* others that are open on it: queues, vectors, counters, regions */
+	atomic_uint finds;          /* reads of its queues that found something: see idle.c */
+	/* sleeping: see wait.h */
+	struct waiter *waiters;
+	uint32_t sleepers; /* threads that sleep, or are about to */
+	uint32_t armed;    /* of the waiters, those with descriptors */
+	bool resting;      /* among the sleepers, for calls that come later */
+	/* the thread that makes progress: see watch.c */
+	bool automatic; /* always, and not only while somebody waits on a descriptor */
+	bool watched;   /* it runs */
+	pthread_t thread;
+	atomic_bool stop;
+	atomic_uint thread_word; /* changed to wake it */
+	struct domain *next;     /* of this process's: see process.c */
+	atomic_uint objects;     /* others that are open on it: queues, vectors, counters, regions */
 	/* memory registration: see mr.c */
 	struct registration_table registrations;
 	uint64_t mr_key; /* the last that we chose */
@@ -104,13 +115,20 @@ struct cq {
 	enum fi_cq_format format;
 	size_t entry_bytes;
 	uint32_t empty_reads; /* in a row */
-	atomic_bool slept;    /* after the last of them */
 	atomic_bool signalled;
+	bool threshold;    /* the condition of fi_cq_sread() is a number of completions */
+	atomic_uint users; /* poll sets that it is in */
+	struct wait_object wait;
 };
 
 struct cntr {
 	struct fid_cntr fid;
 	struct domain *domain;
+	struct wait_object wait;
+	atomic_uint users; /* poll sets that it is in */
+	/* as it was read last, or shown by fi_poll(): what differs is worth waking somebody */
+	uint64_t seen_value;
+	uint64_t seen_errors;
 	struct completion_counter counter;
 	struct endpoint **endpoints;
 	size_t endpoint_count;
@@ -181,6 +199,8 @@ uint64_t parameter_peer_timeout(void);
 bool parameter_allow_slow(void);
 /* Allocations of so many bytes and more come from the heap in the region, where that is asked for. */
 size_t parameter_heap_threshold(void);
+/* What one does who finds nothing: read once in this process. */
+enum progress_mode parameter_progress(void);
 /* One line to stderr, for what a user must see without asking for logs. */
 void provider_say(const char *text);
 
@@ -220,8 +240,17 @@ fi_addr_t av_name_sender(const struct av *av, uint64_t source);
 int address_to_text(const struct address *address, char *text, size_t length);
 bool address_from_text(const char *text, struct address *address);
 
-/* idle.c: called after `empty` reads in a row found nothing. Returns whether it slept. */
+/*
+ * idle.c: called, without the domain's lock, after `empty` reads in a row found nothing.
+ * Returns whether to look again at once: it slept, or found something.
+ */
 bool idle_pause(struct domain *domain, uint32_t empty);
+
+/* process.c: all domains of this process. */
+void process_add(struct domain *domain);
+void process_remove(struct domain *domain);
+/* How often a read of any of their queues found something. */
+uint32_t process_finds(void);
 
 /* Between two looks: leave the core's shared parts to its other thread for some cycles. */
 static inline void cpu_pause(void)
@@ -241,8 +270,26 @@ static inline void domain_lock(struct domain *domain)
 
 static inline void domain_unlock(struct domain *domain)
 {
-	if (domain->locking)
-		(void)pthread_mutex_unlock(&domain->mutex);
+	if (!domain->locking)
+		return;
+	if (__builtin_expect(domain->waiters != NULL, 0))
+		domain_tell_waiters(domain);
+	(void)pthread_mutex_unlock(&domain->mutex);
+}
+
+/* A read found something; whoever rested on behalf of such reads need not any more. */
+static inline void domain_found(struct domain *domain)
+{
+	atomic_store_explicit(&domain->finds, atomic_load_explicit(&domain->finds, memory_order_relaxed) + 1,
+			      memory_order_relaxed);
+	if (__builtin_expect(domain->resting, 0))
+		domain_rise(domain);
+}
+
+static inline void cntr_note_seen(struct cntr *cntr)
+{
+	cntr->seen_value = cntr->counter.value;
+	cntr->seen_errors = cntr->counter.errors;
 }
 
 static inline struct correspondent *endpoint_resolve(struct endpoint *endpoint, fi_addr_t address)

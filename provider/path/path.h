@@ -16,6 +16,7 @@
 #include "region/heap.h"
 #include "region/member.h"
 #include "region/ring.h"
+#include "region/sleep.h"
 
 enum peer_state {
 	PEER_PRESENT, /* confirmed; the rings are opened when first used */
@@ -33,7 +34,10 @@ struct peer {
 	uint64_t active_bit;
 	shared_u32 *doorbell;
 	uint32_t doorbell_count;
-	bool sending; /* `out` is open */
+	uint32_t woken;                      /* its `sleeping` when we woke it last */
+	const shared_u32 *sleeping_word;     /* the receiver's: must it be woken? */
+	const struct interrupts *interrupts; /* the path's */
+	bool sending;                        /* `out` is open */
 	/* receiving */
 	bool receiving; /* `in` is open */
 	bool hot;       /* in the path's list of rings polled at every poll */
@@ -87,6 +91,14 @@ struct path {
 	bool evicted;      /* we were taken for dead, and another has our slot and section */
 	uint64_t next_check;
 	uint64_t timeout; /* nanoseconds a heartbeat may be still */
+	/* sleeping */
+	uint32_t sleepers;                   /* threads that sleep, or are about to */
+	uint32_t sleeping;                   /* our own copy of what we publish */
+	bool ordered;                        /* the last sleep_begin() put a barrier into all senders */
+	bool strangers;                      /* a member is there that barriers or futexes do not reach */
+	bool short_of_room;                  /* for a ring or a chunk, since the last sleep */
+	uint64_t next_survey;                /* when `strangers` is out of date */
+	const struct interrupts *interrupts; /* NULL if the region's device has none */
 	struct chunk_pool chunks;
 	struct heap *heap; /* the application's memory in our section; NULL if it has none there */
 };
@@ -111,6 +123,25 @@ void path_fail(struct path *path, struct peer *peer, int failure, const char *re
 
 /* Slow part of a poll: doorbells, rings that went cold or are, liveness. */
 void path_attend(struct path *path, bool idle);
+
+/* The same, and all that path_attend() leaves to one poll in many: before and after a sleep. */
+void path_look(struct path *path);
+
+/*
+ * Sleeping: begin, look and poll once more; if there was nothing, fill in what to wait on,
+ * and sleep on it without holding a lock. Then end. Several threads may do so.
+ */
+void path_sleep_begin(struct path *path);
+/* Returns whether all that can come ends a sleep. If not, it must be short: sleep_pause(). */
+bool path_sleep_watch(struct path *path, struct sleep_watch *watch);
+void path_sleep_end(struct path *path);
+/* Wake the peers that sleep until we give room back, and have done so. */
+void path_wake_for_room(struct path *path);
+/* No sleep is longer than this: peers may die. In nanoseconds. */
+#define LIVENESS_INTERVAL UINT64_C(50000000)
+
+/* In a forked child: the endpoint is our parent's, and all its peers are gone for us. */
+void path_lose(struct path *path);
 
 /* Check all peers' lives now. */
 void path_check_peers(struct path *path);
@@ -139,11 +170,14 @@ static inline uint32_t path_chunk(struct path *path, struct peer *peer, uint32_t
 	return __builtin_expect(chunk != CHUNK_NONE, 1) ? chunk : path_chunk_slow(path, peer, length);
 }
 
-/* After a push: if the receiver looks at our ring only now and then, wake it. */
+/* The receiver looks at our ring only now and then, or sleeps. */
+void path_ring(struct peer *peer);
+
+/* After a push: if the receiver does not look at our ring each time, ring. */
 static inline void path_wake(struct peer *peer)
 {
 	if (__builtin_expect((shared_load_u64(peer->active_word) & peer->active_bit) == 0, 0))
-		shared_release_u32(peer->doorbell, ++peer->doorbell_count);
+		path_ring(peer);
 }
 
 /*

@@ -19,15 +19,16 @@
 /* How often the clock is read to see whether it is time to look for dead peers. */
 #define POLLS_PER_CHECK_IDLE 1024U
 #define POLLS_PER_CHECK_BUSY 65536U
-#define LIVENESS_INTERVAL UINT64_C(50000000) /* nanoseconds */
 
 static void publish_active(struct path *path, uint32_t slot, bool hot)
 {
 	uint64_t bit = UINT64_C(1) << slot % 64;
 
 	path->active[slot / 64] = hot ? path->active[slot / 64] | bit : path->active[slot / 64] & ~bit;
-	shared_store_u64(&section_header(path->region, path->member->slot)->active[slot / 64],
-			 path->active[slot / 64]);
+	/* While one sleeps, every sender must ring. */
+	if (path->sleepers == 0 && !path->evicted)
+		shared_store_u64(&section_header(path->region, path->member->slot)->active[slot / 64],
+				 path->active[slot / 64]);
 }
 
 static void divide_arena(struct path *path)
@@ -118,6 +119,9 @@ static void reset_peer(struct path *path, struct peer *peer, uint32_t slot, uint
 	peer->active_word = &section_header(path->region, slot)->active[path->member->slot / 64];
 	peer->active_bit = UINT64_C(1) << path->member->slot % 64;
 	peer->doorbell = section_doorbell(path->region, slot, path->member->slot);
+	peer->doorbell_count = shared_load_u32(peer->doorbell); /* our own word, from a former life */
+	peer->sleeping_word = &section_header(path->region, slot)->sleeping;
+	peer->interrupts = path->interrupts;
 	peer->account.credit = section_credit(path->region, slot, path->member->slot);
 }
 
@@ -261,8 +265,7 @@ int path_connect(struct path *path, struct peer *peer)
 	shared_store_u32(&line->slots, slots);
 	/* Pairs with the acquire load in accept_connection(). */
 	shared_release_u32(&line->id, id);
-	peer->doorbell_count = shared_load_u32(peer->doorbell); /* our own word, from a former life */
-	shared_release_u32(peer->doorbell, ++peer->doorbell_count);
+	path_ring(peer);
 	peer->sending = true;
 	return 0;
 }
@@ -366,6 +369,22 @@ static void sweep_cold_rings(struct path *path)
 	}
 }
 
+/* What we write now would be another's, or nobody's. */
+static void evict(struct path *path, const char *reason)
+{
+	path->evicted = true;
+	for (uint32_t slot = 0; slot < path->region->members; slot++)
+		if (path->peers[slot] != NULL)
+			path_fail(path, path->peers[slot], -ECONNABORTED, reason);
+}
+
+/* What becomes of the heap is the heap's own affair: see region/heap.c. */
+void path_lose(struct path *path)
+{
+	member_lose(path->member);
+	evict(path, "this process was forked, and the endpoint is its parent's");
+}
+
 /*
  * We were paused for so long that another has our slot: what we write now would be its. Or
  * the region is gone altogether.
@@ -374,15 +393,11 @@ static void check_ourselves(struct path *path)
 {
 	if (path->evicted || member_is_joined(path->member))
 		return;
-	const char *reason = atomic_load_explicit(&path->region->cut, memory_order_relaxed)
-				     ? "the region's file was cut short"
-				     : "this endpoint was taken for dead, and another has its slot";
-	path->evicted = true;
+	evict(path, atomic_load_explicit(&path->region->cut, memory_order_relaxed)
+			    ? "the region's file was cut short"
+			    : "this endpoint was taken for dead, and another has its slot");
 	if (path->heap != NULL)
 		heap_stop(path->heap);
-	for (uint32_t slot = 0; slot < path->region->members; slot++)
-		if (path->peers[slot] != NULL)
-			path_fail(path, path->peers[slot], -ECONNABORTED, reason);
 }
 
 void path_check_peers(struct path *path)
@@ -413,6 +428,17 @@ void path_check_peers(struct path *path)
 	}
 }
 
+static void check_now_and_then(struct path *path)
+{
+	uint64_t now = monotonic_now();
+
+	if (now < path->next_check)
+		return;
+	path->next_check = now + LIVENESS_INTERVAL;
+	path_check_peers(path);
+	path_publish_counts(path);
+}
+
 void path_attend(struct path *path, bool idle)
 {
 	read_doorbells(path);
@@ -422,15 +448,21 @@ void path_attend(struct path *path, bool idle)
 		cool_idle_rings(path);
 	if (path->polls % POLLS_PER_SWEEP == 0)
 		sweep_cold_rings(path);
+	path_wake_for_room(path);
 	/* A busy endpoint has less need to ask who is still there, but must ask. */
-	if (path->polls % (idle ? POLLS_PER_CHECK_IDLE : POLLS_PER_CHECK_BUSY) == 0) {
-		uint64_t now = monotonic_now();
-		if (now >= path->next_check) {
-			path->next_check = now + LIVENESS_INTERVAL;
-			path_check_peers(path);
-			path_publish_counts(path);
-		}
-	}
+	if (path->polls % (idle ? POLLS_PER_CHECK_IDLE : POLLS_PER_CHECK_BUSY) == 0)
+		check_now_and_then(path);
+	if (path->failures != 0)
+		report_failures(path);
+}
+
+void path_look(struct path *path)
+{
+	read_doorbells(path);
+	publish_idle_credit(path);
+	sweep_cold_rings(path);
+	path_wake_for_room(path);
+	check_now_and_then(path);
 	if (path->failures != 0)
 		report_failures(path);
 }
@@ -447,7 +479,10 @@ bool path_refresh(struct path *path, struct peer *peer, uint32_t count)
 		path_fail(path, peer, -ECONNABORTED, "it took us for dead or for hostile, and reads no more");
 		return false;
 	default:
-		return ring_has_room(&peer->out, count);
+		if (ring_has_room(&peer->out, count))
+			return true;
+		path->short_of_room = true;
+		return false;
 	}
 }
 
@@ -459,7 +494,9 @@ uint32_t path_chunk_slow(struct path *path, struct peer *peer, uint32_t length)
 		    chunk_collect(&path->chunks, &other->account) < 0)
 			path_fail(path, other, -EPROTO, "it returned a chunk that it does not have");
 	}
-	return chunk_take(&path->chunks, &peer->account, length);
+	uint32_t chunk = chunk_take(&path->chunks, &peer->account, length);
+	path->short_of_room = path->short_of_room || chunk == CHUNK_NONE;
+	return chunk;
 }
 
 bool path_drained(struct path *path)

@@ -273,6 +273,7 @@ static void finish_copying(struct messenger *messenger, struct send *send)
  */
 static uint32_t stall(struct messenger *messenger, struct send *send, uint32_t budget)
 {
+	messenger->path->short_of_room = true;
 	if (++send->stalls % STALLS_BEFORE_ASKING == 0)
 		rendezvous_ask_chunks(messenger);
 	return budget;

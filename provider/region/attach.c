@@ -169,6 +169,13 @@ void region_detach(struct region *region)
 	free(region);
 }
 
+void region_lose(struct region *region)
+{
+	if (region->kind == REGION_FILE)
+		(void)mmap(region->base, region->bytes, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED, region->fd, 0);
+}
+
 static unsigned read_hexadecimal(const char *device, const char *attribute)
 {
 	char path[PATH_MAX];

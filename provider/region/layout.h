@@ -130,8 +130,18 @@ enum liveness_kind {
 };
 
 /*
+ * section_header.sleeping while the owner may sleep: how it can be woken, and above that a
+ * number that is another for each sleep, so that nobody wakes it twice.
+ */
+#define SLEEPING_ON_DOORBELLS 1U /* by FUTEX_WAKE of the waker's own doorbell word */
+#define SLEEPING_ON_WORD 2U      /* by FUTEX_WAKE of the word `sleeping` itself */
+#define SLEEPING_INTERRUPTED 4U  /* by an interrupt of the device */
+#define SLEEPING_FOR_ROOM 8U     /* also when it is given credit or chunks back */
+#define SLEEPING_STEP 16U        /* times the number */
+
+/*
  * The first page of a section. Writer: the owner. Everything up to `active` is written
- * before the claim word becomes SLOT_JOINED.
+ * before the claim word becomes SLOT_JOINED, and `membarrier`.
  */
 struct section_header {
 	/* line 0: identity */
@@ -152,15 +162,24 @@ struct section_header {
 	 * line 3: bit s is set while the owner polls the ring from member s at every poll.
 	 * A sender that finds its bit clear bumps its doorbell word after sending.
 	 * Relaxed on both sides: the owner also polls its cold rings now and then, so a
-	 * lost race costs time, never a message.
+	 * lost race costs time, never a message. An owner that goes to sleep clears all.
 	 */
 	shared_u64 active[8];
-	shared_bytes reserved2[REGION_PAGE - 256];
+	/*
+	 * line 4: not 0 while the owner may sleep: SLEEPING_..., see region/sleep.h. Relaxed: full fences on
+	 * both sides order it with the doorbells.
+	 */
+	shared_u32 sleeping; /* 256 */
+	/* 1 if the owner's process answers the barriers of the file's kernel; before SLOT_JOINED */
+	shared_u32 membarrier; /* 260 */
+	shared_bytes reserved2[REGION_PAGE - 264];
 };
 _Static_assert(sizeof(struct section_header) == REGION_PAGE, "the section header is one page");
 _Static_assert(offsetof(struct section_header, heartbeat) == 64, "documented offset");
 _Static_assert(offsetof(struct section_header, hostname) == 128, "documented offset");
 _Static_assert(offsetof(struct section_header, active) == 192, "documented offset");
+_Static_assert(offsetof(struct section_header, sleeping) == 256, "documented offset");
+_Static_assert(offsetof(struct section_header, membarrier) == 260, "documented offset");
 
 /*
  * What the receiver (the owner of this section) gives back to one sender, on one line.

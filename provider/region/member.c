@@ -2,6 +2,8 @@
 /* member.c - joining a region and leaving it. */
 #include "region/member.h"
 
+#include "region/sleep.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -239,6 +241,8 @@ static void write_section(const struct member *self, uint32_t endpoint)
 	shared_store_u32(&header->rank, launcher_rank());
 	shared_store_u32(&header->pid, (uint32_t)getpid());
 	shared_store_u32(&header->endpoint, endpoint);
+	/* A guest's kernel has no part in the barriers of its host's. */
+	shared_store_u32(&header->membarrier, region->kind == REGION_FILE && sleep_is_ordered());
 }
 
 static void *beat(void *argument)
@@ -324,6 +328,13 @@ void member_hold(struct member *self)
 {
 	/* Releases what we sent last, as in member_leave(). */
 	(void)move_claim(self, SLOT_JOINED, SLOT_HELD);
+}
+
+void member_lose(struct member *self)
+{
+	if (self->lock_fd >= 0)
+		(void)close(self->lock_fd);
+	self->lock_fd = -1;
 }
 
 void member_leave(struct member *self)

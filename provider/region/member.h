@@ -52,6 +52,9 @@ void member_leave(struct member *member);
  */
 void member_hold(struct member *member);
 
+/* In a forked child: close what holds the lock, so that it is our parent's alone. */
+void member_lose(struct member *member);
+
 /* Is our slot still ours? Not if we were paused for so long that we were taken for dead. */
 bool member_is_joined(const struct member *member);
 

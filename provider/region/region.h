@@ -51,6 +51,12 @@ void region_detach(struct region *region);
 void region_hold(struct region *region);
 
 /*
+ * In a forked child: from here on what is written to the parent's region nobody else sees, on a
+ * file. The mapping of a device stays as it is.
+ */
+void region_lose(struct region *region);
+
+/*
  * Find a region without being told: an ivshmem device whose BAR begins with a region's
  * header, then the well-known files. Writes its name. Returns 0, -ENODEV when there is
  * none, or another negative errno with a text when there is one that cannot be used.

@@ -94,6 +94,20 @@ static inline void shared_fence_stores(void)
 #endif
 }
 
+/*
+ * Order a store before it and a load after it, both ways: who says that it sleeps and then
+ * looks, and who rings and then looks whether somebody sleeps. Slow paths only.
+ */
+static inline void shared_fence_full(void)
+{
+#ifndef __SANITIZE_THREAD__
+	atomic_thread_fence(memory_order_seq_cst);
+#else
+	atomic_uint nothing = 0; /* an exchange is a fence to the processor, and no news to the sanitizer */
+	(void)atomic_exchange(&nothing, 1);
+#endif
+}
+
 /* The claim word is the only one that is written so: see struct member_slot. */
 static inline bool shared_claim_u64(shared_u64 *word, uint64_t expected, uint64_t value)
 {

@@ -392,7 +392,7 @@ static void unsupported(int rank)
 	struct fid_cq *cq = NULL;
 
 	side_open(&side, rank, NULL);
-	CHECK(fi_cq_open(side.domain, &(struct fi_cq_attr){.wait_obj = FI_WAIT_FD}, &cq, NULL) < 0);
+	CHECK(fi_cq_open(side.domain, &(struct fi_cq_attr){.wait_obj = FI_WAIT_MUTEX_COND}, &cq, NULL) < 0);
 	CHECK(fi_cq_open(side.domain, &(struct fi_cq_attr){.format = 77}, &cq, NULL) < 0);
 	SAME(fi_cq_open(side.domain, &(struct fi_cq_attr){.wait_obj = FI_WAIT_YIELD}, &cq, NULL), 0);
 	SAME(fi_close(&cq->fid), 0);

@@ -74,7 +74,8 @@ static void arithmetic(int rank)
 	SAME(fi_cntr_wait(counter, 3, -1), 0);
 	SAME(fi_cntr_wait(counter, 16, 20), -FI_ETIMEDOUT);
 	SAME(fi_close(&counter->fid), 0);
-	CHECK(fi_cntr_open(side.domain, &(struct fi_cntr_attr){.wait_obj = FI_WAIT_FD}, &counter, NULL) < 0);
+	CHECK(fi_cntr_open(side.domain, &(struct fi_cntr_attr){.wait_obj = FI_WAIT_MUTEX_COND}, &counter,
+			   NULL) < 0);
 	side_close(&side);
 }
 

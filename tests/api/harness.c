@@ -359,7 +359,7 @@ static const struct {
 	{"counter", counter_scenarios}, {"info", info_scenarios},     {"match", match_scenarios},
 	{"misuse", misuse_scenarios},   {"mr", mr_scenarios},         {"multiple", multiple_scenarios},
 	{"order", order_scenarios},     {"rma", rma_scenarios},       {"send", send_scenarios},
-	{"several", several_scenarios}, {"thread", thread_scenarios},
+	{"several", several_scenarios}, {"thread", thread_scenarios}, {"wait", wait_scenarios},
 };
 
 static void run_rank(const struct scenario *scenario, int rank, pid_t parent)

@@ -17,7 +17,7 @@ from vicinal.launch.environment import mpi_prefix
 LIBRARIES = ("system", "mpich", "openmpi")
 GROUPS = (
     *("address", "atomic", "complete", "counter", "info", "match", "misuse", "mr"),
-    *("multiple", "order", "rma", "send", "several", "thread"),
+    *("multiple", "order", "rma", "send", "several", "thread", "wait"),
 )
 GUARD_SECONDS = 240
 """After this a group hangs; it takes a few seconds."""

@@ -23,6 +23,11 @@ static void test_fields_lie_where_the_format_says(void **state)
 	assert_int_equal(offsetof(struct section_header, pid), 20);
 	assert_int_equal(offsetof(struct section_header, endpoint), 24);
 	assert_int_equal(offsetof(struct section_header, arena_used), 28);
+	assert_int_equal(offsetof(struct section_header, heartbeat), 64);
+	assert_int_equal(offsetof(struct section_header, hostname), 128);
+	assert_int_equal(offsetof(struct section_header, active), 192);
+	assert_int_equal(offsetof(struct section_header, sleeping), 256);
+	assert_int_equal(offsetof(struct section_header, membarrier), 260);
 	assert_int_equal(offsetof(struct connection_line, id), 0);
 	assert_int_equal(offsetof(struct connection_line, receiver_epoch), 4);
 	assert_int_equal(offsetof(struct connection_line, ring), 8);

@@ -100,6 +100,8 @@ SECTION = _record(
     heartbeat=("<u8", 64),
     hostname=("V64", 128),
     active=("V64", 192),
+    sleeping=("<u4", 256),
+    membarrier=("<u4", 260),
 )
 
 # consumed = connection id << 32 | slots consumed

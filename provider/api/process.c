@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * process.c - all domains of this process, and what a fork does to them.
+ *
+ * A child has its parent's mapping of the region, its descriptors and its locks. None of that
+ * may be its: two writers would ruin the rings, and a lock that the child keeps makes the
+ * parent look alive after its death. So a child loses its parent's memberships before it
+ * runs: the descriptors that hold the locks are closed, every peer counts as gone, and the
+ * mapping becomes private. It can close what it inherited, and open a domain of its own.
+ */
+#include "api/provider.h"
+
+static struct domain *domains;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* Nobody may be in the middle of a call in what the child inherits. */
+static void before_fork(void)
+{
+	(void)pthread_mutex_lock(&mutex);
+	for (struct domain *domain = domains; domain != NULL; domain = domain->next)
+		domain_lock(domain);
+}
+
+static void in_parent(void)
+{
+	for (struct domain *domain = domains; domain != NULL; domain = domain->next)
+		domain_unlock(domain);
+	(void)pthread_mutex_unlock(&mutex);
+}
+
+static void in_child(void)
+{
+	for (struct domain *domain = domains; domain != NULL; domain = domain->next) {
+		region_lose(domain->region);
+		for (struct endpoint *endpoint = domain->endpoints; endpoint != NULL;
+		     endpoint = endpoint->next)
+			if (endpoint->messenger != NULL)
+				path_lose(endpoint->messenger->path);
+		/* Of its parent's threads none is here: neither ours nor those that wait. */
+		domain->watched = false;
+		domain->waiters = NULL;
+		domain_unlock(domain);
+	}
+	(void)pthread_mutex_unlock(&mutex);
+}
+
+static void listen_to_forks(void)
+{
+	(void)pthread_atfork(before_fork, in_parent, in_child);
+}
+
+void process_add(struct domain *domain)
+{
+	(void)pthread_once(&once, listen_to_forks);
+	(void)pthread_mutex_lock(&mutex);
+	domain->next = domains;
+	domains = domain;
+	(void)pthread_mutex_unlock(&mutex);
+}
+
+void process_remove(struct domain *domain)
+{
+	(void)pthread_mutex_lock(&mutex);
+	for (struct domain **link = &domains; *link != NULL; link = &(*link)->next)
+		if (*link == domain) {
+			*link = domain->next;
+			break;
+		}
+	(void)pthread_mutex_unlock(&mutex);
+}
+
+uint32_t process_finds(void)
+{
+	uint32_t finds = 0;
+
+	(void)pthread_mutex_lock(&mutex);
+	for (const struct domain *domain = domains; domain != NULL; domain = domain->next)
+		finds += atomic_load_explicit(&domain->finds, memory_order_relaxed);
+	(void)pthread_mutex_unlock(&mutex);
+	return finds;
+}

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* wait.c - how a domain goes to sleep and is woken, and calls that wait. */
+#include "api/provider.h"
+
+#include <unistd.h>
+
+/*
+ * What comes soon is not worth a sleep: to fall asleep and be woken takes 5 us and more.
+ * Somebody who asked for blocking prefers to pay that.
+ */
+#define LOOK_NANOSECONDS_ADAPTIVE 20000U
+#define LOOK_NANOSECONDS_BLOCK 2000U
+/* The clock is read once in so many looks. */
+#define LOOKS_PER_CLOCK 16U
+/* After so many rings for nothing somebody rings to keep us awake. */
+#define FRUITLESS_MOST 64U
+
+/* ---- a domain's endpoints ---- */
+
+uint32_t domain_progress(struct domain *domain)
+{
+	uint32_t found = 0;
+
+	for (struct endpoint *endpoint = domain->endpoints; endpoint != NULL; endpoint = endpoint->next)
+		if (endpoint->messenger != NULL)
+			found += messenger_progress(endpoint->messenger);
+	return found;
+}
+
+uint32_t domain_look(struct domain *domain)
+{
+	for (struct endpoint *endpoint = domain->endpoints; endpoint != NULL; endpoint = endpoint->next)
+		if (endpoint->messenger != NULL)
+			path_look(endpoint->messenger->path);
+	return domain_progress(domain);
+}
+
+void domain_sleep_begin(struct domain *domain)
+{
+	if (domain->sleepers++ > 0)
+		return;
+	for (struct endpoint *endpoint = domain->endpoints; endpoint != NULL; endpoint = endpoint->next)
+		if (endpoint->messenger != NULL)
+			path_sleep_begin(endpoint->messenger->path);
+}
+
+void domain_sleep_end(struct domain *domain)
+{
+	if (--domain->sleepers > 0)
+		return;
+	for (struct endpoint *endpoint = domain->endpoints; endpoint != NULL; endpoint = endpoint->next)
+		if (endpoint->messenger != NULL)
+			path_sleep_end(endpoint->messenger->path);
+}
+
+bool domain_watch(struct domain *domain, struct sleep_watch *watch)
+{
+	bool certain = true;
+
+	for (struct endpoint *endpoint = domain->endpoints; endpoint != NULL; endpoint = endpoint->next)
+		if (endpoint->messenger != NULL)
+			certain = path_sleep_watch(endpoint->messenger->path, watch) && certain;
+	return certain;
+}
+
+void domain_rest(struct domain *domain)
+{
+	if (domain->resting)
+		return;
+	domain->resting = true;
+	domain_sleep_begin(domain);
+}
+
+void domain_rise(struct domain *domain)
+{
+	if (!domain->resting)
+		return;
+	domain->resting = false;
+	domain_sleep_end(domain);
+}
+
+void domain_joined(struct domain *domain, struct path *path)
+{
+	if (domain->sleepers == 0)
+		return;
+	path_sleep_begin(path);
+	for (const struct waiter *waiter = domain->waiters; waiter != NULL; waiter = waiter->next)
+		if (waiter->word != NULL)
+			sleep_wake_private(waiter->word);
+	sleep_wake_private(&domain->thread_word);
+}
+
+/* Who was told is out of the list: it is told once. */
+__attribute__((cold, noinline)) void domain_tell_waiters(struct domain *domain)
+{
+	for (struct waiter **link = &domain->waiters; *link != NULL;) {
+		struct waiter *waiter = *link;
+		if (!waiter->ready(waiter)) {
+			link = &waiter->next;
+			continue;
+		}
+		*link = waiter->next;
+		if (waiter->descriptor < 0) {
+			sleep_wake_private(waiter->word);
+			continue;
+		}
+		((struct wait_object *)(void *)waiter)->armed = false;
+		domain->armed--;
+		/* An eventfd takes far more of these than anybody leaves unread. */
+		(void)!write(waiter->descriptor, &(uint64_t){1}, sizeof(uint64_t));
+	}
+}
+
+/* ---- pace ---- */
+
+uint64_t wait_deadline(struct wait_pace *pace, struct sleep_watch *watch, bool certain, uint64_t until)
+{
+	uint64_t now = monotonic_now();
+	uint64_t longest = LIVENESS_INTERVAL;
+
+	if (pace->fruitless > FRUITLESS_MOST) {
+		sleep_watch_open(watch);
+		longest = sleep_pause(pace->fruitless - FRUITLESS_MOST);
+	} else if (!certain) {
+		longest = sleep_pause(pace->uncertain++);
+	}
+	return until < now + longest ? until : now + longest;
+}
+
+void wait_slept(struct wait_pace *pace, enum sleep_end end, uint32_t found)
+{
+	if (found > 0)
+		*pace = (struct wait_pace){0};
+	else if (end == SLEEP_RUNG)
+		pace->fruitless++;
+	else if (pace->fruitless <= FRUITLESS_MOST)
+		pace->fruitless = 0;
+}
+
+/* ---- calls that wait ---- */
+
+static void unlink_waiter(struct domain *domain, const struct waiter *waiter)
+{
+	for (struct waiter **link = &domain->waiters; *link != NULL; link = &(*link)->next)
+		if (*link == waiter) {
+			*link = waiter->next;
+			return;
+		}
+}
+
+/* One sleep, if there is nothing to do. Returns what was found before it. */
+static uint32_t sleep_once(struct domain *domain, struct waiter *waiter, uint64_t until,
+			   struct wait_pace *pace)
+{
+	struct sleep_watch watch;
+	uint32_t seen = atomic_load_explicit(waiter->word, memory_order_acquire);
+
+	domain_lock(domain);
+	domain_sleep_begin(domain);
+	uint32_t found = domain_look(domain);
+	if (found > 0 || waiter->ready(waiter)) {
+		domain_sleep_end(domain);
+		domain_unlock(domain);
+		*pace = (struct wait_pace){0};
+		return found;
+	}
+	sleep_watch_open(&watch);
+	bool certain = domain_watch(domain, &watch);
+	sleep_on_private(&watch, waiter->word, seen);
+	waiter->next = domain->waiters;
+	domain->waiters = waiter;
+	domain_unlock(domain);
+
+	enum sleep_end end = sleep_until(&watch, wait_deadline(pace, &watch, certain, until));
+
+	domain_lock(domain);
+	unlink_waiter(domain, waiter);
+	domain_sleep_end(domain);
+	domain_unlock(domain);
+	wait_slept(pace, end, 0);
+	return 0;
+}
+
+uint64_t wait_end(int timeout)
+{
+	return timeout < 0 ? UINT64_MAX : monotonic_now() + (uint64_t)timeout * 1000000U;
+}
+
+bool wait_until_ready(struct domain *domain, struct waiter *waiter, uint64_t until)
+{
+	enum progress_mode mode = domain->mode;
+	uint64_t patience = mode == PROGRESS_BLOCK ? LOOK_NANOSECONDS_BLOCK : LOOK_NANOSECONDS_ADAPTIVE;
+	uint64_t look_until = monotonic_now() + patience;
+	struct wait_pace pace = {0};
+
+	for (uint32_t looks = 1;; looks++) {
+		domain_lock(domain);
+		uint32_t found = domain_progress(domain);
+		bool ready = waiter->ready(waiter);
+		domain_unlock(domain);
+		if (ready)
+			return true;
+		if (found == 0 && looks % LOOKS_PER_CLOCK != 0) {
+			cpu_pause();
+			continue;
+		}
+		uint64_t now = monotonic_now();
+		if (now >= until)
+			return false;
+		if (found > 0) {
+			look_until = now + patience;
+			pace = (struct wait_pace){0};
+		}
+		if (mode == PROGRESS_POLL || now < look_until)
+			continue;
+		if (sleep_once(domain, waiter, until, &pace) > 0)
+			look_until = monotonic_now() + patience;
+		/* The next look is the one for which we were woken; then the clock is read. */
+		looks = LOOKS_PER_CLOCK - 2;
+	}
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * wait_object.c - descriptors to wait on, for queues and counters, and fi_trywait().
+ *
+ * A descriptor is an eventfd. fi_trywait() empties it and arms it; from then on whoever
+ * makes the object ready makes the descriptor readable, and it stays so until the next
+ * fi_trywait(). Nobody else does anything for an object that is not armed, so a program that
+ * reads in a loop does not pay for its descriptor.
+ */
+#include "api/provider.h"
+
+#include "api/wait_set.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+int wait_descriptor_open(void)
+{
+	return eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+}
+
+void wait_descriptor_empty(int descriptor)
+{
+	uint64_t count = 0;
+
+	(void)!read(descriptor, &count, sizeof(count));
+}
+
+/*
+ * The domain's thread serves descriptors, and so there are two in the domain, although the
+ * application may have promised to serialise its calls. It does so for this one too.
+ */
+static int serve(struct domain *domain)
+{
+	domain->locking = true;
+	return watch_start(domain) ? 0 : -FI_EAGAIN;
+}
+
+int wait_open(struct wait_object *object, struct domain *domain, enum fi_wait_obj kind, struct fid_wait *set,
+	      bool (*ready)(const struct waiter *waiter))
+{
+	object->domain = domain;
+	object->kind = kind;
+	object->waiter = (struct waiter){.ready = ready, .descriptor = -1};
+	switch (kind) {
+	case FI_WAIT_NONE:
+	case FI_WAIT_UNSPEC:
+	case FI_WAIT_YIELD:
+		return 0;
+	case FI_WAIT_FD:
+		object->waiter.descriptor = wait_descriptor_open();
+		if (object->waiter.descriptor < 0)
+			return -FI_EMFILE;
+		break;
+	case FI_WAIT_SET:
+		if (set == NULL)
+			return -FI_EINVAL;
+		wait_set_add((struct wait_set *)(void *)set, object);
+		break;
+	default:
+		return -FI_ENOSYS;
+	}
+	int result = serve(domain);
+	if (result != 0)
+		wait_close(object);
+	return result;
+}
+
+void wait_close(struct wait_object *object)
+{
+	struct domain *domain = object->domain;
+
+	if (object->waiter.descriptor < 0)
+		return;
+	domain_lock(domain);
+	for (struct waiter **link = &domain->waiters; *link != NULL; link = &(*link)->next)
+		if (*link == &object->waiter) {
+			*link = object->waiter.next;
+			domain->armed--;
+			break;
+		}
+	domain_unlock(domain);
+	if (object->set != NULL)
+		wait_set_remove(object->set, object);
+	else
+		(void)close(object->waiter.descriptor);
+	object->waiter.descriptor = -1;
+}
+
+int wait_control(const struct wait_object *object, int command, void *argument)
+{
+	switch (command) {
+	case FI_GETWAIT:
+		if (object->kind != FI_WAIT_FD)
+			return -FI_ENODATA;
+		*(int *)argument = object->waiter.descriptor;
+		return 0;
+	case FI_GETWAITOBJ:
+		*(enum fi_wait_obj *)argument = object->kind;
+		return 0;
+	default:
+		return -FI_ENOSYS;
+	}
+}
+
+void wait_signal(struct wait_object *object)
+{
+	sleep_wake_private(&object->word);
+	if (object->waiter.descriptor >= 0)
+		(void)!write(object->waiter.descriptor, &(uint64_t){1}, sizeof(uint64_t));
+}
+
+static void arm(struct wait_object *object)
+{
+	struct domain *domain = object->domain;
+
+	if (object->armed)
+		return;
+	object->armed = true;
+	object->waiter.next = domain->waiters;
+	domain->waiters = &object->waiter;
+	domain->armed++;
+	/* The thread lies among the doorbells. What waits for room rings none, and needs it sooner. */
+	for (const struct endpoint *endpoint = domain->endpoints; endpoint != NULL; endpoint = endpoint->next)
+		if (endpoint->messenger != NULL && endpoint->messenger->path->short_of_room) {
+			sleep_wake_private(&domain->thread_word);
+			break;
+		}
+}
+
+int wait_arm(struct wait_object *object)
+{
+	struct domain *domain = object->domain;
+
+	if (object->waiter.descriptor < 0)
+		return -FI_EINVAL;
+	domain_lock(domain);
+	/* What makes it readable after this is news. */
+	if (object->kind == FI_WAIT_FD)
+		wait_descriptor_empty(object->waiter.descriptor);
+	domain_rest(domain);
+	while (!object->waiter.ready(&object->waiter) && domain_look(domain) > 0)
+		;
+	bool ready = object->waiter.ready(&object->waiter);
+	if (ready)
+		domain_rise(domain);
+	else
+		arm(object);
+	domain_unlock(domain);
+	return ready ? -FI_EAGAIN : 0;
+}
+
+static int try_one(struct fid *fid)
+{
+	switch (fid->fclass) {
+	case FI_CLASS_CQ:
+		return wait_arm(&((struct cq *)(void *)fid)->wait);
+	case FI_CLASS_CNTR:
+		return wait_arm(&((struct cntr *)(void *)fid)->wait);
+	case FI_CLASS_WAIT:
+		return wait_set_arm((struct wait_set *)(void *)fid);
+	case FI_CLASS_EQ:
+		return 0; /* no event ever comes */
+	default:
+		return -FI_EINVAL;
+	}
+}
+
+int wait_try(struct fid_fabric *fabric, struct fid **fids, int count)
+{
+	int result = 0;
+
+	(void)fabric;
+	for (int i = 0; i < count && result == 0; i++)
+		result = try_one(fids[i]);
+	return result;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* wait_set.h - between wait_object.c and wait_set.c. */
+#ifndef VICINAL_API_WAIT_SET_H
+#define VICINAL_API_WAIT_SET_H
+
+#include "api/wait.h"
+
+struct wait_set;
+
+/* An eventfd, or -1. */
+int wait_descriptor_open(void);
+void wait_descriptor_empty(int descriptor);
+
+void wait_set_add(struct wait_set *set, struct wait_object *object);
+void wait_set_remove(struct wait_set *set, struct wait_object *object);
+/* Like wait_arm(), for all of a set. */
+int wait_set_arm(struct wait_set *set);
+
+#endif

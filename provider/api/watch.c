@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * watch.c - the domain's thread. It makes progress where the application asked for that
+ * (FI_PROGRESS_AUTO), and while the application waits on a descriptor (FI_WAIT_FD).
+ *
+ * It sleeps until a peer rings. But senders ring only while nobody looks, and a ring costs
+ * them a system call: so while the application looks by itself, the thread stays out of its
+ * way, and only comes by now and then to see whether it still does.
+ */
+#include "api/provider.h"
+
+#include <signal.h>
+
+/*
+ * How often the thread comes by while the application calls: what came just after a last
+ * call waits for so long. 5000 times a second take 2 % of a core.
+ */
+#define VISIT_NANOSECONDS 200000U
+
+/* How often anybody looked at the rings of the domain. */
+static uint64_t count_polls(const struct domain *domain)
+{
+	uint64_t polls = 0;
+
+	for (const struct endpoint *endpoint = domain->endpoints; endpoint != NULL; endpoint = endpoint->next)
+		if (endpoint->messenger != NULL)
+			polls += endpoint->messenger->path->polls;
+	return polls;
+}
+
+/*
+ * Progress, and sleep if there is none to make. `polls` is how often there was a look before.
+ * While nobody waits on a descriptor the thread lies down all the same, among the same words:
+ * who arms one later need not wake it for that.
+ */
+static void go_round(struct domain *domain, struct wait_pace *pace, uint64_t *polls)
+{
+	uint32_t seen = atomic_load_explicit(&domain->thread_word, memory_order_acquire);
+	struct sleep_watch watch;
+	bool certain = true;
+	uint64_t longest = LIVENESS_INTERVAL;
+
+	sleep_watch_open(&watch);
+	domain_lock(domain);
+	bool application_looks = domain->automatic && count_polls(domain) != *polls;
+	bool guard = domain->automatic ? !application_looks : domain->armed > 0;
+	if (guard)
+		domain_sleep_begin(domain);
+	uint32_t found = domain_look(domain);
+	*polls = count_polls(domain);
+	if (application_looks)
+		longest = VISIT_NANOSECONDS;
+	else if (found == 0)
+		certain = domain_watch(domain, &watch) || !guard;
+	sleep_on_private(&watch, &domain->thread_word, seen);
+	domain_unlock(domain); /* tells those whose objects are ready now */
+
+	if (found == 0) {
+		uint64_t until = monotonic_now() + longest;
+		wait_slept(pace, sleep_until(&watch, wait_deadline(pace, &watch, certain, until)), 0);
+	} else {
+		*pace = (struct wait_pace){0};
+	}
+	if (guard) {
+		domain_lock(domain);
+		domain_sleep_end(domain);
+		domain_unlock(domain);
+	}
+}
+
+static void *watch(void *argument)
+{
+	struct domain *domain = argument;
+	struct wait_pace pace = {0};
+	uint64_t polls = 0;
+
+	while (!atomic_load_explicit(&domain->stop, memory_order_relaxed))
+		go_round(domain, &pace, &polls);
+	return NULL;
+}
+
+/* Signals are for the application's threads, not for ours. */
+bool watch_start(struct domain *domain)
+{
+	sigset_t all;
+	sigset_t before;
+
+	if (domain->watched)
+		return true;
+	(void)sigfillset(&all);
+	(void)sigdelset(&all, SIGBUS); /* a fault in it: see region/guard.h */
+	(void)pthread_sigmask(SIG_SETMASK, &all, &before);
+	domain->watched = pthread_create(&domain->thread, NULL, watch, domain) == 0;
+	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return domain->watched;
+}
+
+void watch_stop(struct domain *domain)
+{
+	if (!domain->watched)
+		return;
+	atomic_store_explicit(&domain->stop, true, memory_order_relaxed);
+	sleep_wake_private(&domain->thread_word);
+	(void)pthread_join(domain->thread, NULL);
+	domain->watched = false;
+}

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Sleeping over rings: no wake is lost, what cannot be relied on is said, and nobody is woken twice. */
+#include "world.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define ROUNDS 20000U
+#define SEED 20262U
+/* A sleep that takes so long was not ended by its message: there is no other limit here. */
+#define LOST_NANOSECONDS UINT64_C(60000000000)
+
+/* ---- two that sleep by turns ---- */
+
+struct side {
+	struct node node;
+	const struct side *other;
+	uint64_t random;
+	pthread_t thread;
+	uint32_t sleeps;
+	const char *failure;
+	bool begins;
+};
+
+/* Looks, and then sleeps until the next message is there. False if a wake was lost. */
+static bool await_message(struct side *side)
+{
+	struct path *path = side->node.messenger->path;
+	struct completion_queue *queue = &side->node.receives;
+
+	while (completion_is_empty(queue)) {
+		struct sleep_watch watch;
+		/* Not always at the same distance from the message. */
+		for (uint32_t looks = random_below(&side->random, 200); looks > 0; looks--)
+			(void)messenger_progress(side->node.messenger);
+		if (!completion_is_empty(queue))
+			break;
+		path_sleep_begin(path);
+		path_look(path);
+		if (messenger_progress(side->node.messenger) == 0 && completion_is_empty(queue)) {
+			sleep_watch_open(&watch);
+			if (!path_sleep_watch(path, &watch)) {
+				side->failure = "a sleep is uncertain";
+				return false;
+			}
+			side->sleeps++;
+			if (sleep_until(&watch, monotonic_now() + LOST_NANOSECONDS) == SLEEP_ELAPSED) {
+				side->failure = "a wake was lost";
+				return false;
+			}
+		}
+		path_sleep_end(path);
+	}
+	queue->head++;
+	return true;
+}
+
+static void *play(void *argument)
+{
+	struct side *side = argument;
+	char byte = 0;
+
+	for (uint32_t round = 0; round < ROUNDS && side->failure == NULL; round++) {
+		if (side->begins &&
+		    node_send(&side->node, &side->other->node, &byte, 1, 0, FI_MSG, NULL) != 0)
+			side->failure = "a send failed";
+		if (node_receive(&side->node, NULL, &byte, 1, 0, FI_MSG | FI_COMPLETION, NULL) != 0)
+			side->failure = "a receive failed";
+		if (side->failure != NULL || !await_message(side))
+			break;
+		/* As a rank that computes: the other is asleep by then. */
+		if (random_below(&side->random, 64) == 0)
+			(void)usleep(random_below(&side->random, 100));
+		if (!side->begins &&
+		    node_send(&side->node, &side->other->node, &byte, 1, 0, FI_MSG, NULL) != 0)
+			side->failure = "a send failed";
+	}
+	return NULL;
+}
+
+static void test_no_wake_is_lost(void **state)
+{
+	struct region *region = world_region(4, WORLD_SECTION_BYTES);
+	struct side sides[2] = {{.random = SEED, .begins = true}, {.random = SEED + 1}};
+
+	(void)state;
+	if (!sleep_is_ordered() || !sleep_waits_on_many()) {
+		region_detach(region);
+		print_message("skipped: this kernel has no membarrier() or no futex_waitv()\n");
+		skip();
+	}
+	for (int i = 0; i < 2; i++) {
+		sides[i].other = &sides[1 - i];
+		node_open(&sides[i].node, region);
+	}
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(pthread_create(&sides[i].thread, NULL, play, &sides[i]), 0);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(pthread_join(sides[i].thread, NULL), 0);
+	for (int i = 0; i < 2; i++) {
+		if (sides[i].failure != NULL)
+			fail_msg("seed %u, side %d: %s", SEED, i, sides[i].failure);
+		/* Else nothing was tested. */
+		assert_true(sides[i].sleeps > ROUNDS / 100);
+	}
+	for (int i = 0; i < 2; i++)
+		node_close(&sides[i].node);
+	region_detach(region);
+}
+
+/* ---- what is published ---- */
+
+static uint32_t published(const struct node *node)
+{
+	const struct path *path = node->messenger->path;
+
+	return shared_load_u32(&section_header(path->region, path->member->slot)->sleeping);
+}
+
+static uint64_t active(const struct node *node)
+{
+	const struct path *path = node->messenger->path;
+
+	return shared_load_u64(&section_header(path->region, path->member->slot)->active[0]);
+}
+
+static uint32_t rung(const struct node *at, const struct node *by)
+{
+	return shared_load_u32(section_doorbell(at->messenger->path->region, node_slot(at), node_slot(by)));
+}
+
+/* A pair that is connected, from 0 to 1. */
+static void open_pair(struct world *world)
+{
+	char byte = 0;
+
+	world_open(world, 2, 4, WORLD_SECTION_BYTES);
+	assert_int_equal(node_send(&world->nodes[0], &world->nodes[1], &byte, 1, 0, FI_MSG, NULL), 0);
+	assert_int_equal(node_receive(&world->nodes[1], NULL, &byte, 1, 0, FI_MSG | FI_COMPLETION, NULL), 0);
+	(void)world_await_good(world, &world->nodes[1].receives);
+}
+
+static void test_senders_ring_one_that_sleeps(void **state)
+{
+	struct world world;
+	struct sleep_watch watch;
+	char byte = 0;
+
+	(void)state;
+	open_pair(&world);
+	struct node *sender = &world.nodes[0];
+	struct node *sleeper = &world.nodes[1];
+	uint64_t before = active(sleeper);
+	assert_int_not_equal(before, 0);
+	uint32_t rings = rung(sleeper, sender);
+	assert_int_equal(node_send(sender, sleeper, &byte, 1, 0, FI_MSG, NULL), 0);
+	assert_int_equal(rung(sleeper, sender), rings);
+
+	path_sleep_begin(sleeper->messenger->path);
+	assert_int_equal(active(sleeper), 0);
+	assert_int_not_equal(published(sleeper), 0);
+	path_look(sleeper->messenger->path);
+	sleep_watch_open(&watch);
+	(void)path_sleep_watch(sleeper->messenger->path, &watch);
+	uint32_t first = published(sleeper);
+	assert_int_equal(node_send(sender, sleeper, &byte, 1, 0, FI_MSG, NULL), 0);
+	assert_int_equal(rung(sleeper, sender), rings + 1);
+	/* So it does not fall asleep any more. */
+	if (sleep_waits_on_many())
+		assert_int_equal(sleep_until(&watch, monotonic_now() + LOST_NANOSECONDS), SLEEP_RUNG);
+	/* The next sleep is another, and is over soon if nothing comes. */
+	path_look(sleeper->messenger->path);
+	sleep_watch_open(&watch);
+	(void)path_sleep_watch(sleeper->messenger->path, &watch);
+	assert_int_not_equal(published(sleeper), first);
+	assert_int_equal(sleep_until(&watch, monotonic_now() + 1000000), SLEEP_ELAPSED);
+
+	/* Two sleep: the first to end leaves it to the other. */
+	path_sleep_begin(sleeper->messenger->path);
+	path_sleep_end(sleeper->messenger->path);
+	assert_int_equal(active(sleeper), 0);
+	path_sleep_end(sleeper->messenger->path);
+	assert_int_equal(active(sleeper), before);
+	assert_int_equal(published(sleeper), 0);
+	world_close(&world);
+}
+
+static void test_what_cannot_be_relied_on_is_said(void **state)
+{
+	struct world world;
+	struct sleep_watch watch;
+
+	(void)state;
+	open_pair(&world);
+	struct path *path = world.nodes[1].messenger->path;
+	shared_u32 *membarrier = &section_header(world.region, node_slot(&world.nodes[0]))->membarrier;
+	bool possible = sleep_is_ordered() && sleep_waits_on_many();
+	atomic_uint word = 0;
+
+	path_sleep_begin(path);
+	sleep_watch_open(&watch);
+	assert_int_equal(path_sleep_watch(path, &watch), possible);
+	/* A peer that our barriers do not reach. */
+	assert_int_equal(shared_load_u32(membarrier), sleep_is_ordered());
+	shared_store_u32(membarrier, 0);
+	sleep_watch_open(&watch);
+	assert_false(path_sleep_watch(path, &watch));
+	shared_store_u32(membarrier, sleep_is_ordered());
+	/* Room: nobody rings for it for sure. */
+	path->short_of_room = true;
+	sleep_watch_open(&watch);
+	assert_false(path_sleep_watch(path, &watch));
+	assert_true((published(&world.nodes[1]) & SLEEPING_FOR_ROOM) != 0);
+	/* It was so once. */
+	sleep_watch_open(&watch);
+	assert_int_equal(path_sleep_watch(path, &watch), possible);
+	/* More words than a call takes. */
+	sleep_watch_open(&watch);
+	for (uint32_t i = 0; i < SLEEP_WORDS_MAX - 2; i++)
+		sleep_on_private(&watch, &word, 0);
+	assert_false(path_sleep_watch(path, &watch));
+	path_sleep_end(path);
+	world_close(&world);
+}
+
+/* The receiver gives credit back in batches; who sleeps for it gets it at once. */
+static void test_who_waits_for_room_is_rung(void **state)
+{
+	struct world world;
+	struct sleep_watch watch;
+	char bytes[16] = "";
+	ssize_t result = 0;
+
+	(void)state;
+	open_pair(&world);
+	struct node *sender = &world.nodes[0];
+	struct node *receiver = &world.nodes[1];
+	/* Both ways: the receiver looks at the sender's word only if it polls its ring, which it does. */
+	for (int i = 0; i < 10000 && result == 0; i++)
+		result = node_send(sender, receiver, bytes, sizeof(bytes), 0, FI_MSG, NULL);
+	assert_int_equal(result, -EAGAIN);
+	assert_true(sender->messenger->path->short_of_room);
+	path_sleep_begin(sender->messenger->path);
+	path_look(sender->messenger->path);
+	sleep_watch_open(&watch);
+	(void)path_sleep_watch(sender->messenger->path, &watch);
+	uint32_t rings = rung(sender, receiver);
+	for (int i = 0; i < 64; i++)
+		(void)messenger_progress(receiver->messenger);
+	assert_true(rung(sender, receiver) > rings);
+	assert_int_equal(sleep_until(&watch, monotonic_now() + LOST_NANOSECONDS), SLEEP_RUNG);
+	path_sleep_end(sender->messenger->path);
+	assert_int_equal(node_send(sender, receiver, bytes, sizeof(bytes), 0, FI_MSG, NULL), 0);
+	world_close(&world);
+}
+
+/* ---- interrupts ---- */
+
+static int descriptors[WORLD_NODES];
+static uint32_t raised;
+
+static void raise_interrupt(void *context, uint32_t slot)
+{
+	uint64_t one = 1;
+
+	(void)context;
+	raised++;
+	assert_int_equal(write(descriptors[slot], &one, sizeof(one)), sizeof(one));
+}
+
+static void test_a_device_may_interrupt_instead(void **state)
+{
+	struct world world;
+	struct interrupts interrupts[2];
+	struct sleep_watch watch;
+	char byte = 0;
+
+	(void)state;
+	raised = 0;
+	world_open(&world, 2, 4, WORLD_SECTION_BYTES);
+	for (uint32_t i = 0; i < 2; i++) {
+		uint32_t slot = node_slot(&world.nodes[i]);
+		descriptors[slot] = eventfd(0, EFD_NONBLOCK);
+		assert_true(descriptors[slot] >= 0);
+		interrupts[i] =
+			(struct interrupts){.raise = raise_interrupt, .descriptor = descriptors[slot]};
+		world.nodes[i].messenger->path->interrupts = &interrupts[i];
+	}
+	struct node *sender = &world.nodes[0];
+	struct node *sleeper = &world.nodes[1];
+	path_sleep_begin(sleeper->messenger->path);
+	path_look(sleeper->messenger->path);
+	sleep_watch_open(&watch);
+	(void)path_sleep_watch(sleeper->messenger->path, &watch);
+	assert_int_equal(published(sleeper) % SLEEPING_STEP, SLEEPING_INTERRUPTED);
+	assert_int_equal(sleep_until(&watch, monotonic_now() + 1000000), SLEEP_ELAPSED);
+	/* Several messages are one interrupt. */
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(node_send(sender, sleeper, &byte, 1, 0, FI_MSG, NULL), 0);
+	assert_int_equal(raised, 1);
+	assert_int_equal(sleep_until(&watch, monotonic_now() + LOST_NANOSECONDS), SLEEP_RUNG);
+	assert_int_equal(sleep_until(&watch, monotonic_now() + 1000000), SLEEP_ELAPSED);
+	path_sleep_end(sleeper->messenger->path);
+	world_close(&world);
+	for (uint32_t i = 0; i < 2; i++)
+		(void)close(interrupts[i].descriptor);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_no_wake_is_lost),
+		cmocka_unit_test(test_senders_ring_one_that_sleeps),
+		cmocka_unit_test(test_what_cannot_be_relied_on_is_said),
+		cmocka_unit_test(test_who_waits_for_room_is_rung),
+		cmocka_unit_test(test_a_device_may_interrupt_instead),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
