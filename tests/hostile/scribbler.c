@@ -2,7 +2,7 @@
 /*
  * scribbler PATH SECONDS SEED WHAT - write nonsense into a region while others use it.
  *
- * WHAT is everything, header, members, tables, rings or arenas: where the nonsense goes.
+ * WHAT is everything, header, members, tables, rings, arenas or heaps: where the nonsense goes.
  * `cut` cuts the file short instead, after half of the time.
  */
 #include <fcntl.h>
@@ -21,6 +21,7 @@ struct target {
 	size_t bytes;
 	uint32_t members;
 	uint64_t section_bytes;
+	uint64_t heap_bytes;
 	uint64_t sections_offset;
 	uint64_t random;
 };
@@ -38,7 +39,8 @@ static uint64_t below(struct target *target, uint64_t limit)
 	return (next_random(target) >> 8) % limit;
 }
 
-static const char *const places[] = {"everything", "header", "members", "tables", "rings", "arenas", "cut"};
+static const char *const places[] = {"everything", "header", "members", "tables",
+				     "rings",      "arenas", "heaps",   "cut"};
 
 static bool is_place(const char *what)
 {
@@ -62,7 +64,9 @@ static uint64_t somewhere(struct target *target, const char *what)
 	if (strcmp(what, "rings") == 0)
 		return section + arena + below(target, (uint64_t)64 * 1024);
 	if (strcmp(what, "arenas") == 0)
-		return section + arena + below(target, target->section_bytes - arena);
+		return section + arena + below(target, target->section_bytes - target->heap_bytes - arena);
+	if (strcmp(what, "heaps") == 0)
+		return section + target->section_bytes - 1 - below(target, target->heap_bytes);
 	return below(target, target->bytes);
 }
 
@@ -144,9 +148,12 @@ int main(int count, char **arguments)
 	const struct region_header *header = base;
 	target.members = shared_load_u32(&header->members);
 	target.section_bytes = shared_load_u64(&header->section_bytes);
+	target.heap_bytes = shared_load_u64(&header->heap_bytes);
 	target.sections_offset = shared_load_u64(&header->sections_offset);
 	if (shared_load_u64(&header->magic) != REGION_MAGIC)
 		return give_up(path, "is no region");
+	if (strcmp(what, "heaps") == 0 && target.heap_bytes == 0)
+		return give_up(path, "has no heaps");
 	uint64_t writes = 0;
 	for (double until = seconds_now() + seconds; seconds_now() < until;) {
 		/* Bursts, and pauses in which the victims get somewhere again. */

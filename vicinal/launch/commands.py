@@ -17,6 +17,7 @@ from vicinal.cluster.native import NativeCluster
 from vicinal.cluster.native_layout import EXCHANGE
 from vicinal.errors import VicinalError
 from vicinal.launch.environment import MessagePath, check_region_name
+from vicinal.launch.heap import DEFAULT_HEAP_BYTES, parse_heap
 from vicinal.launch.job import Job
 from vicinal.launch.mpi import Mpi
 from vicinal.launch.mpi_option import MPI_PREFIX, chosen_mpi
@@ -24,6 +25,7 @@ from vicinal.launch.paths import newest_region, paths_table
 from vicinal.launch.program import find_program
 from vicinal.launch.running import RunningJob, region_name
 from vicinal.region import RegionState, inspect
+from vicinal.region.sizes import show_size
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
@@ -71,6 +73,15 @@ def run(
         str | None,
         typer.Option(metavar="file:PATH", help="Use this region instead of one for the job."),
     ] = None,
+    heap: Annotated[
+        str | None,
+        typer.Option(
+            metavar="region[:SIZE]",
+            help="Place allocations of 64K and more in the region, so that large messages are "
+            "copied once; SIZE, 256M by default, is reserved for each of two endpoints a rank. "
+            "Any rank can then overwrite the others' data: for ranks that trust each other.",
+        ),
+    ] = None,
     timeout: Annotated[
         float | None,
         typer.Option(metavar="SECONDS", min=0, help="End the job if it takes longer."),
@@ -91,13 +102,18 @@ def run(
         raise VicinalError(
             f"the path {path.value} takes no region", "leave out --region, or use --path region"
         )
+    heap_bytes = parse_heap(heap) if heap is not None else None
     shared = [] if region is None else [(_usable_region(region, ranks), region_name())]
+    if region is not None and heap is not None:
+        _check_heap(_region_path(region), heap_bytes)
     job = Job(
         program=[str(found), *program[1:]],
         ranks=ranks,
         mpi=chosen_mpi(mpi, mpi_prefix),
         path=path,
         region=f"file:{EXCHANGE}/{shared[0][1]}" if shared else None,
+        heap=heap is not None,
+        heap_bytes=heap_bytes or DEFAULT_HEAP_BYTES,
         pin=bind,
     )
     cores = len(os.sched_getaffinity(0))
@@ -189,6 +205,21 @@ def _usable_region(region: str, ranks: int) -> Path:
             "wait for the other job's end, or create a region with more --members",
         )
     return path
+
+
+def _check_heap(path: Path, wanted: int | None) -> None:
+    """Raise VicinalError where the region in a file has no heaps, or others than are wanted."""
+    there = inspect(path, patience=0).header.heap_bytes
+    if there == 0:
+        raise VicinalError(
+            f"the region {path} has no heap",
+            f"create it with `vicinal region create {path} --heap SIZE`, or leave out --heap",
+        )
+    if wanted not in (None, there):
+        raise VicinalError(
+            f"the region {path} has heaps of {show_size(there)}",
+            "write --heap region without a size, or leave out --region",
+        )
 
 
 @contextmanager

@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
+from vicinal.errors import VicinalError
 from vicinal.launch.environment import MessagePath, mpi_environment
+from vicinal.launch.heap import preload
 from vicinal.launch.libfabric import check_loads_provider
 from vicinal.launch.mpi import Installation, Mpi
 from vicinal.launch.mpi_option import MPI_PREFIX, chosen_mpi
@@ -33,6 +35,14 @@ def env(
             "then /run/vicinal/region, then /dev/shm/vicinal-region.",
         ),
     ] = None,
+    heap: Annotated[
+        bool,
+        typer.Option(
+            "--heap",
+            help="Place large allocations in the region, which must have heaps: LD_PRELOAD too. "
+            "It is for the program: a launcher has to hand it on.",
+        ),
+    ] = False,
     cma: Annotated[
         bool, typer.Option(help="Cross-memory attach; for the path shared-memory only.")
     ] = True,
@@ -43,5 +53,13 @@ def env(
         raise typer.BadParameter("name the MPI library", param_hint="'--mpi' or '--mpi-prefix'")
     if isinstance(chosen, Installation) and path is MessagePath.REGION:
         check_loads_provider(chosen)
-    for name, value in mpi_environment(chosen, path, region, cma=cma).items():
+    variables = mpi_environment(chosen, path, region, cma=cma)
+    if heap and path is not MessagePath.REGION:
+        raise VicinalError(
+            f"the path {path.value} has no region for a heap",
+            "leave out --heap, or use path region",
+        )
+    if heap:
+        variables["LD_PRELOAD"] = preload()
+    for name, value in variables.items():
         typer.echo(f"export {name}={shlex.quote(value)}")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from vicinal.errors import VicinalError
 from vicinal.launch.environment import MessagePath
+from vicinal.launch.heap import DEFAULT_HEAP_BYTES
 from vicinal.launch.mpi import Installation, Mpi, installation, installation_of
 from vicinal.launch.program import linked_mpi
 from vicinal.region import DEFAULT_SECTION_BYTES, RegionState
@@ -15,8 +16,13 @@ _ENDPOINTS_A_RANK = 2
 """Open MPI may open two endpoints in a process."""
 
 
-def default_members(ranks: int) -> int:
-    """Member slots for a region that this many ranks share, with a few to spare."""
+def default_members(ranks: int, *, heap: bool = False) -> int:
+    """Member slots for a region that this many ranks share, with a few to spare.
+
+    With heaps, whose memory is reserved for each slot, there are none to spare.
+    """
+    if heap:
+        return _ENDPOINTS_A_RANK * ranks
     return max(_MEMBERS_MIN, _ENDPOINTS_A_RANK * ranks + 2)
 
 
@@ -36,6 +42,10 @@ class Job:
     members: int | None = None
     """Member slots of that region; by default enough for the ranks."""
     section_bytes: int = DEFAULT_SECTION_BYTES
+    heap: bool = False
+    """Whether large allocations of the ranks lie in the region."""
+    heap_bytes: int = DEFAULT_HEAP_BYTES
+    """With `heap`: bytes of each member of a region that is made for the job."""
     pin: bool = False
     """Whether each rank gets a core of its own, as far as there are enough."""
     cma: bool = True
@@ -52,6 +62,11 @@ class Job:
             raise VicinalError("the job has no program", "name one")
         if self.ranks < 1:
             raise VicinalError(f"a job of {self.ranks} ranks cannot run", "ask for at least 1")
+        if self.heap and MessagePath(self.path) is not MessagePath.REGION:
+            raise VicinalError(
+                f"the path {MessagePath(self.path).value} has no region for a heap",
+                "leave out --heap, or use --path region",
+            )
 
     def resolved_mpi(self) -> tuple[Installation, bool]:
         """The MPI to use, and whether the program's loader finds its library by itself.

@@ -20,6 +20,7 @@ from vicinal.cluster.native_layout import EXCHANGE, RANK
 from vicinal.errors import VicinalError
 from vicinal.launch.cores import usable_cpus
 from vicinal.launch.environment import MessagePath, mpi_environment
+from vicinal.launch.heap import preload
 from vicinal.launch.job import CompletedJob, Job, default_members
 from vicinal.launch.job_input import JobInput, Stream
 from vicinal.launch.launcher import Placement, launcher, place
@@ -196,6 +197,10 @@ class RunningJob:
 
     def _program(self) -> list[str]:
         program = list(self.job.program)
+        if self.job.heap:
+            # Not for launchers and shells, which it would only slow down.
+            value = preload({**os.environ, **self.job.environment})
+            program = ["/usr/bin/env", f"LD_PRELOAD={value}", *program]
         if not self.job.pin and self._input is None:
             return program
         source = self._input.path if self._input is not None else "-"
@@ -229,8 +234,9 @@ class RunningJob:
             self._made = self._cluster.exchange / name
             create(
                 self._made,
-                members=self.job.members or default_members(self.job.ranks),
+                members=self.job.members or default_members(self.job.ranks, heap=self.job.heap),
                 section_bytes=self.job.section_bytes,
+                heap_bytes=self.job.heap_bytes if self.job.heap else 0,
                 label=self.job.label or Path(self.job.program[0]).name[:32],
             )
             return f"file:{EXCHANGE}/{name}"

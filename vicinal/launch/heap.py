@@ -1,0 +1,61 @@
+"""Large allocations of an unmodified program in the region: the library that does it.
+
+libvicinal-heap.so stands before the C library's allocator. When the provider enables an
+endpoint in a region that has heaps, allocations from then on that are large come from there.
+"""
+
+import os
+from collections.abc import Mapping
+
+from vicinal.errors import VicinalError
+from vicinal.launch.environment import provider_directory
+from vicinal.region.sizes import parse_size
+
+HEAP_FILE = "libvicinal-heap.so"
+DEFAULT_HEAP_BYTES = 256 * 1024 * 1024
+"""Of each member, where `--heap region` says no size."""
+
+_PLACE = "region"
+_SEPARATORS = " :"
+"""What separates names in LD_PRELOAD; no name can have one."""
+
+
+def parse_heap(text: str) -> int | None:
+    """The bytes that `--heap` asks for: None for `region`, which leaves them open.
+
+    Raises VicinalError for what is neither `region` nor `region:SIZE`.
+    """
+    place, separator, size = text.partition(":")
+    if place != _PLACE or (separator and not size):
+        raise VicinalError(f"{text!r} is no place for a heap", "write --heap region or region:64M")
+    if not separator:
+        return None
+    count = parse_size(size)
+    if count == 0:
+        raise VicinalError("a heap of no bytes is none", "leave out --heap, or ask for more")
+    return count
+
+
+def heap_library() -> str:
+    """The path of the library, which lies beside the provider.
+
+    Raises VicinalError where it is not there or has a name that LD_PRELOAD cannot have.
+    """
+    library = provider_directory() / HEAP_FILE
+    if not library.is_file():
+        raise VicinalError(
+            f"there is no {HEAP_FILE} in {library.parent}", "build it as the provider is built"
+        )
+    if any(letter in _SEPARATORS for letter in str(library)):
+        raise VicinalError(
+            f"LD_PRELOAD cannot name {library}, which has a space or a colon in it",
+            "let VICINAL_PROVIDER_DIR name a directory without",
+        )
+    return str(library)
+
+
+def preload(environment: Mapping[str, str] = os.environ) -> str:
+    """The value for LD_PRELOAD: what it is in an environment, and the library behind that."""
+    library = heap_library()
+    names = environment.get("LD_PRELOAD", "").replace(" ", ":").split(":")
+    return ":".join([*(name for name in names if name and name != library), library])
