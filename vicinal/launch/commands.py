@@ -77,8 +77,8 @@ def run(
         str | None,
         typer.Option(
             metavar="region[:SIZE]",
-            help="Place allocations of 64K and more in the region, so that large messages are "
-            "copied once; SIZE, 256M by default, is reserved for each of two endpoints a rank. "
+            help="Place allocations of 64K and more in the region, so that large messages can "
+            "be copied once; SIZE, 256M by default, is reserved for each of two endpoints a rank. "
             "Any rank can then overwrite the others' data: for ranks that trust each other.",
         ),
     ] = None,
