@@ -13,6 +13,8 @@ static int find_heap(struct fid_ep *fid, struct heap **heap)
 {
 	const struct endpoint *endpoint = (struct endpoint *)(void *)fid;
 
+	if (endpoint == NULL || fid->fid.fclass != FI_CLASS_EP)
+		return -FI_EINVAL;
 	if (endpoint->messenger == NULL)
 		return -FI_EOPBADSTATE;
 	*heap = endpoint->messenger->path->heap;
@@ -40,8 +42,10 @@ static int release(void *address)
 static int query(struct fid_ep *endpoint, uint64_t *total, uint64_t *used)
 {
 	struct heap *heap = NULL;
-	int result = find_heap(endpoint, &heap);
 
+	if (total == NULL || used == NULL)
+		return -FI_EINVAL;
+	int result = find_heap(endpoint, &heap);
 	if (result != 0)
 		return result;
 	*total = heap->bytes;

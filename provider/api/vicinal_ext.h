@@ -29,7 +29,7 @@ struct vicinal_heap_ops {
 	 * At least `bytes` at a multiple of `alignment`, which is a power of two. Blocks are
 	 * whole pages of 4096 bytes. They may hold what this process wrote there before, never
 	 * what another one did. Returns 0, or
-	 * -FI_EINVAL       `alignment` is no power of two, or `address` is NULL
+	 * -FI_EINVAL       `alignment` is no power of two, or a pointer is NULL
 	 * -FI_EOPBADSTATE  the endpoint is not enabled: it has no place in the region yet
 	 * -FI_EOPNOTSUPP   the region was created without heaps
 	 * -FI_ENOMEM       there is no room in this endpoint's heap, or this is a forked child

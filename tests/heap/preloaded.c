@@ -523,6 +523,22 @@ static void many_lives(void)
 	fi_freeinfo(side.info);
 }
 
+/* With a region that has no heaps. */
+static void heapless(void)
+{
+	uint64_t bytes = 0;
+	void *block = NULL;
+
+	open_side();
+	CHECK(side.heap->allocate(side.endpoint, 1, 1, &block) == -FI_EOPNOTSUPP);
+	CHECK(side.heap->query(side.endpoint, &bytes, &bytes) == -FI_EOPNOTSUPP);
+	CHECK(side.heap->release(&bytes) == -FI_EINVAL);
+	block = get(LARGE);
+	CHECK(block != NULL && !in_region(block));
+	give(block);
+	close_side();
+}
+
 static void twice_freed(void)
 {
 	open_side();
@@ -548,6 +564,7 @@ static const struct {
 	{"forks_among_threads", forks_among_threads},
 	{"outlived", outlived},
 	{"many_lives", many_lives},
+	{"heapless", heapless},
 	{"twice_freed", twice_freed},
 };
 

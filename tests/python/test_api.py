@@ -16,7 +16,7 @@ from vicinal.launch.environment import mpi_prefix
 
 LIBRARIES = ("system", "mpich", "openmpi")
 GROUPS = (
-    *("address", "atomic", "complete", "counter", "info", "match", "misuse", "mr"),
+    *("address", "atomic", "complete", "counter", "heap", "info", "match", "misuse", "mr"),
     *("multiple", "order", "rma", "send", "several", "thread", "wait"),
 )
 GUARD_SECONDS = 240
@@ -35,7 +35,7 @@ def library_directory(library: str) -> Path | None:
 
 @pytest.fixture
 def environment(region_path: Path) -> dict[str, str]:
-    region.create(region_path)
+    region.create(region_path, heap_bytes=2 << 20)
     own = {"VICINAL_REGION": f"file:{region_path}"}
     return {name: value for name, value in os.environ.items() if name[:3] != "FI_"} | own
 

@@ -82,7 +82,7 @@ def test_every_scenario_is_run(checkout: Path) -> None:
     source = (checkout / "tests/heap/preloaded.c").read_text()
     table = source[source.index("} scenarios[] = {") :].split("};")[0]
     named = {line.split('"')[1] for line in table.splitlines() if '"' in line}
-    assert named == {*SCENARIOS, "outlived", "twice_freed"}
+    assert named == {*SCENARIOS, "heapless", "outlived", "twice_freed"}
 
 
 def test_blocks_outlive_the_endpoint(
@@ -140,11 +140,14 @@ def test_a_region_without_heaps_is_told_once(
 ) -> None:
     region_path.unlink()
     region.create(region_path, members=4)
-    result = run_preloaded(release, environment, "zeros")
-    assert result.returncode == 1  # in_region() there
-    (line, _) = result.stderr.splitlines()
-    assert line.startswith(f"vicinal: error: libvicinal-heap.so was preloaded, and {''}region")
+    result = run_preloaded(release, environment, "heapless")
+    assert (result.returncode, result.stdout) == (0, "ok heapless\n")
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("vicinal: error: libvicinal-heap.so was preloaded, and region")
     assert "--heap" in line
+    del environment["LD_PRELOAD"]
+    result = run_preloaded(release, environment, "heapless")
+    assert (result.stdout, result.stderr) == ("ok heapless\n", "")
 
 
 @pytest.mark.parametrize(
