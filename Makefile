@@ -14,6 +14,8 @@ debian_mpis := $(if $(wildcard /usr/bin/mpicc.openmpi),openmpi-debian)
 # for each MPI with the compiler of its wheel.
 programs := $(foreach name,$(patsubst programs/%.c,%,$(wildcard programs/*.c)),$(if $(findstring _,$(name)),,$(name)))
 program_binaries := $(foreach mpi,$(mpis) $(more_mpis),$(programs:%=build/programs/$(mpi)/%))
+# programs/fabric/NAME.c uses libfabric alone, the system's.
+program_binaries += $(patsubst programs/%.c,build/programs/%,$(wildcard programs/fabric/*.c))
 man_pages := $(patsubst docs/man/%.scd,build/man/%,$(wildcard docs/man/*.scd)) build/man/vicinal.1
 c_files = $$(git ls-files --cached --others --exclude-standard '*.c' '*.h')
 
@@ -45,6 +47,12 @@ $(foreach mpi,$(mpis) $(more_mpis),$(eval $(call program_rule,$(mpi),$(call whee
 	-Wl$(comma)-rpath$(comma)$(CURDIR)/build/mpi/$(mpi)/lib,requirements-$(mpi).txt)))
 $(foreach mpi,$(debian_mpis),$(eval $(call program_rule,$(mpi),/usr/bin/mpicc.openmpi)))
 
+build/programs/fabric/%: programs/fabric/%.c
+	@mkdir -p $(@D)
+	@echo "compiling $* for libfabric"
+	@$${CC:-gcc} -std=gnu11 -O2 -g -Wall -Wextra -Werror $$(pkg-config --cflags libfabric) \
+		-o $@ $< $$(pkg-config --libs libfabric)
+
 .PHONY: man
 man: setup ## Make the man pages, build/man
 	@$(MAKE) --quiet man-pages
@@ -70,8 +78,9 @@ demo-guests: all ## Show it at work between two virtual machines
 	@$(bin)/vicinal guests demo
 
 .PHONY: bench
-bench: all ## Run the studies; ONLY=name runs one of them
-	@$(bin)/vicinal bench $(if $(ONLY),--only '$(ONLY)')
+bench: all ## Run the studies; ONLY=name runs one of them, ISSUE=2 those of an issue, RESUME=1 goes on
+	@$(bin)/vicinal bench $(if $(ONLY),--only '$(ONLY)') $(if $(ISSUE),--issue $(ISSUE)) \
+		$(if $(RESUME),--resume)
 
 .PHONY: check
 check: ## Build, lint and test everything but the guests

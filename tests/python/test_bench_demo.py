@@ -14,7 +14,7 @@ import psutil
 import pytest
 from conftest import CHECKOUT, Vicinal, error_line
 
-from vicinal.bench.bars import load_bars
+from vicinal.bench.bars import load_groups
 from vicinal.bench.plot import plot_demo
 from vicinal.bench.schema import validate
 
@@ -146,16 +146,23 @@ def test_ctrl_c_ends_a_demo_and_leaves_nothing(tmp_path: Path) -> None:
 def test_bench_lists_its_rows(vicinal: Vicinal) -> None:
     result = vicinal("bench", "--list")
     assert result.returncode == 0
-    for bar in load_bars():
-        assert bar.name in result.stdout
+    for group in load_groups():
+        assert all(bar.name in result.stdout for bar in group.bars)
+
+
+def short_bench(
+    vicinal: Vicinal, output: Path, *more: object
+) -> "subprocess.CompletedProcess[str]":
+    result = vicinal(
+        *("bench", "--issue", 2, "--only", "latency-*", "--trials", 2, "--repetitions", 1),
+        *("--seconds", 0.001, "--output", output, *more),
+    )
+    assert result.returncode == 0, result.stderr
+    return result
 
 
 def test_bench_writes_a_row_for_each_bar_it_was_asked_for(vicinal: Vicinal, tmp_path: Path) -> None:
-    result = vicinal(
-        *("bench", "--only", "latency-*-8B", "--trials", 2, "--repetitions", 1),
-        *("--seconds", 0.001, "--output", tmp_path),
-    )
-    assert result.returncode == 0, result.stderr
+    result = short_bench(vicinal, tmp_path)
     written = json.loads((tmp_path / "result.json").read_text())
     validate(written, "bench")
     assert [row["name"] for row in written["rows"]] == ["latency-openmpi-8B", "latency-mpich-8B"]
@@ -164,13 +171,50 @@ def test_bench_writes_a_row_for_each_bar_it_was_asked_for(vicinal: Vicinal, tmp_
         assert row["trials"] == len(row["ours"]["raw"]) == len(row["theirs"]["raw"]) == 2
         assert row["ours"]["hosts"] == ["node0", "node1"]
         assert row["theirs"]["hosts"] == ["node0", "node0"]
+        assert len(row["ours"]["line_ns"]) == 2
     assert written["limits"]
 
 
+def test_bench_goes_on_with_what_was_finished_under_the_same_conditions(
+    vicinal: Vicinal, tmp_path: Path
+) -> None:
+    short_bench(vicinal, tmp_path)
+    first = json.loads((tmp_path / "result.json").read_text())
+    (tmp_path / "partial" / "native-mpich.json").unlink()
+    short_bench(vicinal, tmp_path, "--resume")
+    kept, again = json.loads((tmp_path / "result.json").read_text())["rows"]
+    assert kept == first["rows"][0]
+    assert again != first["rows"][1]
+    result = short_bench(vicinal, tmp_path, "--resume", "--repetitions", 2)
+    assert "measured anew: native: repetitions was 1, is 2" in result.stderr
+    rows = json.loads((tmp_path / "result.json").read_text())["rows"]
+    assert all(len(row["ours"]["raw"][0]) == 2 for row in rows)
+
+
+def test_bench_that_is_interrupted_says_how_to_go_on(tmp_path: Path) -> None:
+    command = ["bench", "--issue", "2", "--only", "latency-*", "--seconds", "0.001"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "vicinal", *command, "--output", str(tmp_path)],
+        env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("[0/37]")
+    assert process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "vicinal: interrupted; 0 of 2 groups are kept: go on with --resume" in errors
+    assert not (tmp_path / "result.json").exists()
+
+
 def test_bench_reads_memory_from_the_region(vicinal: Vicinal, tmp_path: Path) -> None:
-    result = vicinal("bench", "--only", "*-openmpi", "--output", tmp_path)
+    result = vicinal("bench", "--only", "memory", "--output", tmp_path)
     assert result.returncode == 0, result.stderr
-    idle, rings = json.loads((tmp_path / "result.json").read_text())["rows"]
+    rows = json.loads((tmp_path / "result.json").read_text())["rows"]
+    idle, rings = (row for row in rows if row["name"].endswith("-openmpi"))
     assert idle["name"] == "idle-endpoint-openmpi"
     assert idle["ours"]["raw"] == [[idle["measured"]["value"]]]
     # Bytes do not depend on the machine, so these bars hold everywhere.

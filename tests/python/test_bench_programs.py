@@ -1,6 +1,7 @@
 """The MPI programs, over real MPI libraries between isolated nodes."""
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from vicinal.bench.limits import measure_limits
+from vicinal.bench.limits import measure_limits, run_memory
 from vicinal.bench.machine import choose_cpus
-from vicinal.bench.programs import mpi_program
+from vicinal.bench.programs import fabric_program, memory_program, mpi_program
 from vicinal.cluster.native import NativeCluster
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import MessagePath, Mpi, mpi_prefix
+from vicinal.launch.environment import MessagePath, Mpi, mpi_prefix, provider_directory
 from vicinal.launch.job import CompletedJob, Job
 from vicinal.launch.running import launch
+from vicinal.region import create, inspect
 
 CHECKS = [
     *("sizes", "sendrecv", "order", "self", "storm", "collectives", "tags"),
@@ -143,5 +145,87 @@ def test_a_program_that_is_not_there_is_an_error() -> None:
 
 def test_the_limits_of_the_machine_are_measured() -> None:
     limits = measure_limits(choose_cpus(), repetitions=2)
-    assert [limit["unit"] for limit in limits] == ["ns", "MB/s", "MB/s", "MB/s", "MB/s"]
+    assert [limit["unit"] for limit in limits] == ["ns", *["MB/s"] * 8]
     assert all(len(limit["raw"][0]) == 2 for limit in limits)
+
+
+def test_the_pipelined_copy_is_that_of_its_best_chunks() -> None:
+    records = run_memory(choose_cpus(), ["--only", "pipeline", "--sizes", "300000"])
+    chunks = {record["chunk"] for record in records}
+    assert len(chunks) > 1
+    assert all(record["size"] == 300000 for record in records)
+    assert all(record["megabytes_per_second"] > 0 for record in records)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["0", "0"], "two different CPUs are needed"),
+        (["0", "1", "--only", "nothing"], "there is no such limit"),
+        (["0", "1", "--sizes", "8,,9"], "not a number"),
+        (["0", "1", "--size", "8"], "an option that does not exist"),
+    ],
+)
+def test_memory_names_what_it_was_asked_wrongly(arguments: list[str], problem: str) -> None:
+    done = subprocess.run(
+        [memory_program(), *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert f"memory: error: {problem}: use memory" in done.stderr
+
+
+@pytest.mark.parametrize("mpi", list(Mpi))
+def test_the_overhead_of_an_mpi_is_measured_by_one_rank(cluster: NativeCluster, mpi: Mpi) -> None:
+    arguments = ["--sizes", "8", "--repetitions", 2, "--seconds", 0.001]
+    done = run(cluster, mpi, MessagePath.SHARED_MEMORY, "overhead", *arguments, ranks=1)
+    assert done.returncode == 0, done.stderr
+    assert [value["microseconds"] > 0 for value in records(done)[1:]] == [True, True]
+
+
+@pytest.mark.parametrize("mpi", list(Mpi))
+@pytest.mark.parametrize("window", ["create", "allocate"])
+def test_one_sided_operations_are_checked_and_timed(
+    cluster: NativeCluster, mpi: Mpi, window: str
+) -> None:
+    arguments = ["--window", window, "--sizes", "8,64", "--repetitions", 1, "--seconds", 0.001]
+    done = run(cluster, mpi, MessagePath.SHARED_MEMORY, "onesided", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert [(value["operation"], value["size"]) for value in records(done)[1:]] == [
+        (operation, size) for size in (8, 64) for operation in ("put", "get", "accumulate")
+    ]
+
+
+@pytest.mark.parametrize("path", [MessagePath.REGION, MessagePath.NETWORK])
+def test_collective_operations_are_checked_and_timed(
+    cluster: NativeCluster, path: MessagePath
+) -> None:
+    arguments = ["--sizes", "8,70000", "--repetitions", 1, "--seconds", 0.001]
+    done = run(cluster, Mpi.MPICH, path, "collectives", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert [(value["operation"], value["size"]) for value in records(done)[1:]] == [
+        (operation, size)
+        for size in (8, 70000)
+        for operation in ("bcast", "allgather", "allreduce", "alltoall")
+    ]
+
+
+def test_idle_peers_are_measured(tmp_path: Path) -> None:
+    with create(tmp_path / "region", members=3) as region:
+        done = subprocess.run(
+            [fabric_program("peers"), "2", "1"],
+            env=os.environ
+            | {
+                "FI_PROVIDER": "vicinal",
+                "FI_PROVIDER_PATH": str(provider_directory()),
+                "VICINAL_REGION": region.name,
+            },
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert len(inspect(region.path).connections) >= 4
+    (record,) = (json.loads(line) for line in done.stdout.splitlines())
+    assert record["peers"] == 2
+    assert record["steady_nanoseconds"] > 0

@@ -11,14 +11,15 @@ import jsonschema
 import pytest
 from rich.console import Console
 
-from vicinal.bench.bars import Bar, Comparison, group_bars, load_bars, select_bars
-from vicinal.bench.compare import alternate, decide
+from vicinal.bench.bars import Group, load_groups, read_groups, select_groups
+from vicinal.bench.bench_report import bars_table, bench_table, states_table, summary
+from vicinal.bench.compare import Rounds, Sample, alternate, decide
 from vicinal.bench.jobs import Amount
-from vicinal.bench.metric import Metric
+from vicinal.bench.metric import FACTS, Metric
 from vicinal.bench.output import Trial, read_trial
-from vicinal.bench.report import bars_table, bench_table, format_value
+from vicinal.bench.placement import LineTimes
+from vicinal.bench.report import format_value
 from vicinal.bench.result import result_head, write_result
-from vicinal.bench.scenario import Scenario
 from vicinal.bench.schema import load_schema, validate
 from vicinal.bench.sizes import format_size, powers_of_two
 from vicinal.errors import VicinalError
@@ -33,33 +34,73 @@ OUTPUT = """\
 """
 
 
-def bar(**changes: Any) -> Bar:
-    values = {
+SIDES = {
+    "mpich": {"mpi": "mpich", "path": "region"},
+    "mpich-tcp": {"mpi": "mpich", "path": "network"},
+    "mpich-own": {"mpi": "mpich", "path": "shared-memory"},
+    "cache-line": {"limit": "cache-line"},
+    "mpich-overhead": {
+        "mpi": "mpich",
+        "path": "shared-memory",
+        "ranks": 1,
+        "metric": "overhead",
+    },
+}
+
+
+def group(*changes: dict[str, Any]) -> Group:
+    """A group of a bar, or of several that differ in this."""
+    bar = {
         "name": "some-row",
         "issue": 2,
         "title": "a title",
         "metric": "latency",
         "size": 8,
-        "ours": {"mpi": "mpich", "path": "region"},
-        "theirs": {"mpi": "mpich", "path": "network"},
+        "ours": "mpich",
+        "theirs": "mpich-tcp",
         "at_most": 0.5,
     }
-    return Bar.from_dict(values | changes)
+    bars = [
+        {name: value for name, value in (bar | change).items() if value is not None}
+        for change in changes or ({},)
+    ]
+    values = {"sides": SIDES, "groups": [{"name": "some", "title": "Some", "bars": bars}]}
+    validate(values, "bars")
+    (made,) = read_groups(values)
+    return made
 
 
-def trials(*values: float) -> list[Trial]:
-    return [Trial(["a", "b"], "Some MPI", {8: [value]}) for value in values]
+def samples(
+    *values: float, line: tuple[float, float] = (100, 100), metric: Metric = Metric.LATENCY
+) -> list[Sample]:
+    return [
+        Sample({metric: Trial(["a", "b"], "Some MPI", {8: [value]})}, LineTimes(*line))
+        for value in values
+    ]
 
 
-def bench_result(row: dict[str, Any]) -> dict[str, Any]:
-    head = result_head([Mpi.MPICH], cpus=[0, 1], amount=Amount(3, 1, 0.1), limitations=[])
-    return head | {"format": "vicinal-bench-1", "limits": [], "rows": [row]}
+def decided(
+    made: Group, sides: dict[str, list[Sample]], missing: dict[str, str] | None = None
+) -> dict[str, Any]:
+    return decide(made.bars[0], made, Rounds(samples=sides, missing=missing or {}))
 
 
 def some_row(**changes: Any) -> dict[str, Any]:
-    a_bar = bar(**changes)
-    (comparison,) = group_bars([a_bar])
-    return decide(a_bar, comparison, trials(1, 2, 3), trials(4, 5, 6))
+    sides = {"mpich": samples(1, 2, 3), "mpich-tcp": samples(4, 5, 6)}
+    return decided(group(changes), sides)
+
+
+def bench_result(*rows: dict[str, Any]) -> dict[str, Any]:
+    head = result_head([Mpi.MPICH], cpus=[0, 1], amount=Amount(3, 1, 0.1), limitations=[])
+    groups = [{"name": "some", "title": "Some"}]
+    return head | {"format": "vicinal-bench-2", "limits": [], "groups": groups, "rows": list(rows)}
+
+
+def text_of(*tables: Any, width: int = 120) -> str:
+    file = io.StringIO()
+    for table in tables:
+        Console(width=width, file=file).print(table)
+    return file.getvalue()
 
 
 def test_a_trial_is_the_median_of_its_repetitions() -> None:
@@ -83,18 +124,49 @@ def test_a_broken_line_is_an_error() -> None:
         read_trial(OUTPUT + '{"size": 8, ', Metric.LATENCY, [8])
 
 
-def test_trials_alternate_and_every_other_pair_begins_with_the_other_side() -> None:
-    (comparison,) = group_bars([bar()])
+def test_an_operation_is_read_by_its_name() -> None:
+    text = "\n".join(
+        [
+            '{"program": "collectives", "ranks": 2, "mpi": "Some MPI", "hosts": ["a", "b"]}',
+            '{"operation": "bcast", "size": 8, "repetition": 0, "microseconds": 1.5}',
+            '{"operation": "alltoall", "size": 8, "repetition": 0, "microseconds": 2.5}',
+        ]
+    )
+    assert read_trial(text, Metric.ALLTOALL, [8]).value(8) == 2.5
+    with pytest.raises(VicinalError, match="without all of its results"):
+        read_trial(text, Metric.ALLREDUCE, [8])
+
+
+def run_in_turn(fail: str = "") -> tuple[list[str], Rounds]:
     order = []
+    lines = iter(range(100, 200))
 
-    def run(scenario: Scenario) -> Trial:
-        order.append(scenario.path.value)
-        return trials(len(order))[0]
+    def run(name: str) -> dict[Metric, Trial]:
+        order.append(name)
+        if name == fail:
+            raise VicinalError("it broke", "mend it")
+        return {Metric.LATENCY: Trial([], "", {8: [float(len(order))]})}
 
-    ours, theirs = alternate(comparison, 3, run)
-    assert order == ["region", "network", "network", "region", "region", "network"]
-    assert [trial.value(8) for trial in ours] == [1, 4, 5]
-    assert [trial.value(8) for trial in theirs] == [2, 3, 6]
+    return order, alternate(["a", "b", "c"], 2, run, lambda: float(next(lines)))
+
+
+def test_sides_run_in_turn_and_every_other_round_goes_backwards() -> None:
+    order, rounds = run_in_turn()
+    assert order == ["a", "b", "c", "c", "b", "a"]
+    assert [s.trials[Metric.LATENCY].value(8) for s in rounds.samples["a"]] == [1, 6]
+    # The line's time after a trial is the one before the next.
+    assert [sample.line for sample in rounds.samples["b"]] == [
+        LineTimes(101, 102),
+        LineTimes(105, 106),
+    ]
+
+
+def test_a_side_that_fails_is_left_out_and_the_others_go_on() -> None:
+    order, rounds = run_in_turn(fail="b")
+    assert order == ["a", "b", "c", "c", "a"]
+    assert set(rounds.samples) == {"a", "c"}
+    assert rounds.missing == {"b": "it broke"}
+    assert rounds.failed == {"b"}
 
 
 def test_a_row_tells_ratio_bar_and_raw_values() -> None:
@@ -112,17 +184,111 @@ def test_a_bar_that_is_missed_is_called_missed() -> None:
 
 
 def test_a_lower_bar_is_met_from_above() -> None:
-    values = {"at_least": 2.0, "at_most": None}
-    (comparison,) = group_bars([bar(**values)])
-    assert decide(bar(**values), comparison, trials(4, 4), trials(2, 2))["met"] is True
-    assert decide(bar(**values), comparison, trials(3, 3), trials(2, 2))["met"] is False
+    made = group({"at_least": 2.0, "at_most": None})
+    for ours, met in ((4, True), (3, False)):
+        row = decided(made, {"mpich": samples(ours, ours), "mpich-tcp": samples(2, 2)})
+        assert row["met"] is met
 
 
 def test_a_row_whose_interval_crosses_the_bar_is_not_certain() -> None:
-    (comparison,) = group_bars([bar()])
-    row = decide(bar(), comparison, trials(1, 4.0, 1), trials(5, 5, 5))
+    row = decided(group(), {"mpich": samples(1, 4.0, 1), "mpich-tcp": samples(5, 5, 5)})
     assert row["met"] is True
     assert row["certain"] is False
+
+
+def test_of_several_candidates_the_best_counts() -> None:
+    sides = {
+        "mpich": samples(3, 3, 3),
+        "mpich-tcp": samples(9, 9, 9),
+        "mpich-own": samples(5, 6, 7),
+    }
+    lower = decided(group({"theirs": {"best": ["mpich-tcp", "mpich-own"]}}), sides)
+    assert lower["theirs"]["name"] == "mpich-own"
+    assert lower["measured"]["value"] == pytest.approx(0.5)
+    assert [side["name"] for side in lower["candidates"]] == ["mpich-tcp", "mpich-own"]
+    rates = {
+        name: samples(*(s.trials[Metric.LATENCY].value(8) for s in side), metric=Metric.BANDWIDTH)
+        for name, side in sides.items()
+    }
+    change = {"theirs": {"best": ["mpich-tcp", "mpich-own"]}, "metric": "bandwidth"}
+    assert decided(group(change), rates)["theirs"]["name"] == "mpich-tcp"
+
+
+def test_a_candidate_that_is_missing_is_named() -> None:
+    made = group({"theirs": {"best": ["mpich-tcp", "mpich-own"]}})
+    sides = {"mpich": samples(1, 1), "mpich-tcp": samples(4, 4)}
+    row = decided(made, sides, {"mpich-own": "it is not installed"})
+    assert row["measured"]["value"] == 0.25
+    assert row["notes"] == ["without MPICH, own shared memory: it is not installed"]
+
+
+def test_sides_of_a_sum_are_added_up() -> None:
+    made = group({"theirs": {"sum": ["cache-line", "mpich-overhead"]}, "at_most": 2})
+    assert made.sizes("mpich-overhead") == {Metric.OVERHEAD: [8]}
+    assert made.sizes("cache-line") == {Metric.LATENCY: [8]}
+    sides = {
+        "mpich": samples(6, 6, 6),
+        "cache-line": samples(1, 1, 1),
+        "mpich-overhead": samples(2, 3, 2, metric=Metric.OVERHEAD),
+    }
+    row = decided(made, sides)
+    assert row["theirs"]["sum"] == ["cache-line", "mpich-overhead"]
+    assert row["theirs"]["raw"] == [[3], [4], [3]]
+    assert row["measured"]["value"] == 2
+    validate(bench_result(row), "bench")
+    # A sum without one of its parts is no limit.
+    del sides["mpich-overhead"]
+    assert decided(made, sides, {"mpich-overhead": "gone"})["not_measured"] == "gone"
+
+
+@pytest.mark.parametrize(
+    ("change", "missing", "reason"),
+    [
+        ({"waits_for": "the moon"}, {}, "waits for the moon"),
+        ({}, {"mpich": "it is not installed"}, "it is not installed"),
+        ({}, {"mpich-tcp": "no network"}, "no network"),
+    ],
+)
+def test_a_row_without_a_figure_says_why(
+    change: dict[str, Any], missing: dict[str, str], reason: str
+) -> None:
+    sides = {name: samples(1) for name in ("mpich", "mpich-tcp") if name not in missing}
+    row = decided(group(change), sides, missing)
+    assert row["not_measured"] == reason
+    assert row["met"] is None
+    result = bench_result(row, some_row())
+    validate(result, "bench")
+    assert f"Not measured: {reason}: some-row" in list(summary(result))
+    del row["not_measured"]
+    with pytest.raises(jsonschema.ValidationError):
+        validate(result, "bench")
+
+
+def test_a_row_tells_the_ratio_of_each_placement_of_the_cpus() -> None:
+    near, far = (60.0, 62.0), (140.0, 138.0)
+    sides = {
+        "mpich": samples(1, 1, 1, line=near) + samples(4, 4, 4, line=far) + samples(9, line=far),
+        "mpich-tcp": samples(2, 2, 2, line=near)
+        + samples(5, 5, 5, line=far)
+        + samples(9, line=(60.0, 140.0)),
+    }
+    row = decided(group(), sides)
+    placement = row["placement"]
+    assert placement["changed"] == 1
+    assert 62 < placement["boundary_ns"] < 138
+    assert [(entry["state"], entry["ratio"]["value"]) for entry in placement["states"]] == [
+        ("together", 0.5),
+        ("apart", 0.8),
+    ]
+    assert placement["states"][1]["trials"] == {"mpich": 4, "mpich-tcp": 3}
+    validate(bench_result(row), "bench")
+    text = text_of(states_table([row, some_row()]))
+    assert re.search(r"some-row +61 +0\.500 .* +3 +139 +0\.800 .* +3 +1\n", text)
+
+
+def test_without_a_change_of_placement_nothing_is_told_apart() -> None:
+    assert some_row()["placement"]["states"] == []
+    assert states_table([some_row()]) is None
 
 
 @pytest.mark.parametrize("name", ["bars", "bench", "common", "demo"])
@@ -140,6 +306,9 @@ def test_schemas_are_schemas(name: str) -> None:
         lambda result: result["rows"][0]["ours"].pop("median"),
         lambda result: result["rows"][0]["measured"].update(value=-1),
         lambda result: result["rows"][0].update(bar={}),
+        lambda result: result["rows"][0].update(measured=None),
+        lambda result: result["rows"][0]["placement"].pop("line_ns"),
+        lambda result: result["rows"][0]["ours"].pop("scenario"),
         lambda result: result.update(rows=[]),
     ],
 )
@@ -157,32 +326,71 @@ def test_a_result_is_written_as_it_is(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "deep" / "result.json").read_text()) == result
 
 
-def test_bars_have_names_of_their_own_and_group_into_comparisons() -> None:
-    bars = load_bars()
-    assert len({bar.name for bar in bars}) == len(bars)
-    groups = group_bars(bars)
-    assert sum(len(group.bars) for group in groups) == sum(bar.theirs is not None for bar in bars)
-    assert all(isinstance(group, Comparison) and group.sizes for group in groups)
+def test_bars_have_names_of_their_own_and_each_side_knows_what_to_measure() -> None:
+    groups = load_groups()
+    names = [bar.name for made in groups for bar in made.bars]
+    assert len(set(names)) == len(names)
+    assert len({made.name for made in groups}) == len(groups)
+    for made in groups:
+        for bar in made.bars:
+            assert bar.limit > 0
+            for name in (bar.ours, *bar.theirs) if bar.theirs else ():
+                metrics = made.sizes(name)
+                assert len({FACTS[metric].program for metric in metrics}) == 1
+                assert any(bar.size in sizes for sizes in metrics.values())
 
 
-def test_rows_are_chosen_by_name_or_pattern() -> None:
-    bars = load_bars()
-    assert [bar.name for bar in select_bars(bars, "latency-mpich-8B")] == ["latency-mpich-8B"]
-    assert len(select_bars(bars, "tcp-*")) > 1
-    assert select_bars(bars, None) == bars
+def test_a_bar_of_several_sizes_is_a_row_for_each() -> None:
+    made = group({"name": "row", "size": None, "sizes": [8, 65536]})
+    assert [(bar.name, bar.title) for bar in made.bars] == [
+        ("row-8B", "8 B a title"),
+        ("row-64K", "64 KiB a title"),
+    ]
+
+
+def names(groups: list[Group]) -> list[str]:
+    return [bar.name for made in groups for bar in made.bars]
+
+
+def test_rows_are_chosen_by_name_pattern_group_or_issue() -> None:
+    groups = load_groups()
+    assert names(select_groups(groups, "latency-mpich-8B")) == ["latency-mpich-8B"]
+    assert len(names(select_groups(groups, "tcp-*"))) > 1
+    assert len(names(select_groups(groups, "collectives"))) == 20
+    assert select_groups(groups) == groups
+    second = names(select_groups(groups, issue=2))
+    assert second
+    assert not set(second) & set(names(select_groups(groups, issue=3)))
     with pytest.raises(VicinalError, match="no row named nonsense"):
-        select_bars(bars, "nonsense")
+        select_groups(groups, "nonsense")
+    with pytest.raises(VicinalError, match="no row of that issue"):
+        select_groups(groups, issue=1000)
+
+
+def test_a_chosen_row_keeps_only_the_sides_that_it_needs() -> None:
+    made = group({"name": "one"}, {"name": "two", "theirs": "mpich-own"})
+    assert set(made.only(made.bars[:1]).sides) == {"mpich", "mpich-tcp"}
 
 
 def test_tables_show_every_row() -> None:
-    file = io.StringIO()
-    console = Console(width=160, file=file)
-    console.print(bars_table(load_bars()))
-    console.print(bench_table([some_row(), some_row(at_most=0.1)]))
-    text = file.getvalue()
-    assert all(bar.name in text for bar in load_bars())
-    assert re.search(r"some-row +2\.00 +5\.00 +µs +0\.400 +0\.250–0\.500 +≤ 0\.5 +yes", text)
+    groups = load_groups()
+    text = text_of(bars_table(groups), width=160)
+    assert all(name in text for name in names(groups))
+    text = text_of(bench_table(bench_result(some_row(), some_row(name="other", at_most=0.1))))
+    assert re.search(
+        r"some-row +2\.00 +5\.00 +µs +0\.400 +0\.\d+–0\.\d+ +≤ 0\.5 +yes +100 +mpich-tcp", text
+    )
     assert "≤ 0.1" in text
+
+
+def test_the_longest_row_fits_into_the_table() -> None:
+    longest = max(names(load_groups()), key=len)
+    row = some_row(name=longest)
+    row["theirs"]["name"] = max((n for g in load_groups() for n in g.sides), key=len)
+    row["measured"] |= {"value": 0.0123, "low": 0.0123, "high": 0.0123}
+    for line in text_of(bench_table(bench_result(row)), width=200).splitlines():
+        assert len(line.rstrip()) <= 120
+    assert longest in text_of(bench_table(bench_result(row)))
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,40 @@
-"""The bars: what a measurement must reach, as data in bars.json, one for each row."""
+"""The bars: what a measurement must reach, as data in bars.json.
+
+A scenario has a name there. Bars that are decided by the same runs stand in one group. A bar
+compares one scenario, ours, with another one, with the best of several, or with the sum of
+several; a bar with several sizes is one row for each.
+"""
 
 import fnmatch
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from importlib import resources
 from typing import Any
 
+from vicinal.bench.limits import Limit
 from vicinal.bench.metric import Metric
 from vicinal.bench.scenario import Scenario
 from vicinal.bench.schema import validate
+from vicinal.bench.sizes import format_size
 from vicinal.errors import VicinalError
 
 IDLE_ENDPOINT = "idle-endpoint"
 RING_MEMORY = "ring-memory"
+PEER_MEMORY = "peer-memory"
+EMPTY_POLL = "empty-poll"
+_OWN_UNITS = {IDLE_ENDPOINT: "bytes", PEER_MEMORY: "bytes", EMPTY_POLL: "ns"}
+"""Of metrics whose bar is no ratio."""
+
+Side = Scenario | Limit
+
+
+class Against(StrEnum):
+    """How the other sides of a bar make one figure."""
+
+    BEST = "best"
+    SUM = "sum"
 
 
 @dataclass(frozen=True)
@@ -24,32 +45,64 @@ class Bar:
     issue: int
     title: str
     metric: str
-    """A Metric, or one of the kinds of memory."""
-    ours: Scenario
-    theirs: Scenario | None
+    """A Metric, or one of the kinds of memory and polls."""
+    ours: str
+    """The name of a scenario."""
+    theirs: tuple[str, ...]
+    """Names of scenarios and limits; none where the bar is a figure of ours alone."""
+    against: Against
     size: int | None
     """Message size in bytes, for a metric."""
     at_most: float | None
     at_least: float | None
     source: str | None
     """The published figure that the bar comes from."""
+    waits_for: str | None
+    """What Vicinal lacks so far, without which it cannot be measured."""
+    note: str | None
+    """What a reader of its figure has to know."""
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "Bar":
-        """Make a bar of one entry of bars.json, which has been validated."""
-        theirs = values.get("theirs")
-        return cls(
+    def from_dict(cls, values: Mapping[str, Any]) -> "list[Bar]":
+        """Make the bars of one entry of bars.json, which has been validated."""
+        theirs = values.get("theirs", [])
+        against = Against.BEST
+        if isinstance(theirs, str):
+            theirs = [theirs]
+        elif isinstance(theirs, dict):
+            ((kind, theirs),) = theirs.items()
+            against = Against(kind)
+        bar = cls(
             name=values["name"],
             issue=values["issue"],
             title=values["title"],
             metric=values["metric"],
-            ours=Scenario.from_dict(values["ours"]),
-            theirs=Scenario.from_dict(theirs) if theirs else None,
+            ours=values["ours"],
+            theirs=tuple(theirs),
+            against=against,
             size=values.get("size"),
             at_most=values.get("at_most"),
             at_least=values.get("at_least"),
             source=values.get("source"),
+            waits_for=values.get("waits_for"),
+            note=values.get("note"),
         )
+        return [bar.of_size(size) for size in values["sizes"]] if "sizes" in values else [bar]
+
+    def of_size(self, size: int) -> "Bar":
+        """The same bar for one message size, which its name and title say."""
+        shown = format_size(size)
+        return replace(
+            self,
+            name=f"{self.name}-{shown.replace(' ', '').replace('iB', '')}",
+            title=f"{shown} {self.title}",
+            size=size,
+        )
+
+    @property
+    def unit(self) -> str:
+        """What the bar is given in: ratio, bytes or ns."""
+        return _OWN_UNITS.get(self.metric, "ratio")
 
     @property
     def limit(self) -> float:
@@ -65,46 +118,75 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Bars that one pair of runs decides: the same two sides and the same program."""
+class Group:
+    """Bars that the same rounds of runs decide, and the sides of those runs by name."""
 
-    metric: Metric
-    ours: Scenario
-    theirs: Scenario
+    name: str
+    title: str
     bars: tuple[Bar, ...]
+    sides: Mapping[str, Side]
 
-    @property
-    def sizes(self) -> list[int]:
-        """Message sizes that the bars need, in bytes."""
-        return sorted({bar.size for bar in self.bars if bar.size is not None})
+    def sizes(self, name: str) -> dict[Metric, list[int]]:
+        """What one start on a side has to measure: message sizes, bytes, for each metric."""
+        side = self.sides[name]
+        wanted: dict[Metric, set[int]] = {}
+        for bar in self.bars:
+            if bar.size is not None and name in (bar.ours, *bar.theirs):
+                own = side.metric if isinstance(side, Scenario) else None
+                wanted.setdefault(own or Metric(bar.metric), set()).add(bar.size)
+        return {metric: sorted(sizes) for metric, sizes in wanted.items()}
+
+    def only(self, bars: Iterable[Bar]) -> "Group":
+        """The group with some of its bars alone, and the sides that they need."""
+        chosen = set(bars)
+        kept = tuple(bar for bar in self.bars if bar in chosen)
+        names = {name for bar in kept for name in (bar.ours, *bar.theirs)}
+        sides = {name: side for name, side in self.sides.items() if name in names}
+        return Group(self.name, self.title, kept, sides)
 
 
-def load_bars() -> list[Bar]:
+def load_groups() -> list[Group]:
     """All bars, in the order of bars.json."""
     values = json.loads((resources.files("vicinal.bench") / "bars.json").read_text())
     validate(values, "bars")
-    return [Bar.from_dict(entry) for entry in values["bars"]]
+    return read_groups(values)
 
 
-def select_bars(bars: Iterable[Bar], pattern: str | None) -> list[Bar]:
-    """The bars whose name is `pattern` or matches it as a shell pattern; all without one.
+def read_groups(values: Mapping[str, Any]) -> list[Group]:
+    """The groups in the data of a file of bars, which has been validated."""
+    known: dict[str, Side] = {
+        name: Limit(entry["limit"]) if "limit" in entry else Scenario.from_dict(entry)
+        for name, entry in values["sides"].items()
+    }
+    groups = []
+    for entry in values["groups"]:
+        bars = [bar for each in entry["bars"] for bar in Bar.from_dict(each)]
+        names = dict.fromkeys(name for bar in bars for name in (bar.ours, *bar.theirs))
+        sides = {name: known[name] for name in names}
+        groups.append(Group(entry["name"], entry["title"], tuple(bars), sides))
+    return groups
 
+
+def select_groups(
+    groups: Iterable[Group], pattern: str | None = None, issue: int | None = None
+) -> list[Group]:
+    """The groups with the bars that are wanted; all without a pattern and an issue.
+
+    `pattern` is the name of a bar or of a group, or a shell pattern for either.
     Raises VicinalError if there are none.
     """
-    bars = list(bars)
-    selected = [bar for bar in bars if pattern is None or fnmatch.fnmatch(bar.name, pattern)]
+    selected = []
+    for group in groups:
+        whole = pattern is None or fnmatch.fnmatch(group.name, pattern)
+        bars = [
+            bar
+            for bar in group.bars
+            if (whole or fnmatch.fnmatch(bar.name, pattern or ""))
+            and (issue is None or bar.issue == issue)
+        ]
+        if bars:
+            selected.append(group.only(bars))
     if not selected:
-        raise VicinalError(f"there is no row named {pattern}", "see `vicinal bench --list`")
+        wanted = "of that issue" if pattern is None else f"named {pattern}"
+        raise VicinalError(f"there is no row {wanted}", "see `vicinal bench --list`")
     return selected
-
-
-def group_bars(bars: Iterable[Bar]) -> list[Comparison]:
-    """The comparisons that decide all bars which compare two sides."""
-    groups: dict[tuple[str, Scenario, Scenario], list[Bar]] = {}
-    for bar in bars:
-        if bar.theirs is not None:
-            groups.setdefault((bar.metric, bar.ours, bar.theirs), []).append(bar)
-    return [
-        Comparison(Metric(metric), ours, theirs, tuple(members))
-        for (metric, ours, theirs), members in groups.items()
-    ]

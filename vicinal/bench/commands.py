@@ -2,16 +2,26 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from vicinal.bench.bars import load_bars, select_bars
-from vicinal.bench.report import BENCH_LEGEND, bars_table, bench_table, notes
+from vicinal.bench.bars import load_groups, select_groups
+from vicinal.bench.bench_report import (
+    BENCH_LEGEND,
+    STATES_LEGEND,
+    bars_table,
+    bench_table,
+    states_table,
+    summary,
+)
+from vicinal.bench.report import notes
 from vicinal.bench.result import write_result
 from vicinal.launch.environment import Mpi, checkout
 from vicinal.launch.mpi import STANDARD
+
+_TABLE_WIDTH = 120
 
 
 def register(app: typer.Typer) -> None:
@@ -63,28 +73,68 @@ def parse_sizes(text: str) -> tuple[int, ...]:
 
 def bench(
     only: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only this row, or those of a pattern.")
+        str | None,
+        typer.Option(metavar="NAME", help="Only this row or group, or those of a pattern."),
     ] = None,
+    issue: Annotated[int | None, typer.Option(min=1, help="Only rows of this issue.")] = None,
     list_rows: Annotated[bool, typer.Option("--list", help="List the rows and stop.")] = False,
     trials: Annotated[int, typer.Option(min=1, help="Trials of each side.")] = 9,
     repetitions: Annotated[int, typer.Option(min=1, help="Repetitions in a trial.")] = 3,
-    seconds: Annotated[float, typer.Option(min=1e-4, help="Length of a repetition.")] = 0.1,
+    seconds: Annotated[float, typer.Option(min=1e-4, help="Length of a repetition.")] = 0.05,
+    realtime: Annotated[
+        bool, typer.Option("--realtime", help="Run ranks before everything else on their cores.")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Keep what an interrupted run has finished.")
+    ] = False,
     output: Annotated[Path | None, typer.Option(help="Directory for the result.")] = None,
-) -> None:
-    """Measure against the bars: ratios to other paths in one run, on the same cores."""
-    bars = select_bars(load_bars(), only)
-    console = Console()
-    if list_rows:
-        console.print(bars_table(bars))
-        return
-    from vicinal.bench.jobs import Amount
-    from vicinal.bench.study import run_study
+) -> int:
+    """Measure against the bars: ratios to other paths in one run, on the same cores.
 
-    result = run_study(bars, Amount(trials, repetitions, seconds))
-    path = (output or default_output("bench")) / "result.json"
-    console.print(bench_table(result["rows"]))
-    console.print(BENCH_LEGEND.format(trials=trials), style="dim", highlight=False)
+    A bar that is missed is no error. A row that could not be measured because something went
+    wrong is one: the exit status is 1 then.
+    """
+    groups = select_groups(load_groups(), only, issue)
+    console = _wide_console()
+    if list_rows:
+        console.print(bars_table(groups))
+        return 0
+    from vicinal.bench.jobs import Amount
+    from vicinal.bench.study import StudyPlan, run_study
+
+    directory = output or default_output("bench")
+    amount = Amount(trials, repetitions, seconds)
+    plan = StudyPlan(groups, amount, directory / "partial", resume=resume, realtime=realtime)
+    try:
+        result = run_study(plan)
+    except KeyboardInterrupt:
+        kept = len(list(plan.partial.glob("*.json")))
+        message = f"interrupted; {kept} of {len(groups)} groups are kept: go on with --resume"
+        typer.echo(f"vicinal: {message}", err=True)
+        raise
+    show_bench(result, console)
+    path = directory / "result.json"
     write_result(result, "bench", path)
-    for note in notes(result):
-        console.print(note, markup=False, highlight=False)
     console.print(f"Written: {path}", markup=False, soft_wrap=True, highlight=False)
+    return int(any(row.get("failed") for row in result["rows"]))
+
+
+def _wide_console() -> Console:
+    """A console as wide as the tables: what is cut off is of no use in a log or a file."""
+    console = Console()
+    return console if console.width >= _TABLE_WIDTH else Console(width=_TABLE_WIDTH)
+
+
+def show_bench(result: dict[str, Any], console: Console) -> None:
+    """Print the tables and everything that a reader has to know about them."""
+    console.print(bench_table(result))
+    legend = BENCH_LEGEND.format(trials=result["conditions"]["trials"])
+    console.print(legend, style="dim", highlight=False)
+    states = states_table(result["rows"])
+    if states is not None:
+        console.print()
+        console.print(states)
+        console.print(STATES_LEGEND, style="dim", highlight=False)
+    console.print()
+    for line in [*summary(result), *notes(result)]:
+        console.print(line, markup=False, highlight=False)

@@ -1,12 +1,12 @@
 """Running the measuring programs: on two isolated nodes, one job at a time, ranks pinned."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from vicinal.bench.machine import choose_cpus
-from vicinal.bench.metric import Metric
+from vicinal.bench.metric import FACTS, Metric
 from vicinal.bench.output import Trial, read_trial
 from vicinal.bench.programs import mpi_program
 from vicinal.bench.scenario import Scenario
@@ -35,12 +35,12 @@ class Amount:
 
 
 class Stage:
-    """Two isolated nodes and two cores, the same for everything that is compared."""
+    """Isolated nodes and two cores, the same for everything that is compared."""
 
-    def __init__(self) -> None:
+    def __init__(self, nodes: int = 2) -> None:
         self.cpus = choose_cpus()
         """The CPUs that ranks 0 and 1 are pinned to."""
-        self._cluster = NativeCluster(nodes=2)
+        self._cluster = NativeCluster(nodes=nodes)
 
     def __enter__(self) -> Self:
         self._cluster.open()
@@ -62,27 +62,36 @@ class Stage:
     def measure(
         self, scenario: Scenario, metric: Metric, sizes: Sequence[int], amount: Amount
     ) -> Trial:
-        """One start of the metric's program with two ranks: one trial.
+        """One start of the metric's program: one trial. See measure_all()."""
+        return self.measure_all(scenario, {metric: sizes}, amount)[metric]
+
+    def measure_all(
+        self, scenario: Scenario, wanted: Mapping[Metric, Sequence[int]], amount: Amount
+    ) -> dict[Metric, Trial]:
+        """One start of the program that measures all of the wanted metrics and sizes.
 
         Raises VicinalError if it fails, or if the ranks or their messages were not where the
         scenario says.
         """
-        arguments = ["--sizes", ",".join(map(str, sizes))]
+        (program,) = {FACTS[metric].program for metric in wanted}
+        sizes = sorted({size for each in wanted.values() for size in each})
+        arguments = [*scenario.arguments, "--sizes", ",".join(map(str, sizes))]
         arguments += ["--repetitions", str(amount.repetitions), "--seconds", str(amount.seconds)]
-        done = self.run(scenario, metric.value, arguments)
-        trial = read_trial(done.stdout, metric, sizes)
-        if len(set(trial.hosts)) != scenario.nodes:
+        done = self.run(scenario, program, arguments, scenario.ranks)
+        trials = {metric: read_trial(done.stdout, metric, each) for metric, each in wanted.items()}
+        hosts = next(iter(trials.values())).hosts
+        if len(set(hosts)) != scenario.nodes:
             raise VicinalError(
-                f"{scenario.title}: the ranks ran on {' and '.join(trial.hosts)}, "
+                f"{scenario.title}: the ranks ran on {' and '.join(hosts)}, "
                 f"not on {scenario.nodes} node(s)",
                 _NOT_WHAT_IT_SAYS,
             )
         if scenario.path is MessagePath.REGION and not (done.region and done.region.connections):
             raise VicinalError(
-                f"{scenario.title}: {metric} ran, but nothing went through the region",
+                f"{scenario.title}: {program} ran, but nothing went through the region",
                 _NOT_WHAT_IT_SAYS,
             )
-        return trial
+        return trials
 
     def run(
         self, scenario: Scenario, program: str, arguments: Sequence[str], ranks: int = 2

@@ -2,9 +2,12 @@
 
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from vicinal.bench.output import read_records
+import numpy as np
+
+from vicinal.bench.output import Trial, read_records
 from vicinal.bench.programs import memory_program
 from vicinal.bench.sizes import format_size
 from vicinal.bench.statistics import median_estimate
@@ -13,10 +16,35 @@ from vicinal.errors import VicinalError
 _TIMEOUT_SECONDS = 300.0
 _FIELDS = {"nanoseconds": "ns", "megabytes_per_second": "MB/s"}
 
+CACHE_LINE = "cache-line"
+PIPELINED_COPY = "pipelined-copy"
 
-def measure_limits(cpus: Sequence[int], repetitions: int = 5) -> list[dict[str, Any]]:
-    """Run programs/memory.c on two CPUs: the time of a cache line, and memcpy's bandwidth."""
-    command = [str(memory_program()), *map(str, cpus), str(repetitions)]
+
+@dataclass(frozen=True)
+class Limit:
+    """A limit of the machine that a bar compares with, measured in turn with the rest."""
+
+    kind: str
+    """CACHE_LINE or PIPELINED_COPY."""
+
+    @property
+    def title(self) -> str:
+        """In words."""
+        if self.kind == CACHE_LINE:
+            return "one cache line from core to core"
+        return "two cores that copy through shared chunks"
+
+    def to_dict(self) -> dict[str, object]:
+        """The limit as results hold it."""
+        return {"limit": self.kind, "title": self.title}
+
+
+def run_memory(cpus: Sequence[int], arguments: Sequence[str]) -> list[dict[str, Any]]:
+    """What programs/memory.c prints on two CPUs, one record for each measurement.
+
+    Raises VicinalError if it fails.
+    """
+    command = [str(memory_program()), *map(str, cpus), *arguments]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=True
@@ -30,16 +58,44 @@ def measure_limits(cpus: Sequence[int], repetitions: int = 5) -> list[dict[str, 
         raise VicinalError(
             "measuring the machine's limits took too long", "free the machine and try again"
         ) from error
+    return read_records(done.stdout)
+
+
+def line_nanoseconds(cpus: Sequence[int]) -> float:
+    """How long a cache line takes from one of the two CPUs to the other, now. Takes some 20 ms."""
+    (record,) = run_memory(cpus, ["--only", "line", "--repetitions", "1"])
+    return float(record["nanoseconds"])
+
+
+def pipelined_copy(cpus: Sequence[int], sizes: Sequence[int], repetitions: int) -> Trial:
+    """Bandwidth of two cores that copy through shared chunks, of the best size for each message."""
+    arguments = ["--only", "pipeline", "--sizes", ",".join(map(str, sizes))]
+    records = run_memory(cpus, [*arguments, "--repetitions", str(repetitions)])
+    best = {}
+    for size in sizes:
+        chunks: dict[int, list[float]] = {}
+        for record in records:
+            if record["size"] == size:
+                chunks.setdefault(record["chunk"], []).append(record["megabytes_per_second"])
+        best[size] = max(chunks.values(), key=lambda values: float(np.median(values)))
+    return Trial(hosts=[], mpi="", repetitions=best)
+
+
+def measure_limits(cpus: Sequence[int], repetitions: int = 5) -> list[dict[str, Any]]:
+    """Run programs/memory.c on two CPUs: the time of a cache line, and what copies reach."""
     values: dict[tuple[str, str, int | None], list[float]] = {}
-    for record in read_records(done.stdout):
+    records = run_memory(cpus, ["--repetitions", str(repetitions)])
+    for record in records:
         field = next(name for name in _FIELDS if name in record)
         key = (record["limit"], field, record.get("size"))
-        values.setdefault(key, []).append(record[field])
+        if record["limit"] != PIPELINED_COPY:
+            values.setdefault(key, []).append(record[field])
+    for size in sorted({record["size"] for record in records if "chunk" in record}):
+        copies = pipelined_copy(cpus, [size], repetitions)
+        values[PIPELINED_COPY, "megabytes_per_second", size] = copies.repetitions[size]
     return [
         {
-            "title": "one cache line from core to core"
-            if size is None
-            else f"{limit} of {format_size(size)} on one core",
+            "title": _title(limit, size),
             "unit": _FIELDS[field],
             "size": size,
             "median": median_estimate(repeated).to_dict(),
@@ -47,3 +103,11 @@ def measure_limits(cpus: Sequence[int], repetitions: int = 5) -> list[dict[str, 
         }
         for (limit, field, size), repeated in values.items()
     ]
+
+
+def _title(limit: str, size: int | None) -> str:
+    if size is None:
+        return Limit(limit).title
+    if limit == PIPELINED_COPY:
+        return f"{Limit(limit).title}, {format_size(size)}"
+    return f"{limit} of {format_size(size)} on one core"

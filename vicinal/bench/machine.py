@@ -1,7 +1,9 @@
 """What a result has to say about where it comes from."""
 
+import hashlib
 import os
 import platform
+import subprocess
 from pathlib import Path
 
 import psutil
@@ -9,6 +11,8 @@ import psutil
 import vicinal
 from vicinal.errors import VicinalError
 from vicinal.launch.cores import usable_cpus
+from vicinal.launch.checkout import checkout
+from vicinal.launch.environment import PROVIDER_FILE, provider_directory
 from vicinal.launch.libfabric import libfabric_of
 from vicinal.launch.libfabric import libfabric_version as version_of
 from vicinal.launch.mpi import Mpi, installation
@@ -28,15 +32,33 @@ def describe_machine() -> dict[str, object]:
 
 
 def describe_versions(mpis: list[Mpi]) -> dict[str, str]:
-    """Versions of Vicinal, the kernel, Python, and the libfabric of each MPI library."""
+    """Versions of Vicinal, the kernel, Python, and the libfabric of each MPI library.
+
+    `provider` is the beginning of the SHA-256 of the file that was measured.
+    """
     versions = {
         "vicinal": vicinal.__version__,
         "kernel": platform.release(),
         "python": platform.python_version(),
     }
+    tree = checkout()
+    if tree is not None:
+        versions["commit"] = _commit(tree)
+    provider = provider_directory() / PROVIDER_FILE
+    versions["provider"] = hashlib.sha256(provider.read_bytes()).hexdigest()[:16]
     for mpi in mpis:
         versions[f"{mpi.value}-libfabric"] = libfabric_version(mpi)
     return versions
+
+
+def _commit(tree: Path) -> str:
+    """The commit that is checked out, with a + where files differ from it."""
+    command = ["git", "-C", str(tree), "describe", "--always", "--dirty=+", "--abbrev=12"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return done.stdout.strip()
 
 
 def libfabric_version(mpi: Mpi) -> str:

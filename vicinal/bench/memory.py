@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from vicinal.bench.bars import IDLE_ENDPOINT, Bar
+from vicinal.bench.bars import IDLE_ENDPOINT, Bar, Group
 from vicinal.bench.compare import make_row
 from vicinal.bench.jobs import Stage
+from vicinal.bench.scenario import Scenario
 from vicinal.bench.statistics import median_estimate, ratio_estimate
 from vicinal.region import RegionState
 
@@ -12,37 +13,40 @@ RANKS = 8
 """Of the jobs that show how ring memory grows; enough that pairs outnumber neighbours."""
 
 
-def measure_memory(stage: Stage, bar: Bar) -> dict[str, Any]:
+def measure_memory(stage: Stage, bar: Bar, group: Group) -> dict[str, Any]:
     """The row for a bar on memory. It counts bytes, which do not vary: one trial is enough."""
-    return _idle_endpoint(stage, bar) if bar.metric == IDLE_ENDPOINT else _rings(stage, bar)
+    scenario = group.sides[bar.ours]
+    assert isinstance(scenario, Scenario), "memory is that of a job"
+    measure = _idle_endpoint if bar.metric == IDLE_ENDPOINT else _rings
+    return measure(stage, bar, scenario) | {"group": group.name}
 
 
-def _region(stage: Stage, bar: Bar, talking: str, ranks: int) -> RegionState:
-    region = stage.run(bar.ours, "pairs", [talking], ranks).region
+def _region(stage: Stage, scenario: Scenario, talking: str, ranks: int) -> RegionState:
+    region = stage.run(scenario, "pairs", [talking], ranks).region
     assert region is not None, "jobs on the path region have one"
     return region
 
 
-def _idle_endpoint(stage: Stage, bar: Bar) -> dict[str, Any]:
+def _idle_endpoint(stage: Stage, bar: Bar, scenario: Scenario) -> dict[str, Any]:
     """The whole region shared out over its slots, headers and tables included.
 
     A member's section is set aside when it joins, used or not, so this is what an endpoint
     takes which never sends anything.
     """
-    header = _region(stage, bar, "none", 2).header
+    header = _region(stage, scenario, "none", 2).header
     cost = median_estimate([header.region_bytes / header.members])
-    side = _side(bar, header.region_bytes / header.members, "B")
+    side = _side(bar.ours, scenario, header.region_bytes / header.members, "B")
     side["detail"] = {"region_bytes": header.region_bytes, "members": header.members}
     return make_row(bar, cost, unit="bytes", trials=1, ours=side, theirs=None)
 
 
-def _rings(stage: Stage, bar: Bar) -> dict[str, Any]:
+def _rings(stage: Stage, bar: Bar, scenario: Scenario) -> dict[str, Any]:
     """Arena in use where only neighbours talk, against where every pair does."""
     sides = []
     for talking in ("neighbours", "all"):
-        region = _region(stage, bar, talking, RANKS)
+        region = _region(stage, scenario, talking, RANKS)
         used = sum(member.arena_used for member in region.members)
-        side = _side(bar, used, "B")
+        side = _side(bar.ours, scenario, used, "B")
         side["detail"] = {
             "talking": talking,
             "ranks": RANKS,
@@ -55,9 +59,10 @@ def _rings(stage: Stage, bar: Bar) -> dict[str, Any]:
     return make_row(bar, ratio, unit="ratio", trials=1, ours=neighbours, theirs=everybody)
 
 
-def _side(bar: Bar, value: float, unit: str) -> dict[str, Any]:
+def _side(name: str, scenario: Scenario, value: float, unit: str) -> dict[str, Any]:
     return {
-        "scenario": bar.ours.to_dict(),
+        "name": name,
+        "scenario": scenario.to_dict(),
         "unit": unit,
         "median": median_estimate([value]).to_dict(),
         "raw": [[value]],

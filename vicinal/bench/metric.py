@@ -1,35 +1,74 @@
-"""The two quantities that programs print, and what a reader has to know about them."""
+"""The quantities that programs print, and what a reader has to know about them."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Metric(StrEnum):
-    """A quantity; its name is that of the program that measures it."""
+    """A quantity that one of the programs measures."""
 
     LATENCY = "latency"
     BANDWIDTH = "bandwidth"
+    MESSAGE_RATE = "message-rate"
+    OVERHEAD = "overhead"
+    PUT = "put"
+    GET = "get"
+    ACCUMULATE = "accumulate"
+    BCAST = "bcast"
+    ALLGATHER = "allgather"
+    ALLREDUCE = "allreduce"
+    ALLTOALL = "alltoall"
+
+
+DEMO_METRICS = (Metric.LATENCY, Metric.BANDWIDTH)
+"""What the demonstration shows."""
 
 
 @dataclass(frozen=True)
 class MetricFacts:
     """How to read a metric."""
 
+    program: str
     field: str
     """The name of the value in the program's JSON lines."""
     unit: str
     title: str
     lower_is_better: bool
+    operation: str | None = None
+    """What the program calls it, where it measures several in one start."""
+
+
+def _time(program: str, title: str, operation: str | None = None) -> MetricFacts:
+    return MetricFacts(program, "microseconds", "µs", title, True, operation)
 
 
 FACTS = {
-    Metric.LATENCY: MetricFacts("microseconds", "µs", "Half a round trip", True),
-    Metric.BANDWIDTH: MetricFacts("megabytes_per_second", "MB/s", "One-way bandwidth", False),
+    Metric.LATENCY: _time("latency", "Half a round trip"),
+    Metric.BANDWIDTH: MetricFacts(
+        "bandwidth", "megabytes_per_second", "MB/s", "One-way bandwidth", False
+    ),
+    Metric.MESSAGE_RATE: MetricFacts(
+        "bandwidth", "messages_per_second", "msg/s", "Messages a second", False
+    ),
+    Metric.OVERHEAD: _time("overhead", "A message to oneself"),
+    **{
+        metric: _time("onesided", f"{metric.value.capitalize()} and flush", metric.value)
+        for metric in (Metric.PUT, Metric.GET, Metric.ACCUMULATE)
+    },
+    **{
+        metric: _time("collectives", metric.value.capitalize(), metric.value)
+        for metric in (Metric.BCAST, Metric.ALLGATHER, Metric.ALLREDUCE, Metric.ALLTOALL)
+    },
 }
 
 UNITS = {
     "latency": "microseconds, half a round trip",
     "bandwidth": "MB/s, one MB is 10^6 bytes, one way",
+    "message-rate": "messages a second, one way, 64 in flight",
+    "overhead": "microseconds, one message from a rank to itself",
+    "put, get, accumulate": "microseconds, with the flush that ends it",
+    "bcast, allgather, allreduce, alltoall": "microseconds a call, of the slowest rank",
+    "line": "nanoseconds, one cache line from one of the two cores to the other",
     "size": "bytes",
 }
 """For the head of every result."""

@@ -44,16 +44,17 @@ def read_records(text: str) -> list[dict[str, Any]]:
 
 def read_trial(text: str, metric: Metric, sizes: Iterable[int]) -> Trial:
     """What a measuring program printed. Raises VicinalError if a size is missing."""
+    facts = FACTS[metric]
     records = read_records(text)
     head = next((record for record in records if "program" in record), None)
     repetitions: dict[int, list[float]] = {size: [] for size in sizes}
     for record in records:
-        if "size" in record:
-            repetitions.setdefault(record["size"], []).append(float(record[FACTS[metric].field]))
+        if "size" in record and record.get("operation") == facts.operation:
+            repetitions.setdefault(record["size"], []).append(float(record[facts.field]))
     missing = [size for size, values in repetitions.items() if not values]
-    if head is None or head["program"] != metric.value or missing:
+    if head is None or head["program"] != facts.program or missing:
         raise VicinalError(
-            f"the program {metric.value} ended without all of its results",
+            f"the program {facts.program} ended without all of its results",
             "run it again with fewer sizes; its output is incomplete",
         )
     return Trial(hosts=head["hosts"], mpi=head["mpi"], repetitions=repetitions)

@@ -19,13 +19,22 @@ def mpi_program(mpi: Mpi, name: str) -> Path:
 
     Raises VicinalError if it cannot be made.
     """
+    return _made(f"{name}.c", Path(mpi.value, name))
+
+
+def fabric_program(name: str) -> Path:
+    """Path of a program that uses libfabric and no MPI; made anew if out of date."""
+    return _made(f"fabric/{name}.c", Path("fabric", name))
+
+
+def _made(source: str, program: Path) -> Path:
     tree = checkout()
-    if tree is None or not (tree / "programs" / f"{name}.c").is_file():
+    if tree is None or not (tree / "programs" / source).is_file():
         raise VicinalError(
-            f"the program {name} is not part of an installed package",
+            f"the program {program.name} is not part of an installed package",
             "run this from a checkout of Vicinal",
         )
-    target = Path("build", "programs", mpi.value, name)
+    target = Path("build", "programs") / program
     # Not under the make that may have started us: its job server is closed to us.
     environment = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
     with _lock(tree / "build" / "programs"):

@@ -32,6 +32,14 @@ class Steps:
             self._printed = part
             self._progress.console.print(f"[{task.completed:.0f}/{task.total:.0f}] {what}")
 
+    def say(self, line: str) -> None:
+        """A line that stays."""
+        self._progress.console.print(line)
+
+    def skip(self, steps: int) -> None:
+        """Count steps as done that were done before."""
+        self._progress.advance(self._task, steps)
+
     def finish(self) -> None:
         """Count the step that was begun as done."""
         self._progress.advance(self._task)

@@ -1,4 +1,4 @@
-"""Results as tables for people."""
+"""The demonstration as tables for people, and figures as people read them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,12 +6,10 @@ from typing import Any
 from rich import box
 from rich.columns import Columns
 from rich.table import Table
-from rich.text import Text
 
-from vicinal.bench.bars import IDLE_ENDPOINT, Bar
-from vicinal.bench.metric import FACTS, Metric
+from vicinal.bench.metric import DEMO_METRICS, FACTS, Metric
 from vicinal.bench.scenario import MPI_TITLES
-from vicinal.bench.sizes import KIB, MIB, format_size
+from vicinal.bench.sizes import format_size
 from vicinal.launch.environment import Mpi
 
 _DIGITS = 3
@@ -36,7 +34,7 @@ def demo_tables(result: Mapping[str, Any], mpi: Mpi, sizes: Sequence[int]) -> Co
 
     Side by side where there is room, and else below each other.
     """
-    tables = [_demo_table(result, mpi, metric, sizes) for metric in Metric]
+    tables = [_demo_table(result, mpi, metric, sizes) for metric in DEMO_METRICS]
     return Columns(tables, padding=(1, 3))
 
 
@@ -85,11 +83,12 @@ def _demo_cells(result: Mapping[str, Any], mpi: Mpi, metric: Metric, size: int) 
     if network and region:
         times = network / region if FACTS[metric].lower_is_better else region / network
         gain = f"{format_value(times)} ×"
-    own = [_cell(values.get(("shared-memory", cma))) for cma in (True, False)]
-    return [_cell(network), _cell(region), gain, *own]
+    own = [format_cell(values.get(("shared-memory", cma))) for cma in (True, False)]
+    return [format_cell(network), format_cell(region), gain, *own]
 
 
-def _cell(value: float | None) -> str:
+def format_cell(value: float | None) -> str:
+    """A value, or a dash where there is none."""
     return "–" if value is None else format_value(value)
 
 
@@ -97,88 +96,13 @@ def notes(result: Mapping[str, Any]) -> list[str]:
     """What a reader has to know about how a result came about."""
     lines = [f"Done without {limitation}." for limitation in result["conditions"]["limitations"]]
     load = result["machine"]["load"]
-    if load > BUSY_LOAD:
+    if load > BUSY_LOAD and not result["conditions"]["realtime"]:
         lines.append(
             f"Others kept this machine busy when it began (load {load:.1f}): "
             "its figures mean little; measure again when it is quiet."
         )
+    if result["conditions"]["realtime"]:
+        lines.append(
+            "Ranks with a core of their own ran at real-time priority, before all other programs."
+        )
     return lines
-
-
-def bench_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """The rows of a bench result with their bars. It fits into 80 columns."""
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=0)
-    table.add_column("row", no_wrap=True)
-    for heading in ("ours", "theirs"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("unit", no_wrap=True)
-    table.add_column("ratio", justify="right", no_wrap=True, style="bold")
-    table.add_column("95 %", justify="right", no_wrap=True)
-    table.add_column("bar", justify="right", no_wrap=True)
-    table.add_column("met", no_wrap=True)
-    for row in rows:
-        table.add_row(row["name"], *_sides(row), *_measured(row), _bar_text(row), _verdict(row))
-    return table
-
-
-BENCH_LEGEND = """\
-ratio: median of ours / median of theirs over {trials} trials of each, in turn
-95 %: the interval of that ratio; ?: it crosses the bar"""
-"""What the columns of the table are."""
-
-
-def _sides(row: Mapping[str, Any]) -> list[str]:
-    """Both medians and their unit; bytes in KiB, which is what regions are made of."""
-    unit = row["ours"]["unit"]
-    scale, shown = (KIB, "KiB") if unit == "B" else (1, unit)
-    values = [side["median"]["value"] / scale if side else None for side in _both(row)]
-    return [*map(_cell, values), shown]
-
-
-def _both(row: Mapping[str, Any]) -> list[Mapping[str, Any] | None]:
-    return [row["ours"], row["theirs"]]
-
-
-def _measured(row: Mapping[str, Any]) -> list[str]:
-    """The ratio and its interval, where the row has them."""
-    measured = row["measured"]
-    if row["unit"] != "ratio":
-        return ["–", "–"]
-    ratio, low, high = (format_value(measured[part]) for part in ("value", "low", "high"))
-    return [ratio, f"{low}–{high}" if measured["confidence"] else "–"]
-
-
-def _bar_text(row: Mapping[str, Any]) -> str:
-    ((kind, limit),) = row["bar"].items()
-    return format_limit(limit, at_most=kind == "at_most", in_bytes=row["unit"] == "bytes")
-
-
-def _verdict(row: Mapping[str, Any]) -> Text:
-    text = "yes" if row["met"] else "no"
-    if not row["certain"]:
-        text += " ?"
-    return Text(text, style="green" if row["met"] else "red")
-
-
-def format_limit(limit: float, *, at_most: bool, in_bytes: bool) -> str:
-    """A bar such as `≤ 1.1` or `≤ 1 MiB`."""
-    sign = "≤" if at_most else "≥"
-    return f"{sign} {limit / MIB:.3g} MiB" if in_bytes else f"{sign} {limit:g}"
-
-
-def bars_table(bars: Sequence[Bar]) -> Table:
-    """What `vicinal bench` can measure."""
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("row", no_wrap=True)
-    table.add_column("issue", justify="right")
-    table.add_column("bar", justify="right", no_wrap=True)
-    table.add_column("what is measured")
-    for bar in bars:
-        table.add_row(bar.name, str(bar.issue), _limit_of(bar), bar.title)
-    return table
-
-
-def _limit_of(bar: Bar) -> str:
-    return format_limit(
-        bar.limit, at_most=bar.at_most is not None, in_bytes=bar.metric == IDLE_ENDPOINT
-    )

@@ -20,6 +20,7 @@ def result_head(
     cpus: Sequence[int],
     amount: Amount,
     limitations: Sequence[str],
+    realtime: bool = False,
 ) -> dict[str, Any]:
     """What every result begins with; call it when measuring begins, for the load counts."""
     return {
@@ -31,6 +32,7 @@ def result_head(
             "cpus": list(cpus),
             **asdict(amount),
             "limitations": list(limitations),
+            "realtime": realtime,
         },
     }
 

@@ -1,17 +1,20 @@
-"""What is measured: an MPI library on one of the paths between two ranks."""
+"""What is measured: an MPI library on one of the paths between its ranks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vicinal.launch.environment import MessagePath, Mpi
+from vicinal.bench.metric import Metric
+from vicinal.errors import VicinalError
+from vicinal.launch.environment import MessagePath
+from vicinal.launch.mpi import Mpi, mpi_prefix
 
 MPI_TITLES = {mpi: mpi.full_name for mpi in Mpi}
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """One MPI library on one path; the nodes, cores and programs are always the same."""
+    """One MPI library on one path; nodes, cores and programs are the same for all."""
 
     mpi: Mpi
     path: MessagePath
@@ -20,22 +23,31 @@ class Scenario:
     own_title: str = ""
     variables: tuple[tuple[str, str], ...] = field(default=())
     """Environment variables beyond those of the path."""
+    ranks: int = 2
+    arguments: tuple[str, ...] = ()
+    """For the program, before those about sizes and times."""
+    metric: Metric | None = None
+    """What is measured here in place of the bar's metric."""
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Scenario":
         """Make a scenario of the data that a file of bars holds."""
+        metric = values.get("metric")
         return cls(
             mpi=Mpi(values["mpi"]),
             path=MessagePath(values["path"]),
             cma=values.get("cma", True),
             own_title=values.get("title", ""),
             variables=tuple(values.get("variables", {}).items()),
+            ranks=values.get("ranks", 2),
+            arguments=tuple(values.get("arguments", ())),
+            metric=Metric(metric) if metric else None,
         )
 
     @property
     def nodes(self) -> int:
-        """How many nodes the two ranks are on: an MPI's own shared memory takes one."""
-        return 1 if self.path is MessagePath.SHARED_MEMORY else 2
+        """How many nodes the ranks are on: an MPI's own shared memory takes one."""
+        return 1 if self.path is MessagePath.SHARED_MEMORY else self.ranks
 
     @property
     def path_title(self) -> str:
@@ -51,6 +63,14 @@ class Scenario:
         """The whole scenario in words."""
         return f"{MPI_TITLES[self.mpi]}, {self.path_title}"
 
+    def unavailable(self) -> str | None:
+        """Why it cannot be measured here, as a phrase; None where it can."""
+        try:
+            mpi_prefix(self.mpi)
+        except VicinalError:
+            return f"{MPI_TITLES[self.mpi]} is not installed"
+        return None
+
     def to_dict(self) -> dict[str, object]:
         """The scenario as results hold it."""
         return {
@@ -59,5 +79,7 @@ class Scenario:
             "cma": self.cma if self.path is MessagePath.SHARED_MEMORY else None,
             "title": self.title,
             "nodes": self.nodes,
+            "ranks": self.ranks,
+            "arguments": list(self.arguments),
             "variables": dict(self.variables),
         }

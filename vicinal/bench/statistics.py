@@ -60,16 +60,42 @@ def ratio_estimate(
     slowed both sides of a pair down does not count. With a single pair there is none, and
     `confidence` is 0. Raises ValueError if there are no pairs or if the sides differ in length.
     """
-    if len(ours) != len(theirs) or not ours:
-        raise ValueError(f"{len(ours)} and {len(theirs)} trials do not make pairs")
-    pairs = np.asarray(ours, dtype=float), np.asarray(theirs, dtype=float)
-    value = float(np.median(pairs[0]) / np.median(pairs[1]))
-    if len(ours) == 1:
+    return best_ratio_estimate(ours, [theirs], lower_is_better=True, confidence=confidence)
+
+
+def best_ratio_estimate(
+    ours: Sequence[float],
+    candidates: Sequence[Sequence[float]],
+    *,
+    lower_is_better: bool,
+    paired: bool = True,
+    confidence: float = CONFIDENCE,
+) -> Estimate:
+    """median(ours) / the best of the candidates' medians.
+
+    Each resample of the bootstrap picks its best candidate anew, so that the interval has
+    in it that another one might have been the best. Trial i of all sides ran in round i if
+    `paired`, and rounds are drawn; otherwise each side's trials are drawn by themselves.
+    Raises ValueError if there are no trials, or if paired sides differ in length.
+    """
+    sides = [np.asarray(side, dtype=float) for side in (ours, *candidates)]
+    lengths = {len(side) for side in sides}
+    if 0 in lengths or len(sides) < 2 or (paired and len(lengths) > 1):
+        raise ValueError(f"{sorted(lengths)} trials do not make pairs")
+    best = np.min if lower_is_better else np.max
+
+    def ratio(*drawn: np.ndarray, axis: int = -1) -> np.ndarray:
+        medians = [np.median(side, axis=axis) for side in drawn]
+        quotient: np.ndarray = medians[0] / best(np.stack(medians[1:]), axis=0)
+        return quotient
+
+    value = float(ratio(*sides))
+    if lengths == {1}:
         return Estimate(value, value, value, 0.0)
     result = stats.bootstrap(
-        pairs,
-        lambda a, b, axis: np.median(a, axis=axis) / np.median(b, axis=axis),
-        paired=True,
+        sides,
+        ratio,
+        paired=paired,
         vectorized=True,
         method="percentile",
         n_resamples=_RESAMPLES,

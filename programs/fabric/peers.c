@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * peers - what an endpoint pays for peers that are known and say nothing.
+ *
+ * It starts PEERS processes with an endpoint each and opens one of its own, all of the
+ * provider that FI_PROVIDER names. Every peer and the endpoint send each other one message, so
+ * that whatever a connection needs is there; then the peers sleep, and the endpoint reads its
+ * completion queue, which stays empty, again and again.
+ *
+ * A provider may look more often, yield or sleep after many empty reads, so reads are timed in
+ * bursts, each after a message to itself: first `after`, the reads directly after that
+ * completion, then `steady`, those that follow. One JSON object for each repetition:
+ * nanoseconds that one read took, of the median burst.
+ *
+ *     peers PEERS [REPETITIONS]
+ */
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_tagged.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PEERS_MAX 1024
+#define NAME_BYTES 64
+#define AFTER_READS 32
+#define STEADY_READS 1000
+#define BURSTS 200
+#define PAUSE 500
+#define SECONDS_MAX 120 /* a hang guard */
+
+struct name {
+	char bytes[NAME_BYTES];
+	size_t length;
+};
+
+/* What the processes tell each other outside of libfabric, through memory. */
+struct common {
+	struct name names[PEERS_MAX + 1];  /* the last is the endpoint's own */
+	volatile int state[PEERS_MAX + 1]; /* of each: 0, then NAMED, then DONE */
+};
+enum { NAMED = 1, DONE };
+
+struct side {
+	struct fi_info *info;
+	struct fid_fabric *fabric;
+	struct fid_domain *domain;
+	struct fid_av *av;
+	struct fid_cq *cq;
+	struct fid_ep *endpoint;
+};
+
+static void check(long result, const char *what)
+{
+	if (result >= 0)
+		return;
+	fprintf(stderr, "peers: error: %s: %s: see that FI_PROVIDER and FI_PROVIDER_PATH are right\n", what,
+		fi_strerror((int)-result));
+	exit(1);
+}
+
+static void open_side(struct side *side)
+{
+	struct fi_info *hints = fi_allocinfo();
+	struct fi_cq_attr queue = {.format = FI_CQ_FORMAT_TAGGED};
+	struct fi_av_attr vector = {.type = FI_AV_TABLE};
+
+	if (hints == NULL)
+		check(-FI_ENOMEM, "fi_allocinfo");
+	hints->caps = FI_TAGGED;
+	hints->ep_attr->type = FI_EP_RDM;
+	hints->domain_attr->threading = FI_THREAD_DOMAIN;
+	hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
+	check(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &side->info), "fi_getinfo");
+	fi_freeinfo(hints);
+	check(fi_fabric(side->info->fabric_attr, &side->fabric, NULL), "fi_fabric");
+	check(fi_domain(side->fabric, side->info, &side->domain, NULL), "fi_domain");
+	check(fi_av_open(side->domain, &vector, &side->av, NULL), "fi_av_open");
+	check(fi_cq_open(side->domain, &queue, &side->cq, NULL), "fi_cq_open");
+	check(fi_endpoint(side->domain, side->info, &side->endpoint, NULL), "fi_endpoint");
+	check(fi_ep_bind(side->endpoint, &side->av->fid, 0), "fi_ep_bind");
+	check(fi_ep_bind(side->endpoint, &side->cq->fid, FI_TRANSMIT | FI_RECV), "fi_ep_bind");
+	check(fi_enable(side->endpoint), "fi_enable");
+}
+
+/* In reverse: an endpoint before what it is bound to. */
+static void close_side(struct side *side)
+{
+	fi_close(&side->endpoint->fid);
+	fi_close(&side->cq->fid);
+	fi_close(&side->av->fid);
+	fi_close(&side->domain->fid);
+	fi_close(&side->fabric->fid);
+	fi_freeinfo(side->info);
+}
+
+static void tell_name(struct side *side, struct common *common, int who)
+{
+	struct name *name = &common->names[who];
+
+	name->length = sizeof(name->bytes);
+	check(fi_getname(&side->endpoint->fid, name->bytes, &name->length), "fi_getname");
+	__atomic_store_n(&common->state[who], NAMED, __ATOMIC_RELEASE);
+}
+
+static fi_addr_t know(struct side *side, struct common *common, int who)
+{
+	fi_addr_t address = FI_ADDR_UNSPEC;
+
+	while (__atomic_load_n(&common->state[who], __ATOMIC_ACQUIRE) < NAMED)
+		usleep(1000);
+	if (fi_av_insert(side->av, common->names[who].bytes, 1, &address, 0, NULL) != 1)
+		check(-FI_EADDRNOTAVAIL, "fi_av_insert");
+	return address;
+}
+
+/* With `pause` microseconds between two reads: while connections are made, all want the core. */
+static void wait_for_one(struct side *side, useconds_t pause)
+{
+	struct fi_cq_tagged_entry entry;
+	ssize_t result;
+
+	while ((result = fi_cq_read(side->cq, &entry, 1)) == -FI_EAGAIN)
+		if (pause > 0)
+			usleep(pause);
+	check(result, "fi_cq_read");
+}
+
+static void send_to(struct side *side, fi_addr_t address)
+{
+	long word = 0;
+	ssize_t result;
+
+	while ((result = fi_tinject(side->endpoint, &word, sizeof(word), address, 1)) == -FI_EAGAIN)
+		(void)fi_cq_read(side->cq, NULL, 0);
+	check(result, "fi_tinject");
+}
+
+static void be_a_peer(struct common *common, int who, int peers)
+{
+	struct side side = {0};
+	static long word;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	alarm(SECONDS_MAX);
+	open_side(&side);
+	tell_name(&side, common, who);
+	fi_addr_t other = know(&side, common, peers);
+	check(fi_trecv(side.endpoint, &word, sizeof(word), NULL, other, 1, 0, NULL), "fi_trecv");
+	send_to(&side, other);
+	wait_for_one(&side, PAUSE);
+	__atomic_store_n(&common->state[who], DONE, __ATOMIC_RELEASE);
+	for (;;)
+		pause();
+}
+
+static double now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
+}
+
+/* Nanoseconds of one read, over `reads` of them, all of which find nothing. */
+static double time_reads(struct side *side, int reads)
+{
+	struct fi_cq_tagged_entry entry;
+	double start = now_ns();
+
+	for (int i = 0; i < reads; i++) {
+		if (fi_cq_read(side->cq, &entry, 1) != -FI_EAGAIN) {
+			fprintf(stderr, "peers: error: an idle peer said something: start it again\n");
+			exit(1);
+		}
+	}
+	return (now_ns() - start) / reads;
+}
+
+static int compare(const void *left, const void *right)
+{
+	double a = *(const double *)left, b = *(const double *)right;
+
+	return (a > b) - (a < b);
+}
+
+static void measure(struct side *side, fi_addr_t self, int peers, int repetition)
+{
+	static double after[BURSTS], steady[BURSTS];
+	static long word;
+
+	for (int burst = 0; burst < BURSTS; burst++) {
+		check(fi_trecv(side->endpoint, &word, sizeof(word), NULL, self, 1, 0, NULL), "fi_trecv");
+		send_to(side, self);
+		wait_for_one(side, 0);
+		after[burst] = time_reads(side, AFTER_READS);
+		steady[burst] = time_reads(side, STEADY_READS);
+	}
+	qsort(after, BURSTS, sizeof(after[0]), compare);
+	qsort(steady, BURSTS, sizeof(steady[0]), compare);
+	printf("{\"peers\": %d, \"repetition\": %d, \"after_nanoseconds\": %.3f, "
+	       "\"steady_nanoseconds\": %.3f}\n",
+	       peers, repetition, after[BURSTS / 2], steady[BURSTS / 2]);
+}
+
+int main(int argc, char **argv)
+{
+	int peers = argc > 1 ? atoi(argv[1]) : 0, repetitions = argc > 2 ? atoi(argv[2]) : 5;
+	struct common *common =
+		mmap(NULL, sizeof(*common), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	static pid_t children[PEERS_MAX];
+	struct side side = {0};
+	static long word;
+
+	if (peers < 0 || peers > PEERS_MAX || repetitions < 1 || argc < 2 || common == MAP_FAILED) {
+		fprintf(stderr, "peers: error: 0 to %d peers are possible: use peers PEERS [REPETITIONS]\n",
+			PEERS_MAX);
+		return 2;
+	}
+	/* Before libfabric is called, which need not survive a fork. */
+	for (int i = 0; i < peers; i++) {
+		children[i] = fork();
+		if (children[i] == 0)
+			be_a_peer(common, i, peers);
+		if (children[i] < 0)
+			check(-FI_ENOMEM, "fork");
+	}
+	alarm(SECONDS_MAX);
+	open_side(&side);
+	tell_name(&side, common, peers);
+	fi_addr_t self = know(&side, common, peers);
+	for (int i = 0; i < peers; i++) {
+		fi_addr_t peer = know(&side, common, i);
+
+		check(fi_trecv(side.endpoint, &word, sizeof(word), NULL, peer, 1, 0, NULL), "fi_trecv");
+		send_to(&side, peer);
+	}
+	for (int i = 0; i < peers; i++)
+		wait_for_one(&side, PAUSE);
+	for (int i = 0; i < peers; i++)
+		while (__atomic_load_n(&common->state[i], __ATOMIC_ACQUIRE) < DONE) {
+			(void)fi_cq_read(side.cq, NULL, 0);
+			usleep(100);
+		}
+	for (int repetition = 0; repetition < repetitions; repetition++)
+		measure(&side, self, peers, repetition);
+	fflush(stdout);
+	close_side(&side);
+	for (int i = 0; i < peers; i++) {
+		kill(children[i], SIGKILL);
+		waitpid(children[i], NULL, 0);
+	}
+	return 0;
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The limit of two copies: two threads, each on a core of its own, hand messages on through
+ * a few shared chunks. One copies from its buffer into the next free chunk, the other copies
+ * the oldest full one out into its own buffer, at the same time. There is no header, no
+ * matching and no library, and a message follows the other without a pause, so that no
+ * transport which copies twice can do better with the same memcpy and chunks of these sizes.
+ */
+#include "memory.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHUNKS 4        /* in flight; eight were no faster on any machine seen so far */
+#define PIPELINE_NS 4e6 /* that a measurement takes, about */
+#define MESSAGES_MIN 4
+
+static const size_t chunk_sizes[] = {8192, 16384, 32768, 65536, 131072};
+
+struct pipeline {
+	struct line written; /* chunks that are full, counted by the sender */
+	struct line read;    /* chunks that are free again, counted by the receiver */
+	char *chunks;
+	char *to;
+	size_t size, chunk_size;
+	long messages;
+	int cpu; /* of the receiver */
+};
+
+/* One end's part in `messages` messages: waits for chunks, copies, and counts its own word up. */
+static void send_all(struct pipeline *pipeline, const char *from)
+{
+	long count = 0;
+
+	for (long message = 0; message < pipeline->messages; message++) {
+		for (size_t at = 0; at < pipeline->size; at += pipeline->chunk_size, count++) {
+			size_t left = pipeline->size - at;
+
+			while (count - atomic_load_explicit(&pipeline->read.word, memory_order_acquire) ==
+			       CHUNKS)
+				;
+			memcpy(pipeline->chunks + (size_t)(count % CHUNKS) * pipeline->chunk_size, from + at,
+			       left < pipeline->chunk_size ? left : pipeline->chunk_size);
+			atomic_store_explicit(&pipeline->written.word, count + 1, memory_order_release);
+		}
+	}
+	while (atomic_load_explicit(&pipeline->read.word, memory_order_acquire) != count)
+		;
+}
+
+static void *receive_all(void *argument)
+{
+	struct pipeline *pipeline = argument;
+	long count = 0;
+
+	/* The first count says that this thread runs; the sender waits for it. */
+	atomic_store_explicit(&pipeline->read.word, 0, memory_order_release);
+	for (long message = 0; message < pipeline->messages; message++) {
+		for (size_t at = 0; at < pipeline->size; at += pipeline->chunk_size, count++) {
+			size_t left = pipeline->size - at;
+
+			while (atomic_load_explicit(&pipeline->written.word, memory_order_acquire) == count)
+				;
+			memcpy(pipeline->to + at,
+			       pipeline->chunks + (size_t)(count % CHUNKS) * pipeline->chunk_size,
+			       left < pipeline->chunk_size ? left : pipeline->chunk_size);
+			atomic_store_explicit(&pipeline->read.word, count + 1, memory_order_release);
+		}
+	}
+	return NULL;
+}
+
+/* Nanoseconds that `messages` messages take, from the first copy to the last. */
+static double run(struct pipeline *pipeline, const char *from, long messages)
+{
+	unsigned long thread;
+	double start;
+
+	pipeline->messages = messages;
+	atomic_store(&pipeline->written.word, 0);
+	atomic_store(&pipeline->read.word, -1);
+	start_thread(&thread, pipeline->cpu, receive_all, pipeline);
+	while (atomic_load_explicit(&pipeline->read.word, memory_order_acquire) < 0)
+		;
+	start = now_ns();
+	send_all(pipeline, from);
+	start = now_ns() - start;
+	pthread_join(thread, NULL);
+	return start;
+}
+
+void measure_pipeline(int other_cpu, size_t size, int repetition)
+{
+	char *from = new_buffer(size);
+
+	for (size_t i = 0; i < sizeof(chunk_sizes) / sizeof(chunk_sizes[0]); i++) {
+		struct pipeline pipeline = {.to = new_buffer(size),
+					    .chunks = new_buffer(CHUNKS * chunk_sizes[i]),
+					    .size = size,
+					    .chunk_size = chunk_sizes[i],
+					    .cpu = other_cpu};
+		double warm = run(&pipeline, from, MESSAGES_MIN);
+		long messages = (long)(MESSAGES_MIN * PIPELINE_NS / warm) + MESSAGES_MIN;
+		double taken = run(&pipeline, from, messages);
+
+		printf("{\"limit\": \"pipelined-copy\", \"size\": %zu, \"chunk\": %zu, \"repetition\": %d, "
+		       "\"megabytes_per_second\": %.3f}\n",
+		       size, chunk_sizes[i], repetition, (double)size * (double)messages / taken * 1e3);
+		free(pipeline.to);
+		free(pipeline.chunks);
+	}
+	free(from);
+}

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * onesided - how long a put, a get and an accumulate take, for each message size.
+ *
+ * Rank 0 reaches into a window of rank 1 within one passive epoch (MPI_Win_lock_all); every
+ * operation is followed by MPI_Win_flush, so that the time is that of the whole operation.
+ * Rank 1 waits in MPI_Barrier meanwhile, where a library that needs its help gets it.
+ * `--window create` opens a window on memory that the program allocated, `allocate` lets the
+ * library allocate it, which may then lie where both ranks can reach it directly.
+ * An accumulate adds 64-bit integers. Before anything is timed each operation's answer is
+ * checked once.
+ *
+ *     mpiexec -n 2 onesided [--window create|allocate] [--sizes 8] [--repetitions 5]
+ */
+#include <stdint.h>
+
+#include "measure.h"
+
+#define TARGET 1
+
+struct epoch {
+	struct exchange exchange; /* first: the operations get a pointer to it */
+	MPI_Win window;
+};
+
+static MPI_Win window_of(const struct exchange *exchange)
+{
+	return ((const struct epoch *)(const void *)exchange)->window;
+}
+
+static void put(const struct exchange *exchange, long iterations)
+{
+	if (exchange->rank != 0)
+		return;
+	for (long i = 0; i < iterations; i++) {
+		MPI_Put(exchange->buffer, exchange->size, MPI_CHAR, TARGET, 0, exchange->size, MPI_CHAR,
+			window_of(exchange));
+		MPI_Win_flush(TARGET, window_of(exchange));
+	}
+}
+
+static void get(const struct exchange *exchange, long iterations)
+{
+	if (exchange->rank != 0)
+		return;
+	for (long i = 0; i < iterations; i++) {
+		MPI_Get(exchange->buffer, exchange->size, MPI_CHAR, TARGET, 0, exchange->size, MPI_CHAR,
+			window_of(exchange));
+		MPI_Win_flush(TARGET, window_of(exchange));
+	}
+}
+
+static void accumulate(const struct exchange *exchange, long iterations)
+{
+	int count = exchange->size / (int)sizeof(int64_t);
+
+	if (exchange->rank != 0)
+		return;
+	for (long i = 0; i < iterations; i++) {
+		MPI_Accumulate(exchange->buffer, count, MPI_INT64_T, TARGET, 0, count, MPI_INT64_T, MPI_SUM,
+			       window_of(exchange));
+		MPI_Win_flush(TARGET, window_of(exchange));
+	}
+}
+
+static const struct {
+	const char *name;
+	exchange_function *run;
+} operations[] = {{"put", put}, {"get", get}, {"accumulate", accumulate}};
+
+/* 5 is put, 7 is added twice, and 19 has to come back. */
+static void verify(struct epoch *epoch)
+{
+	struct exchange exchange = epoch->exchange;
+	size_t count = (size_t)exchange.size / sizeof(int64_t);
+	int64_t *values = (int64_t *)(void *)exchange.buffer;
+
+	if (exchange.rank == 0) {
+		for (size_t i = 0; i < count; i++)
+			values[i] = 5;
+		put(&epoch->exchange, 1);
+		for (size_t i = 0; i < count; i++)
+			values[i] = 7;
+		accumulate(&epoch->exchange, 2);
+		get(&epoch->exchange, 1);
+		for (size_t i = 0; i < count; i++) {
+			if (values[i] != 19) {
+				fprintf(stderr,
+					"onesided: error: element %zu is %lld, not 19: "
+					"the figures would mean nothing\n",
+					i, (long long)values[i]);
+				MPI_Abort(MPI_COMM_WORLD, 3);
+			}
+		}
+	}
+	MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* As measure_seconds(), and ends on both ranks: rank 1 has nothing to do but to be there. */
+static void measure_operation(const struct measure_options *options, struct epoch *epoch, int number)
+{
+	const struct exchange *exchange = &epoch->exchange;
+	exchange_function *run = operations[number].run;
+	long iterations = measure_calibrate(run, exchange, options->seconds);
+
+	for (int repetition = 0; repetition < options->repetitions; repetition++) {
+		double seconds = measure_seconds(run, exchange, iterations);
+
+		if (exchange->rank == 0) {
+			printf("{\"operation\": \"%s\", \"size\": %d, \"repetition\": %d, "
+			       "\"iterations\": %ld, \"microseconds\": %.6f}\n",
+			       operations[number].name, exchange->size, repetition, iterations,
+			       seconds * 1e6 / (double)iterations);
+			fflush(stdout);
+		}
+	}
+	MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void measure(const struct measure_options *options, int allocate, int rank, size_t size)
+{
+	struct epoch epoch = {.exchange = {.rank = rank, .buffer = measure_buffer(size), .size = (int)size}};
+	char *own = NULL;
+
+	if (allocate) {
+		void *memory;
+
+		MPI_Win_allocate((MPI_Aint)size, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &epoch.window);
+		memset(memory, 0, size);
+	} else {
+		own = measure_buffer(size);
+		memset(own, 0, size);
+		MPI_Win_create(own, (MPI_Aint)size, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &epoch.window);
+	}
+	MPI_Win_lock_all(0, epoch.window);
+	MPI_Barrier(MPI_COMM_WORLD);
+	verify(&epoch);
+	for (int i = 0; i < (int)(sizeof(operations) / sizeof(operations[0])); i++)
+		measure_operation(options, &epoch, i);
+	MPI_Win_unlock_all(epoch.window);
+	MPI_Win_free(&epoch.window);
+	free(own);
+	free(epoch.exchange.buffer);
+}
+
+int main(int argc, char **argv)
+{
+	struct measure_options options;
+	int rank, ranks, allocate = 0;
+
+	MPI_Init(&argc, &argv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+	measure_need_two("onesided", ranks);
+	if (argc > 2 && strcmp(argv[1], "--window") == 0) {
+		allocate = strcmp(argv[2], "allocate") == 0;
+		if (!allocate && strcmp(argv[2], "create") != 0)
+			measure_usage("onesided", "--window is create or allocate");
+		argv[2] = argv[0];
+		argc -= 2;
+		argv += 2;
+	}
+	options = measure_options(argc, argv);
+	measure_print_run("onesided", rank, ranks);
+	for (int i = 0; i < options.size_count; i++) {
+		if (options.sizes[i] == 0 || options.sizes[i] % sizeof(int64_t) != 0)
+			measure_usage("onesided", "sizes are multiples of 8 bytes");
+		measure(&options, allocate, rank, options.sizes[i]);
+	}
+	MPI_Finalize();
+	return 0;
+}

@@ -1,0 +1,139 @@
+"""What idle peers cost at the level of libfabric: memory of the region, and time of a poll."""
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vicinal.bench.bars import EMPTY_POLL, PEER_MEMORY, Bar, Group
+from vicinal.bench.compare import make_row
+from vicinal.bench.jobs import Stage
+from vicinal.bench.output import read_records
+from vicinal.bench.programs import fabric_program
+from vicinal.bench.scenario import Scenario
+from vicinal.bench.statistics import median_estimate
+from vicinal.errors import VicinalError
+from vicinal.launch.environment import provider_directory
+from vicinal.region import Region, RegionState, create, inspect
+
+PEERS = 64
+_MEMBERS = PEERS + 1
+_STARTS = 2
+_REPETITIONS = 5
+_TIMEOUT_SECONDS = 150.0
+
+
+def is_fabric(bar: Bar) -> bool:
+    """Whether measure_fabric() measures it."""
+    return bar.metric in (PEER_MEMORY, EMPTY_POLL)
+
+
+def measure_fabric(stage: Stage, bar: Bar, group: Group) -> dict[str, Any]:
+    """The row for a bar on idle peers. Raises VicinalError if the program fails."""
+    measure = _memory if bar.metric == PEER_MEMORY else _poll
+    return measure(stage, bar, group) | {"group": group.name}
+
+
+@contextmanager
+def _region() -> Iterator[Region]:
+    directory = Path("/dev/shm")
+    with (
+        tempfile.TemporaryDirectory(
+            prefix="vicinal-bench-", dir=directory if directory.is_dir() else None
+        ) as place,
+        create(Path(place) / "region", members=_MEMBERS, label="bench peers") as region,
+    ):
+        yield region
+
+
+def _run(stage: Stage, region: Region, peers: int) -> list[dict[str, Any]]:
+    """What programs/fabric/peers.c prints, for the endpoint and its peers in one region."""
+    program = fabric_program("peers")
+    environment = dict(os.environ) | {
+        "FI_PROVIDER": "vicinal",
+        "FI_PROVIDER_PATH": str(provider_directory()),
+        "VICINAL_REGION": region.name,
+    }
+    cpu = str(stage.cpus[0])
+    try:
+        done = subprocess.run(
+            ["taskset", "-c", cpu, str(program), str(peers), str(_REPETITIONS)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_SECONDS,
+            check=True,
+        )
+    except subprocess.CalledProcessError as error:
+        lines = error.stderr.strip().splitlines() or [f"status {error.returncode}"]
+        raise VicinalError(f"peers failed ({lines[-1]})", "run it by hand") from error
+    except subprocess.TimeoutExpired as error:
+        raise VicinalError("peers did not end", "free the machine and try again") from error
+    return read_records(done.stdout)
+
+
+def _memory(stage: Stage, bar: Bar, group: Group) -> dict[str, Any]:
+    """The region, shared out over its members, in which one talked with all of the others.
+
+    `peers_arena_bytes` is what the endpoint took of its section for its connections.
+    """
+    with _region() as region:
+        _run(stage, region, PEERS)
+        state: RegionState = inspect(region.path, patience=0)
+    header = state.header
+    cost = header.region_bytes / header.members
+    most = max(member.arena_used for member in state.members)
+    side = _side(bar, group, "B", [[cost]])
+    side["detail"] = {
+        "region_bytes": header.region_bytes,
+        "members": header.members,
+        "peers": PEERS,
+        "arena_used_bytes": most,
+        "connections": len(state.connections),
+    }
+    return make_row(bar, median_estimate([cost]), unit="bytes", trials=1, ours=side, theirs=None)
+
+
+def _poll(stage: Stage, bar: Bar, group: Group) -> dict[str, Any]:
+    """Nanoseconds of one read of a completion queue that stays empty."""
+    starts = []
+    for _ in range(_STARTS):
+        with _region() as region:
+            starts.append(_run(stage, region, PEERS))
+    with _region() as region:
+        alone = _run(stage, region, 0)
+    raw = [[record["steady_nanoseconds"] for record in start] for start in starts]
+    values = [float(np.median(values)) for values in raw]
+    side = _side(bar, group, "ns", raw)
+    side["detail"] = {
+        "peers": PEERS,
+        "first_32_reads_ns": float(
+            np.median([record["after_nanoseconds"] for start in starts for record in start])
+        ),
+        "without_peers_ns": float(np.median([record["steady_nanoseconds"] for record in alone])),
+    }
+    row = make_row(
+        bar, median_estimate(values), unit="ns", trials=len(starts), ours=side, theirs=None
+    )
+    row["notes"].append(
+        "a read without any peer takes {without_peers_ns:.0f} ns; the first 32 after a completion "
+        "look again and again, and take {first_32_reads_ns:.0f} ns each".format(**side["detail"])
+    )
+    return row
+
+
+def _side(bar: Bar, group: Group, unit: str, raw: list[list[float]]) -> dict[str, Any]:
+    scenario = group.sides[bar.ours]
+    assert isinstance(scenario, Scenario)
+    return {
+        "name": bar.ours,
+        "scenario": scenario.to_dict(),
+        "unit": unit,
+        "median": median_estimate([float(np.median(values)) for values in raw]).to_dict(),
+        "raw": raw,
+    }
