@@ -212,16 +212,25 @@ static void measure(struct side *side, fi_addr_t self, int peers, int repetition
 	       peers, repetition, after[BURSTS / 2], steady[BURSTS / 2]);
 }
 
+/* The number that `text` is, or -1 if it is none that makes sense here. */
+static int number(const char *text)
+{
+	char *end;
+	long value = strtol(text, &end, 10);
+
+	return end == text || *end != '\0' || value < 0 || value > PEERS_MAX ? -1 : (int)value;
+}
+
 int main(int argc, char **argv)
 {
-	int peers = argc > 1 ? atoi(argv[1]) : 0, repetitions = argc > 2 ? atoi(argv[2]) : 5;
+	int peers = argc > 1 ? number(argv[1]) : -1, repetitions = argc > 2 ? number(argv[2]) : 5;
 	struct common *common =
 		mmap(NULL, sizeof(*common), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	static pid_t children[PEERS_MAX];
 	struct side side = {0};
 	static long word;
 
-	if (peers < 0 || peers > PEERS_MAX || repetitions < 1 || argc < 2 || common == MAP_FAILED) {
+	if (peers < 0 || repetitions < 1 || common == MAP_FAILED) {
 		fprintf(stderr, "peers: error: 0 to %d peers are possible: use peers PEERS [REPETITIONS]\n",
 			PEERS_MAX);
 		return 2;

@@ -10,8 +10,8 @@ import psutil
 
 import vicinal
 from vicinal.errors import VicinalError
-from vicinal.launch.cores import usable_cpus
 from vicinal.launch.checkout import checkout
+from vicinal.launch.cores import usable_cpus
 from vicinal.launch.environment import PROVIDER_FILE, provider_directory
 from vicinal.launch.libfabric import libfabric_of
 from vicinal.launch.libfabric import libfabric_version as version_of
