@@ -20,12 +20,12 @@
 #include "match/match.h"
 #include "path/path.h"
 #include "proto/buffer.h"
-#include "proto/bypass.h"
 #include "proto/completion.h"
 #include "proto/operations.h"
 #include "proto/pool.h"
 #include "proto/registration.h"
 #include "proto/remote.h"
+#include "proto/ways.h"
 #include "proto/wire.h"
 
 struct message;
@@ -53,7 +53,7 @@ struct correspondent {
 	uint32_t streak;         /* large messages to it since one came from it */
 	uint32_t kept;           /* messages of its that wait for a receive */
 	uint64_t copied;         /* bytes of theirs that were moved to private memory */
-	struct bypass bypass;
+	struct ways ways;
 	struct remote_peer remote;
 };
 
@@ -269,7 +269,7 @@ int arrive(void *messenger, struct peer *peer, uint64_t control);
 ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *request, uint32_t wire_flags);
 bool rendezvous_begin(struct messenger *messenger, struct receive *receive);
 bool rendezvous_piece(struct messenger *messenger, struct receive *receive, const shared_bytes *from,
-		      uint64_t length);
+		      uint32_t length, enum way way);
 void rendezvous_end_if_complete(struct messenger *messenger, struct receive *receive);
 int rendezvous_clear(struct messenger *messenger, struct correspondent *from, uint64_t id,
 		     uint64_t receiver_id, uint64_t accepted);

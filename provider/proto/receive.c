@@ -231,7 +231,7 @@ static void deliver_rendezvous(struct messenger *messenger, struct receive *rece
 	}
 	for (uint32_t piece = 0; piece < message->pieces; piece++) {
 		bool taken = rendezvous_piece(messenger, receive, piece_bytes(messenger, message, piece),
-					      message->piece[piece].length);
+					      message->piece[piece].length, WAYS);
 		chunk_return(&from->peer.returns, message->piece[piece].chunk);
 		/* Not too many: they were counted against `early` when they arrived. */
 		if (!taken) {

@@ -23,7 +23,7 @@
 /* So many chunks out to a peer, and no message shows more of itself before it is cleared. */
 #define EARLY_CHUNKS_OUT 8U
 /* So many large pieces in flight are enough to keep both sides busy, and stay in cache. */
-#define PIECES_IN_FLIGHT 4U
+#define PIECES_IN_FLIGHT 8U
 /* In one poll, over all messages, so that what comes in meanwhile is seen to. */
 #define PIECES_PER_POLL 4U
 
@@ -159,22 +159,25 @@ static uint32_t early_piece_length(const struct chunk_pool *pool, uint64_t total
 	return length > most ? most : (uint32_t)length;
 }
 
-/* `from` is where the piece lies, or NULL if it may be scattered. */
-static void copy_piece(struct send *send, shared_bytes *to, const char *from, uint32_t length)
+/* The next piece into a chunk. Returns the flag that tells the receiver which way it went. */
+static uint32_t copy_piece(struct send *send, shared_bytes *to, uint32_t length)
 {
-	struct bypass *bypass = &send->to->bypass;
+	struct ways *ways = &send->to->ways;
+	enum way way = ways->way;
 
-	if (from == NULL) {
+	if (send->buffer.count != 1 || length < WAYS_BYTES) {
 		buffer_to_region(&send->buffer, send->sent, to, length);
-		return;
+		return 0;
 	}
-	uint64_t began = bypass_clock();
-	if (bypass->past && length >= BYPASS_BYTES)
+	const char *from = (const char *)send->buffer.pieces[0].iov_base + send->sent;
+	uint64_t began = ways_clock();
+	if (way == WAY_PAST)
 		copy_past_cache_out(to, from, length);
 	else
 		shared_copy_out(to, from, length);
-	if (length >= BYPASS_MEASURED_BYTES)
-		bypass_count(bypass, bypass_clock() - began, length);
+	if (length >= WAYS_MEASURED_BYTES)
+		ways_copied(ways, ways_clock() - began, length);
+	return ways_wire_flags(way);
 }
 
 static void push_piece(struct messenger *messenger, struct send *send, uint32_t kind, uint64_t word,
@@ -186,12 +189,12 @@ static void push_piece(struct messenger *messenger, struct send *send, uint32_t 
 		send->buffer.count == 1 ? (char *)send->buffer.pieces[0].iov_base + send->sent : NULL;
 	struct wire_piece header = {.chunk = chunk, .offset = chunk_place(pool, chunk, from)};
 
-	copy_piece(send, pool->section + header.offset, from, length);
+	uint32_t wire_flags = copy_piece(send, pool->section + header.offset, length);
 	send->sent += length;
 	struct ring_slot *slot = ring_next(&peer->out, 0);
 	shared_store_u64(&slot->word, word);
 	shared_copy_out(slot->payload, &header, sizeof(header));
-	ring_push(&peer->out, control_word(kind, 0, length), 1);
+	ring_push(&peer->out, control_word(kind, wire_flags, length), 1);
 	path_wake(peer);
 }
 
@@ -229,12 +232,12 @@ ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *
 		.id = send->id,
 		.total = request->length,
 		.early = early,
+		.taking = ways_tell(&to->ways),
 	};
 	if (pieces > 0) {
 		header.chunk = chunks[0];
 		header.offset = chunk_place(&path->chunks, chunks[0], request->pieces[0].iov_base);
-		copy_piece(send, path->chunks.section + header.offset,
-			   request->count == 1 ? request->pieces[0].iov_base : NULL, first);
+		wire_flags |= copy_piece(send, path->chunks.section + header.offset, first);
 		send->sent = first;
 	}
 	struct ring_slot *slot = ring_next(&peer->out, 0);
@@ -381,26 +384,45 @@ bool rendezvous_begin(struct messenger *messenger, struct receive *receive)
 				 &(struct control_slot){
 					 .control = control_word(WIRE_CLEAR, 0, 0),
 					 .word = receive->sender_id,
-					 .clear = {.id = receive->id, .accepted = accepted},
+					 .clear = {.id = receive->id,
+						   .accepted = accepted,
+						   .taking = ways_tell(&receive->from->ways)},
 				 });
 	if (!sent)
 		path_fail(messenger->path, &receive->from->peer, -ENOMEM, "no memory is left to answer it");
 	return true;
 }
 
-/* The next `length` bytes. False if so many were not expected, or are gone with their sender. */
-bool rendezvous_piece(struct messenger *messenger, struct receive *receive, const shared_bytes *from,
-		      uint64_t length)
+static void take_piece(struct receive *receive, const shared_bytes *from, uint64_t length, enum way way)
 {
+	char *to = (char *)receive->buffer.pieces[0].iov_base + receive->arrived;
+
+	/* What is beyond the buffer is dropped; the completion says so. */
+	if (receive->buffer.count != 1 || receive->arrived + length > receive->buffer.length)
+		(void)buffer_from_region(&receive->buffer, receive->arrived, from, length);
+	else if (way == WAY_STRING)
+		shared_copy_in(to, from, length);
+	else
+		copy_linewise_in(to, from, length);
+}
+
+/*
+ * The next `length` bytes, that went this way, or WAYS if they have waited and so say nothing
+ * of it. False if so many were not expected, or are gone with their sender.
+ */
+bool rendezvous_piece(struct messenger *messenger, struct receive *receive, const shared_bytes *from,
+		      uint32_t length, enum way way)
+{
+	struct correspondent *sender = receive->from;
+
 	if (length > receive->expected - receive->arrived)
 		return false;
-	/* What is beyond the buffer is dropped; the completion says so. */
-	if (receive->buffer.count == 1 && receive->arrived + length <= receive->buffer.length)
-		shared_copy_in((char *)receive->buffer.pieces[0].iov_base + receive->arrived, from, length);
-	else
-		(void)buffer_from_region(&receive->buffer, receive->arrived, from, length);
+	uint64_t began = ways_clock();
+	take_piece(receive, from, length, way);
+	if (length >= WAYS_MEASURED_BYTES && way < WAYS)
+		ways_taken(&sender->ways, way, ways_clock() - began, length);
 	receive->arrived += length;
-	return path_intact(messenger->path, &receive->from->peer);
+	return path_intact(messenger->path, &sender->peer);
 }
 
 void rendezvous_end_if_complete(struct messenger *messenger, struct receive *receive)

@@ -63,6 +63,9 @@ enum wire_flags {
 	WIRE_DATA = 2,
 	WIRE_ACKNOWLEDGED = 4, /* an ACKNOWLEDGE is asked for, or a DONE */
 	WIRE_LAST = 8,         /* the last request of an operation */
+	/* with a piece: how it was copied into its chunk, and is best taken out. See ways.h */
+	WIRE_LINEWISE = 16,
+	WIRE_PAST_CACHE = 32,
 };
 
 #define WIRE_INLINE_BYTES 48U
@@ -82,6 +85,15 @@ struct wire_eager {
 	uint32_t offset; /* section offset in the sender's section */
 };
 
+/*
+ * What it costs the sender of the slot to take the other's pieces out of its chunks, by the
+ * ways of ways.h, in units of WIRE_TAKING_TICKS ticks for 64 KiB. 0: not measured. Advice alone.
+ */
+#define WIRE_TAKING_TICKS 64U
+struct wire_taking {
+	uint16_t cost[4]; /* the last is not used */
+};
+
 struct wire_rendezvous {
 	uint64_t data;
 	uint64_t id;
@@ -89,6 +101,7 @@ struct wire_rendezvous {
 	uint64_t early; /* bytes that come without waiting for CLEAR, the first piece among them */
 	uint32_t chunk; /* of the first piece; without meaning if its length is 0 */
 	uint32_t offset;
+	struct wire_taking taking;
 };
 
 struct wire_piece {
@@ -99,6 +112,7 @@ struct wire_piece {
 struct wire_clear {
 	uint64_t id;       /* the receiver's, for the pieces */
 	uint64_t accepted; /* bytes that the receiver wants in all, at most the total */
+	struct wire_taking taking;
 };
 
 struct wire_write {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* copy.c - long copies into the region that leave our cache alone. */
+/* copy.c - long copies into the region and out of it, by other means than memcpy(). */
 #include "region/copy.h"
 
 #if defined(__x86_64__)
@@ -18,6 +18,31 @@ static void stream_lines(unsigned char *to, const unsigned char *from, size_t li
 		_mm_stream_si128((__m128i *)(void *)(to + 32), third);
 		_mm_stream_si128((__m128i *)(void *)(to + 48), fourth);
 	}
+}
+
+/* The same through the cache. */
+static void copy_lines(unsigned char *to, const unsigned char *from, size_t lines)
+{
+	for (; lines > 0; lines--, to += REGION_LINE, from += REGION_LINE) {
+		__m128i first = _mm_loadu_si128((const __m128i *)(const void *)from);
+		__m128i second = _mm_loadu_si128((const __m128i *)(const void *)(from + 16));
+		__m128i third = _mm_loadu_si128((const __m128i *)(const void *)(from + 32));
+		__m128i fourth = _mm_loadu_si128((const __m128i *)(const void *)(from + 48));
+		_mm_storeu_si128((__m128i *)(void *)to, first);
+		_mm_storeu_si128((__m128i *)(void *)(to + 16), second);
+		_mm_storeu_si128((__m128i *)(void *)(to + 32), third);
+		_mm_storeu_si128((__m128i *)(void *)(to + 48), fourth);
+	}
+}
+
+void copy_linewise_in(void *to, const shared_bytes *from, size_t length)
+{
+	unsigned char *target = to;
+	const unsigned char *source = (const unsigned char *)(const void *)from;
+	size_t done = length / REGION_LINE * REGION_LINE;
+
+	copy_lines(target, source, length / REGION_LINE);
+	shared_copy_in(target + done, (const shared_bytes *)(const void *)(source + done), length - done);
 }
 
 void copy_past_cache_out(shared_bytes *to, const void *from, size_t length)
@@ -40,6 +65,11 @@ void copy_past_cache_out(shared_bytes *to, const void *from, size_t length)
 }
 
 #else
+
+void copy_linewise_in(void *to, const shared_bytes *from, size_t length)
+{
+	shared_copy_in(to, from, length);
+}
 
 void copy_past_cache_out(shared_bytes *to, const void *from, size_t length)
 {

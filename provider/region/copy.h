@@ -68,4 +68,7 @@ static inline void copy_small_in(void *to, const shared_bytes *from, size_t leng
  */
 void copy_past_cache_out(shared_bytes *to, const void *from, size_t length);
 
+/* As shared_copy_in(), by a loop over lines instead of the processor's string copy. */
+void copy_linewise_in(void *to, const shared_bytes *from, size_t length);
+
 #endif

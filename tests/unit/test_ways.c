@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Pieces through the cache or past it: copies past the cache are copies, whatever their
+ * alignment; and the way that costs less is found, kept, and found again when it changes.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include "proto/ways.h"
+#include "region/chunks.h"
+#include "region/copy.h"
+
+/* Ticks that a piece costs, by its way: to copy in, and to take out. In proportion to what was measured. */
+struct machine {
+	uint64_t copying[WAYS];
+	uint64_t taking[WAYS];
+};
+
+static const struct machine shared_cache = {{9000, 12000, 8300}, {5300, 5300, 11600}};
+static const struct machine shared_core = {{4500, 3700, 10000}, {4500, 3700, 11000}};
+static const struct machine separate_caches = {{32000, 32000, 9800}, {14000, 14000, 9900}};
+static const struct machine no_difference = {{9000, 9000, 8900}, {5000, 5000, 5000}};
+static const struct machine no_clock = {{0, 0, 0}, {0, 0, 0}};
+
+/* So many pieces pass between what the peer measured and our hearing of it. */
+#define PIECES_PER_MESSAGE 16U
+
+/* One side copies pieces and the other takes them. */
+static struct ways sender;
+static struct ways receiver;
+
+static int reset(void **state)
+{
+	(void)state;
+	memset(&sender, 0, sizeof(sender));
+	memset(&receiver, 0, sizeof(receiver));
+	return 0;
+}
+
+/* Copy `pieces`; returns how many of them went this way. */
+static unsigned copy_pieces(struct machine machine, unsigned pieces, enum way way)
+{
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < pieces; i++) {
+		enum way now = ways_of_flags(ways_wire_flags(sender.way));
+		if (i % PIECES_PER_MESSAGE == 0) {
+			struct wire_taking taking = ways_tell(&receiver);
+			ways_told(&sender, &taking);
+		}
+		ways_copied(&sender, machine.copying[now], CHUNK_LARGE);
+		ways_taken(&receiver, now, machine.taking[now], CHUNK_LARGE);
+		count += now == way;
+	}
+	return count;
+}
+
+static void test_copies_of_every_alignment(void **state)
+{
+	static unsigned char from[1024];
+	static unsigned char to[1024];
+	static const size_t lengths[] = {0, 1, 63, 64, 65, 127, 128, 200, 500, 640};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(from); i++)
+		from[i] = (unsigned char)(i * 7 + 1);
+	for (size_t source = 0; source < 130; source++)
+		for (size_t target = 1; target < 130; target++) {
+			size_t length = lengths[(source + target) % 10];
+			memset(to, 0, sizeof(to));
+			copy_past_cache_out((shared_bytes *)(void *)(to + target), from + source, length);
+			assert_int_equal(to[target - 1], 0);
+			assert_memory_equal(to + target, from + source, length);
+			assert_int_equal(to[target + length], 0);
+			memset(to, 0, sizeof(to));
+			copy_linewise_in(to + target, (shared_bytes *)(void *)(from + source), length);
+			assert_int_equal(to[target - 1], 0);
+			assert_memory_equal(to + target, from + source, length);
+			assert_int_equal(to[target + length], 0);
+		}
+}
+
+/* From the beginning, and in the long run, where the others are tried less and less. */
+static void assert_settles(struct machine machine, enum way way)
+{
+	assert_in_range(copy_pieces(machine, 200, way), 60, 200);
+	(void)copy_pieces(machine, 2000, way);
+	assert_in_range(copy_pieces(machine, 100000, way), 98500, 99999);
+}
+
+static void test_the_best_way_is_found(void **state)
+{
+	assert_settles(shared_cache, WAY_LINEWISE);
+	(void)reset(state);
+	assert_settles(shared_core, WAY_STRING);
+	(void)reset(state);
+	assert_settles(separate_caches, WAY_PAST);
+}
+
+/* One whose messages are never cleared is told nothing, and goes by its own copies. */
+static void test_without_a_word_from_the_peer(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 2000; i++)
+		ways_copied(&sender, separate_caches.copying[sender.way], WAYS_MEASURED_BYTES);
+	assert_int_equal(sender.best, WAY_PAST);
+}
+
+static void test_a_change_is_noticed(void **state)
+{
+	static const struct {
+		const struct machine *machine;
+		enum way way;
+	} states[] = {
+		{&shared_cache, WAY_LINEWISE}, {&separate_caches, WAY_PAST},  {&shared_core, WAY_STRING},
+		{&separate_caches, WAY_PAST},  {&shared_cache, WAY_LINEWISE}, {&shared_core, WAY_STRING},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < 12; i++) {
+		struct machine machine = *states[i % 6].machine;
+		enum way way = states[i % 6].way;
+		/* So many pieces it takes at most until both others were tried, twice. */
+		(void)copy_pieces(machine, 4U * 12U * 514U, way);
+		assert_in_range(copy_pieces(machine, 10000, way), 8500, 10000);
+		(void)copy_pieces(machine, 50000, way);
+	}
+}
+
+static void test_equal_costs_change_nothing(void **state)
+{
+	(void)state;
+	assert_in_range(copy_pieces(no_difference, 100000, WAY_LINEWISE), 98500, 99999);
+}
+
+/* We were taken off the CPU, or the clock jumped back: not a measure of anything. */
+static void test_interruptions_do_not_count(void **state)
+{
+	(void)state;
+	(void)copy_pieces(shared_cache, 1000, WAY_LINEWISE);
+	struct ways before = sender;
+	for (unsigned i = 0; i < 1000; i++) {
+		ways_copied(&sender, UINT64_C(1) << 40, CHUNK_LARGE);
+		ways_copied(&sender, (uint64_t)0 - 5, CHUNK_LARGE);
+		ways_taken(&sender, i % WAYS, (uint64_t)0 - 5, CHUNK_LARGE);
+	}
+	assert_memory_equal(&before, &sender, sizeof(before));
+}
+
+/* Without a clock all ways cost nothing, and the first one is kept. */
+static void test_without_a_clock(void **state)
+{
+	(void)state;
+	assert_in_range(copy_pieces(no_clock, 100000, WAY_LINEWISE), 98000, 99999);
+}
+
+/* Whatever a peer says, pieces go one way or the other. */
+static void test_a_peer_that_lies(void **state)
+{
+	static const struct wire_taking lies[] = {
+		{{0, UINT16_MAX, 0, 7}},
+		{{UINT16_MAX, 0, 1, UINT16_MAX}},
+		{{1, 1, 1, 1}},
+		{{UINT16_MAX, UINT16_MAX, UINT16_MAX, UINT16_MAX}},
+	};
+
+	for (unsigned i = 0; i < 100000; i++) {
+		ways_told(&sender, &lies[i / 7 % 4]);
+		ways_copied(&sender, shared_cache.copying[sender.way], CHUNK_LARGE);
+		assert_true(sender.way < WAYS && sender.best < WAYS);
+	}
+	(void)reset(state);
+	ways_told(&sender, &lies[1]);
+	for (unsigned i = 0; i < 1000; i++)
+		ways_copied(&sender, shared_cache.copying[sender.way], CHUNK_LARGE);
+	assert_int_equal(sender.best, WAY_PAST);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_copies_of_every_alignment),
+		cmocka_unit_test_setup(test_the_best_way_is_found, reset),
+		cmocka_unit_test_setup(test_a_change_is_noticed, reset),
+		cmocka_unit_test_setup(test_equal_costs_change_nothing, reset),
+		cmocka_unit_test_setup(test_interruptions_do_not_count, reset),
+		cmocka_unit_test_setup(test_without_a_word_from_the_peer, reset),
+		cmocka_unit_test_setup(test_without_a_clock, reset),
+		cmocka_unit_test_setup(test_a_peer_that_lies, reset),
+	};
+
+	return cmocka_run_group_tests_name("ways", tests, NULL, NULL);
+}
