@@ -98,14 +98,42 @@ static bool reachable(const struct av *av, const struct address *address)
 	       address->region[0] == region->id[0] && address->region[1] == region->id[1];
 }
 
+/* The addresses are in, and each has its number; whoever reads the event may use them. */
+static int report_insertion(struct av *av, uint64_t inserted, void *context)
+{
+	struct fi_eq_entry entry = {.fid = &av->fid.fid, .context = context, .data = inserted};
+
+	return eq_add(av->eq, FI_AV_COMPLETE, &entry, sizeof(entry));
+}
+
+static void report_unreachable(struct av *av, uint64_t place, void *context)
+{
+	struct fi_eq_err_entry error = {
+		.fid = &av->fid.fid,
+		.context = context,
+		.data = place,
+		.err = FI_EHOSTUNREACH,
+		.prov_errno = FI_EHOSTUNREACH,
+	};
+
+	if (eq_add_error(av->eq, &error) != 0)
+		provider_warn(FI_LOG_AV, "no memory is left to report an address that is not reachable\n");
+}
+
 static int av_insert(struct fid_av *fid, const void *addresses, size_t count, fi_addr_t *indices,
 		     uint64_t flags, void *context)
 {
 	struct av *av = (struct av *)(void *)fid;
 	const char *bytes = addresses;
-	int *errors = (flags & FI_SYNC_ERR) != 0 ? context : NULL;
+	int *errors = (flags & FI_SYNC_ERR) != 0 && !av->events ? context : NULL;
 	int inserted = 0;
 
+	if ((flags & ~(FI_MORE | FI_SYNC_ERR)) != 0)
+		return -FI_EBADFLAGS;
+	if (av->events && av->eq == NULL)
+		return -FI_ENOEQ;
+	if (count > 0 && addresses == NULL)
+		return -FI_EINVAL;
 	domain_lock(av->domain);
 	if (grow(av, av->count + count) != 0) {
 		domain_unlock(av->domain);
@@ -126,12 +154,14 @@ static int av_insert(struct fid_av *fid, const void *addresses, size_t count, fi
 			indices[i] = good ? av->count : FI_ADDR_NOTAVAIL;
 		if (errors != NULL)
 			errors[i] = good ? 0 : FI_EHOSTUNREACH;
+		if (!good && av->events)
+			report_unreachable(av, i, context);
 		if (!good)
 			provider_warn(FI_LOG_AV, "an address is of another region, or of another provider\n");
 		av->count++;
 	}
 	domain_unlock(av->domain);
-	return inserted;
+	return av->events ? report_insertion(av, (uint64_t)inserted, context) : inserted;
 }
 
 static int no_insertsvc(struct fid_av *av, const char *node, const char *service, fi_addr_t *index,
@@ -243,6 +273,8 @@ static int av_close(struct fid *fid)
 	domain_unlock(av->domain);
 	if (bound)
 		return -FI_EBUSY;
+	if (av->eq != NULL)
+		atomic_fetch_sub(&av->eq->bound, 1);
 	atomic_fetch_sub(&av->domain->objects, 1);
 	free(av->entries);
 	free(av->by_slot);
@@ -252,9 +284,13 @@ static int av_close(struct fid *fid)
 
 static int av_bind(struct fid *fid, struct fid *other, uint64_t flags)
 {
-	(void)fid;
-	(void)flags;
-	return other->fclass == FI_CLASS_EQ ? 0 : -FI_EINVAL;
+	struct av *av = (struct av *)(void *)fid;
+
+	if (other->fclass != FI_CLASS_EQ || flags != 0 || av->eq != NULL)
+		return -FI_EINVAL;
+	av->eq = (struct eq *)(void *)other;
+	atomic_fetch_add(&av->eq->bound, 1);
+	return 0;
 }
 
 static struct fi_ops av_fid_operations = {
@@ -277,10 +313,9 @@ int av_open(struct fid_domain *fid, struct fi_av_attr *attributes, struct fid_av
 {
 	struct domain *domain = (struct domain *)(void *)fid;
 
-	/* Sharing by name, asynchronous insertion and receive contexts are not offered. */
+	/* Sharing by name and receive contexts are not offered. */
 	if (attributes != NULL &&
-	    (attributes->name != NULL || (attributes->flags & (FI_EVENT | FI_READ)) != 0 ||
-	     attributes->rx_ctx_bits != 0))
+	    (attributes->name != NULL || (attributes->flags & FI_READ) != 0 || attributes->rx_ctx_bits != 0))
 		return -FI_ENOSYS;
 	struct av *av = calloc(1, sizeof(*av));
 	if (av == NULL)
@@ -293,6 +328,7 @@ int av_open(struct fid_domain *fid, struct fi_av_attr *attributes, struct fid_av
 	for (uint32_t slot = 0; slot < domain->region->members; slot++)
 		av->by_slot[slot] = SIZE_MAX;
 	av->domain = domain;
+	av->events = attributes != NULL && (attributes->flags & FI_EVENT) != 0;
 	atomic_fetch_add(&domain->objects, 1);
 	av->fid.fid.fclass = FI_CLASS_AV;
 	av->fid.fid.context = context;

@@ -206,29 +206,31 @@ static int endpoint_bind(struct fid *fid, struct fid *other, uint64_t flags)
 static int endpoint_control(struct fid *fid, int command, void *argument)
 {
 	struct endpoint *endpoint = (struct endpoint *)(void *)fid;
+	uint64_t *flags = argument;
 	int result = -FI_ENOSYS;
 
+	/* The flags of one direction, that the argument names. */
+	if ((command == FI_GETOPSFLAG || command == FI_SETOPSFLAG) &&
+	    ((*flags & FI_TRANSMIT) != 0) == ((*flags & FI_RECV) != 0))
+		return -FI_EINVAL;
 	domain_lock(endpoint->domain);
 	switch (command) {
 	case FI_ENABLE:
 		result = enable(endpoint);
 		break;
 	case FI_GETOPSFLAG:
-		*(uint64_t *)argument = (*(uint64_t *)argument & FI_TRANSMIT) != 0
-						? endpoint->transmit_operation_flags
-						: endpoint->receive_operation_flags;
+		*flags = (*flags & FI_TRANSMIT) != 0 ? endpoint->transmit_operation_flags
+						     : endpoint->receive_operation_flags;
 		result = 0;
 		break;
-	case FI_SETOPSFLAG: {
-		uint64_t flags = *(uint64_t *)argument;
-		if ((flags & FI_TRANSMIT) != 0)
-			endpoint->transmit_operation_flags = flags & ~FI_TRANSMIT;
-		else if ((flags & FI_RECV) != 0)
-			endpoint->receive_operation_flags = flags & ~FI_RECV;
+	case FI_SETOPSFLAG:
+		if ((*flags & FI_TRANSMIT) != 0)
+			endpoint->transmit_operation_flags = *flags & ~FI_TRANSMIT;
+		else
+			endpoint->receive_operation_flags = *flags & ~FI_RECV;
 		settle_flags(endpoint);
 		result = 0;
 		break;
-	}
 	default:
 		break;
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* fabric.c - fabrics and event queues: there is nothing to configure and no event to report. */
+/* fabric.c - fabrics: there is nothing to configure. */
 #include "api/provider.h"
 
 #include <stdlib.h>
@@ -28,93 +28,6 @@ static int no_ops_open(struct fid *fid, const char *name, uint64_t flags, void *
 	(void)operations;
 	(void)context;
 	return -FI_ENOSYS;
-}
-
-/* ---- event queue ---- */
-
-static int eq_close(struct fid *fid)
-{
-	atomic_fetch_sub(&((struct eq *)(void *)fid)->fabric->objects, 1);
-	free(fid);
-	return 0;
-}
-
-static ssize_t eq_read(struct fid_eq *eq, uint32_t *event, void *buffer, size_t length, uint64_t flags)
-{
-	(void)eq;
-	(void)event;
-	(void)buffer;
-	(void)length;
-	(void)flags;
-	return -FI_EAGAIN;
-}
-
-static ssize_t eq_readerr(struct fid_eq *eq, struct fi_eq_err_entry *buffer, uint64_t flags)
-{
-	(void)eq;
-	(void)buffer;
-	(void)flags;
-	return -FI_EAGAIN;
-}
-
-static ssize_t eq_write(struct fid_eq *eq, uint32_t event, const void *buffer, size_t length, uint64_t flags)
-{
-	(void)eq;
-	(void)event;
-	(void)buffer;
-	(void)length;
-	(void)flags;
-	return -FI_ENOSYS;
-}
-
-static ssize_t eq_sread(struct fid_eq *eq, uint32_t *event, void *buffer, size_t length, int timeout,
-			uint64_t flags)
-{
-	(void)timeout;
-	return eq_read(eq, event, buffer, length, flags);
-}
-
-static const char *eq_strerror(struct fid_eq *eq, int error, const void *data, char *buffer, size_t length)
-{
-	(void)eq;
-	(void)data;
-	(void)buffer;
-	(void)length;
-	return fi_strerror(error);
-}
-
-static struct fi_ops eq_fid_operations = {
-	.size = sizeof(struct fi_ops),
-	.close = eq_close,
-	.bind = no_bind,
-	.control = no_control,
-	.ops_open = no_ops_open,
-};
-
-static struct fi_ops_eq eq_operations = {
-	.size = sizeof(struct fi_ops_eq),
-	.read = eq_read,
-	.readerr = eq_readerr,
-	.write = eq_write,
-	.sread = eq_sread,
-	.strerror = eq_strerror,
-};
-
-int eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attributes, struct fid_eq **opened, void *context)
-{
-	struct eq *eq = calloc(1, sizeof(*eq));
-
-	(void)attributes;
-	if (eq == NULL)
-		return -FI_ENOMEM;
-	eq->fabric = (struct fabric *)(void *)fabric;
-	atomic_fetch_add(&eq->fabric->objects, 1);
-	eq->fid.fid.fclass = FI_CLASS_EQ;
-	eq->fid.fid.context = context;
-	eq->fid.fid.ops = &eq_fid_operations;
-	eq->fid.ops = &eq_operations;
-	*opened = &eq->fid;
-	return 0;
 }
 
 /* ---- fabric ---- */

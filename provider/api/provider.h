@@ -104,6 +104,8 @@ struct av {
 	size_t count;
 	size_t capacity;
 	size_t *by_slot; /* the entry inserted last for each slot, to name senders */
+	struct eq *eq;
+	bool events; /* insertion is reported there */
 };
 
 struct cq {
@@ -136,9 +138,17 @@ struct cntr {
 	uint32_t empty_reads;
 };
 
+struct eq_event;
+
 struct eq {
 	struct fid_eq fid;
 	struct fabric *fabric;
+	pthread_mutex_t mutex;
+	pthread_cond_t added;
+	struct eq_event *first; /* of those that were not read */
+	struct eq_event **end;  /* where the next is linked in */
+	bool writable;          /* by the application */
+	atomic_uint bound;      /* address vectors that report to it */
 };
 
 struct mr {
@@ -234,6 +244,10 @@ int atomic_query(struct fid_domain *domain, enum fi_datatype datatype, enum fi_o
 int endpoint_attach_cq(struct cq *cq, struct endpoint *endpoint);
 /* Who `address` stands for; NULL if nobody that can be reached. */
 struct correspondent *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr_t address);
+
+/* eq.c: report an event, or what went wrong. Returns 0 or -FI_ENOMEM. */
+int eq_add(struct eq *eq, uint32_t event, const void *bytes, size_t length);
+int eq_add_error(struct eq *eq, const struct fi_eq_err_entry *error);
 
 /* av.c: the fi_addr_t of a sender (epoch << 32 | slot), or FI_ADDR_NOTAVAIL. */
 fi_addr_t av_name_sender(const struct av *av, uint64_t source);

@@ -28,7 +28,8 @@ static inline __attribute__((always_inline)) ssize_t submit(struct fid_ep *fid, 
 	if (__builtin_expect(count > LIMIT_PIECES, 0))
 		return -FI_EINVAL;
 	for (size_t i = 0; i < count; i++)
-		request.length += pieces[i].iov_len;
+		if (__builtin_add_overflow(request.length, pieces[i].iov_len, &request.length))
+			return -FI_EMSGSIZE;
 	domain_lock(endpoint->domain);
 	request.to = endpoint_resolve(endpoint, destination);
 	if (__builtin_expect(request.to != NULL, 1))
@@ -54,8 +55,14 @@ static inline __attribute__((always_inline)) ssize_t post(struct fid_ep *fid, co
 	};
 
 	REQUIRE_ENABLED(endpoint);
-	if (__builtin_expect(count > LIMIT_PIECES || ((flags & FI_MULTI_RECV) != 0 && count != 1), 0))
+	if (__builtin_expect(count > LIMIT_PIECES || ((flags & FI_MULTI_RECV) != 0 && count != 1) ||
+				     (flags & (FI_DISCARD | FI_PEEK | FI_CLAIM)) == FI_DISCARD,
+			     0))
 		return -FI_EINVAL;
+	size_t room = 0;
+	for (size_t i = 0; i < count; i++)
+		if (__builtin_add_overflow(room, pieces[i].iov_len, &room))
+			return -FI_EINVAL;
 	domain_lock(endpoint->domain);
 	if (source != FI_ADDR_UNSPEC && (endpoint->capabilities & FI_DIRECTED_RECV) != 0) {
 		struct correspondent *from = endpoint_resolve(endpoint, source);
@@ -124,8 +131,14 @@ static ssize_t tagged_sendv(struct fid_ep *fid, const struct iovec *pieces, void
 
 static const uint64_t send_flags_kept = FI_COMPLETION | FI_INJECT | FI_DELIVERY_COMPLETE | FI_REMOTE_CQ_DATA;
 
+/* They ask for what is not offered; to ignore them would be to break a promise. */
+static const uint64_t send_flags_refused =
+	FI_COMMIT_COMPLETE | FI_MATCH_COMPLETE | FI_MULTICAST | FI_TRIGGER | FI_PEEK | FI_CLAIM | FI_DISCARD;
+
 static ssize_t tagged_sendmsg(struct fid_ep *fid, const struct fi_msg_tagged *message, uint64_t flags)
 {
+	if (__builtin_expect((flags & send_flags_refused) != 0, 0))
+		return -FI_EBADFLAGS;
 	return submit(fid, message->msg_iov, message->iov_count, message->addr, message->tag, message->data,
 		      message->context,
 		      ENDPOINT(fid)->send_message_flags | (flags & send_flags_kept) | FI_TAGGED);
@@ -208,6 +221,8 @@ static ssize_t message_sendv(struct fid_ep *fid, const struct iovec *pieces, voi
 
 static ssize_t message_sendmsg(struct fid_ep *fid, const struct fi_msg *message, uint64_t flags)
 {
+	if (__builtin_expect((flags & send_flags_refused) != 0, 0))
+		return -FI_EBADFLAGS;
 	return submit(fid, message->msg_iov, message->iov_count, message->addr, 0, message->data,
 		      message->context,
 		      ENDPOINT(fid)->send_message_flags | (flags & send_flags_kept) | FI_MSG);

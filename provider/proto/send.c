@@ -2,6 +2,8 @@
 /* send.c - choosing a protocol for a message, and sending the small ones. */
 #include "proto/messenger.h"
 
+#include <limits.h>
+
 /*
  * Up to so many bytes a message goes in one chunk; above, in several, so that the
  * receiver copies the first out while we copy the next in. Measured: docs/performance.md.
@@ -186,7 +188,7 @@ ssize_t messenger_send(struct messenger *messenger, const struct send_request *r
 		wire_flags |= WIRE_ACKNOWLEDGED;
 		prefix += 8;
 	}
-	bool in_slots = request->length + prefix <= WIRE_SHORT_BYTES;
+	bool in_slots = request->length <= WIRE_SHORT_BYTES - prefix; /* no sum: any length may be asked */
 	if (in_slots && request->length + prefix > WIRE_INLINE_BYTES)
 		slots = 1 + (uint32_t)(request->length + prefix - WIRE_INLINE_BYTES +
 				       WIRE_CONTINUATION_BYTES - 1) /
@@ -195,6 +197,8 @@ ssize_t messenger_send(struct messenger *messenger, const struct send_request *r
 	if (result != 0)
 		return result;
 	if (!in_slots) {
+		if (request->length > SSIZE_MAX)
+			return -EMSGSIZE;
 		if (request->length <= EAGER_BYTES)
 			chunk = path_chunk(messenger->path, &to->peer, (uint32_t)request->length);
 		if (chunk == CHUNK_NONE)

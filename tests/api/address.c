@@ -121,7 +121,7 @@ static void unsupported(int rank)
 	fi_addr_t index = 0;
 
 	side_open(&side, rank, NULL);
-	CHECK(fi_av_open(side.domain, &(struct fi_av_attr){.flags = FI_EVENT}, &vector, NULL) < 0);
+	CHECK(fi_av_open(side.domain, &(struct fi_av_attr){.flags = FI_READ}, &vector, NULL) < 0);
 	CHECK(fi_av_open(side.domain, &(struct fi_av_attr){.name = "shared"}, &vector, NULL) < 0);
 	CHECK(fi_av_open(side.domain, &(struct fi_av_attr){.rx_ctx_bits = 2}, &vector, NULL) < 0);
 	SAME(fi_av_insertsvc(side.av, "localhost", "1", &index, 0, NULL), -FI_ENOSYS);

@@ -357,6 +357,7 @@ static const struct {
 } groups[] = {
 	{"address", address_scenarios},   {"atomic", atomic_scenarios},   {"complete", complete_scenarios},
 	{"counter", counter_scenarios},   {"heap", heap_scenarios},       {"info", info_scenarios},
+	{"leaks", leaks_scenarios},       {"input", input_scenarios},     {"event", event_scenarios},
 	{"match", match_scenarios},       {"misuse", misuse_scenarios},   {"mr", mr_scenarios},
 	{"multiple", multiple_scenarios}, {"order", order_scenarios},     {"rma", rma_scenarios},
 	{"send", send_scenarios},         {"several", several_scenarios}, {"thread", thread_scenarios},

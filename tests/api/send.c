@@ -272,25 +272,11 @@ static void limits(int rank)
 	side_close(&side);
 }
 
-/* One-sided operations are not offered; a call gets an error, not a crash. */
-static void not_offered(int rank)
-{
-	struct side side;
-	char buffer[8] = "";
-
-	side_open(&side, rank, NULL);
-	CHECK(fi_read(side.endpoint, buffer, 8, NULL, side.peer[0], 0, 0, NULL) < 0);
-	CHECK(fi_write(side.endpoint, buffer, 8, NULL, side.peer[0], 0, 0, NULL) < 0);
-	CHECK(fi_inject_write(side.endpoint, buffer, 8, side.peer[0], 0, 0) < 0);
-	side_close(&side);
-}
-
 const struct scenario send_scenarios[] = {
 	{"tagged_expected", 2, tagged_expected},
 	{"tagged_unexpected", 2, tagged_unexpected},
 	{"untagged_expected", 2, untagged_expected},
 	{"untagged_unexpected", 2, untagged_unexpected},
 	{"limits", 1, limits},
-	{"not_offered", 1, not_offered},
 	{0},
 };

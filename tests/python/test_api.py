@@ -15,9 +15,11 @@ from vicinal import region
 from vicinal.launch.environment import mpi_prefix
 
 LIBRARIES = ("system", "mpich", "openmpi")
-GROUPS = (
-    *("address", "atomic", "complete", "counter", "heap", "info", "match", "misuse", "mr"),
-    *("multiple", "order", "rma", "send", "several", "thread", "wait"),
+GROUPS = tuple(
+    """
+    address atomic complete counter event heap info input leaks match misuse mr
+    multiple order rma send several thread wait
+    """.split()
 )
 GUARD_SECONDS = 240
 """After this a group hangs; it takes a few seconds."""
@@ -87,6 +89,21 @@ def test_each_file_of_scenarios_is_a_group(checkout: Path) -> None:
     assert files - {"harness", "traffic"} == set(GROUPS)
 
 
+def test_the_table_of_calls_names_scenarios_that_there_are(checkout: Path) -> None:
+    table = (checkout / "tests/api/README.md").read_text()
+    named = re.findall(r"`([a-z]+)/(\w+)`", table)
+    assert named
+    for group, scenario in named:
+        assert scenario in scenarios_of(checkout, group), f"{group}/{scenario}"
+    missing = {
+        f"{group}/{scenario}"
+        for group in GROUPS
+        for scenario in scenarios_of(checkout, group)
+        if (group, scenario) not in named and f"group `{group}`" not in table
+    }
+    assert not missing, "tests/api/README.md says nothing of these"
+
+
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_the_library_is_the_one_that_was_meant(
     checkout: Path, library: str, environment: dict[str, str]
@@ -121,6 +138,33 @@ def test_memory_is_used_as_it_should(run: Run, checkout: Path, group: str) -> No
     """The same under the address and undefined behaviour sanitizers, leaks included."""
     subprocess.run([checkout / "scripts/build", "asan"], check=True, timeout=GUARD_SECONDS)
     check(run(group, build="asan"), scenarios_of(checkout, group))
+
+
+def test_nothing_leaks(checkout: Path, environment: dict[str, str]) -> None:
+    """Objects closed in any order with operations under way, under valgrind.
+
+    Unlike the leak sanitizer it sees the provider that applications load, and libfabric with it,
+    and reads of what nobody wrote. Nothing of libfabric had to be suppressed.
+    """
+    valgrind = [
+        *(
+            "valgrind",
+            "--quiet",
+            "--leak-check=full",
+            "--show-leak-kinds=definite,indirect,possible",
+        ),
+        *("--errors-for-leak-kinds=definite,indirect,possible", "--error-exitcode=9"),
+    ]
+    result = subprocess.run(
+        [*valgrind, checkout / "build/release/tests/api/api", "leaks"],
+        env=environment | {"FI_PROVIDER_PATH": str(checkout / "build/release/provider")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=GUARD_SECONDS,
+    )
+    check(result, scenarios_of(checkout, "leaks"))
+    assert "==" not in result.stderr
 
 
 def test_a_failing_scenario_is_told(run: Run) -> None:
