@@ -102,12 +102,13 @@ static uint64_t used(void)
 /* Is the address in a mapping of the region's file? The kernel knows, and nobody else is asked. */
 static bool in_region(const void *address)
 {
-	const char *region = getenv("VICINAL_REGION") + strlen("file:");
+	const char *name = getenv("VICINAL_REGION");
 	char line[512];
 	bool found = false;
 	FILE *maps = fopen("/proc/self/maps", "re");
 
-	CHECK(maps != NULL);
+	CHECK(maps != NULL && name != NULL);
+	const char *region = name + strlen("file:");
 	while (fgets(line, sizeof(line), maps) != NULL) {
 		char *rest = NULL;
 		uintptr_t begin = strtoull(line, &rest, 16);
