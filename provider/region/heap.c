@@ -94,8 +94,11 @@ int heap_open(struct heap **opened, struct region *region, uint32_t slot, struct
 	heap->open = true;
 	(void)pthread_once(&once, watch_forks);
 	(void)pthread_mutex_lock(&mutex);
-	heap->next = heaps;
-	heaps = heap;
+	/* At the end: malloc() takes from the first, and a program's first endpoint has its messages. */
+	struct heap **last = &heaps;
+	while (*last != NULL)
+		last = &(*last)->next;
+	*last = heap;
 	(void)pthread_mutex_unlock(&mutex);
 	*opened = heap;
 	return 0;
