@@ -400,7 +400,7 @@ static void take_piece(struct receive *receive, const shared_bytes *from, uint64
 	/* What is beyond the buffer is dropped; the completion says so. */
 	if (receive->buffer.count != 1 || receive->arrived + length > receive->buffer.length)
 		(void)buffer_from_region(&receive->buffer, receive->arrived, from, length);
-	else if (way == WAY_STRING)
+	else if (way != WAY_LINEWISE)
 		shared_copy_in(to, from, length);
 	else
 		copy_linewise_in(to, from, length);

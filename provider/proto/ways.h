@@ -22,7 +22,7 @@
 enum way {
 	WAY_LINEWISE, /* memcpy() into the chunk, a loop over lines out of it. The first choice */
 	WAY_STRING,   /* memcpy() both times */
-	WAY_PAST,     /* past the cache into the chunk, a loop over lines out of it */
+	WAY_PAST,     /* past the cache into the chunk, memcpy() out of it */
 	WAYS,
 };
 
