@@ -216,7 +216,7 @@ static void run(const struct side *side, int datatype, int operation, enum form 
 static void check_one(const struct side *side, int datatype, int operation, enum form form, size_t count)
 {
 	size_t size = element_bytes[datatype];
-	uint64_t state = (uint64_t)(datatype * 100 + operation);
+	uint64_t state = (uint64_t)datatype * 100 + (uint64_t)operation;
 	struct fi_cq_tagged_entry entry;
 
 	for (size_t i = 0; i < count; i++) {

@@ -264,21 +264,21 @@ static void errors(int rank)
 	barrier(&side);
 	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]) && rank == 0; i++) {
 		const struct {
-			bool read;
 			uint64_t address;
 			uint64_t key;
 			int error;
+			bool read;
 		} cases[] = {
-			{false, 0, 99, FI_EKEYREJECTED},
-			{true, 0, 99, FI_EKEYREJECTED},
-			{true, 0, UINT64_MAX, FI_EKEYREJECTED},
-			{false, 600000 - lengths[i] + 1, KEY, FI_EACCES},
-			{true, 600000 - lengths[i] + 1, KEY, FI_EACCES},
-			{false, UINT64_MAX - lengths[i], KEY, FI_EACCES},
-			{true, UINT64_MAX - lengths[i], KEY, FI_EACCES},
-			{true, UINT64_C(1) << 63, KEY, FI_EACCES},
-			{false, 0, 1, FI_EACCES},
-			{true, 0, 2, FI_EACCES},
+			{0, 99, FI_EKEYREJECTED, false},
+			{0, 99, FI_EKEYREJECTED, true},
+			{0, UINT64_MAX, FI_EKEYREJECTED, true},
+			{600000 - lengths[i] + 1, KEY, FI_EACCES, false},
+			{600000 - lengths[i] + 1, KEY, FI_EACCES, true},
+			{UINT64_MAX - lengths[i], KEY, FI_EACCES, false},
+			{UINT64_MAX - lengths[i], KEY, FI_EACCES, true},
+			{UINT64_C(1) << 63, KEY, FI_EACCES, true},
+			{0, 1, FI_EACCES, false},
+			{0, 2, FI_EACCES, true},
 		};
 		for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
 			if (cases[k].read)

@@ -17,6 +17,9 @@
 #define HOSTILE 2U
 #define SECTION_BYTES ((uint64_t)REGION_SECTION_MIN)
 #define OPERATIONS_MAX 64U
+/* What the victim lets others reach: under key 1 all of it, under 2 and 3 for reading or writing. */
+#define REACHABLE_BYTES 20000U
+#define REACHABLE_KEYS 3U
 
 /* An operation of the victim's application: its buffer lives until it completes. */
 struct operation {
@@ -35,6 +38,9 @@ struct fuzz {
 	struct messenger *messenger;
 	struct completion_queue completions;
 	struct operation operations[OPERATIONS_MAX];
+	unsigned char *reachable;
+	struct registration registrations[REACHABLE_KEYS];
+	struct registration_table table;
 	uint32_t hostile_epoch;
 	uint32_t ring_position; /* of the hostile member's ring to the victim */
 	uint32_t ring_offset;
@@ -43,6 +49,20 @@ struct fuzz {
 
 /* Ends the run, as a fault found, if `condition` does not hold. */
 void require(bool condition, const char *what);
+
+/* fuzz_receive.c, for the application's calls in one_sided.c */
+struct operation *new_operation(struct fuzz *fuzz, size_t length);
+void end_operation(struct operation *operation);
+struct correspondent *meet(const struct fuzz *fuzz, bool hostile);
+
+/* one_sided.c */
+void expose(struct fuzz *fuzz);
+void conceal(struct fuzz *fuzz);
+void victim_remote(struct fuzz *fuzz);
+
+/* hostile_remote.c: the kind, word and payload of a request or an answer. */
+uint32_t hostile_remote(struct fuzz *fuzz, uint8_t style, uint64_t place, uint64_t *word,
+			uint64_t payload[6]);
 
 /* hostile.c; each takes what it writes from the input. */
 void set_claim(const struct fuzz *fuzz, uint32_t slot, uint32_t epoch, uint32_t state);

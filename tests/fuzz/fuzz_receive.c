@@ -65,7 +65,7 @@ static void format_region(void)
 
 /* ---- the victim's application ---- */
 
-static struct operation *new_operation(struct fuzz *fuzz, size_t length)
+struct operation *new_operation(struct fuzz *fuzz, size_t length)
 {
 	for (uint32_t i = 0; i < OPERATIONS_MAX; i++) {
 		struct operation *operation = &fuzz->operations[i];
@@ -87,7 +87,7 @@ static struct operation *new_operation(struct fuzz *fuzz, size_t length)
 	return NULL;
 }
 
-static void end_operation(struct operation *operation)
+void end_operation(struct operation *operation)
 {
 	require(operation->active, "an operation completes twice");
 	operation->active = false;
@@ -119,7 +119,7 @@ static size_t take_length(struct fuzz *fuzz)
 	return lengths[choice % 24] + choice / 64;
 }
 
-static struct correspondent *meet(const struct fuzz *fuzz, bool hostile)
+struct correspondent *meet(const struct fuzz *fuzz, bool hostile)
 {
 	uint32_t slot = hostile ? HOSTILE : VICTIM;
 	uint32_t epoch = 0;
@@ -350,7 +350,10 @@ static void step(struct fuzz *fuzz)
 			victim_look(fuzz);
 		break;
 	case 13:
-		victim_cancel(fuzz);
+		if (choice & 16)
+			victim_remote(fuzz);
+		else
+			victim_cancel(fuzz);
 		break;
 	case 14:
 		path_check_peers(fuzz->messenger->path);
@@ -378,7 +381,10 @@ static void check_end(struct fuzz *fuzz)
 	require(match_is_empty(&messenger->pumping) && match_is_empty(&messenger->awaiting),
 		"a send does not end");
 	require(match_is_empty(&messenger->incoming), "a large receive does not end");
-	require(messenger->waiting_controls == 0, "an answer waits for ever");
+	require(messenger->waiting_controls == 0 && messenger->remote_pending == 0,
+		"an answer waits for ever");
+	require(match_is_empty(&messenger->remote_pumping) && match_is_empty(&messenger->remote_awaiting),
+		"a one-sided operation does not end");
 	for (uint32_t i = 0; i < CHUNK_CLASSES; i++)
 		require(pool->classes[i].free_count == pool->classes[i].count, "a chunk stays lent");
 	for (uint32_t i = 0; i < OPERATIONS_MAX; i++)
@@ -400,6 +406,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	require(completion_open(&fuzz.completions, 1) == 0, "no memory");
 	fuzz.messenger->send_completions = &fuzz.completions;
 	fuzz.messenger->receive_completions = &fuzz.completions;
+	expose(&fuzz);
 	ASAN_POISON_MEMORY_REGION(region_section(fuzz.region, UNUSED), SECTION_BYTES);
 	hostile_join(&fuzz);
 	for (uint32_t steps = 0; fuzz.input.size > 0 && steps < STEPS_MAX; steps++)
@@ -409,6 +416,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	fuzz.messenger->path->member->process = 0;
 	messenger_close(fuzz.messenger);
 	completion_close(&fuzz.completions);
+	conceal(&fuzz);
 	for (uint32_t i = 0; i < OPERATIONS_MAX; i++)
 		free(fuzz.operations[i].buffer);
 	return 0;

@@ -70,7 +70,7 @@ void hostile_push(struct fuzz *fuzz)
 	struct fuzz_input *input = &fuzz->input;
 	uint8_t style = take_u8(input);
 	uint32_t kind = style % 12;
-	uint32_t flags = take_u8(input) & 7;
+	uint32_t flags = take_u8(input) & 15;
 	uint32_t length = style & 16 ? take_u32(input) : take_u16(input);
 	uint64_t word = take_u8(input) % 8;
 	uint64_t payload[6] = {0};
@@ -85,7 +85,18 @@ void hostile_push(struct fuzz *fuzz)
 		shared_copy_in(said, heard->payload, sizeof(said));
 	}
 	uint64_t place = (uint64_t)(take_u16(input) % SECTION_BYTES) << 32 | take_u16(input) % 460;
+	if (kind == 11)
+		kind = hostile_remote(fuzz, style, place, &word, payload);
 	switch (kind) {
+	case WIRE_WRITE:
+	case WIRE_WRITE_CHUNK:
+	case WIRE_READ:
+	case WIRE_ATOMIC:
+	case WIRE_ATOMIC_CHUNK:
+	case WIRE_REPLY:
+	case WIRE_REPLY_CHUNK:
+	case WIRE_DONE:
+		break;
 	case WIRE_EAGER:
 		payload[0] = take_u8(input);
 		payload[1] = take_u8(input);

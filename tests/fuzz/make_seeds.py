@@ -8,6 +8,9 @@ from pathlib import Path
 INLINE, SHORT, CONTINUATION, EAGER, RENDEZVOUS = 1, 2, 3, 4, 5
 EARLY, CLEAR, PIECE, ACKNOWLEDGE, RECLAIM = 6, 7, 8, 9, 10
 
+# Kinds of one-sided operations, as differences from the first
+WRITE, WRITE_CHUNK, READ, ATOMIC, ATOMIC_CHUNK, REPLY, REPLY_CHUNK, DONE = range(8)
+
 # Indices into the lengths of take_length()
 SMALL, SHORT_LENGTH, EAGER_LENGTH, LARGE = 5, 7, 11, 15
 
@@ -15,6 +18,41 @@ SMALL, SHORT_LENGTH, EAGER_LENGTH, LARGE = 5, 7, 11, 15
 def push(kind: int, length: int, word: int = 1, flags: int = 1, more: bytes = b"") -> bytes:
     """A slot in the hostile ring; `place` fields stay zero: chunk 0 at section offset 0."""
     return struct.pack("<BBBHB", 0, kind, flags, length, word) + struct.pack("<HH", 0, 0) + more
+
+
+def remote(kind: int, length: int, more: bytes, word: int = 1, flags: int = 12) -> bytes:
+    """A request under key `word`, or an answer, in the hostile ring; addresses count in words."""
+    header = struct.pack("<BBBHB", 0, 11 | 64, flags, length, word) + struct.pack("<HH", 0, 0)
+    return header + bytes([kind]) + more
+
+
+def write(length: int, word: int = 1, address: int = 3, flags: int = 12) -> bytes:
+    return remote(WRITE, length, bytes(range(48)) + struct.pack("<H", address), word, flags)
+
+
+def read(length: int, word: int = 1, address: int = 3) -> bytes:
+    return remote(READ, length, struct.pack("<H", address), word)
+
+
+def atomic(count: int, datatype: int = 7, operation: int = 2, form: int = 0) -> bytes:
+    """An atomic with its operands in slots; by default a sum of 64-bit integers."""
+    length = count * 8 * (2 if form == 2 else 1)
+    more = struct.pack("<HHBBB", 3, count, datatype, operation, form)
+    return remote(ATOMIC, length, bytes(range(48)) + more)
+
+
+def reply(length: int, ahead: int = 1) -> bytes:
+    return remote(REPLY, length, bytes([ahead]))
+
+
+def done(ahead: int = 1, error: int = 0) -> bytes:
+    return remote(DONE, 0, bytes([error, ahead]))
+
+
+def begin(kind: int, length: int, form: int = 0, style: int = 1) -> bytes:
+    """The victim's own operation on the hostile member: 0 writes, 1 reads, 2 is an atomic."""
+    header = struct.pack("<BBBHB", 13 | 16, style | kind << 3, length, 8, 8)
+    return header + (bytes([form]) if kind == 2 else b"")
 
 
 def rendezvous(first: int, total: int, early: int) -> bytes:
@@ -129,6 +167,46 @@ SEEDS = {
     + push(EAGER, 4000, flags=0),
     "cancel": OPEN + receive(LARGE) * 3 + bytes([13, 0, 13, 1]) + push(INLINE, 8) + PROGRESS,
     "to-itself": send(LARGE, 0x40) + receive(LARGE) + PROGRESS * 5 + send(SMALL, 0x40) + PROGRESS,
+    "write": OPEN
+    + write(30)
+    + write(30, word=9)
+    + write(30, word=2)
+    + write(8, flags=10)
+    + PROGRESS,
+    "write-short": OPEN + write(100) + push(CONTINUATION, 0) * 2 + PROGRESS,
+    "write-chunk": OPEN
+    + remote(WRITE_CHUNK, 4000, struct.pack("<H", 3), flags=14) * 3
+    + remote(WRITE_CHUNK, 4000, struct.pack("<H", 3), word=2) * 3
+    + PROGRESS,
+    "read": OPEN + read(30) + read(400) + read(4000) + read(16000) + read(8, word=3) + PROGRESS,
+    "read-without-credit": OPEN
+    + (b"\x10" + read(4000)[1:]) * 2
+    + PROGRESS
+    + credit()
+    + PROGRESS * 4,
+    "atomic": OPEN + atomic(2) + atomic(2, form=1) + atomic(1, operation=12, form=2) + PROGRESS,
+    "atomic-unknown": OPEN + atomic(1, datatype=17) + atomic(1, operation=21) + PROGRESS,
+    "atomic-chunk": OPEN
+    + remote(ATOMIC_CHUNK, 800, bytes(48) + struct.pack("<HHBBB", 3, 100, 7, 2, 1)) * 2
+    + PROGRESS,
+    "remote-write": OPEN + begin(0, 1) * 3 + PROGRESS + done(2) + PROGRESS + done(1) + PROGRESS,
+    "remote-refused": OPEN
+    + begin(0, 1)
+    + begin(1, 3)
+    + PROGRESS
+    + done(1, 1)
+    + done(1, 2)
+    + PROGRESS,
+    "remote-read": OPEN + begin(1, 3) * 2 + PROGRESS + reply(48) * 2 + PROGRESS,
+    "remote-fetch": OPEN + begin(2, 1, form=1) + begin(2, 1, form=2) + reply(16) * 2 + PROGRESS,
+    "remote-long": OPEN
+    + begin(0, 9)
+    + begin(1, 10)
+    + (PROGRESS + done(3) + credit()) * 4
+    + remote(REPLY_CHUNK, 16320, bytes([1])) * 3
+    + PROGRESS,
+    "remote-and-die": OPEN + begin(0, 9) + begin(1, 10) + begin(2, 1, 1) + REJOIN + CONNECT + CHECK,
+    "remote-to-itself": b"".join(begin(kind, 9, 1, style=0) for kind in range(3)) + PROGRESS * 5,
     "scribble": OPEN + struct.pack("<BIB4s", 6, 4096, 3, b"abcd") + PROGRESS + CHECK,
     "bad-offer": struct.pack("<BIQBB", 5 | 16, 64, 8192, 3, 1) + PROGRESS + send(SMALL),
 }

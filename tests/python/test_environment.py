@@ -44,6 +44,8 @@ def test_region_with_open_mpi(provider: Path) -> None:
         "OMPI_MCA_pml": "cm",
         "OMPI_MCA_mtl": "ofi",
         "OMPI_MCA_mtl_ofi_provider_include": "vicinal",
+        "OMPI_MCA_btl": "self,ofi",
+        "OMPI_MCA_btl_ofi_provider_include": "vicinal",
     }
 
 

@@ -118,6 +118,10 @@ def _region(family: Family, region: str | None) -> dict[str, str]:
                 "OMPI_MCA_pml": "cm",
                 "OMPI_MCA_mtl": "ofi",
                 "OMPI_MCA_mtl_ofi_provider_include": "vicinal",
+                # One-sided communication does not go through the pml: osc rdma takes a btl.
+                # Without ofi named, it may take tcp; with tcp named too, it may still.
+                "OMPI_MCA_btl": "self,ofi",
+                "OMPI_MCA_btl_ofi_provider_include": "vicinal",
             }
         case Family.INTEL:
             return variables | {
