@@ -40,7 +40,7 @@ void victim_remote(struct fuzz *fuzz)
 	uint8_t style = take_u8(&fuzz->input);
 	size_t length = lengths[take_u8(&fuzz->input) % 12];
 	struct correspondent *to = meet(fuzz, (style & 7) != 0);
-	enum remote_kind kind = (style >> 3) % 3;
+	enum remote_kind kind = (enum remote_kind)(style >> 3 & 3) % 3;
 
 	if (kind == REMOTE_ATOMIC)
 		length = (length > 4096 ? 4096 : length + 8) / 16 * 16;

@@ -261,7 +261,7 @@ static void test_messages_pass_long_operations(void **state)
 	unsigned char small = 0;
 
 	(void)state;
-	for (int kind = REMOTE_WRITE; kind <= REMOTE_READ; kind++) {
+	for (enum remote_kind kind = REMOTE_WRITE; kind <= REMOTE_READ; kind++) {
 		assert_int_equal(begin(kind, bytes, sizeof(bytes), 0, 0, NULL), 0);
 		assert_int_equal(node_send(initiator, target, "s", 1, 5, FI_TAGGED, NULL), 0);
 		assert_int_equal(node_receive(target, NULL, &small, 1, 5, FI_TAGGED, NULL), 0);
