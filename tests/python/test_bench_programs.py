@@ -154,6 +154,7 @@ def test_the_pipelined_copy_is_that_of_its_best_chunks() -> None:
     records = run_memory(choose_cpus(), ["--only", "pipeline", "--sizes", "300000"])
     chunks = {record["chunk"] for record in records}
     assert len(chunks) > 1
+    assert {record["way"] for record in records} == {"memcpy", "past-cache"}
     assert all(record["size"] == 300000 for record in records)
     assert all(record["megabytes_per_second"] > 0 for record in records)
 

@@ -41,6 +41,7 @@ class Stage:
         self.cpus = choose_cpus()
         """The CPUs that ranks 0 and 1 are pinned to."""
         self._cluster = NativeCluster(nodes=nodes)
+        self._single: NativeCluster | None = None
 
     def __enter__(self) -> Self:
         self._cluster.open()
@@ -53,6 +54,8 @@ class Stage:
         traceback: TracebackType | None,
     ) -> None:
         self._cluster.close()
+        if self._single is not None:
+            self._single.close()
 
     @property
     def limitations(self) -> list[str]:
@@ -93,6 +96,15 @@ class Stage:
             )
         return trials
 
+    def _cluster_for(self, scenario: Scenario) -> NativeCluster:
+        """The nodes that a scenario's ranks are spread over."""
+        if not scenario.one_node:
+            return self._cluster
+        if self._single is None:
+            self._single = NativeCluster(nodes=1)
+            self._single.open()
+        return self._single
+
     def run(
         self, scenario: Scenario, program: str, arguments: Sequence[str], ranks: int = 2
     ) -> CompletedJob:
@@ -104,10 +116,11 @@ class Stage:
             path=scenario.path,
             cma=scenario.cma,
             pin=True,
+            heap=scenario.heap,
             environment=dict(scenario.variables),
             label=f"bench {program}",
         )
-        done = launch(job, self._cluster, timeout=_TIMEOUT_SECONDS)
+        done = launch(job, self._cluster_for(scenario), timeout=_TIMEOUT_SECONDS)
         if done.returncode != 0:
             raise VicinalError(
                 f"{scenario.title}: {program} failed with status {done.returncode}"

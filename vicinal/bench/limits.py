@@ -68,16 +68,17 @@ def line_nanoseconds(cpus: Sequence[int]) -> float:
 
 
 def pipelined_copy(cpus: Sequence[int], sizes: Sequence[int], repetitions: int) -> Trial:
-    """Bandwidth of two cores that copy through shared chunks, of the best size for each message."""
+    """Bandwidth of two cores that copy through shared chunks, with the best chunks for each size."""
     arguments = ["--only", "pipeline", "--sizes", ",".join(map(str, sizes))]
     records = run_memory(cpus, [*arguments, "--repetitions", str(repetitions)])
     best = {}
     for size in sizes:
-        chunks: dict[int, list[float]] = {}
+        found: dict[tuple[int, str], list[float]] = {}
         for record in records:
             if record["size"] == size:
-                chunks.setdefault(record["chunk"], []).append(record["megabytes_per_second"])
-        best[size] = max(chunks.values(), key=lambda values: float(np.median(values)))
+                kind = record["chunk"], record["way"]
+                found.setdefault(kind, []).append(record["megabytes_per_second"])
+        best[size] = max(found.values(), key=lambda values: float(np.median(values)))
     return Trial(hosts=[], mpi="", repetitions=best)
 
 

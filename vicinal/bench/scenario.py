@@ -26,6 +26,10 @@ class Scenario:
     ranks: int = 2
     arguments: tuple[str, ...] = ()
     """For the program, before those about sizes and times."""
+    heap: bool = False
+    """For the path region: whether large allocations of the program lie in the region."""
+    one_node: bool = False
+    """For the path region: whether the ranks share a node, and so a PID namespace."""
     metric: Metric | None = None
     """What is measured here in place of the bar's metric."""
 
@@ -41,13 +45,15 @@ class Scenario:
             variables=tuple(values.get("variables", {}).items()),
             ranks=values.get("ranks", 2),
             arguments=tuple(values.get("arguments", ())),
+            heap=values.get("heap", False),
+            one_node=values.get("one_node", False),
             metric=Metric(metric) if metric else None,
         )
 
     @property
     def nodes(self) -> int:
         """How many nodes the ranks are on: an MPI's own shared memory takes one."""
-        return 1 if self.path is MessagePath.SHARED_MEMORY else self.ranks
+        return 1 if self.path is MessagePath.SHARED_MEMORY or self.one_node else self.ranks
 
     @property
     def path_title(self) -> str:
@@ -80,6 +86,7 @@ class Scenario:
             "title": self.title,
             "nodes": self.nodes,
             "ranks": self.ranks,
+            "heap": self.heap,
             "arguments": list(self.arguments),
             "variables": dict(self.variables),
         }
