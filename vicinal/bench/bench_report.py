@@ -100,7 +100,7 @@ def format_limit(limit: float, *, at_most: bool, unit: str) -> str:
 
 
 def states_table(rows: Sequence[Mapping[str, Any]]) -> Table | None:
-    """Ratios by where the hypervisor had the CPUs; None where it did not move them."""
+    """Ratios by where the hypervisor had the CPUs; None where no row has them."""
     table = Table(
         title="By the placement of the two CPUs",
         title_justify="left",
@@ -119,7 +119,7 @@ def states_table(rows: Sequence[Mapping[str, Any]]) -> Table | None:
     table.add_column("changed", justify="right", no_wrap=True)
     for row in rows:
         placement = row.get("placement")
-        if placement and placement["boundary_ns"]:
+        if placement and placement["states"]:
             states = {entry["state"]: entry for entry in placement["states"]}
             cells = [cell for name in ("together", "apart") for cell in _state(states.get(name))]
             table.add_row(row["name"], *cells, str(placement["changed"]))

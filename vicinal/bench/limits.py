@@ -68,7 +68,7 @@ def line_nanoseconds(cpus: Sequence[int]) -> float:
 
 
 def pipelined_copy(cpus: Sequence[int], sizes: Sequence[int], repetitions: int) -> Trial:
-    """Bandwidth of two cores that copy through shared chunks, with the best chunks for each size."""
+    """Bandwidth of two cores that copy through shared chunks, with the best for each size."""
     arguments = ["--only", "pipeline", "--sizes", ",".join(map(str, sizes))]
     records = run_memory(cpus, [*arguments, "--repetitions", str(repetitions)])
     best = {}
