@@ -8,15 +8,18 @@
 #include <malloc.h>
 #include <pthread.h>
 #include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
+#include <rdma/fi_tagged.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "api/vicinal_ext.h"
@@ -524,6 +527,63 @@ static void many_lives(void)
 	fi_freeinfo(side.info);
 }
 
+/* ---- somebody writes there ---- */
+
+/* A message from one block to another, through the endpoint's ring to itself. Is it as it was sent? */
+static bool pass_on(fi_addr_t self, unsigned char *out, unsigned char *in, size_t bytes, unsigned seed)
+{
+	struct fi_cq_tagged_entry entries[2];
+	ssize_t done = 0;
+
+	fill(out, bytes, seed);
+	CHECK(fi_trecv(side.endpoint, in, bytes, NULL, FI_ADDR_UNSPEC, seed, 0, NULL) == 0);
+	CHECK(fi_tsend(side.endpoint, out, bytes, NULL, self, seed, NULL) == 0);
+	while (done < 2) {
+		ssize_t count = fi_cq_read(side.cq, entries, 2);
+		CHECK(count > 0 || count == -FI_EAGAIN);
+		done += count > 0 ? count : 0;
+	}
+	return is_filled(in, bytes, seed);
+}
+
+/*
+ * Allocating, sending and freeing goes on for three seconds while the test has all heaps of the
+ * region written over. Data are spoilt, and nothing else.
+ */
+static void scribbled(void)
+{
+	unsigned char *blocks[8] = {NULL};
+	char name[64];
+	size_t length = sizeof(name);
+	fi_addr_t self = FI_ADDR_UNSPEC;
+	uint64_t random = (uint64_t)getpid();
+	unsigned rounds = 0;
+	unsigned spoilt = 0;
+
+	open_side();
+	CHECK(fi_getname(&side.endpoint->fid, name, &length) == 0);
+	CHECK(fi_av_insert(side.av, name, 1, &self, 0, NULL) == 1);
+	(void)printf("ready\n");
+	(void)fflush(stdout);
+	for (time_t until = time(NULL) + 3; time(NULL) < until; rounds++) {
+		size_t bytes = 64 * KIB + below(&random, 300 * KIB);
+		unsigned char **kept = &blocks[below(&random, 8)];
+		*kept = change(*kept, bytes);
+		CHECK(*kept != NULL);
+		unsigned char *out = get(bytes);
+		unsigned char *in = get_zeros(1, bytes);
+		CHECK(out != NULL && in != NULL);
+		spoilt += !pass_on(self, out, in, bytes, rounds % 256);
+		give(out);
+		give(in);
+	}
+	for (int i = 0; i < 8; i++)
+		give(blocks[i]);
+	CHECK(used() == 0);
+	close_side();
+	(void)printf("spoilt=%d rounds=%u\n", spoilt > 0, rounds);
+}
+
 /* With a region that has no heaps. */
 static void heapless(void)
 {
@@ -565,6 +625,7 @@ static const struct {
 	{"forks_among_threads", forks_among_threads},
 	{"outlived", outlived},
 	{"many_lives", many_lives},
+	{"scribbled", scribbled},
 	{"heapless", heapless},
 	{"twice_freed", twice_freed},
 };

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from conftest import Vicinal, error_line
 from launch_support import GUARD_SECONDS, MPIS
-from test_hostile import CRASHES, scribbler, wait_for
+from test_hostile import scribbler, wait_for
 
 from vicinal import region
 from vicinal.cluster.native import NativeCluster
@@ -82,7 +82,7 @@ def test_every_scenario_is_run(checkout: Path) -> None:
     source = (checkout / "tests/heap/preloaded.c").read_text()
     table = source[source.index("} scenarios[] = {") :].split("};")[0]
     named = {line.split('"')[1] for line in table.splitlines() if '"' in line}
-    assert named == {*SCENARIOS, "heapless", "outlived", "twice_freed"}
+    assert named == {*SCENARIOS, "heapless", "outlived", "scribbled", "twice_freed"}
 
 
 def test_blocks_outlive_the_endpoint(
@@ -361,18 +361,20 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return programs
 
 
-@pytest.mark.parametrize("mpi", MPIS)
 def test_a_job_outlives_a_scribbler_over_its_heaps(
-    cluster: NativeCluster, programs: dict[str, Path], checkout: Path, tmp_path: Path, mpi: str
+    cluster: NativeCluster, release: Path, tmp_path: Path
 ) -> None:
-    """Data are spoilt, as they must be; allocating goes on, and nothing crashes or hangs."""
-    file = cluster.exchange / f"heap-{mpi}"
-    region.create(file, members=6, heap_bytes=8 * MIB)
+    """Data are spoilt, as they must be; allocating goes on, and nothing crashes or hangs.
+
+    Not with an MPI library: those keep pointers of their own in large blocks, and believe them.
+    """
+    file = cluster.exchange / "heap-scribbled"
+    region.create(file, members=6, heap_bytes=4 * MIB)
     output = tmp_path / "output"
     job = Job(
-        [str(programs[mpi]), "4"],
+        [str(release / "tests/heap/preloaded"), "scribbled"],
         ranks=3,
-        mpi=mpi,
+        mpi="mpich",
         region=f"file:{EXCHANGE}/{file.name}",
         heap=True,
     )
@@ -380,7 +382,7 @@ def test_a_job_outlives_a_scribbler_over_its_heaps(
         with output.open("wb") as stream, RunningJob(job, cluster, stdout=stream) as running:
             wait_for(output, "ready", 3)
             written = subprocess.run(
-                scribbler(checkout / "build/release", file, "heaps"),
+                scribbler(release, file, "heaps"),
                 check=True,
                 capture_output=True,
                 text=True,
@@ -391,17 +393,17 @@ def test_a_job_outlives_a_scribbler_over_its_heaps(
         file.unlink(missing_ok=True)
     assert int(written.stdout.removeprefix("writes=")) > 1000
     said = output.read_text()
-    assert status not in CRASHES, said
     assert status == 0, said
-    assert said.count("spoilt=") == 3
-    assert said.count("spoilt=0 ") < 3, said
+    assert said.count("ok scribbled") == 3
+    assert "spoilt=1" in said, said
 
 
+@pytest.mark.parametrize("mpi", MPIS)
 def test_a_job_that_allocates_without_end(
-    cluster: NativeCluster, programs: dict[str, Path]
+    cluster: NativeCluster, programs: dict[str, Path], mpi: str
 ) -> None:
-    """The same without anybody who disturbs: all data are good."""
-    job = Job([str(programs["mpich"]), "3"], ranks=3, mpi="mpich", heap=True, heap_bytes=8 * MIB)
+    """Blocks of all sizes, kept, grown and freed, in a heap that is too small for all of them."""
+    job = Job([str(programs[mpi]), "3"], ranks=3, mpi=mpi, heap=True, heap_bytes=2 * MIB)
     began = time.monotonic()
     done = launch(job, cluster, timeout=GUARD_SECONDS)
     assert time.monotonic() - began >= 3
