@@ -94,6 +94,11 @@ check-guests: all ## Test between virtual machines
 mpis: setup ## Install the other MPI libraries; Intel's is not free software, WITHOUT=intel leaves it out
 	@scripts/setup mpis
 
+.PHONY: check-mpis
+check-mpis: all mpis ## Run mpi4py's tests with every MPI library; ONLY=name,name  FULL=1  RESUME=1
+	@$(bin)/python tests/mpi4py/check.py $(if $(ONLY),--only '$(ONLY)') \
+		$(if $(FULL),--full) $(if $(RESUME),--resume) $(if $(WITHOUT),--without '$(WITHOUT)')
+
 .PHONY: format
 format: setup ## Put C and Python into the project's style
 	@clang-format -i $(c_files)

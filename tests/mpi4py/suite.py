@@ -28,6 +28,8 @@ MOST_TESTS = 1800
 """The whole suite has at least so many tests: fewer, and something was not found."""
 
 _FETCH_SECONDS = 400
+_HANG_SECONDS = 40
+"""Long enough to say that a test hangs which otherwise takes well under a second."""
 
 
 def fetch_suite(place: Path) -> Path:
@@ -55,10 +57,16 @@ class Lists:
     """What is known about the suite, and about it with one MPI library."""
 
     selection: dict[str, Any]
+    skips: dict[str, str]
+    """Reasons for which tests may skip themselves with this library only, and what they mean."""
     failures: list[dict[str, Any]]
     """Entries of tests that fail, here as elsewhere."""
     unreliable: list[dict[str, Any]]
-    """Entries of tests that are not run, since what they do is left to chance."""
+    """Entries of tests that are not run, since they hang, crash or do either by chance."""
+    again: list[dict[str, Any]]
+    """Entries of tests that are run once more in another environment, where they must pass."""
+    avoided: list[dict[str, Any]]
+    """Entries of what fails unless the variables of the entry are set, so that they are."""
 
     @classmethod
     def load(cls, mpi: str, ranks: int = 2) -> "Lists":
@@ -66,9 +74,9 @@ class Lists:
         known = _load(f"known-failures-{mpi}.toml")
         kinds = [
             [entry for entry in known.get(kind, []) if ranks in entry.get("ranks", [ranks])]
-            for kind in ("failure", "unreliable")
+            for kind in ("failure", "unreliable", "again", "avoided")
         ]
-        return cls(_load("selection.toml"), *kinds)
+        return cls(_load("selection.toml"), known.get("skips", {}), *kinds)
 
     @property
     def failing(self) -> list[str]:
@@ -81,6 +89,17 @@ class Lists:
         return [test for entry in self.unreliable for test in entry["tests"]]
 
     @property
+    def environment(self) -> dict[str, str]:
+        """Variables for every job."""
+        return {name: text for entry in self.avoided for name, text in entry["by"].items()}
+
+    @property
+    def never_run(self) -> list[str]:
+        """Patterns of the tests that are run in no environment."""
+        in_another = {test for entry in self.again for test in entry["tests"]}
+        return [test for test in self.excluded if test not in in_another]
+
+    @property
     def four_ranks(self) -> list[str]:
         """Patterns of the tests that say more with more than two ranks."""
         tests: list[str] = self.selection["four-ranks"]["tests"]
@@ -88,7 +107,7 @@ class Lists:
 
     def may_skip(self, reason: str) -> bool:
         """Whether a test may skip itself for this reason."""
-        return reason in self.selection["skips"]
+        return reason in self.selection["skips"] or reason in self.skips
 
 
 def _load(name: str) -> dict[str, Any]:
@@ -195,22 +214,51 @@ def faults(results: Results, lists: Lists, *, whole: bool) -> str:
     return "\n".join(found)
 
 
+def passes_again(
+    entry: dict[str, Any],
+    job: dict[str, Any],
+    cluster: NativeCluster,
+    suite: Path,
+    output: Path,
+    timeout: float,
+) -> tuple[str, int]:
+    """Run the tests of an entry of Lists.again; say what is wrong with it, and how many passed."""
+    if not entry["reason"].strip():
+        return f"an entry needs a reason: {entry}", 0
+    environment = {**job.get("environment", {}), **entry["environment"]}
+    job = {**job, "only": entry["tests"], "without": [], "environment": environment}
+    results = run_suite(job, cluster, suite, output, timeout)
+    bad = results.having("failed") | results.having("skipped")
+    trouble = results.trouble + (results.describe(bad) if bad else "")
+    passed = len(results.having("passed"))
+    return trouble or ("" if passed else f"there are no such tests: {entry['tests']}"), passed
+
+
 def fails_elsewhere(
     entry: dict[str, Any], mpi: str, suite: Path, output: Path, timeout: float
 ) -> str:
     """Run the tests of a list's entry where it says that they fail without Vicinal.
 
-    Returns what is wrong with the entry; empty if they fail there as well.
+    They may hang or crash there, if they are not run over the region for that reason. Returns
+    what is wrong with the entry; empty if it is true.
     """
+    if not entry["reason"].strip():
+        return f"an entry needs a reason: {entry}"
+    if "elsewhere" not in entry:
+        return ""  # by chance: there is nothing to find out in one run
     elsewhere = dict(entry["elsewhere"])
-    if not entry["reason"].strip() or elsewhere["path"] == "region":
-        return f"an entry needs a reason, and another path than region: {entry}"
-    job = {"ranks": 2, "mpi": mpi, "only": entry["tests"], **elsewhere}
-    with NativeCluster(nodes=2) as cluster:
-        results = run_suite(job, cluster, suite, output, timeout)
-    if results.trouble:
-        return results.trouble
-    passed = results.having("passed")
-    if passed or not results.having("failed"):
-        return f"these do not fail elsewhere: {sorted(passed) or entry['tests']}"
+    if elsewhere["path"] == "region":
+        return f"elsewhere is not here: {entry}"
+    may_hang = elsewhere.pop("hangs", False)
+    for number, pattern in enumerate(entry["tests"] if may_hang else [""]):
+        tests = [pattern] if may_hang else entry["tests"]
+        job = {"ranks": 2, "mpi": mpi, "only": tests, **elsewhere}
+        limit = _HANG_SECONDS if may_hang else timeout
+        with NativeCluster(nodes=2) as cluster:
+            results = run_suite(job, cluster, suite, output / str(number), limit)
+        passed = results.having("passed")
+        if not may_hang and results.trouble:
+            return results.trouble
+        if passed or not (results.trouble or results.having("failed")):
+            return f"these do not fail elsewhere: {sorted(passed) or tests}"
     return ""

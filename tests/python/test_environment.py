@@ -49,6 +49,12 @@ def test_region_with_open_mpi(provider: Path) -> None:
     }
 
 
+@pytest.mark.usefixtures("provider")
+def test_open_mpi_4_does_not_ask_for_atomics_it_ends_programs_at() -> None:
+    assert mpi_environment("openmpi41")["OMPI_MCA_osc_rdma_acc_use_amo"] == "0"
+    assert "OMPI_MCA_osc_rdma_acc_use_amo" not in mpi_environment("openmpi")
+
+
 @pytest.mark.parametrize("mpi", Mpi)
 @pytest.mark.parametrize("path", [MessagePath.NETWORK, MessagePath.SHARED_MEMORY])
 def test_other_paths_need_no_provider(

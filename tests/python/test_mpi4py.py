@@ -39,9 +39,8 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[NativeCluster]:
 def test_suite(mpi: str, cluster: NativeCluster, suite: Path, tmp_path: Path) -> None:
     ranks = len(cluster.nodes)
     lists = Lists.load(mpi, ranks)
-    job = {"ranks": ranks, "mpi": mpi, "members": MEMBERS}
-    left_out = [*lists.selection["left-out"], *lists.selection.get(f"left-out-{mpi}", {})]
-    job["without"] = [*lists.excluded, *left_out]
+    job = {"ranks": ranks, "mpi": mpi, "members": MEMBERS, "environment": lists.environment}
+    job["without"] = [*lists.excluded, *lists.selection["left-out"]]
     if ranks > 2:
         job["only"] = lists.four_ranks
     results = run_suite(job, cluster, suite, tmp_path / "results", GUARD_SECONDS)

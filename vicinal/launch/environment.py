@@ -96,7 +96,7 @@ def mpi_environment(
     mpi = mpi if isinstance(mpi, Installation) else Mpi(mpi)
     path = MessagePath(path)
     if path is MessagePath.REGION:
-        return _region(mpi.family, region)
+        return _region(mpi, region)
     if region is not None:
         raise VicinalError(
             f"the path {path.value} takes no region", "leave out the region, or use path region"
@@ -106,15 +106,15 @@ def mpi_environment(
     return _shared_memory(mpi, cma=cma)
 
 
-def _region(family: Family, region: str | None) -> dict[str, str]:
+def _region(mpi: Mpi | Installation, region: str | None) -> dict[str, str]:
     variables = {"FI_PROVIDER_PATH": str(provider_directory()), "FI_PROVIDER": "vicinal"}
     if region is not None:
         variables["VICINAL_REGION"] = check_region_name(region)
-    match family:
+    match mpi.family:
         case Family.MPICH:
             return variables | {"MPIR_CVAR_CH4_NETMOD": "ofi"}
         case Family.OPENMPI:
-            return variables | {
+            variables |= {
                 "OMPI_MCA_pml": "cm",
                 "OMPI_MCA_mtl": "ofi",
                 "OMPI_MCA_mtl_ofi_provider_include": "vicinal",
@@ -123,6 +123,11 @@ def _region(family: Family, region: str | None) -> dict[str, str]:
                 "OMPI_MCA_btl": "self,ofi",
                 "OMPI_MCA_btl_ofi_provider_include": "vicinal",
             }
+            if _is_open_mpi_4(mpi):
+                # Its btl ofi ends the program at operations that it does not know, such as
+                # MPI_MAX, and is asked for them all the same.
+                variables["OMPI_MCA_osc_rdma_acc_use_amo"] = "0"
+            return variables
         case Family.INTEL:
             return variables | {
                 "I_MPI_FABRICS": "ofi",

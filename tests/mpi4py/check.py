@@ -1,0 +1,191 @@
+"""`make check-mpis`: mpi4py's whole suite over the region, with every MPI library.
+
+    python check.py [--only NAME,...] [--without NAME,...] [--full] [--resume]
+
+Each rank is a node of its own. With 2 ranks the whole suite is run; with 4 the tests that
+say more there, listed in selection.toml, or with --full the whole suite too. What is excluded
+or fails is listed in known-failures-*.toml with the reason, and what fails must fail in the
+same way where no message goes through Vicinal. The results are in build/check-mpis, and
+result.json there has them all; --resume keeps those that were good with this same provider.
+"""
+
+import argparse
+import hashlib
+import json
+import shutil
+import sys
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from suite import (
+    MEMBERS,
+    Lists,
+    fails_elsewhere,
+    faults,
+    fetch_suite,
+    passes_again,
+    run_suite,
+)
+
+from vicinal.cluster.native import NativeCluster
+from vicinal.errors import VicinalError
+from vicinal.launch.environment import PROVIDER_FILE, checkout, provider_directory
+from vicinal.launch.libfabric import mpi_version
+from vicinal.launch.mpi import Mpi, installation
+
+GUARD_SECONDS = 1500
+"""After this a job hangs; with 4 ranks on 2 cores the slowest takes a third of it."""
+RANKS = (2, 4)
+
+
+@dataclass
+class Line:
+    """One line of the table: a run of the suite."""
+
+    mpi: str
+    version: str
+    libfabric: str
+    ranks: int
+    tests: str
+    """Which were run: `whole`, or `subset` for those of selection.toml."""
+    passed: int
+    failed: int
+    """As listed; any other failure is a fault."""
+    excluded: int
+    """Tests, or patterns of them, that are not run."""
+    skipped: int
+    """By mpi4py itself: what the MPI library lacks, or what is not installed."""
+    seconds: float
+    provider: str
+    """The beginning of its SHA-256."""
+    skips: dict[str, int] = field(default_factory=dict)
+    """mpi4py's reasons, and how often each."""
+    faults: str = ""
+
+
+COLUMNS = {
+    "mpi": "MPI",
+    "version": "version",
+    "libfabric": "libfabric",
+    "ranks": "ranks",
+    "tests": "tests",
+    "passed": "passed",
+    "failed": "failed",
+    "excluded": "excluded",
+    "skipped": "skipped",
+    "seconds": "seconds",
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", default=",".join(Mpi))
+    parser.add_argument("--without", default="")
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--resume", action="store_true")
+    options = parser.parse_args()
+    tree = checkout()
+    assert tree is not None
+    output = tree / "build" / "check-mpis"
+    output.mkdir(parents=True, exist_ok=True)
+    try:
+        left_out = [Mpi(name) for name in options.without.split(",") if name]
+        mpis = [Mpi(name) for name in options.only.split(",") if name]
+        installed = {mpi: installation(mpi) for mpi in mpis if mpi not in left_out}
+        provider = provider_directory() / PROVIDER_FILE
+    except (VicinalError, ValueError) as error:
+        print(f"make check-mpis: error: {error}", file=sys.stderr)
+        return 2
+    digest = hashlib.sha256(provider.read_bytes()).hexdigest()[:16]
+    suite = fetch_suite(tree / "build" / "mpi4py")
+
+    lines = _kept(output / "result.json", digest) if options.resume else []
+    for mpi, found in installed.items():
+        for ranks in RANKS:
+            tests = "whole" if ranks == 2 or options.full else "subset"
+            if any((line.mpi, line.ranks, line.tests) == (mpi, ranks, tests) for line in lines):
+                print(f"{mpi}, {ranks} ranks: kept from an earlier run", flush=True)
+                continue
+            line = _run(mpi, ranks, tests, suite, output)
+            line.version, line.provider = mpi_version(found), digest
+            lines.append(line)
+            _write(output / "result.json", lines)
+            print(f"{mpi}, {ranks} ranks: {line.faults or 'good'}", flush=True)
+    print(_table(lines))
+    bad = [line for line in lines if line.faults]
+    for line in bad:
+        print(f"\n{line.mpi}, {line.ranks} ranks:\n{line.faults}", file=sys.stderr)
+    # The plain closing line that is understood everywhere.
+    print(f"\n{len(lines) - len(bad)} passed, {len(bad)} failed")
+    return 1 if bad or not lines else 0
+
+
+def _run(mpi: Mpi, ranks: int, tests: str, suite: Path, output: Path) -> Line:
+    lists = Lists.load(mpi, ranks)
+    directory = output / f"{mpi}-{ranks}"
+    shutil.rmtree(directory, ignore_errors=True)
+    job = {"ranks": ranks, "mpi": mpi, "members": MEMBERS, "without": lists.excluded}
+    job["environment"] = lists.environment
+    if tests == "subset":
+        job["only"] = lists.four_ranks
+    began = time.monotonic()
+    again, wrong = 0, []
+    with NativeCluster(nodes=ranks) as cluster:
+        results = run_suite(job, cluster, suite, directory, GUARD_SECONDS)
+        for number, entry in enumerate(lists.again if tests == "whole" else []):
+            place = directory / f"again-{number}"
+            trouble, passed = passes_again(entry, job, cluster, suite, place, GUARD_SECONDS)
+            wrong.append(trouble)
+            again += passed
+    seconds = time.monotonic() - began
+    wrong.append(faults(results, lists, whole=tests == "whole"))
+    if not results.facts.get("provider"):
+        wrong.append("the ranks did not load Vicinal's provider")
+    if ranks == RANKS[0]:
+        for number, entry in enumerate([*lists.failures, *lists.unreliable, *lists.avoided]):
+            place = directory / f"elsewhere-{number}"
+            wrong.append(fails_elsewhere(entry, mpi, suite, place, GUARD_SECONDS))
+    skipped = results.having("skipped")
+    return Line(
+        mpi=mpi.value,
+        version="",
+        libfabric=results.facts.get("libfabric", ""),
+        ranks=ranks,
+        tests=tests,
+        passed=len(results.having("passed")) + again,
+        failed=len(results.having("failed")),
+        excluded=len(lists.never_run),
+        skipped=len(skipped),
+        seconds=round(seconds, 1),
+        provider="",
+        skips=dict(Counter(results.detail[test] for test in skipped)),
+        faults="\n".join(filter(None, wrong)),
+    )
+
+
+def _kept(path: Path, provider: str) -> list[Line]:
+    """The good lines of an earlier result with the same provider."""
+    if not path.is_file():
+        return []
+    lines = [Line(**values) for values in json.loads(path.read_text())["lines"]]
+    return [line for line in lines if line.provider == provider and not line.faults]
+
+
+def _write(path: Path, lines: list[Line]) -> None:
+    path.write_text(json.dumps({"lines": [asdict(line) for line in lines]}, indent=1) + "\n")
+
+
+def _table(lines: list[Line]) -> str:
+    rows = [list(COLUMNS.values())]
+    rows += [[str(getattr(line, name)) for name in COLUMNS] for line in lines]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
