@@ -123,6 +123,8 @@ static int enable(struct endpoint *endpoint)
 	}
 	struct messenger *messenger = endpoint->messenger;
 	result = check_memory(messenger);
+	if (result == 0)
+		result = single_copy_open(messenger, parameter_single_copy());
 	if (result != 0) {
 		messenger_close(messenger);
 		endpoint->messenger = NULL;

@@ -47,6 +47,11 @@ void parameters_define(void)
 		"(look, then yield, then sleep) or block (sleep after some microseconds). "
 		"VICINAL_PROGRESS is the same and comes first. (default: adaptive)");
 	(void)fi_param_define(
+		&provider, "single_copy", FI_PARAM_STRING,
+		"Copy large messages once, by both ends at the same time: auto, between processes where that "
+		"was measured to be faster; on, wherever it is proved possible; off, never. "
+		"VICINAL_SINGLE_COPY is the same and comes first. (default: auto)");
+	(void)fi_param_define(
 		&provider, "rank", FI_PARAM_STRING,
 		"Rank shown for this process by 'vicinal paths'; a label only. Set as VICINAL_RANK. "
 		"(default: PMIX_RANK, PMI_RANK or OMPI_COMM_WORLD_RANK)");
@@ -205,4 +210,27 @@ enum progress_mode parameter_progress(void)
 {
 	(void)pthread_once(&progress_once, find_progress);
 	return progress_mode;
+}
+
+enum single_copy_policy parameter_single_copy(void)
+{
+	static bool complained;
+	const char *text = parameter("VICINAL_SINGLE_COPY", "single_copy");
+
+	if (text == NULL || *text == '\0' || strcmp(text, "auto") == 0)
+		return SINGLE_COPY_AUTO;
+	if (strcmp(text, "on") == 0)
+		return SINGLE_COPY_ON;
+	if (strcmp(text, "off") == 0)
+		return SINGLE_COPY_OFF;
+	if (!complained) {
+		char line[256];
+		(void)snprintf(
+			line, sizeof(line),
+			"VICINAL_SINGLE_COPY=%.64s is neither auto, on nor off: using auto, correct it",
+			text);
+		provider_say(line);
+	}
+	complained = true;
+	return SINGLE_COPY_AUTO;
 }

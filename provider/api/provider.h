@@ -211,6 +211,7 @@ bool parameter_allow_slow(void);
 size_t parameter_heap_threshold(void);
 /* What one does who finds nothing: read once in this process. */
 enum progress_mode parameter_progress(void);
+enum single_copy_policy parameter_single_copy(void);
 /* One line to stderr, for what a user must see without asking for logs. */
 void provider_say(const char *text);
 

@@ -222,7 +222,8 @@ static int arrive_rendezvous(struct messenger *messenger, struct arrival *arriva
 	const shared_bytes *bytes = chunk_view(messenger, from, header.chunk, header.offset, arrival->length);
 	if (bytes == NULL || header.early > header.total || arrival->length > header.early ||
 	    header.early > (uint64_t)WIRE_EARLY_PIECES * CHUNK_LARGE || header.total > SSIZE_MAX ||
-	    from->early_receive != NULL || from->early_message != NULL)
+	    transfer_index(header.transfer) >= REGION_TRANSFERS || from->early_receive != NULL ||
+	    from->early_message != NULL)
 		return -EPROTO;
 	from->streak = 0;
 	ways_told(&from->ways, &header.taking);
@@ -239,6 +240,7 @@ static int arrive_rendezvous(struct messenger *messenger, struct arrival *arriva
 		receive->tag = arrival->tag;
 		receive->data = header.data;
 		receive->wire_flags = arrival->flags;
+		receive->offered = header.transfer;
 		if (!rendezvous_begin(messenger, receive))
 			return -ENOMEM;
 		from->early_receive = more ? receive : NULL;
@@ -257,6 +259,7 @@ static int arrive_rendezvous(struct messenger *messenger, struct arrival *arriva
 		return -ENOMEM;
 	message->total = header.total;
 	message->early = header.early;
+	message->offered = header.transfer;
 	message->arrived = first;
 	if (first > 0)
 		message_hold(message, &(struct message_piece){header.chunk, header.offset, first});
@@ -309,7 +312,7 @@ static int arrive_piece(struct messenger *messenger, struct arrival *arrival, co
 	shared_copy_in(&header, slot->payload, sizeof(header));
 	const shared_bytes *bytes = chunk_view(messenger, from, header.chunk, header.offset, arrival->length);
 	if (bytes == NULL || receive == NULL || receive->from != from || receive->arrived < receive->early ||
-	    arrival->length == 0)
+	    arrival->length == 0 || (receive->copy != NULL && !receive->copy->resumed))
 		return -EPROTO;
 	bool taken =
 		rendezvous_piece(messenger, receive, bytes, arrival->length, ways_of_flags(arrival->flags));
@@ -326,7 +329,16 @@ static int arrive_clear(struct messenger *messenger, struct arrival *arrival, co
 
 	shared_copy_in(&header, slot->payload, sizeof(header));
 	ways_told(&arrival->from->ways, &header.taking);
-	int result = rendezvous_clear(messenger, arrival->from, arrival->tag, header.id, header.accepted);
+	int result = rendezvous_clear(messenger, arrival->from, arrival->tag, &header);
+	return result < 0 ? result : 1;
+}
+
+static int arrive_resume(struct messenger *messenger, struct arrival *arrival, const struct ring_slot *slot)
+{
+	struct wire_resume header;
+
+	shared_copy_in(&header, slot->payload, sizeof(header));
+	int result = rendezvous_resumed(messenger, arrival->from, arrival->tag, &header);
 	return result < 0 ? result : 1;
 }
 
@@ -366,6 +378,8 @@ int arrive(void *context, struct peer *peer, uint64_t control)
 		return arrive_piece(messenger, &arrival, slot);
 	case WIRE_CLEAR:
 		return arrive_clear(messenger, &arrival, slot);
+	case WIRE_RESUME:
+		return arrive_resume(messenger, &arrival, slot);
 	case WIRE_ACKNOWLEDGE:
 		result = rendezvous_acknowledged(messenger, arrival.from, arrival.tag);
 		return result < 0 ? result : 1;

@@ -42,7 +42,8 @@ static void fail_incoming(struct messenger *messenger, const struct corresponden
 			continue;
 		match_unlink(&receive->incoming);
 		operations_remove(&messenger->receive_ids, receive->id);
-		receive_fail(messenger, receive, -from->peer.failure, from->peer.reason);
+		if (!single_copy_drain(messenger, receive, -from->peer.failure, from->peer.reason))
+			receive_fail(messenger, receive, -from->peer.failure, from->peer.reason);
 	}
 }
 
@@ -174,11 +175,13 @@ static void linger(struct messenger *messenger)
 	const struct timespec pause = {.tv_nsec = 50000};
 	uint64_t until = monotonic_now() + LINGER_NANOSECONDS;
 
+	single_copy_stop(messenger);
 	for (;;) {
 		(void)messenger_progress(messenger);
 		path_check_peers(messenger->path);
 		if ((match_is_empty(&messenger->pumping) && messenger->waiting_controls == 0 &&
-		     messenger->remote_pending == 0 && path_drained(messenger->path)) ||
+		     messenger->remote_pending == 0 && single_copy_is_quiet(messenger) &&
+		     path_drained(messenger->path)) ||
 		    monotonic_now() > until)
 			return;
 		(void)nanosleep(&pause, NULL);
@@ -201,6 +204,7 @@ void messenger_close(struct messenger *messenger)
 			remote_forget(messenger, peer);
 		}
 	}
+	single_copy_close(messenger);
 	match_close(&messenger->tagged);
 	match_close(&messenger->untagged);
 	operations_close(&messenger->send_ids);
@@ -217,7 +221,9 @@ uint32_t messenger_progress(struct messenger *messenger)
 {
 	uint32_t handled = path_poll(messenger->path, arrive);
 
-	if (__builtin_expect(messenger->waiting_controls != 0 || !match_is_empty(&messenger->pumping), 0))
+	if (__builtin_expect((messenger->waiting_controls | messenger->copying) != 0 ||
+				     !match_is_empty(&messenger->pumping),
+			     0))
 		handled += rendezvous_work(messenger);
 	if (__builtin_expect(messenger->remote_pending != 0, 0))
 		handled += remote_work(messenger);

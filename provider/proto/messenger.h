@@ -8,6 +8,7 @@
  * receive.c    posting, peeking, cancelling, delivering
  * rendezvous.c large messages, and the control slots that wait for room
  * remote.h     reads, writes and atomics
+ * single_copy.c, single_copy_offer.c large messages copied once
  * messenger.c  opening, closing, progress, peers that failed
  */
 #ifndef VICINAL_PROTO_MESSENGER_H
@@ -25,6 +26,7 @@
 #include "proto/pool.h"
 #include "proto/registration.h"
 #include "proto/remote.h"
+#include "proto/single_copy.h"
 #include "proto/ways.h"
 #include "proto/wire.h"
 
@@ -35,7 +37,10 @@ struct receive;
 struct control_slot {
 	uint64_t control;
 	uint64_t word;
-	struct wire_clear clear;
+	union {
+		struct wire_clear clear;
+		struct wire_resume resume;
+	};
 };
 
 /* A peer, as messages see it. */
@@ -55,6 +60,12 @@ struct correspondent {
 	uint64_t copied;         /* bytes of theirs that were moved to private memory */
 	struct ways ways;
 	struct remote_peer remote;
+	/* its process, for single copies: see single_copy_offer.c */
+	struct process_peer process;
+	uint32_t process_epoch; /* whose the rest is */
+	uint32_t process_state;
+	uint32_t process_tries;
+	bool takes_single; /* it took the last single copy that it was offered */
 };
 
 /* A message under way to a peer, beyond what one call could do. */
@@ -71,7 +82,8 @@ struct send {
 	bool waits_for_clear;
 	bool acknowledged;
 	uint64_t tag;
-	uint64_t flags; /* as in send_request */
+	uint64_t flags;           /* as in send_request */
+	struct single_copy *copy; /* offered, or under way; else NULL */
 };
 
 /* A receive: posted, or taking pieces of a large message. */
@@ -96,7 +108,9 @@ struct receive {
 	uint64_t expected; /* bytes that come in all */
 	uint64_t arrived;
 	uint32_t wire_flags;
-	bool sink; /* takes a message that is discarded */
+	bool sink;                /* takes a message that is discarded */
+	struct single_copy *copy; /* of a large message: under way, else NULL */
+	uint32_t offered;         /* the sender's transfer, 0 if it offers none */
 };
 
 struct message_piece {
@@ -120,7 +134,8 @@ struct message {
 	unsigned char *copy; /* private memory, or NULL */
 	uint32_t kind;       /* enum wire_kind */
 	uint32_t wire_flags;
-	bool lost; /* claimed, and its sender went before we had all of it */
+	uint32_t offered; /* as in struct receive */
+	bool lost;        /* claimed, and its sender went before we had all of it */
 	uint32_t pieces;
 	struct message_piece piece[WIRE_EARLY_PIECES]; /* what is still in chunks, after `copied` */
 	/* while it has pieces, in the sender's list of those */
@@ -139,6 +154,8 @@ struct messenger {
 	struct completion_counter *receive_counter;
 	size_t multi_receive_minimum;
 	uint32_t waiting_controls;          /* control slots that wait for room, over all peers */
+	uint32_t copying;                   /* receives in single->pulling */
+	struct single_copies *single;       /* NULL: messages go in pieces always */
 	uint32_t remote_pending;            /* entries of the next two lists */
 	struct match_link remote_answering; /* struct remote_peer: has answers to give */
 	struct match_link remote_pumping;   /* struct remote_operation: not all of it was sent */
@@ -272,8 +289,11 @@ bool rendezvous_piece(struct messenger *messenger, struct receive *receive, cons
 		      uint32_t length, enum way way);
 void rendezvous_end_if_complete(struct messenger *messenger, struct receive *receive);
 int rendezvous_clear(struct messenger *messenger, struct correspondent *from, uint64_t id,
-		     uint64_t receiver_id, uint64_t accepted);
+		     const struct wire_clear *clear);
 int rendezvous_acknowledged(struct messenger *messenger, struct correspondent *from, uint64_t id);
+int rendezvous_resumed(struct messenger *messenger, struct correspondent *from, uint64_t id,
+		       const struct wire_resume *resume);
+bool rendezvous_resume(struct messenger *messenger, struct receive *receive, uint64_t from);
 bool rendezvous_acknowledge(struct messenger *messenger, struct correspondent *to, uint64_t sender_id);
 uint32_t rendezvous_work(struct messenger *messenger);
 /* We are out of chunks: ask for those that lie with messages which nobody receives. */

@@ -213,6 +213,7 @@ static void deliver_rendezvous(struct messenger *messenger, struct receive *rece
 	receive->tag = message->match.key.tag;
 	receive->data = message->data;
 	receive->wire_flags = message->wire_flags;
+	receive->offered = message->offered;
 	if (from->early_message == message)
 		from->early_message = NULL;
 	if (is_failed(from) && message->arrived < message->total) {

@@ -22,6 +22,12 @@
 #define STREAK_ALONE 2U
 /* So many chunks out to a peer, and no message shows more of itself before it is cleared. */
 #define EARLY_CHUNKS_OUT 8U
+/*
+ * A message that will be copied once shows this much of itself before that, so that the receiver
+ * has something to do while the ends find each other. Measured: docs/performance.md.
+ */
+#define EARLY_PIECES_OFFERED 1U
+#define EARLY_PIECE_OFFERED 8192U
 /* So many large pieces in flight are enough to keep both sides busy, and stay in cache. */
 #define PIECES_IN_FLIGHT 8U
 /* In one poll, over all messages, so that what comes in meanwhile is seen to. */
@@ -207,15 +213,21 @@ ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *
 	uint32_t piece = early_piece_length(&path->chunks, request->length, to->streak++);
 	uint32_t chunks[WIRE_EARLY_PIECES];
 	uint32_t pieces = 0;
+	uint32_t most = WIRE_EARLY_PIECES;
+	struct wire_rendezvous header = {.data = request->data, .total = request->length};
 	struct send *send = new_send(messenger, request);
 
 	if (send == NULL)
 		return -ENOMEM;
+	if (messenger->single != NULL && request->length > SINGLE_COPY_BYTES &&
+	    single_copy_offer(messenger, send, &header)) {
+		most = EARLY_PIECES_OFFERED;
+		piece = EARLY_PIECE_OFFERED;
+	}
 	if (peer->account.lent >= EARLY_CHUNKS_OUT && chunk_collect(&path->chunks, &peer->account) < 0)
 		path_fail(path, peer, -EPROTO, "it returned a chunk that it does not have");
 	/* Only what is certain is promised: a chunk and a slot for each early piece. */
-	for (uint64_t covered = 0; pieces < WIRE_EARLY_PIECES && covered < request->length;
-	     covered += piece) {
+	for (uint64_t covered = 0; pieces < most && covered < request->length; covered += piece) {
 		if (peer->account.lent >= EARLY_CHUNKS_OUT || peer->account.lent_large >= PIECES_IN_FLIGHT ||
 		    (pieces > 0 && !path_room(path, peer, pieces + 1)))
 			break;
@@ -227,13 +239,9 @@ ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *
 	uint64_t early =
 		(uint64_t)pieces * piece < request->length ? (uint64_t)pieces * piece : request->length;
 	uint32_t first = early < piece ? (uint32_t)early : piece;
-	struct wire_rendezvous header = {
-		.data = request->data,
-		.id = send->id,
-		.total = request->length,
-		.early = early,
-		.taking = ways_tell(&to->ways),
-	};
+	header.id = send->id;
+	header.early = (uint32_t)early;
+	header.taking = ways_tell(&to->ways);
 	if (pieces > 0) {
 		header.chunk = chunks[0];
 		header.offset = chunk_place(&path->chunks, chunks[0], request->pieces[0].iov_base);
@@ -316,15 +324,37 @@ static uint32_t pump(struct messenger *messenger, struct send *send, uint32_t bu
 }
 
 int rendezvous_clear(struct messenger *messenger, struct correspondent *from, uint64_t id,
-		     uint64_t receiver_id, uint64_t accepted)
+		     const struct wire_clear *clear)
 {
 	struct send *send = operations_find(&messenger->send_ids, id);
 
-	if (send == NULL || send->to != from || !send->waits_for_clear || accepted > send->accepted)
+	if (send == NULL || send->to != from || !send->waits_for_clear || clear->accepted > send->accepted)
+		return -EPROTO;
+	if (single_copy_answered(messenger, send, clear) != 0)
 		return -EPROTO;
 	send->waits_for_clear = false;
-	send->receiver_id = receiver_id;
-	send->accepted = accepted;
+	send->receiver_id = clear->id;
+	send->accepted = clear->accepted;
+	match_unlink(&send->link);
+	match_append(&messenger->pumping, &send->link);
+	return 0;
+}
+
+/* The receiver cannot go on with one copy: the rest goes in pieces. */
+int rendezvous_resumed(struct messenger *messenger, struct correspondent *from, uint64_t id,
+		       const struct wire_resume *resume)
+{
+	struct send *send = operations_find(&messenger->send_ids, id);
+
+	if (send == NULL || send->to != from || send->waits_for_clear || send->copy == NULL ||
+	    resume->from < send->sent || resume->from > send->accepted)
+		return -EPROTO;
+	/* From here on nothing is written into the receive's buffer, and it may count on that. */
+	single_copy_release(messenger, send->copy);
+	send->copy = NULL;
+	send->acknowledged = (send->flags & FI_DELIVERY_COMPLETE) == 0;
+	send->receiver_id = resume->id;
+	send->sent = resume->from;
 	match_unlink(&send->link);
 	match_append(&messenger->pumping, &send->link);
 	return 0;
@@ -334,8 +364,10 @@ int rendezvous_acknowledged(struct messenger *messenger, struct correspondent *f
 {
 	struct send *send = operations_find(&messenger->send_ids, id);
 
-	if (send == NULL || send->to != from || send->acknowledged || send->waits_for_clear ||
-	    send->sent < send->accepted || (send->flags & FI_DELIVERY_COMPLETE) == 0)
+	if (send == NULL || send->to != from || send->acknowledged || send->waits_for_clear)
+		return -EPROTO;
+	/* One copy is always acknowledged: it is how the sender learns that its buffer is free. */
+	if (send->copy == NULL && (send->sent < send->accepted || (send->flags & FI_DELIVERY_COMPLETE) == 0))
 		return -EPROTO;
 	send_end(messenger, send, 0, NULL);
 	return 0;
@@ -357,9 +389,13 @@ uint32_t rendezvous_work(struct messenger *messenger)
 	for (struct match_link *link = messenger->pumping.next; link != &messenger->pumping && budget > 0;) {
 		struct send *send = (struct send *)(void *)link;
 		link = link->next;
-		if (!is_failed(send->to))
-			budget = pump(messenger, send, budget);
+		if (is_failed(send->to))
+			continue;
+		budget = send->copy != NULL ? single_copy_push(messenger, send, budget)
+					    : pump(messenger, send, budget);
 	}
+	if (messenger->copying > 0)
+		return PIECES_PER_POLL - budget + single_copy_work(messenger, PIECES_PER_POLL);
 	return PIECES_PER_POLL - budget;
 }
 
@@ -370,7 +406,14 @@ bool rendezvous_begin(struct messenger *messenger, struct receive *receive)
 {
 	uint64_t accepted = receive->total < receive->buffer.length ? receive->total : receive->buffer.length;
 
+	struct control_slot slot = {
+		.control = control_word(WIRE_CLEAR, 0, 0),
+		.word = receive->sender_id,
+		.clear = {.accepted = accepted},
+	};
+
 	receive->arrived = 0;
+	receive->copy = NULL;
 	receive->expected = accepted > receive->early ? accepted : receive->early;
 	receive->id = operations_add(&messenger->receive_ids, receive);
 	if (receive->id == OPERATION_NO_ID) {
@@ -380,15 +423,10 @@ bool rendezvous_begin(struct messenger *messenger, struct receive *receive)
 	match_append(&messenger->incoming, &receive->incoming);
 	if (receive->early == receive->total || is_failed(receive->from))
 		return true;
-	bool sent = send_control(messenger, receive->from,
-				 &(struct control_slot){
-					 .control = control_word(WIRE_CLEAR, 0, 0),
-					 .word = receive->sender_id,
-					 .clear = {.id = receive->id,
-						   .accepted = accepted,
-						   .taking = ways_tell(&receive->from->ways)},
-				 });
-	if (!sent)
+	slot.clear.id = receive->id;
+	slot.clear.taking = ways_tell(&receive->from->ways);
+	(void)single_copy_accept(messenger, receive, accepted, &slot.clear);
+	if (!send_control(messenger, receive->from, &slot))
 		path_fail(messenger->path, &receive->from->peer, -ENOMEM, "no memory is left to answer it");
 	return true;
 }
@@ -428,15 +466,37 @@ bool rendezvous_piece(struct messenger *messenger, struct receive *receive, cons
 void rendezvous_end_if_complete(struct messenger *messenger, struct receive *receive)
 {
 	struct correspondent *from = receive->from;
+	struct single_copy *copy = receive->copy;
+	bool acknowledge = (receive->wire_flags & WIRE_ACKNOWLEDGED) != 0;
 
+	if (copy != NULL && copy->finished) {
+		if (receive->arrived < receive->early)
+			return;
+		receive->arrived = receive->expected;
+		acknowledge = true;
+	} else if (copy != NULL && copy->resumed && receive->arrived == receive->early) {
+		receive->arrived = copy->mine; /* early pieces that came late have their place before */
+	}
 	if (receive->arrived < receive->expected)
 		return;
 	match_unlink(&receive->incoming);
 	operations_remove(&messenger->receive_ids, receive->id);
-	if (receive->wire_flags & WIRE_ACKNOWLEDGED &&
-	    !rendezvous_acknowledge(messenger, from, receive->sender_id))
+	if (copy != NULL)
+		single_copy_release(messenger, copy);
+	if (acknowledge && !rendezvous_acknowledge(messenger, from, receive->sender_id))
 		path_fail(messenger->path, &from->peer, -ENOMEM,
 			  "no memory is left to acknowledge its message");
 	receive_complete(messenger, receive, from, receive->total, receive->tag, receive->data,
 			 receive->wire_flags);
+}
+
+/* One copy cannot go on at `from`: have the rest in pieces. */
+bool rendezvous_resume(struct messenger *messenger, struct receive *receive, uint64_t from)
+{
+	return send_control(messenger, receive->from,
+			    &(struct control_slot){
+				    .control = control_word(WIRE_RESUME, 0, 0),
+				    .word = receive->sender_id,
+				    .resume = {.id = receive->id, .from = from},
+			    });
 }

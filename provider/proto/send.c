@@ -38,6 +38,8 @@ void send_end(struct messenger *messenger, struct send *send, int error, const c
 {
 	match_unlink(&send->link);
 	operations_remove(&messenger->send_ids, send->id);
+	if (send->copy != NULL)
+		single_copy_release(messenger, send->copy);
 	send_complete(messenger, send->context, send->flags, send->tag, error, reason);
 	pool_give(&messenger->send_pool, send);
 }

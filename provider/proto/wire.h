@@ -13,6 +13,7 @@
  *   PIECE     receiver's id struct wire_piece                               of the piece
  *   ACKNOWLEDGE sender's id the message was delivered                       0
  *   RECLAIM   0             the sender is out of chunks: empty its messages 0
+ *   RESUME    sender's id   struct wire_resume: go on with pieces           0
  *
  * [data] is there with WIRE_DATA, [id] (the sender's) with WIRE_ACKNOWLEDGE. An id means
  * something only to the side that made it, which checks it when it comes back.
@@ -48,6 +49,7 @@ enum wire_kind {
 	WIRE_PIECE = 8,
 	WIRE_ACKNOWLEDGE = 9,
 	WIRE_RECLAIM = 10,
+	WIRE_RESUME = 11,
 	WIRE_WRITE = 16,
 	WIRE_WRITE_CHUNK = 17,
 	WIRE_READ = 18,
@@ -98,8 +100,9 @@ struct wire_rendezvous {
 	uint64_t data;
 	uint64_t id;
 	uint64_t total;
-	uint64_t early; /* bytes that come without waiting for CLEAR, the first piece among them */
-	uint32_t chunk; /* of the first piece; without meaning if its length is 0 */
+	uint32_t early;    /* bytes that come without waiting for CLEAR, the first piece among them */
+	uint32_t transfer; /* the sender's, for one copy by both ends; 0 if it offers none */
+	uint32_t chunk;    /* of the first piece; without meaning if its length is 0 */
 	uint32_t offset;
 	struct wire_taking taking;
 };
@@ -113,6 +116,22 @@ struct wire_clear {
 	uint64_t id;       /* the receiver's, for the pieces */
 	uint64_t accepted; /* bytes that the receiver wants in all, at most the total */
 	struct wire_taking taking;
+	uint32_t way;      /* enum wire_way */
+	uint32_t transfer; /* the receiver's, unless the way is WIRE_BY_PIECES */
+	uint64_t place;    /* section offset of the receiver's buffer, 0 if it is not in its heap */
+};
+
+/* How the rest of a large message goes. */
+enum wire_way {
+	WIRE_BY_PIECES = 0,
+	WIRE_BY_REGION = 1,  /* one copy: one buffer lies in the region, or both */
+	WIRE_BY_PROCESS = 2, /* one copy, between the processes' memory */
+};
+
+/* The receiver cannot go on with one copy. */
+struct wire_resume {
+	uint64_t id;   /* the receiver's, for the pieces */
+	uint64_t from; /* offset in the message */
 };
 
 struct wire_write {

@@ -24,6 +24,8 @@
  *     │ credit, one line a sender│
  *     ├──────────────────────────┤ connection_line[members] writer: the owner, as sender
  *     │ connections, one a peer  │
+ *     ├──────────────────────────┤ transfer_line[REGION_TRANSFERS] writer: the owner
+ *     │ transfers of one copy    │
  *     ├──────────────────────────┤
  *     │ arena: rings, chunks     │ writer: the owner; divided up as it likes, peers are
  *     ├──────────────────────────┤   told offsets and check them
@@ -224,14 +226,39 @@ struct connection_line {
 };
 _Static_assert(sizeof(struct connection_line) == REGION_LINE, "a connection is one line");
 
+/*
+ * How far the owner is with one large message that both ends copy at once, from or into memory
+ * of theirs that lies in the region: see proto/single_copy.h. Writer: the owner, as sender or
+ * as receiver of that message. The other end reads it, and is told its index in a slot.
+ *
+ * id is 0 while the line is not in use, and else what the slot said: index | generation << 8. It
+ *   is released after the others, and pairs with the acquire load in transfer_look().
+ * claimed: the receiver is copying what is before this offset, the sender what is behind it.
+ *   Stored, then a full fence, then the other's line is loaded: one of two that claim the same
+ *   bytes at the same time sees the other.
+ * done: of a sender, that what is behind this offset is copied. Release, after the bytes.
+ * place: of a sender, the section offset of its buffer, if it lies in its heap, else 0.
+ */
+#define REGION_TRANSFERS 128U
+
+struct transfer_line {
+	shared_u64 id;
+	shared_u64 claimed;
+	shared_u64 done;
+	shared_u64 place;
+	shared_bytes reserved[REGION_LINE - 32];
+};
+_Static_assert(sizeof(struct transfer_line) == REGION_LINE, "a transfer is one line");
+
 #define SECTION_DOORBELLS_OFFSET REGION_PAGE
 #define SECTION_CREDITS_OFFSET(members) \
 	REGION_ROUND_UP(SECTION_DOORBELLS_OFFSET + (size_t)(members) * sizeof(shared_u32), REGION_LINE)
 #define SECTION_CONNECTIONS_OFFSET(members) \
 	(SECTION_CREDITS_OFFSET(members) + (size_t)(members) * sizeof(struct credit_line))
+#define SECTION_TRANSFERS_OFFSET(members) \
+	(SECTION_CONNECTIONS_OFFSET(members) + (size_t)(members) * sizeof(struct connection_line))
 #define SECTION_ARENA_OFFSET(members) \
-	REGION_ROUND_UP(SECTION_CONNECTIONS_OFFSET(members) + \
-				(size_t)(members) * sizeof(struct connection_line), \
+	REGION_ROUND_UP(SECTION_TRANSFERS_OFFSET(members) + REGION_TRANSFERS * sizeof(struct transfer_line), \
 			REGION_PAGE)
 
 /*

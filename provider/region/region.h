@@ -142,6 +142,15 @@ static inline struct connection_line *section_connection(const struct region *re
 	       receiver;
 }
 
+/* `index` must be below REGION_TRANSFERS. */
+static inline struct transfer_line *section_transfer(const struct region *region, uint32_t owner,
+						     uint32_t index)
+{
+	return (struct transfer_line *)(void *)(region_section(region, owner) +
+						SECTION_TRANSFERS_OFFSET(region->members)) +
+	       index;
+}
+
 /*
  * `length` bytes at `offset` in a member's section, or NULL if they do not lie wholly
  * in it. `offset` and `length` may come from a peer.

@@ -423,7 +423,8 @@ static void without_region(int rank)
 static void parameters(int rank)
 {
 	static const char *const names[] = {"FI_VICINAL_REGION", "FI_VICINAL_PEER_TIMEOUT",
-					    "FI_VICINAL_ALLOW_SLOW", "FI_VICINAL_RANK"};
+					    "FI_VICINAL_ALLOW_SLOW", "FI_VICINAL_RANK",
+					    "FI_VICINAL_SINGLE_COPY"};
 	struct fi_param *listed = NULL;
 	int count = 0;
 

@@ -17,7 +17,7 @@ FIELD_ROW = re.compile(r"^\| (\d+) \| `(\w+)` \| (\d+) \|", re.MULTILINE)
 CONSTANT_ROW = re.compile(r"^\| `([A-Z_]+)` \| (0x[0-9a-f]+|\d+) \|", re.MULTILINE)
 
 STRUCT = re.compile(r"^struct (\w+) \{\n(.*?)^\};", re.MULTILINE | re.DOTALL)
-FIELD = re.compile(r"^\t\w+ (\w+)(?:\[[^]]*\])?;", re.MULTILINE)
+FIELD = re.compile(r"^\t(?:struct )?\w+ (\w+)(?:\[[^]]*\])?;", re.MULTILINE)
 ENUMERATOR = re.compile(r"^\t((?:WIRE|SLOT|LIVENESS)_\w+) = \d+,", re.MULTILINE)
 
 DOCUMENTED = {

@@ -14,6 +14,7 @@ RECORDS = {
     "section_header": layout.SECTION,
     "credit_line": layout.CREDIT,
     "connection_line": layout.CONNECTION,
+    "transfer_line": layout.TRANSFER,
 }
 
 CONSTANTS = {
@@ -28,6 +29,7 @@ CONSTANTS = {
     "REGION_HEAP_MAX": layout.HEAP_MAX,
     "RING_SLOTS_MIN": layout.RING_SLOTS_MIN,
     "RING_SLOTS_MAX": layout.RING_SLOTS_MAX,
+    "REGION_TRANSFERS": layout.TRANSFERS,
     "SLOT_FREE": layout.SlotState.FREE,
     "SLOT_CLAIMED": layout.SlotState.CLAIMED,
     "SLOT_JOINED": layout.SlotState.JOINED,
@@ -43,6 +45,7 @@ OFFSETS = {
     "REGION_SECTIONS_OFFSET": layout.sections_offset,
     "SECTION_CREDITS_OFFSET": layout.credits_offset,
     "SECTION_CONNECTIONS_OFFSET": layout.connections_offset,
+    "SECTION_TRANSFERS_OFFSET": layout.transfers_offset,
     "SECTION_ARENA_OFFSET": layout.arena_offset,
 }
 

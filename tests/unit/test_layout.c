@@ -36,6 +36,10 @@ static void test_fields_lie_where_the_format_says(void **state)
 	assert_int_equal(offsetof(struct connection_line, bytes), 32);
 	assert_int_equal(offsetof(struct credit_line, consumed), 0);
 	assert_int_equal(offsetof(struct credit_line, returned), 8);
+	assert_int_equal(offsetof(struct transfer_line, id), 0);
+	assert_int_equal(offsetof(struct transfer_line, claimed), 8);
+	assert_int_equal(offsetof(struct transfer_line, done), 16);
+	assert_int_equal(offsetof(struct transfer_line, place), 24);
 	assert_int_equal(offsetof(struct ring_slot, control), 0);
 	assert_int_equal(offsetof(struct ring_slot, word), 8);
 	assert_int_equal(offsetof(struct ring_slot, payload), 16);
@@ -48,7 +52,8 @@ static void test_tables_of_eight_members(void **state)
 	assert_int_equal(REGION_SECTIONS_OFFSET(8), 8192);
 	assert_int_equal(SECTION_CREDITS_OFFSET(8), 4096 + 64);
 	assert_int_equal(SECTION_CONNECTIONS_OFFSET(8), 4096 + 64 + 8 * 64);
-	assert_int_equal(SECTION_ARENA_OFFSET(8), 8192);
+	assert_int_equal(SECTION_TRANSFERS_OFFSET(8), 4096 + 64 + 2 * 8 * 64);
+	assert_int_equal(SECTION_ARENA_OFFSET(8), 16384);
 	assert_int_equal(region_size(8, 983040), 8192 + 8 * 983040);
 }
 
@@ -67,6 +72,10 @@ static void test_tables_do_not_overlap(void **state)
 		assert_int_equal(SECTION_CREDITS_OFFSET(members) % REGION_LINE, 0);
 		assert_int_equal(SECTION_CONNECTIONS_OFFSET(members) % REGION_LINE, 0);
 		assert_true(SECTION_CONNECTIONS_OFFSET(members) + members * sizeof(struct connection_line) <=
+			    SECTION_TRANSFERS_OFFSET(members));
+		assert_int_equal(SECTION_TRANSFERS_OFFSET(members) % REGION_LINE, 0);
+		assert_true(SECTION_TRANSFERS_OFFSET(members) +
+				    REGION_TRANSFERS * sizeof(struct transfer_line) <=
 			    SECTION_ARENA_OFFSET(members));
 		assert_int_equal(SECTION_ARENA_OFFSET(members) % REGION_PAGE, 0);
 		assert_true(SECTION_ARENA_OFFSET(members) < SECTION_LEAST(members));

@@ -165,6 +165,9 @@ static const struct {
 	{"an answer to request 0", {{.kind = WIRE_DONE}}},
 	{"a reply to nothing", {{.kind = WIRE_REPLY, .word = 1}}},
 	{"a reply to nothing in a chunk", {{.kind = WIRE_REPLY_CHUNK, .word = UINT64_MAX}}},
+	{"a resumption of a send that is not", {{.kind = WIRE_RESUME, .word = HUGE_ID}}},
+	{"a transfer beyond the table",
+	 {{.kind = WIRE_RENDEZVOUS, .payload = {0, 1, 100000, UINT64_C(0x1ff) << 32, 0}}}},
 };
 
 static void test_slots_that_cannot_be(void **state)

@@ -6,8 +6,8 @@
       │ slot table               │ SLOT[members], then VERDICT[members]
       ├──────────────────────────┤ sections_offset(members)
       │ section of member 0      │ SECTION (one page), doorbells u32[members],
-      ├──────────────────────────┤ CREDIT[members], CONNECTION[members], arena, heap
-      │ section of member 1      │
+      ├──────────────────────────┤ CREDIT[members], CONNECTION[members],
+      │ section of member 1      │ TRANSFER[TRANSFERS], arena, heap
       └──────────────────────────┘ region_bytes(members, section_bytes)
 
 All integers are little endian; offsets and sizes are in bytes.
@@ -31,6 +31,7 @@ SECTION_MAX = 1024 * 1024 * 1024
 HEAP_MAX = 1 << 40
 RING_SLOTS_MIN = 16
 RING_SLOTS_MAX = 1024
+TRANSFERS = 128
 
 NO_RANK = 0xFFFFFFFF
 """What `rank` says in the section of a member that no launcher gave one."""
@@ -117,6 +118,8 @@ CONNECTION = _record(
     bytes=("<u8", 32),
 )
 
+TRANSFER = _record(LINE, id=("<u8", 0), claimed=("<u8", 8), done=("<u8", 16), place=("<u8", 24))
+
 
 def round_up(value: int, unit: int) -> int:
     """The least multiple of `unit` that is not below `value`."""
@@ -158,9 +161,14 @@ def connections_offset(members: int) -> int:
     return credits_offset(members) + members * CREDIT.itemsize
 
 
+def transfers_offset(members: int) -> int:
+    """Section offset of the transfer lines."""
+    return connections_offset(members) + members * CONNECTION.itemsize
+
+
 def arena_offset(members: int) -> int:
     """Section offset of the arena, where rings and chunks lie."""
-    return round_up(connections_offset(members) + members * CONNECTION.itemsize, PAGE)
+    return round_up(transfers_offset(members) + TRANSFERS * TRANSFER.itemsize, PAGE)
 
 
 def section_least(members: int) -> int:

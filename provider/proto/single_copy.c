@@ -1,0 +1,455 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* single_copy.c - the two ends of a message meet: see single_copy.h, also for why it is correct. */
+#include "proto/messenger.h"
+
+/*
+ * An end claims a quarter of what is left between the two, so that they meet soon after both
+ * run out, and claims are few while there is much. A claim through the kernel costs two system
+ * calls besides the copy, and so is longer. Measured: docs/performance.md.
+ */
+#define CLAIM_LEAST_REGION 16384U
+#define CLAIM_MOST_REGION 65536U
+#define CLAIM_LEAST_PROCESS 32768U
+#define CLAIM_MOST_PROCESS 262144U
+#define CLAIM_UNIT 4096U
+
+/* A line in another process is looked at at so many polls in a row, and then at one in as many. */
+#define LOOKS_AT_ONCE 64U
+
+static uint64_t next_claim(const struct single_copy *copy, uint64_t gap)
+{
+	bool process = copy->way == WIRE_BY_PROCESS;
+	uint64_t least = process ? CLAIM_LEAST_PROCESS : CLAIM_LEAST_REGION;
+	uint64_t most = process ? CLAIM_MOST_PROCESS : CLAIM_MOST_REGION;
+	uint64_t part = gap / 4 / CLAIM_UNIT * CLAIM_UNIT;
+
+	if (part < least)
+		part = least;
+	if (part > most)
+		part = most;
+	return gap < part + least / 2 ? gap : part;
+}
+
+/* What so many bytes take of a poll's budget, which is for pieces of the largest chunks. */
+static uint32_t cost_of(uint64_t length)
+{
+	return (uint32_t)((length + CHUNK_LARGE - 1) / CHUNK_LARGE);
+}
+
+/* The place of our line in the sections, and in our record. */
+static struct transfer_line *region_line(const struct messenger *messenger, const struct single_copy *copy)
+{
+	const struct path *path = messenger->path;
+
+	return section_transfer(path->region, path->member->slot, transfer_index(copy->own));
+}
+
+static struct process_line *process_line(const struct messenger *messenger, const struct single_copy *copy)
+{
+	return &messenger->single->offer.record->transfers[transfer_index(copy->own)].line;
+}
+
+/* Say what we are going to copy, so that the other sees it before we look at its line. */
+static void claim(const struct messenger *messenger, const struct single_copy *copy, uint64_t claimed)
+{
+	if (copy->way == WIRE_BY_REGION)
+		transfer_claim(region_line(messenger, copy), claimed);
+	else
+		atomic_store_explicit(&process_line(messenger, copy)->claimed, claimed, memory_order_relaxed);
+	transfer_fence();
+}
+
+static void done(const struct messenger *messenger, const struct single_copy *copy, uint64_t until)
+{
+	if (copy->way == WIRE_BY_REGION)
+		transfer_done(region_line(messenger, copy), until);
+	else
+		atomic_store_explicit(&process_line(messenger, copy)->done, until, memory_order_release);
+}
+
+/* What a look, or a copy with one, came to. */
+enum meeting {
+	MEETING_GOES_ON,
+	MEETING_UNCLEAR, /* nothing was learned: look again */
+	MEETING_ENDED,   /* the other has closed its line, or is gone */
+	MEETING_REFUSED, /* the kernel will not copy */
+};
+
+/* `length` bytes from `offset` on, as pieces for a system call. Returns how many. */
+static size_t slice(const struct buffer *buffer, uint64_t offset, uint64_t length, struct iovec *pieces)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; length > 0 && i < buffer->count; i++) {
+		uint64_t available = buffer->pieces[i].iov_len;
+		if (offset >= available) {
+			offset -= available;
+			continue;
+		}
+		uint64_t part = available - offset < length ? available - offset : length;
+		pieces[count++] = (struct iovec){(char *)buffer->pieces[i].iov_base + offset, part};
+		length -= part;
+		offset = 0;
+	}
+	return count;
+}
+
+/* The other's words are only ever taken within bounds: what does not fit is told by `false`. */
+static bool believe(struct single_copy *copy, uint64_t claimed, uint64_t until, bool of_sender)
+{
+	/* The sender begins with the whole message, of which we may not want all. */
+	claimed = claimed > copy->end ? copy->end : claimed;
+	until = until > copy->end ? copy->end : until;
+	if (claimed < copy->first || (of_sender && (until < claimed || until > copy->theirs_done)))
+		return false;
+	copy->theirs_claimed = claimed;
+	copy->theirs_done = until;
+	return true;
+}
+
+static enum meeting look(struct messenger *messenger, struct single_copy *copy,
+			 const struct correspondent *other, bool of_sender, bool *nonsense)
+{
+	uint64_t claimed = 0;
+	uint64_t until = 0;
+
+	if (copy->way == WIRE_BY_REGION) {
+		const struct transfer_line *line = section_transfer(messenger->path->region, other->peer.slot,
+								    transfer_index(copy->other));
+		if (!transfer_look(line, copy->other, &claimed, &until) ||
+		    !path_intact(messenger->path, &other->peer))
+			return MEETING_ENDED;
+	} else {
+		struct process_look seen;
+		switch (process_read(&copy->process, NULL, 0, NULL, 0, 0, transfer_index(copy->other),
+				     of_sender, &seen)) {
+		case PROCESS_GOOD:
+			break;
+		case PROCESS_CHANGING:
+			return MEETING_UNCLEAR;
+		case PROCESS_REFUSED:
+			return MEETING_REFUSED;
+		default:
+			return MEETING_ENDED;
+		}
+		if (seen.id != copy->other)
+			return MEETING_ENDED;
+		claimed = seen.claimed;
+		until = seen.done;
+	}
+	*nonsense = !believe(copy, claimed, until, of_sender);
+	return MEETING_GOES_ON;
+}
+
+/* ---- the sender: from the back ---- */
+
+static enum meeting write_part(struct messenger *messenger, const struct send *send, uint64_t from,
+			       uint64_t length)
+{
+	const struct single_copy *copy = send->copy;
+
+	if (copy->way == WIRE_BY_REGION) {
+		/* A successor has the section now: nothing in it is the receive's buffer. */
+		if (!path_intact(messenger->path, &send->to->peer))
+			return MEETING_ENDED;
+		buffer_to_region(&send->buffer, from, copy->view + from, length);
+		return MEETING_GOES_ON;
+	}
+	struct iovec here[BUFFER_PIECES];
+	struct iovec there[BUFFER_PIECES];
+	size_t here_count = slice(&send->buffer, from, length, here);
+	size_t there_count = slice(&copy->there, from, length, there);
+	if (process_write(&copy->process, here, here_count, there, there_count, length) == PROCESS_GOOD)
+		return MEETING_GOES_ON;
+	single_copy_refuse_process(send->to);
+	return MEETING_REFUSED;
+}
+
+/* Claim, look, copy. False if there is nothing more for us to do. */
+static bool push_part(struct messenger *messenger, struct send *send)
+{
+	struct single_copy *copy = send->copy;
+	bool nonsense = false;
+
+	if (copy->mine <= copy->theirs_claimed)
+		return false;
+	uint64_t length = next_claim(copy, copy->mine - copy->theirs_claimed);
+	uint64_t from = copy->mine - length;
+	claim(messenger, copy, from);
+	enum meeting meeting = look(messenger, copy, send->to, false, &nonsense);
+	if (meeting == MEETING_GOES_ON && !nonsense && copy->theirs_claimed <= from)
+		meeting = write_part(messenger, send, from, length);
+	else if (meeting == MEETING_GOES_ON && !nonsense)
+		meeting = MEETING_UNCLEAR; /* it was faster: there is less left */
+	if (meeting != MEETING_GOES_ON || nonsense) {
+		claim(messenger, copy, copy->mine); /* withdraw */
+		if (nonsense)
+			path_fail(messenger->path, &send->to->peer, -EPROTO,
+				  "it claimed what is not in the message");
+		return meeting == MEETING_UNCLEAR && !nonsense;
+	}
+	done(messenger, copy, from);
+	copy->mine = from;
+	return true;
+}
+
+uint32_t single_copy_push(struct messenger *messenger, struct send *send, uint32_t budget)
+{
+	struct single_copy *copy = send->copy;
+
+	while (copy->copies && budget > 0) {
+		uint64_t before = copy->mine;
+		copy->copies = push_part(messenger, send);
+		uint32_t cost = 1 + cost_of(before - copy->mine);
+		budget = cost < budget ? budget - cost : 0;
+	}
+	if (!copy->copies) {
+		/* The receiver does what is left, and says when it has all. */
+		match_unlink(&send->link);
+		match_append(&messenger->awaiting, &send->link);
+	}
+	return budget;
+}
+
+/* ---- the receiver: from the front ---- */
+
+static enum meeting read_part(struct messenger *messenger, struct receive *receive, uint64_t length,
+			      bool *nonsense)
+{
+	struct single_copy *copy = receive->copy;
+
+	if (copy->way == WIRE_BY_REGION) {
+		if (copy->view == NULL)
+			return MEETING_REFUSED; /* `copies` says that it is there */
+		(void)buffer_from_region(&receive->buffer, copy->mine, copy->view + copy->mine, length);
+		/* Also whether the bytes were still the message's when we had them. */
+		shared_fence_loads();
+		return look(messenger, copy, receive->from, true, nonsense);
+	}
+	struct process_look seen;
+	struct iovec here[BUFFER_PIECES];
+	struct iovec there[BUFFER_PIECES];
+	size_t here_count = slice(&receive->buffer, copy->mine, length, here);
+	size_t there_count = slice(&copy->there, copy->mine, length, there);
+	/* Perhaps the last: what is seen after it may say that all is done. */
+	bool last = copy->mine + length >= copy->theirs_claimed;
+	switch (process_read(&copy->process, here, here_count, there, there_count, length,
+			     transfer_index(copy->other), last, &seen)) {
+	case PROCESS_GOOD:
+		break;
+	case PROCESS_CHANGING:
+		return MEETING_UNCLEAR;
+	case PROCESS_REFUSED:
+		return MEETING_REFUSED;
+	default:
+		return MEETING_ENDED;
+	}
+	if (seen.id != copy->other)
+		return MEETING_ENDED;
+	/* Read once it may be a mixture: good enough to choose what we copy next, and for no more. */
+	if (!last) {
+		if (seen.claimed >= copy->first && seen.claimed <= copy->end)
+			copy->theirs_claimed = seen.claimed;
+		return MEETING_UNCLEAR;
+	}
+	*nonsense = !believe(copy, seen.claimed, seen.done, true);
+	return MEETING_GOES_ON;
+}
+
+/* Go on in pieces from where we are. */
+static void resume(struct messenger *messenger, struct single_copy *copy)
+{
+	struct receive *receive = copy->receive;
+
+	copy->resumed = true;
+	match_unlink(&copy->link);
+	messenger->copying--;
+	/*
+	 * At least the last byte comes as a piece, whoever copied it: when it is here, the sender
+	 * knows, and does not write into the buffer any more.
+	 */
+	if (copy->mine == copy->end)
+		copy->mine--;
+	if (receive->arrived == receive->early)
+		receive->arrived = copy->mine;
+	if (!rendezvous_resume(messenger, receive, copy->mine))
+		path_fail(messenger->path, &receive->from->peer, -ENOMEM, "no memory is left to answer it");
+}
+
+/* Claim, copy, look; or only look. Returns what it took of the budget; 0 if nothing was copied. */
+static uint32_t pull_part(struct messenger *messenger, struct single_copy *copy)
+{
+	struct receive *receive = copy->receive;
+	struct correspondent *from = receive->from;
+	enum meeting meeting = MEETING_GOES_ON;
+	bool nonsense = false;
+	uint32_t copied = 0;
+
+	if (copy->copies && copy->mine < copy->theirs_claimed) {
+		uint64_t length = next_claim(copy, copy->theirs_claimed - copy->mine);
+		copy->sealed = false;
+		copy->looks = 0;
+		claim(messenger, copy, copy->mine + length);
+		meeting = read_part(messenger, receive, length, &nonsense);
+		if (meeting == MEETING_GOES_ON || meeting == MEETING_UNCLEAR) {
+			copy->mine += length;
+			copied = cost_of(length);
+		}
+	} else {
+		copy->looks++;
+		if (copy->way == WIRE_BY_PROCESS && copy->looks > LOOKS_AT_ONCE &&
+		    copy->looks % LOOKS_AT_ONCE != 0)
+			return 0;
+		meeting = look(messenger, copy, from, true, &nonsense);
+	}
+	if (nonsense) {
+		path_fail(messenger->path, &from->peer, -EPROTO, "it claimed what is not in the message");
+		return copied;
+	}
+	if (meeting == MEETING_ENDED || meeting == MEETING_REFUSED) {
+		if (copy->way == WIRE_BY_PROCESS)
+			single_copy_refuse_process(from);
+		resume(messenger, copy);
+		return copied;
+	}
+	if (meeting == MEETING_UNCLEAR)
+		return copied;
+	copy->sealed = copy->sealed || copy->mine <= copy->theirs_claimed;
+	copy->finished = copy->mine >= copy->theirs_done &&
+			 (copy->sealed || copy->theirs_claimed == copy->theirs_done);
+	return copied;
+}
+
+static uint32_t pull(struct messenger *messenger, struct single_copy *copy, uint32_t budget)
+{
+	uint32_t copied = 0;
+
+	while (copied < budget && !copy->finished && !copy->resumed && !is_failed(copy->receive->from)) {
+		uint32_t now = pull_part(messenger, copy);
+		copied += now;
+		if (now == 0)
+			break;
+	}
+	if (copy->finished) {
+		match_unlink(&copy->link);
+		messenger->copying--;
+		rendezvous_end_if_complete(messenger, copy->receive);
+	}
+	return copied;
+}
+
+/* ---- an end in the middle ---- */
+
+/* May the sender be writing into our buffer? Our line is closed already. */
+static bool may_write(const struct single_copy *copy)
+{
+	struct process_look seen;
+
+	if (copy->way != WIRE_BY_PROCESS)
+		return false;
+	switch (process_read(&copy->process, NULL, 0, NULL, 0, 0, transfer_index(copy->other), true, &seen)) {
+	case PROCESS_GONE:
+		return false;
+	case PROCESS_GOOD:
+		return seen.id == copy->other && seen.claimed < seen.done;
+	case PROCESS_CHANGING:
+		return true;
+	default:
+		return process_is_there(&copy->process);
+	}
+}
+
+static void close_line(const struct messenger *messenger, const struct single_copy *copy)
+{
+	if (copy->way == WIRE_BY_PROCESS)
+		atomic_store_explicit(&process_line(messenger, copy)->id, 0, memory_order_relaxed);
+	else if (!messenger->path->evicted)
+		transfer_close(region_line(messenger, copy));
+	transfer_fence();
+}
+
+bool single_copy_drain(struct messenger *messenger, struct receive *receive, int error, const char *reason)
+{
+	struct single_copy *copy = receive->copy;
+
+	if (copy == NULL)
+		return false;
+	if (!copy->finished && !copy->resumed) {
+		match_unlink(&copy->link);
+		messenger->copying--;
+	}
+	close_line(messenger, copy);
+	if (!may_write(copy)) {
+		receive->copy = NULL;
+		single_copy_release(messenger, copy);
+		return false;
+	}
+	copy->draining = true;
+	copy->error = error;
+	copy->reason = reason;
+	match_append(&messenger->single->pulling, &copy->link);
+	messenger->copying++;
+	return true;
+}
+
+static void end_drained(struct messenger *messenger, struct single_copy *copy)
+{
+	struct receive *receive = copy->receive;
+
+	if (may_write(copy))
+		return;
+	match_unlink(&copy->link);
+	messenger->copying--;
+	receive->copy = NULL;
+	single_copy_release(messenger, copy);
+	receive_fail(messenger, receive, copy->error, copy->reason);
+}
+
+uint32_t single_copy_work(struct messenger *messenger, uint32_t budget)
+{
+	struct match_link *head = &messenger->single->pulling;
+	uint32_t copied = 0;
+
+	for (struct match_link *link = head->next; link != head && copied < budget;) {
+		struct single_copy *copy = (struct single_copy *)(void *)link;
+		link = link->next;
+		if (copy->draining)
+			end_drained(messenger, copy);
+		else
+			copied += pull(messenger, copy, budget - copied);
+	}
+	return copied;
+}
+
+void single_copy_stop(struct messenger *messenger)
+{
+	if (messenger->single == NULL)
+		return;
+	for (struct match_link *link = messenger->incoming.next; link != &messenger->incoming;
+	     link = link->next) {
+		struct receive *receive =
+			(struct receive *)(void *)((char *)link - offsetof(struct receive, incoming));
+		if (receive->copy == NULL)
+			continue;
+		if (!receive->copy->finished && !receive->copy->resumed) {
+			match_unlink(&receive->copy->link);
+			messenger->copying--;
+		}
+		receive->copy->resumed = true; /* nothing more is done for it */
+		close_line(messenger, receive->copy);
+	}
+}
+
+bool single_copy_is_quiet(struct messenger *messenger)
+{
+	if (messenger->single == NULL)
+		return true;
+	for (struct match_link *link = messenger->incoming.next; link != &messenger->incoming;
+	     link = link->next) {
+		const struct receive *receive =
+			(const struct receive *)(void *)((char *)link - offsetof(struct receive, incoming));
+		if (receive->copy != NULL && may_write(receive->copy))
+			return false;
+	}
+	return match_is_empty(&messenger->single->pulling);
+}

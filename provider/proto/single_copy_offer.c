@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* single_copy_offer.c - which messages are copied once, and which way: see single_copy.h. */
+#include "proto/messenger.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+/*
+ * Through the kernel both ends together are faster than two copies that overlap only if one
+ * copy through it takes less than so many times a plain one. Measured: docs/performance.md.
+ */
+#define WORTH_AT_MOST 3.5
+
+enum process_state { PROCESS_UNKNOWN, PROCESS_PROVED, PROCESS_OFF };
+
+int single_copy_open(struct messenger *messenger, enum single_copy_policy policy)
+{
+	if (policy == SINGLE_COPY_OFF)
+		return 0;
+	struct single_copies *single = calloc(1, sizeof(*single));
+	if (single == NULL)
+		return -ENOMEM;
+	single->pulling.next = &single->pulling;
+	single->pulling.previous = &single->pulling;
+	for (uint32_t index = REGION_TRANSFERS; index-- > 0;)
+		single->free[single->free_count++] = (uint8_t)index;
+	single->process = policy == SINGLE_COPY_ON || process_measure() <= WORTH_AT_MOST;
+	/* Who cannot show itself, for want of locks, only is not found. */
+	if (single->process)
+		(void)process_offer_open(&single->offer, messenger->path->member);
+	messenger->single = single;
+	return 0;
+}
+
+void single_copy_close(struct messenger *messenger)
+{
+	if (messenger->single == NULL)
+		return;
+	/* Buffers are the application's from here on: who still copies finds out. */
+	const struct path *path = messenger->path;
+	for (uint32_t index = 0;
+	     path->member->process == getpid() && !path->evicted && index < REGION_TRANSFERS; index++)
+		transfer_close(section_transfer(path->region, path->member->slot, index));
+	process_offer_close(&messenger->single->offer);
+	free(messenger->single);
+	messenger->single = NULL;
+}
+
+/* ---- the table ---- */
+
+static uint32_t index_of(const struct messenger *messenger, const struct single_copy *copy)
+{
+	return (uint32_t)(copy - messenger->single->copies);
+}
+
+static struct single_copy *take(struct messenger *messenger)
+{
+	struct single_copies *single = messenger->single;
+
+	if (single->free_count == 0)
+		return NULL;
+	uint32_t index = single->free[--single->free_count];
+	struct single_copy *copy = &single->copies[index];
+	/* 24 bits, and never 0: an id that is used again is 2^24 messages old. */
+	uint32_t generation = (copy->generation & 0xffffffU) + 1;
+	if (generation > 0xffffffU)
+		generation = 1;
+	*copy = (struct single_copy){.generation = generation, .own = transfer_id(index, generation)};
+	return copy;
+}
+
+/* Our line as the other end finds it, in whichever of the two places it looks. */
+static void show(struct messenger *messenger, const struct single_copy *copy,
+		 const struct correspondent *peer, uint64_t operation, const struct buffer *buffer,
+		 uint64_t claimed, uint64_t done, uint64_t place)
+{
+	const struct path *path = messenger->path;
+	uint32_t index = index_of(messenger, copy);
+
+	transfer_open(section_transfer(path->region, path->member->slot, index), copy->own, claimed, done,
+		      place);
+	if (messenger->single->offer.record == NULL)
+		return;
+	struct process_transfer *transfer = &messenger->single->offer.record->transfers[index];
+	transfer->member = (uint64_t)peer->peer.epoch << 32 | peer->peer.slot;
+	transfer->operation = operation;
+	transfer->bytes = buffer->length;
+	transfer->count = buffer->count;
+	for (size_t i = 0; i < buffer->count; i++)
+		transfer->pieces[i] = buffer->pieces[i];
+	atomic_store_explicit(&transfer->line.claimed, claimed, memory_order_relaxed);
+	atomic_store_explicit(&transfer->line.done, done, memory_order_relaxed);
+	atomic_store_explicit(&transfer->line.id, copy->own, memory_order_release);
+}
+
+void single_copy_release(struct messenger *messenger, struct single_copy *copy)
+{
+	struct single_copies *single = messenger->single;
+	const struct path *path = messenger->path;
+	uint32_t index = index_of(messenger, copy);
+
+	/* Before the buffer is the application's again, which the caller says next. */
+	if (!path->evicted)
+		transfer_close(section_transfer(path->region, path->member->slot, index));
+	if (single->offer.record != NULL)
+		atomic_store_explicit(&single->offer.record->transfers[index].line.id, 0,
+				      memory_order_seq_cst);
+	single->free[single->free_count++] = (uint8_t)index;
+}
+
+/* ---- through the kernel ---- */
+
+/* What was learned of a former occupant of the slot is void. */
+static void forget_former(struct correspondent *peer)
+{
+	if (peer->process_epoch == peer->peer.epoch)
+		return;
+	peer->process_epoch = peer->peer.epoch;
+	peer->process_state = PROCESS_UNKNOWN;
+	peer->process_tries = 0;
+	peer->takes_single = false;
+}
+
+static bool process_is_proved(struct messenger *messenger, struct correspondent *peer)
+{
+	struct single_copies *single = messenger->single;
+
+	if (!single->process)
+		return false;
+	if (peer->process_state != PROCESS_UNKNOWN)
+		return peer->process_state == PROCESS_PROVED;
+	/* It may not have shown itself yet: tried again, ever less often. */
+	uint32_t tries = ++peer->process_tries;
+	if ((tries & (tries - 1)) != 0)
+		return false;
+	process_offer_renew(&single->offer);
+	if (!process_prove(messenger->path->member, peer->peer.slot, peer->peer.epoch, peer->peer.nonce,
+			   &peer->process))
+		return false;
+	peer->process_state = PROCESS_PROVED;
+	return true;
+}
+
+void single_copy_refuse_process(struct correspondent *peer)
+{
+	peer->process_state = PROCESS_OFF;
+}
+
+/*
+ * The other's transfer, from its own memory: is it for us and for this message, and where is its
+ * buffer? What it says is checked, but it can name any memory of its own.
+ */
+static bool read_theirs(struct messenger *messenger, struct single_copy *copy, struct correspondent *peer,
+			uint32_t id, uint64_t operation, uint64_t bytes)
+{
+	const struct member *self = messenger->path->member;
+	struct process_transfer theirs;
+	uint64_t sum = 0;
+
+	if (transfer_index(id) >= REGION_TRANSFERS)
+		return false;
+	enum process_result result = process_read_transfer(&peer->process, transfer_index(id), &theirs);
+	if (result == PROCESS_REFUSED)
+		single_copy_refuse_process(peer);
+	if (result != PROCESS_GOOD || atomic_load_explicit(&theirs.line.id, memory_order_relaxed) != id ||
+	    theirs.member != ((uint64_t)self->epoch << 32 | self->slot) || theirs.operation != operation ||
+	    theirs.bytes < bytes || theirs.count > BUFFER_PIECES)
+		return false;
+	for (uint64_t i = 0; i < theirs.count; i++) {
+		if (theirs.pieces[i].iov_len > SSIZE_MAX - sum)
+			return false;
+		sum += theirs.pieces[i].iov_len;
+	}
+	if (sum < bytes)
+		return false;
+	copy->process = peer->process;
+	buffer_open(&copy->there, theirs.pieces, (size_t)theirs.count);
+	return true;
+}
+
+/* ---- the sender ---- */
+
+/* Section offset of a buffer in our heap, or 0: the section's header is there and no buffer. */
+static uint64_t place_of(const struct messenger *messenger, const struct buffer *buffer, uint64_t length)
+{
+	if (buffer->count != 1)
+		return 0;
+	uint64_t place = heap_find(messenger->path->heap, buffer->pieces[0].iov_base, length);
+	return place == HEAP_NONE ? 0 : place;
+}
+
+bool single_copy_offer(struct messenger *messenger, struct send *send, struct wire_rendezvous *header)
+{
+	uint64_t place = place_of(messenger, &send->buffer, send->buffer.length);
+	struct single_copy *copy = take(messenger);
+
+	if (copy == NULL)
+		return false;
+	show(messenger, copy, send->to, send->id, &send->buffer, send->buffer.length, send->buffer.length,
+	     place);
+	send->copy = copy;
+	header->transfer = copy->own;
+	forget_former(send->to);
+	/* What it answered last is what it will answer again. */
+	return place != 0 || process_is_proved(messenger, send->to) || send->to->takes_single;
+}
+
+int single_copy_answered(struct messenger *messenger, struct send *send, const struct wire_clear *clear)
+{
+	struct single_copy *copy = send->copy;
+	struct correspondent *to = send->to;
+
+	to->takes_single = clear->way != WIRE_BY_PIECES;
+	if (clear->way == WIRE_BY_PIECES) {
+		if (copy != NULL)
+			single_copy_release(messenger, copy);
+		send->copy = NULL;
+		return 0;
+	}
+	if (copy == NULL || transfer_index(clear->transfer) >= REGION_TRANSFERS ||
+	    clear->accepted <= send->sent)
+		return -EPROTO;
+	copy->other = clear->transfer;
+	copy->first = send->sent;
+	copy->end = clear->accepted;
+	copy->mine = clear->accepted;
+	copy->theirs_claimed = copy->first;
+	switch (clear->way) {
+	case WIRE_BY_REGION:
+		if (clear->place != 0) {
+			copy->view = transfer_view(messenger->path->region, to->peer.slot, clear->place,
+						   clear->accepted);
+			if (copy->view == NULL)
+				return -EPROTO;
+			copy->copies = true;
+		} else if (place_of(messenger, &send->buffer, send->buffer.length) == 0) {
+			return -EPROTO; /* neither of us could */
+		}
+		copy->way = WIRE_BY_REGION;
+		break;
+	case WIRE_BY_PROCESS:
+		copy->copies = process_is_proved(messenger, to) &&
+			       read_theirs(messenger, copy, to, clear->transfer, send->id, clear->accepted);
+		copy->way = WIRE_BY_PROCESS;
+		break;
+	default:
+		return -EPROTO;
+	}
+	send->acknowledged = false; /* it is done when the receiver says so */
+	return 0;
+}
+
+/* ---- the receiver ---- */
+
+bool single_copy_accept(struct messenger *messenger, struct receive *receive, uint64_t accepted,
+			struct wire_clear *clear)
+{
+	struct single_copies *single = messenger->single;
+	struct correspondent *from = receive->from;
+
+	if (single == NULL || receive->offered == 0 || accepted <= receive->early)
+		return false;
+	forget_former(from);
+	struct single_copy *copy = take(messenger);
+	if (copy == NULL)
+		return false;
+	uint64_t place = place_of(messenger, &receive->buffer, accepted);
+	copy->view =
+		transfer_source(messenger->path->region, from->peer.slot, receive->offered, receive->total);
+	if (copy->view != NULL || place != 0) {
+		copy->copies = copy->view != NULL;
+		copy->way = WIRE_BY_REGION;
+	} else if (process_is_proved(messenger, from) &&
+		   read_theirs(messenger, copy, from, receive->offered, receive->sender_id, receive->total)) {
+		copy->copies = true;
+		copy->way = WIRE_BY_PROCESS;
+	} else {
+		single->free[single->free_count++] = (uint8_t)index_of(messenger, copy);
+		return false;
+	}
+	copy->receive = receive;
+	copy->other = receive->offered;
+	copy->first = receive->early;
+	copy->end = accepted;
+	copy->mine = copy->first;
+	copy->theirs_claimed = accepted;
+	copy->theirs_done = accepted;
+	show(messenger, copy, from, receive->sender_id, &receive->buffer, copy->first, 0, 0);
+	receive->copy = copy;
+	match_append(&single->pulling, &copy->link);
+	messenger->copying++;
+	clear->way = copy->way;
+	clear->transfer = copy->own;
+	clear->place = place;
+	return true;
+}

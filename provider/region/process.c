@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* process.c - see process.h. */
+#include "region/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define RECORD_MAGIC UINT64_C(0x44524f4345524356) /* the bytes "VCRECORD" */
+
+/*
+ * Far behind all bytes of the file, and the bytes that members lock to show that they live. Each
+ * slot has 2^48 bytes there, more than an address of ours can be long.
+ */
+#define LOCKS_OFFSET (INT64_C(1) << 60)
+#define LOCKS_BYTES (INT64_C(1) << 48)
+
+/* ---- our own processes' members: POSIX locks do not tell a process of itself ---- */
+
+#define OFFERS_MAX 64U
+
+static const struct process_offer *offers[OFFERS_MAX];
+static pthread_mutex_t offers_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+static void list_offer(const struct process_offer *offer, const struct process_offer *instead)
+{
+	(void)pthread_mutex_lock(&offers_mutex);
+	for (unsigned i = 0; i < OFFERS_MAX; i++)
+		if (offers[i] == offer) {
+			offers[i] = instead;
+			break;
+		}
+	(void)pthread_mutex_unlock(&offers_mutex);
+}
+
+static bool names(const struct process_record *record, const struct region *region, uint32_t slot,
+		  uint32_t epoch, uint64_t nonce)
+{
+	return record->magic == RECORD_MAGIC && record->region[0] == region->id[0] &&
+	       record->region[1] == region->id[1] && record->member == ((uint64_t)epoch << 32 | slot) &&
+	       record->nonce == nonce;
+}
+
+static bool find_in_process(const struct region *region, uint32_t slot, uint32_t epoch, uint64_t nonce,
+			    struct process_peer *peer)
+{
+	bool found = false;
+
+	(void)pthread_mutex_lock(&offers_mutex);
+	for (unsigned i = 0; i < OFFERS_MAX && !found; i++) {
+		/* A forked child has its parent's list, and no members. */
+		if (offers[i] == NULL || offers[i]->member->process != getpid() ||
+		    !names(offers[i]->record, region, slot, epoch, nonce))
+			continue;
+		peer->pid = getpid();
+		peer->record = (uintptr_t)offers[i]->record;
+		peer->secret = atomic_load_explicit(&offers[i]->record->secret, memory_order_relaxed);
+		found = true;
+	}
+	(void)pthread_mutex_unlock(&offers_mutex);
+	return found;
+}
+
+/* ---- the offer ---- */
+
+static int lock_range(const struct process_offer *offer, short type)
+{
+	struct flock lock = {
+		.l_type = type,
+		.l_whence = SEEK_SET,
+		.l_start = (off_t)(LOCKS_OFFSET + offer->member->slot * LOCKS_BYTES),
+		.l_len = (off_t)(uintptr_t)offer->record,
+	};
+
+	return fcntl(offer->member->region->fd, F_SETLK, &lock) == 0 ? 0 : -errno;
+}
+
+int process_offer_open(struct process_offer *offer, const struct member *member)
+{
+	uint64_t secret = 0;
+
+	*offer = (struct process_offer){.member = member};
+	if (getrandom(&secret, sizeof(secret), 0) != (ssize_t)sizeof(secret) || secret == 0)
+		return -EIO;
+	/* Pages of its own: nothing else of the process moves or copies them. */
+	void *memory = mmap(NULL, sizeof(struct process_record), PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (memory == MAP_FAILED || (uintptr_t)memory >= (uintptr_t)LOCKS_BYTES)
+		return -ENOMEM;
+	offer->record = memory;
+	offer->record->magic = RECORD_MAGIC;
+	offer->record->region[0] = member->region->id[0];
+	offer->record->region[1] = member->region->id[1];
+	offer->record->member = (uint64_t)member->epoch << 32 | member->slot;
+	offer->record->nonce = member->nonce;
+	for (uint32_t i = 0; i < REGION_TRANSFERS; i++)
+		atomic_init(&offer->record->transfers[i].line.secret, secret);
+	atomic_store_explicit(&offer->record->secret, secret, memory_order_release);
+	int result = lock_range(offer, F_WRLCK);
+	list_offer(NULL, offer);
+	return result;
+}
+
+void process_offer_renew(const struct process_offer *offer)
+{
+	if (offer->record != NULL && offer->member->process == getpid())
+		(void)lock_range(offer, F_WRLCK);
+}
+
+void process_offer_close(struct process_offer *offer)
+{
+	struct process_record *record = offer->record;
+
+	if (record == NULL)
+		return;
+	list_offer(offer, NULL);
+	for (uint32_t i = 0; i < REGION_TRANSFERS; i++)
+		atomic_store_explicit(&record->transfers[i].line.secret, 0, memory_order_relaxed);
+	atomic_store_explicit(&record->secret, 0, memory_order_seq_cst);
+	if (offer->member->process == getpid())
+		(void)lock_range(offer, F_UNLCK);
+	(void)munmap(record, sizeof(*record));
+	offer->record = NULL;
+}
+
+/* ---- the proof ---- */
+
+static bool is_same_file(const char *one, const char *other)
+{
+	struct stat first;
+	struct stat second;
+
+	return stat(one, &first) == 0 && stat(other, &second) == 0 && first.st_ino == second.st_ino &&
+	       first.st_dev == second.st_dev;
+}
+
+/* Is `pid`, of our PID namespace, not only seen from there but in it? And is /proc about it? */
+static bool is_in_our_namespace(pid_t pid)
+{
+	char path[64];
+	char self[32] = "";
+
+	if (readlink("/proc/self", self, sizeof(self) - 1) < 0 || strtol(self, NULL, 10) != getpid())
+		return false;
+	(void)snprintf(path, sizeof(path), "/proc/%ld/ns/pid", (long)pid);
+	return is_same_file("/proc/self/ns/pid", path);
+}
+
+bool process_prove(const struct member *self, uint32_t slot, uint32_t epoch, uint64_t nonce,
+		   struct process_peer *peer)
+{
+	struct process_record record;
+	int64_t start = LOCKS_OFFSET + slot * LOCKS_BYTES;
+	struct flock lock = {
+		.l_type = F_WRLCK,
+		.l_whence = SEEK_SET,
+		.l_start = (off_t)start,
+		.l_len = (off_t)LOCKS_BYTES,
+	};
+
+	if (find_in_process(self->region, slot, epoch, nonce, peer))
+		return true;
+	if (fcntl(self->region->fd, F_GETLK, &lock) != 0 || lock.l_type == F_UNLCK || lock.l_pid <= 0 ||
+	    lock.l_start != (off_t)start || lock.l_len <= 0 || lock.l_len >= LOCKS_BYTES ||
+	    !is_in_our_namespace(lock.l_pid))
+		return false;
+	/* Only the beginning: what is before the transfers. */
+	size_t head = offsetof(struct process_record, transfers);
+	const struct iovec to = {&record, head};
+	const struct iovec from = {(void *)(uintptr_t)lock.l_len, head};
+	if (process_vm_readv(lock.l_pid, &to, 1, &from, 1, 0) != (ssize_t)head)
+		return false;
+	peer->pid = lock.l_pid;
+	peer->record = (uint64_t)lock.l_len;
+	peer->secret = atomic_load_explicit(&record.secret, memory_order_relaxed);
+	return names(&record, self->region, slot, epoch, nonce) && peer->secret != 0;
+}
+
+/* ---- access ---- */
+
+/* EFAULT: what was there is not mapped any more: its record is gone, if we looked for that alone. */
+static enum process_result failure(bool record_alone)
+{
+	return errno == ESRCH || (errno == EFAULT && record_alone) ? PROCESS_GONE : PROCESS_REFUSED;
+}
+
+static struct iovec line_of(const struct process_peer *peer, uint32_t index)
+{
+	uint64_t address = peer->record + offsetof(struct process_record, transfers) +
+			   (uint64_t)index * sizeof(struct process_transfer);
+
+	return (struct iovec){(void *)(uintptr_t)address, sizeof(struct process_look)};
+}
+
+enum process_result process_read(const struct process_peer *peer, const struct iovec *to, size_t to_count,
+				 const struct iovec *from, size_t from_count, size_t bytes, uint32_t index,
+				 bool twice, struct process_look *look)
+{
+	struct process_look looks[2];
+	struct iovec locals[PROCESS_PIECES + 1];
+	struct iovec remotes[PROCESS_PIECES + 2];
+	size_t looked = (twice ? 2 : 1) * sizeof(struct process_look);
+
+	/* The kernel copies the pieces in their order, so the line is as it was after the data. */
+	for (size_t i = 0; i < to_count; i++)
+		locals[i] = to[i];
+	for (size_t i = 0; i < from_count; i++)
+		remotes[i] = from[i];
+	locals[to_count] = (struct iovec){looks, looked};
+	remotes[from_count] = line_of(peer, index);
+	remotes[from_count + 1] = remotes[from_count];
+	ssize_t read =
+		process_vm_readv(peer->pid, locals, to_count + 1, remotes, from_count + (twice ? 2 : 1), 0);
+	if (read != (ssize_t)(bytes + looked))
+		return read < 0 ? failure(bytes == 0) : PROCESS_REFUSED;
+	shared_fence_loads();
+	*look = looks[0];
+	if (look->secret != peer->secret)
+		return PROCESS_GONE;
+	/* One that was being written may have come in parts: a second one has all of it. */
+	if (twice && memcmp(&looks[0], &looks[1], sizeof(looks[0])) != 0)
+		return PROCESS_CHANGING;
+	return PROCESS_GOOD;
+}
+
+enum process_result process_read_transfer(const struct process_peer *peer, uint32_t index,
+					  struct process_transfer *transfer)
+{
+	struct iovec from = line_of(peer, index);
+	const struct iovec to = {transfer, sizeof(*transfer)};
+
+	from.iov_len = sizeof(*transfer);
+	ssize_t read = process_vm_readv(peer->pid, &to, 1, &from, 1, 0);
+	if (read != (ssize_t)sizeof(*transfer))
+		return read < 0 ? failure(true) : PROCESS_REFUSED;
+	shared_fence_loads();
+	return atomic_load_explicit(&transfer->line.secret, memory_order_relaxed) == peer->secret
+		       ? PROCESS_GOOD
+		       : PROCESS_GONE;
+}
+
+enum process_result process_write(const struct process_peer *peer, const struct iovec *from,
+				  size_t from_count, const struct iovec *to, size_t to_count, size_t bytes)
+{
+	ssize_t written = process_vm_writev(peer->pid, from, from_count, to, to_count, 0);
+
+	if (written == (ssize_t)bytes)
+		return PROCESS_GOOD;
+	return written < 0 ? failure(false) : PROCESS_REFUSED;
+}
+
+bool process_is_there(const struct process_peer *peer)
+{
+	return kill(peer->pid, 0) == 0 || errno != ESRCH;
+}
+
+/* ---- is it worth it? ---- */
+
+#define MEASURE_BYTES 65536U
+#define MEASURE_PASSES 6
+
+static double measured;
+static pthread_once_t measure_once = PTHREAD_ONCE_INIT;
+
+static void measure(void)
+{
+	unsigned char *memory = malloc(2UL * MEASURE_BYTES);
+	uint64_t best[2] = {UINT64_MAX, UINT64_MAX};
+
+	measured = 1e9;
+	if (memory == NULL)
+		return;
+	memset(memory, 1, 2UL * MEASURE_BYTES);
+	const struct iovec to = {memory, MEASURE_BYTES};
+	const struct iovec from = {memory + MEASURE_BYTES, MEASURE_BYTES};
+	for (int pass = 0; pass < MEASURE_PASSES; pass++) {
+		uint64_t start = monotonic_now();
+		memcpy(memory, memory + MEASURE_BYTES, MEASURE_BYTES);
+		atomic_signal_fence(memory_order_seq_cst);
+		uint64_t middle = monotonic_now();
+		ssize_t read = process_vm_readv(getpid(), &to, 1, &from, 1, 0);
+		uint64_t end = monotonic_now();
+		if (read != (ssize_t)MEASURE_BYTES)
+			break;
+		best[0] = middle - start < best[0] ? middle - start : best[0];
+		best[1] = end - middle < best[1] ? end - middle : best[1];
+	}
+	free(memory);
+	if (best[1] != UINT64_MAX)
+		measured = (double)best[1] / (double)(best[0] > 0 ? best[0] : 1);
+}
+
+double process_measure(void)
+{
+	(void)pthread_once(&measure_once, measure);
+	return measured;
+}
