@@ -90,6 +90,11 @@ check: ## Build, lint and test everything but the guests
 check-guests: all ## Test between virtual machines
 	@$(bin)/pytest tests/guests
 
+.PHONY: check-software
+check-software: all ## Test with programs of others: NetPIPE, HPCC, LAMMPS, FFTW, OpenCoarrays
+	@scripts/setup software
+	@$(bin)/pytest tests/software
+
 .PHONY: mpis
 mpis: setup ## Install the other MPI libraries; Intel's is not free software, WITHOUT=intel leaves it out
 	@scripts/setup mpis

@@ -1,0 +1,76 @@
+"""Where the tests of other people's software keep what they make, and what they found out."""
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from software_support import GUARD_SECONDS, HERE, OUTPUT, Finished, compile_program
+
+Record = Callable[..., None]
+
+_ROWS: list[tuple[str, str, str]] = []
+
+PROGRAMS = ("NPopenmpi", "hpcc", "lmp", "mpicc.openmpi", "mpirun.openmpi", "caf.openmpi")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let `vicinal run` end a job that hangs, and say which ranks wait, before pytest does."""
+    for item in items:
+        item.add_marker(pytest.mark.timeout(3 * GUARD_SECONDS))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def packages() -> None:
+    """Fail, rather than skip, where the packages are not there."""
+    missing = [program for program in PROGRAMS if shutil.which(program) is None]
+    assert not missing, f"{', '.join(missing)} not found: run `scripts/setup software`"
+
+
+@pytest.fixture
+def directory(request: pytest.FixtureRequest) -> Path:
+    """An empty directory for a test's files, which stay there until it runs again."""
+    name = re.sub(r"[^\w.-]+", "-", request.node.name).strip("-")
+    place = OUTPUT / Path(request.node.path).stem.removeprefix("test_") / name
+    if place.exists():
+        shutil.rmtree(place)
+    place.mkdir(parents=True)
+    return place
+
+
+@pytest.fixture
+def record(request: pytest.FixtureRequest) -> Record:
+    """Notes a job and its answer for the table that is shown at the end."""
+
+    def note(done: Finished, answer: str) -> None:
+        job = f"{done.messages:,} messages, {done.bytes / 1e6:,.1f} MB, {done.seconds:.1f} s"
+        _ROWS.append((request.node.name, answer, job))
+
+    return note
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show what was found out, and keep it in build/software/summary.txt."""
+    if not _ROWS:
+        return
+    lines = [f"{test}: {answer} ({job})" for test, answer, job in _ROWS]
+    terminalreporter.section("answers, and what went through the region")
+    for line in lines:
+        terminalreporter.write_line(line)
+    (OUTPUT / "summary.txt").write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture(scope="session")
+def built() -> Path:
+    """The directory of the programs of our own, compiled for Debian's Open MPI."""
+    place = OUTPUT / "programs"
+    place.mkdir(parents=True, exist_ok=True)
+    warnings = ("-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror")
+    libraries = ("-lfftw3_mpi", "-lfftw3", "-lm")
+    compile_program("mpicc.openmpi", *warnings, HERE / "fft3d.c", "-o", place / "fft3d", *libraries)
+    library = ("-shared", "-fPIC", HERE / "wrong_data.c", "-o", place / "wrong_data.so")
+    compile_program("mpicc.openmpi", *warnings, *library)
+    fortran = ("-std=f2018", "-O2", "-g", "-Wall", "-Werror", HERE / "coarray.f90")
+    compile_program("caf.openmpi", *fortran, "-o", place / "coarray")
+    return place

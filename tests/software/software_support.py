@@ -1,0 +1,144 @@
+"""Running other people's programs over a region, and seeing that their messages went there."""
+
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vicinal.launch.environment import Mpi, mpi_prefix
+from vicinal.launch.job import default_members
+from vicinal.launch.paths import PairTraffic, pair_traffic
+from vicinal.region import RegionState, create, inspect
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+OUTPUT = CHECKOUT / "build" / "software"
+
+MPI = Mpi.OPENMPI_DEBIAN
+"""Debian's programs are linked with Debian's Open MPI."""
+
+ONE_SIDED = {
+    "rdma": {
+        "OMPI_MCA_osc": "rdma",
+        "OMPI_MCA_btl": "ofi,self",
+        "OMPI_MCA_btl_ofi_provider_include": "vicinal",
+    },
+    "pt2pt": {"OMPI_MCA_osc": "pt2pt"},
+}
+"""Open MPI's ways to do one-sided operations over Vicinal: by the provider's reads, writes
+and atomics, or by messages, which is what Open MPI 4 has for networks without them. Debian's
+settings leave out both."""
+
+GUARD_SECONDS = 240
+"""After this a job hangs: alone on two cores none takes more than half a minute."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A job that ended: its output and, on the path region, what the region says of it."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+    seconds: float
+    region: RegionState | None
+
+    def traffic(self) -> list[PairTraffic]:
+        """What each rank sent to each other through the region."""
+        assert self.region is not None, "this job had no region"
+        return [pair for pair in pair_traffic(self.region) if pair.sender != pair.receiver]
+
+    @property
+    def messages(self) -> int:
+        return sum(pair.messages for pair in self.traffic())
+
+    @property
+    def bytes(self) -> int:
+        return sum(pair.bytes for pair in self.traffic())
+
+
+def vicinal_run(
+    program: Sequence[object],
+    *,
+    ranks: int,
+    directory: Path,
+    name: str,
+    nodes: int | None = None,
+    path: str = "region",
+    environment: Mapping[str, str] | None = None,
+    preload: Path | None = None,
+    timeout: float = GUARD_SECONDS,
+) -> Finished:
+    """Run a program by `vicinal run` in a directory, and keep its output there as NAME.out.
+
+    A library to preload is given to the ranks only. Of the variables of this process that
+    would change an Open MPI none gets through.
+    """
+    outer = {key: text for key, text in os.environ.items() if not key.startswith("OMPI_")}
+    outer |= {"PYTHONPATH": str(CHECKOUT), "OMP_NUM_THREADS": "1", **(environment or {})}
+    command = [sys.executable, "-m", "vicinal", "run", "--mpi", MPI.value, "-n", str(ranks)]
+    command += ["--timeout", str(timeout), "--path", path]
+    region = None
+    if path == "region":
+        region = Path(f"/dev/shm/vicinal-software-{os.getpid()}-{secrets.token_hex(6)}")
+        create(region, members=default_members(ranks), label=name)
+        command += ["--region", f"file:{region}"]
+    if nodes is not None:
+        command += ["--nodes", str(nodes)]
+    if preload is not None:
+        command += ["/usr/bin/env", f"LD_PRELOAD={preload}"]
+    command += map(str, program)
+    began = time.monotonic()
+    try:
+        done = subprocess.run(
+            command,
+            cwd=directory,
+            env=outer,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout + 60,
+            check=False,
+        )
+        state = inspect(region) if region is not None else None
+    finally:
+        if region is not None:
+            region.unlink(missing_ok=True)
+    (directory / f"{name}.out").write_text(
+        f"$ {' '.join(command)}\n{done.stdout}\n--- standard error\n{done.stderr}\n"
+        f"--- exit status {done.returncode}\n"
+    )
+    return Finished(done.returncode, done.stdout, done.stderr, time.monotonic() - began, state)
+
+
+def check_success(done: Finished) -> None:
+    """Fail the test, with the end of the output, unless the job said that it succeeded."""
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+
+
+def check_region(done: Finished, *, ranks: int, nodes: int, least_bytes: int) -> None:
+    """Check that the messages of a job went through the region, between isolated nodes.
+
+    Every rank must have sent to and received from others, and together they must have moved
+    at least so many bytes: what the program is known to send. There is no other way that
+    they could have gone at the same time, for Open MPI is given one transport only.
+    """
+    assert done.region is not None
+    hosts = {member.rank: member.hostname for member in done.region.members}
+    assert sorted(rank for rank in hosts if rank is not None) == list(range(ranks)), hosts
+    assert len(set(hosts.values())) == nodes, hosts
+    traffic = [pair for pair in done.traffic() if pair.messages > 0]
+    assert {pair.sender for pair in traffic} == set(range(ranks)), traffic
+    assert {pair.receiver for pair in traffic} == set(range(ranks)), traffic
+    assert done.bytes >= least_bytes, f"{done.bytes} bytes went through the region"
+
+
+def compile_program(compiler: str, *arguments: object) -> None:
+    """Compile with one of the compilers of Debian's Open MPI."""
+    command = [str(mpi_prefix(MPI) / "bin" / compiler), *map(str, arguments)]
+    subprocess.run(command, check=True, timeout=GUARD_SECONDS)
