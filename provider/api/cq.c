@@ -30,6 +30,16 @@ _Static_assert(offsetof(struct completion, context) == offsetof(struct fi_cq_tag
 /* One that asked for blocking would rather sleep. */
 #define READS_WITH_LOOKS_BLOCKING 4U
 
+/* What counters have counted: an answer may complete an operation without an entry in the queue. */
+static uint64_t counted(const struct cq *cq)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < cq->endpoint_count; i++)
+		sum += cq->endpoints[i]->messenger->counted;
+	return sum;
+}
+
 static void progress(struct cq *cq)
 {
 	uint32_t with_looks =
@@ -43,6 +53,7 @@ static void progress(struct cq *cq)
 		domain_found(cq->domain);
 	}
 
+	uint64_t counted_before = counted(cq);
 	for (uint32_t i = 0; i < LOOKS_MOST && looks > 0; i++, looks--) {
 		uint32_t found = 0;
 		for (size_t k = 0; k < cq->endpoint_count; k++)
@@ -50,8 +61,10 @@ static void progress(struct cq *cq)
 		if (!completion_is_empty(&cq->queue))
 			return;
 		if (found > 0) {
-			looks = LOOKS_PER_READ;
 			cq->empty_reads = 0;
+			if (counted(cq) != counted_before)
+				return;
+			looks = LOOKS_PER_READ;
 		} else if (looks > 1) {
 			cpu_pause();
 		}

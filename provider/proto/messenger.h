@@ -150,6 +150,8 @@ struct messenger {
 	struct match_queue untagged;
 	struct completion_queue *send_completions;
 	struct completion_queue *receive_completions;
+	uint64_t counted; /* operations that any counter counted: who reads a queue only sees those that are
+			     in it */
 	struct completion_counter *send_counter;
 	struct completion_counter *receive_counter;
 	size_t multi_receive_minimum;
@@ -236,6 +238,18 @@ uint32_t messenger_progress(struct messenger *messenger);
 static inline bool is_failed(const struct correspondent *correspondent)
 {
 	return correspondent->peer.state == PEER_FAILED;
+}
+
+/* `counter` may be NULL. */
+static inline void messenger_count(struct messenger *messenger, struct completion_counter *counter, int error)
+{
+	if (counter == NULL)
+		return;
+	messenger->counted++;
+	if (error == 0)
+		counter->value++;
+	else
+		counter->errors++;
 }
 
 static inline struct match_queue *messenger_queue(struct messenger *messenger, uint32_t wire_flags)

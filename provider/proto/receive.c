@@ -13,16 +13,6 @@ static void add_completion(struct messenger *messenger, const struct completion 
 		*entry = *completion;
 }
 
-static void count(struct messenger *messenger, int error)
-{
-	if (messenger->receive_counter == NULL)
-		return;
-	if (error == 0)
-		messenger->receive_counter->value++;
-	else
-		messenger->receive_counter->errors++;
-}
-
 static uint64_t receive_flags(uint32_t wire_flags)
 {
 	return FI_RECV | (wire_flags & WIRE_TAGGED ? FI_TAGGED : FI_MSG) |
@@ -77,7 +67,7 @@ void receive_complete(struct messenger *messenger, struct receive *receive, stru
 	bool truncated = total > receive->buffer.length && !receive->sink;
 
 	if (!receive->sink)
-		count(messenger, truncated ? FI_ETRUNC : 0);
+		messenger_count(messenger, messenger->receive_counter, truncated ? FI_ETRUNC : 0);
 	uint64_t released = receive->parent != NULL ? end_part(messenger, receive->parent) : 0;
 	if ((receive->flags & FI_COMPLETION) != 0 || truncated || released != 0)
 		add_completion(messenger, &(struct completion){
@@ -98,7 +88,7 @@ void receive_complete(struct messenger *messenger, struct receive *receive, stru
 void receive_fail(struct messenger *messenger, struct receive *receive, int error, const char *reason)
 {
 	if (!receive->sink)
-		count(messenger, error);
+		messenger_count(messenger, messenger->receive_counter, error);
 	/* A buffer for several messages, or the last part of one: it is the application's again. */
 	uint64_t released = receive->flags & FI_MULTI_RECV;
 	if (receive->parent != NULL)

@@ -36,12 +36,7 @@ void remote_complete(struct messenger *messenger, enum remote_kind kind, bool fe
 	bool reads = kind == REMOTE_READ || fetches;
 	struct completion_counter *counter = reads ? messenger->read_counter : messenger->write_counter;
 
-	if (counter != NULL) {
-		if (error == 0)
-			counter->value++;
-		else
-			counter->errors++;
-	}
+	messenger_count(messenger, counter, error);
 	if ((error == 0 && (flags & FI_COMPLETION) == 0) || messenger->send_completions == NULL)
 		return;
 	struct completion *entry = completion_add(messenger->send_completions);

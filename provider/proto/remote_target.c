@@ -183,21 +183,15 @@ bool remote_answer(struct messenger *messenger, struct correspondent *to)
 
 /* ---- carrying out ---- */
 
-static void count(struct completion_counter *counter)
-{
-	if (counter != NULL)
-		counter->value++;
-}
-
 /* A request that changes memory was carried out. */
 static void tell_written(struct messenger *messenger, const struct request *request,
 			 const struct registration *registration)
 {
 	if ((request->flags & WIRE_LAST) == 0)
 		return;
-	count(messenger->remote_write_counter);
+	messenger_count(messenger, messenger->remote_write_counter, 0);
 	if (registration != NULL)
-		count(registration->counter);
+		messenger_count(messenger, registration->counter, 0);
 	if ((request->flags & WIRE_DATA) == 0 || messenger->receive_completions == NULL)
 		return;
 	struct completion *entry = completion_add(messenger->receive_completions);
@@ -309,7 +303,7 @@ static int carry_out_read(struct messenger *messenger, const struct request *req
 				: reply(messenger, request->from, bytes != NULL ? bytes : nothing,
 					request->length, request->key, address);
 	if (error == 0 && (request->flags & WIRE_LAST) != 0)
-		count(messenger->remote_read_counter);
+		messenger_count(messenger, messenger->remote_read_counter, 0);
 	return result < 0 ? result : 1;
 }
 
@@ -357,9 +351,9 @@ static int apply(struct messenger *messenger, const struct request *request, con
 		return 0;
 	}
 	if (header->operation != FI_ATOMIC_READ && registration != NULL && (request->flags & WIRE_LAST) != 0)
-		count(registration->counter);
+		messenger_count(messenger, registration->counter, 0);
 	if (request->flags & WIRE_LAST)
-		count(messenger->remote_read_counter);
+		messenger_count(messenger, messenger->remote_read_counter, 0);
 	return reply(messenger, request->from, result, (uint32_t)bytes, 0, 0);
 }
 

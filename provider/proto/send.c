@@ -13,12 +13,7 @@
 void send_complete(struct messenger *messenger, void *context, uint64_t flags, uint64_t tag, int error,
 		   const char *reason)
 {
-	if (messenger->send_counter != NULL) {
-		if (error == 0)
-			messenger->send_counter->value++;
-		else
-			messenger->send_counter->errors++;
-	}
+	messenger_count(messenger, messenger->send_counter, error);
 	if ((error == 0 && (flags & FI_COMPLETION) == 0) || messenger->send_completions == NULL)
 		return;
 	struct completion *entry = completion_add(messenger->send_completions);
