@@ -105,6 +105,12 @@ static ssize_t take(struct cq *cq, void *buffer, size_t count, fi_addr_t *source
 	return queue->lost > 0 ? -FI_EOVERRUN : -FI_EAGAIN;
 }
 
+/* A rank that waits in MPI_Probe peeks and peeks: that no message was there is nothing found. */
+static bool is_empty_peek(struct completion_queue *queue)
+{
+	return completion_first(queue)->error == FI_ENOMSG;
+}
+
 static ssize_t cq_readfrom(struct fid_cq *fid, void *buffer, size_t count, fi_addr_t *sources)
 {
 	struct cq *cq = (struct cq *)(void *)fid;
@@ -117,7 +123,7 @@ static ssize_t cq_readfrom(struct fid_cq *fid, void *buffer, size_t count, fi_ad
 		if (completion_is_empty(&cq->queue) || count == 0)
 			progress(cq);
 		ssize_t result = take(cq, buffer, count, sources);
-		if (result == -FI_EAGAIN) {
+		if (result == -FI_EAGAIN || (result == -FI_EAVAIL && is_empty_peek(&cq->queue))) {
 			empty = ++cq->empty_reads;
 		} else {
 			cq->empty_reads = 0;
@@ -125,7 +131,7 @@ static ssize_t cq_readfrom(struct fid_cq *fid, void *buffer, size_t count, fi_ad
 		}
 		domain_unlock(domain);
 		/* After a nap there is something, most likely. */
-		if (empty == 0 || !idle_pause(domain, empty) || !again)
+		if (empty == 0 || !idle_pause(domain, empty) || !again || result != -FI_EAGAIN)
 			return result;
 	}
 }

@@ -38,9 +38,14 @@
 /* One of them may have been closed: begin anew now and then. */
 #define QUIET_READS_MOST 4096U
 
-/* Naps grow up to this: 50, 100, 200 us, and up to 1 ms for who asked for blocking. */
+/*
+ * Naps grow up to this: 50, 100, 200 us, and up to 1 ms for who asked for blocking. After
+ * that many more (it has waited for 60 ms by then) one of those sleeps longer.
+ */
 #define NAPS_GROWING_ADAPTIVE 2U
 #define NAPS_GROWING_BLOCKING 5U
+#define NAPS_BEFORE_LONG 64U
+#define NAP_LONG_NANOSECONDS 4000000U
 
 struct known {
 	const struct domain *domain; /* only to be compared: it may be closed meanwhile */
@@ -154,8 +159,11 @@ static __attribute__((noinline)) bool nap(struct domain *domain, uint32_t growin
 	}
 	bool napped = all_ready();
 	if (napped) {
-		uint32_t step = idle.naps < growing ? idle.naps++ : growing;
-		(void)sleep_until(&idle.watch, monotonic_now() + sleep_pause(step));
+		bool longer = growing == NAPS_GROWING_BLOCKING && idle.naps > NAPS_BEFORE_LONG;
+		uint64_t length = longer ? NAP_LONG_NANOSECONDS
+					 : sleep_pause(idle.naps < growing ? idle.naps : growing);
+		idle.naps++;
+		(void)sleep_until(&idle.watch, monotonic_now() + length);
 		for (uint32_t i = 0; i < idle.known_count; i++)
 			idle.known[i].ready = false;
 		sleep_watch_open(&idle.watch);

@@ -190,5 +190,5 @@ def test_the_variables_are_shown_by_fi_info(environment: dict[str, str], checkou
     shown = subprocess.run(
         ["fi_info", "-e"], env=environment | provider, capture_output=True, text=True, check=True
     ).stdout
-    for name in ("REGION", "PEER_TIMEOUT", "ALLOW_SLOW", "HEAP_THRESHOLD", "RANK"):
+    for name in ("REGION", "PEER_TIMEOUT", "ALLOW_SLOW", "HEAP_THRESHOLD", "PROGRESS", "RANK"):
         assert f"FI_VICINAL_{name}: " in shown

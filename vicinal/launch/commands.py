@@ -16,7 +16,7 @@ from rich.console import Console
 from vicinal.cluster.native import NativeCluster
 from vicinal.cluster.native_layout import EXCHANGE
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import MessagePath, check_region_name
+from vicinal.launch.environment import MessagePath, Progress, check_region_name
 from vicinal.launch.heap import DEFAULT_HEAP_BYTES, parse_heap
 from vicinal.launch.job import Job
 from vicinal.launch.mpi import Mpi
@@ -86,6 +86,13 @@ def run(
         float | None,
         typer.Option(metavar="SECONDS", min=0, help="End the job if it takes longer."),
     ] = None,
+    progress: Annotated[
+        Progress | None,
+        typer.Option(
+            help="What ranks do that wait: look on (poll), sleep soon (block, for more ranks "
+            "than cores), or one after the other (adaptive, the default)."
+        ),
+    ] = None,
     bind: Annotated[bool, typer.Option(help="Pin each rank to a core of its own.")] = False,
 ) -> int:
     """Run an MPI program on isolated nodes of this host."""
@@ -114,6 +121,7 @@ def run(
         region=f"file:{EXCHANGE}/{shared[0][1]}" if shared else None,
         heap=heap is not None,
         heap_bytes=heap_bytes or DEFAULT_HEAP_BYTES,
+        progress=progress,
         pin=bind,
     )
     cores = len(os.sched_getaffinity(0))

@@ -36,6 +36,17 @@ class MessagePath(StrEnum):
     """Through the MPI library's own shared memory; every rank must be in one node."""
 
 
+class Progress(StrEnum):
+    """What a rank does that waits: the values of VICINAL_PROGRESS."""
+
+    POLL = "poll"
+    """Look on, and never give the core away."""
+    ADAPTIVE = "adaptive"
+    """Look on for a while, then offer the core, then sleep."""
+    BLOCK = "block"
+    """Sleep after some microseconds."""
+
+
 PROVIDER_FILE = "libvicinal-fi.so"
 
 _REGION_FORMS = "write it as file:PATH or pci:0000:00:04.0"

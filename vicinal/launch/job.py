@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import MessagePath
+from vicinal.launch.environment import MessagePath, Progress
 from vicinal.launch.heap import DEFAULT_HEAP_BYTES
 from vicinal.launch.mpi import Installation, Mpi, installation, installation_of
 from vicinal.launch.program import linked_mpi
@@ -46,6 +46,8 @@ class Job:
     """Whether large allocations of the ranks lie in the region."""
     heap_bytes: int = DEFAULT_HEAP_BYTES
     """With `heap`: bytes of each member of a region that is made for the job."""
+    progress: Progress | str | None = None
+    """On the path region: what ranks do that wait; by default what the environment says."""
     pin: bool = False
     """Whether each rank gets a core of its own, as far as there are enough."""
     cma: bool = True
@@ -62,6 +64,11 @@ class Job:
             raise VicinalError("the job has no program", "name one")
         if self.ranks < 1:
             raise VicinalError(f"a job of {self.ranks} ranks cannot run", "ask for at least 1")
+        if self.progress is not None and MessagePath(self.path) is not MessagePath.REGION:
+            raise VicinalError(
+                f"the path {MessagePath(self.path).value} makes its progress by itself",
+                "leave out --progress, or use --path region",
+            )
         if self.heap and MessagePath(self.path) is not MessagePath.REGION:
             raise VicinalError(
                 f"the path {MessagePath(self.path).value} has no region for a heap",

@@ -19,7 +19,7 @@ from vicinal.cluster.native import NativeCluster
 from vicinal.cluster.native_layout import EXCHANGE, RANK
 from vicinal.errors import VicinalError
 from vicinal.launch.cores import usable_cpus
-from vicinal.launch.environment import MessagePath, mpi_environment
+from vicinal.launch.environment import MessagePath, Progress, mpi_environment
 from vicinal.launch.heap import preload
 from vicinal.launch.job import CompletedJob, Job, default_members
 from vicinal.launch.job_input import JobInput, Stream
@@ -218,6 +218,8 @@ class RunningJob:
     def _path_environment(self) -> dict[str, str]:
         region = self._region() if self.path is MessagePath.REGION else None
         variables = mpi_environment(self.mpi, self.path, region, cma=self.job.cma)
+        if self.job.progress is not None:
+            variables["VICINAL_PROGRESS"] = Progress(self.job.progress).value
         neighbours = any(placement.ranks > 1 for placement in self._placements)
         if (
             self.mpi.family is Family.MPICH

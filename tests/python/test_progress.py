@@ -1,0 +1,114 @@
+"""VICINAL_PROGRESS and `vicinal run --progress`: what ranks do that wait."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import Vicinal
+
+MPIS = ("mpich", "openmpi")
+
+BLOCKED_SECONDS = 2.0
+BLOCKED_CPU_SECONDS = 0.2
+"""A blocked rank wakes a thousand times a second, for what may come by other ways."""
+
+BLOCKED = f"""
+import resource, sys, time
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+buffer = bytearray(8)
+world.barrier()
+if world.rank == 0:
+    before = resource.getrusage(resource.RUSAGE_THREAD)
+    if sys.argv[1] == "probe":
+        world.Probe(source=1)
+    world.Recv(buffer, source=1)
+    after = resource.getrusage(resource.RUSAGE_THREAD)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    sys.stdout.write(f"{{used}}\\n")
+else:
+    time.sleep({BLOCKED_SECONDS})
+    world.Send(buffer, dest=0)
+world.barrier()
+"""
+
+CROWD = """
+import sys
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+total = 0
+for i in range(200):
+    total += world.allreduce(i * world.rank)
+world.barrier()
+sys.stdout.write(f"{total}\\n")
+"""
+
+SETTING = """
+import os, sys
+sys.stdout.write(f"{os.environ.get('VICINAL_PROGRESS')} "
+    f"{os.environ.get('OMPI_MCA_mpi_yield_when_idle')}\\n")
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    return tmp_path / "ranks.py"
+
+
+@pytest.mark.parametrize("call", ["receive", "probe"])
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_blocked_rank_takes_no_processor_time(
+    vicinal: Vicinal, script: Path, mpi: str, call: str
+) -> None:
+    script.write_text(BLOCKED)
+    run = ("run", "-n", 2, "--mpi", mpi, "--progress", "block")
+    result = vicinal(*run, sys.executable, script, call)
+    assert result.returncode == 0, result.stderr
+    assert float(result.stdout) < BLOCKED_CPU_SECONDS
+
+
+@pytest.mark.parametrize("mode", ["adaptive", "block"])
+@pytest.mark.parametrize("mpi", MPIS)
+def test_more_ranks_than_cores_get_to_the_end(
+    vicinal: Vicinal, script: Path, mpi: str, mode: str
+) -> None:
+    ranks = len(os.sched_getaffinity(0)) + 2
+    script.write_text(CROWD)
+    result = vicinal("run", "-n", ranks, "--mpi", mpi, "--progress", mode, sys.executable, script)
+    assert result.returncode == 0, result.stderr
+    total = sum(range(200)) * sum(range(ranks))
+    assert result.stdout.splitlines() == [str(total)] * ranks
+
+
+def test_the_choice_reaches_the_ranks(vicinal: Vicinal, script: Path) -> None:
+    script.write_text(SETTING)
+    cores = len(os.sched_getaffinity(0))
+    run = ("run", "--mpi", "openmpi")
+    result = vicinal(*run, "-n", 1, "--progress", "block", sys.executable, script)
+    assert result.stdout == "block None\n"
+    result = vicinal(*run, "-n", cores + 1, sys.executable, script)
+    assert result.stdout == "None 1\n" * (cores + 1)
+
+
+def test_a_wrong_value_is_said_once_and_does_no_harm(
+    vicinal: Vicinal, script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VICINAL_PROGRESS", "fast")
+    script.write_text(CROWD)
+    result = vicinal("run", "-n", 1, "--mpi", "mpich", sys.executable, script)
+    assert result.returncode == 0, result.stderr
+    (line,) = (line for line in result.stderr.splitlines() if "VICINAL_PROGRESS" in line)
+    assert line == (
+        "vicinal: error: VICINAL_PROGRESS=fast is none of poll, adaptive and block: "
+        "using adaptive, correct it"
+    )
+
+
+def test_wrong_options_are_refused(vicinal: Vicinal) -> None:
+    result = vicinal("run", "-n", 1, "--path", "network", "--progress", "block", "true")
+    assert result.returncode != 0
+    assert "leave out --progress, or use --path region" in result.stderr
+    result = vicinal("run", "-n", 1, "--progress", "fast", "true")
+    assert result.returncode == 2
+    assert "'poll', 'adaptive', 'block'" in result.stderr
