@@ -3,18 +3,24 @@
 #include "harness.h"
 
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #define ROUNDS 20000
+/* Not in older headers; the same on all architectures. */
+#define FUTEX_WAITV_NUMBER 449
 /* Processor time that a process takes while it is blocked, all of its threads together. */
 #define BLOCKED_SECONDS 2.0
 #define BLOCKED_CPU_SECONDS 0.02
@@ -120,7 +126,7 @@ static void blocked_in_counter(int rank)
 }
 
 /* Ping-pong, each asleep when the other's message comes; a rank that computes now and then. */
-static void asleep_by_turns(int rank)
+static void asleep_for(int rank, int rounds)
 {
 	struct side side;
 	struct fi_cq_tagged_entry entry;
@@ -129,7 +135,7 @@ static void asleep_by_turns(int rank)
 	side_open(&side, rank, &(struct wish){.wait = FI_WAIT_UNSPEC});
 	post(&side);
 	barrier(NULL);
-	for (int round = 0; round < ROUNDS; round++) {
+	for (int round = 0; round < rounds; round++) {
 		if (rank == 0)
 			POST(&side, fi_inject(side.endpoint, &round, sizeof(round), side.peer[1]));
 		SAME(fi_cq_sread(side.received, &entry, 1, NULL, -1), 1);
@@ -142,6 +148,11 @@ static void asleep_by_turns(int rank)
 	}
 	barrier(&side);
 	side_close(&side);
+}
+
+static void asleep_by_turns(int rank)
+{
+	asleep_for(rank, ROUNDS);
 }
 
 /* Large messages: their sender waits for room in its own chunks, and for its receiver. */
@@ -239,6 +250,57 @@ static void automatic_is_idle(int rank)
 	check_idle(before);
 	barrier(&side);
 	side_close(&side);
+}
+
+/* ---- where a filter of system calls takes the means away ---- */
+
+/* As in a container whose filter is older than the calls. For good, in this process. */
+static void forbid_sleeping_calls(void)
+{
+	struct sock_filter program[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 1, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, FUTEX_WAITV_NUMBER, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog filter = {.len = sizeof(program) / sizeof(program[0]), .filter = program};
+
+	SAME(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+	SAME(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter), 0);
+	SAME(syscall(SYS_membarrier, 0, 0, 0), -1);
+	SAME(errno, EPERM);
+}
+
+/* Neither has the calls. Sleeps are short then, and all the same the processor is spared. */
+static void without_calls(int rank)
+{
+	forbid_sleeping_calls();
+	large_asleep(rank);
+	struct side side;
+	struct fi_cq_tagged_entry entry;
+
+	side_open(&side, rank, &(struct wish){.wait = FI_WAIT_FD});
+	post(&side);
+	barrier(NULL);
+	if (rank == 0) {
+		double before = used();
+		SAME(fi_cq_sread(side.received, &entry, 1, NULL, -1), 1);
+		/* It wakes a thousand times a second, and so does the thread for the descriptor. */
+		CHECK(used() - before < BLOCKED_SECONDS / 2);
+	} else {
+		send_after(&side, BLOCKED_SECONDS / 2, side.peer[0]);
+	}
+	barrier(&side);
+	side_close(&side);
+}
+
+/* One has them, the other not: the one that has cannot rely on barriers. */
+static void one_without_calls(int rank)
+{
+	if (rank == 1)
+		forbid_sleeping_calls();
+	asleep_for(rank, ROUNDS / 20);
 }
 
 /* ---- descriptors ---- */
@@ -510,6 +572,8 @@ const struct scenario wait_scenarios[] = {
 	{"woken_by_another_thread", 1, woken_by_another_thread},
 	{"threshold", 1, threshold},
 	{"automatic_is_idle", 2, automatic_is_idle},
+	{"without_calls", 2, without_calls},
+	{"one_without_calls", 2, one_without_calls},
 	{"blocked_on_descriptor", 2, blocked_on_descriptor},
 	{"descriptors_by_turns", 2, descriptors_by_turns},
 	{"descriptor_tells_of_death", 2, descriptor_tells_of_death},
