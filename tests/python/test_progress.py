@@ -10,8 +10,9 @@ from conftest import Vicinal
 MPIS = ("mpich", "openmpi")
 
 BLOCKED_SECONDS = 2.0
-BLOCKED_CPU_SECONDS = 0.2
-"""A blocked rank wakes a thousand times a second, for what may come by other ways."""
+BLOCKED_CPU_SECONDS = 0.4
+"""One that looks on takes all of the two. A blocked rank wakes some hundred times a second, for what
+may come by other ways, and Open MPI looks at its sockets each time: 0.11 s were measured."""
 
 BLOCKED = f"""
 import resource, sys, time
