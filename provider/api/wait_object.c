@@ -32,8 +32,12 @@ void wait_descriptor_empty(int descriptor)
  */
 static int serve(struct domain *domain)
 {
-	domain->locking = true;
-	return watch_start(domain) ? 0 : -FI_EAGAIN;
+	if (!domain->locking)
+		domain->locking = true;
+	domain_lock(domain);
+	bool started = watch_start(domain);
+	domain_unlock(domain);
+	return started ? 0 : -FI_EAGAIN;
 }
 
 int wait_open(struct wait_object *object, struct domain *domain, enum fi_wait_obj kind, struct fid_wait *set,

@@ -11,8 +11,8 @@ MPIS = ("mpich", "openmpi")
 
 BLOCKED_SECONDS = 2.0
 BLOCKED_CPU_SECONDS = 0.4
-"""One that looks on takes all of the two. A blocked rank wakes some hundred times a second, for what
-may come by other ways, and Open MPI looks at its sockets each time: 0.11 s were measured."""
+"""One that looks on takes all of the two. A blocked rank wakes some hundred times a second, for
+what may come by other ways, and Open MPI looks at its sockets each time: 0.11 s were measured."""
 
 BLOCKED = f"""
 import resource, sys, time
