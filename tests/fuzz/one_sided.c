@@ -10,9 +10,8 @@ void expose(struct fuzz *fuzz)
 							FI_REMOTE_WRITE};
 
 	/* A block of just this length: a byte beside it is seen. */
-	fuzz->reachable = malloc(REACHABLE_BYTES);
+	fuzz->reachable = calloc(REACHABLE_BYTES, 1);
 	require(fuzz->reachable != NULL, "no memory");
-	memset(fuzz->reachable, 1, REACHABLE_BYTES);
 	registrations_open(&fuzz->table);
 	for (uint32_t i = 0; i < REACHABLE_KEYS; i++) {
 		fuzz->registrations[i] = (struct registration){
