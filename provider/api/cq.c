@@ -19,8 +19,9 @@ _Static_assert(offsetof(struct completion, context) == offsetof(struct fi_cq_tag
  * first reads that find nothing after one that found something, look several times before
  * saying so; 64 looks are one or two microseconds. Later reads look once: the answer is not
  * microseconds away any more. Slots that came, or pieces that were copied, count as finding
- * something although no operation ended: a large message is on its way. Measured:
- * docs/performance.md.
+ * something although no operation ended: a large message is on its way. But where no
+ * operation waits for a peer, one look is all: MPICH reads on after what it waited for has
+ * come, and keeps untagged receives posted for ever. Measured: docs/performance.md.
  */
 #define LOOKS_PER_READ 64U
 #define READS_WITH_LOOKS 32U
@@ -40,11 +41,19 @@ static uint64_t counted(const struct cq *cq)
 	return sum;
 }
 
+static bool awaits(const struct cq *cq)
+{
+	for (size_t i = 0; i < cq->endpoint_count; i++)
+		if (messenger_awaits(cq->endpoints[i]->messenger))
+			return true;
+	return false;
+}
+
 static void progress(struct cq *cq)
 {
 	uint32_t with_looks =
 		cq->domain->mode == PROGRESS_BLOCK ? READS_WITH_LOOKS_BLOCKING : READS_WITH_LOOKS;
-	uint32_t looks = cq->empty_reads < with_looks ? LOOKS_PER_READ : 1;
+	uint32_t looks = cq->empty_reads < with_looks && awaits(cq) ? LOOKS_PER_READ : 1;
 
 	/* Between naps: most looks pass by the doorbells, these must not. See idle.c. */
 	if (__builtin_expect(cq->domain->resting, 0)) {

@@ -58,6 +58,7 @@ struct match_queue {
 	struct match_link *receives;  /* by source */
 	struct match_link *messages;  /* by source */
 	uint64_t sequence;
+	uint32_t posted; /* receives, in lists or tables */
 	uint32_t sources;
 	bool receives_in_tables;
 	bool messages_in_tables;
@@ -93,6 +94,7 @@ void match_take_from_tables(struct match_queue *queue, struct match_message *mes
 static inline void match_post(struct match_queue *queue, struct match_receive *receive)
 {
 	receive->sequence = queue->sequence++;
+	queue->posted++;
 	if (__builtin_expect(queue->receives_in_tables, 0)) {
 		match_post_in_table(queue, receive);
 		return;
@@ -104,6 +106,7 @@ static inline void match_post(struct match_queue *queue, struct match_receive *r
 
 static inline void match_withdraw(struct match_queue *queue, struct match_receive *receive)
 {
+	queue->posted--;
 	if (__builtin_expect(queue->receives_in_tables, 0))
 		match_withdraw_from_table(queue, receive);
 	else

@@ -221,6 +221,7 @@ void match_withdraw_source(struct match_queue *queue, uint32_t source, struct ma
 			struct match_link *link = head->next;
 			match_unlink(link);
 			match_append(list, link);
+			queue->posted--;
 		}
 		return;
 	}
@@ -231,6 +232,7 @@ void match_withdraw_source(struct match_queue *queue, uint32_t source, struct ma
 			continue;
 		match_table_move(table, source, list);
 		queue->receives_count -= before - table->count;
+		queue->posted -= before - table->count;
 	}
 	for (struct match_link *link = queue->receives_apart.next; link != &queue->receives_apart;) {
 		struct match_receive *receive = match_from_link(link);
@@ -240,6 +242,7 @@ void match_withdraw_source(struct match_queue *queue, uint32_t source, struct ma
 		match_unlink(&receive->node.same);
 		match_append(list, &receive->node.same);
 		queue->receives_count--;
+		queue->posted--;
 	}
 	if (queue->receives_count <= MATCH_FEW)
 		leave_tables(queue);

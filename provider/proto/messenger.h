@@ -235,6 +235,14 @@ uint32_t messenger_progress(struct messenger *messenger);
 
 /* ---- between the files of this folder ---- */
 
+/* Does an operation wait for something from a peer? Untagged receives alone do not count: see cq.c. */
+static inline bool messenger_awaits(const struct messenger *messenger)
+{
+	return messenger->tagged.posted != 0 || !match_is_empty(&messenger->awaiting) ||
+	       !match_is_empty(&messenger->incoming) || !match_is_empty(&messenger->pumping) ||
+	       !match_is_empty(&messenger->remote_awaiting) || messenger->remote_pending != 0;
+}
+
 static inline bool is_failed(const struct correspondent *correspondent)
 {
 	return correspondent->peer.state == PEER_FAILED;

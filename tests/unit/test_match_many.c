@@ -195,6 +195,7 @@ static void check_walk(struct model *model)
 	for (uint32_t i = 0; i < model->receive_count; i++)
 		sum -= model->receives[i]->sequence;
 	CHECK(model, met == model->receive_count);
+	CHECK(model, model->queue.posted == model->receive_count);
 	CHECK(model, sum == 0);
 }
 
