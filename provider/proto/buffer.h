@@ -30,6 +30,17 @@ static inline void buffer_open(struct buffer *buffer, const struct iovec *pieces
 	}
 }
 
+/* Do `length` bytes from `offset` on lie in one piece, and all of them? Then they are at buffer_at(). */
+static inline bool buffer_in_one(const struct buffer *buffer, size_t offset, size_t length)
+{
+	return buffer->count == 1 && offset <= buffer->length && length <= buffer->length - offset;
+}
+
+static inline char *buffer_at(const struct buffer *buffer, size_t offset)
+{
+	return (char *)buffer->pieces[0].iov_base + offset;
+}
+
 /* `length` bytes from `offset` on, into the region. They must lie in the buffer. */
 static inline void buffer_to_region(const struct buffer *buffer, size_t offset, shared_bytes *to,
 				    size_t length)

@@ -175,7 +175,7 @@ static uint32_t copy_piece(struct send *send, shared_bytes *to, uint32_t length)
 		buffer_to_region(&send->buffer, send->sent, to, length);
 		return 0;
 	}
-	const char *from = (const char *)send->buffer.pieces[0].iov_base + send->sent;
+	const char *from = buffer_at(&send->buffer, send->sent);
 	uint64_t began = ways_clock();
 	if (way == WAY_PAST)
 		copy_past_cache_out(to, from, length);
@@ -433,15 +433,13 @@ bool rendezvous_begin(struct messenger *messenger, struct receive *receive)
 
 static void take_piece(struct receive *receive, const shared_bytes *from, uint64_t length, enum way way)
 {
-	char *to = (char *)receive->buffer.pieces[0].iov_base + receive->arrived;
-
 	/* What is beyond the buffer is dropped; the completion says so. */
-	if (receive->buffer.count != 1 || receive->arrived + length > receive->buffer.length)
+	if (!buffer_in_one(&receive->buffer, receive->arrived, length))
 		(void)buffer_from_region(&receive->buffer, receive->arrived, from, length);
-	else if (way != WAY_LINEWISE)
-		shared_copy_in(to, from, length);
+	else if (way == WAY_LINEWISE)
+		copy_linewise_in(buffer_at(&receive->buffer, receive->arrived), from, length);
 	else
-		copy_linewise_in(to, from, length);
+		shared_copy_in(buffer_at(&receive->buffer, receive->arrived), from, length);
 }
 
 /*

@@ -5,7 +5,7 @@
 /*
  * An end claims a quarter of what is left between the two, so that they meet soon after both
  * run out, and claims are few while there is much. A claim through the kernel costs two system
- * calls besides the copy, and so is longer. Measured: docs/performance.md.
+ * calls besides the copy, and so is longer. Chosen, not measured.
  */
 #define CLAIM_LEAST_REGION 16384U
 #define CLAIM_MOST_REGION 65536U
@@ -221,7 +221,13 @@ static enum meeting read_part(struct messenger *messenger, struct receive *recei
 	if (copy->way == WIRE_BY_REGION) {
 		if (copy->view == NULL)
 			return MEETING_REFUSED; /* `copies` says that it is there */
-		(void)buffer_from_region(&receive->buffer, copy->mine, copy->view + copy->mine, length);
+		/* The sender may have just written it, so not by the string copy: see ways.h. */
+		if (buffer_in_one(&receive->buffer, copy->mine, length))
+			copy_linewise_in(buffer_at(&receive->buffer, copy->mine), copy->view + copy->mine,
+					 length);
+		else
+			(void)buffer_from_region(&receive->buffer, copy->mine, copy->view + copy->mine,
+						 length);
 		/* Also whether the bytes were still the message's when we had them. */
 		shared_fence_loads();
 		return look(messenger, copy, receive->from, true, nonsense);

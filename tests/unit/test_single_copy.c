@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Messages copied once: through the kernel between private buffers (the nodes of a world share
- * a process, and reach each other as processes do), and in the region. test_meeting.c has the
- * interleavings.
+ * a process, and reach each other as processes do), and in the region.
  */
 #include "world.h"
 
