@@ -29,6 +29,7 @@ __extension__ typedef unsigned __int128 uint128;
 typedef void (*atomic_function)(unsigned char *target, const unsigned char *operand,
 				const unsigned char *compare, unsigned char *result, size_t count);
 
+/* NOLINTBEGIN(bugprone-macro-parentheses): types take none. */
 /*
  * The new value by `expression`, of x (what is there), y (the operand) and c (what it is
  * compared with). WORDS_OF: by compare-and-swap, until nobody came between.
@@ -79,6 +80,7 @@ typedef void (*atomic_function)(unsigned char *target, const unsigned char *oper
 			memcpy(target + i * sizeof(type), &z, sizeof(type)); \
 		} \
 	}
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 /* A read writes nothing: the memory may be registered for reading alone. */
 #define WORDS_READ(type, bits) \
