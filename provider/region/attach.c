@@ -171,6 +171,10 @@ void region_detach(struct region *region)
 
 void region_lose(struct region *region)
 {
+	/* What a child inherits from one that lost it is private already, and may be written. */
+	if (region->lost)
+		return;
+	region->lost = true;
 	if (region->kind == REGION_FILE)
 		(void)mmap(region->base, region->bytes, PROT_READ | PROT_WRITE,
 			   MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED, region->fd, 0);

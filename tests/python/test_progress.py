@@ -10,7 +10,8 @@ from conftest import Vicinal
 MPIS = ("mpich", "openmpi")
 
 BLOCKED_SECONDS = 2.0
-BLOCKED_CPU_SECONDS = 0.4
+# A rank that looks takes all of them. On a busy machine up to 0.6 was seen, on a quiet one 0.1.
+BLOCKED_CPU_SECONDS = 1.0
 """One that looks on takes all of the two. A blocked rank wakes some hundred times a second, for
 what may come by other ways, and Open MPI looks at its sockets each time: 0.11 s were measured."""
 
