@@ -52,7 +52,7 @@ def connection(
 
 
 def state(members: list[Member], connections: list[Connection]) -> RegionState:
-    header = Header(1, 8, 1 << 20, 1 << 17, "00", datetime.now(UTC), "program")
+    header = Header(1, 8, 1 << 20, 1 << 17, 0, "00", datetime.now(UTC), "program")
     return RegionState(
         "/region", 1 << 20, 1 << 20, 0, 0o600, 0, header, tuple(members), tuple(connections)
     )
