@@ -80,10 +80,12 @@ def _intel(
     # Nodes share the host's cores: binding on each by itself would put all on the first.
     variables.setdefault("I_MPI_PIN", "off")
     command = [str(mpi.launcher), "-bootstrap", "ssh", "-bootstrap-exec", REMOTE_SHELL]
-    # It understands NODE:RANKS in a list, but takes it for a name where there is one node only.
-    hosts = _hosts(placements) if len(placements) > 1 else placements[0].node
-    command += ["-hosts", hosts, "-n", str(_ranks(placements))]
-    return command + program, variables
+    # It reads NODE:RANKS in a list of hosts, but may put more ranks on the first. So each node
+    # has a set of arguments of its own; ranks are numbered in their order.
+    for index, placement in enumerate(placements):
+        command += [":"] * (index > 0)
+        command += ["-host", placement.node, "-n", str(placement.ranks), *program]
+    return command, variables
 
 
 def _openmpi(
