@@ -9,6 +9,8 @@
 #ifndef PROGRAMS_MEASURE_H
 #define PROGRAMS_MEASURE_H
 
+#include "refuse.h"
+
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,13 +29,11 @@ struct measure_options {
 };
 
 /* Ends the job with one line that says what is wrong with the arguments. */
-static inline void measure_usage(const char *program, const char *problem)
+__attribute__((noreturn)) static inline void measure_usage(const char *program, const char *problem)
 {
-	fprintf(stderr,
-		"%s: error: %s: use %s [--sizes BYTES,...] [--repetitions N] "
-		"[--seconds S] [--window N]\n",
-		program, problem, program);
-	MPI_Abort(MPI_COMM_WORLD, 2);
+	refuse("%s: error: %s: use %s [--sizes BYTES,...] [--repetitions N] "
+	       "[--seconds S] [--window N]\n",
+	       program, problem, program);
 }
 
 static inline long measure_number(const char *program, const char *text)
@@ -199,10 +199,8 @@ static inline void measure_print_run(const char *program, int rank, int ranks)
 /* Ends the job unless it has the two ranks that the program is written for. */
 static inline void measure_need_two(const char *program, int ranks)
 {
-	if (ranks == 2)
-		return;
-	fprintf(stderr, "%s: error: started with %d ranks: start it with 2\n", program, ranks);
-	MPI_Abort(MPI_COMM_WORLD, 2);
+	if (ranks != 2)
+		refuse("%s: error: started with %d ranks: start it with 2\n", program, ranks);
 }
 
 #endif

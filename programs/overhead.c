@@ -47,10 +47,8 @@ int main(int argc, char **argv)
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-	if (ranks != 1) {
-		fprintf(stderr, "overhead: error: started with %d ranks: start it with 1\n", ranks);
-		MPI_Abort(MPI_COMM_WORLD, 2);
-	}
+	if (ranks != 1)
+		refuse("overhead: error: started with %d ranks: start it with 1\n", ranks);
 	options = measure_options(argc, argv);
 	measure_print_run("overhead", rank, ranks);
 	for (int i = 0; i < options.size_count; i++)

@@ -37,8 +37,7 @@ int main(int argc, char **argv)
 	if (strcmp(who, "none") == 0) {
 		farthest = 0;
 	} else if (strcmp(who, "neighbours") != 0 && strcmp(who, "all") != 0) {
-		fprintf(stderr, "pairs: error: who shall talk?: use pairs neighbours|all|none\n");
-		MPI_Abort(MPI_COMM_WORLD, 2);
+		refuse("pairs: error: who shall talk?: use pairs neighbours|all|none\n");
 	}
 	for (int distance = nearest; distance <= farthest; distance++)
 		if (strcmp(who, "all") == 0 || distance == nearest || distance == ranks - 1)

@@ -9,6 +9,7 @@
  *     mpiexec -n 2 verify [--seed N] [--max-size BYTES] [--rounds N] [--only CHECK] [--skip CHECK]
  */
 #include "verify.h"
+#include "refuse.h"
 
 struct job job;
 
@@ -52,13 +53,11 @@ static uint64_t report(const char *name, const struct tally *tally)
 }
 
 /* Ends the job with one line that says what is wrong with the arguments. */
-static void usage(const char *problem)
+__attribute__((noreturn)) static void usage(const char *problem)
 {
-	fprintf(stderr,
-		"verify: error: %s: use verify [--seed N] [--max-size BYTES] [--rounds N] "
-		"[--only CHECK] [--skip CHECK]\n",
-		problem);
-	MPI_Abort(MPI_COMM_WORLD, 2);
+	refuse("verify: error: %s: use verify [--seed N] [--max-size BYTES] [--rounds N] "
+	       "[--only CHECK] [--skip CHECK]\n",
+	       problem);
 }
 
 static void read_options(int argc, char **argv)

@@ -28,6 +28,8 @@ MOST_TESTS = 1800
 """The whole suite has at least so many tests: fewer, and something was not found."""
 
 _FETCH_SECONDS = 400
+_LAST_WORDS = 4000
+"""Characters of what a job wrote, where it ended before its tests."""
 _HANG_SECONDS = 40
 """Long enough to say that a test hangs which otherwise takes well under a second."""
 
@@ -154,9 +156,10 @@ def run_suite(
     for option, patterns in (("--only", only), ("--without", without)):
         program += [f"{option}={pattern}" for pattern in patterns]
     output.mkdir(parents=True)
-    results = Results()
+    results, ended = Results(), ""
     try:
         done = launch(Job(program, **job), cluster, timeout=timeout)
+        ended = f"the job ended with status {done.returncode}: {done.stderr[-_LAST_WORDS:]}\n"
         (output / "stdout").write_text(done.stdout)
         (output / "stderr").write_text(done.stderr)
     except VicinalError as error:
@@ -174,6 +177,8 @@ def run_suite(
         if not records or "end" not in records[-1]:
             places.append(f"rank {rank} at {records[-1] if records else 'its start'}\n")
     results.trouble += "".join(places)
+    if places and ended:
+        results.trouble += ended
     return results
 
 
