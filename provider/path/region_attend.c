@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * region_attend.c - what a poll does now and then beside looking at the hot rings: rings that go
+ * cold or are, doorbells, credit and chunks that were given back.
+ */
+#include "path/region_path.h"
+
+/* Up to so many rings are all polled at every poll: a poll of an idle ring is an L1 hit. */
+#define HOT_RINGS_KEPT 8U
+/* Beyond that, a ring that was idle for so many polls is left to its doorbell. */
+#define IDLE_POLLS_COLD 4096U
+/* A cold ring is looked at once in so many polls anyway, since a doorbell can be lost. */
+#define POLLS_PER_SWEEP 4096U
+
+/* How often the clock is read to see whether it is time to look for dead peers. */
+#define POLLS_PER_CHECK_IDLE 1024U
+#define POLLS_PER_CHECK_BUSY 65536U
+
+static void publish_active(struct path *path, uint32_t slot, bool hot)
+{
+	uint64_t bit = UINT64_C(1) << slot % 64;
+
+	path->active[slot / 64] = hot ? path->active[slot / 64] | bit : path->active[slot / 64] & ~bit;
+	/* While one sleeps, every sender must ring. */
+	if (path->sleepers == 0 && !path->evicted)
+		shared_store_u64(&section_header(path->region, path->member->slot)->active[slot / 64],
+				 path->active[slot / 64]);
+}
+
+void path_warm(struct path *path, struct peer *peer)
+{
+	peer->idle_polls = 0;
+	if (peer->hot)
+		return;
+	peer->hot = true;
+	path->hot[path->hot_count++] = peer;
+	publish_active(path, peer->slot, true);
+}
+
+static void cool(struct path *path, uint32_t index)
+{
+	struct peer *peer = path->hot[index];
+
+	peer->hot = false;
+	path->hot[index] = path->hot[--path->hot_count];
+	publish_active(path, peer->slot, false);
+}
+
+void path_stop_receiving(struct path *path, struct peer *peer)
+{
+	for (uint32_t i = 0; peer->hot && i < path->hot_count; i++)
+		if (path->hot[i] == peer)
+			cool(path, i);
+	/* The sender may live, and wait for us to read on. */
+	if (peer->receiving && !path->evicted)
+		ring_refuse(peer->in.credit, peer->in.connection);
+	peer->receiving = false;
+}
+
+/* Nothing comes: tell the senders of the slots that were read since the last batch. */
+static void publish_idle_credit(struct path *path)
+{
+	for (uint32_t i = 0; i < path->hot_count; i++)
+		if (path->hot[i]->in.published != path->hot[i]->in.position)
+			ring_publish(&path->hot[i]->in);
+}
+
+static void cool_idle_rings(struct path *path)
+{
+	for (uint32_t i = path->hot_count; i-- > 0 && path->hot_count > HOT_RINGS_KEPT;)
+		if (path->hot[i]->idle_polls > IDLE_POLLS_COLD)
+			cool(path, i);
+}
+
+/* A cold ring may have a message whose doorbell was not rung: see section_header.active. */
+static void sweep_cold_rings(struct path *path)
+{
+	uint64_t control = 0;
+
+	for (uint32_t slot = 0; slot < path->region->members; slot++) {
+		struct peer *peer = path->peers[slot];
+		if (peer != NULL && peer->receiving && !peer->hot && ring_peek(&peer->in, &control))
+			path_warm(path, peer);
+	}
+}
+
+bool path_refresh(struct path *path, struct peer *peer, uint32_t count)
+{
+	if (!peer->sending)
+		return false;
+	switch (ring_credit(&peer->out)) {
+	case RING_CREDIT_VIOLATION:
+		path_fail(path, peer, -EPROTO, "it gave credit that cannot be");
+		return false;
+	case RING_CREDIT_CLOSED:
+		path_fail(path, peer, -ECONNABORTED, "it took us for dead or for hostile, and reads no more");
+		return false;
+	default:
+		if (ring_has_room(&peer->out, count))
+			return true;
+		path->short_of_room = true;
+		return false;
+	}
+}
+
+uint32_t path_chunk_slow(struct path *path, struct peer *peer, uint32_t length)
+{
+	for (uint32_t slot = 0; slot < path->region->members; slot++) {
+		struct peer *other = path->peers[slot];
+		if (other != NULL && other->account.lent > 0 && other->state == PEER_PRESENT &&
+		    chunk_collect(&path->chunks, &other->account) < 0)
+			path_fail(path, other, -EPROTO, "it returned a chunk that it does not have");
+	}
+	uint32_t chunk = chunk_take(&path->chunks, &peer->account, length);
+	path->short_of_room = path->short_of_room || chunk == CHUNK_NONE;
+	return chunk;
+}
+
+bool path_drained(struct path *path)
+{
+	for (uint32_t slot = 0; slot < path->region->members; slot++) {
+		struct peer *peer = path->peers[slot];
+		if (peer == NULL || !peer->sending || peer->state == PEER_FAILED ||
+		    slot == path->member->slot)
+			continue;
+		if (ring_credit(&peer->out) != RING_CREDIT_OK)
+			continue;
+		if (peer->out.limit - peer->out.position != peer->out.mask + 1)
+			return false;
+	}
+	return true;
+}
+
+static void check_now_and_then(struct path *path)
+{
+	uint64_t now = monotonic_now();
+
+	if (now < path->next_check)
+		return;
+	path->next_check = now + LIVENESS_INTERVAL;
+	path_check_peers(path);
+	path_publish_counts(path);
+}
+
+void path_attend(struct path *path, bool idle)
+{
+	path_read_doorbells(path);
+	if (idle)
+		publish_idle_credit(path);
+	if (path->hot_count > HOT_RINGS_KEPT)
+		cool_idle_rings(path);
+	if (path->polls % POLLS_PER_SWEEP == 0)
+		sweep_cold_rings(path);
+	path_wake_for_room(path);
+	/* A busy endpoint has less need to ask who is still there, but must ask. */
+	if (path->polls % (idle ? POLLS_PER_CHECK_IDLE : POLLS_PER_CHECK_BUSY) == 0)
+		check_now_and_then(path);
+	if (path->failures != 0)
+		path_report_failures(path);
+}
+
+void path_look(struct path *path)
+{
+	path_read_doorbells(path);
+	publish_idle_credit(path);
+	sweep_cold_rings(path);
+	path_wake_for_room(path);
+	check_now_and_then(path);
+	if (path->failures != 0)
+		path_report_failures(path);
+}

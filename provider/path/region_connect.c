@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* region_connect.c - rings of a region: offering one to a peer, and taking those that are offered. */
+#include "path/region_path.h"
+
+#include <sys/random.h>
+
+/* Rings of 128 slots take windows of 64 small messages twice; later peers get smaller ones. */
+#define RING_SLOTS_USUAL 128U
+
+/* Room for a ring of `count` slots, that leaves a smallest one for everybody without. */
+static bool ring_fits(const struct path *path, uint32_t count)
+{
+	uint64_t others = path->region->members - path->rings - 1;
+	uint64_t needed =
+		count * sizeof(struct ring_slot) + others * RING_SLOTS_MIN * sizeof(struct ring_slot);
+
+	return needed <= path->ring_end - path->ring_next;
+}
+
+int path_connect(struct path *path, struct peer *peer)
+{
+	struct region *region = path->region;
+	uint32_t self = path->member->slot;
+	struct connection_line *line = section_connection(region, self, peer->slot);
+	uint32_t slots = RING_SLOTS_USUAL;
+	uint32_t id = 0;
+
+	if (path->ring_of[peer->slot] == 0) {
+		while (slots > RING_SLOTS_MIN && !ring_fits(path, slots))
+			slots /= 2;
+		if (path->ring_end - path->ring_next < slots * sizeof(struct ring_slot))
+			return -ENOMEM;
+		path->ring_of[peer->slot] = path->ring_next;
+		path->ring_slots_of[peer->slot] = slots;
+		path->ring_next += slots * (uint32_t)sizeof(struct ring_slot);
+		path->rings++;
+		path_publish_arena_used(path);
+	}
+	slots = path->ring_slots_of[peer->slot];
+	if (getrandom(&id, sizeof(id), 0) != (ssize_t)sizeof(id))
+		id = (uint32_t)monotonic_now();
+	id |= CONNECTION_OPEN; /* and so never zero */
+
+	/* Withdraw what a former occupant of the slot was offered, then offer the new. */
+	shared_store_u32(&line->id, 0);
+	shared_fence_stores();
+	shared_bytes *memory =
+		section_view(region, self, path->ring_of[peer->slot], slots * sizeof(struct ring_slot));
+	shared_clear(memory, slots * sizeof(struct ring_slot));
+	ring_out_open(&peer->out, (struct ring_slot *)(void *)memory, slots, peer->account.credit, id);
+	peer->account.connection = id;
+	shared_store_u32(&line->receiver_epoch, peer->epoch);
+	shared_store_u64(&line->ring, path->ring_of[peer->slot]);
+	shared_store_u32(&line->slots, slots);
+	/* Pairs with the acquire load in accept_connection(). */
+	shared_release_u32(&line->id, id);
+	path_ring(peer);
+	peer->sending = true;
+	return 0;
+}
+
+/* Somebody rang. Take its ring if it is offered to us and we did not already. */
+static void accept_connection(struct path *path, uint32_t slot)
+{
+	struct region *region = path->region;
+	const struct connection_line *line = section_connection(region, slot, path->member->slot);
+	uint32_t epoch = 0;
+	uint64_t nonce = 0;
+
+	if (!member_identify(region, slot, &epoch, &nonce))
+		return;
+	/* Pairs with the release store in path_connect(). */
+	uint32_t id = shared_acquire_u32(&line->id);
+	uint32_t receiver_epoch = shared_load_u32(&line->receiver_epoch);
+	uint64_t offset = shared_load_u64(&line->ring);
+	uint32_t slots = shared_load_u32(&line->slots);
+	/* It changes just now: its writer rings when it is done. */
+	shared_fence_loads();
+	if (shared_load_u32(&line->id) != id || !member_is_intact(region, slot, epoch))
+		return;
+	struct peer *peer = path_meet(path, slot, epoch, nonce);
+	struct credit_line *credit = section_credit(region, path->member->slot, slot);
+
+	if (id == 0 || receiver_epoch != path->member->epoch || peer == NULL)
+		return;
+	if (peer->state == PEER_FAILED) {
+		ring_refuse(credit, id);
+		return;
+	}
+	if (peer->receiving && peer->in.connection == id) {
+		path_warm(path, peer);
+		return;
+	}
+	if (peer->receiving || (id & CONNECTION_OPEN) == 0 || slots < RING_SLOTS_MIN ||
+	    slots > RING_SLOTS_MAX || (slots & (slots - 1)) != 0 || offset % REGION_LINE != 0 ||
+	    section_view(region, slot, offset, slots * sizeof(struct ring_slot)) == NULL) {
+		path_fail(path, peer, -EPROTO, "it offered a ring that cannot be");
+		return;
+	}
+	const shared_bytes *memory = section_view(region, slot, offset, slots * sizeof(struct ring_slot));
+	ring_in_open(&peer->in, (const struct ring_slot *)(const void *)memory, slots, credit, id);
+	peer->returns = (struct chunk_returns){.credit = credit};
+	for (uint32_t word = 0; word < CHUNK_WORDS; word++)
+		shared_store_u64(&credit->returned[word], 0);
+	/* Release: the sender that sees its id sees the cleared bits too. */
+	ring_publish(&peer->in);
+	peer->receiving = true;
+	path_warm(path, peer);
+}
+
+void path_read_doorbells(struct path *path)
+{
+	uint32_t self = path->member->slot;
+
+	for (uint32_t slot = 0; slot < path->region->members; slot++) {
+		uint32_t rung = shared_acquire_u32(section_doorbell(path->region, self, slot));
+		if (rung == path->doorbells_seen[slot])
+			continue;
+		path->doorbells_seen[slot] = rung;
+		accept_connection(path, slot);
+	}
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* region_path.h - what the files of the path through the region need of each other. */
+#ifndef VICINAL_PATH_REGION_PATH_H
+#define VICINAL_PATH_REGION_PATH_H
+
+#include "path/path.h"
+
+/* ---- region_path.c: joining and leaving; peers that come, fail and go ---- */
+
+/* Tell the user of the peers that failed, from a place where it may complete operations. */
+void path_report_failures(struct path *path);
+void path_publish_arena_used(const struct path *path);
+
+/* ---- region_connect.c: rings offered and taken ---- */
+
+/* Look who rang since the last time, and take the rings that are offered. */
+void path_read_doorbells(struct path *path);
+
+/* ---- region_attend.c: which rings are looked at ---- */
+
+/* Look at its ring at every poll from now on. */
+void path_warm(struct path *path, struct peer *peer);
+/* Read no more of what it sends, and let it know. */
+void path_stop_receiving(struct path *path, struct peer *peer);
+
+#endif
