@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "match/match.h"
+#include "random.h"
 
 #define SOURCES 5U
 #define ANY MATCH_ANY_SOURCE
@@ -27,14 +28,6 @@ static uint64_t allocation_seed = 99;
 void *__real_calloc(size_t count, size_t bytes);
 void *__wrap_calloc(size_t count, size_t bytes);
 
-static uint32_t random_below(uint64_t *state, uint32_t limit)
-{
-	*state ^= *state << 13;
-	*state ^= *state >> 7;
-	*state ^= *state << 17;
-	return (uint32_t)((*state >> 11) % limit);
-}
-
 void *__wrap_calloc(size_t count, size_t bytes)
 {
 	if (allocations_before_failing > 0)
@@ -48,16 +41,19 @@ void *__wrap_calloc(size_t count, size_t bytes)
 
 enum { MOST = 1200 };
 
+/* Receives or messages, in the order in which they came. */
+struct shelf {
+	void *entries[MOST];
+	uint32_t count;
+	uint32_t most; /* there ever were */
+};
+
 struct model {
 	struct match_queue queue;
 	uint64_t random;
 	uint64_t seed;
-	struct match_receive *receives[MOST];
-	struct match_message *messages[MOST];
-	uint32_t receive_count;
-	uint32_t message_count;
-	uint32_t most_receives;
-	uint32_t most_messages;
+	struct shelf receives;
+	struct shelf messages;
 	bool tables_of_both; /* both were in tables at a time */
 };
 
@@ -73,16 +69,41 @@ static bool takes(const struct match_receive *receive, uint32_t source, uint64_t
 	       ((receive->key.tag ^ tag) & ~receive->ignore) == 0;
 }
 
-static void forget_receive(struct model *model, uint32_t place)
+/* A new entry, of which the matching writes what it needs: the rest is as a former user left it. */
+static void *shelf_add(struct shelf *shelf, size_t bytes)
 {
-	memmove(&model->receives[place], &model->receives[place + 1],
-		(--model->receive_count - place) * sizeof(model->receives[0]));
+	void *entry = malloc(bytes);
+
+	assert_non_null(entry);
+	assert_true(shelf->count < MOST);
+	memset(entry, 0x5a, bytes);
+	shelf->entries[shelf->count++] = entry;
+	if (shelf->count > shelf->most)
+		shelf->most = shelf->count;
+	return entry;
 }
 
-static void forget_message(struct model *model, uint32_t place)
+static void shelf_remove(struct shelf *shelf, uint32_t place)
 {
-	memmove(&model->messages[place], &model->messages[place + 1],
-		(--model->message_count - place) * sizeof(model->messages[0]));
+	free(shelf->entries[place]);
+	memmove(&shelf->entries[place], &shelf->entries[place + 1],
+		(--shelf->count - place) * sizeof(shelf->entries[0]));
+}
+
+/* What is at `place`; NULL if a search went to the end. */
+static void *shelf_at(const struct shelf *shelf, uint32_t place)
+{
+	return place < shelf->count ? shelf->entries[place] : NULL;
+}
+
+static struct match_receive *receive_at(const struct model *model, uint32_t place)
+{
+	return shelf_at(&model->receives, place);
+}
+
+static struct match_message *message_at(const struct model *model, uint32_t place)
+{
+	return shelf_at(&model->messages, place);
 }
 
 /* ---- what applications and peers do, to both ---- */
@@ -119,29 +140,21 @@ static void post(struct model *model, const struct habits *habits)
 	const struct match_receive asked = {.key = {tag, source}, .ignore = ignore};
 	uint32_t place = 0;
 
-	while (place < model->message_count &&
-	       !takes(&asked, model->messages[place]->key.source, model->messages[place]->key.tag))
+	while (place < model->messages.count &&
+	       !takes(&asked, message_at(model, place)->key.source, message_at(model, place)->key.tag))
 		place++;
 	struct match_message *found = match_waiting(&model->queue, source, tag, ignore);
-	CHECK(model, found == (place < model->message_count ? model->messages[place] : NULL));
-	if (found != NULL) {
+	CHECK(model, found == message_at(model, place));
+	if (found == NULL && model->receives.count < MOST) {
+		struct match_receive *receive = shelf_add(&model->receives, sizeof(*receive));
+		receive->key = asked.key;
+		receive->ignore = ignore;
+		match_post(&model->queue, receive);
+	} else if (found != NULL && random_below(&model->random, 8) != 0) {
 		/* One in eight only looks. */
-		if (random_below(&model->random, 8) != 0) {
-			match_take(&model->queue, found);
-			free(found);
-			forget_message(model, place);
-		}
-		return;
+		match_take(&model->queue, found);
+		shelf_remove(&model->messages, place);
 	}
-	if (model->receive_count == MOST)
-		return;
-	struct match_receive *receive = malloc(sizeof(*receive));
-	CHECK(model, receive != NULL);
-	memset(receive, 0x5a, sizeof(*receive)); /* as from a pool: what a former user left */
-	receive->key = asked.key;
-	receive->ignore = ignore;
-	match_post(&model->queue, receive);
-	model->receives[model->receive_count++] = receive;
 }
 
 static void arrive(struct model *model, const struct habits *habits)
@@ -150,37 +163,28 @@ static void arrive(struct model *model, const struct habits *habits)
 	uint64_t tag = random_tag(model, habits);
 	uint32_t place = 0;
 
-	while (place < model->receive_count && !takes(model->receives[place], source, tag))
+	while (place < model->receives.count && !takes(receive_at(model, place), source, tag))
 		place++;
 	struct match_receive *found = match_arrival(&model->queue, source, tag);
-	CHECK(model, found == (place < model->receive_count ? model->receives[place] : NULL));
-	if (found != NULL) {
+	CHECK(model, found == receive_at(model, place));
+	if (found == NULL && model->messages.count < MOST) {
+		struct match_message *message = shelf_add(&model->messages, sizeof(*message));
+		message->key = (struct match_key){tag, source};
+		match_keep(&model->queue, message);
+	} else if (found != NULL && random_below(&model->random, 8) != 0) {
 		/* One in eight is for several messages, and stays. */
-		if (random_below(&model->random, 8) != 0) {
-			match_withdraw(&model->queue, found);
-			free(found);
-			forget_receive(model, place);
-		}
-		return;
+		match_withdraw(&model->queue, found);
+		shelf_remove(&model->receives, place);
 	}
-	if (model->message_count == MOST)
-		return;
-	struct match_message *message = malloc(sizeof(*message));
-	CHECK(model, message != NULL);
-	memset(message, 0x5a, sizeof(*message));
-	message->key = (struct match_key){tag, source};
-	match_keep(&model->queue, message);
-	model->messages[model->message_count++] = message;
 }
 
 static void cancel(struct model *model)
 {
-	if (model->receive_count == 0)
+	if (model->receives.count == 0)
 		return;
-	uint32_t place = random_below(&model->random, model->receive_count);
-	match_withdraw(&model->queue, model->receives[place]);
-	free(model->receives[place]);
-	forget_receive(model, place);
+	uint32_t place = random_below(&model->random, model->receives.count);
+	match_withdraw(&model->queue, receive_at(model, place));
+	shelf_remove(&model->receives, place);
 }
 
 /* The walk meets each receive once. */
@@ -192,10 +196,10 @@ static void check_walk(struct model *model)
 	for (struct match_receive *receive = NULL;
 	     (receive = match_each_receive(&model->queue, receive)) != NULL; met++)
 		sum += receive->sequence;
-	for (uint32_t i = 0; i < model->receive_count; i++)
-		sum -= model->receives[i]->sequence;
-	CHECK(model, met == model->receive_count);
-	CHECK(model, model->queue.posted == model->receive_count);
+	for (uint32_t i = 0; i < model->receives.count; i++)
+		sum -= receive_at(model, i)->sequence;
+	CHECK(model, met == model->receives.count);
+	CHECK(model, model->queue.posted == model->receives.count);
 	CHECK(model, sum == 0);
 }
 
@@ -210,28 +214,27 @@ static void fail_source(struct model *model)
 	match_withdraw_source(&model->queue, source, &list);
 	for (struct match_link *link = list.next; link != &list; link = link->next, moved++)
 		CHECK(model, match_from_link(link)->key.source == source);
-	for (uint32_t place = 0; place < model->receive_count;) {
-		if (model->receives[place]->key.source != source) {
+	for (uint32_t place = 0; place < model->receives.count;) {
+		if (receive_at(model, place)->key.source != source) {
 			place++;
 			continue;
 		}
 		moved--;
-		match_unlink(&model->receives[place]->node.same);
-		free(model->receives[place]);
-		forget_receive(model, place);
+		match_unlink(&receive_at(model, place)->node.same);
+		shelf_remove(&model->receives, place);
 	}
 	CHECK(model, moved == 0);
 	CHECK(model, match_is_empty(&list));
-	struct match_link *head = &model->queue.messages[source];
-	while (!match_is_empty(head)) {
-		struct match_message *message = match_from_source(head->next);
-		uint32_t place = 0;
-		while (model->messages[place] != message)
+	for (uint32_t place = 0; place < model->messages.count;) {
+		struct match_message *message = message_at(model, place);
+		if (message->key.source != source) {
 			place++;
+			continue;
+		}
 		match_take(&model->queue, message);
-		free(message);
-		forget_message(model, place);
+		shelf_remove(&model->messages, place);
 	}
+	CHECK(model, match_is_empty(&model->queue.messages[source]));
 }
 
 static void run_model(struct model *model, uint64_t seed, const struct habits *habits, uint32_t steps)
@@ -253,20 +256,15 @@ static void run_model(struct model *model, uint64_t seed, const struct habits *h
 			check_walk(model);
 		if (step % 4999 == 4998)
 			fail_source(model);
-		if (model->receive_count > model->most_receives)
-			model->most_receives = model->receive_count;
-		if (model->message_count > model->most_messages)
-			model->most_messages = model->message_count;
 		model->tables_of_both |= model->queue.receives_in_tables && model->queue.messages_in_tables;
 	}
-	while (model->receive_count > 0)
+	while (model->receives.count > 0)
 		cancel(model);
 	CHECK(model, !model->queue.receives_in_tables);
 	check_walk(model);
-	while (model->message_count > 0) {
-		match_take(&model->queue, model->messages[0]);
-		free(model->messages[0]);
-		forget_message(model, 0);
+	while (model->messages.count > 0) {
+		match_take(&model->queue, message_at(model, 0));
+		shelf_remove(&model->messages, 0);
 	}
 	CHECK(model, !model->queue.messages_in_tables);
 	CHECK(model, match_is_empty(&model->queue.arrivals));
@@ -301,8 +299,8 @@ static void test_like_arrays_searched_in_order(void **state)
 	assert_non_null(model);
 	for (uint64_t seed = 1; seed <= 3 * HABITS; seed++) {
 		run_model(model, seed, &all_habits[seed % HABITS], 20000);
-		most_receives = model->most_receives > most_receives ? model->most_receives : most_receives;
-		most_messages = model->most_messages > most_messages ? model->most_messages : most_messages;
+		most_receives = model->receives.most > most_receives ? model->receives.most : most_receives;
+		most_messages = model->messages.most > most_messages ? model->messages.most : most_messages;
 		both |= model->tables_of_both;
 	}
 	/* Else this would not have tried what it is for. */
@@ -390,57 +388,62 @@ static uint32_t asked_source(const struct pattern *pattern, uint32_t number)
 	return pattern->any != 0 && number % pattern->any == 0 ? ANY : source_of(number);
 }
 
-/* Returns the steps that a message costs, posting and making tables included. */
-static double steps_of_receives(const struct pattern *pattern, uint32_t count, enum order how)
+static void post_one(struct match_queue *queue, const struct pattern *pattern, uint32_t number)
 {
-	struct match_queue queue;
-	uint32_t order[OUTSTANDING];
+	struct match_receive *receive = &receives[number];
 
-	assert_int_equal(match_open(&queue, SOURCES), 0);
-	make_order(order, count, how);
-	match_steps = 0;
-	for (uint32_t i = 0; i < count; i++) {
-		receives[i] = (struct match_receive){
-			.key = {tag_of(pattern, i), asked_source(pattern, i)},
-			.ignore = pattern->ignore,
-		};
-		assert_null(match_waiting(&queue, receives[i].key.source, receives[i].key.tag,
-					  receives[i].ignore));
-		match_post(&queue, &receives[i]);
-	}
-	for (uint32_t i = 0; i < count; i++) {
-		struct match_receive *found =
-			match_arrival(&queue, source_of(order[i]), tag_of(pattern, order[i]));
-		assert_non_null(found);
-		match_withdraw(&queue, found);
-	}
-	assert_null(match_each_receive(&queue, NULL));
-	match_close(&queue);
-	return (double)match_steps / count;
+	*receive = (struct match_receive){.key = {tag_of(pattern, number), asked_source(pattern, number)},
+					  .ignore = pattern->ignore};
+	assert_null(match_waiting(queue, receive->key.source, receive->key.tag, receive->ignore));
+	match_post(queue, receive);
 }
 
-static double steps_of_messages(const struct pattern *pattern, uint32_t count, enum order how)
+static void find_receive(struct match_queue *queue, const struct pattern *pattern, uint32_t number)
+{
+	struct match_receive *found = match_arrival(queue, source_of(number), tag_of(pattern, number));
+
+	assert_non_null(found);
+	match_withdraw(queue, found);
+}
+
+static void keep_one(struct match_queue *queue, const struct pattern *pattern, uint32_t number)
+{
+	struct match_message *message = &messages[number];
+
+	*message = (struct match_message){.key = {tag_of(pattern, number), source_of(number)}};
+	assert_null(match_arrival(queue, message->key.source, message->key.tag));
+	match_keep(queue, message);
+}
+
+static void find_message(struct match_queue *queue, const struct pattern *pattern, uint32_t number)
+{
+	struct match_message *found =
+		match_waiting(queue, asked_source(pattern, number), tag_of(pattern, number), pattern->ignore);
+
+	assert_non_null(found);
+	match_take(queue, found);
+}
+
+typedef void step(struct match_queue *queue, const struct pattern *pattern, uint32_t number);
+
+/* OUTSTANDING of one side come, then those of the other. Returns the steps that each cost, tables included.
+ */
+static double count_steps(const struct pattern *pattern, enum order how, step *come, step *find)
 {
 	struct match_queue queue;
 	uint32_t order[OUTSTANDING];
 
 	assert_int_equal(match_open(&queue, SOURCES), 0);
-	make_order(order, count, how);
+	make_order(order, OUTSTANDING, how);
 	match_steps = 0;
-	for (uint32_t i = 0; i < count; i++) {
-		messages[i] = (struct match_message){.key = {tag_of(pattern, i), source_of(i)}};
-		assert_null(match_arrival(&queue, source_of(i), tag_of(pattern, i)));
-		match_keep(&queue, &messages[i]);
-	}
-	for (uint32_t i = 0; i < count; i++) {
-		struct match_message *found = match_waiting(&queue, asked_source(pattern, order[i]),
-							    tag_of(pattern, order[i]), pattern->ignore);
-		assert_non_null(found);
-		match_take(&queue, found);
-	}
+	for (uint32_t i = 0; i < OUTSTANDING; i++)
+		come(&queue, pattern, i);
+	for (uint32_t i = 0; i < OUTSTANDING; i++)
+		find(&queue, pattern, order[i]);
+	assert_null(match_each_receive(&queue, NULL));
 	assert_true(match_is_empty(&queue.arrivals));
 	match_close(&queue);
-	return (double)match_steps / count;
+	return (double)match_steps / OUTSTANDING;
 }
 
 /* The bound is of an average over random hashes: a lookup costs 1 to 2 steps, and two wildcards three tables.
@@ -452,8 +455,8 @@ static void test_steps_do_not_grow_with_the_number(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(patterns) / sizeof(patterns[0]); i++)
 		for (enum order how = IN_ORDER; how <= SHUFFLED; how++) {
-			double of_receives = steps_of_receives(&patterns[i], OUTSTANDING, how);
-			double of_messages = steps_of_messages(&patterns[i], OUTSTANDING, how);
+			double of_receives = count_steps(&patterns[i], how, post_one, find_receive);
+			double of_messages = count_steps(&patterns[i], how, keep_one, find_message);
 			if (of_receives > STEPS_A_MESSAGE || of_messages > STEPS_A_MESSAGE)
 				fail_msg("%s, order %d: %.1f steps a receive, %.1f a message",
 					 patterns[i].name, (int)how, of_receives, of_messages);

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "proto/messenger.h"
+#include "random.h"
 
 #define WORLD_NODES 4U
 #define WORLD_SECTION_BYTES (960U * 1024U)
@@ -73,19 +74,5 @@ ssize_t node_receive(struct node *at, const struct node *from, void *bytes, size
 /* A sequence of bytes that differs with `seed` and repeats at no power of two. */
 void fill_bytes(unsigned char *bytes, size_t length, uint64_t seed);
 void assert_bytes(const unsigned char *bytes, size_t length, uint64_t seed);
-
-/* A small, seeded generator (xorshift): tests say their seed, and repeat exactly. */
-static inline uint64_t next_random(uint64_t *state)
-{
-	*state ^= *state << 13;
-	*state ^= *state >> 7;
-	*state ^= *state << 17;
-	return *state;
-}
-
-static inline uint32_t random_below(uint64_t *state, uint32_t limit)
-{
-	return (uint32_t)((next_random(state) >> 11) % limit);
-}
 
 #endif
