@@ -1,11 +1,14 @@
 """The variables that select the provider, and the command line's manners."""
 
+import os
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from conftest import Vicinal, error_line
+from launch_support import package_path
 
 import vicinal as package
 from vicinal.errors import VicinalError
@@ -116,6 +119,20 @@ def test_a_shell_can_read_what_env_prints(vicinal: Vicinal, provider: Path) -> N
     ).stdout
     assert shown.splitlines() == [region, str(provider)]
     assert all(shlex.split(line)[0] == "export" for line in printed.stdout.splitlines())
+
+
+def test_a_command_loads_only_what_it_needs() -> None:
+    """Each of these takes longer to load than everything else together."""
+    heavy = ("scipy", "matplotlib", "jsonschema")
+    code = f"import sys, vicinal.cli; print(set(sys.modules) & set({heavy}))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": package_path()},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "set()\n"
 
 
 def test_version(vicinal: Vicinal) -> None:

@@ -4,11 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich import box
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from vicinal.bench.bars import Bar, Group
-from vicinal.bench.report import format_cell, format_value
+from vicinal.bench.report import format_cell, format_value, notes
 from vicinal.bench.sizes import KIB, MIB
 
 _WIDEST_NAME = 27
@@ -188,3 +189,18 @@ def bars_table(groups: Sequence[Group]) -> Table:
 
 def _limit_of(bar: Bar) -> str:
     return format_limit(bar.limit, at_most=bar.at_most is not None, unit=bar.unit)
+
+
+def show_bench(result: dict[str, Any], console: Console) -> None:
+    """Print the tables and everything that a reader has to know about them."""
+    console.print(bench_table(result))
+    legend = BENCH_LEGEND.format(trials=result["conditions"]["trials"])
+    console.print(legend, style="dim", highlight=False)
+    states = states_table(result["rows"])
+    if states is not None:
+        console.print()
+        console.print(states)
+        console.print(STATES_LEGEND, style="dim", highlight=False)
+    console.print()
+    for line in [*summary(result), *notes(result)]:
+        console.print(line, markup=False, highlight=False)

@@ -1,23 +1,16 @@
-"""`vicinal demo` and `vicinal bench`."""
+"""`vicinal demo` and `vicinal bench`.
+
+What they need is loaded by them: statistics, figures and schemas take a second of processor
+time to load, which the rest of the command line should not wait for.
+"""
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from vicinal.bench.bars import load_groups, select_groups
-from vicinal.bench.bench_report import (
-    BENCH_LEGEND,
-    STATES_LEGEND,
-    bars_table,
-    bench_table,
-    states_table,
-    summary,
-)
-from vicinal.bench.report import notes
-from vicinal.bench.result import write_result
 from vicinal.launch.environment import Mpi, checkout
 from vicinal.launch.mpi import STANDARD
 
@@ -47,7 +40,6 @@ def demo(
 ) -> None:
     """Show MPI between two isolated nodes over the network and over a shared region."""
     chosen = None if sizes is None else parse_sizes(sizes)
-    # Loaded here: the rest of the command line does not wait for the libraries of figures.
     from vicinal.bench.demo import DEFAULT_AMOUNT, DemoPlan, run_demo, show_demo
 
     plan = DemoPlan(
@@ -94,12 +86,16 @@ def bench(
     A bar that is missed is no error. A row that could not be measured because something went
     wrong is one: the exit status is 1 then.
     """
+    from vicinal.bench.bars import load_groups, select_groups
+    from vicinal.bench.bench_report import bars_table, show_bench
+
     groups = select_groups(load_groups(), only, issue)
     console = _wide_console()
     if list_rows:
         console.print(bars_table(groups))
         return 0
     from vicinal.bench.jobs import Amount
+    from vicinal.bench.result import write_result
     from vicinal.bench.study import StudyPlan, run_study
 
     directory = output or default_output("bench")
@@ -123,18 +119,3 @@ def _wide_console() -> Console:
     """A console as wide as the tables: what is cut off is of no use in a log or a file."""
     console = Console()
     return console if console.width >= _TABLE_WIDTH else Console(width=_TABLE_WIDTH)
-
-
-def show_bench(result: dict[str, Any], console: Console) -> None:
-    """Print the tables and everything that a reader has to know about them."""
-    console.print(bench_table(result))
-    legend = BENCH_LEGEND.format(trials=result["conditions"]["trials"])
-    console.print(legend, style="dim", highlight=False)
-    states = states_table(result["rows"])
-    if states is not None:
-        console.print()
-        console.print(states)
-        console.print(STATES_LEGEND, style="dim", highlight=False)
-    console.print()
-    for line in [*summary(result), *notes(result)]:
-        console.print(line, markup=False, highlight=False)
