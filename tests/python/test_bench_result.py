@@ -264,6 +264,15 @@ def test_a_row_without_a_figure_says_why(
         validate(result, "bench")
 
 
+@pytest.mark.parametrize("name", ["mpich", "mpich-tcp"])
+def test_what_went_wrong_is_told_from_what_is_not_there(name: str) -> None:
+    sides = {side: samples(1) for side in ("mpich", "mpich-tcp") if side != name}
+    for failed in (True, False):
+        rounds = Rounds(samples=sides, missing={name: "why"}, failed={name} if failed else set())
+        made = group()
+        assert decide(made.bars[0], made, rounds)["failed"] is failed
+
+
 def test_a_row_tells_the_ratio_of_each_placement_of_the_cpus() -> None:
     near, far = (60.0, 62.0), (140.0, 138.0)
     sides = {

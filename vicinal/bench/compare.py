@@ -75,13 +75,14 @@ def decide(bar: Bar, group: Group, rounds: Rounds) -> dict[str, Any]:
     """One row of the result: whether the ratio of the medians reaches the bar."""
     if bar.waits_for:
         return unmeasured_row(bar, group, f"waits for {bar.waits_for}")
-    if bar.ours in rounds.missing:
-        failed = bar.ours in rounds.failed
-        return unmeasured_row(bar, group, rounds.missing[bar.ours], failed=failed)
     absent = [name for name in bar.theirs if name in rounds.missing]
     present = [name for name in bar.theirs if name not in rounds.missing]
-    if not present or (absent and bar.against is Against.SUM):
-        return unmeasured_row(bar, group, rounds.missing[absent[0]])
+    needed = [bar.ours] if bar.ours in rounds.missing else []
+    if not present or bar.against is Against.SUM:
+        needed += absent
+    if needed:
+        failed = any(name in rounds.failed for name in needed)
+        return unmeasured_row(bar, group, rounds.missing[needed[0]], failed=failed)
     ours = _values(bar, group, bar.ours, rounds)
     theirs = {name: _values(bar, group, name, rounds) for name in present}
     if bar.against is Against.SUM:
