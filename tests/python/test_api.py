@@ -183,12 +183,3 @@ def test_a_failing_scenario_is_told(run: Run) -> None:
     result = run("info", VICINAL_REGION="file:/nonexistent/region")
     assert result.returncode == 1
     assert "FAILED offer, rank 0: " in result.stderr
-
-
-def test_the_variables_are_shown_by_fi_info(environment: dict[str, str], checkout: Path) -> None:
-    provider = {"FI_PROVIDER_PATH": str(checkout / "build/release/provider")}
-    shown = subprocess.run(
-        ["fi_info", "-e"], env=environment | provider, capture_output=True, text=True, check=True
-    ).stdout
-    for name in ("REGION", "PEER_TIMEOUT", "ALLOW_SLOW", "HEAP_THRESHOLD", "PROGRESS", "RANK"):
-        assert f"FI_VICINAL_{name}: " in shown

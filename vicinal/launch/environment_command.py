@@ -1,5 +1,6 @@
 """`vicinal env`: the variables that select Vicinal, for a shell or a job script."""
 
+import os
 import shlex
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +13,7 @@ from vicinal.launch.heap import preload
 from vicinal.launch.libfabric import check_loads_provider
 from vicinal.launch.mpi import Installation, Mpi
 from vicinal.launch.mpi_option import MPI_PREFIX, chosen_mpi
+from vicinal.launch.variables import check_variables
 
 
 def register(app: typer.Typer) -> None:
@@ -48,6 +50,7 @@ def env(
     ] = True,
 ) -> None:
     """Print the variables that make an MPI use a path, as `export NAME=VALUE` lines."""
+    check_variables(os.environ)
     chosen = chosen_mpi(mpi, mpi_prefix)
     if chosen is None:
         raise typer.BadParameter("name the MPI library", param_hint="'--mpi' or '--mpi-prefix'")

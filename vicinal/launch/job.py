@@ -1,5 +1,6 @@
 """What a job is, and what is left of it when it has ended."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,7 @@ from vicinal.launch.environment import MessagePath, Progress
 from vicinal.launch.heap import DEFAULT_HEAP_BYTES
 from vicinal.launch.mpi import Installation, Mpi, installation, installation_of
 from vicinal.launch.program import linked_mpi
+from vicinal.launch.variables import check_variables
 from vicinal.region import DEFAULT_SECTION_BYTES, RegionState
 
 _MEMBERS_MIN = 8
@@ -60,6 +62,7 @@ class Job:
     """Name of the job, for people; at most 64 bytes."""
 
     def __post_init__(self) -> None:
+        check_variables({**os.environ, **self.environment})
         if not self.program:
             raise VicinalError("the job has no program", "name one")
         if self.ranks < 1:
