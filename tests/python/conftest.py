@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from launch_support import compile_for_each_mpi
 
 # Continuous integration may start us with SIGINT ignored, as shells do for what runs in the
 # background; programs would inherit that, and tests that press Ctrl-C would wait in vain.
@@ -22,6 +23,12 @@ Vicinal = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture(scope="session")
 def checkout() -> Path:
     return CHECKOUT
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """launch_ranks.c, by the name of the MPI that it was compiled for."""
+    return compile_for_each_mpi("launch_ranks.c", tmp_path_factory.mktemp("programs"))
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -13,12 +14,15 @@ import vicinal
 from vicinal.errors import VicinalError
 from vicinal.launch.environment import mpi_prefix, provider_directory
 
-SOURCE = Path(__file__).with_name("launch_ranks.c")
+HERE = Path(__file__).resolve().parent
 
 GUARD_SECONDS = 120.0
 """After this a job hangs; nothing here takes more than a few seconds."""
 
 NOBODY = 65534
+
+SEED = 20261
+SCRIBBLE_SECONDS = 1.2
 
 
 @cache
@@ -36,18 +40,36 @@ REGION = pytest.param(
 MPIS = ("mpich", "openmpi")
 
 
-def compile_ranks(mpi: str, directory: Path) -> Path:
-    """Compile launch_ranks.c with an MPI's own compiler wrapper."""
-    prefix = mpi_prefix(mpi)
-    program = directory / f"ranks-{mpi}"
-    subprocess.run(
-        [
-            *(str(prefix / "bin" / "mpicc"), "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror"),
-            *("-o", str(program), str(SOURCE), f"-Wl,-rpath,{prefix / 'lib'}"),
-        ],
+def compile_for_each_mpi(source: str, directory: Path) -> dict[str, Path]:
+    """Compile a file that lies here with each MPI's own compiler wrapper."""
+    programs = {mpi: directory / f"ranks-{mpi}" for mpi in MPIS}
+    for mpi, program in programs.items():
+        prefix = mpi_prefix(mpi)
+        command = [prefix / "bin" / "mpicc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror"]
+        command += ["-o", program, HERE / source, f"-Wl,-rpath,{prefix / 'lib'}"]
+        subprocess.run(command, check=True)
+    return programs
+
+
+def scribble(build: Path, region: Path, place: str) -> int:
+    """Write nonsense over a place of a region for a while; returns how often, 0 for `cut`."""
+    program = build / "tests/hostile/scribbler"
+    done = subprocess.run(
+        [program, region, str(SCRIBBLE_SECONDS), str(SEED), place],
         check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=GUARD_SECONDS,
     )
-    return program
+    return int(done.stdout.removeprefix("writes=") or 0)
+
+
+def wait_for(path: Path, text: str, count: int = 1) -> None:
+    """Until a job has written a text into a file, so many times."""
+    deadline = time.monotonic() + GUARD_SECONDS
+    while path.read_text().count(text) < count:
+        assert time.monotonic() < deadline, path.read_text()
+        time.sleep(0.02)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from launch_support import MPIS
+from launch_support import MPIS, compile_for_each_mpi
 
 from vicinal import region
 from vicinal.cluster.native import NativeCluster
@@ -266,15 +266,8 @@ def test_eight_ranks_finish(traffic_program: Path, region_path: Path, tmp_path: 
 
 
 @pytest.fixture(scope="module")
-def mpi_programs(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """death_ranks.c, made with each MPI's own compiler wrapper."""
-    directory = tmp_path_factory.mktemp("programs")
-    for mpi in MPIS:
-        prefix = mpi_prefix(mpi)
-        command = [prefix / "bin" / "mpicc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror"]
-        command += ["-o", directory / mpi, checkout / "tests/python/death_ranks.c"]
-        subprocess.run([*command, f"-Wl,-rpath,{prefix / 'lib'}"], check=True)
-    return {mpi: directory / mpi for mpi in MPIS}
+def mpi_programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return compile_for_each_mpi("death_ranks.c", tmp_path_factory.mktemp("death"))
 
 
 @pytest.mark.parametrize("mpi", MPIS)

@@ -8,10 +8,15 @@ of the checkout, with build/venv/bin first in PATH, and must succeed.
 import os
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from conftest import CHECKOUT
+
+from vicinal.cli import build_app
 
 MARKDOWN = re.compile(r"^```sh test\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SCDOC = re.compile(r"^; test\n```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -58,16 +63,24 @@ def test_every_mark_is_understood() -> None:
     assert EXAMPLES
 
 
-def test_the_manual_names_every_command() -> None:
+def commands(group: Any, path: str = "vicinal") -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, f"{path} {name}")
+        else:
+            yield f"{path} {name}", command
+
+
+def test_the_manual_names_every_command_and_option() -> None:
     manual = (CHECKOUT / "build/man/vicinal.1").read_text().replace("\\", "")
-    top = subprocess.run(
-        [CHECKOUT / "build/venv/bin/vicinal", "region", "--help"],
-        env=os.environ | {"COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    for command in ("create", "show", "check", "remove"):
-        assert command in top.stdout
-        assert f"vicinal region {command}" in manual
     assert "@COMMANDS@" not in manual
+    found = dict(commands(typer.main.get_command(build_app())))
+    assert {"vicinal run", "vicinal region create", "vicinal guests demo"} <= set(found)
+    for command, entry in found.items():
+        _, _, rest = manual.partition(f"\n.SS {command} ")
+        section = rest.partition("\n.S")[0]
+        assert section, command
+        for parameter in entry.params:
+            for name in (*parameter.opts, *parameter.secondary_opts):
+                if name.startswith("-") and name not in ("--help", "-h"):
+                    assert f"fB{name}fR" in section, (command, name)

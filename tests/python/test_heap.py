@@ -15,22 +15,17 @@ from typing import Any
 
 import pytest
 from conftest import Vicinal, error_line
-from launch_support import GUARD_SECONDS, MPIS
-from test_hostile import scribbler, wait_for
+from launch_support import GUARD_SECONDS, MPIS, compile_for_each_mpi, scribble, wait_for
+from suite import Lists, fetch_suite, run_suite
 
 from vicinal import region
 from vicinal.cluster.native import NativeCluster
 from vicinal.cluster.native_layout import EXCHANGE
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import mpi_prefix
 from vicinal.launch.heap import HEAP_FILE, parse_heap, preload
 from vicinal.launch.job import Job
 from vicinal.launch.running import RunningJob, launch
 from vicinal.region.format import SlotState
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "mpi4py"))
-
-from suite import Lists, fetch_suite, run_suite
 
 MIB = 1 << 20
 
@@ -350,15 +345,7 @@ def test_mpi4pys_tests(cluster: NativeCluster, checkout: Path, tmp_path: Path, m
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    directory = tmp_path_factory.mktemp("heap")
-    source = Path(__file__).with_name("heap_ranks.c")
-    programs = {mpi: directory / f"ranks-{mpi}" for mpi in MPIS}
-    for mpi, program in programs.items():
-        prefix = mpi_prefix(mpi)
-        compiler = [str(prefix / "bin/mpicc"), "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror"]
-        path = f"-Wl,-rpath,{prefix / 'lib'}"
-        subprocess.run([*compiler, "-o", str(program), str(source), path], check=True)
-    return programs
+    return compile_for_each_mpi("heap_ranks.c", tmp_path_factory.mktemp("heap"))
 
 
 def test_a_job_outlives_a_scribbler_over_its_heaps(
@@ -381,17 +368,11 @@ def test_a_job_outlives_a_scribbler_over_its_heaps(
     try:
         with output.open("wb") as stream, RunningJob(job, cluster, stdout=stream) as running:
             wait_for(output, "ready", 3)
-            written = subprocess.run(
-                scribbler(release, file, "heaps"),
-                check=True,
-                capture_output=True,
-                text=True,
-                timeout=GUARD_SECONDS,
-            )
+            written = scribble(release, file, "heaps")
             status = running.wait(GUARD_SECONDS)
     finally:
         file.unlink(missing_ok=True)
-    assert int(written.stdout.removeprefix("writes=")) > 1000
+    assert written > 1000
     said = output.read_text()
     assert status == 0, said
     assert said.count("ok scribbled") == 3

@@ -8,17 +8,24 @@ buffers (the sanitizers would say so), or stays in a call for ever.
 import os
 import re
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from launch_support import GUARD_SECONDS, MPIS, REGION
+from launch_support import (
+    GUARD_SECONDS,
+    MPIS,
+    REGION,
+    SCRIBBLE_SECONDS,
+    SEED,
+    compile_for_each_mpi,
+    scribble,
+    wait_for,
+)
 
 from vicinal import region
 from vicinal.cluster.native import NativeCluster
 from vicinal.cluster.native_layout import EXCHANGE
-from vicinal.launch.environment import mpi_prefix
 from vicinal.launch.job import Job
 from vicinal.launch.running import RunningJob
 
@@ -26,18 +33,11 @@ PLACES = ("everything", "header", "members", "tables", "rings", "arenas", "cut")
 MPI_PLACES = ("members", "tables", "cut")
 """Without those that forge messages: an MPI library trusts what its other ranks say."""
 
-SEED = 20261
 RANKS = 3
 VICTIM_SECONDS = 2.0
-SCRIBBLE_SECONDS = 1.2
 MEMBERS = 24
 
 CRASHES = {128 + number: name for number, name in ((11, "SEGV"), (7, "BUS"), (6, "ABRT"))}
-
-
-def scribbler(build: Path, path: Path, place: str) -> list[str]:
-    program = build / "tests/hostile/scribbler"
-    return [str(program), str(path), str(SCRIBBLE_SECONDS), str(SEED), place]
 
 
 @pytest.fixture(params=["release", "asan"])
@@ -69,12 +69,7 @@ def test_endpoints_outlive_a_scribbler(build: Path, region_path: Path, place: st
         try:
             assert victim.stdout is not None
             assert victim.stdout.readline() == "ready\n"
-            subprocess.run(
-                scribbler(build, region_path, place),
-                check=True,
-                stdout=subprocess.DEVNULL,
-                timeout=GUARD_SECONDS,
-            )
+            scribble(build, region_path, place)
             output, errors = victim.communicate(timeout=GUARD_SECONDS)
         finally:
             victim.kill()
@@ -93,15 +88,7 @@ def cluster() -> Iterator[NativeCluster]:
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    directory = tmp_path_factory.mktemp("hostile")
-    source = Path(__file__).with_name("hostile_ranks.c")
-    programs = {mpi: directory / f"ranks-{mpi}" for mpi in MPIS}
-    for mpi, program in programs.items():
-        prefix = mpi_prefix(mpi)
-        compiler = [str(prefix / "bin/mpicc"), "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror"]
-        path = f"-Wl,-rpath,{prefix / 'lib'}"
-        subprocess.run([*compiler, "-o", str(program), str(source), path], check=True)
-    return programs
+    return compile_for_each_mpi("hostile_ranks.c", tmp_path_factory.mktemp("hostile"))
 
 
 @pytest.fixture(scope="module")
@@ -111,13 +98,6 @@ def teller(tmp_path_factory: pytest.TempPathFactory) -> Path:
     script.write_text('#!/bin/sh\n"$@"\nstatus=$?\necho "status=$status"\nexit $status\n')
     script.chmod(0o755)
     return script
-
-
-def wait_for(path: Path, text: str, count: int) -> None:
-    until = time.monotonic() + GUARD_SECONDS
-    while path.read_text().count(text) < count:
-        assert time.monotonic() < until, path.read_text()
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("path", [REGION])
@@ -147,12 +127,7 @@ def test_an_mpi_job_outlives_a_scribbler(
     try:
         with output.open("wb") as stream, RunningJob(job, cluster, stdout=stream) as running:
             wait_for(output, "ready", RANKS)
-            subprocess.run(
-                scribbler(checkout / "build/release", file, place),
-                check=True,
-                stdout=subprocess.DEVNULL,
-                timeout=GUARD_SECONDS,
-            )
+            scribble(checkout / "build/release", file, place)
             running.wait(GUARD_SECONDS)  # raises if the job does not end
     finally:
         file.unlink(missing_ok=True)

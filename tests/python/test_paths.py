@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Vicinal, error_line
-from launch_support import GUARD_SECONDS, MPIS, REGION, compile_ranks, package_path
+from launch_support import GUARD_SECONDS, MPIS, REGION, package_path
 from rich.console import Console
 
 from vicinal.cluster.native import NativeCluster
@@ -111,10 +111,9 @@ def test_without_a_job_paths_says_so(vicinal: Vicinal) -> None:
 
 @needs_provider
 @pytest.mark.parametrize("mpi", MPIS)
-def test_the_region_carried_what_was_sent(tmp_path: Path, mpi: str, path: str) -> None:
-    program = compile_ranks(mpi, tmp_path)
+def test_the_region_carried_what_was_sent(programs: dict[str, Path], mpi: str, path: str) -> None:
     with NativeCluster(nodes=2) as cluster:
-        job = Job([str(program), "report"], ranks=3, path=path)
+        job = Job([str(programs[mpi]), "report"], ranks=3, path=path)
         done = launch(job, cluster, timeout=GUARD_SECONDS)
     assert done.returncode == 0, done.stderr
     assert done.region is not None
@@ -129,10 +128,9 @@ def test_the_region_carried_what_was_sent(tmp_path: Path, mpi: str, path: str) -
 @needs_provider
 @pytest.mark.parametrize("mpi", MPIS)
 def test_run_shows_the_paths_afterwards(
-    vicinal: Vicinal, tmp_path: Path, mpi: str, path: str
+    vicinal: Vicinal, programs: dict[str, Path], mpi: str, path: str
 ) -> None:
-    program = compile_ranks(mpi, tmp_path)
-    result = vicinal("run", "-n", 2, "--path", path, "--paths", program, "report")
+    result = vicinal("run", "-n", 2, "--path", path, "--paths", programs[mpi], "report")
     assert result.returncode == 0, result.stderr
     rows = [line.replace("│", " ").split() for line in result.stderr.splitlines()]
     assert ["0", "node0", "1", "node1", "region"] in [row[:5] for row in rows]
@@ -140,10 +138,10 @@ def test_run_shows_the_paths_afterwards(
 
 
 def test_run_tells_which_path_was_used_where_nothing_counts(
-    vicinal: Vicinal, tmp_path: Path
+    vicinal: Vicinal, programs: dict[str, Path]
 ) -> None:
-    program = compile_ranks("mpich", tmp_path)
-    result = vicinal("run", "-n", 2, "--path", "network", "--paths", program, "report")
+    run = ("run", "-n", 2, "--path", "network", "--paths")
+    result = vicinal(*run, programs["mpich"], "report")
     assert "every pair of ranks used the path network" in result.stderr
 
 
@@ -163,10 +161,12 @@ def running_job(program: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 @needs_provider
-def test_paths_finds_the_newest_running_job(vicinal: Vicinal, tmp_path: Path, path: str) -> None:
+def test_paths_finds_the_newest_running_job(
+    vicinal: Vicinal, programs: dict[str, Path], tmp_path: Path, path: str
+) -> None:
     assert path == "region"
     older, newer = tmp_path / "older", tmp_path / "newer"
-    compile_ranks("mpich", tmp_path).rename(older)
+    older.hardlink_to(programs["mpich"])
     newer.hardlink_to(older)
     with running_job(older):
         time.sleep(1.1)  # regions are dated to the second
@@ -179,12 +179,12 @@ def test_paths_finds_the_newest_running_job(vicinal: Vicinal, tmp_path: Path, pa
 
 @needs_provider
 def test_paths_shows_a_region_by_name(
-    vicinal: Vicinal, tmp_path: Path, region_path: Path, path: str
+    vicinal: Vicinal, programs: dict[str, Path], region_path: Path, path: str
 ) -> None:
-    program = compile_ranks("mpich", tmp_path)
     assert vicinal("region", "create", region_path).returncode == 0
     region = f"file:{region_path}"
-    result = vicinal("run", "-n", 2, "--path", path, "--region", region, program, "report")
+    run = ("run", "-n", 2, "--path", path, "--region", region)
+    result = vicinal(*run, programs["mpich"], "report")
     assert result.returncode == 0, result.stderr
     shown = vicinal("paths", "--region", region)
     assert "node0" in shown.stdout

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,10 +18,10 @@ from launch_support import (
     MPIS,
     REGION,
     check_reports,
-    compile_ranks,
     package_path,
     parse_reports,
     unprivileged_python,
+    wait_for,
 )
 
 from vicinal.cluster.native import NativeCluster
@@ -31,12 +30,6 @@ from vicinal.launch.job import Job
 from vicinal.launch.running import RunningJob, launch
 
 PATHS = ("network", REGION)
-
-
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    directory = tmp_path_factory.mktemp("programs")
-    return {mpi: compile_ranks(mpi, directory) for mpi in MPIS}
 
 
 @pytest.fixture(scope="module")
@@ -347,13 +340,6 @@ def started(job: Job, cluster: NativeCluster) -> Iterator[RunningJob]:
         with running:
             assert lines.readline() == "ready\n"
             yield running
-
-
-def wait_for(path: Path, text: str) -> None:
-    deadline = time.monotonic() + GUARD_SECONDS
-    while text not in path.read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def without_notes(

@@ -9,15 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launch_support import GUARD_SECONDS, MPIS, REGION, compile_ranks, package_path
+from launch_support import GUARD_SECONDS, MPIS, REGION, package_path
 
 from vicinal.launch.environment import mpi_prefix
-
-
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    directory = tmp_path_factory.mktemp("programs")
-    return {mpi: compile_ranks(mpi, directory) for mpi in MPIS}
 
 
 def observe(

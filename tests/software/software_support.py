@@ -22,16 +22,12 @@ MPI = Mpi.OPENMPI_DEBIAN
 """Debian's programs are linked with Debian's Open MPI."""
 
 ONE_SIDED = {
-    "rdma": {
-        "OMPI_MCA_osc": "rdma",
-        "OMPI_MCA_btl": "ofi,self",
-        "OMPI_MCA_btl_ofi_provider_include": "vicinal",
-    },
+    "rdma": {"OMPI_MCA_osc": "rdma"},
     "pt2pt": {"OMPI_MCA_osc": "pt2pt"},
 }
 """Open MPI's ways to do one-sided operations over Vicinal: by the provider's reads, writes
-and atomics, or by messages, which is what Open MPI 4 has for networks without them. Debian's
-settings leave out both."""
+and atomics, or by messages, which is what Open MPI 4 has for networks without them and Debian's
+settings leave out."""
 
 GUARD_SECONDS = 240
 """After this a job hangs: alone on two cores none takes more than half a minute."""
