@@ -67,6 +67,16 @@ static void done(const struct messenger *messenger, const struct single_copy *co
 		atomic_store_explicit(&process_line(messenger, copy)->done, until, memory_order_release);
 }
 
+/*
+ * What was claimed is not copied. What is done is said again: the line may still have the whole
+ * message's length, of which not all is wanted, and so seem to claim the rest.
+ */
+static void withdraw(const struct messenger *messenger, const struct single_copy *copy)
+{
+	claim(messenger, copy, copy->mine);
+	done(messenger, copy, copy->mine);
+}
+
 /* What a look, or a copy with one, came to. */
 enum meeting {
 	MEETING_GOES_ON,
@@ -121,8 +131,8 @@ static enum meeting look(struct messenger *messenger, struct single_copy *copy,
 			return MEETING_ENDED;
 	} else {
 		struct process_look seen;
-		switch (process_read(&copy->process, NULL, 0, NULL, 0, 0, transfer_index(copy->other),
-				     of_sender, &seen)) {
+		switch (process_read(&copy->process, NULL, 0, NULL, 0, 0, transfer_index(copy->other), true,
+				     &seen)) {
 		case PROCESS_GOOD:
 			break;
 		case PROCESS_CHANGING:
@@ -182,7 +192,7 @@ static bool push_part(struct messenger *messenger, struct send *send)
 	else if (meeting == MEETING_GOES_ON && !nonsense)
 		meeting = MEETING_UNCLEAR; /* it was faster: there is less left */
 	if (meeting != MEETING_GOES_ON || nonsense) {
-		claim(messenger, copy, copy->mine); /* withdraw */
+		withdraw(messenger, copy);
 		if (nonsense)
 			path_fail(messenger->path, &send->to->peer, -EPROTO,
 				  "it claimed what is not in the message");
@@ -244,7 +254,7 @@ static enum meeting read_part(struct messenger *messenger, struct receive *recei
 	case PROCESS_GOOD:
 		break;
 	case PROCESS_CHANGING:
-		return MEETING_UNCLEAR;
+		return seen.id == copy->other ? MEETING_UNCLEAR : MEETING_ENDED;
 	case PROCESS_REFUSED:
 		return MEETING_REFUSED;
 	default:
@@ -346,13 +356,30 @@ static uint32_t pull(struct messenger *messenger, struct single_copy *copy, uint
 
 /* ---- an end in the middle ---- */
 
+/* may_write() for a buffer in our heap. One that died writes no more; how it is found out is path.h's. */
+static bool may_write_in_region(const struct messenger *messenger, const struct single_copy *copy)
+{
+	const struct path *path = messenger->path;
+	struct peer *from = &copy->receive->from->peer;
+	uint64_t claimed = 0;
+	uint64_t until = 0;
+
+	/* Evicted, or forked: the section is another's. */
+	return !path->evicted &&
+	       transfer_look(section_transfer(path->region, from->slot, transfer_index(copy->other)),
+			     copy->other, &claimed, &until) &&
+	       claimed < until &&
+	       member_observe(path->member, from->slot, copy->epoch, &from->pulse, monotonic_now(),
+			      path->timeout) == MEMBER_ALIVE;
+}
+
 /* May the sender be writing into our buffer? Our line is closed already. */
-static bool may_write(const struct single_copy *copy)
+static bool may_write(const struct messenger *messenger, const struct single_copy *copy)
 {
 	struct process_look seen;
 
-	if (copy->way != WIRE_BY_PROCESS)
-		return false;
+	if (copy->way == WIRE_BY_REGION)
+		return may_write_in_region(messenger, copy);
 	switch (process_read(&copy->process, NULL, 0, NULL, 0, 0, transfer_index(copy->other), true, &seen)) {
 	case PROCESS_GONE:
 		return false;
@@ -385,7 +412,7 @@ bool single_copy_drain(struct messenger *messenger, struct receive *receive, int
 		messenger->copying--;
 	}
 	close_line(messenger, copy);
-	if (!may_write(copy)) {
+	if (!may_write(messenger, copy)) {
 		receive->copy = NULL;
 		single_copy_release(messenger, copy);
 		return false;
@@ -402,7 +429,7 @@ static void end_drained(struct messenger *messenger, struct single_copy *copy)
 {
 	struct receive *receive = copy->receive;
 
-	if (may_write(copy))
+	if (may_write(messenger, copy))
 		return;
 	match_unlink(&copy->link);
 	messenger->copying--;
@@ -431,6 +458,7 @@ void single_copy_stop(struct messenger *messenger)
 {
 	if (messenger->single == NULL)
 		return;
+	messenger->single->stopped = true;
 	for (struct match_link *link = messenger->incoming.next; link != &messenger->incoming;
 	     link = link->next) {
 		struct receive *receive =
@@ -454,7 +482,7 @@ bool single_copy_is_quiet(struct messenger *messenger)
 	     link = link->next) {
 		const struct receive *receive =
 			(const struct receive *)(void *)((char *)link - offsetof(struct receive, incoming));
-		if (receive->copy != NULL && may_write(receive->copy))
+		if (receive->copy != NULL && may_write(messenger, receive->copy))
 			return false;
 	}
 	return match_is_empty(&messenger->single->pulling);

@@ -31,10 +31,9 @@
  * but the two processes can say that a buffer may still be written, or where it is: a word in
  * the region that another member may write must not decide about private memory.
  *
- * The kernel may copy a word while it is written, in parts. A sender that reads a half-written
- * claim of the receiver's may take it for less than it is, and copy; but then that store was
- * under way when the sender looked, the receiver looks after its store and so sees the sender's
- * claim, and waits for it. The receiver reads a line twice before it believes that all is done.
+ * The kernel may copy a word while it is written, in parts, and the words of a line in any order.
+ * So a line in a record is read twice, one after the other: if both are the same, no word was
+ * written between, and the words belong together.
  *
  * If the receiver cannot go on (the kernel refuses, the buffer is no ordinary memory), it says
  * RESUME, and the rest goes in pieces from where it stands. If the sender cannot, it stops, and
@@ -62,6 +61,7 @@ struct single_copy {
 	enum wire_way way;
 	uint32_t own; /* transfer ids */
 	uint32_t other;
+	uint32_t epoch;      /* a receiver's: the sender's */
 	uint32_t generation; /* of this place in the table */
 	bool copies;         /* this end does something */
 	bool sealed;         /* see above: the sender can claim no more that we have claimed */
@@ -91,6 +91,7 @@ enum single_copy_policy {
 
 struct single_copies {
 	bool process; /* through the kernel too */
+	bool stopped; /* we close: nothing new is accepted */
 	struct process_offer offer;
 	struct match_link pulling;
 	uint32_t free_count;

@@ -78,12 +78,14 @@ static void show(struct messenger *messenger, const struct single_copy *copy,
 	const struct path *path = messenger->path;
 	uint32_t index = index_of(messenger, copy);
 
-	transfer_open(section_transfer(path->region, path->member->slot, index), copy->own, claimed, done,
-		      place);
+	uint64_t other = (uint64_t)peer->peer.epoch << 32 | peer->peer.slot;
+	const struct transfer_words words = {.claimed = claimed, .done = done, .place = place, .peer = other};
+
+	transfer_open(section_transfer(path->region, path->member->slot, index), copy->own, &words);
 	if (messenger->single->offer.record == NULL)
 		return;
 	struct process_transfer *transfer = &messenger->single->offer.record->transfers[index];
-	transfer->member = (uint64_t)peer->peer.epoch << 32 | peer->peer.slot;
+	transfer->member = other;
 	transfer->operation = operation;
 	transfer->bytes = buffer->length;
 	transfer->count = buffer->count;
@@ -259,7 +261,7 @@ bool single_copy_accept(struct messenger *messenger, struct receive *receive, ui
 	struct single_copies *single = messenger->single;
 	struct correspondent *from = receive->from;
 
-	if (single == NULL || receive->offered == 0 || accepted <= receive->early)
+	if (single == NULL || single->stopped || receive->offered == 0 || accepted <= receive->early)
 		return false;
 	forget_former(from);
 	struct single_copy *copy = take(messenger);
@@ -281,6 +283,7 @@ bool single_copy_accept(struct messenger *messenger, struct receive *receive, ui
 	}
 	copy->receive = receive;
 	copy->other = receive->offered;
+	copy->epoch = from->peer.epoch;
 	copy->first = receive->early;
 	copy->end = accepted;
 	copy->mine = copy->first;

@@ -238,6 +238,8 @@ _Static_assert(sizeof(struct connection_line) == REGION_LINE, "a connection is o
  *   bytes at the same time sees the other.
  * done: of a sender, that what is behind this offset is copied. Release, after the bytes.
  * place: of a sender, the section offset of its buffer, if it lies in its heap, else 0.
+ * peer: whose line is the other one, epoch << 32 | slot: a sender whose `claimed` is less than its
+ *   `done` may be writing into that one's heap. See region/late_writers.h.
  */
 #define REGION_TRANSFERS 128U
 
@@ -246,7 +248,8 @@ struct transfer_line {
 	shared_u64 claimed;
 	shared_u64 done;
 	shared_u64 place;
-	shared_bytes reserved[REGION_LINE - 32];
+	shared_u64 peer;
+	shared_bytes reserved[REGION_LINE - 40];
 };
 _Static_assert(sizeof(struct transfer_line) == REGION_LINE, "a transfer is one line");
 

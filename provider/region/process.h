@@ -122,8 +122,8 @@ enum process_result {
 
 /*
  * Read `bytes` bytes from its pieces `from` into our pieces `to`, and after them, in the same
- * call, transfer `index`'s line; twice if the caller is going to believe that the other is done:
- * the kernel does not promise to copy a word that is just written in one piece.
+ * call, transfer `index`'s line; twice if the caller is going to believe it: the kernel does not
+ * promise to copy a word that is just written in one piece, nor words in an order.
  */
 enum process_result process_read(const struct process_peer *peer, const struct iovec *to, size_t to_count,
 				 const struct iovec *from, size_t from_count, size_t bytes, uint32_t index,

@@ -28,12 +28,22 @@ static inline shared_bytes *transfer_view(const struct region *region, uint32_t 
 	return place < section_arena_end(region) ? NULL : section_view(region, slot, place, length);
 }
 
-static inline void transfer_open(struct transfer_line *line, uint32_t id, uint64_t claimed, uint64_t done,
-				 uint64_t place)
+/* The words of a line that are not its id. */
+struct transfer_words {
+	uint64_t claimed;
+	uint64_t done;
+	uint64_t place;
+	uint64_t peer; /* epoch << 32 | slot */
+};
+
+static inline void transfer_open(struct transfer_line *line, uint32_t id, const struct transfer_words *words)
 {
-	shared_store_u64(&line->place, place);
-	shared_store_u64(&line->claimed, claimed);
-	shared_store_u64(&line->done, done);
+	/* Who loads one of these finds the id of the former transfer gone: see transfer_look(). */
+	shared_fence_stores();
+	shared_store_u64(&line->place, words->place);
+	shared_store_u64(&line->peer, words->peer);
+	shared_store_u64(&line->claimed, words->claimed);
+	shared_store_u64(&line->done, words->done);
 	shared_release_u64(&line->id, id);
 }
 
@@ -78,16 +88,16 @@ static inline void transfer_fence(void)
 
 /*
  * The other's words. `done` first: what it had done is in its `claimed` already. Acquire: the
- * bytes that it has done are there. False if the line is not that of transfer `id` (any more).
+ * bytes that it has done are there. False if the line is not that of transfer `id` any more; it
+ * was, when the caller was told of it. The id last, so that these are not the words of a later
+ * transfer.
  */
 static inline bool transfer_look(const struct transfer_line *line, uint32_t id, uint64_t *claimed,
 				 uint64_t *done)
 {
-	uint64_t now = shared_acquire_u64(&line->id);
-
 	*done = shared_acquire_u64(&line->done);
 	*claimed = shared_acquire_u64(&line->claimed);
-	return now == id;
+	return shared_acquire_u64(&line->id) == id;
 }
 
 #endif

@@ -40,6 +40,7 @@ static void test_fields_lie_where_the_format_says(void **state)
 	assert_int_equal(offsetof(struct transfer_line, claimed), 8);
 	assert_int_equal(offsetof(struct transfer_line, done), 16);
 	assert_int_equal(offsetof(struct transfer_line, place), 24);
+	assert_int_equal(offsetof(struct transfer_line, peer), 32);
 	assert_int_equal(offsetof(struct ring_slot, control), 0);
 	assert_int_equal(offsetof(struct ring_slot, word), 8);
 	assert_int_equal(offsetof(struct ring_slot, payload), 16);

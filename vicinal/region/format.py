@@ -118,7 +118,14 @@ CONNECTION = _record(
     bytes=("<u8", 32),
 )
 
-TRANSFER = _record(LINE, id=("<u8", 0), claimed=("<u8", 8), done=("<u8", 16), place=("<u8", 24))
+TRANSFER = _record(
+    LINE,
+    id=("<u8", 0),
+    claimed=("<u8", 8),
+    done=("<u8", 16),
+    place=("<u8", 24),
+    peer=("<u8", 32),
+)
 
 
 def round_up(value: int, unit: int) -> int:
