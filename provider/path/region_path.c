@@ -47,7 +47,7 @@ int path_open(struct path **opened, struct region *region, uint32_t endpoint, ui
 		path_close(path);
 		return result;
 	}
-	result = heap_open(&path->heap, region, path->member->slot, error);
+	result = heap_open(&path->heap, path->member, error);
 	if (result != 0) {
 		path_close(path);
 		return result;

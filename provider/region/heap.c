@@ -2,6 +2,8 @@
 /* heap.c - blocks in the heaps of this process, their lifetime, and what a fork makes of them. */
 #include "region/heap.h"
 
+#include "region/late_writers.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -68,16 +70,17 @@ static void watch_forks(void)
 
 /* ---- lifetime ---- */
 
-int heap_open(struct heap **opened, struct region *region, uint32_t slot, struct region_error *error)
+int heap_open(struct heap **opened, const struct member *occupant, struct region_error *error)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct region *region = occupant->region;
 
 	*opened = NULL;
 	if (region->heap_bytes == 0)
 		return 0;
 	struct heap *heap = calloc(1, sizeof(*heap));
 	uint64_t offset = section_arena_end(region);
-	unsigned char *base = region_section(region, slot) + offset;
+	unsigned char *base = region_section(region, occupant->slot) + offset;
 
 	if (heap == NULL || extents_open(&heap->extents, (uint32_t)(region->heap_bytes / REGION_PAGE),
 					 (uintptr_t)base / REGION_PAGE) != 0) {
@@ -91,6 +94,7 @@ int heap_open(struct heap **opened, struct region *region, uint32_t slot, struct
 	heap->bytes = region->heap_bytes;
 	heap->offset = offset;
 	heap->region = region;
+	heap->occupant = occupant;
 	heap->open = true;
 	(void)pthread_once(&once, watch_forks);
 	(void)pthread_mutex_lock(&mutex);
@@ -198,10 +202,26 @@ static uint32_t hand_out(struct heap *heap, uint32_t first, uint32_t to)
 	return first;
 }
 
+/* How long a heap that late writers keep closed is not looked at again. */
+#define LATE_WRITERS_INTERVAL UINT64_C(10000000)
+
+/* May the heap be used at all? Asked once, at the first allocation, unless somebody is late. */
+static bool is_settled(struct heap *heap)
+{
+	if (__builtin_expect(heap->settled, 1))
+		return true;
+	uint64_t now = monotonic_now();
+	if (now < heap->next_look)
+		return false;
+	heap->next_look = now + LATE_WRITERS_INTERVAL;
+	heap->settled = !late_writers_may_be(heap->occupant);
+	return heap->settled;
+}
+
 /* With the lock; `fresh` is the number of bytes at the block's end that are to be cleared. */
 static unsigned char *take(struct heap *heap, size_t bytes, size_t alignment, size_t *fresh)
 {
-	if (!heap->open || bytes > heap->bytes || alignment > heap->bytes)
+	if (!heap->open || bytes > heap->bytes || alignment > heap->bytes || !is_settled(heap))
 		return NULL;
 	uint32_t pages = pages_for(bytes);
 	uint32_t first = extents_take(&heap->extents, pages,

@@ -26,12 +26,15 @@ struct heap {
 	uint64_t offset; /* section offset of `base` in our own section */
 	/* the rest is heap.c's own */
 	struct region *region;
-	struct member *member;  /* once its endpoint is closed while there are blocks */
-	struct extents extents; /* in pages from `base` */
-	uint32_t handed;        /* no page from here on was handed out yet */
-	bool open;              /* its endpoint is open */
-	bool shared;            /* heap_allocate_shared() may use it */
-	bool inherited;         /* this is a forked child */
+	const struct member *occupant; /* whose heap it is, while `open` */
+	uint64_t next_look;            /* for late writers, by our clock */
+	bool settled;                  /* there are none */
+	struct member *member;         /* once its endpoint is closed while there are blocks */
+	struct extents extents;        /* in pages from `base` */
+	uint32_t handed;               /* no page from here on was handed out yet */
+	bool open;                     /* its endpoint is open */
+	bool shared;                   /* heap_allocate_shared() may use it */
+	bool inherited;                /* this is a forked child */
 	struct heap *next;
 };
 
@@ -52,10 +55,10 @@ static inline uint64_t heap_find(const struct heap *heap, const void *address, s
 }
 
 /*
- * The heap of the section in `slot`, which is ours; NULL if the region has no heaps.
- * Returns 0, or -ENOMEM with a text.
+ * The heap of the member's section; NULL if the region has no heaps. Returns 0, or -ENOMEM with a
+ * text.
  */
-int heap_open(struct heap **heap, struct region *region, uint32_t slot, struct region_error *error);
+int heap_open(struct heap **heap, const struct member *occupant, struct region_error *error);
 
 /* Allocate from it for whoever asks for no heap in particular. */
 void heap_share(struct heap *heap);
@@ -71,7 +74,8 @@ void heap_leave(struct heap *heap, struct member *member);
 
 /*
  * At least `bytes` at a multiple of `alignment`, a power of two; with `zero`, cleared. NULL if
- * there is no room, or this is a forked child.
+ * there is no room, this is a forked child, or somebody may still be writing for a former occupant
+ * of the slot (late_writers.h).
  */
 void *heap_allocate(struct heap *heap, size_t bytes, size_t alignment, bool zero);
 /* The same from any heap that is shared. */

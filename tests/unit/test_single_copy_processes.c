@@ -1,0 +1,569 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Single copies between two processes: answers checked under load, an end that is killed in the
+ * middle, one that forks there, and who comes after one that died.
+ */
+#include "world.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SECTION_BYTES (6U * 1024U * 1024U)
+#define HEAP_BYTES (4U * 1024U * 1024U)
+#define LARGEST 600000U
+#define MESSAGES 120U
+#define SEED 20261U
+/* Longer, and it is taken for a hang. */
+#define PATIENCE UINT64_C(60000000000)
+
+/* In a child no test can fail: it says what is wrong, and the parent sees that it ended so. */
+#define CHECK(condition) \
+	do { \
+		if (!(condition)) { \
+			(void)fprintf(stderr, "process %d, line %d: %s\n", (int)getpid(), __LINE__, \
+				      #condition); \
+			_exit(99); \
+		} \
+	} while (0)
+
+static struct region *region_with_heaps(uint32_t members)
+{
+	const uint64_t id[2] = {1, 2};
+	struct region *region = world_region(members, SECTION_BYTES);
+	struct region_error error;
+
+	assert_int_equal(
+		region_format_heaps(region->base, region->bytes, members, SECTION_BYTES, HEAP_BYTES, id), 0);
+	assert_int_equal(region_check_header((const void *)region->base, region->bytes, region, &error), 0);
+	return region;
+}
+
+/* One of the two processes. Nothing is allocated from the heaps but by the tests. */
+struct side {
+	struct node node;
+	struct correspondent *other;
+	unsigned char *heap;
+	uint64_t until;
+};
+
+static void progress(struct side *side)
+{
+	if (messenger_progress(side->node.messenger) == 0) {
+		CHECK(monotonic_now() < side->until);
+		(void)sched_yield();
+	}
+}
+
+/* The first takes slot 0, the second slot 1. */
+static void join(struct side *side, struct region *region, uint32_t slot)
+{
+	uint32_t epoch = 0;
+	uint64_t nonce = 0;
+
+	side->until = monotonic_now() + PATIENCE;
+	while (slot == 1 && !member_identify(region, 0, &epoch, &nonce))
+		(void)sched_yield();
+	node_open(&side->node, region);
+	CHECK(node_slot(&side->node) == slot);
+	CHECK(single_copy_open(side->node.messenger, SINGLE_COPY_ON) == 0);
+	side->heap = side->node.messenger->path->heap->base;
+	while (!member_identify(region, !slot, &epoch, &nonce))
+		progress(side);
+	side->other =
+		(struct correspondent *)(void *)path_meet(side->node.messenger->path, !slot, epoch, nonce);
+	CHECK(side->other != NULL);
+}
+
+static void post(struct side *side, unsigned char *bytes, size_t length, uint64_t tag)
+{
+	const struct iovec piece = {bytes, length};
+
+	CHECK(messenger_receive(side->node.messenger,
+				&(struct receive_request){.pieces = &piece,
+							  .count = 1,
+							  .source = side->other->peer.slot,
+							  .tag = tag,
+							  .context = bytes,
+							  .flags = FI_TAGGED | FI_COMPLETION}) == 0);
+}
+
+/* Returns 0, or the errno of a peer that is gone. */
+static int start_send(struct side *side, unsigned char *bytes, size_t length, uint64_t tag)
+{
+	const struct iovec piece = {bytes, length};
+	ssize_t result = 0;
+
+	while ((result = messenger_send(side->node.messenger,
+					&(struct send_request){.pieces = &piece,
+							       .count = 1,
+							       .length = length,
+							       .to = side->other,
+							       .tag = tag,
+							       .context = bytes,
+							       .flags = FI_TAGGED | FI_COMPLETION})) ==
+	       -EAGAIN)
+		progress(side);
+	return (int)-result;
+}
+
+static struct completion await(struct side *side, struct completion_queue *queue)
+{
+	while (completion_is_empty(queue))
+		progress(side);
+	struct completion entry = *completion_first(queue);
+	queue->head++;
+	return entry;
+}
+
+static uint64_t word_at(uint64_t key, size_t index)
+{
+	return (index + 1) * UINT64_C(0x9e3779b97f4a7c15) + key;
+}
+
+static void fill(unsigned char *bytes, size_t length, uint64_t key)
+{
+	for (size_t i = 0; i < length / 8; i++)
+		memcpy(bytes + 8 * i, &(uint64_t){word_at(key, i)}, 8);
+	for (size_t i = length / 8 * 8; i < length; i++)
+		bytes[i] = (unsigned char)key;
+}
+
+static bool has(const unsigned char *bytes, size_t length, uint64_t key)
+{
+	uint64_t word = 0;
+
+	for (size_t i = 0; i < length / 8; i++) {
+		memcpy(&word, bytes + 8 * i, 8);
+		if (word != word_at(key, i))
+			return false;
+	}
+	for (size_t i = length / 8 * 8; i < length; i++)
+		if (bytes[i] != (unsigned char)key)
+			return false;
+	return true;
+}
+
+static void assert_ended_well(pid_t child)
+{
+	int status = 0;
+
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+/* ---- answers ---- */
+
+struct plan {
+	size_t length;
+	size_t room;
+	bool from_heap;
+	bool to_heap;
+	bool late; /* the receive is posted when the message has come */
+};
+
+static struct plan plan_of(uint32_t number, uint32_t sender)
+{
+	uint64_t random = (number + 1) * UINT64_C(0x9e3779b97f4a7c15) + sender + SEED;
+
+	(void)next_random(&random);
+	size_t length = SINGLE_COPY_BYTES + 1 + random_below(&random, LARGEST - SINGLE_COPY_BYTES);
+	return (struct plan){
+		.length = length,
+		.room = random_below(&random, 8) == 0 ? length - random_below(&random, 50000) : LARGEST,
+		.from_heap = random_below(&random, 2) != 0,
+		.to_heap = random_below(&random, 2) != 0,
+		.late = random_below(&random, 4) == 0,
+	};
+}
+
+/* Both send and receive at once, so that each is busy elsewhere at times. */
+static void talk(struct side *side, uint32_t slot)
+{
+	unsigned char *private_source = malloc(LARGEST);
+	unsigned char *private_target = malloc(LARGEST);
+
+	CHECK(private_source != NULL && private_target != NULL);
+	for (uint32_t number = 0; number < MESSAGES; number++) {
+		struct plan out = plan_of(number, slot);
+		struct plan in = plan_of(number, !slot);
+		unsigned char *source = out.from_heap ? side->heap : private_source;
+		unsigned char *target = in.to_heap ? side->heap + LARGEST + 4096 : private_target;
+		size_t fits = in.length < in.room ? in.length : in.room;
+		memset(target, 0xee, LARGEST);
+		if (!in.late)
+			post(side, target, in.room, number);
+		fill(source, out.length, (uint64_t)slot << 32 | number);
+		CHECK(start_send(side, source, out.length, number) == 0);
+		for (int i = 0; in.late && i < 200; i++)
+			progress(side);
+		if (in.late)
+			post(side, target, in.room, number);
+		struct completion entry = await(side, &side->node.receives);
+		CHECK(entry.error == (fits < in.length ? FI_ETRUNC : 0));
+		CHECK(fits < in.length || has(target, fits, (uint64_t)!slot << 32 | number));
+		for (size_t i = fits; i < LARGEST; i++)
+			CHECK(target[i] == 0xee);
+		memset(target, 0x22, fits);
+		CHECK(await(side, &side->node.sends).error == 0);
+		memset(source, 0x11, out.length);
+		/* Nobody writes into it any more. */
+		for (size_t i = 0; i < fits; i++)
+			CHECK(target[i] == 0x22);
+	}
+	CHECK(side->node.messenger->single->free_count == REGION_TRANSFERS);
+	CHECK(side->node.messenger->copying == 0);
+	node_close(&side->node);
+	free(private_source);
+	free(private_target);
+}
+
+static void test_answers_of_two_processes(void **state)
+{
+	struct region *region = region_with_heaps(2);
+	struct side side = {0};
+	pid_t child = fork();
+
+	(void)state;
+	assert_true(child >= 0);
+	if (child == 0) {
+		join(&side, region, 1);
+		talk(&side, 1);
+		_exit(0);
+	}
+	join(&side, region, 0);
+	talk(&side, 0);
+	assert_ended_well(child);
+	region_detach(region);
+}
+
+/* ---- an end that is killed ---- */
+
+#define LENGTH 1000001U
+
+/* One message after the other, until it is killed. */
+static void go_on(struct side *side, bool sends, unsigned char *bytes)
+{
+	for (uint32_t number = 0;; number++) {
+		if (sends) {
+			fill(bytes, LENGTH, number);
+			(void)start_send(side, bytes, LENGTH, number);
+			(void)await(side, &side->node.sends);
+		} else {
+			post(side, bytes, LENGTH, number);
+			(void)await(side, &side->node.receives);
+		}
+	}
+}
+
+/* Its peer is killed after some of our polls. Returns the error that this had, 0 if none at all. */
+static int live_on(struct side *side, bool sends, unsigned char *bytes, pid_t child, uint32_t polls)
+{
+	struct completion_queue *queue = sends ? &side->node.sends : &side->node.receives;
+	int error = 0;
+
+	for (uint32_t number = 0; error == 0; number++) {
+		if (sends) {
+			fill(bytes, LENGTH, number);
+			error = start_send(side, bytes, LENGTH, number);
+			if (error != 0)
+				break;
+		} else {
+			post(side, bytes, LENGTH, number);
+		}
+		while (completion_is_empty(queue)) {
+			/* The first message says that it is at work. */
+			if (number > 0 && polls-- == 0)
+				(void)kill(child, SIGKILL);
+			progress(side);
+		}
+		error = await(side, queue).error;
+		if (error == 0 && !sends)
+			CHECK(has(bytes, LENGTH, number));
+	}
+	return error;
+}
+
+static void test_an_end_that_is_killed(void **state)
+{
+	uint64_t random = SEED;
+
+	(void)state;
+	for (uint32_t round = 0; round < 16; round++) {
+		bool sends = round % 2 == 0;
+		bool heap = round % 4 >= 2;
+		struct region *region = region_with_heaps(2);
+		struct side side = {0};
+		pid_t child = fork();
+		assert_true(child >= 0);
+		unsigned char *private = malloc(LENGTH);
+		assert_non_null(private);
+		if (child == 0) {
+			join(&side, region, 1);
+			go_on(&side, !sends, heap ? side.heap : private);
+		}
+		join(&side, region, 0);
+		unsigned char *bytes = heap ? side.heap : private;
+		int error = live_on(&side, sends, bytes, child, random_below(&random, 60));
+		assert_int_equal(error, ECONNRESET);
+		assert_int_equal(waitpid(child, NULL, 0), child);
+		/* It is the application's again, and stays as it left it. */
+		memset(bytes, 0x33, LENGTH);
+		for (int i = 0; i < 300; i++)
+			progress(&side);
+		for (size_t i = 0; i < LENGTH; i++)
+			if (bytes[i] != 0x33)
+				fail_msg("round %u: byte %zu was written after the end", round, i);
+		assert_int_equal(side.node.messenger->single->free_count, REGION_TRANSFERS);
+		/* Who takes its slot has its heap at once. */
+		struct node successor;
+		node_open(&successor, region);
+		assert_int_equal(node_slot(&successor), 1);
+		void *block = heap_allocate(successor.messenger->path->heap, 100000, 1, false);
+		assert_non_null(block);
+		assert_true(heap_release(block));
+		node_close(&successor);
+		node_close(&side.node);
+		region_detach(region);
+		free(private);
+	}
+}
+
+/* ---- a fork in the middle ---- */
+
+/* The child has the receive, or the send, of its parent: it ends there, and disturbs nobody. */
+static void be_forked(struct side *side, struct region *region, bool sends, unsigned char *bytes)
+{
+	struct completion_queue *queue = sends ? &side->node.sends : &side->node.receives;
+
+	region_lose(region);
+	path_lose(side->node.messenger->path);
+	/* The acknowledgement may be in its parent's ring when it looks there for the last time. */
+	int error = await(side, queue).error;
+	CHECK(error == ECONNABORTED || (sends && error == 0));
+	memset(bytes, 0x44, LENGTH);
+	node_close(&side->node);
+	_exit(0);
+}
+
+/* A message of this side's is under way: it has been copied in part. */
+static void begin(struct side *side)
+{
+	while (match_is_empty(&side->node.messenger->incoming) &&
+	       match_is_empty(&side->node.messenger->pumping))
+		progress(side);
+}
+
+static void test_a_fork_in_the_middle(void **state)
+{
+	/* The parent has forked: until then the other does nothing any more, so that it does not end. */
+	atomic_bool *forked_now =
+		mmap(NULL, REGION_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	(void)state;
+	assert_ptr_not_equal(forked_now, MAP_FAILED);
+	for (uint32_t round = 0; round < 8; round++) {
+		bool sends = round % 2 == 0;
+		bool heap = round % 4 >= 2;
+		struct region *region = region_with_heaps(2);
+		struct side side = {0};
+		atomic_store(forked_now, false);
+		pid_t child = fork();
+		assert_true(child >= 0);
+		unsigned char *private = malloc(LENGTH);
+		assert_non_null(private);
+		unsigned char *bytes = private;
+		if (child == 0) {
+			join(&side, region, 1);
+			bytes = heap ? side.heap : private;
+			fill(bytes, LENGTH, round);
+			if (!sends)
+				CHECK(start_send(&side, bytes, LENGTH, 1) == 0);
+			else
+				post(&side, bytes, LENGTH, 1);
+			if (sends)
+				begin(&side);
+			while (sends && !atomic_load(forked_now))
+				(void)sched_yield();
+			CHECK(await(&side, sends ? &side.node.receives : &side.node.sends).error == 0);
+			CHECK(!sends || has(bytes, LENGTH, round + 100));
+			node_close(&side.node);
+			_exit(0);
+		}
+		join(&side, region, 0);
+		bytes = heap ? side.heap : private;
+		struct completion_queue *queue = sends ? &side.node.sends : &side.node.receives;
+		if (sends) {
+			fill(bytes, LENGTH, round + 100);
+			assert_int_equal(start_send(&side, bytes, LENGTH, 1), 0);
+		} else {
+			post(&side, bytes, LENGTH, 1);
+		}
+		begin(&side);
+		assert_true(completion_is_empty(queue));
+		pid_t forked = fork();
+		assert_true(forked >= 0);
+		if (forked == 0)
+			be_forked(&side, region, sends, bytes);
+		atomic_store(forked_now, true);
+		struct completion entry = await(&side, queue);
+		assert_int_equal(entry.error, 0);
+		assert_true(has(bytes, LENGTH, sends ? round + 100 : round));
+		assert_ended_well(forked);
+		assert_true(has(bytes, LENGTH, sends ? round + 100 : round));
+		node_close(&side.node);
+		assert_ended_well(child);
+		region_detach(region);
+		free(private);
+	}
+	(void)munmap(forked_now, REGION_PAGE);
+}
+
+/* ---- who comes after one that died ---- */
+
+static struct world world;
+static struct node *left = &world.nodes[0];
+static struct node *right = &world.nodes[1];
+
+/* A message from left is under way into the heap of right. Returns the sender's line. */
+static struct transfer_line *begin_into_heap(unsigned char *source)
+{
+	world = (struct world){.count = 2, .region = region_with_heaps(2)};
+	node_open(left, world.region);
+	node_open(right, world.region);
+	assert_int_equal(single_copy_open(left->messenger, SINGLE_COPY_AUTO), 0);
+	assert_int_equal(single_copy_open(right->messenger, SINGLE_COPY_AUTO), 0);
+	assert_int_equal(
+		node_receive(right, left, right->messenger->path->heap->base, LENGTH, 5, FI_TAGGED, NULL), 0);
+	assert_int_equal(node_send(left, right, source, LENGTH, 5, FI_TAGGED, NULL), 0);
+	while (match_is_empty(&left->messenger->pumping)) {
+		(void)messenger_progress(right->messenger);
+		(void)messenger_progress(left->messenger);
+	}
+	const struct send *send = (const struct send *)(void *)left->messenger->pumping.next;
+	assert_non_null(send->copy);
+	assert_true(send->copy->way == WIRE_BY_REGION && send->copy->copies);
+	return section_transfer(world.region, node_slot(left), transfer_index(send->copy->own));
+}
+
+static struct heap *heap_of(const struct node *node)
+{
+	return node->messenger->path->heap;
+}
+
+static void *allocate(struct node *node)
+{
+	/* It may have been asked just before. */
+	heap_of(node)->next_look = 0;
+	return heap_allocate(heap_of(node), LENGTH, 1, false);
+}
+
+static void test_a_heap_stays_closed_while_somebody_writes_for_a_predecessor(void **state)
+{
+	static unsigned char source[LENGTH];
+
+	(void)state;
+	for (int how = 0; how < 3; how++) {
+		struct transfer_line *line = begin_into_heap(source);
+		/* The sender as it is between its claim and the end of its copy. */
+		uint64_t done = shared_load_u64(&line->done);
+		shared_store_u64(&line->claimed, done - 4096);
+		node_die(right);
+		node_open(right, world.region);
+		assert_int_equal(node_slot(right), 1);
+		assert_null(allocate(right));
+		assert_null(allocate(right));
+		/* Messages need no heap. */
+		char byte = 0;
+		assert_int_equal(node_send(right, right, "x", 1, 0, FI_TAGGED, NULL), 0);
+		assert_int_equal(node_receive(right, right, &byte, 1, 0, FI_TAGGED, NULL), 0);
+		for (int i = 0; i < 200; i++)
+			(void)messenger_progress(right->messenger);
+		assert_false(completion_is_empty(&right->receives));
+		right->receives.head++;
+		assert_null(allocate(right));
+		if (how == 0) /* it goes on, and has done what it claimed */
+			shared_store_u64(&line->done, done - 4096);
+		else if (how == 1) /* it finds that the receiver is gone */
+			world_check_peers(&world);
+		else /* it dies as well */
+			node_die(left);
+		void *block = allocate(right);
+		assert_non_null(block);
+		/* Once open, it stays so, whatever somebody writes. */
+		shared_store_u64(&line->done, UINT64_MAX);
+		assert_true(heap_release(block));
+		block = allocate(right);
+		assert_non_null(block);
+		assert_true(heap_release(block));
+		world_check_peers(&world);
+		world_close(&world);
+	}
+}
+
+/* Claims for others, and for this very occupant, are no matter. */
+static void test_other_claims_leave_a_heap_open(void **state)
+{
+	static unsigned char source[LENGTH];
+
+	(void)state;
+	for (int which = 0; which < 4; which++) {
+		struct transfer_line *line = begin_into_heap(source);
+		uint64_t peer = shared_load_u64(&line->peer);
+		assert_int_equal(peer, (uint64_t)right->messenger->path->member->epoch << 32 | 1);
+		shared_store_u64(&line->claimed, 0);
+		node_die(right);
+		node_open(right, world.region);
+		if (which == 0)
+			shared_store_u64(&line->peer, peer & ~UINT64_C(0xffffffff)); /* another slot */
+		else if (which == 1)
+			shared_store_u64(&line->peer, peer + (UINT64_C(1) << 32)); /* this occupant */
+		else if (which == 2)
+			shared_store_u64(&line->id, 0); /* closed */
+		else
+			shared_store_u64(&line->claimed, UINT64_MAX); /* nothing claimed */
+		void *block = allocate(right);
+		assert_non_null(block);
+		assert_true(heap_release(block));
+		world_check_peers(&world);
+		world_close(&world);
+	}
+}
+
+/* A sender that was away while the slot changed hands writes nothing into it. */
+static void test_a_sender_that_was_away_does_not_write(void **state)
+{
+	static unsigned char source[LENGTH];
+
+	(void)state;
+	(void)begin_into_heap(source);
+	node_die(right);
+	node_open(right, world.region);
+	memset(heap_of(right)->base, 0x55, LENGTH);
+	for (int i = 0; i < 100; i++)
+		(void)messenger_progress(left->messenger);
+	for (size_t i = 0; i < LENGTH; i++)
+		if (heap_of(right)->base[i] != 0x55)
+			fail_msg("byte %zu is not the successor's", i);
+	world_check_peers(&world);
+	assert_int_equal(world_await(&world, &left->sends).error, ECONNRESET);
+	world_close(&world);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_answers_of_two_processes),
+		cmocka_unit_test(test_an_end_that_is_killed),
+		cmocka_unit_test(test_a_fork_in_the_middle),
+		cmocka_unit_test(test_a_heap_stays_closed_while_somebody_writes_for_a_predecessor),
+		cmocka_unit_test(test_other_claims_leave_a_heap_open),
+		cmocka_unit_test(test_a_sender_that_was_away_does_not_write),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
