@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* av.c - address vectors: an fi_addr_t is an index in both kinds, table and map. */
 #include "api/provider.h"
+#include "api/refused.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -164,32 +165,6 @@ static int av_insert(struct fid_av *fid, const void *addresses, size_t count, fi
 	return av->events ? report_insertion(av, (uint64_t)inserted, context) : inserted;
 }
 
-static int no_insertsvc(struct fid_av *av, const char *node, const char *service, fi_addr_t *index,
-			uint64_t flags, void *context)
-{
-	(void)av;
-	(void)node;
-	(void)service;
-	(void)index;
-	(void)flags;
-	(void)context;
-	return -FI_ENOSYS;
-}
-
-static int no_insertsym(struct fid_av *av, const char *node, size_t nodes, const char *service,
-			size_t services, fi_addr_t *index, uint64_t flags, void *context)
-{
-	(void)av;
-	(void)node;
-	(void)nodes;
-	(void)service;
-	(void)services;
-	(void)index;
-	(void)flags;
-	(void)context;
-	return -FI_ENOSYS;
-}
-
 /* An address may be there several times: when its newest entry goes, the one before names its sender. */
 static void remove_entry(struct av *av, size_t index)
 {
@@ -297,13 +272,15 @@ static struct fi_ops av_fid_operations = {
 	.size = sizeof(struct fi_ops),
 	.close = av_close,
 	.bind = av_bind,
+	.control = refuse_control,
+	.ops_open = refuse_ops_open,
 };
 
 static struct fi_ops_av av_operations = {
 	.size = sizeof(struct fi_ops_av),
 	.insert = av_insert,
-	.insertsvc = no_insertsvc,
-	.insertsym = no_insertsym,
+	.insertsvc = refuse_insertsvc,
+	.insertsym = refuse_insertsym,
 	.remove = av_remove,
 	.lookup = av_lookup,
 	.straddr = av_straddr,

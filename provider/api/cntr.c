@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* cntr.c - counters of completed operations, and of what peers do to our memory. */
 #include "api/provider.h"
+#include "api/refused.h"
 
 #include <stdlib.h>
 
@@ -117,14 +118,6 @@ static int cntr_close(struct fid *fid)
 	return 0;
 }
 
-static int cntr_bind(struct fid *fid, struct fid *other, uint64_t flags)
-{
-	(void)fid;
-	(void)other;
-	(void)flags;
-	return -FI_ENOSYS;
-}
-
 static int cntr_control(struct fid *fid, int command, void *argument)
 {
 	return wait_control(&((struct cntr *)(void *)fid)->wait, command, argument);
@@ -133,8 +126,9 @@ static int cntr_control(struct fid *fid, int command, void *argument)
 static struct fi_ops cntr_fid_operations = {
 	.size = sizeof(struct fi_ops),
 	.close = cntr_close,
-	.bind = cntr_bind,
+	.bind = refuse_bind,
 	.control = cntr_control,
+	.ops_open = refuse_ops_open,
 };
 
 static struct fi_ops_cntr cntr_operations = {

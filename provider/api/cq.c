@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* cq.c - completion queues: every format, and errors in words. */
 #include "api/provider.h"
+#include "api/refused.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -293,14 +294,6 @@ static int cq_close(struct fid *fid)
 	return 0;
 }
 
-static int cq_bind(struct fid *fid, struct fid *other, uint64_t flags)
-{
-	(void)fid;
-	(void)other;
-	(void)flags;
-	return -FI_ENOSYS;
-}
-
 static int cq_control(struct fid *fid, int command, void *argument)
 {
 	return wait_control(&((struct cq *)(void *)fid)->wait, command, argument);
@@ -309,8 +302,9 @@ static int cq_control(struct fid *fid, int command, void *argument)
 static struct fi_ops cq_fid_operations = {
 	.size = sizeof(struct fi_ops),
 	.close = cq_close,
-	.bind = cq_bind,
+	.bind = refuse_bind,
 	.control = cq_control,
+	.ops_open = refuse_ops_open,
 };
 
 static struct fi_ops_cq cq_operations = {

@@ -4,6 +4,7 @@
  */
 #include "api/extension.h"
 #include "api/provider.h"
+#include "api/refused.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,36 +57,6 @@ static int domain_ops_open(struct fid *fid, const char *name, uint64_t flags, vo
 	return extension_open(name, flags, operations);
 }
 
-static int no_scalable_endpoint(struct fid_domain *domain, struct fi_info *info, struct fid_ep **endpoint,
-				void *context)
-{
-	(void)domain;
-	(void)info;
-	(void)endpoint;
-	(void)context;
-	return -FI_ENOSYS;
-}
-
-static int no_shared_transmit(struct fid_domain *domain, struct fi_tx_attr *attributes,
-			      struct fid_stx **context_, void *context)
-{
-	(void)domain;
-	(void)attributes;
-	(void)context_;
-	(void)context;
-	return -FI_ENOSYS;
-}
-
-static int no_shared_receive(struct fid_domain *domain, struct fi_rx_attr *attributes,
-			     struct fid_ep **endpoint, void *context)
-{
-	(void)domain;
-	(void)attributes;
-	(void)endpoint;
-	(void)context;
-	return -FI_ENOSYS;
-}
-
 static int no_query_collective(struct fid_domain *domain, enum fi_collective_op collective,
 			       struct fi_collective_attr *attributes, uint64_t flags)
 {
@@ -109,11 +80,11 @@ static struct fi_ops_domain domain_operations = {
 	.av_open = av_open,
 	.cq_open = cq_open,
 	.endpoint = endpoint_open,
-	.scalable_ep = no_scalable_endpoint,
+	.scalable_ep = refuse_scalable_endpoint,
 	.cntr_open = cntr_open,
 	.poll_open = poll_open,
-	.stx_ctx = no_shared_transmit,
-	.srx_ctx = no_shared_receive,
+	.stx_ctx = refuse_shared_transmit,
+	.srx_ctx = refuse_shared_receive,
 	.query_atomic = atomic_query,
 	.query_collective = no_query_collective,
 };

@@ -2,6 +2,7 @@
 /* endpoint.c - endpoints: bound, enabled (that is when one joins the region), named, closed. */
 #include "api/extension.h"
 #include "api/provider.h"
+#include "api/refused.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -331,34 +332,6 @@ static int setopt_(fid_t fid, int level, int name, const void *value, size_t len
 	return 0;
 }
 
-static int no_transmit_context(struct fid_ep *endpoint, int index, struct fi_tx_attr *attributes,
-			       struct fid_ep **context_, void *context)
-{
-	(void)endpoint;
-	(void)index;
-	(void)attributes;
-	(void)context_;
-	(void)context;
-	return -FI_ENOSYS;
-}
-
-static int no_receive_context(struct fid_ep *endpoint, int index, struct fi_rx_attr *attributes,
-			      struct fid_ep **context_, void *context)
-{
-	(void)endpoint;
-	(void)index;
-	(void)attributes;
-	(void)context_;
-	(void)context;
-	return -FI_ENOSYS;
-}
-
-static ssize_t no_size_left(struct fid_ep *endpoint)
-{
-	(void)endpoint;
-	return -FI_ENOSYS;
-}
-
 /* ---- names ---- */
 
 static int getname(fid_t fid, void *buffer, size_t *length)
@@ -382,88 +355,12 @@ static int getname(fid_t fid, void *buffer, size_t *length)
 	return room < sizeof(address) ? -FI_ETOOSMALL : 0;
 }
 
-static int no_setname(fid_t fid, void *address, size_t length)
-{
-	(void)fid;
-	(void)address;
-	(void)length;
-	return -FI_ENOSYS;
-}
-
-static int no_getpeer(struct fid_ep *endpoint, void *address, size_t *length)
-{
-	(void)endpoint;
-	(void)address;
-	(void)length;
-	return -FI_ENOSYS;
-}
-
-static int no_connect(struct fid_ep *endpoint, const void *address, const void *parameter, size_t length)
-{
-	(void)endpoint;
-	(void)address;
-	(void)parameter;
-	(void)length;
-	return -FI_ENOSYS;
-}
-
-static int no_listen(struct fid_pep *endpoint)
-{
-	(void)endpoint;
-	return -FI_ENOSYS;
-}
-
-static int no_accept(struct fid_ep *endpoint, const void *parameter, size_t length)
-{
-	(void)endpoint;
-	(void)parameter;
-	(void)length;
-	return -FI_ENOSYS;
-}
-
-static int no_reject(struct fid_pep *endpoint, fid_t handle, const void *parameter, size_t length)
-{
-	(void)endpoint;
-	(void)handle;
-	(void)parameter;
-	(void)length;
-	return -FI_ENOSYS;
-}
-
-static int no_shutdown(struct fid_ep *endpoint, uint64_t flags)
-{
-	(void)endpoint;
-	(void)flags;
-	return -FI_ENOSYS;
-}
-
-static int no_join(struct fid_ep *endpoint, const void *address, uint64_t flags, struct fid_mc **multicast,
-		   void *context)
-{
-	(void)endpoint;
-	(void)address;
-	(void)flags;
-	(void)multicast;
-	(void)context;
-	return -FI_ENOSYS;
-}
-
-static int no_ops_open(struct fid *fid, const char *name, uint64_t flags, void **operations, void *context)
-{
-	(void)fid;
-	(void)name;
-	(void)flags;
-	(void)operations;
-	(void)context;
-	return -FI_ENOSYS;
-}
-
 static struct fi_ops endpoint_fid_operations = {
 	.size = sizeof(struct fi_ops),
 	.close = endpoint_close,
 	.bind = endpoint_bind,
 	.control = endpoint_control,
-	.ops_open = no_ops_open,
+	.ops_open = refuse_ops_open,
 };
 
 static struct fi_ops_ep endpoint_operations = {
@@ -471,23 +368,23 @@ static struct fi_ops_ep endpoint_operations = {
 	.cancel = cancel,
 	.getopt = getopt_,
 	.setopt = setopt_,
-	.tx_ctx = no_transmit_context,
-	.rx_ctx = no_receive_context,
-	.rx_size_left = no_size_left,
-	.tx_size_left = no_size_left,
+	.tx_ctx = refuse_transmit_context,
+	.rx_ctx = refuse_receive_context,
+	.rx_size_left = refuse_size_left,
+	.tx_size_left = refuse_size_left,
 };
 
 static struct fi_ops_cm name_operations = {
 	.size = sizeof(struct fi_ops_cm),
-	.setname = no_setname,
+	.setname = refuse_setname,
 	.getname = getname,
-	.getpeer = no_getpeer,
-	.connect = no_connect,
-	.listen = no_listen,
-	.accept = no_accept,
-	.reject = no_reject,
-	.shutdown = no_shutdown,
-	.join = no_join,
+	.getpeer = refuse_getpeer,
+	.connect = refuse_connect,
+	.listen = refuse_listen,
+	.accept = refuse_accept,
+	.reject = refuse_reject,
+	.shutdown = refuse_shutdown,
+	.join = refuse_join,
 };
 
 int endpoint_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **opened, void *context)
@@ -514,7 +411,7 @@ int endpoint_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **
 	endpoint->fid.tagged = &tagged_operations;
 	endpoint->fid.rma = &rma_operations;
 	endpoint->fid.atomic = &atomic_operations;
-	endpoint->fid.collective = &no_collective_operations;
+	endpoint->fid.collective = &refused_collectives;
 	domain_lock(domain);
 	endpoint->next = domain->endpoints;
 	domain->endpoints = endpoint;

@@ -5,6 +5,7 @@
  * application's, and nothing that is fast goes through it.
  */
 #include "api/provider.h"
+#include "api/refused.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -171,38 +172,12 @@ static int eq_close(struct fid *fid)
 	return 0;
 }
 
-static int no_bind(struct fid *fid, struct fid *other, uint64_t flags)
-{
-	(void)fid;
-	(void)other;
-	(void)flags;
-	return -FI_ENOSYS;
-}
-
-static int no_control(struct fid *fid, int command, void *argument)
-{
-	(void)fid;
-	(void)command;
-	(void)argument;
-	return -FI_ENOSYS;
-}
-
-static int no_ops_open(struct fid *fid, const char *name, uint64_t flags, void **operations, void *context)
-{
-	(void)fid;
-	(void)name;
-	(void)flags;
-	(void)operations;
-	(void)context;
-	return -FI_ENOSYS;
-}
-
 static struct fi_ops eq_fid_operations = {
 	.size = sizeof(struct fi_ops),
 	.close = eq_close,
-	.bind = no_bind,
-	.control = no_control,
-	.ops_open = no_ops_open,
+	.bind = refuse_bind,
+	.control = refuse_control,
+	.ops_open = refuse_ops_open,
 };
 
 static struct fi_ops_eq eq_operations = {

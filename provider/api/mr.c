@@ -15,6 +15,7 @@
 #include <sys/random.h>
 
 #include "api/provider.h"
+#include "api/refused.h"
 
 static bool has_virtual_addresses(const struct domain *domain)
 {
@@ -147,6 +148,7 @@ static struct fi_ops mr_fid_operations = {
 	.close = mr_close,
 	.bind = mr_bind,
 	.control = mr_control,
+	.ops_open = refuse_ops_open,
 };
 
 static int publish(struct mr *mr, uint64_t requested_key)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* poll.c - poll sets: which of these queues and counters have something? */
 #include "api/provider.h"
+#include "api/refused.h"
 
 #include <stdlib.h>
 
@@ -101,27 +102,12 @@ static int set_close(struct fid *fid)
 	return 0;
 }
 
-static int set_bind(struct fid *fid, struct fid *other, uint64_t flags)
-{
-	(void)fid;
-	(void)other;
-	(void)flags;
-	return -FI_ENOSYS;
-}
-
-static int set_control(struct fid *fid, int command, void *argument)
-{
-	(void)fid;
-	(void)command;
-	(void)argument;
-	return -FI_ENOSYS;
-}
-
 static struct fi_ops set_fid_operations = {
 	.size = sizeof(struct fi_ops),
 	.close = set_close,
-	.bind = set_bind,
-	.control = set_control,
+	.bind = refuse_bind,
+	.control = refuse_control,
+	.ops_open = refuse_ops_open,
 };
 
 static struct fi_ops_poll set_operations = {

@@ -12,7 +12,6 @@
 #include <rdma/fabric.h>
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_cm.h>
-#include <rdma/fi_collective.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_eq.h>
@@ -233,7 +232,6 @@ extern struct fi_ops_tagged tagged_operations;
 extern struct fi_ops_mr mr_operations;
 extern struct fi_ops_rma rma_operations;
 extern struct fi_ops_atomic atomic_operations;
-extern struct fi_ops_collective no_collective_operations;
 
 /* mr.c: raw keys, which are like all others here. */
 int mr_map_raw(struct fi_mr_map_raw *map);

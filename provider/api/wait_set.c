@@ -3,6 +3,7 @@
 #include "api/wait_set.h"
 
 #include "api/provider.h"
+#include "api/refused.h"
 
 #include <poll.h>
 #include <stdlib.h>
@@ -77,14 +78,6 @@ static int set_close(struct fid *fid)
 	return 0;
 }
 
-static int set_bind(struct fid *fid, struct fid *other, uint64_t flags)
-{
-	(void)fid;
-	(void)other;
-	(void)flags;
-	return -FI_ENOSYS;
-}
-
 static int set_control(struct fid *fid, int command, void *argument)
 {
 	const struct wait_set *set = (const struct wait_set *)(const void *)fid;
@@ -106,8 +99,9 @@ static int set_control(struct fid *fid, int command, void *argument)
 static struct fi_ops set_fid_operations = {
 	.size = sizeof(struct fi_ops),
 	.close = set_close,
-	.bind = set_bind,
+	.bind = refuse_bind,
 	.control = set_control,
+	.ops_open = refuse_ops_open,
 };
 
 static struct fi_ops_wait set_operations = {
