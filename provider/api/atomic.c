@@ -6,17 +6,24 @@
 #define ELEMENTS(buffer, count) (&(struct fi_ioc){(void *)(uintptr_t)(buffer), (count)})
 #define PLACE(address, count, key) (&(struct fi_rma_ioc){(address), (count), (key)})
 
+/* A list of elements, as the calls have them. */
+struct elements {
+	const struct fi_ioc *pieces;
+	size_t count; /* of pieces */
+};
+
+#define ONE(buffer, count) ((struct elements){ELEMENTS(buffer, count), 1})
+#define SEVERAL(pieces, count) ((struct elements){(pieces), (count)})
+#define NOTHING ((struct elements){NULL, 0})
+
 /* An atomic as the calls have it: in elements. */
 struct call {
 	uint32_t form; /* enum atomic_form */
 	enum fi_datatype datatype;
 	enum fi_op operation;
-	const struct fi_ioc *operands;
-	size_t operand_count;
-	const struct fi_ioc *compares;
-	size_t compare_count;
-	const struct fi_ioc *results;
-	size_t result_count;
+	struct elements operands;
+	struct elements compares;
+	struct elements results;
 	const struct fi_rma_ioc *places;
 	size_t place_count;
 	void *context;
@@ -24,17 +31,16 @@ struct call {
 };
 
 /* A list of elements as one of bytes. Returns false if it is too long, or not `length` bytes. */
-static bool in_bytes(const struct fi_ioc *elements, size_t count, size_t size, uint64_t length,
-		     struct iovec *pieces)
+static bool in_bytes(struct elements elements, size_t size, uint64_t length, struct iovec *pieces)
 {
 	uint64_t bytes = 0;
 
-	if (count > LIMIT_PIECES)
+	if (elements.count > LIMIT_PIECES)
 		return false;
-	for (size_t i = 0; i < count; i++) {
-		if (elements[i].count > WIRE_ATOMIC_BYTES)
+	for (size_t i = 0; i < elements.count; i++) {
+		if (elements.pieces[i].count > WIRE_ATOMIC_BYTES)
 			return false;
-		pieces[i] = (struct iovec){elements[i].addr, elements[i].count * size};
+		pieces[i] = (struct iovec){elements.pieces[i].addr, elements.pieces[i].count * size};
 		bytes += pieces[i].iov_len;
 	}
 	return bytes == length;
@@ -52,7 +58,7 @@ static ssize_t submit(struct fid_ep *fid, fi_addr_t peer, const struct call *cal
 	struct remote_request request = {
 		.kind = REMOTE_ATOMIC,
 		.pieces = pieces,
-		.count = call->operand_count,
+		.count = call->operands.count,
 		.places = places,
 		.place_count = call->place_count,
 		.context = call->context,
@@ -61,9 +67,9 @@ static ssize_t submit(struct fid_ep *fid, fi_addr_t peer, const struct call *cal
 		.operation = call->operation,
 		.form = call->form,
 		.compares = compares,
-		.compare_count = call->compare_count,
+		.compare_count = call->compares.count,
 		.results = results,
-		.result_count = call->result_count,
+		.result_count = call->results.count,
 	};
 
 	if ((endpoint->capabilities & FI_ATOMIC) == 0 ||
@@ -83,12 +89,9 @@ static ssize_t submit(struct fid_ep *fid, fi_addr_t peer, const struct call *cal
 	if (request.length > WIRE_ATOMIC_BYTES)
 		return -FI_EMSGSIZE;
 	bool reads = call->operation == FI_ATOMIC_READ;
-	if (request.length == 0 ||
-	    (!reads && !in_bytes(call->operands, call->operand_count, size, request.length, pieces)) ||
-	    (call->form == ATOMIC_COMPARE &&
-	     !in_bytes(call->compares, call->compare_count, size, request.length, compares)) ||
-	    (call->form != ATOMIC_BASE &&
-	     !in_bytes(call->results, call->result_count, size, request.length, results)))
+	if (request.length == 0 || (!reads && !in_bytes(call->operands, size, request.length, pieces)) ||
+	    (call->form == ATOMIC_COMPARE && !in_bytes(call->compares, size, request.length, compares)) ||
+	    (call->form != ATOMIC_BASE && !in_bytes(call->results, size, request.length, results)))
 		return -FI_EINVAL;
 	domain_lock(endpoint->domain);
 	request.to = endpoint_resolve(endpoint, peer);
@@ -98,37 +101,56 @@ static ssize_t submit(struct fid_ep *fid, fi_addr_t peer, const struct call *cal
 	return result;
 }
 
-static uint64_t message_flags(struct fid_ep *fid, uint64_t flags)
+/* A call without a list of places: all elements lie in a row, as many as there are in `counted`. */
+static ssize_t submit_row(struct fid_ep *fid, fi_addr_t peer, uint64_t address, uint64_t key,
+			  struct elements counted, struct call *call)
+{
+	size_t elements = 0;
+
+	for (size_t i = 0; i < counted.count; i++)
+		if (__builtin_add_overflow(elements, counted.pieces[i].count, &elements))
+			return -FI_EMSGSIZE;
+	call->places = PLACE(address, elements, key);
+	call->place_count = 1;
+	return submit(fid, peer, call);
+}
+
+static ssize_t submit_message(struct fid_ep *fid, const struct fi_msg_atomic *message, uint32_t form,
+			      struct elements compares, struct elements results, uint64_t flags)
 {
 	const uint64_t kept = FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE |
 			      FI_DELIVERY_COMPLETE | FI_FENCE;
 
-	return ENDPOINT(fid)->send_message_flags | (flags & kept);
+	return submit(fid, message->addr,
+		      &(struct call){
+			      .form = form,
+			      .datatype = message->datatype,
+			      .operation = message->op,
+			      .operands = SEVERAL(message->msg_iov, message->iov_count),
+			      .compares = compares,
+			      .results = results,
+			      .places = message->rma_iov,
+			      .place_count = message->rma_iov_count,
+			      .context = message->context,
+			      .flags = ENDPOINT(fid)->send_message_flags | (flags & kept),
+		      });
 }
 
 /* ---- nothing comes back ---- */
 
-static ssize_t atomic_writev(struct fid_ep *fid, const struct fi_ioc *operands, void **descriptors,
-			     size_t count, fi_addr_t destination, uint64_t address, uint64_t key,
-			     enum fi_datatype datatype, enum fi_op operation, void *context)
+static ssize_t write_row(struct fid_ep *fid, struct elements operands, fi_addr_t destination,
+			 uint64_t address, uint64_t key, enum fi_datatype datatype, enum fi_op operation,
+			 void *context, uint64_t flags)
 {
-	size_t elements = 0;
-
-	(void)descriptors;
-	for (size_t i = 0; i < count; i++)
-		elements += operands[i].count;
-	return submit(fid, destination,
-		      &(struct call){
-			      .form = ATOMIC_BASE,
-			      .datatype = datatype,
-			      .operation = operation,
-			      .operands = operands,
-			      .operand_count = count,
-			      .places = PLACE(address, elements, key),
-			      .place_count = 1,
-			      .context = context,
-			      .flags = ENDPOINT(fid)->remote_flags,
-		      });
+	return submit_row(fid, destination, address, key, operands,
+			  &(struct call){
+				  .form = ATOMIC_BASE,
+				  .datatype = datatype,
+				  .operation = operation,
+				  .operands = operands,
+				  .context = context,
+				  .flags = flags,
+			  });
 }
 
 static ssize_t atomic_write(struct fid_ep *fid, const void *buffer, size_t count, void *descriptor,
@@ -136,70 +158,50 @@ static ssize_t atomic_write(struct fid_ep *fid, const void *buffer, size_t count
 			    enum fi_op operation, void *context)
 {
 	(void)descriptor;
-	return atomic_writev(fid, ELEMENTS(buffer, count), NULL, 1, destination, address, key, datatype,
-			     operation, context);
+	return write_row(fid, ONE(buffer, count), destination, address, key, datatype, operation, context,
+			 ENDPOINT(fid)->remote_flags);
+}
+
+static ssize_t atomic_writev(struct fid_ep *fid, const struct fi_ioc *operands, void **descriptors,
+			     size_t count, fi_addr_t destination, uint64_t address, uint64_t key,
+			     enum fi_datatype datatype, enum fi_op operation, void *context)
+{
+	(void)descriptors;
+	return write_row(fid, SEVERAL(operands, count), destination, address, key, datatype, operation,
+			 context, ENDPOINT(fid)->remote_flags);
 }
 
 static ssize_t atomic_writemsg(struct fid_ep *fid, const struct fi_msg_atomic *message, uint64_t flags)
 {
-	return submit(fid, message->addr,
-		      &(struct call){
-			      .form = ATOMIC_BASE,
-			      .datatype = message->datatype,
-			      .operation = message->op,
-			      .operands = message->msg_iov,
-			      .operand_count = message->iov_count,
-			      .places = message->rma_iov,
-			      .place_count = message->rma_iov_count,
-			      .context = message->context,
-			      .flags = message_flags(fid, flags),
-		      });
+	return submit_message(fid, message, ATOMIC_BASE, NOTHING, NOTHING, flags);
 }
 
 static ssize_t atomic_inject(struct fid_ep *fid, const void *buffer, size_t count, fi_addr_t destination,
 			     uint64_t address, uint64_t key, enum fi_datatype datatype, enum fi_op operation)
 {
-	return submit(fid, destination,
-		      &(struct call){
-			      .form = ATOMIC_BASE,
-			      .datatype = datatype,
-			      .operation = operation,
-			      .operands = ELEMENTS(buffer, count),
-			      .operand_count = 1,
-			      .places = PLACE(address, count, key),
-			      .place_count = 1,
-			      .flags = ENDPOINT(fid)->remote_inject_flags,
-		      });
+	return write_row(fid, ONE(buffer, count), destination, address, key, datatype, operation, NULL,
+			 ENDPOINT(fid)->remote_inject_flags);
 }
 
 /* ---- the values before come back ---- */
 
-static ssize_t atomic_readwritev(struct fid_ep *fid, const struct fi_ioc *operands, void **descriptors,
-				 size_t count, struct fi_ioc *results, void **result_descriptors,
-				 size_t result_count, fi_addr_t destination, uint64_t address, uint64_t key,
-				 enum fi_datatype datatype, enum fi_op operation, void *context)
+static ssize_t fetch_row(struct fid_ep *fid, uint32_t form, struct elements operands,
+			 struct elements compares, struct elements results, fi_addr_t destination,
+			 uint64_t address, uint64_t key, enum fi_datatype datatype, enum fi_op operation,
+			 void *context)
 {
-	size_t elements = 0;
-
-	(void)descriptors;
-	(void)result_descriptors;
-	/* A read has no operands. */
-	for (size_t i = 0; i < result_count; i++)
-		elements += results[i].count;
-	return submit(fid, destination,
-		      &(struct call){
-			      .form = ATOMIC_FETCH,
-			      .datatype = datatype,
-			      .operation = operation,
-			      .operands = operands,
-			      .operand_count = count,
-			      .results = results,
-			      .result_count = result_count,
-			      .places = PLACE(address, elements, key),
-			      .place_count = 1,
-			      .context = context,
-			      .flags = ENDPOINT(fid)->remote_flags,
-		      });
+	/* The results are counted: a read has no operands. */
+	return submit_row(fid, destination, address, key, results,
+			  &(struct call){
+				  .form = form,
+				  .datatype = datatype,
+				  .operation = operation,
+				  .operands = operands,
+				  .compares = compares,
+				  .results = results,
+				  .context = context,
+				  .flags = ENDPOINT(fid)->remote_flags,
+			  });
 }
 
 static ssize_t atomic_readwrite(struct fid_ep *fid, const void *buffer, size_t count, void *descriptor,
@@ -209,8 +211,19 @@ static ssize_t atomic_readwrite(struct fid_ep *fid, const void *buffer, size_t c
 {
 	(void)descriptor;
 	(void)result_descriptor;
-	return atomic_readwritev(fid, ELEMENTS(buffer, count), NULL, 1, ELEMENTS(result, count), NULL, 1,
-				 destination, address, key, datatype, operation, context);
+	return fetch_row(fid, ATOMIC_FETCH, ONE(buffer, count), NOTHING, ONE(result, count), destination,
+			 address, key, datatype, operation, context);
+}
+
+static ssize_t atomic_readwritev(struct fid_ep *fid, const struct fi_ioc *operands, void **descriptors,
+				 size_t count, struct fi_ioc *results, void **result_descriptors,
+				 size_t result_count, fi_addr_t destination, uint64_t address, uint64_t key,
+				 enum fi_datatype datatype, enum fi_op operation, void *context)
+{
+	(void)descriptors;
+	(void)result_descriptors;
+	return fetch_row(fid, ATOMIC_FETCH, SEVERAL(operands, count), NOTHING, SEVERAL(results, result_count),
+			 destination, address, key, datatype, operation, context);
 }
 
 static ssize_t atomic_readwritemsg(struct fid_ep *fid, const struct fi_msg_atomic *message,
@@ -218,54 +231,10 @@ static ssize_t atomic_readwritemsg(struct fid_ep *fid, const struct fi_msg_atomi
 				   uint64_t flags)
 {
 	(void)result_descriptors;
-	return submit(fid, message->addr,
-		      &(struct call){
-			      .form = ATOMIC_FETCH,
-			      .datatype = message->datatype,
-			      .operation = message->op,
-			      .operands = message->msg_iov,
-			      .operand_count = message->iov_count,
-			      .results = results,
-			      .result_count = result_count,
-			      .places = message->rma_iov,
-			      .place_count = message->rma_iov_count,
-			      .context = message->context,
-			      .flags = message_flags(fid, flags),
-		      });
+	return submit_message(fid, message, ATOMIC_FETCH, NOTHING, SEVERAL(results, result_count), flags);
 }
 
 /* ---- compared first ---- */
-
-static ssize_t atomic_compwritev(struct fid_ep *fid, const struct fi_ioc *operands, void **descriptors,
-				 size_t count, const struct fi_ioc *compares, void **compare_descriptors,
-				 size_t compare_count, struct fi_ioc *results, void **result_descriptors,
-				 size_t result_count, fi_addr_t destination, uint64_t address, uint64_t key,
-				 enum fi_datatype datatype, enum fi_op operation, void *context)
-{
-	size_t elements = 0;
-
-	(void)descriptors;
-	(void)compare_descriptors;
-	(void)result_descriptors;
-	for (size_t i = 0; i < count; i++)
-		elements += operands[i].count;
-	return submit(fid, destination,
-		      &(struct call){
-			      .form = ATOMIC_COMPARE,
-			      .datatype = datatype,
-			      .operation = operation,
-			      .operands = operands,
-			      .operand_count = count,
-			      .compares = compares,
-			      .compare_count = compare_count,
-			      .results = results,
-			      .result_count = result_count,
-			      .places = PLACE(address, elements, key),
-			      .place_count = 1,
-			      .context = context,
-			      .flags = ENDPOINT(fid)->remote_flags,
-		      });
-}
 
 static ssize_t atomic_compwrite(struct fid_ep *fid, const void *buffer, size_t count, void *descriptor,
 				const void *compare, void *compare_descriptor, void *result,
@@ -275,9 +244,22 @@ static ssize_t atomic_compwrite(struct fid_ep *fid, const void *buffer, size_t c
 	(void)descriptor;
 	(void)compare_descriptor;
 	(void)result_descriptor;
-	return atomic_compwritev(fid, ELEMENTS(buffer, count), NULL, 1, ELEMENTS(compare, count), NULL, 1,
-				 ELEMENTS(result, count), NULL, 1, destination, address, key, datatype,
-				 operation, context);
+	return fetch_row(fid, ATOMIC_COMPARE, ONE(buffer, count), ONE(compare, count), ONE(result, count),
+			 destination, address, key, datatype, operation, context);
+}
+
+static ssize_t atomic_compwritev(struct fid_ep *fid, const struct fi_ioc *operands, void **descriptors,
+				 size_t count, const struct fi_ioc *compares, void **compare_descriptors,
+				 size_t compare_count, struct fi_ioc *results, void **result_descriptors,
+				 size_t result_count, fi_addr_t destination, uint64_t address, uint64_t key,
+				 enum fi_datatype datatype, enum fi_op operation, void *context)
+{
+	(void)descriptors;
+	(void)compare_descriptors;
+	(void)result_descriptors;
+	return fetch_row(fid, ATOMIC_COMPARE, SEVERAL(operands, count), SEVERAL(compares, compare_count),
+			 SEVERAL(results, result_count), destination, address, key, datatype, operation,
+			 context);
 }
 
 static ssize_t atomic_compwritemsg(struct fid_ep *fid, const struct fi_msg_atomic *message,
@@ -287,22 +269,8 @@ static ssize_t atomic_compwritemsg(struct fid_ep *fid, const struct fi_msg_atomi
 {
 	(void)compare_descriptors;
 	(void)result_descriptors;
-	return submit(fid, message->addr,
-		      &(struct call){
-			      .form = ATOMIC_COMPARE,
-			      .datatype = message->datatype,
-			      .operation = message->op,
-			      .operands = message->msg_iov,
-			      .operand_count = message->iov_count,
-			      .compares = compares,
-			      .compare_count = compare_count,
-			      .results = results,
-			      .result_count = result_count,
-			      .places = message->rma_iov,
-			      .place_count = message->rma_iov_count,
-			      .context = message->context,
-			      .flags = message_flags(fid, flags),
-		      });
+	return submit_message(fid, message, ATOMIC_COMPARE, SEVERAL(compares, compare_count),
+			      SEVERAL(results, result_count), flags);
 }
 
 /* ---- what there is ---- */
