@@ -121,6 +121,9 @@ static ssize_t submit_message(struct fid_ep *fid, const struct fi_msg_atomic *me
 	const uint64_t kept = FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE |
 			      FI_DELIVERY_COMPLETE | FI_FENCE;
 
+	/* Tagged buffers are no targets. */
+	if (__builtin_expect((flags & (FLAGS_REFUSED | FI_TAGGED)) != 0, 0))
+		return -FI_EBADFLAGS;
 	return submit(fid, message->addr,
 		      &(struct call){
 			      .form = form,

@@ -173,9 +173,11 @@ static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attributes, uint
 	struct domain *domain = (struct domain *)(void *)fid;
 	const struct iovec *memory = attributes->mr_iov;
 
-	(void)flags;
+	/* Counters may be bound to all; persistent memory and that of devices is not offered. */
+	if ((flags & ~FI_RMA_EVENT) != 0)
+		return -FI_EBADFLAGS;
 	if (fid->fclass != FI_CLASS_DOMAIN || attributes->iov_count != 1 || memory == NULL ||
-	    attributes->offset != 0)
+	    attributes->offset != 0 || memory->iov_len > UINTPTR_MAX - (uintptr_t)memory->iov_base)
 		return -FI_EINVAL;
 	struct mr *mr = calloc(1, sizeof(*mr));
 	if (mr == NULL)

@@ -24,15 +24,18 @@ static ssize_t submit(struct fid_ep *fid, fi_addr_t peer, struct remote_request 
 			     0))
 		return -FI_EINVAL;
 	for (size_t i = 0; i < request->count; i++)
-		request->length += request->pieces[i].iov_len;
+		if (__builtin_add_overflow(request->length, request->pieces[i].iov_len, &request->length))
+			return -FI_EMSGSIZE;
 	for (size_t i = 0; i < request->place_count; i++) {
 		/* No range goes on at address 0: a part of it would be there. */
 		if (__builtin_expect(request->places[i].len > UINT64_MAX - request->places[i].addr, 0))
 			return -FI_EINVAL;
 		reached += request->places[i].len;
 	}
-	if (__builtin_expect(reached != request->length || request->length > SSIZE_MAX, 0))
+	if (__builtin_expect(reached != request->length, 0))
 		return -FI_EINVAL;
+	if (__builtin_expect(request->length > SSIZE_MAX, 0))
+		return -FI_EMSGSIZE;
 	domain_lock(endpoint->domain);
 	request->to = endpoint_resolve(endpoint, peer);
 	if (__builtin_expect(request->to != NULL, 1))
@@ -70,6 +73,8 @@ static ssize_t rma_read(struct fid_ep *fid, void *buffer, size_t length, void *d
 
 static ssize_t rma_readmsg(struct fid_ep *fid, const struct fi_msg_rma *message, uint64_t flags)
 {
+	if (__builtin_expect((flags & FLAGS_REFUSED) != 0, 0))
+		return -FI_EBADFLAGS;
 	return submit(fid, message->addr,
 		      &(struct remote_request){
 			      .kind = REMOTE_READ,
@@ -125,6 +130,8 @@ static ssize_t rma_writemsg(struct fid_ep *fid, const struct fi_msg_rma *message
 	const uint64_t kept = FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE |
 			      FI_DELIVERY_COMPLETE | FI_REMOTE_CQ_DATA | FI_FENCE;
 
+	if (__builtin_expect((flags & FLAGS_REFUSED) != 0, 0))
+		return -FI_EBADFLAGS;
 	return submit(fid, message->addr,
 		      &(struct remote_request){
 			      .kind = REMOTE_WRITE,

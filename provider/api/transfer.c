@@ -131,13 +131,9 @@ static ssize_t tagged_sendv(struct fid_ep *fid, const struct iovec *pieces, void
 
 static const uint64_t send_flags_kept = FI_COMPLETION | FI_INJECT | FI_DELIVERY_COMPLETE | FI_REMOTE_CQ_DATA;
 
-/* They ask for what is not offered; to ignore them would be to break a promise. */
-static const uint64_t send_flags_refused =
-	FI_COMMIT_COMPLETE | FI_MATCH_COMPLETE | FI_MULTICAST | FI_TRIGGER | FI_PEEK | FI_CLAIM | FI_DISCARD;
-
 static ssize_t tagged_sendmsg(struct fid_ep *fid, const struct fi_msg_tagged *message, uint64_t flags)
 {
-	if (__builtin_expect((flags & send_flags_refused) != 0, 0))
+	if (__builtin_expect((flags & FLAGS_REFUSED) != 0, 0))
 		return -FI_EBADFLAGS;
 	return submit(fid, message->msg_iov, message->iov_count, message->addr, message->tag, message->data,
 		      message->context,
@@ -221,7 +217,7 @@ static ssize_t message_sendv(struct fid_ep *fid, const struct iovec *pieces, voi
 
 static ssize_t message_sendmsg(struct fid_ep *fid, const struct fi_msg *message, uint64_t flags)
 {
-	if (__builtin_expect((flags & send_flags_refused) != 0, 0))
+	if (__builtin_expect((flags & FLAGS_REFUSED) != 0, 0))
 		return -FI_EBADFLAGS;
 	return submit(fid, message->msg_iov, message->iov_count, message->addr, 0, message->data,
 		      message->context,

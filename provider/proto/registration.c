@@ -88,7 +88,8 @@ void registrations_disown(struct registration_table *table, const void *owner)
 {
 	for (uint32_t place = 0; place < table->capacity; place++)
 		if (table->entries[place] != NULL && table->entries[place]->owner == owner)
-			table->entries[place]->enabled = false;
+			/* Nobody's any more: the next endpoint may lie where this one did. */
+			table->entries[place]->owner = table;
 }
 
 struct registration *registrations_find(const struct registration_table *table, uint64_t key)

@@ -272,7 +272,7 @@ static int carry_out_write_chunk(struct messenger *messenger, struct request *re
 	request->data = header.data;
 	int error = reach(messenger, request, header.address, request->length + header.rest, FI_REMOTE_WRITE,
 			  &registration, &to);
-	if (to != NULL)
+	if (error == 0 && request->length > 0)
 		shared_copy_in(to, bytes, request->length);
 	chunk_return(&from->peer.returns, header.chunk);
 	if (!path_intact(messenger->path, &from->peer))
@@ -300,7 +300,7 @@ static int carry_out_read(struct messenger *messenger, const struct request *req
 	int error =
 		reach(messenger, request, address, request->length, FI_REMOTE_READ, &registration, &bytes);
 	int result = error != 0 ? refuse(messenger, request->from, WIRE_ACKNOWLEDGED, error)
-				: reply(messenger, request->from, bytes != NULL ? bytes : nothing,
+				: reply(messenger, request->from, request->length > 0 ? bytes : nothing,
 					request->length, request->key, address);
 	if (error == 0 && (request->flags & WIRE_LAST) != 0)
 		messenger_count(messenger, messenger->remote_read_counter, 0);
