@@ -6,7 +6,6 @@
 #include "harness.h"
 
 #define KEY 4711
-#define BOTH (FI_REMOTE_READ | FI_REMOTE_WRITE)
 #define DATATYPES (FI_UINT128 + 1)
 #define OPERATIONS FI_ATOMIC_OP_LAST
 #define ELEMENT_MAX 32
@@ -17,17 +16,6 @@ static _Alignas(64) unsigned char memory[16384];
 static _Alignas(64) unsigned char operands[16384];
 static _Alignas(64) unsigned char compares[16384];
 static _Alignas(64) unsigned char results[16384];
-
-static void completes(const struct side *side, const void *context, uint64_t flags)
-{
-	struct fi_cq_tagged_entry entry = next_completion(side->sent);
-
-	CHECK(entry.op_context == context);
-	SAME(entry.flags, flags);
-}
-
-#define CHANGED (FI_ATOMIC | FI_WRITE)
-#define FETCHED (FI_ATOMIC | FI_READ)
 
 /* ---- what should come of it, worked out in another way: small numbers, which all types have ---- */
 
@@ -197,18 +185,18 @@ static void run(const struct side *side, int datatype, int operation, enum form 
 	case BASE:
 		POST(side, fi_atomic(side->endpoint, operands, count, NULL, peer, 0, KEY, datatype, operation,
 				     operands));
-		completes(side, operands, CHANGED);
+		expect_completion(side, operands, CHANGED);
 		break;
 	case FETCH:
 		POST(side,
 		     fi_fetch_atomic(side->endpoint, operation == FI_ATOMIC_READ ? NULL : operands, count,
 				     NULL, results, NULL, peer, 0, KEY, datatype, operation, results));
-		completes(side, results, FETCHED);
+		expect_completion(side, results, FETCHED);
 		break;
 	case COMPARE:
 		POST(side, fi_compare_atomic(side->endpoint, operands, count, NULL, compares, NULL, results,
 					     NULL, peer, 0, KEY, datatype, operation, compares));
-		completes(side, compares, FETCHED);
+		expect_completion(side, compares, FETCHED);
 		break;
 	}
 }
@@ -253,7 +241,7 @@ static void arithmetic(int rank)
 	struct side side;
 
 	side_open(&side, rank, NULL);
-	struct fid_mr *mr = side_expose(&side, target, sizeof(target), BOTH, KEY);
+	struct fid_mr *mr = side_expose(&side, target, sizeof(target), REMOTE_BOTH, KEY);
 	barrier(&side);
 	for (int datatype = 0; datatype < DATATYPES && rank == 0; datatype++)
 		for (int operation = 0; operation < OPERATIONS; operation++)
@@ -279,7 +267,7 @@ static void calls(int rank)
 	struct side side;
 
 	side_open(&side, rank, &(struct wish){.send_bind = FI_SELECTIVE_COMPLETION});
-	struct fid_mr *mr = side_expose(&side, target, sizeof(target), BOTH, KEY);
+	struct fid_mr *mr = side_expose(&side, target, sizeof(target), REMOTE_BOTH, KEY);
 	barrier(&side);
 	for (size_t elements = 4; elements <= 512 && rank == 0; elements *= 2) {
 		size_t half = elements / 2;
@@ -302,11 +290,11 @@ static void calls(int rank)
 		for (size_t i = 0; i < elements; i++)
 			numbers[i] = (int64_t)(i + elements);
 		POST(&side, fi_atomicmsg(side.endpoint, &message, FI_COMPLETION));
-		completes(&side, &message, CHANGED);
+		expect_completion(&side, &message, CHANGED);
 		message.op = FI_SUM;
 		POST(&side, fi_atomicmsg(side.endpoint, &message, FI_DELIVERY_COMPLETE));
 		POST(&side, fi_fetch_atomicmsg(side.endpoint, &message, fetched, NULL, 2, FI_COMPLETION));
-		completes(&side, &message, FETCHED);
+		expect_completion(&side, &message, FETCHED);
 		for (size_t i = 0; i < elements; i++) {
 			SAME(before[i], 2 * numbers[i]);
 			others[i] = i % 2 == 0 ? 3 * numbers[i] : 0;
@@ -314,12 +302,12 @@ static void calls(int rank)
 		message.op = FI_CSWAP;
 		POST(&side, fi_compare_atomicmsg(side.endpoint, &message, compared, NULL, 1, fetched, NULL, 2,
 						 FI_COMPLETION | FI_FENCE));
-		completes(&side, &message, FETCHED);
+		expect_completion(&side, &message, FETCHED);
 		for (size_t i = 0; i < elements; i++)
 			SAME(before[i], 3 * numbers[i]);
 		message.op = FI_ATOMIC_READ;
 		POST(&side, fi_fetch_atomicmsg(side.endpoint, &message, fetched, NULL, 2, FI_COMPLETION));
-		completes(&side, &message, FETCHED);
+		expect_completion(&side, &message, FETCHED);
 		for (size_t i = 0; i < elements; i++)
 			SAME(before[i], i % 2 == 0 ? numbers[i] : 3 * numbers[i]);
 	}
@@ -347,7 +335,7 @@ static void calls(int rank)
 						.op = FI_ATOMIC_READ,
 						.context = &last};
 		POST(&side, fi_fetch_atomicmsg(side.endpoint, &message, &last, NULL, 1, FI_COMPLETION));
-		completes(&side, &last, FETCHED);
+		expect_completion(&side, &last, FETCHED);
 		expect_nothing(&side, side.sent);
 		for (int i = 0; i < 3; i++)
 			SAME(before[i], 3 * (5 + i));
@@ -371,14 +359,14 @@ static void contention(int rank)
 	uint64_t last = 0;
 
 	side_open(&side, rank, NULL);
-	struct fid_mr *mr = side_expose(&side, (void *)(uintptr_t)sum, 8, BOTH, KEY);
+	struct fid_mr *mr = side_expose(&side, (void *)(uintptr_t)sum, 8, REMOTE_BOTH, KEY);
 	barrier(&side);
 	for (int i = 0; i < TIMES; i++) {
 		if (rank == 0)
 			atomic_fetch_add(sum, 1);
 		POST(&side, fi_fetch_atomic(side.endpoint, &one, 1, NULL, &before, NULL, side.peer[0], 0, KEY,
 					    FI_UINT64, FI_SUM, NULL));
-		completes(&side, NULL, FETCHED);
+		expect_completion(&side, NULL, FETCHED);
 		CHECK(i == 0 || before > last);
 		last = before;
 	}
@@ -388,11 +376,6 @@ static void contention(int rank)
 	side_close(&side);
 }
 
-static void refused(const struct side *side, int error)
-{
-	SAME(next_error(side->sent).err, error);
-}
-
 static void errors(int rank)
 {
 	static _Alignas(64) unsigned char target[8192];
@@ -400,7 +383,7 @@ static void errors(int rank)
 	struct fid_mr *others[2];
 
 	side_open(&side, rank, NULL);
-	struct fid_mr *mr = side_expose(&side, target, sizeof(target), BOTH, KEY);
+	struct fid_mr *mr = side_expose(&side, target, sizeof(target), REMOTE_BOTH, KEY);
 	SAME(fi_mr_reg(side.domain, target, 64, FI_REMOTE_READ, 0, 1, 0, &others[0], NULL), 0);
 	SAME(fi_mr_reg(side.domain, target, 64, FI_REMOTE_WRITE, 0, 2, 0, &others[1], NULL), 0);
 	barrier(&side);
@@ -417,40 +400,40 @@ static void errors(int rank)
 	fi_compare_atomic(ep, operands, 1, NULL, compares, NULL, results, NULL, peer, address, key, \
 			  FI_INT64, FI_CSWAP, NULL)
 		POST(&side, ADD(1, 0, 99, FI_INT64));
-		refused(&side, FI_EKEYREJECTED);
+		expect_error(&side, NULL, FI_EKEYREJECTED);
 		POST(&side, FETCH_ADD(1, 0, 99));
-		refused(&side, FI_EKEYREJECTED);
+		expect_error(&side, NULL, FI_EKEYREJECTED);
 		POST(&side, FETCH_ADD(512, 0, 99));
-		refused(&side, FI_EKEYREJECTED);
+		expect_error(&side, NULL, FI_EKEYREJECTED);
 		POST(&side, SWAP(0, 99));
-		refused(&side, FI_EKEYREJECTED);
+		expect_error(&side, NULL, FI_EKEYREJECTED);
 		POST(&side, ADD(1, 8192, KEY, FI_INT64));
-		refused(&side, FI_EACCES);
+		expect_error(&side, NULL, FI_EACCES);
 		POST(&side, ADD(2, 8184, KEY, FI_INT64));
-		refused(&side, FI_EACCES);
+		expect_error(&side, NULL, FI_EACCES);
 		POST(&side, ADD(1, UINT64_MAX - 7, KEY, FI_INT64));
-		refused(&side, FI_EACCES);
+		expect_error(&side, NULL, FI_EACCES);
 		POST(&side, ADD(1, 4, KEY, FI_INT64));
-		refused(&side, FI_EINVAL);
+		expect_error(&side, NULL, FI_EINVAL);
 		POST(&side, ADD(1, 2, KEY, FI_FLOAT));
-		refused(&side, FI_EINVAL);
+		expect_error(&side, NULL, FI_EINVAL);
 		POST(&side, SWAP(1, KEY));
-		refused(&side, FI_EINVAL);
+		expect_error(&side, NULL, FI_EINVAL);
 		/* To read needs reading, to change writing, to fetch and change both. */
 		POST(&side, ADD(1, 0, 1, FI_INT64));
-		refused(&side, FI_EACCES);
+		expect_error(&side, NULL, FI_EACCES);
 		POST(&side, FETCH_ADD(1, 0, 1));
-		refused(&side, FI_EACCES);
+		expect_error(&side, NULL, FI_EACCES);
 		POST(&side, FETCH_ADD(1, 0, 2));
-		refused(&side, FI_EACCES);
+		expect_error(&side, NULL, FI_EACCES);
 		POST(&side, FETCH_READ(0, 2));
-		refused(&side, FI_EACCES);
+		expect_error(&side, NULL, FI_EACCES);
 		POST(&side, SWAP(0, 2));
-		refused(&side, FI_EACCES);
+		expect_error(&side, NULL, FI_EACCES);
 		POST(&side, FETCH_READ(0, 1));
-		completes(&side, NULL, FETCHED);
+		expect_completion(&side, NULL, FETCHED);
 		POST(&side, ADD(1, 0, 2, FI_INT64));
-		completes(&side, NULL, CHANGED);
+		expect_completion(&side, NULL, CHANGED);
 		/* What is wrong already here. */
 		SAME(ADD(513, 0, KEY, FI_INT64), -FI_EMSGSIZE);
 		SAME(ADD(SIZE_MAX, 0, KEY, FI_INT64), -FI_EMSGSIZE);
@@ -469,9 +452,50 @@ static void errors(int rank)
 		struct fi_ioc three[2] = {{operands, 1}, {operands + 8, 2}};
 		SAME(fi_fetch_atomicv(ep, three, NULL, 2, two, NULL, 2, peer, 0, KEY, FI_INT64, FI_SUM, NULL),
 		     -FI_EINVAL);
+		/* Lists that are too long, none, and such as do not fit each other. */
+		struct fi_ioc many[5] = {
+			{results, 1}, {results, 1}, {results, 1}, {results, 1}, {results, 1}};
+		SAME(fi_atomicv(ep, many, NULL, 5, peer, 0, KEY, FI_INT64, FI_SUM, NULL), -FI_EINVAL);
+		SAME(fi_atomicv(ep, many, NULL, 0, peer, 0, KEY, FI_INT64, FI_SUM, NULL), -FI_EINVAL);
+		SAME(fi_compare_atomicv(ep, many, NULL, 2, many, NULL, 3, many, NULL, 2, peer, 0, KEY,
+					FI_INT64, FI_CSWAP, NULL),
+		     -FI_EINVAL);
+		SAME(fi_compare_atomicv(ep, many, NULL, 2, many, NULL, 2, many, NULL, 1, peer, 0, KEY,
+					FI_INT64, FI_CSWAP, NULL),
+		     -FI_EINVAL);
+		many[1].count = SIZE_MAX;
+		SAME(fi_atomicv(ep, many, NULL, 2, peer, 0, KEY, FI_INT64, FI_SUM, NULL), -FI_EMSGSIZE);
+		struct fi_rma_ioc places[5] = {
+			{0, 1, KEY}, {0, 1, KEY}, {0, 1, KEY}, {0, 1, KEY}, {0, 1, KEY}};
+		struct fi_msg_atomic message = {.msg_iov = many,
+						.iov_count = 1,
+						.addr = peer,
+						.rma_iov = places,
+						.datatype = FI_INT64,
+						.op = FI_SUM};
+		SAME(fi_atomicmsg(ep, &message, 0), -FI_EINVAL);
+		message.rma_iov_count = 5;
+		SAME(fi_atomicmsg(ep, &message, 0), -FI_EINVAL);
+		message.rma_iov_count = 2;
+		SAME(fi_atomicmsg(ep, &message, 0), -FI_EINVAL);
+		message.rma_iov_count = 1;
+		places[0].count = SIZE_MAX;
+		SAME(fi_atomicmsg(ep, &message, 0), -FI_EMSGSIZE);
+		places[0].count = 1;
+		static const uint64_t flags[] = {FI_MULTICAST,      FI_COMMIT_COMPLETE,
+						 FI_MATCH_COMPLETE, FI_TRIGGER,
+						 FI_PEEK,           FI_CLAIM,
+						 FI_DISCARD,        FI_TAGGED};
+		for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
+			SAME(fi_atomicmsg(ep, &message, flags[i]), -FI_EBADFLAGS);
+			SAME(fi_fetch_atomicmsg(ep, &message, many, NULL, 1, flags[i]), -FI_EBADFLAGS);
+			SAME(fi_compare_atomicmsg(ep, &message, many, NULL, 1, many, NULL, 1, flags[i]),
+			     -FI_EBADFLAGS);
+		}
+		expect_nothing(&side, side.sent);
 		/* And it goes on. */
 		POST(&side, FETCH_ADD(1, 0, KEY));
-		completes(&side, NULL, FETCHED);
+		expect_completion(&side, NULL, FETCHED);
 	}
 	barrier(&side);
 	SAME(fi_close(&mr->fid), 0);
@@ -480,25 +504,31 @@ static void errors(int rank)
 	side_close(&side);
 }
 
+/* An endpoint without the capability, or not enabled, says so. */
+static void without(int rank)
+{
+	struct side side;
+
+	side_open(&side, rank, &(struct wish){.caps = FI_TAGGED | FI_RMA});
+	SAME(fi_atomic(side.endpoint, operands, 1, NULL, side.peer[0], 0, KEY, FI_INT64, FI_SUM, NULL),
+	     -FI_EOPNOTSUPP);
+	side_close(&side);
+	side_prepare(&side, rank, &(struct wish){0});
+	struct fid_ep *endpoint = side_endpoint(&side, &(struct wish){0});
+	SAME(fi_atomic(endpoint, operands, 1, NULL, 0, 0, KEY, FI_INT64, FI_SUM, NULL), -FI_EOPBADSTATE);
+	SAME(fi_close(&endpoint->fid), 0);
+	side_close(&side);
+}
+
 /* Base atomics count as writes, those that give something back as reads. */
 static void counters(int rank)
 {
 	static _Alignas(64) int64_t target[600];
 	struct side side;
-	struct fid_cntr *counter[4];
+	struct fid_cntr *counter[COUNTED];
 
-	side_prepare(&side, rank, &(struct wish){0});
-	side.endpoint = side.endpoints[0] = side_endpoint(&side, &(struct wish){0});
-	side.count = 1;
-	for (int i = 0; i < 4; i++)
-		SAME(fi_cntr_open(side.domain, NULL, &counter[i], NULL), 0);
-	SAME(fi_ep_bind(side.endpoint, &counter[0]->fid, FI_READ), 0);
-	SAME(fi_ep_bind(side.endpoint, &counter[1]->fid, FI_WRITE), 0);
-	SAME(fi_ep_bind(side.endpoint, &counter[2]->fid, FI_REMOTE_READ), 0);
-	SAME(fi_ep_bind(side.endpoint, &counter[3]->fid, FI_REMOTE_WRITE), 0);
-	SAME(fi_enable(side.endpoint), 0);
-	exchange_names(&side);
-	struct fid_mr *mr = side_expose(&side, target, sizeof(target), BOTH, KEY);
+	side_open_counting(&side, rank, &(struct wish){0}, counter);
+	struct fid_mr *mr = side_expose(&side, target, sizeof(target), REMOTE_BOTH, KEY);
 	barrier(&side);
 	if (rank == 0) {
 		for (size_t count = 1; count <= 512; count *= 8) {
@@ -507,22 +537,26 @@ static void counters(int rank)
 			POST(&side, fi_fetch_atomic(side.endpoint, operands, count, NULL, results, NULL,
 						    side.peer[1], 0, KEY, FI_INT64, FI_SUM, NULL));
 		}
-		SAME(fi_cntr_wait(counter[0], 4, -1), 0);
-		SAME(fi_cntr_wait(counter[1], 4, -1), 0);
+		SAME(fi_cntr_wait(counter[COUNT_READ], 4, -1), 0);
+		SAME(fi_cntr_wait(counter[COUNT_WRITE], 4, -1), 0);
 	} else {
-		SAME(fi_cntr_wait(counter[2], 4, -1), 0);
-		SAME(fi_cntr_wait(counter[3], 4, -1), 0);
+		SAME(fi_cntr_wait(counter[COUNT_REMOTE_READ], 4, -1), 0);
+		SAME(fi_cntr_wait(counter[COUNT_REMOTE_WRITE], 4, -1), 0);
 	}
 	barrier(&side);
 	SAME(fi_close(&mr->fid), 0);
-	side_close_endpoints(&side);
-	for (int i = 0; i < 4; i++)
-		SAME(fi_close(&counter[i]->fid), 0);
-	side_close(&side);
+	side_close_counting(&side, counter);
 }
 
 const struct scenario atomic_scenarios[] = {
-	{"valid", 1, valid},   {"arithmetic", 2, arithmetic}, {"arithmetic_alone", 1, arithmetic},
-	{"calls", 2, calls},   {"contention", 2, contention}, {"contention_of_four", 4, contention},
-	{"errors", 2, errors}, {"counters", 2, counters},     {0},
+	{"valid", 1, valid},
+	{"arithmetic", 2, arithmetic},
+	{"arithmetic_alone", 1, arithmetic},
+	{"calls", 2, calls},
+	{"contention", 2, contention},
+	{"contention_of_four", 4, contention},
+	{"errors", 2, errors},
+	{"counters", 2, counters},
+	{"without", 1, without},
+	{0},
 };

@@ -194,6 +194,35 @@ void side_close(struct side *side)
 	fi_freeinfo(side->info);
 }
 
+void side_open_counting(struct side *side, int rank, const struct wish *wish,
+			struct fid_cntr *counters[COUNTED])
+{
+	static const uint64_t flags[COUNTED] = {
+		[COUNT_READ] = FI_READ,
+		[COUNT_WRITE] = FI_WRITE,
+		[COUNT_REMOTE_READ] = FI_REMOTE_READ,
+		[COUNT_REMOTE_WRITE] = FI_REMOTE_WRITE,
+	};
+
+	side_prepare(side, rank, wish);
+	side->endpoint = side->endpoints[0] = side_endpoint(side, wish);
+	side->count = 1;
+	for (int i = 0; i < COUNTED; i++) {
+		SAME(fi_cntr_open(side->domain, NULL, &counters[i], NULL), 0);
+		SAME(fi_ep_bind(side->endpoint, &counters[i]->fid, flags[i]), 0);
+	}
+	SAME(fi_enable(side->endpoint), 0);
+	exchange_names(side);
+}
+
+void side_close_counting(struct side *side, struct fid_cntr *counters[COUNTED])
+{
+	side_close_endpoints(side);
+	for (int i = 0; i < COUNTED; i++)
+		SAME(fi_close(&counters[i]->fid), 0);
+	side_close(side);
+}
+
 void side_progress(const struct side *side)
 {
 	/* No entry is asked for, so none is taken. */
@@ -295,6 +324,22 @@ struct fi_cq_err_entry next_error(struct fid_cq *cq)
 	SAME(fi_cq_readerr(cq, &error, 0), 1);
 	CHECK(error.err > 0);
 	return error;
+}
+
+void expect_completion(const struct side *side, const void *context, uint64_t flags)
+{
+	struct fi_cq_tagged_entry entry = next_completion(side->sent);
+
+	CHECK(entry.op_context == context);
+	SAME(entry.flags, flags);
+}
+
+void expect_error(const struct side *side, const void *context, int error)
+{
+	struct fi_cq_err_entry entry = next_error(side->sent);
+
+	SAME(entry.err, error);
+	CHECK(entry.op_context == context);
 }
 
 void expect_nothing(const struct side *side, struct fid_cq *cq)

@@ -94,6 +94,9 @@ struct fi_info *vicinal_hints(void);
 /* What fi_getinfo() says to hints, freeing neither; NULL with its error in `result`. */
 struct fi_info *ask(uint32_t version, const struct fi_info *hints, int *result);
 
+/* What counters of one-sided operations count: our own, and those of others. */
+enum counted { COUNT_READ, COUNT_WRITE, COUNT_REMOTE_READ, COUNT_REMOTE_WRITE, COUNTED };
+
 /* Everything up to the domain, queues and address vector, but no endpoint. */
 void side_prepare(struct side *side, int rank, const struct wish *wish);
 /* Another endpoint, bound but not enabled. */
@@ -101,12 +104,23 @@ struct fid_ep *side_endpoint(const struct side *side, const struct wish *wish);
 /* All of it, with the addresses of all ranks exchanged. `wish` may be NULL. */
 void side_open(struct side *side, int rank, const struct wish *wish);
 void side_close(struct side *side);
+/* The same of a side whose endpoint has such counters. */
+void side_open_counting(struct side *side, int rank, const struct wish *wish,
+			struct fid_cntr *counters[COUNTED]);
+void side_close_counting(struct side *side, struct fid_cntr *counters[COUNTED]);
 /* Only the endpoints. */
 void side_close_endpoints(struct side *side);
 /* Call into the provider, as an application does that waits for something else. */
 void side_progress(const struct side *side);
 
 /* ---- memory that others reach ---- */
+
+#define REMOTE_BOTH (FI_REMOTE_READ | FI_REMOTE_WRITE)
+/* The flags of completions of reads, writes and atomics; one that fetches is a read. */
+#define WRITTEN (FI_RMA | FI_WRITE)
+#define READ (FI_RMA | FI_READ)
+#define CHANGED (FI_ATOMIC | FI_WRITE)
+#define FETCHED (FI_ATOMIC | FI_READ)
 
 /* Register memory, for side->endpoint alone if the mode wants it, and tell the others of it. */
 struct fid_mr *side_expose(struct side *side, void *buffer, size_t length, uint64_t access, uint64_t key);
@@ -132,6 +146,10 @@ struct fi_cq_tagged_entry next_completion(struct fid_cq *cq);
 struct fi_cq_tagged_entry next_completion_from(struct fid_cq *cq, fi_addr_t *source);
 /* The next completion, which must be an error. */
 struct fi_cq_err_entry next_error(struct fid_cq *cq);
+/* The next completion of what `side` began has this context and these flags. */
+void expect_completion(const struct side *side, const void *context, uint64_t flags);
+/* The same of one that failed. */
+void expect_error(const struct side *side, const void *context, int error);
 /* Many reads find nothing. */
 void expect_nothing(const struct side *side, struct fid_cq *cq);
 

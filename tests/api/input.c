@@ -6,6 +6,7 @@
 #include "harness.h"
 
 #include <limits.h>
+#include <rdma/fi_collective.h>
 #include <stdlib.h>
 
 static unsigned char buffer[4096];
@@ -158,6 +159,10 @@ static void unknown(int rank)
 	SAME(fi_open_ops(fid, "no such operations", 0, &operations, NULL), -FI_ENOSYS);
 	CHECK(fi_open_ops(&side.domain->fid, "no such operations", 0, &operations, NULL) < 0);
 	SAME(fi_open_ops(&side.fabric->fid, "no such operations", 0, &operations, NULL), -FI_ENOSYS);
+	const fid_t others[] = {&side.av->fid, &side.sent->fid};
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+		SAME(fi_open_ops(others[i], "no such operations", 0, &operations, NULL), -FI_ENOSYS);
+	SAME(fi_control(&side.av->fid, 4711, &value), -FI_ENOSYS);
 	CHECK(operations == NULL);
 	SAME(fi_cancel(fid, &value), -FI_ENOENT);
 	works(&side);
@@ -212,6 +217,31 @@ static void not_for_us(int rank)
 	SAME(fi_av_open(side.domain, &(struct fi_av_attr){.count = 1000, .ep_per_node = 2}, &vector, NULL),
 	     0);
 	SAME(fi_close(&vector->fid), 0);
+	works(&side);
+	side_close(&side);
+}
+
+/* Each says that it is not there. */
+static void collectives(int rank)
+{
+	struct side side;
+	struct fi_collective_attr attributes = {.op = FI_SUM, .datatype = FI_INT32};
+	struct fi_msg_collective message = {0};
+
+	side_open(&side, rank, NULL);
+	struct fid_ep *ep = side.endpoint;
+	SAME(fi_query_collective(side.domain, FI_ALLREDUCE, &attributes, 0), -FI_EOPNOTSUPP);
+	SAME(fi_barrier(ep, 0, NULL), -FI_ENOSYS);
+	SAME(fi_barrier2(ep, 0, FI_COMPLETION, NULL), -FI_ENOSYS);
+	SAME(fi_broadcast(ep, buffer, 1, NULL, 0, 0, FI_INT32, 0, NULL), -FI_ENOSYS);
+	SAME(fi_alltoall(ep, buffer, 1, NULL, buffer, NULL, 0, FI_INT32, 0, NULL), -FI_ENOSYS);
+	SAME(fi_allreduce(ep, buffer, 1, NULL, buffer, NULL, 0, FI_INT32, FI_SUM, 0, NULL), -FI_ENOSYS);
+	SAME(fi_allgather(ep, buffer, 1, NULL, buffer, NULL, 0, FI_INT32, 0, NULL), -FI_ENOSYS);
+	SAME(fi_reduce_scatter(ep, buffer, 1, NULL, buffer, NULL, 0, FI_INT32, FI_SUM, 0, NULL), -FI_ENOSYS);
+	SAME(fi_reduce(ep, buffer, 1, NULL, buffer, NULL, 0, 0, FI_INT32, FI_SUM, 0, NULL), -FI_ENOSYS);
+	SAME(fi_scatter(ep, buffer, 1, NULL, buffer, NULL, 0, 0, FI_INT32, 0, NULL), -FI_ENOSYS);
+	SAME(fi_gather(ep, buffer, 1, NULL, buffer, NULL, 0, 0, FI_INT32, 0, NULL), -FI_ENOSYS);
+	SAME(ep->collective->msg(ep, &message, NULL, NULL, 0, 0), -FI_ENOSYS);
 	works(&side);
 	side_close(&side);
 }
@@ -291,11 +321,8 @@ static void no_room(int rank)
 }
 
 const struct scenario input_scenarios[] = {
-	{"lengths", 1, lengths},
-	{"flags", 1, flags},
-	{"unknown", 1, unknown},
-	{"not_for_us", 1, not_for_us},
-	{"no_slot", 1, no_slot},
-	{"no_room", 2, no_room},
-	{0},
+	{"lengths", 1, lengths},         {"flags", 1, flags},
+	{"unknown", 1, unknown},         {"not_for_us", 1, not_for_us},
+	{"collectives", 1, collectives}, {"no_slot", 1, no_slot},
+	{"no_room", 2, no_room},         {0},
 };

@@ -4,8 +4,6 @@
 
 #include "harness.h"
 
-#define BOTH (FI_REMOTE_READ | FI_REMOTE_WRITE)
-
 static unsigned char memory[8192];
 static unsigned char buffer[8192];
 
@@ -38,9 +36,10 @@ static void requested_keys(int rank)
 
 	side_open(&side, rank, NULL);
 	for (size_t i = 0; i < 200; i++) {
-		mrs[i] = reg(&side, memory + i, 1, BOTH, i * i * 977);
+		mrs[i] = reg(&side, memory + i, 1, REMOTE_BOTH, i * i * 977);
 		SAME(fi_mr_key(mrs[i]), i * i * 977);
-		SAME(fi_mr_reg(side.domain, memory, 1, BOTH, 0, i * i * 977, 0, &other, NULL), -FI_ENOKEY);
+		SAME(fi_mr_reg(side.domain, memory, 1, REMOTE_BOTH, 0, i * i * 977, 0, &other, NULL),
+		     -FI_ENOKEY);
 	}
 	/* Closed in some order, each goes and no other. */
 	for (size_t i = 0; i < 200; i++) {
@@ -51,7 +50,7 @@ static void requested_keys(int rank)
 			SAME(reach(&side, 0, k * k * 977), mrs[k] != NULL ? 0 : FI_EKEYREJECTED);
 	}
 	/* And can come again. */
-	mrs[0] = reg(&side, memory, 1, BOTH, UINT64_MAX);
+	mrs[0] = reg(&side, memory, 1, REMOTE_BOTH, UINT64_MAX);
 	SAME(reach(&side, 0, UINT64_MAX), 0);
 	SAME(fi_close(&mrs[0]->fid), 0);
 	side_close(&side);
@@ -65,7 +64,7 @@ static void chosen_keys(int rank)
 
 	side_open(&side, rank, &(struct wish){.mr_mode = FI_MR_PROV_KEY});
 	for (size_t i = 0; i < 100; i++) {
-		mrs[i] = reg(&side, memory + i, 1, BOTH, 5);
+		mrs[i] = reg(&side, memory + i, 1, REMOTE_BOTH, 5);
 		for (size_t k = 0; k < i; k++)
 			CHECK(fi_mr_key(mrs[i]) != fi_mr_key(mrs[k]));
 	}
@@ -85,7 +84,7 @@ static void bound_to_an_endpoint(int rank)
 	struct fid_mr *mr = NULL;
 
 	side_open(&side, rank, &(struct wish){.mr_mode = FI_MR_ENDPOINT, .endpoints = 2});
-	mr = reg(&side, memory, 10, BOTH, 5);
+	mr = reg(&side, memory, 10, REMOTE_BOTH, 5);
 	SAME(reach(&side, 0, 5), FI_EKEYREJECTED);
 	SAME(fi_mr_enable(mr), -FI_EINVAL);
 	SAME(fi_mr_bind(mr, &side.endpoints[0]->fid, 0), 0);
@@ -107,7 +106,7 @@ static void endpoint_goes_first(int rank)
 	struct side side;
 
 	side_open(&side, rank, &(struct wish){.mr_mode = FI_MR_ENDPOINT, .endpoints = 2});
-	struct fid_mr *mr = reg(&side, memory, 10, BOTH, 5);
+	struct fid_mr *mr = reg(&side, memory, 10, REMOTE_BOTH, 5);
 	SAME(fi_mr_bind(mr, &side.endpoints[1]->fid, 0), 0);
 	SAME(fi_mr_enable(mr), 0);
 	fi_addr_t first = side.peers[0][0];
@@ -116,6 +115,15 @@ static void endpoint_goes_first(int rank)
 	side.peer[0] = first;
 	SAME(fi_close(&side.endpoints[1]->fid), 0);
 	side.count = 1;
+	SAME(reach(&side, 0, 5), FI_EKEYREJECTED);
+	/* Another that may well lie where it did does not inherit its memory. */
+	struct fid_ep *next = side_endpoint(&side, &(struct wish){0});
+	SAME(fi_enable(next), 0);
+	side.endpoints[1] = next;
+	side.count = 2;
+	(void)fi_mr_enable(mr);
+	exchange_names(&side);
+	side.peer[0] = side.peers[0][1];
 	SAME(reach(&side, 0, 5), FI_EKEYREJECTED);
 	SAME(fi_close(&side.domain->fid), -FI_EBUSY);
 	SAME(fi_close(&mr->fid), 0);
@@ -135,7 +143,7 @@ static void calls(int rank)
 	size_t raw_size = 4;
 
 	side_open(&side, rank, &(struct wish){.mr_mode = FI_MR_VIRT_ADDR});
-	SAME(fi_mr_regv(side.domain, &piece, 1, BOTH, 0, 7, 0, &mr, &side), 0);
+	SAME(fi_mr_regv(side.domain, &piece, 1, REMOTE_BOTH, 0, 7, 0, &mr, &side), 0);
 	CHECK(mr->fid.context == &side);
 	CHECK(fi_mr_desc(mr) != NULL);
 	SAME(fi_mr_key(mr), 7);
@@ -154,16 +162,19 @@ static void calls(int rank)
 	SAME(reach(&side, base - 1, key), FI_EACCES);
 	SAME(reach(&side, 0, key), FI_EACCES);
 	SAME(fi_close(&mr->fid), 0);
-	struct fi_mr_attr attributes = {
-		.mr_iov = &piece, .iov_count = 1, .access = BOTH, .requested_key = 8, .context = &piece};
+	struct fi_mr_attr attributes = {.mr_iov = &piece,
+					.iov_count = 1,
+					.access = REMOTE_BOTH,
+					.requested_key = 8,
+					.context = &piece};
 	SAME(fi_mr_regattr(side.domain, &attributes, 0, &mr), 0);
 	CHECK(mr->fid.context == &piece);
 	SAME(fi_mr_key(mr), 8);
 	SAME(fi_close(&mr->fid), 0);
 	/* More buffers than mr_iov_limit, an offset, no buffer. */
-	SAME(fi_mr_regv(side.domain, two, 2, BOTH, 0, 7, 0, &mr, NULL), -FI_EINVAL);
-	SAME(fi_mr_regv(side.domain, two, 0, BOTH, 0, 7, 0, &mr, NULL), -FI_EINVAL);
-	SAME(fi_mr_reg(side.domain, memory, 1, BOTH, 1, 7, 0, &mr, NULL), -FI_EINVAL);
+	SAME(fi_mr_regv(side.domain, two, 2, REMOTE_BOTH, 0, 7, 0, &mr, NULL), -FI_EINVAL);
+	SAME(fi_mr_regv(side.domain, two, 0, REMOTE_BOTH, 0, 7, 0, &mr, NULL), -FI_EINVAL);
+	SAME(fi_mr_reg(side.domain, memory, 1, REMOTE_BOTH, 1, 7, 0, &mr, NULL), -FI_EINVAL);
 	/* Memory for our own use alone takes no key from others. */
 	struct fid_mr *own[2] = {reg(&side, memory, 1, FI_SEND | FI_RECV, 0),
 				 reg(&side, memory, 1, FI_READ | FI_WRITE, 0)};
@@ -173,13 +184,59 @@ static void calls(int rank)
 	side_close(&side);
 }
 
+/* What cannot be registered, bound or mapped. */
+static void refused(int rank)
+{
+	static const uint64_t flags[] = {FI_RMA_PMEM, FI_HMEM_DEVICE_ONLY, FI_HMEM_HOST_ALLOC, 1};
+	struct side sides[2];
+	struct fid_mr *mr = NULL;
+	struct fid_cntr *counters[3];
+	uint64_t key = 7;
+
+	for (int i = 0; i < 2; i++)
+		side_open(&sides[i], rank, NULL);
+	struct fid_domain *domain = sides[0].domain;
+	for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++)
+		SAME(fi_mr_reg(domain, memory, 8, REMOTE_BOTH, 0, 7, flags[i], &mr, NULL), -FI_EBADFLAGS);
+	/* Memory beyond the last address. */
+	SAME(fi_mr_reg(domain, memory, SIZE_MAX, REMOTE_BOTH, 0, 7, 0, &mr, NULL), -FI_EINVAL);
+	CHECK(mr == NULL);
+	SAME(fi_mr_reg(domain, memory, 8, REMOTE_BOTH, 0, 7, FI_RMA_EVENT, &mr, NULL), 0);
+	/* In the background nothing is registered. */
+	struct fid_eq *eq = NULL;
+	SAME(fi_eq_open(sides[0].fabric, &(struct fi_eq_attr){.wait_obj = FI_WAIT_NONE}, &eq, NULL), 0);
+	SAME(fi_domain_bind(domain, &eq->fid, FI_REG_MR), -FI_EBADFLAGS);
+	/* What is of another domain, of no use to memory, or bound already. */
+	for (int i = 0; i < 3; i++)
+		SAME(fi_cntr_open(sides[i / 2].domain, NULL, &counters[i], NULL), 0);
+	SAME(fi_mr_bind(mr, &counters[2]->fid, FI_REMOTE_WRITE), -FI_EINVAL);
+	SAME(fi_mr_bind(mr, &sides[1].endpoint->fid, 0), -FI_EINVAL);
+	SAME(fi_mr_bind(mr, &eq->fid, 0), -FI_EINVAL);
+	SAME(fi_mr_bind(mr, &counters[0]->fid, FI_REMOTE_READ), -FI_EINVAL);
+	SAME(fi_mr_bind(mr, &counters[0]->fid, FI_REMOTE_WRITE), 0);
+	SAME(fi_mr_bind(mr, &counters[1]->fid, FI_REMOTE_WRITE), -FI_EINVAL);
+	SAME(fi_control(&mr->fid, 4711, NULL), -FI_ENOSYS);
+	SAME(fi_mr_map_raw(domain, 0, (uint8_t *)&key, 4, &key, 0), -FI_EINVAL);
+	SAME(key, 7);
+	SAME(reach(&sides[0], 0, 7), 0);
+	SAME(fi_cntr_read(counters[0]), 1);
+	SAME(fi_cntr_read(counters[1]), 0);
+	SAME(fi_close(&mr->fid), 0);
+	SAME(reach(&sides[0], 0, 7), FI_EKEYREJECTED);
+	for (int i = 0; i < 3; i++)
+		SAME(fi_close(&counters[i]->fid), 0);
+	SAME(fi_close(&eq->fid), 0);
+	for (int i = 0; i < 2; i++)
+		side_close(&sides[i]);
+}
+
 /* The whole address space, as MPI's dynamic windows have it. */
 static void everything(int rank)
 {
 	struct side side;
 
 	side_open(&side, rank, NULL);
-	struct fid_mr *mr = reg(&side, NULL, SIZE_MAX, BOTH, 3);
+	struct fid_mr *mr = reg(&side, NULL, SIZE_MAX, REMOTE_BOTH, 3);
 	buffer[0] = 99;
 	SAME(reach(&side, (uintptr_t)&memory[77], 3), 0);
 	SAME(memory[77], 99);
@@ -195,7 +252,7 @@ static void old_modes(int rank)
 	for (size_t i = 0; i < 2; i++) {
 		struct side side;
 		side_open(&side, rank, &(struct wish){.mr_mode = modes[i]});
-		struct fid_mr *mr = reg(&side, memory, 10, BOTH, 5);
+		struct fid_mr *mr = reg(&side, memory, 10, REMOTE_BOTH, 5);
 		if (modes[i] == FI_MR_SCALABLE)
 			SAME(fi_mr_key(mr), 5);
 		SAME(reach(&side, modes[i] == FI_MR_BASIC ? (uintptr_t)memory : 0, fi_mr_key(mr)), 0);
@@ -212,9 +269,9 @@ static void two_domains(int rank)
 
 	for (int i = 0; i < 2; i++)
 		side_open(&sides[i], rank, NULL);
-	struct fid_mr *first = reg(&sides[0], memory, 10, BOTH, 5);
+	struct fid_mr *first = reg(&sides[0], memory, 10, REMOTE_BOTH, 5);
 	SAME(reach(&sides[1], 0, 5), FI_EKEYREJECTED);
-	struct fid_mr *second = reg(&sides[1], memory + 10, 10, BOTH, 5);
+	struct fid_mr *second = reg(&sides[1], memory + 10, 10, REMOTE_BOTH, 5);
 	SAME(reach(&sides[1], 0, 5), 0);
 	SAME(fi_close(&first->fid), 0);
 	SAME(reach(&sides[0], 0, 5), FI_EKEYREJECTED);
@@ -230,6 +287,7 @@ const struct scenario mr_scenarios[] = {
 	{"bound_to_an_endpoint", 1, bound_to_an_endpoint},
 	{"endpoint_goes_first", 1, endpoint_goes_first},
 	{"calls", 1, calls},
+	{"refused", 1, refused},
 	{"everything", 1, everything},
 	{"old_modes", 1, old_modes},
 	{"two_domains", 1, two_domains},

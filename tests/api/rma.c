@@ -1,28 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* rma.c - reads and writes of another rank's memory: every call, flag and refusal. */
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
 #include "harness.h"
 
 #define KEY 4711
-#define BOTH (FI_REMOTE_READ | FI_REMOTE_WRITE)
 
 static unsigned char memory[EDGE_SIZE_MAX + 4096];
 static unsigned char buffer[EDGE_SIZE_MAX + 4096];
 static unsigned char again[EDGE_SIZE_MAX + 4096];
-
-/* The next completion is this one, of a read or write that we began. */
-static void completes(const struct side *side, const void *context, uint64_t flags)
-{
-	struct fi_cq_tagged_entry entry = next_completion(side->sent);
-
-	CHECK(entry.op_context == context);
-	SAME(entry.flags, flags);
-}
-
-#define WRITTEN (FI_RMA | FI_WRITE)
-#define READ (FI_RMA | FI_READ)
 
 /* Every size around an edge, written and read back; the target only makes progress. */
 static void sizes_in_mode(int rank, int mode)
@@ -30,7 +18,7 @@ static void sizes_in_mode(int rank, int mode)
 	struct side side;
 
 	side_open(&side, rank, &(struct wish){.mr_mode = mode});
-	struct fid_mr *mr = side_expose(&side, memory, sizeof(memory), BOTH, KEY + (uint64_t)rank);
+	struct fid_mr *mr = side_expose(&side, memory, sizeof(memory), REMOTE_BOTH, KEY + (uint64_t)rank);
 	barrier(&side);
 	for (size_t i = 0; i < edge_size_count && rank == 0; i++) {
 		size_t size = edge_sizes[i];
@@ -38,11 +26,11 @@ static void sizes_in_mode(int rank, int mode)
 		fill(buffer, size, i);
 		POST(&side, fi_write(side.endpoint, buffer, size, NULL, side.peer[1], address, exposed_key(1),
 				     &side));
-		completes(&side, &side, WRITTEN);
+		expect_completion(&side, &side, WRITTEN);
 		memset(again, 0xee, size + 1);
 		POST(&side,
 		     fi_read(side.endpoint, again, size, NULL, side.peer[1], address, exposed_key(1), again));
-		completes(&side, again, READ);
+		expect_completion(&side, again, READ);
 		CHECK_FILLED(again, size, i);
 		SAME(again[size], 0xee);
 	}
@@ -73,14 +61,14 @@ static void own_memory(int rank)
 	struct side side;
 
 	side_open(&side, rank, NULL);
-	struct fid_mr *mr = side_expose(&side, memory, sizeof(memory), BOTH, KEY);
+	struct fid_mr *mr = side_expose(&side, memory, sizeof(memory), REMOTE_BOTH, KEY);
 	for (size_t i = 0; i < edge_size_count; i++) {
 		fill(buffer, edge_sizes[i], i);
 		POST(&side, fi_write(side.endpoint, buffer, edge_sizes[i], NULL, side.peer[0], 5, KEY, NULL));
-		completes(&side, NULL, WRITTEN);
+		expect_completion(&side, NULL, WRITTEN);
 		CHECK_FILLED(memory + 5, edge_sizes[i], i);
 		POST(&side, fi_read(side.endpoint, again, edge_sizes[i], NULL, side.peer[0], 5, KEY, NULL));
-		completes(&side, NULL, READ);
+		expect_completion(&side, NULL, READ);
 		CHECK_FILLED(again, edge_sizes[i], i);
 	}
 	SAME(fi_close(&mr->fid), 0);
@@ -94,7 +82,7 @@ static void pieces(int rank)
 	struct side side;
 
 	side_open(&side, rank, NULL);
-	struct fid_mr *mr = side_expose(&side, memory, sizeof(memory), BOTH, KEY);
+	struct fid_mr *mr = side_expose(&side, memory, sizeof(memory), REMOTE_BOTH, KEY);
 	barrier(&side);
 	for (size_t i = 0; i < sizeof(totals) / sizeof(totals[0]) && rank == 0; i++)
 		for (size_t here = 1; here <= 4; here++)
@@ -126,21 +114,21 @@ static void pieces(int rank)
 				uint64_t seed = i * 16 + here * 4 + there;
 				fill(buffer, total, seed);
 				POST(&side, fi_writemsg(side.endpoint, &message, FI_DELIVERY_COMPLETE));
-				completes(&side, &message, WRITTEN);
+				expect_completion(&side, &message, WRITTEN);
 				memset(buffer, 0, total);
 				POST(&side, fi_readmsg(side.endpoint, &message, 0));
-				completes(&side, &message, READ);
+				expect_completion(&side, &message, READ);
 				CHECK_FILLED(buffer, total, seed);
 				if (there > 1)
 					continue;
 				fill(buffer, total, seed + 1);
 				POST(&side, fi_writev(side.endpoint, local, NULL, here, side.peer[1], 0, KEY,
 						      local));
-				completes(&side, local, WRITTEN);
+				expect_completion(&side, local, WRITTEN);
 				memset(buffer, 0, total);
 				POST(&side,
 				     fi_readv(side.endpoint, local, NULL, here, side.peer[1], 0, KEY, local));
-				completes(&side, local, READ);
+				expect_completion(&side, local, READ);
 				CHECK_FILLED(buffer, total, seed + 1);
 			}
 	barrier(&side);
@@ -156,14 +144,14 @@ static void data(int rank)
 	struct side side;
 
 	side_open(&side, rank, NULL);
-	struct fid_mr *mr = side_expose(&side, memory, sizeof(memory), BOTH, KEY);
+	struct fid_mr *mr = side_expose(&side, memory, sizeof(memory), REMOTE_BOTH, KEY);
 	barrier(&side);
 	for (size_t i = 0; i < count; i++) {
 		if (rank == 0) {
 			fill(buffer, lengths[i], i);
 			POST(&side, fi_writedata(side.endpoint, buffer, lengths[i], NULL, UINT64_MAX - i,
 						 side.peer[1], i, KEY, &side));
-			completes(&side, &side, WRITTEN);
+			expect_completion(&side, &side, WRITTEN);
 		} else {
 			fi_addr_t source = 0;
 			struct fi_cq_tagged_entry entry = next_completion_from(side.received, &source);
@@ -188,7 +176,7 @@ static void data(int rank)
 					     .rma_iov_count = 1,
 					     .data = 6};
 		POST(&side, fi_writemsg(side.endpoint, &message, FI_REMOTE_CQ_DATA | FI_INJECT));
-		completes(&side, NULL, WRITTEN);
+		expect_completion(&side, NULL, WRITTEN);
 	} else {
 		SAME(next_completion(side.received).data, 5);
 		CHECK_FILLED(memory, 300, 77);
@@ -205,7 +193,7 @@ static void selective(int rank)
 	struct side side;
 
 	side_open(&side, rank, &(struct wish){.send_bind = FI_SELECTIVE_COMPLETION});
-	struct fid_mr *mr = side_expose(&side, memory, sizeof(memory), BOTH, KEY);
+	struct fid_mr *mr = side_expose(&side, memory, sizeof(memory), REMOTE_BOTH, KEY);
 	barrier(&side);
 	if (rank == 0) {
 		size_t most = side.info->tx_attr->inject_size;
@@ -227,11 +215,11 @@ static void selective(int rank)
 						     .rma_iov_count = 1,
 						     .context = &place};
 			POST(&side, fi_readmsg(side.endpoint, &message, FI_COMPLETION));
-			completes(&side, &place, READ);
+			expect_completion(&side, &place, READ);
 			CHECK_FILLED(again, length, length);
 			uint64_t level[] = {FI_INJECT_COMPLETE, FI_TRANSMIT_COMPLETE, FI_DELIVERY_COMPLETE};
 			POST(&side, fi_writemsg(side.endpoint, &message, FI_COMPLETION | level[length % 3]));
-			completes(&side, &place, WRITTEN);
+			expect_completion(&side, &place, WRITTEN);
 		}
 		POST(&side, fi_read(side.endpoint, again, 8, NULL, side.peer[1], 0, KEY, NULL));
 		expect_nothing(&side, side.sent);
@@ -241,14 +229,6 @@ static void selective(int rank)
 	side_close(&side);
 }
 
-static void refused(const struct side *side, const void *context, int error)
-{
-	struct fi_cq_err_entry entry = next_error(side->sent);
-
-	SAME(entry.err, error);
-	CHECK(entry.op_context == context);
-}
-
 /* What the target refuses ends in an error, and the next one is good. */
 static void errors(int rank)
 {
@@ -256,7 +236,7 @@ static void errors(int rank)
 	struct side side;
 
 	side_open(&side, rank, NULL);
-	struct fid_mr *mr = side_expose(&side, memory, 600000, BOTH, KEY);
+	struct fid_mr *mr = side_expose(&side, memory, 600000, REMOTE_BOTH, KEY);
 	struct fid_mr *others[2] = {0};
 	SAME(fi_mr_reg(side.domain, memory, 600000, FI_REMOTE_READ, 0, 1, 0, &others[0], NULL), 0);
 	SAME(fi_mr_reg(side.domain, memory, 600000, FI_REMOTE_WRITE, 0, 2, 0, &others[1], NULL), 0);
@@ -301,14 +281,14 @@ static void errors(int rank)
 					CHECK(entry.op_context == &side);
 					good++;
 				} else {
-					refused(&side, &cases[k], cases[k].error);
+					expect_error(&side, &cases[k], cases[k].error);
 				}
 			}
 			SAME(good, 1);
 		}
 		/* One that was complete already has nothing to be named by. */
 		POST(&side, fi_inject_write(side.endpoint, buffer, 8, side.peer[1], 0, 99));
-		refused(&side, NULL, FI_EKEYREJECTED);
+		expect_error(&side, NULL, FI_EKEYREJECTED);
 	}
 	if (rank == 0) {
 		struct iovec piece[5] = {{buffer, 8}};
@@ -348,22 +328,14 @@ static void counters(int rank)
 {
 	static const size_t lengths[] = {8, 400, 4000, 40000, 400000};
 	struct side side;
-	struct fid_cntr *counter[5];
+	struct fid_cntr *counter[COUNTED];
+	struct fid_cntr *of_memory = NULL;
 
-	side_prepare(&side, rank, &(struct wish){0});
-	side.endpoint = side.endpoints[0] = side_endpoint(&side, &(struct wish){0});
-	side.count = 1;
-	for (int i = 0; i < 5; i++)
-		SAME(fi_cntr_open(side.domain, NULL, &counter[i], NULL), 0);
-	SAME(fi_ep_bind(side.endpoint, &counter[0]->fid, FI_READ), 0);
-	SAME(fi_ep_bind(side.endpoint, &counter[1]->fid, FI_WRITE), 0);
-	SAME(fi_ep_bind(side.endpoint, &counter[2]->fid, FI_REMOTE_READ), 0);
-	SAME(fi_ep_bind(side.endpoint, &counter[3]->fid, FI_REMOTE_WRITE), 0);
-	SAME(fi_enable(side.endpoint), 0);
-	exchange_names(&side);
-	struct fid_mr *mr = side_expose(&side, memory, sizeof(memory), BOTH, KEY);
-	SAME(fi_mr_bind(mr, &counter[4]->fid, FI_REMOTE_WRITE), 0);
-	SAME(fi_close(&counter[4]->fid), -FI_EBUSY);
+	side_open_counting(&side, rank, &(struct wish){0}, counter);
+	SAME(fi_cntr_open(side.domain, NULL, &of_memory, NULL), 0);
+	struct fid_mr *mr = side_expose(&side, memory, sizeof(memory), REMOTE_BOTH, KEY);
+	SAME(fi_mr_bind(mr, &of_memory->fid, FI_REMOTE_WRITE), 0);
+	SAME(fi_close(&of_memory->fid), -FI_EBUSY);
 	barrier(&side);
 	if (rank == 0) {
 		for (size_t i = 0; i < 5; i++) {
@@ -373,30 +345,28 @@ static void counters(int rank)
 			     fi_read(side.endpoint, again, lengths[i], NULL, side.peer[1], 0, KEY, NULL));
 		}
 		POST(&side, fi_inject_write(side.endpoint, buffer, 8, side.peer[1], 0, KEY));
-		SAME(fi_cntr_wait(counter[0], 5, -1), 0);
-		SAME(fi_cntr_wait(counter[1], 6, -1), 0);
+		SAME(fi_cntr_wait(counter[COUNT_READ], 5, -1), 0);
+		SAME(fi_cntr_wait(counter[COUNT_WRITE], 6, -1), 0);
 		POST(&side, fi_write(side.endpoint, buffer, 8, NULL, side.peer[1], 0, 99, NULL));
-		SAME(fi_cntr_wait(counter[1], 7, -1), -FI_EAVAIL);
-		SAME(fi_cntr_readerr(counter[1]), 1);
+		SAME(fi_cntr_wait(counter[COUNT_WRITE], 7, -1), -FI_EAVAIL);
+		SAME(fi_cntr_readerr(counter[COUNT_WRITE]), 1);
 		POST(&side, fi_read(side.endpoint, again, 8, NULL, side.peer[1], 0, 99, NULL));
-		SAME(fi_cntr_wait(counter[0], 6, -1), -FI_EAVAIL);
-		SAME(fi_cntr_read(counter[0]), 5);
-		SAME(fi_cntr_read(counter[1]), 6);
+		SAME(fi_cntr_wait(counter[COUNT_READ], 6, -1), -FI_EAVAIL);
+		SAME(fi_cntr_read(counter[COUNT_READ]), 5);
+		SAME(fi_cntr_read(counter[COUNT_WRITE]), 6);
 	} else {
-		SAME(fi_cntr_wait(counter[2], 5, -1), 0);
-		SAME(fi_cntr_wait(counter[3], 6, -1), 0);
-		SAME(fi_cntr_wait(counter[4], 6, -1), 0);
+		SAME(fi_cntr_wait(counter[COUNT_REMOTE_READ], 5, -1), 0);
+		SAME(fi_cntr_wait(counter[COUNT_REMOTE_WRITE], 6, -1), 0);
+		SAME(fi_cntr_wait(of_memory, 6, -1), 0);
 	}
 	barrier(&side);
-	SAME(fi_cntr_read(counter[2]), rank == 0 ? 0 : 5);
-	SAME(fi_cntr_read(counter[3]), rank == 0 ? 0 : 6);
-	SAME(fi_cntr_read(counter[4]), rank == 0 ? 0 : 6);
+	SAME(fi_cntr_read(counter[COUNT_REMOTE_READ]), rank == 0 ? 0 : 5);
+	SAME(fi_cntr_read(counter[COUNT_REMOTE_WRITE]), rank == 0 ? 0 : 6);
+	SAME(fi_cntr_read(of_memory), rank == 0 ? 0 : 6);
 	barrier(&side);
 	SAME(fi_close(&mr->fid), 0);
-	side_close_endpoints(&side);
-	for (int i = 0; i < 5; i++)
-		SAME(fi_close(&counter[i]->fid), 0);
-	side_close(&side);
+	SAME(fi_close(&of_memory->fid), 0);
+	side_close_counting(&side, counter);
 }
 
 /* Short reads and writes of the same place are carried out as they were called. */
@@ -407,7 +377,7 @@ static void ordered(int rank)
 	uint64_t state = 5;
 
 	side_open(&side, rank, &(struct wish){.send_bind = FI_SELECTIVE_COMPLETION});
-	struct fid_mr *mr = side_expose(&side, memory, sizeof(memory), BOTH, KEY);
+	struct fid_mr *mr = side_expose(&side, memory, sizeof(memory), REMOTE_BOTH, KEY);
 	barrier(&side);
 	for (uint64_t round = 0; round < 600 && rank == 0; round++) {
 		size_t length = lengths[next_random(&state) % 4];
@@ -424,7 +394,7 @@ static void ordered(int rank)
 		POST(&side, fi_write(side.endpoint, buffer, length, NULL, side.peer[1], 0, KEY, NULL));
 		POST(&side, fi_readmsg(side.endpoint, &message, FI_COMPLETION));
 		POST(&side, fi_write(side.endpoint, buffer + 8192, length, NULL, side.peer[1], 0, KEY, NULL));
-		completes(&side, NULL, READ);
+		expect_completion(&side, NULL, READ);
 		CHECK_FILLED(again, length, round);
 		if (round % 50 != 0)
 			continue;
@@ -433,7 +403,7 @@ static void ordered(int rank)
 		POST(&side, fi_write(side.endpoint, buffer, 300000, NULL, side.peer[1], 0, KEY, NULL));
 		piece.iov_len = place.len = 300000;
 		POST(&side, fi_readmsg(side.endpoint, &message, FI_COMPLETION | FI_FENCE));
-		completes(&side, NULL, READ);
+		expect_completion(&side, NULL, READ);
 		CHECK_FILLED(again, 300000, round);
 	}
 	barrier(&side);
@@ -453,7 +423,7 @@ static void crowd(int rank)
 
 	side_open(&side, rank, NULL);
 	fill(memory, sizeof(memory), (uint64_t)rank);
-	struct fid_mr *mr = side_expose(&side, memory, sizeof(memory), BOTH, KEY);
+	struct fid_mr *mr = side_expose(&side, memory, sizeof(memory), REMOTE_BOTH, KEY);
 	for (int i = 0; i < OPERATIONS; i++)
 		SAME(fi_trecv(side.endpoint, NULL, 0, NULL, FI_ADDR_UNSPEC, (uint64_t)i, 0, NULL), 0);
 	barrier(&side);
@@ -488,28 +458,168 @@ static void crowd(int rank)
 static void delivered(int rank)
 {
 	struct side side;
-	struct fid_cntr *counter = NULL;
-	const struct wish wish = {.transmit_flags = FI_DELIVERY_COMPLETE};
+	struct fid_cntr *counter[COUNTED];
 
-	side_prepare(&side, rank, &wish);
-	side.endpoint = side.endpoints[0] = side_endpoint(&side, &wish);
-	side.count = 1;
-	SAME(fi_cntr_open(side.domain, NULL, &counter, NULL), 0);
-	SAME(fi_ep_bind(side.endpoint, &counter->fid, FI_WRITE), 0);
-	SAME(fi_enable(side.endpoint), 0);
-	exchange_names(&side);
+	side_open_counting(&side, rank, &(struct wish){.transmit_flags = FI_DELIVERY_COMPLETE}, counter);
 	_Atomic uint64_t *shared = shared_word(8);
-	struct fid_mr *mr = side_expose(&side, (void *)(uintptr_t)shared, 8, BOTH, KEY);
+	struct fid_mr *mr = side_expose(&side, (void *)(uintptr_t)shared, 8, REMOTE_BOTH, KEY);
 	barrier(&side);
 	for (uint64_t i = 1; i <= 2000 && rank == 0; i++) {
 		POST(&side, fi_inject_write(side.endpoint, &i, 8, side.peer[1], 0, KEY));
-		SAME(fi_cntr_wait(counter, i, -1), 0);
+		SAME(fi_cntr_wait(counter[COUNT_WRITE], i, -1), 0);
 		SAME(atomic_load(shared), i);
 	}
 	barrier(&side);
 	SAME(fi_close(&mr->fid), 0);
-	side_close_endpoints(&side);
-	SAME(fi_close(&counter->fid), 0);
+	side_close_counting(&side, counter);
+}
+
+/* Lengths that no message can have. */
+static void lengths(int rank)
+{
+	static const size_t bad[] = {(size_t)SSIZE_MAX + 1, SIZE_MAX - 8, SIZE_MAX};
+	struct side side;
+
+	side_open(&side, rank, NULL);
+	struct fid_mr *mr = side_expose(&side, memory, 64, REMOTE_BOTH, KEY);
+	struct fid_ep *ep = side.endpoint;
+	fi_addr_t to = side.peer[0];
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		struct iovec pieces[2] = {{buffer, 20}, {buffer, bad[i] - 10}};
+		struct fi_rma_iov place = {0, bad[i] + 10, KEY};
+		struct fi_msg_rma message = {
+			.msg_iov = pieces, .iov_count = 2, .addr = to, .rma_iov = &place, .rma_iov_count = 1};
+		SAME(fi_write(ep, buffer, bad[i], NULL, to, 0, KEY, NULL), -FI_EMSGSIZE);
+		SAME(fi_writedata(ep, buffer, bad[i], NULL, 1, to, 0, KEY, NULL), -FI_EMSGSIZE);
+		SAME(fi_inject_write(ep, buffer, bad[i], to, 0, KEY), -FI_EMSGSIZE);
+		SAME(fi_inject_writedata(ep, buffer, bad[i], 1, to, 0, KEY), -FI_EMSGSIZE);
+		SAME(fi_read(ep, buffer, bad[i], NULL, to, 0, KEY, NULL), -FI_EMSGSIZE);
+		SAME(fi_writev(ep, pieces, NULL, 2, to, 0, KEY, NULL), -FI_EMSGSIZE);
+		SAME(fi_readv(ep, pieces, NULL, 2, to, 0, KEY, NULL), -FI_EMSGSIZE);
+		SAME(fi_writemsg(ep, &message, 0), -FI_EMSGSIZE);
+		SAME(fi_readmsg(ep, &message, 0), -FI_EMSGSIZE);
+		POST(&side, fi_write(ep, buffer, 8, NULL, to, 0, KEY, &side));
+		expect_completion(&side, &side, WRITTEN);
+	}
+	SAME(fi_close(&mr->fid), 0);
+	side_close(&side);
+}
+
+/* Flags: hints are taken, what would change the meaning and is not offered is refused. */
+static void flags(int rank)
+{
+	static const uint64_t refused[] = {FI_MULTICAST, FI_COMMIT_COMPLETE, FI_MATCH_COMPLETE, FI_TRIGGER,
+					   FI_PEEK,      FI_CLAIM,           FI_DISCARD};
+	static const uint64_t taken[] = {0,
+					 FI_MORE,
+					 FI_FENCE,
+					 FI_COMPLETION,
+					 FI_INJECT,
+					 FI_INJECT_COMPLETE,
+					 FI_TRANSMIT_COMPLETE,
+					 FI_DELIVERY_COMPLETE,
+					 FI_MORE | FI_INJECT | FI_DELIVERY_COMPLETE | FI_FENCE};
+	struct side side;
+	struct iovec piece = {buffer, 8};
+	struct fi_rma_iov place = {0, 8, KEY};
+
+	side_open(&side, rank, NULL);
+	struct fid_mr *mr = side_expose(&side, memory, 64, REMOTE_BOTH, KEY);
+	struct fi_msg_rma message = {.msg_iov = &piece,
+				     .iov_count = 1,
+				     .addr = side.peer[0],
+				     .rma_iov = &place,
+				     .rma_iov_count = 1,
+				     .context = &place};
+	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+		SAME(fi_writemsg(side.endpoint, &message, refused[i]), -FI_EBADFLAGS);
+		SAME(fi_readmsg(side.endpoint, &message, refused[i]), -FI_EBADFLAGS);
+	}
+	expect_nothing(&side, side.sent);
+	for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++) {
+		fill(buffer, 8, i);
+		POST(&side, fi_writemsg(side.endpoint, &message, taken[i]));
+		expect_completion(&side, &place, WRITTEN);
+		memset(buffer, 0, 8);
+		POST(&side, fi_readmsg(side.endpoint, &message, taken[i]));
+		expect_completion(&side, &place, READ);
+		CHECK_FILLED(buffer, 8, i);
+	}
+	SAME(fi_close(&mr->fid), 0);
+	side_close(&side);
+}
+
+/* A target that does not look: what finds no room says so, and of the rest nothing is lost. */
+static void no_room(int rank)
+{
+	enum { MOST = 4096, PLACES = 32 };
+	static const size_t sizes[] = {8, 3000};
+	struct side side;
+
+	side_open(&side, rank, NULL);
+	struct fid_mr *mr = side_expose(&side, memory, sizeof(memory), REMOTE_BOTH, KEY);
+	for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+		size_t size = sizes[s];
+		uint64_t begun = 0;
+		barrier(NULL);
+		for (; rank == 0; begun++) {
+			CHECK(begun < MOST);
+			fill(buffer, size, begun);
+			/* So short a one has left its buffer, complete or not. */
+			ssize_t result = begun % 4 == 3
+						 ? fi_read(side.endpoint, again, size, NULL, side.peer[1], 0,
+							   KEY, NULL)
+						 : fi_write(side.endpoint, buffer, size, NULL, side.peer[1],
+							    begun % PLACES * 3000, KEY, NULL);
+			if (result == -FI_EAGAIN)
+				break;
+			SAME(result, 0);
+		}
+		barrier(NULL);
+		for (uint64_t i = 0; i < begun; i++)
+			expect_completion(&side, NULL, i % 4 == 3 ? READ : WRITTEN);
+		if (rank == 0) {
+			CHECK(begun > 10);
+			*shared_word(8) = begun;
+		}
+		barrier(&side);
+		begun = *shared_word(8);
+		for (uint64_t i = begun > PLACES ? begun - PLACES : 0; i < begun && rank == 1; i++)
+			if (i % 4 != 3)
+				CHECK_FILLED(memory + i % PLACES * 3000, size, i);
+		barrier(&side);
+	}
+	SAME(fi_close(&mr->fid), 0);
+	side_close(&side);
+}
+
+/* Memory that is let go before what was begun gets there: that is refused, and all goes on. */
+static void closed(int rank)
+{
+	struct side side;
+
+	side_open(&side, rank, NULL);
+	struct fid_mr *mr = side_expose(&side, memory, sizeof(memory), REMOTE_BOTH, KEY);
+	barrier(&side);
+	if (rank == 0) {
+		POST(&side,
+		     fi_write(side.endpoint, buffer, EDGE_SIZE_MAX, NULL, side.peer[1], 0, KEY, &side));
+		POST(&side, fi_read(side.endpoint, again, EDGE_SIZE_MAX, NULL, side.peer[1], 0, KEY, &side));
+		POST(&side, fi_write(side.endpoint, buffer, 8, NULL, side.peer[1], 0, KEY, &side));
+	}
+	barrier(NULL); /* the target makes no progress till here */
+	SAME(fi_close(&mr->fid), 0);
+	for (int i = 0; i < 3 && rank == 0; i++)
+		expect_error(&side, &side, FI_EKEYREJECTED);
+	barrier(&side);
+	mr = side_expose(&side, memory, sizeof(memory), REMOTE_BOTH, KEY);
+	barrier(&side);
+	if (rank == 0) {
+		POST(&side, fi_write(side.endpoint, buffer, EDGE_SIZE_MAX, NULL, side.peer[1], 0, KEY, NULL));
+		expect_completion(&side, NULL, WRITTEN);
+	}
+	barrier(&side);
+	SAME(fi_close(&mr->fid), 0);
 	side_close(&side);
 }
 
@@ -543,6 +653,10 @@ const struct scenario rma_scenarios[] = {
 	{"crowd_of_four", 4, crowd},
 	{"crowd_alone", 1, crowd},
 	{"delivered", 2, delivered},
+	{"lengths", 1, lengths},
+	{"flags", 1, flags},
+	{"no_room", 2, no_room},
+	{"closed", 2, closed},
 	{"without", 1, without},
 	{0},
 };
