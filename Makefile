@@ -111,7 +111,7 @@ format: setup ## Put C and Python into the project's style
 	@$(bin)/ruff check --quiet --fix --exit-zero .
 
 .PHONY: lint
-lint: ## Run the linters alone
+lint: ## Run the linters alone, the static analyzer to its full depth
 	@scripts/check lint
 
 .PHONY: requirements
