@@ -74,6 +74,34 @@ fi_addr_t av_name_sender(const struct av *av, uint64_t source)
 	return index;
 }
 
+struct correspondent *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr_t address)
+{
+	struct av *av = endpoint->av;
+
+	if (av == NULL || address >= av->count || av->entries[address].slot >= av->domain->region->members)
+		return NULL;
+	if (address >= endpoint->resolved_count) {
+		size_t count = av->capacity;
+		struct resolved *grown = realloc(endpoint->resolved, count * sizeof(*grown));
+		if (grown == NULL)
+			return NULL;
+		memset(grown + endpoint->resolved_count, 0,
+		       (count - endpoint->resolved_count) * sizeof(*grown));
+		endpoint->resolved = grown;
+		endpoint->resolved_count = count;
+	}
+	const struct av_entry *entry = &av->entries[address];
+	struct peer *peer = path_meet(endpoint->messenger->path, entry->slot, entry->epoch, entry->nonce);
+	if (peer == NULL) {
+		/* It may have left: what it sent before stays reachable as long as nobody took its slot. */
+		peer = endpoint->messenger->path->peers[entry->slot];
+		if (peer == NULL || peer->epoch != entry->epoch)
+			return NULL;
+	}
+	endpoint->resolved[address] = (struct resolved){(struct correspondent *)(void *)peer, peer->epoch};
+	return endpoint->resolved[address].peer;
+}
+
 static int grow(struct av *av, size_t count)
 {
 	size_t capacity = av->capacity == 0 ? 64 : av->capacity;

@@ -1,155 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* endpoint.c - endpoints: bound, enabled (that is when one joins the region), named, closed. */
-#include "api/extension.h"
+/* endpoint.c - endpoints: bound, told what to do otherwise, named, closed. */
 #include "api/provider.h"
 #include "api/refused.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
-/* A region this many times slower than private memory is mapped uncached or write-combining. */
-#define SLOW_MEMORY 20.0
-
-static atomic_uint endpoints_opened;
-
-/* ---- addresses to peers ---- */
-
-struct correspondent *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr_t address)
-{
-	struct av *av = endpoint->av;
-
-	if (av == NULL || address >= av->count || av->entries[address].slot >= av->domain->region->members)
-		return NULL;
-	if (address >= endpoint->resolved_count) {
-		size_t count = av->capacity;
-		struct resolved *grown = realloc(endpoint->resolved, count * sizeof(*grown));
-		if (grown == NULL)
-			return NULL;
-		memset(grown + endpoint->resolved_count, 0,
-		       (count - endpoint->resolved_count) * sizeof(*grown));
-		endpoint->resolved = grown;
-		endpoint->resolved_count = count;
-	}
-	const struct av_entry *entry = &av->entries[address];
-	struct peer *peer = path_meet(endpoint->messenger->path, entry->slot, entry->epoch, entry->nonce);
-	if (peer == NULL) {
-		/* It may have left: what it sent before stays reachable as long as nobody took its slot. */
-		peer = endpoint->messenger->path->peers[entry->slot];
-		if (peer == NULL || peer->epoch != entry->epoch)
-			return NULL;
-	}
-	endpoint->resolved[address] = (struct resolved){(struct correspondent *)(void *)peer, peer->epoch};
-	return endpoint->resolved[address].peer;
-}
-
-/* ---- enabling ---- */
-
-/*
- * What the messenger needs to know of a call. A call without a flags argument takes the
- * endpoint's default flags; one with flags takes those alone. Where completions are
- * not selective, every operation has one.
- */
-static void settle_flags(struct endpoint *endpoint)
-{
-	const uint64_t kept = FI_DELIVERY_COMPLETE | FI_INJECT;
-	uint64_t send_always = endpoint->send_selective ? 0 : FI_COMPLETION;
-	uint64_t receive_always = endpoint->receive_selective ? 0 : FI_COMPLETION;
-
-	endpoint->send_flags = send_always | (endpoint->transmit_operation_flags & (kept | FI_COMPLETION));
-	endpoint->send_message_flags = send_always;
-	const uint64_t levels = FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
-	endpoint->remote_flags =
-		send_always | (endpoint->transmit_operation_flags & (levels | FI_INJECT | FI_COMPLETION));
-	/* Injected ones have no completion; but counters count them when the endpoint says they are done. */
-	endpoint->remote_inject_flags = FI_INJECT | (endpoint->transmit_operation_flags &
-						     (FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE));
-	endpoint->receive_flags =
-		receive_always | (endpoint->receive_operation_flags & (FI_COMPLETION | FI_MULTI_RECV));
-	endpoint->receive_message_flags = receive_always;
-}
-
-/* An uncached mapping is reported with its remedy, not silently used. */
-static int check_memory(const struct messenger *messenger)
-{
-	double slower = member_measure(messenger->path->member);
-	char text[512];
-
-	FI_INFO(&provider, FI_LOG_EP_CTRL,
-		"a copy through the region takes %.1f times one through private memory\n", slower);
-	if (slower < SLOW_MEMORY) {
-		extension_offer_heap(messenger);
-		return 0;
-	}
-	(void)snprintf(
-		text, sizeof(text),
-		"the region's memory is %.0f times slower than private memory, so it is mapped uncached or "
-		"write-combining: give the guest the region as an nvdimm (/dev/dax) or use a host whose KVM "
-		"maps the BAR write-back, or set VICINAL_ALLOW_SLOW=1 to use it all the same",
-		slower);
-	if (parameter_allow_slow()) {
-		provider_warn(FI_LOG_EP_CTRL, "%s\n", text);
-		return 0;
-	}
-	provider_say(text);
-	return -FI_EIO;
-}
-
-static struct completion_counter *counter_of(struct cntr *cntr)
-{
-	return cntr != NULL ? &cntr->counter : NULL;
-}
-
-static int enable(struct endpoint *endpoint)
-{
-	struct region_error error;
-	uint64_t receives = endpoint->capabilities & FI_RECV;
-	uint64_t sends = endpoint->capabilities & FI_SEND;
-	uint64_t reaches = endpoint->capabilities & (FI_READ | FI_WRITE);
-
-	if (endpoint->messenger != NULL)
-		return 0;
-	if (endpoint->av == NULL)
-		return -FI_ENOAV;
-	if ((sends != 0 && endpoint->send_cq == NULL && endpoint->send_cntr == NULL) ||
-	    (receives != 0 && endpoint->receive_cq == NULL && endpoint->receive_cntr == NULL) ||
-	    (sends == 0 && reaches != 0 && endpoint->send_cq == NULL && endpoint->read_cntr == NULL &&
-	     endpoint->write_cntr == NULL))
-		return -FI_ENOCQ;
-	int result = messenger_open(&endpoint->messenger, endpoint->domain->region,
-				    atomic_fetch_add_explicit(&endpoints_opened, 1, memory_order_relaxed),
-				    parameter_peer_timeout(), &error);
-	if (result != 0) {
-		provider_say(error.text);
-		return result;
-	}
-	struct messenger *messenger = endpoint->messenger;
-	result = check_memory(messenger);
-	if (result == 0)
-		result = single_copy_open(messenger, parameter_single_copy());
-	if (result != 0) {
-		messenger_close(messenger);
-		endpoint->messenger = NULL;
-		return result;
-	}
-	messenger->send_completions = endpoint->send_cq != NULL ? &endpoint->send_cq->queue : NULL;
-	messenger->receive_completions = endpoint->receive_cq != NULL ? &endpoint->receive_cq->queue : NULL;
-	messenger->send_counter = counter_of(endpoint->send_cntr);
-	messenger->receive_counter = counter_of(endpoint->receive_cntr);
-	messenger->read_counter = counter_of(endpoint->read_cntr);
-	messenger->write_counter = counter_of(endpoint->write_cntr);
-	messenger->remote_read_counter = counter_of(endpoint->remote_read_cntr);
-	messenger->remote_write_counter = counter_of(endpoint->remote_write_cntr);
-	messenger->owner = endpoint;
-	messenger->registrations = &endpoint->domain->registrations;
-	messenger->multi_receive_minimum = endpoint->multi_receive_minimum;
-	settle_flags(endpoint);
-	domain_joined(endpoint->domain, messenger->path);
-	if (endpoint->send_cq != NULL)
-		result = endpoint_attach_cq(endpoint->send_cq, endpoint);
-	if (result == 0 && endpoint->receive_cq != NULL)
-		result = endpoint_attach_cq(endpoint->receive_cq, endpoint);
-	return result;
-}
+/* ---- binding ---- */
 
 static int bind_cntr(struct endpoint *endpoint, struct cntr *cntr, uint64_t flags)
 {
@@ -219,7 +75,7 @@ static int endpoint_control(struct fid *fid, int command, void *argument)
 	domain_lock(endpoint->domain);
 	switch (command) {
 	case FI_ENABLE:
-		result = enable(endpoint);
+		result = endpoint_enable(endpoint);
 		break;
 	case FI_GETOPSFLAG:
 		*flags = (*flags & FI_TRANSMIT) != 0 ? endpoint->transmit_operation_flags
@@ -231,7 +87,7 @@ static int endpoint_control(struct fid *fid, int command, void *argument)
 			endpoint->transmit_operation_flags = *flags & ~FI_TRANSMIT;
 		else
 			endpoint->receive_operation_flags = *flags & ~FI_RECV;
-		settle_flags(endpoint);
+		endpoint_settle_flags(endpoint);
 		result = 0;
 		break;
 	default:

@@ -242,16 +242,20 @@ int mr_map_raw(struct fi_mr_map_raw *map);
 int atomic_query(struct fid_domain *domain, enum fi_datatype datatype, enum fi_op operation,
 		 struct fi_atomic_attr *attributes, uint64_t flags);
 
-/* endpoint.c */
+/* enable.c: with the domain's lock held. Returns 0, or the error of fi_enable(). */
+int endpoint_enable(struct endpoint *endpoint);
+/* What calls ask the messenger for, from the flags that the endpoint was given. */
+void endpoint_settle_flags(struct endpoint *endpoint);
+/* cq.c */
 int endpoint_attach_cq(struct cq *cq, struct endpoint *endpoint);
-/* Who `address` stands for; NULL if nobody that can be reached. */
-struct correspondent *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr_t address);
 
 /* eq.c: report an event, or what went wrong. Returns 0 or -FI_ENOMEM. */
 int eq_add(struct eq *eq, uint32_t event, const void *bytes, size_t length);
 int eq_add_error(struct eq *eq, const struct fi_eq_err_entry *error);
 
-/* av.c: the fi_addr_t of a sender (epoch << 32 | slot), or FI_ADDR_NOTAVAIL. */
+/* av.c: who `address` stands for; NULL if nobody that can be reached. */
+struct correspondent *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr_t address);
+/* The fi_addr_t of a sender (epoch << 32 | slot), or FI_ADDR_NOTAVAIL. */
 fi_addr_t av_name_sender(const struct av *av, uint64_t source);
 int address_to_text(const struct address *address, char *text, size_t length);
 bool address_from_text(const char *text, struct address *address);

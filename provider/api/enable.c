@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* enable.c - an endpoint joins the region: checked, measured, and connected to its queues and counters. */
+#include "api/extension.h"
+#include "api/provider.h"
+
+#include <stdio.h>
+
+/* A region this many times slower than private memory is mapped uncached or write-combining. */
+#define SLOW_MEMORY 20.0
+
+static atomic_uint endpoints_opened;
+
+/*
+ * What the messenger needs to know of a call. A call without a flags argument takes the
+ * endpoint's default flags; one with flags takes those alone. Where completions are
+ * not selective, every operation has one.
+ */
+void endpoint_settle_flags(struct endpoint *endpoint)
+{
+	const uint64_t kept = FI_DELIVERY_COMPLETE | FI_INJECT;
+	uint64_t send_always = endpoint->send_selective ? 0 : FI_COMPLETION;
+	uint64_t receive_always = endpoint->receive_selective ? 0 : FI_COMPLETION;
+
+	endpoint->send_flags = send_always | (endpoint->transmit_operation_flags & (kept | FI_COMPLETION));
+	endpoint->send_message_flags = send_always;
+	const uint64_t levels = FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
+	endpoint->remote_flags =
+		send_always | (endpoint->transmit_operation_flags & (levels | FI_INJECT | FI_COMPLETION));
+	/* Injected ones have no completion; but counters count them when the endpoint says they are done. */
+	endpoint->remote_inject_flags = FI_INJECT | (endpoint->transmit_operation_flags &
+						     (FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE));
+	endpoint->receive_flags =
+		receive_always | (endpoint->receive_operation_flags & (FI_COMPLETION | FI_MULTI_RECV));
+	endpoint->receive_message_flags = receive_always;
+}
+
+/* An uncached mapping is reported with its remedy, not silently used. */
+static int check_memory(const struct messenger *messenger)
+{
+	double slower = member_measure(messenger->path->member);
+	char text[512];
+
+	FI_INFO(&provider, FI_LOG_EP_CTRL,
+		"a copy through the region takes %.1f times one through private memory\n", slower);
+	if (slower < SLOW_MEMORY) {
+		extension_offer_heap(messenger);
+		return 0;
+	}
+	(void)snprintf(
+		text, sizeof(text),
+		"the region's memory is %.0f times slower than private memory, so it is mapped uncached or "
+		"write-combining: give the guest the region as an nvdimm (/dev/dax) or use a host whose KVM "
+		"maps the BAR write-back, or set VICINAL_ALLOW_SLOW=1 to use it all the same",
+		slower);
+	if (parameter_allow_slow()) {
+		provider_warn(FI_LOG_EP_CTRL, "%s\n", text);
+		return 0;
+	}
+	provider_say(text);
+	return -FI_EIO;
+}
+
+static struct completion_counter *counter_of(struct cntr *cntr)
+{
+	return cntr != NULL ? &cntr->counter : NULL;
+}
+
+int endpoint_enable(struct endpoint *endpoint)
+{
+	struct region_error error;
+	uint64_t receives = endpoint->capabilities & FI_RECV;
+	uint64_t sends = endpoint->capabilities & FI_SEND;
+	uint64_t reaches = endpoint->capabilities & (FI_READ | FI_WRITE);
+
+	if (endpoint->messenger != NULL)
+		return 0;
+	if (endpoint->av == NULL)
+		return -FI_ENOAV;
+	if ((sends != 0 && endpoint->send_cq == NULL && endpoint->send_cntr == NULL) ||
+	    (receives != 0 && endpoint->receive_cq == NULL && endpoint->receive_cntr == NULL) ||
+	    (sends == 0 && reaches != 0 && endpoint->send_cq == NULL && endpoint->read_cntr == NULL &&
+	     endpoint->write_cntr == NULL))
+		return -FI_ENOCQ;
+	int result = messenger_open(&endpoint->messenger, endpoint->domain->region,
+				    atomic_fetch_add_explicit(&endpoints_opened, 1, memory_order_relaxed),
+				    parameter_peer_timeout(), &error);
+	if (result != 0) {
+		provider_say(error.text);
+		return result;
+	}
+	struct messenger *messenger = endpoint->messenger;
+	result = check_memory(messenger);
+	if (result == 0)
+		result = single_copy_open(messenger, parameter_single_copy());
+	if (result != 0) {
+		messenger_close(messenger);
+		endpoint->messenger = NULL;
+		return result;
+	}
+	messenger->send_completions = endpoint->send_cq != NULL ? &endpoint->send_cq->queue : NULL;
+	messenger->receive_completions = endpoint->receive_cq != NULL ? &endpoint->receive_cq->queue : NULL;
+	messenger->send_counter = counter_of(endpoint->send_cntr);
+	messenger->receive_counter = counter_of(endpoint->receive_cntr);
+	messenger->read_counter = counter_of(endpoint->read_cntr);
+	messenger->write_counter = counter_of(endpoint->write_cntr);
+	messenger->remote_read_counter = counter_of(endpoint->remote_read_cntr);
+	messenger->remote_write_counter = counter_of(endpoint->remote_write_cntr);
+	messenger->owner = endpoint;
+	messenger->registrations = &endpoint->domain->registrations;
+	messenger->multi_receive_minimum = endpoint->multi_receive_minimum;
+	endpoint_settle_flags(endpoint);
+	domain_joined(endpoint->domain, messenger->path);
+	if (endpoint->send_cq != NULL)
+		result = endpoint_attach_cq(endpoint->send_cq, endpoint);
+	if (result == 0 && endpoint->receive_cq != NULL)
+		result = endpoint_attach_cq(endpoint->receive_cq, endpoint);
+	return result;
+}
