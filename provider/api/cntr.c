@@ -10,9 +10,9 @@ static void progress(struct cntr *cntr)
 	/* Somebody waited on its descriptor, and reads again: see wait_object.c. */
 	if (__builtin_expect(cntr->domain->resting, 0) && domain_look(cntr->domain) > 0)
 		domain_found(cntr->domain);
-	for (size_t i = 0; i < cntr->endpoint_count; i++)
-		if (cntr->endpoints[i]->messenger != NULL)
-			(void)messenger_progress(cntr->endpoints[i]->messenger);
+	for (size_t i = 0; i < cntr->endpoints.count; i++)
+		if (cntr->endpoints.items[i]->messenger != NULL)
+			(void)messenger_progress(cntr->endpoints.items[i]->messenger);
 	/* A memory region may be reached through any endpoint. */
 	if (cntr->region_count == 0)
 		return;
@@ -109,11 +109,11 @@ static int cntr_close(struct fid *fid)
 {
 	struct cntr *cntr = (struct cntr *)(void *)fid;
 
-	if (cntr->endpoint_count > 0 || cntr->region_count > 0 || atomic_load(&cntr->users) != 0)
+	if (cntr->endpoints.count > 0 || cntr->region_count > 0 || atomic_load(&cntr->users) != 0)
 		return -FI_EBUSY;
 	wait_close(&cntr->wait);
 	atomic_fetch_sub(&cntr->domain->objects, 1);
-	free(cntr->endpoints);
+	free(cntr->endpoints.items);
 	free(cntr);
 	return 0;
 }

@@ -37,15 +37,15 @@ static uint64_t counted(const struct cq *cq)
 {
 	uint64_t sum = 0;
 
-	for (size_t i = 0; i < cq->endpoint_count; i++)
-		sum += cq->endpoints[i]->messenger->counted;
+	for (size_t i = 0; i < cq->endpoints.count; i++)
+		sum += cq->endpoints.items[i]->messenger->counted;
 	return sum;
 }
 
 static bool awaits(const struct cq *cq)
 {
-	for (size_t i = 0; i < cq->endpoint_count; i++)
-		if (messenger_awaits(cq->endpoints[i]->messenger))
+	for (size_t i = 0; i < cq->endpoints.count; i++)
+		if (messenger_awaits(cq->endpoints.items[i]->messenger))
 			return true;
 	return false;
 }
@@ -66,8 +66,8 @@ static void progress(struct cq *cq)
 	uint64_t counted_before = counted(cq);
 	for (uint32_t i = 0; i < LOOKS_MOST && looks > 0; i++, looks--) {
 		uint32_t found = 0;
-		for (size_t k = 0; k < cq->endpoint_count; k++)
-			found += messenger_progress(cq->endpoints[k]->messenger);
+		for (size_t k = 0; k < cq->endpoints.count; k++)
+			found += messenger_progress(cq->endpoints.items[k]->messenger);
 		if (!completion_is_empty(&cq->queue))
 			return;
 		if (found > 0) {
@@ -84,7 +84,8 @@ static void progress(struct cq *cq)
 /* What came before the endpoint was closed can still be read, but nobody is left to name its sender. */
 static fi_addr_t name_sender(const struct cq *cq, uint64_t source)
 {
-	return cq->endpoint_count > 0 ? av_name_sender(cq->endpoints[0]->av, source) : FI_ADDR_NOTAVAIL;
+	return cq->endpoints.count > 0 ? av_name_sender(cq->endpoints.items[0]->av, source)
+				       : FI_ADDR_NOTAVAIL;
 }
 
 /* Move up to `count` entries to the application; `sources` may be NULL. */
@@ -289,7 +290,7 @@ static int cq_close(struct fid *fid)
 	wait_close(&cq->wait);
 	completion_close(&cq->queue);
 	atomic_fetch_sub(&cq->domain->objects, 1);
-	free(cq->endpoints);
+	free(cq->endpoints.items);
 	free(cq);
 	return 0;
 }
@@ -317,19 +318,6 @@ static struct fi_ops_cq cq_operations = {
 	.signal = cq_signal,
 	.strerror = cq_strerror,
 };
-
-int endpoint_attach_cq(struct cq *cq, struct endpoint *endpoint)
-{
-	for (size_t i = 0; i < cq->endpoint_count; i++)
-		if (cq->endpoints[i] == endpoint)
-			return 0;
-	struct endpoint **grown = realloc(cq->endpoints, (cq->endpoint_count + 1) * sizeof(*grown));
-	if (grown == NULL)
-		return -FI_ENOMEM;
-	cq->endpoints = grown;
-	cq->endpoints[cq->endpoint_count++] = endpoint;
-	return 0;
-}
 
 /* For the wait object: is the queue worth reading? */
 static bool has_any(const struct waiter *waiter)

@@ -65,6 +65,17 @@ static struct completion_counter *counter_of(struct cntr *cntr)
 	return cntr != NULL ? &cntr->counter : NULL;
 }
 
+static int attach(struct cq *cq, struct endpoint *endpoint)
+{
+	return cq != NULL ? endpoint_list_add(&cq->endpoints, endpoint) : 0;
+}
+
+static void detach(struct cq *cq, const struct endpoint *endpoint)
+{
+	if (cq != NULL)
+		endpoint_list_remove(&cq->endpoints, endpoint);
+}
+
 int endpoint_enable(struct endpoint *endpoint)
 {
 	struct region_error error;
@@ -92,7 +103,12 @@ int endpoint_enable(struct endpoint *endpoint)
 	result = check_memory(messenger);
 	if (result == 0)
 		result = single_copy_open(messenger, parameter_single_copy());
+	if (result == 0)
+		result = attach(endpoint->send_cq, endpoint);
+	if (result == 0)
+		result = attach(endpoint->receive_cq, endpoint);
 	if (result != 0) {
+		detach(endpoint->send_cq, endpoint);
 		messenger_close(messenger);
 		endpoint->messenger = NULL;
 		return result;
@@ -110,9 +126,5 @@ int endpoint_enable(struct endpoint *endpoint)
 	messenger->multi_receive_minimum = endpoint->multi_receive_minimum;
 	endpoint_settle_flags(endpoint);
 	domain_joined(endpoint->domain, messenger->path);
-	if (endpoint->send_cq != NULL)
-		result = endpoint_attach_cq(endpoint->send_cq, endpoint);
-	if (result == 0 && endpoint->receive_cq != NULL)
-		result = endpoint_attach_cq(endpoint->receive_cq, endpoint);
-	return result;
+	return 0;
 }

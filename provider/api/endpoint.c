@@ -7,52 +7,100 @@
 
 /* ---- binding ---- */
 
-static int bind_cntr(struct endpoint *endpoint, struct cntr *cntr, uint64_t flags)
+int endpoint_list_add(struct endpoint_list *list, struct endpoint *endpoint)
 {
-	const uint64_t counted = FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
-
-	if ((flags & counted) == 0)
-		return -FI_EINVAL;
-	struct endpoint **grown = realloc(cntr->endpoints, (cntr->endpoint_count + 1) * sizeof(*grown));
+	for (size_t i = 0; i < list->count; i++)
+		if (list->items[i] == endpoint)
+			return 0;
+	struct endpoint **grown = realloc(list->items, (list->count + 1) * sizeof(*grown));
 	if (grown == NULL)
 		return -FI_ENOMEM;
-	cntr->endpoints = grown;
-	cntr->endpoints[cntr->endpoint_count++] = endpoint;
-	if (flags & FI_SEND)
-		endpoint->send_cntr = cntr;
-	if (flags & FI_RECV)
-		endpoint->receive_cntr = cntr;
-	if (flags & FI_READ)
-		endpoint->read_cntr = cntr;
-	if (flags & FI_WRITE)
-		endpoint->write_cntr = cntr;
-	if (flags & FI_REMOTE_READ)
-		endpoint->remote_read_cntr = cntr;
-	if (flags & FI_REMOTE_WRITE)
-		endpoint->remote_write_cntr = cntr;
+	list->items = grown;
+	list->items[list->count++] = endpoint;
 	return 0;
 }
 
-static int endpoint_bind(struct fid *fid, struct fid *other, uint64_t flags)
+void endpoint_list_remove(struct endpoint_list *list, const struct endpoint *endpoint)
 {
-	struct endpoint *endpoint = (struct endpoint *)(void *)fid;
+	for (size_t i = 0; i < list->count; i++)
+		if (list->items[i] == endpoint) {
+			list->items[i] = list->items[--list->count];
+			return;
+		}
+}
 
+/* Who is bound stays so: another in its place would leave it with an endpoint that it does not know of. */
+static int bind_av(struct endpoint *endpoint, struct av *av)
+{
+	if (av->domain != endpoint->domain || (endpoint->av != NULL && endpoint->av != av))
+		return -FI_EINVAL;
+	endpoint->av = av;
+	return 0;
+}
+
+static int bind_cq(struct endpoint *endpoint, struct cq *cq, uint64_t flags)
+{
+	bool selective = (flags & FI_SELECTIVE_COMPLETION) != 0;
+	bool sends = (flags & FI_TRANSMIT) != 0;
+	bool receives = (flags & FI_RECV) != 0;
+
+	if (cq->domain != endpoint->domain || (!sends && !receives) ||
+	    (sends && endpoint->send_cq != NULL && endpoint->send_cq != cq) ||
+	    (receives && endpoint->receive_cq != NULL && endpoint->receive_cq != cq))
+		return -FI_EINVAL;
+	if (sends) {
+		endpoint->send_cq = cq;
+		endpoint->send_selective = selective;
+	}
+	if (receives) {
+		endpoint->receive_cq = cq;
+		endpoint->receive_selective = selective;
+	}
+	return 0;
+}
+
+static int bind_cntr(struct endpoint *endpoint, struct cntr *cntr, uint64_t flags)
+{
+	const struct {
+		uint64_t flag;
+		struct cntr **cntr;
+	} counted[] = {
+		{FI_SEND, &endpoint->send_cntr},
+		{FI_RECV, &endpoint->receive_cntr},
+		{FI_READ, &endpoint->read_cntr},
+		{FI_WRITE, &endpoint->write_cntr},
+		{FI_REMOTE_READ, &endpoint->remote_read_cntr},
+		{FI_REMOTE_WRITE, &endpoint->remote_write_cntr},
+	};
+	const size_t kinds = sizeof(counted) / sizeof(counted[0]);
+	bool any = false;
+
+	for (size_t i = 0; i < kinds; i++) {
+		if ((flags & counted[i].flag) == 0)
+			continue;
+		any = true;
+		if (*counted[i].cntr != NULL && *counted[i].cntr != cntr)
+			return -FI_EINVAL;
+	}
+	if (cntr->domain != endpoint->domain || !any)
+		return -FI_EINVAL;
+	if (endpoint_list_add(&cntr->endpoints, endpoint) != 0)
+		return -FI_ENOMEM;
+	for (size_t i = 0; i < kinds; i++)
+		if ((flags & counted[i].flag) != 0)
+			*counted[i].cntr = cntr;
+	return 0;
+}
+
+static int bind_to(struct endpoint *endpoint, struct fid *other, uint64_t flags)
+{
 	if (endpoint->messenger != NULL)
 		return -FI_EOPBADSTATE;
 	switch (other->fclass) {
 	case FI_CLASS_AV:
-		endpoint->av = (struct av *)(void *)other;
-		return 0;
+		return bind_av(endpoint, (struct av *)(void *)other);
 	case FI_CLASS_CQ:
-		if ((flags & FI_TRANSMIT) != 0) {
-			endpoint->send_cq = (struct cq *)(void *)other;
-			endpoint->send_selective = (flags & FI_SELECTIVE_COMPLETION) != 0;
-		}
-		if ((flags & FI_RECV) != 0) {
-			endpoint->receive_cq = (struct cq *)(void *)other;
-			endpoint->receive_selective = (flags & FI_SELECTIVE_COMPLETION) != 0;
-		}
-		return (flags & (FI_TRANSMIT | FI_RECV)) != 0 ? 0 : -FI_EINVAL;
+		return bind_cq(endpoint, (struct cq *)(void *)other, flags);
 	case FI_CLASS_CNTR:
 		return bind_cntr(endpoint, (struct cntr *)(void *)other, flags);
 	case FI_CLASS_EQ:
@@ -60,6 +108,17 @@ static int endpoint_bind(struct fid *fid, struct fid *other, uint64_t flags)
 	default:
 		return -FI_EINVAL;
 	}
+}
+
+/* Under the lock: another thread may read the queue or counter, or close it. */
+static int endpoint_bind(struct fid *fid, struct fid *other, uint64_t flags)
+{
+	struct endpoint *endpoint = (struct endpoint *)(void *)fid;
+
+	domain_lock(endpoint->domain);
+	int result = bind_to(endpoint, other, flags);
+	domain_unlock(endpoint->domain);
+	return result;
 }
 
 static int endpoint_control(struct fid *fid, int command, void *argument)
@@ -99,20 +158,16 @@ static int endpoint_control(struct fid *fid, int command, void *argument)
 
 /* ---- closing ---- */
 
-static void forget(struct endpoint **endpoints, size_t *count, const struct endpoint *endpoint)
+static void forget_cq(struct cq *cq, const struct endpoint *endpoint)
 {
-	size_t kept = 0;
-
-	for (size_t i = 0; i < *count; i++)
-		if (endpoints[i] != endpoint)
-			endpoints[kept++] = endpoints[i];
-	*count = kept;
+	if (cq != NULL)
+		endpoint_list_remove(&cq->endpoints, endpoint);
 }
 
 static void forget_cntr(struct cntr *cntr, const struct endpoint *endpoint)
 {
 	if (cntr != NULL)
-		forget(cntr->endpoints, &cntr->endpoint_count, endpoint);
+		endpoint_list_remove(&cntr->endpoints, endpoint);
 }
 
 static int endpoint_close(struct fid *fid)
@@ -128,10 +183,8 @@ static int endpoint_close(struct fid *fid)
 		}
 	if (endpoint->messenger != NULL)
 		messenger_close(endpoint->messenger);
-	if (endpoint->send_cq != NULL)
-		forget(endpoint->send_cq->endpoints, &endpoint->send_cq->endpoint_count, endpoint);
-	if (endpoint->receive_cq != NULL)
-		forget(endpoint->receive_cq->endpoints, &endpoint->receive_cq->endpoint_count, endpoint);
+	forget_cq(endpoint->send_cq, endpoint);
+	forget_cq(endpoint->receive_cq, endpoint);
 	forget_cntr(endpoint->send_cntr, endpoint);
 	forget_cntr(endpoint->receive_cntr, endpoint);
 	forget_cntr(endpoint->read_cntr, endpoint);

@@ -64,6 +64,12 @@ struct fabric {
 
 struct endpoint;
 
+/* Endpoints that are bound to a queue or counter, each once. */
+struct endpoint_list {
+	struct endpoint **items;
+	size_t count;
+};
+
 struct domain {
 	struct fid_domain fid;
 	struct fabric *fabric;
@@ -114,8 +120,7 @@ struct cq {
 	struct fid_cq fid;
 	struct domain *domain;
 	struct completion_queue queue;
-	struct endpoint **endpoints; /* bound to it */
-	size_t endpoint_count;
+	struct endpoint_list endpoints; /* those that are enabled */
 	enum fi_cq_format format;
 	size_t entry_bytes;
 	uint32_t empty_reads; /* in a row */
@@ -134,10 +139,8 @@ struct cntr {
 	uint64_t seen_value;
 	uint64_t seen_errors;
 	struct completion_counter counter;
-	struct endpoint **endpoints;
-	size_t endpoint_count;
+	struct endpoint_list endpoints;
 	size_t region_count; /* memory regions that it is bound to */
-	uint32_t empty_reads;
 };
 
 struct eq_event;
@@ -246,8 +249,9 @@ int atomic_query(struct fid_domain *domain, enum fi_datatype datatype, enum fi_o
 int endpoint_enable(struct endpoint *endpoint);
 /* What calls ask the messenger for, from the flags that the endpoint was given. */
 void endpoint_settle_flags(struct endpoint *endpoint);
-/* cq.c */
-int endpoint_attach_cq(struct cq *cq, struct endpoint *endpoint);
+/* endpoint.c. Returns 0 or -FI_ENOMEM. */
+int endpoint_list_add(struct endpoint_list *list, struct endpoint *endpoint);
+void endpoint_list_remove(struct endpoint_list *list, const struct endpoint *endpoint);
 
 /* eq.c: report an event, or what went wrong. Returns 0 or -FI_ENOMEM. */
 int eq_add(struct eq *eq, uint32_t event, const void *bytes, size_t length);

@@ -63,6 +63,55 @@ static void unbound(int rank)
 	side_close(&side);
 }
 
+/* What another domain's threads read cannot be bound, nor a second one in the place of the first. */
+static void bound_otherwise(int rank)
+{
+	struct side side;
+	struct fid_domain *domain = NULL;
+	struct fid_av *av = NULL;
+	struct fid_cq *cq = NULL;
+	struct fid_cntr *first = NULL;
+	struct fid_cntr *second = NULL;
+	struct fi_cq_attr format = {.format = FI_CQ_FORMAT_TAGGED};
+	struct fid_ep *endpoint = NULL;
+
+	side_prepare(&side, rank, &(struct wish){0});
+	SAME(fi_endpoint(side.domain, side.info, &endpoint, NULL), 0);
+	SAME(fi_domain(side.fabric, side.info, &domain, NULL), 0);
+	SAME(fi_av_open(domain, &(struct fi_av_attr){0}, &av, NULL), 0);
+	SAME(fi_cq_open(domain, &format, &cq, NULL), 0);
+	SAME(fi_cntr_open(domain, NULL, &first, NULL), 0);
+	SAME(fi_ep_bind(endpoint, &av->fid, 0), -FI_EINVAL);
+	SAME(fi_ep_bind(endpoint, &cq->fid, FI_TRANSMIT), -FI_EINVAL);
+	SAME(fi_ep_bind(endpoint, &first->fid, FI_SEND), -FI_EINVAL);
+	SAME(fi_close(&first->fid), 0);
+	SAME(fi_close(&cq->fid), 0);
+	SAME(fi_close(&av->fid), 0);
+	SAME(fi_close(&domain->fid), 0);
+
+	SAME(fi_av_open(side.domain, &(struct fi_av_attr){0}, &av, NULL), 0);
+	SAME(fi_cntr_open(side.domain, NULL, &first, NULL), 0);
+	SAME(fi_cntr_open(side.domain, NULL, &second, NULL), 0);
+	SAME(fi_ep_bind(endpoint, &side.av->fid, 0), 0);
+	SAME(fi_ep_bind(endpoint, &av->fid, 0), -FI_EINVAL);
+	SAME(fi_ep_bind(endpoint, &side.sent->fid, FI_TRANSMIT), 0);
+	SAME(fi_ep_bind(endpoint, &side.received->fid, FI_TRANSMIT | FI_RECV), -FI_EINVAL);
+	SAME(fi_ep_bind(endpoint, &side.received->fid, FI_RECV), 0);
+	SAME(fi_ep_bind(endpoint, &first->fid, FI_SEND | FI_READ), 0);
+	SAME(fi_ep_bind(endpoint, &second->fid, FI_WRITE | FI_READ), -FI_EINVAL);
+	SAME(fi_ep_bind(endpoint, &second->fid, 0), -FI_EINVAL);
+	/* It was not bound, so nobody holds it. The same again is no other. */
+	SAME(fi_close(&second->fid), 0);
+	SAME(fi_ep_bind(endpoint, &first->fid, FI_SEND | FI_WRITE), 0);
+	SAME(fi_enable(endpoint), 0);
+	SAME(fi_close(&first->fid), -FI_EBUSY);
+	SAME(fi_close(&endpoint->fid), 0);
+	SAME(fi_cntr_read(first), 0);
+	SAME(fi_close(&first->fid), 0);
+	SAME(fi_close(&av->fid), 0);
+	side_close(&side);
+}
+
 /* Nothing that another object needs can be closed under it. */
 static void wrong_order(int rank)
 {
@@ -171,6 +220,11 @@ static void left_early(int rank)
 }
 
 const struct scenario misuse_scenarios[] = {
-	{"before_enable", 1, before_enable}, {"unbound", 1, unbound},       {"wrong_order", 1, wrong_order},
-	{"outstanding", 2, outstanding},     {"left_early", 2, left_early}, {0},
+	{"before_enable", 1, before_enable},
+	{"unbound", 1, unbound},
+	{"bound_otherwise", 1, bound_otherwise},
+	{"wrong_order", 1, wrong_order},
+	{"outstanding", 2, outstanding},
+	{"left_early", 2, left_early},
+	{0},
 };
