@@ -46,6 +46,14 @@ int eq_add_error(struct eq *eq, const struct fi_eq_err_entry *error)
 	return add(eq, &(struct eq_event){.failed = true, .error = *error}, NULL);
 }
 
+bool eq_has_any(struct eq *eq)
+{
+	(void)pthread_mutex_lock(&eq->mutex);
+	bool any = eq->first != NULL;
+	(void)pthread_mutex_unlock(&eq->mutex);
+	return any;
+}
+
 static void drop_first(struct eq *eq)
 {
 	struct eq_event *first = eq->first;

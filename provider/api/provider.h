@@ -256,6 +256,7 @@ void endpoint_list_remove(struct endpoint_list *list, const struct endpoint *end
 /* eq.c: report an event, or what went wrong. Returns 0 or -FI_ENOMEM. */
 int eq_add(struct eq *eq, uint32_t event, const void *bytes, size_t length);
 int eq_add_error(struct eq *eq, const struct fi_eq_err_entry *error);
+bool eq_has_any(struct eq *eq);
 
 /* av.c: who `address` stands for; NULL if nobody that can be reached. */
 struct correspondent *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr_t address);

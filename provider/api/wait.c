@@ -111,6 +111,16 @@ __attribute__((cold, noinline)) void domain_tell_waiters(struct domain *domain)
 	}
 }
 
+bool domain_forget_waiter(struct domain *domain, const struct waiter *waiter)
+{
+	for (struct waiter **link = &domain->waiters; *link != NULL; link = &(*link)->next)
+		if (*link == waiter) {
+			*link = waiter->next;
+			return true;
+		}
+	return false;
+}
+
 /* ---- pace ---- */
 
 uint64_t wait_deadline(struct wait_pace *pace, struct sleep_watch *watch, bool certain, uint64_t until)
@@ -139,15 +149,6 @@ void wait_slept(struct wait_pace *pace, enum sleep_end end, uint32_t found)
 
 /* ---- calls that wait ---- */
 
-static void unlink_waiter(struct domain *domain, const struct waiter *waiter)
-{
-	for (struct waiter **link = &domain->waiters; *link != NULL; link = &(*link)->next)
-		if (*link == waiter) {
-			*link = waiter->next;
-			return;
-		}
-}
-
 /* One sleep, if there is nothing to do. Returns what was found before it. */
 static uint32_t sleep_once(struct domain *domain, struct waiter *waiter, uint64_t until,
 			   struct wait_pace *pace)
@@ -174,7 +175,7 @@ static uint32_t sleep_once(struct domain *domain, struct waiter *waiter, uint64_
 	enum sleep_end end = sleep_until(&watch, wait_deadline(pace, &watch, certain, until));
 
 	domain_lock(domain);
-	unlink_waiter(domain, waiter);
+	(void)domain_forget_waiter(domain, waiter);
 	domain_sleep_end(domain);
 	domain_unlock(domain);
 	wait_slept(pace, end, 0);

@@ -78,6 +78,8 @@ void domain_rise(struct domain *domain);
 void domain_joined(struct domain *domain, struct path *path);
 /* Wake those waiters whose objects are ready. */
 void domain_tell_waiters(struct domain *domain);
+/* Take a waiter out of the list. Returns whether it was there. */
+bool domain_forget_waiter(struct domain *domain, const struct waiter *waiter);
 
 /* ---- without it ---- */
 
@@ -114,8 +116,9 @@ void wait_signal(struct wait_object *object);
 /* For fi_trywait(): 0 if its descriptor becomes readable once the object is ready, else -FI_EAGAIN. */
 int wait_arm(struct wait_object *object);
 
-/* waitset.c */
+/* wait_set.c */
 int wait_set_open(struct fid_fabric *fabric, struct fi_wait_attr *attributes, struct fid_wait **set);
+/* wait_object.c: fi_trywait() */
 int wait_try(struct fid_fabric *fabric, struct fid **fids, int count);
 /* poll.c */
 int poll_open(struct fid_domain *domain, struct fi_poll_attr *attributes, struct fid_poll **poll);

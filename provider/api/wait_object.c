@@ -14,6 +14,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+/* Where something comes at each look, the application may as well read on: see wait_arm(). */
+#define LOOKS_MOST 64U
+
 int wait_descriptor_open(void)
 {
 	return eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -77,12 +80,8 @@ void wait_close(struct wait_object *object)
 	if (object->waiter.descriptor < 0)
 		return;
 	domain_lock(domain);
-	for (struct waiter **link = &domain->waiters; *link != NULL; link = &(*link)->next)
-		if (*link == &object->waiter) {
-			*link = object->waiter.next;
-			domain->armed--;
-			break;
-		}
+	if (domain_forget_waiter(domain, &object->waiter))
+		domain->armed--;
 	domain_unlock(domain);
 	if (object->set != NULL)
 		wait_set_remove(object->set, object);
@@ -143,15 +142,17 @@ int wait_arm(struct wait_object *object)
 	if (object->kind == FI_WAIT_FD)
 		wait_descriptor_empty(object->waiter.descriptor);
 	domain_rest(domain);
-	while (!object->waiter.ready(&object->waiter) && domain_look(domain) > 0)
-		;
-	bool ready = object->waiter.ready(&object->waiter);
-	if (ready)
-		domain_rise(domain);
-	else
+	bool quiet = false;
+	for (uint32_t looks = 0; looks < LOOKS_MOST && !quiet && !object->waiter.ready(&object->waiter);
+	     looks++)
+		quiet = domain_look(domain) == 0;
+	bool may_wait = quiet && !object->waiter.ready(&object->waiter);
+	if (may_wait)
 		arm(object);
+	else
+		domain_rise(domain);
 	domain_unlock(domain);
-	return ready ? -FI_EAGAIN : 0;
+	return may_wait ? 0 : -FI_EAGAIN;
 }
 
 static int try_one(struct fid *fid)
@@ -164,7 +165,8 @@ static int try_one(struct fid *fid)
 	case FI_CLASS_WAIT:
 		return wait_set_arm((struct wait_set *)(void *)fid);
 	case FI_CLASS_EQ:
-		return 0; /* no event ever comes */
+		/* It has no descriptor, and its events are the application's own doing: none comes unseen. */
+		return eq_has_any((struct eq *)(void *)fid) ? -FI_EAGAIN : 0;
 	default:
 		return -FI_EINVAL;
 	}
