@@ -10,6 +10,8 @@
  */
 #include "api/provider.h"
 
+#include "api/wait_set.h"
+
 static struct domain *domains;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -17,6 +19,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 /* Nobody may be in the middle of a call in what the child inherits. */
 static void before_fork(void)
 {
+	wait_sets_lock();
 	(void)pthread_mutex_lock(&mutex);
 	for (struct domain *domain = domains; domain != NULL; domain = domain->next)
 		domain_lock(domain);
@@ -27,6 +30,7 @@ static void in_parent(void)
 	for (struct domain *domain = domains; domain != NULL; domain = domain->next)
 		domain_unlock(domain);
 	(void)pthread_mutex_unlock(&mutex);
+	wait_sets_unlock();
 }
 
 static void in_child(void)
@@ -43,6 +47,7 @@ static void in_child(void)
 		domain_unlock(domain);
 	}
 	(void)pthread_mutex_unlock(&mutex);
+	wait_sets_unlock();
 }
 
 static void listen_to_forks(void)

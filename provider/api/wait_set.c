@@ -14,29 +14,44 @@ struct wait_set {
 	struct fabric *fabric;
 	enum fi_wait_obj kind;
 	int descriptor;
-	pthread_mutex_t mutex; /* of the list; taken before a domain's */
 	struct wait_object *objects;
 };
 
+/*
+ * Of the lists of all sets, taken before a domain's. One for all: whoever forks takes it too, so
+ * that its child can close what it inherits. See process.c.
+ */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+void wait_sets_lock(void)
+{
+	(void)pthread_mutex_lock(&mutex);
+}
+
+void wait_sets_unlock(void)
+{
+	(void)pthread_mutex_unlock(&mutex);
+}
+
 void wait_set_add(struct wait_set *set, struct wait_object *object)
 {
-	(void)pthread_mutex_lock(&set->mutex);
+	wait_sets_lock();
 	object->set = set;
 	object->waiter.descriptor = set->descriptor;
 	object->next_in_set = set->objects;
 	set->objects = object;
-	(void)pthread_mutex_unlock(&set->mutex);
+	wait_sets_unlock();
 }
 
 void wait_set_remove(struct wait_set *set, struct wait_object *object)
 {
-	(void)pthread_mutex_lock(&set->mutex);
+	wait_sets_lock();
 	for (struct wait_object **link = &set->objects; *link != NULL; link = &(*link)->next_in_set)
 		if (*link == object) {
 			*link = object->next_in_set;
 			break;
 		}
-	(void)pthread_mutex_unlock(&set->mutex);
+	wait_sets_unlock();
 }
 
 int wait_set_arm(struct wait_set *set)
@@ -44,11 +59,11 @@ int wait_set_arm(struct wait_set *set)
 	int result = 0;
 
 	wait_descriptor_empty(set->descriptor);
-	(void)pthread_mutex_lock(&set->mutex);
+	wait_sets_lock();
 	for (struct wait_object *object = set->objects; object != NULL && result == 0;
 	     object = object->next_in_set)
 		result = wait_arm(object);
-	(void)pthread_mutex_unlock(&set->mutex);
+	wait_sets_unlock();
 	return result;
 }
 
@@ -72,7 +87,6 @@ static int set_close(struct fid *fid)
 	if (set->objects != NULL)
 		return -FI_EBUSY;
 	(void)close(set->descriptor);
-	(void)pthread_mutex_destroy(&set->mutex);
 	atomic_fetch_sub(&set->fabric->objects, 1);
 	free(set);
 	return 0;
@@ -126,7 +140,6 @@ int wait_set_open(struct fid_fabric *fabric, struct fi_wait_attr *attributes, st
 	set->kind = kind;
 	set->fabric = (struct fabric *)(void *)fabric;
 	atomic_fetch_add(&set->fabric->objects, 1);
-	(void)pthread_mutex_init(&set->mutex, NULL);
 	set->fid.fid.fclass = FI_CLASS_WAIT;
 	set->fid.fid.ops = &set_fid_operations;
 	set->fid.ops = &set_operations;

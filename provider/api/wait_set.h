@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* wait_set.h - between wait_object.c and wait_set.c. */
+/* wait_set.h - between wait_object.c, wait_set.c and process.c. */
 #ifndef VICINAL_API_WAIT_SET_H
 #define VICINAL_API_WAIT_SET_H
 
@@ -15,5 +15,9 @@ void wait_set_add(struct wait_set *set, struct wait_object *object);
 void wait_set_remove(struct wait_set *set, struct wait_object *object);
 /* Like wait_arm(), for all of a set. */
 int wait_set_arm(struct wait_set *set);
+
+/* Nobody changes a set, or arms it. */
+void wait_sets_lock(void);
+void wait_sets_unlock(void);
 
 #endif
