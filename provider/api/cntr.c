@@ -7,18 +7,16 @@
 
 static void progress(struct cntr *cntr)
 {
-	/* Somebody waited on its descriptor, and reads again: see wait_object.c. */
-	if (__builtin_expect(cntr->domain->resting, 0) && domain_look(cntr->domain) > 0)
-		domain_found(cntr->domain);
+	if (!domain_look_at_rest(cntr->domain))
+		return;
+	/* A memory region may be reached through any endpoint. */
+	if (cntr->region_count > 0) {
+		(void)domain_progress(cntr->domain);
+		return;
+	}
 	for (size_t i = 0; i < cntr->endpoints.count; i++)
 		if (cntr->endpoints.items[i]->messenger != NULL)
 			(void)messenger_progress(cntr->endpoints.items[i]->messenger);
-	/* A memory region may be reached through any endpoint. */
-	if (cntr->region_count == 0)
-		return;
-	for (struct endpoint *endpoint = cntr->domain->endpoints; endpoint != NULL; endpoint = endpoint->next)
-		if (endpoint->messenger != NULL)
-			(void)messenger_progress(endpoint->messenger);
 }
 
 static uint64_t cntr_read(struct fid_cntr *fid)
@@ -28,6 +26,9 @@ static uint64_t cntr_read(struct fid_cntr *fid)
 	domain_lock(cntr->domain);
 	progress(cntr);
 	uint64_t value = cntr->counter.value;
+	/* Who rests for it need not any more. */
+	if (cntr_is_news(cntr))
+		domain_found(cntr->domain);
 	cntr_note_seen(cntr);
 	domain_unlock(cntr->domain);
 	return value;
@@ -148,7 +149,7 @@ static bool has_changed(const struct waiter *waiter)
 	const struct cntr *cntr =
 		(const struct cntr *)(const void *)((const char *)waiter - offsetof(struct cntr, wait));
 
-	return cntr->counter.value != cntr->seen_value || cntr->counter.errors != cntr->seen_errors;
+	return cntr_is_news(cntr);
 }
 
 int cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attributes, struct fid_cntr **opened,

@@ -56,13 +56,8 @@ static void progress(struct cq *cq)
 		cq->domain->mode == PROGRESS_BLOCK ? READS_WITH_LOOKS_BLOCKING : READS_WITH_LOOKS;
 	uint32_t looks = cq->empty_reads < with_looks && awaits(cq) ? LOOKS_PER_READ : 1;
 
-	/* Between naps: most looks pass by the doorbells, these must not. See idle.c. */
-	if (__builtin_expect(cq->domain->resting, 0)) {
-		if (domain_look(cq->domain) == 0)
-			return;
-		domain_found(cq->domain);
-	}
-
+	if (!domain_look_at_rest(cq->domain))
+		return;
 	uint64_t counted_before = counted(cq);
 	for (uint32_t i = 0; i < LOOKS_MOST && looks > 0; i++, looks--) {
 		uint32_t found = 0;

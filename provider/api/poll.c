@@ -32,7 +32,8 @@ static int set_poll(struct fid_poll *fid, void **contexts, int count)
 	int found = 0;
 
 	domain_lock(set->domain);
-	(void)domain_progress(set->domain);
+	if (domain_look_at_rest(set->domain))
+		(void)domain_progress(set->domain);
 	for (size_t i = 0; i < set->count && found < count; i++)
 		if (has_something(set->members[i]))
 			contexts[found++] = set->members[i]->context;

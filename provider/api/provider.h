@@ -311,6 +311,25 @@ static inline void domain_found(struct domain *domain)
 		domain_rise(domain);
 }
 
+/*
+ * Before a read: between naps most looks pass by the doorbells, and this one must not. Returns
+ * whether it is worth looking on: nobody rests, or something was found.
+ */
+static inline bool domain_look_at_rest(struct domain *domain)
+{
+	if (__builtin_expect(!domain->resting, 1))
+		return true;
+	if (domain_look(domain) == 0)
+		return false;
+	domain_found(domain);
+	return true;
+}
+
+static inline bool cntr_is_news(const struct cntr *cntr)
+{
+	return cntr->counter.value != cntr->seen_value || cntr->counter.errors != cntr->seen_errors;
+}
+
 static inline void cntr_note_seen(struct cntr *cntr)
 {
 	cntr->seen_value = cntr->counter.value;
