@@ -75,15 +75,20 @@ static void waited_for(int rank)
 	SAME(fi_eq_open(side.fabric, &(struct fi_eq_attr){.flags = FI_WRITE, .wait_obj = FI_WAIT_UNSPEC}, &eq,
 			NULL),
 	     0);
+	struct fid *fids[] = {&eq->fid};
+	SAME(fi_trywait(side.fabric, fids, 1), 0);
 	SAME(fi_eq_sread(eq, &event, &byte, 1, 0, 0), -FI_EAGAIN);
 	(void)clock_gettime(CLOCK_MONOTONIC, &begin);
 	SAME(fi_eq_sread(eq, &event, &byte, 1, 60, 0), -FI_EAGAIN);
 	(void)clock_gettime(CLOCK_MONOTONIC, &end);
 	CHECK((end.tv_sec - begin.tv_sec) * 1000 + (end.tv_nsec - begin.tv_nsec) / 1000000 >= 59);
 	SAME(pthread_create(&thread, NULL, write_later, eq), 0);
-	SAME(fi_eq_sread(eq, &event, &byte, 1, -1, 0), 1);
+	SAME(fi_eq_sread(eq, &event, &byte, 1, -1, FI_PEEK), 1);
 	SAME(event, 7);
 	SAME(pthread_join(thread, NULL), 0);
+	SAME(fi_trywait(side.fabric, fids, 1), -FI_EAGAIN);
+	SAME(fi_eq_read(eq, &event, &byte, 1, 0), 1);
+	SAME(fi_trywait(side.fabric, fids, 1), 0);
 	SAME(fi_close(&eq->fid), 0);
 	/* There is nothing else to wait on. */
 	SAME(fi_eq_open(side.fabric, &(struct fi_eq_attr){.wait_obj = FI_WAIT_FD}, &eq, NULL), -FI_ENOSYS);
