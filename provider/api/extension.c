@@ -2,8 +2,6 @@
 /* extension.c - the heap of an endpoint: for programs that ask for it, and for malloc(). */
 #include "api/extension.h"
 
-#include <stdio.h>
-
 #include "api/vicinal_ext.h"
 #include "region/heap_offer.h"
 
@@ -72,28 +70,19 @@ int extension_open(const char *name, uint64_t flags, void **operations)
 
 /* ---- for those that do not ---- */
 
-static void say_once(const char *text)
-{
-	static atomic_bool said;
-
-	if (!atomic_exchange(&said, true))
-		provider_say(text);
-}
-
 void extension_offer_heap(const struct messenger *messenger)
 {
+	static atomic_bool said;
 	struct heap *heap = messenger->path->heap;
 	struct region_error error;
 
 	if (heap == NULL) {
-		if (!heap_is_wanted())
-			return;
-		(void)snprintf(
-			error.text, sizeof(error.text),
-			"libvicinal-heap.so was preloaded, and region %.1024s has no heap: create it with "
-			"'vicinal region create --heap SIZE', or do not preload it",
-			messenger->path->region->path);
-		say_once(error.text);
+		if (heap_is_wanted())
+			provider_say_once(
+				&said,
+				"libvicinal-heap.so was preloaded, and region %s has no heap: create it with "
+				"'vicinal region create --heap SIZE', or do not preload it",
+				messenger->path->region->path);
 		return;
 	}
 	int result = heap_offer(heap, parameter_heap_threshold(), &error);
@@ -102,5 +91,5 @@ void extension_offer_heap(const struct messenger *messenger)
 			"large allocations come from a heap of %llu bytes in the region\n",
 			(unsigned long long)heap->bytes);
 	else if (result != -ENOENT)
-		say_once(error.text);
+		provider_say_once(&said, "%s", error.text);
 }

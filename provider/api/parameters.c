@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -19,6 +20,19 @@
 void provider_say(const char *text)
 {
 	(void)fprintf(stderr, "vicinal: error: %s\n", text);
+}
+
+void provider_say_once(atomic_bool *said, const char *format, ...)
+{
+	struct region_error error;
+	va_list arguments;
+
+	if (atomic_exchange(said, true))
+		return;
+	va_start(arguments, format);
+	(void)vsnprintf(error.text, sizeof(error.text), format, arguments);
+	va_end(arguments);
+	provider_say(error.text);
 }
 
 void parameters_define(void)
@@ -107,7 +121,7 @@ int parameter_region(const char **name)
 
 uint64_t parameter_peer_timeout(void)
 {
-	static bool complained;
+	static atomic_bool said;
 	const char *text = parameter("VICINAL_PEER_TIMEOUT", "peer_timeout");
 	double seconds = PEER_TIMEOUT_SECONDS;
 
@@ -115,16 +129,11 @@ uint64_t parameter_peer_timeout(void)
 		char *end = NULL;
 		seconds = strtod(text, &end);
 		if (*end != '\0' || !(seconds > 0) || seconds > PEER_TIMEOUT_SECONDS_MAX) {
-			char line[256];
 			seconds = PEER_TIMEOUT_SECONDS;
-			(void)snprintf(line, sizeof(line),
-				       "VICINAL_PEER_TIMEOUT=%.64s is not a number of seconds above 0 and up "
-				       "to 86400: "
-				       "using %g, correct it",
-				       text, seconds);
-			if (!complained)
-				provider_say(line);
-			complained = true;
+			provider_say_once(&said,
+					  "VICINAL_PEER_TIMEOUT=%.64s is not a number of seconds above 0 and "
+					  "up to 86400: using %g, correct it",
+					  text, seconds);
 		}
 	}
 	return (uint64_t)(seconds * 1e9);
@@ -161,7 +170,7 @@ static size_t parse_size(const char *text)
 
 size_t parameter_heap_threshold(void)
 {
-	static bool complained;
+	static atomic_bool said;
 	const char *text = parameter("VICINAL_HEAP_THRESHOLD", "heap_threshold");
 
 	if (text == NULL || *text == '\0')
@@ -169,16 +178,11 @@ size_t parameter_heap_threshold(void)
 	size_t bytes = parse_size(text);
 	if (bytes != 0)
 		return bytes;
-	if (!complained) {
-		char line[256];
-		(void)snprintf(
-			line, sizeof(line),
-			"VICINAL_HEAP_THRESHOLD=%.64s is not a size above 0: using 64K, correct it (such as "
-			"65536, 64K or 1M)",
-			text);
-		provider_say(line);
-	}
-	complained = true;
+	provider_say_once(
+		&said,
+		"VICINAL_HEAP_THRESHOLD=%.64s is not a size above 0: using 64K, correct it (such as "
+		"65536, 64K or 1M)",
+		text);
 	return HEAP_THRESHOLD;
 }
 
@@ -189,8 +193,8 @@ static void find_progress(void)
 {
 	static const char *const names[] = {
 		[PROGRESS_POLL] = "poll", [PROGRESS_ADAPTIVE] = "adaptive", [PROGRESS_BLOCK] = "block"};
+	static atomic_bool said;
 	const char *text = parameter("VICINAL_PROGRESS", "progress");
-	char line[256];
 
 	if (text == NULL || *text == '\0')
 		return;
@@ -199,11 +203,10 @@ static void find_progress(void)
 			progress_mode = (enum progress_mode)i;
 			return;
 		}
-	(void)snprintf(
-		line, sizeof(line),
+	provider_say_once(
+		&said,
 		"VICINAL_PROGRESS=%.64s is none of poll, adaptive and block: using adaptive, correct it",
 		text);
-	provider_say(line);
 }
 
 enum progress_mode parameter_progress(void)
@@ -214,7 +217,7 @@ enum progress_mode parameter_progress(void)
 
 enum single_copy_policy parameter_single_copy(void)
 {
-	static bool complained;
+	static atomic_bool said;
 	const char *text = parameter("VICINAL_SINGLE_COPY", "single_copy");
 
 	if (text == NULL || *text == '\0' || strcmp(text, "auto") == 0)
@@ -223,14 +226,7 @@ enum single_copy_policy parameter_single_copy(void)
 		return SINGLE_COPY_ON;
 	if (strcmp(text, "off") == 0)
 		return SINGLE_COPY_OFF;
-	if (!complained) {
-		char line[256];
-		(void)snprintf(
-			line, sizeof(line),
-			"VICINAL_SINGLE_COPY=%.64s is neither auto, on nor off: using auto, correct it",
-			text);
-		provider_say(line);
-	}
-	complained = true;
+	provider_say_once(
+		&said, "VICINAL_SINGLE_COPY=%.64s is neither auto, on nor off: using auto, correct it", text);
 	return SINGLE_COPY_AUTO;
 }

@@ -219,6 +219,8 @@ enum progress_mode parameter_progress(void);
 enum single_copy_policy parameter_single_copy(void);
 /* One line to stderr, for what a user must see without asking for logs. */
 void provider_say(const char *text);
+/* The same, for what is found at each endpoint and need be said once: `said` remembers. */
+__attribute__((format(printf, 2, 3))) void provider_say_once(atomic_bool *said, const char *format, ...);
 
 /* info.c */
 int provider_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags,
