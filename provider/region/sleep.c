@@ -11,6 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "region/member.h"
+
 /* The numbers are the same on all architectures; older headers do not have them all. */
 #ifndef SYS_futex_waitv
 #define SYS_futex_waitv 449
@@ -76,18 +78,10 @@ static struct timespec time_of(uint64_t nanoseconds)
 				 .tv_nsec = (long)(nanoseconds % 1000000000U)};
 }
 
-static uint64_t now(void)
-{
-	struct timespec time;
-
-	(void)clock_gettime(CLOCK_MONOTONIC, &time);
-	return (uint64_t)time.tv_sec * 1000000000U + (uint64_t)time.tv_nsec;
-}
-
 /* Nothing can be waited on: there is no futex, or not any more. */
 static enum sleep_end doze(uint64_t deadline, uint64_t most)
 {
-	uint64_t time = now();
+	uint64_t time = monotonic_now();
 	struct timespec pause = time_of(deadline > time && deadline - time < most ? deadline - time : most);
 
 	if (time < deadline)
@@ -98,7 +92,7 @@ static enum sleep_end doze(uint64_t deadline, uint64_t most)
 static enum sleep_end sleep_on_descriptor(const struct sleep_watch *watch, uint64_t deadline)
 {
 	struct pollfd polled = {.fd = watch->descriptor, .events = POLLIN};
-	uint64_t time = now();
+	uint64_t time = monotonic_now();
 	struct timespec timeout = time_of(deadline > time ? deadline - time : 0);
 	uint64_t count = 0;
 
