@@ -26,6 +26,8 @@ _Static_assert(offsetof(struct completion, context) == offsetof(struct fi_cq_tag
  */
 #define LOOKS_PER_READ 64U
 #define READS_WITH_LOOKS 32U
+/* Where ranks share cores: what comes is likelier to come when another had ours. */
+#define LOOKS_PER_READ_CROWDED 8U
 /* Whatever keeps coming, a read ends. */
 #define LOOKS_MOST 1024U
 
@@ -54,7 +56,8 @@ static void progress(struct cq *cq)
 {
 	uint32_t with_looks =
 		cq->domain->mode == PROGRESS_BLOCK ? READS_WITH_LOOKS_BLOCKING : READS_WITH_LOOKS;
-	uint32_t looks = cq->empty_reads < with_looks && awaits(cq) ? LOOKS_PER_READ : 1;
+	uint32_t looks_per_read = domain_is_crowded(cq->domain) ? LOOKS_PER_READ_CROWDED : LOOKS_PER_READ;
+	uint32_t looks = cq->empty_reads < with_looks && awaits(cq) ? looks_per_read : 1;
 
 	if (!domain_look_at_rest(cq->domain))
 		return;
@@ -69,7 +72,7 @@ static void progress(struct cq *cq)
 			cq->empty_reads = 0;
 			if (counted(cq) != counted_before)
 				return;
-			looks = LOOKS_PER_READ;
+			looks = looks_per_read;
 		} else if (looks > 1) {
 			cpu_pause();
 		}

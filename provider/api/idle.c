@@ -5,7 +5,8 @@
  * MPI libraries never call what waits; they read in a loop. A rank that does so must not burn
  * the machine: with more ranks than cores, the one that it waits for may need its core. It
  * must not sleep either while an answer may be microseconds away. So: look again at once,
- * then offer the core at each look, then take naps, which a message ends. With
+ * then offer the core at each look, then take naps, which a message ends. Where those
+ * offers are taken, ranks share cores, and the next waits make them sooner. With
  * VICINAL_PROGRESS=block naps begin at once.
  *
  * A nap is short even if nothing comes, since what the rank waits for may not be ours to
@@ -19,8 +20,16 @@
 #include <sched.h>
 #include <time.h>
 
-/* A look takes 20 to 100 ns with an MPI around it: some 100 us of plain looking. */
+/*
+ * A look takes 20 to 100 ns with an MPI around it: some 100 us of plain looking. Where cores are
+ * shared down to 3 reads, some microseconds: what a yield costs that is taken.
+ */
 #define READS_BEFORE_YIELD 2000U
+/*
+ * A yield takes 0.9 us when nobody wants the core, 1.3 at most of 99 in 100, and 4.2 and more when
+ * another runs in between, if only to yield as well: docs/performance.md.
+ */
+#define TAKEN_NANOSECONDS 2000U
 /* A yield takes about half a microsecond when nobody else wants the core: some 10 ms. */
 #define READS_BEFORE_NAP 20000U
 /* Of which the first few look 64 times: some 5 us. */
@@ -172,6 +181,28 @@ static __attribute__((noinline)) bool nap(struct domain *domain, uint32_t growin
 	return napped;
 }
 
+static uint32_t reads_before_yield(const struct domain *domain)
+{
+	return READS_BEFORE_YIELD >>
+	       atomic_load_explicit(&domain->crowding, memory_order_relaxed) / CROWDING_STEP;
+}
+
+static __attribute__((noinline)) void offer_core(struct domain *domain)
+{
+	uint32_t crowding = atomic_load_explicit(&domain->crowding, memory_order_relaxed);
+	uint64_t before = monotonic_now();
+
+	(void)sched_yield();
+	if (monotonic_now() - before > TAKEN_NANOSECONDS)
+		crowding += CROWDING_STEP;
+	else if (crowding > 0)
+		crowding--;
+	if (crowding > CROWDING_MOST)
+		crowding = CROWDING_MOST;
+	/* Another thread may do the same: what is lost is one of many. */
+	atomic_store_explicit(&domain->crowding, crowding, memory_order_relaxed);
+}
+
 bool idle_pause(struct domain *domain, uint32_t empty)
 {
 	switch (domain->mode) {
@@ -184,8 +215,8 @@ bool idle_pause(struct domain *domain, uint32_t empty)
 	default:
 		if (empty >= READS_BEFORE_NAP)
 			return nap(domain, NAPS_GROWING_ADAPTIVE);
-		if (empty >= READS_BEFORE_YIELD) {
-			(void)sched_yield();
+		if (empty >= reads_before_yield(domain)) {
+			offer_core(domain);
 			return false;
 		}
 		break;

@@ -80,6 +80,7 @@ struct domain {
 	enum progress_mode mode;
 	struct endpoint *endpoints; /* all of the domain */
 	atomic_uint finds;          /* reads of its queues that found something: see idle.c */
+	atomic_uint crowding;       /* how far others want the core on which it waits: see idle.c */
 	/* sleeping: see wait.h */
 	struct waiter *waiters;
 	uint32_t sleepers; /* threads that sleep, or are about to */
@@ -273,6 +274,13 @@ bool address_from_text(const char *text, struct address *address);
  */
 bool idle_pause(struct domain *domain, uint32_t empty);
 
+/*
+ * An offer of the core that is taken adds CROWDING_STEP, one that is not takes one away again.
+ * Each step halves how long a wait looks before it makes its first offer.
+ */
+#define CROWDING_STEP 64U
+#define CROWDING_MOST (9U * CROWDING_STEP)
+
 /* process.c: all domains of this process. */
 void process_add(struct domain *domain);
 void process_remove(struct domain *domain);
@@ -302,6 +310,12 @@ static inline void domain_unlock(struct domain *domain)
 	if (__builtin_expect(domain->waiters != NULL, 0))
 		domain_tell_waiters(domain);
 	(void)pthread_mutex_unlock(&domain->mutex);
+}
+
+/* Do those that wait here share a core with others that could use it? */
+static inline bool domain_is_crowded(const struct domain *domain)
+{
+	return atomic_load_explicit(&domain->crowding, memory_order_relaxed) > CROWDING_MOST / 2;
 }
 
 /* A read found something; whoever rested on behalf of such reads need not any more. */
