@@ -111,6 +111,7 @@ int domain_open(struct fid_fabric *fabric, struct fi_info *info, struct fid_doma
 		free(domain);
 		return result;
 	}
+	domain->region->notice = provider_caution;
 	atomic_fetch_add(&domain->fabric->objects, 1);
 	domain->automatic = asked != NULL && asked->data_progress == FI_PROGRESS_AUTO;
 	domain->locking = asked == NULL || asked->threading != FI_THREAD_DOMAIN || domain->automatic;

@@ -35,6 +35,11 @@ void provider_say_once(atomic_bool *said, const char *format, ...)
 	provider_say(error.text);
 }
 
+void provider_caution(const char *text)
+{
+	(void)fprintf(stderr, "vicinal: warning: %s\n", text);
+}
+
 void parameters_define(void)
 {
 	(void)fi_param_define(

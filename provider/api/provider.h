@@ -222,6 +222,8 @@ enum single_copy_policy parameter_single_copy(void);
 void provider_say(const char *text);
 /* The same, for what is found at each endpoint and need be said once: `said` remembers. */
 __attribute__((format(printf, 2, 3))) void provider_say_once(atomic_bool *said, const char *format, ...);
+/* The same for what is no error, and takes long or costs much. */
+void provider_caution(const char *text);
 
 /* info.c */
 int provider_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags,

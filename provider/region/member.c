@@ -16,10 +16,17 @@
 
 /* Ten a second: a tenth of a second is nothing beside the timeout of seconds. */
 #define HEARTBEAT_NANOSECONDS 100000000L
+/* The living have beaten by then, and who waits on would like to know why. */
+#define NOTICE_NANOSECONDS UINT64_C(500000000)
 
 static uint64_t claim_word(uint32_t epoch, enum slot_state state)
 {
 	return (uint64_t)epoch << 32 | (uint64_t)state;
+}
+
+static uint64_t claim_of(const struct region *region, uint32_t slot)
+{
+	return shared_acquire_u64(&region_slot(region, slot)->claim);
 }
 
 /* Move our slot on. False if another has it: we were taken for dead while we were paused. */
@@ -105,13 +112,13 @@ static int lock_slot(int fd, uint32_t slot, short type)
 }
 
 /*
- * Try to win one slot. `stale` says that its occupant's heartbeat was seen to be still.
+ * Try to win one slot from the occupant that `claim` names, as it was loaded from there: one
+ * that came since is another's. `stale` says that this occupant was seen to stand still.
  * With a lock: whoever holds it may claim, and the claim of a dead holder is void.
  */
-static bool claim_slot(struct member *self, uint32_t slot, bool stale)
+static bool claim_slot(struct member *self, uint32_t slot, uint64_t claim, bool stale)
 {
 	struct region *region = self->region;
-	uint64_t claim = shared_acquire_u64(&region_slot(region, slot)->claim);
 	uint32_t state = (uint32_t)claim;
 	uint32_t epoch = (uint32_t)(claim >> 32);
 
@@ -149,13 +156,13 @@ static bool claim_any(struct member *self)
 			lowest = (uint32_t)(claim >> 32);
 	}
 	for (uint32_t slot = 0; slot < region->members; slot++) {
-		uint64_t claim = shared_load_u64(&region_slot(region, slot)->claim);
+		uint64_t claim = claim_of(region, slot);
 		if ((uint32_t)claim == SLOT_FREE && (uint32_t)(claim >> 32) == lowest &&
-		    claim_slot(self, slot, false))
+		    claim_slot(self, slot, claim, false))
 			return true;
 	}
 	for (uint32_t slot = 0; slot < region->members; slot++)
-		if (claim_slot(self, slot, false))
+		if (claim_slot(self, slot, claim_of(region, slot), false))
 			return true;
 	return false;
 }
@@ -164,44 +171,99 @@ static bool claim_any(struct member *self)
  * Whose death shows by standing still: one that beats, and one that died while it joined,
  * between claiming its slot and saying how it shows that it lives.
  */
-static bool shows_life_by_moving(const struct region *region, uint32_t slot)
+static bool shows_life_by_moving(const struct region *region, uint32_t slot, uint64_t claim)
 {
-	uint64_t claim = shared_acquire_u64(&region_slot(region, slot)->claim);
-
 	return (uint32_t)claim == SLOT_CLAIMED ||
 	       shared_load_u32(&section_header(region, slot)->liveness) == LIVENESS_HEARTBEAT;
 }
 
+/* How an occupant looked when we began to watch it. */
+struct sight {
+	uint64_t claim;
+	uint64_t heartbeat;
+	bool still; /* so far, of one that would move if it lived */
+};
+
+static struct sight look_at(const struct region *region, uint32_t slot)
+{
+	uint64_t claim = claim_of(region, slot);
+
+	return (struct sight){
+		.claim = claim,
+		.heartbeat = shared_load_u64(&section_header(region, slot)->heartbeat),
+		.still = shows_life_by_moving(region, slot, claim),
+	};
+}
+
+/* Strikes out those that moved. Returns how many never did. */
+static uint32_t count_still(const struct region *region, struct sight *sights)
+{
+	uint32_t count = 0;
+
+	for (uint32_t slot = 0; slot < region->members; slot++) {
+		struct sight now = look_at(region, slot);
+		sights[slot].still = sights[slot].still && now.claim == sights[slot].claim &&
+				     now.heartbeat == sights[slot].heartbeat;
+		count += sights[slot].still;
+	}
+	return count;
+}
+
+static bool claim_any_still(struct member *self, const struct sight *sights)
+{
+	for (uint32_t slot = 0; slot < self->region->members; slot++)
+		if (sights[slot].still && claim_slot(self, slot, sights[slot].claim, true))
+			return true;
+	return false;
+}
+
+static void say_that_we_wait(const struct region *region, uint32_t still, uint64_t timeout)
+{
+	struct region_error notice;
+
+	if (region->notice == NULL)
+		return;
+	(void)region_fail(
+		&notice, 0,
+		"region %.1024s is full, and %u of its %u members show no life: waiting up to %.1f s "
+		"(VICINAL_PEER_TIMEOUT) until one counts as dead; create it with more (--members)",
+		region->path, still, region->members, (double)timeout / 1e9);
+	region->notice(notice.text);
+}
+
 /*
- * No slot was free. Watch claim words and heartbeats for `timeout` and take a slot where
- * neither moved: the slow path of a full region, bounded by the timeout.
+ * No slot was free. Watch claim words and heartbeats until a slot is, or for `timeout` and then
+ * take one where neither moved: the slow path of a full region. Nobody waits for the living:
+ * when all have moved it is over.
  */
 static bool claim_stale(struct member *self, uint64_t timeout)
 {
-	struct region *region = self->region;
-	uint32_t candidates = 0;
-
-	for (uint32_t slot = 0; slot < region->members; slot++)
-		candidates += shows_life_by_moving(region, slot);
-	uint64_t *before = candidates > 0 ? calloc(region->members, 2 * sizeof(*before)) : NULL;
-	struct timespec wait = {.tv_sec = (time_t)(timeout / 1000000000U),
-				.tv_nsec = (long)(timeout % 1000000000U)};
+	const struct region *region = self->region;
+	const struct timespec beat = {.tv_nsec = HEARTBEAT_NANOSECONDS};
+	uint64_t begun = monotonic_now();
+	struct sight *sights = calloc(region->members, sizeof(*sights));
 	bool won = false;
 
-	if (before == NULL)
+	if (sights == NULL)
 		return false;
-	for (uint32_t slot = 0; slot < region->members; slot++) {
-		before[2 * (size_t)slot] = shared_load_u64(&region_slot(region, slot)->claim);
-		before[2 * (size_t)slot + 1] = shared_load_u64(&section_header(region, slot)->heartbeat);
+	for (uint32_t slot = 0; slot < region->members; slot++)
+		sights[slot] = look_at(region, slot);
+	bool said = false;
+	for (uint32_t still = count_still(region, sights); still > 0 && !won;) {
+		/* By the clock, and before a last look: a signal ends a pause early. */
+		uint64_t waited = monotonic_now() - begun;
+		still = count_still(region, sights);
+		if (!said && waited > NOTICE_NANOSECONDS && still > 0) {
+			say_that_we_wait(region, still, timeout);
+			said = true;
+		}
+		won = waited > timeout ? claim_any_still(self, sights) : claim_any(self);
+		if (waited > timeout)
+			break;
+		if (!won)
+			(void)nanosleep(&beat, NULL);
 	}
-	(void)nanosleep(&wait, NULL);
-	for (uint32_t slot = 0; slot < region->members && !won; slot++) {
-		bool still = before[2 * (size_t)slot] == shared_load_u64(&region_slot(region, slot)->claim) &&
-			     before[2 * (size_t)slot + 1] ==
-				     shared_load_u64(&section_header(region, slot)->heartbeat);
-		won = still && shows_life_by_moving(region, slot) && claim_slot(self, slot, true);
-	}
-	free(before);
+	free(sights);
 	return won;
 }
 

@@ -34,9 +34,11 @@ struct region {
 	uint32_t members;
 	enum region_kind kind;
 	int fd;
-	atomic_uint holds;   /* that region_detach() takes back before it unmaps */
-	bool lost;           /* we are a forked child, and the mapping is our own: region_lose() */
-	atomic_bool cut;     /* the file was cut short; zeros of our own are here since: see guard.h */
+	atomic_uint holds; /* that region_detach() takes back before it unmaps */
+	bool lost;         /* we are a forked child, and the mapping is our own: region_lose() */
+	atomic_bool cut;   /* the file was cut short; zeros of our own are here since: see guard.h */
+	/* A call takes long: one line for a person, why. May be NULL. */
+	void (*notice)(const char *text);
 	char name[PATH_MAX]; /* as given: file:PATH or pci:ADDRESS */
 	char path[PATH_MAX]; /* what was opened */
 };

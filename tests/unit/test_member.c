@@ -3,8 +3,11 @@
 #include "world.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/time.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MEMBERS 4U
@@ -244,26 +247,125 @@ static void test_a_heartbeat_is_timed_by_its_observer(void **state)
 	member_leave(watcher);
 }
 
-/* Between guests there are no locks: a full region shows its dead by hearts that stand still. */
+/* ---- a full region between guests, where there are no locks ---- */
+
+static struct member *beating[MEMBERS];
+static char noticed[512];
+static uint32_t notices;
+
+static void notice(const char *text)
+{
+	(void)snprintf(noticed, sizeof(noticed), "%s", text);
+	notices++;
+}
+
+static int open_full_region(void **state)
+{
+	(void)open_region(state);
+	region->kind = REGION_PCI;
+	region->notice = notice;
+	notices = 0;
+	for (uint32_t i = 0; i < MEMBERS; i++)
+		beating[i] = join();
+	return 0;
+}
+
+static int close_full_region(void **state)
+{
+	/* All hearts at once: each ends at its next beat. */
+	for (uint32_t i = 0; i < MEMBERS; i++)
+		atomic_store(&beating[i]->stop, true);
+	for (uint32_t i = 0; i < MEMBERS; i++)
+		member_leave(beating[i]);
+	return close_region(state);
+}
+
+/* It ends as if its guest was destroyed: without a word. */
+static uint32_t destroy(struct member *member)
+{
+	uint32_t slot = member->slot;
+
+	atomic_store(&member->stop, true);
+	assert_int_equal(pthread_join(member->heart, NULL), 0);
+	member->beating = false;
+	member->process = 0;
+	member_leave(member);
+	return slot;
+}
+
+static void ignore(int number)
+{
+	(void)number;
+}
+
+/* Signals end a pause early, and must not make anybody look dead for that. */
+static void interrupt_every(suseconds_t microseconds)
+{
+	const struct sigaction action = {.sa_handler = ignore};
+	const struct itimerval timer = {{.tv_usec = microseconds}, {.tv_usec = microseconds}};
+
+	assert_int_equal(sigaction(SIGALRM, &action, NULL), 0);
+	assert_int_equal(setitimer(ITIMER_REAL, &timer, NULL), 0);
+}
+
 static void test_a_slot_whose_heart_stands_still_is_taken(void **state)
 {
-	struct member *members[MEMBERS];
+	uint32_t slot = destroy(beating[1]);
+	uint64_t began = monotonic_now();
 
 	(void)state;
-	region->kind = REGION_PCI;
-	for (uint32_t i = 0; i < MEMBERS; i++)
-		members[i] = join();
-	/* This one ends as if its guest was destroyed: without a word. */
-	uint32_t slot = members[1]->slot;
-	atomic_store(&members[1]->stop, true);
-	assert_int_equal(pthread_join(members[1]->heart, NULL), 0);
-	members[1]->beating = false;
-	members[1]->process = 0;
-	member_leave(members[1]);
-	members[1] = join();
-	assert_int_equal(members[1]->slot, slot);
-	for (uint32_t i = 0; i < MEMBERS; i++)
-		member_leave(members[i]);
+	interrupt_every(20000);
+	beating[1] = join();
+	interrupt_every(0);
+	assert_int_equal(beating[1]->slot, slot);
+	assert_true(monotonic_now() - began > SECOND);
+	/* Who waits is told once, and why. */
+	assert_int_equal(notices, 1);
+	assert_non_null(strstr(noticed, " of its 4 members show no life: waiting up to 1.0 s"));
+}
+
+static void test_nobody_waits_for_the_living(void **state)
+{
+	struct member *late = NULL;
+	struct region_error error = {""};
+	uint64_t began = monotonic_now();
+
+	(void)state;
+	assert_int_equal(member_join(region, 0, 60 * SECOND, &late, &error), -ENOSPC);
+	assert_non_null(strstr(error.text, "is full"));
+	assert_true(monotonic_now() - began < 30 * SECOND);
+}
+
+static void *leave_soon(void *argument)
+{
+	const struct timespec pause = {.tv_nsec = 150000000};
+
+	(void)nanosleep(&pause, NULL);
+	member_leave(argument);
+	return NULL;
+}
+
+static void test_a_slot_that_becomes_free_meanwhile_is_taken(void **state)
+{
+	pthread_t leaving;
+	uint32_t slot = beating[2]->slot;
+	uint64_t began = monotonic_now();
+
+	(void)state;
+	/* One that is dead, for somebody to wait for. */
+	uint32_t dead = destroy(beating[0]);
+	assert_int_equal(pthread_create(&leaving, NULL, leave_soon, beating[2]), 0);
+	struct region_error error;
+	if (member_join(region, 0, 60 * SECOND, &beating[2], &error) != 0)
+		fail_msg("%s", error.text);
+	assert_int_equal(pthread_join(leaving, NULL), 0);
+	assert_int_equal(beating[2]->slot, slot);
+	assert_true(monotonic_now() - began < 30 * SECOND);
+	/* The manager's word spares us to wait for the other. */
+	struct member_verdict *verdict = region_verdict(region, dead);
+	shared_store_u64(&verdict->verdict, UINT64_C(1) << 32 | 1);
+	beating[0] = join();
+	assert_int_equal(beating[0]->slot, dead);
 }
 
 /* A child of fork() has its parent's memory, and must not leave in its name. */
@@ -310,6 +412,7 @@ static void test_memory_is_measured(void **state)
 }
 
 #define WITH_REGION(name) cmocka_unit_test_setup_teardown(name, open_region, close_region)
+#define WITH_FULL_REGION(name) cmocka_unit_test_setup_teardown(name, open_full_region, close_full_region)
 
 int main(void)
 {
@@ -322,7 +425,9 @@ int main(void)
 		WITH_REGION(test_a_killed_member_is_dead_and_its_slot_free_to_take),
 		WITH_REGION(test_the_managers_verdict_counts),
 		WITH_REGION(test_a_heartbeat_is_timed_by_its_observer),
-		WITH_REGION(test_a_slot_whose_heart_stands_still_is_taken),
+		WITH_FULL_REGION(test_a_slot_whose_heart_stands_still_is_taken),
+		WITH_FULL_REGION(test_nobody_waits_for_the_living),
+		WITH_FULL_REGION(test_a_slot_that_becomes_free_meanwhile_is_taken),
 		WITH_REGION(test_a_forked_child_does_not_leave_for_its_parent),
 		WITH_REGION(test_one_who_was_replaced_leaves_without_a_trace),
 		WITH_REGION(test_memory_is_measured),
