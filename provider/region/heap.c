@@ -50,15 +50,24 @@ static void make_private(const struct heap *heap)
 	(void)mremap(copy, heap->bytes, heap->bytes, MREMAP_MAYMOVE | MREMAP_FIXED, heap->base);
 }
 
+/* With the lock: nothing more is allocated from it. */
+static void stop(struct heap *heap)
+{
+	heap->open = false;
+	heap->shared = false;
+}
+
 static void in_child(void)
 {
 	for (struct heap *heap = heaps; heap != NULL; heap = heap->next) {
 		/* What its parent inherited is private already. */
 		if (!heap->inherited)
 			make_private(heap);
+		/* Those of open endpoints are lost with their paths. */
+		if (heap->member != NULL)
+			member_lose(heap->member);
 		heap->inherited = true;
-		heap->shared = false;
-		heap->open = false;
+		stop(heap);
 	}
 	(void)pthread_mutex_unlock(&mutex);
 }
@@ -133,15 +142,14 @@ void heap_share(struct heap *heap)
 void heap_stop(struct heap *heap)
 {
 	(void)pthread_mutex_lock(&mutex);
-	heap->open = false;
-	heap->shared = false;
+	stop(heap);
 	(void)pthread_mutex_unlock(&mutex);
 }
 
 void heap_leave(struct heap *heap, struct member *member)
 {
-	heap_stop(heap);
 	(void)pthread_mutex_lock(&mutex);
+	stop(heap);
 	bool empty = heap->extents.count == 0;
 	bool holds = !empty && !heap->inherited;
 	if (empty)
@@ -286,6 +294,8 @@ size_t heap_block_bytes(const void *address)
 bool heap_resize(void *address, size_t bytes)
 {
 	bool done = false;
+	unsigned char *fresh = NULL;
+	size_t fresh_bytes = 0;
 
 	(void)pthread_mutex_lock(&mutex);
 	struct heap *heap = heap_of(address);
@@ -297,12 +307,14 @@ bool heap_resize(void *address, size_t bytes)
 		if (before > 0 && !heap->inherited && (heap->open || pages <= before))
 			done = extents_resize(&heap->extents, first, pages);
 		if (done && pages > before) {
-			uint32_t fresh = hand_out(heap, first, first + pages);
-			memset(heap->base + (size_t)fresh * REGION_PAGE, 0,
-			       (size_t)(first + pages - fresh) * REGION_PAGE);
+			uint32_t page = hand_out(heap, first, first + pages);
+			fresh = heap->base + (size_t)page * REGION_PAGE;
+			fresh_bytes = (size_t)(first + pages - page) * REGION_PAGE;
 		}
 	}
 	(void)pthread_mutex_unlock(&mutex);
+	if (fresh_bytes > 0)
+		memset(fresh, 0, fresh_bytes);
 	return done;
 }
 

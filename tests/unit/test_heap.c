@@ -2,6 +2,7 @@
 /* Heaps in a region: bounds, zeros, threads, forks, and blocks that outlive their endpoint. */
 #include "world.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -288,34 +289,46 @@ static void test_blocks_outlive_their_region(void **state)
 	assert_true(heap_release(block));
 }
 
-/* Killed while it only holds its slot: the kernel drops the lock, and another may take it. */
-static void test_the_slot_of_a_dead_holder_is_free(void **state)
+/* It ends while it only holds its slot; a child of its own, if it has one, lives until a byte comes from
+ * `end`. */
+static uint32_t hold_a_slot_and_end(int end, bool with_child)
 {
 	int ends[2];
 	uint32_t slot = 0;
 	int status = 0;
 
-	(void)state;
 	assert_int_equal(pipe(ends), 0);
-	pid_t child = fork();
-	assert_true(child >= 0);
-	if (child == 0) {
+	pid_t holder = fork();
+	assert_true(holder >= 0);
+	if (holder == 0) {
 		struct node node;
 		node_open(&node, region);
 		slot = node_slot(&node);
 		bool got = heap_allocate(heap_at(&node), 1, 1, false) != NULL;
 		node_close(&node);
+		/* It is the child that goes on. */
+		if (with_child && fork() != 0)
+			_exit(got ? 0 : 1);
 		(void)!write(ends[1], &slot, sizeof(slot));
+		(void)alarm(60);
+		if (with_child)
+			(void)!read(end, &slot, 1);
 		_exit(got ? 0 : 1);
 	}
 	assert_int_equal(read(ends[0], &slot, sizeof(slot)), sizeof(slot));
-	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(waitpid(holder, &status, 0), holder);
 	assert_int_equal(status, 0);
 	assert_int_equal(close(ends[0]), 0);
 	assert_int_equal(close(ends[1]), 0);
 	assert_int_equal(slot_state(slot), SLOT_HELD);
+	return slot;
+}
+
+static void assert_can_be_taken(uint32_t slot)
+{
 	struct node nodes[MEMBERS];
 	bool taken = false;
+
 	for (uint32_t i = 0; i < MEMBERS; i++) {
 		node_open(&nodes[i], region);
 		taken = taken || node_slot(&nodes[i]) == slot;
@@ -323,6 +336,22 @@ static void test_the_slot_of_a_dead_holder_is_free(void **state)
 	assert_true(taken);
 	for (uint32_t i = 0; i < MEMBERS; i++)
 		node_close(&nodes[i]);
+}
+
+/* The kernel drops the lock, and another may take the slot: also while a child of the holder lives. */
+static void test_the_slot_of_a_dead_holder_is_free(void **state)
+{
+	int alive[2];
+
+	(void)state;
+	assert_can_be_taken(hold_a_slot_and_end(-1, false));
+	assert_int_equal(pipe2(alive, O_CLOEXEC), 0);
+	uint32_t slot = hold_a_slot_and_end(alive[0], true);
+	assert_int_equal(close(alive[0]), 0);
+	assert_can_be_taken(slot);
+	/* It lives: somebody reads that pipe still. */
+	assert_int_equal(write(alive[1], "", 1), 1);
+	assert_int_equal(close(alive[1]), 0);
 }
 
 /* What a child writes is not its parent's, what it releases stays, and it gets nothing. */
