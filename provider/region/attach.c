@@ -46,7 +46,7 @@ static int open_error(const char *path, enum region_kind kind, int code, struct 
 			   path, strerror(code));
 }
 
-/* What only a file can be wrong in: its type, its owner, backing that would fault later. */
+/* What only a file can be wrong in: its type, its owner, its mode, backing that would fault later. */
 static int check_file(const struct stat *status, const char *path, struct region_error *error)
 {
 	if (!S_ISREG(status->st_mode))
@@ -58,6 +58,13 @@ static int check_file(const struct stat *status, const char *path, struct region
 		return region_fail(error, -EPERM,
 				   "region %s belongs to user %u and this is user %u: create one of your own",
 				   path, (unsigned)status->st_uid, (unsigned)geteuid());
+	/* What access lists allow shows in the group's bits. */
+	if ((status->st_mode & (S_IRWXG | S_IRWXO)) != 0)
+		return region_fail(
+			error, -EPERM,
+			"region %s is open to other users (mode %04o), who could read and forge all "
+			"messages: chmod 600 it, or create one anew",
+			path, (unsigned)status->st_mode & 07777U);
 	if ((uint64_t)status->st_blocks * 512 < (uint64_t)status->st_size)
 		return region_fail(
 			error, -ENOSPC,

@@ -361,6 +361,26 @@ static void test_a_file_of_another_user_is_refused(void **state)
 	file_close(&file);
 }
 
+static void test_a_file_that_others_may_open_is_refused(void **state)
+{
+	static const mode_t modes[] = {0640, 0620, 0604, 0602, 0610, 0601, 0666};
+	struct file file;
+	struct region *region = NULL;
+	struct region_error error;
+
+	(void)state;
+	file_open(&file);
+	file_write(&file, region_size(MEMBERS, REGION_SECTION_MIN), true);
+	for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+		assert_int_equal(chmod(file.path, modes[i]), 0);
+		assert_refused(file.name, -EPERM, "open to other users (mode 06");
+	}
+	assert_int_equal(chmod(file.path, 0600), 0);
+	assert_int_equal(region_attach(file.name, &region, &error), 0);
+	region_detach(region);
+	file_close(&file);
+}
+
 static void test_names_that_mean_nothing_are_refused(void **state)
 {
 	static char path[2 * PATH_MAX];
@@ -387,6 +407,7 @@ int main(void)
 		cmocka_unit_test(test_a_good_file_is_attached),
 		cmocka_unit_test(test_files_that_cannot_be_regions_are_refused),
 		cmocka_unit_test(test_a_file_of_another_user_is_refused),
+		cmocka_unit_test(test_a_file_that_others_may_open_is_refused),
 		cmocka_unit_test(test_names_that_mean_nothing_are_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
