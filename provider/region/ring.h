@@ -158,6 +158,19 @@ static inline bool ring_peek(const struct ring_in *ring, uint64_t *control)
 	return (*control & CONTROL_LAP_MASK) == ring_lap(ring->position, ring->shift);
 }
 
+/*
+ * Is the slot at the position of this lap, or still of the last? The short path takes any other for
+ * empty, and would wait for ever: somebody wrote over it, or made the sender write where we have not
+ * read. For now and then.
+ */
+static inline bool ring_is_sound(const struct ring_in *ring)
+{
+	uint64_t control = shared_acquire_u64(&ring->slots[ring->position & ring->mask].control);
+	uint64_t ahead = ring_lap(ring->position, ring->shift) - control;
+
+	return (ahead & CONTROL_LAP_MASK) <= 1;
+}
+
 static inline const struct ring_slot *ring_at(const struct ring_in *ring, uint32_t ahead)
 {
 	return &ring->slots[(ring->position + ahead) & ring->mask];

@@ -50,6 +50,7 @@ static void assert_next_word(struct pair *pair, uint64_t word)
 {
 	uint64_t control = 0;
 
+	assert_true(ring_is_sound(&pair->in));
 	assert_true(ring_peek(&pair->in, &control));
 	assert_int_equal(control_kind(control), 3);
 	assert_int_equal(control_flags(control), 5);
@@ -87,8 +88,14 @@ static void run_across(uint32_t slots, uint32_t position)
 		for (uint32_t i = 1; i <= slots; i++)
 			assert_next_word(&pair, word + i);
 		assert_false(ring_peek(&pair.in, &control));
+		assert_true(ring_is_sound(&pair.in));
 		word += slots;
 	}
+	/* Who is a lap ahead or behind finds what cannot be there. */
+	pair.in.position += slots;
+	assert_false(ring_is_sound(&pair.in));
+	pair.in.position -= 3 * slots;
+	assert_false(ring_is_sound(&pair.in));
 	pair_close(&pair);
 }
 

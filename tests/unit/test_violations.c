@@ -186,6 +186,42 @@ static void test_slots_that_cannot_be(void **state)
 	}
 }
 
+/* Nobody waits for ever for a slot that was written over: not of this lap, and not of the last. */
+static void test_a_slot_that_was_written_over(void **state)
+{
+	static const uint64_t laps[] = {2, 3, 0xffff, 0x8000};
+
+	for (size_t i = 0; i < sizeof(laps) / sizeof(laps[0]); i++) {
+		struct ring_slot *next = ring_next(&world_peer(hostile, victim)->peer.out, 0);
+		/* What a sound sender leaves there. */
+		path_check_peers(victim->messenger->path);
+		progress();
+		assert_int_equal(hostile_peer()->state, PEER_PRESENT);
+		shared_store_u64(&next->control, control_word(WIRE_INLINE, 0, 0) | laps[i]);
+		progress();
+		assert_int_equal(hostile_peer()->state, PEER_PRESENT);
+		path_check_peers(victim->messenger->path);
+		assert_violation("a slot of another lap");
+		(void)close_world(state);
+		(void)open_world(state);
+	}
+}
+
+/* Around the ring and beyond, the slot at a receiver's position is never taken for written over. */
+static void test_rings_are_sound_at_every_place(void **state)
+{
+	(void)state;
+	for (uint32_t i = 0; i < 3 * RING_SLOTS_MAX; i++) {
+		assert_true(ring_is_sound(&hostile_peer()->in));
+		write_slot(&(struct slot){.kind = WIRE_RECLAIM});
+		assert_true(ring_is_sound(&hostile_peer()->in));
+		progress();
+		world_step(&world);
+		(void)path_refresh(hostile->messenger->path, &world_peer(hostile, victim)->peer, 1);
+	}
+	assert_int_equal(hostile_peer()->state, PEER_PRESENT);
+}
+
 /* A message keeps so many places of pieces and no more, however short they are. */
 static void test_more_early_pieces_than_there_can_be(void **state)
 {
@@ -548,6 +584,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		WITH_WORLD(test_slots_that_cannot_be),
+		WITH_WORLD(test_a_slot_that_was_written_over),
+		WITH_WORLD(test_rings_are_sound_at_every_place),
 		WITH_WORLD(test_more_early_pieces_than_there_can_be),
 		WITH_WORLD(test_a_successor_cannot_go_on_with_early_pieces),
 		WITH_WORLD(test_pieces_that_cannot_be),
