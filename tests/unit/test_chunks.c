@@ -33,7 +33,7 @@ static void bank_open(struct bank *bank, uint64_t bytes)
 
 static void bank_close(struct bank *bank)
 {
-	region_detach(bank->region);
+	world_region_close(bank->region);
 }
 
 static uint32_t take(struct bank *bank, uint32_t borrower, uint32_t length)

@@ -37,8 +37,12 @@ struct world {
 	uint32_t count;
 };
 
-/* A region on a file without a name, mapped and checked. Give back with region_detach(). */
+/*
+ * A region on a file without a name, mapped and checked. Give back with region_detach(), or with
+ * world_region_close() to have its memory, arenas as they are, for the next one like it.
+ */
 struct region *world_region(uint32_t members, uint64_t section_bytes);
+void world_region_close(struct region *region);
 
 /* `count` nodes on a region of `members` slots. Fails the test if that cannot be. */
 void world_open(struct world *world, uint32_t count, uint32_t members, uint64_t section_bytes);
