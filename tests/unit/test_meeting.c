@@ -165,6 +165,13 @@ static void write_out(const struct buffer *buffer, size_t offset, shared_bytes *
 	point();
 }
 
+static void write_in_one(shared_bytes *target, const void *source, size_t length)
+{
+	const struct buffer buffer = {{{(void *)(uintptr_t)source, length}}, 1, length};
+
+	write_out(&buffer, 0, target, length);
+}
+
 static void read_in(void *target, const shared_bytes *source, size_t length)
 {
 	size_t half = length / 2;
@@ -262,6 +269,8 @@ static enum process_result kernel_write(const struct process_peer *peer, const s
 	} while (0)
 #define transfer_fence fence
 #define buffer_to_region write_out
+#define shared_copy_out write_in_one
+#define copy_past_cache_out write_in_one
 #define copy_linewise_in read_in
 #define process_read kernel_read
 #define process_write kernel_write
