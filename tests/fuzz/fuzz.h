@@ -15,7 +15,9 @@
 #define VICTIM 0U
 #define UNUSED 1U
 #define HOSTILE 2U
-#define SECTION_BYTES ((uint64_t)REGION_SECTION_MIN)
+/* Room for one buffer of the largest length that the victim takes. */
+#define HEAP_BYTES (36U * REGION_PAGE)
+#define SECTION_BYTES ((uint64_t)REGION_SECTION_MIN + HEAP_BYTES)
 #define OPERATIONS_MAX 64U
 /* What the victim lets others reach: under key 1 all of it, under 2 and 3 for reading or writing. */
 #define REACHABLE_BYTES 20000U
@@ -30,6 +32,7 @@ struct operation {
 	bool several;
 	bool directed; /* at or to the hostile member */
 	bool claims;   /* a message, and was not received yet */
+	bool in_heap;  /* the buffer is the end of the victim's section */
 };
 
 struct fuzz {
@@ -51,7 +54,7 @@ struct fuzz {
 void require(bool condition, const char *what);
 
 /* fuzz_receive.c, for the application's calls in one_sided.c */
-struct operation *new_operation(struct fuzz *fuzz, size_t length);
+struct operation *new_operation(struct fuzz *fuzz, size_t length, bool in_heap);
 void end_operation(struct operation *operation);
 struct correspondent *meet(const struct fuzz *fuzz, bool hostile);
 
@@ -72,5 +75,6 @@ void hostile_connect(struct fuzz *fuzz, bool good);
 void hostile_push(struct fuzz *fuzz);
 void hostile_credit(struct fuzz *fuzz);
 void hostile_scribble(struct fuzz *fuzz);
+void hostile_transfer(struct fuzz *fuzz);
 
 #endif

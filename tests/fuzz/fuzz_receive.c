@@ -57,7 +57,8 @@ static void format_region(void)
 	struct region_error error;
 
 	memset(region->base, 0, region->bytes);
-	require(region_format(region->base, region->bytes, MEMBERS, SECTION_BYTES, id) == 0, "no format");
+	require(region_format_heaps(region->base, region->bytes, MEMBERS, SECTION_BYTES, HEAP_BYTES, id) == 0,
+		"no format");
 	require(region_check_header((const struct region_header *)(void *)region->base, region->bytes, region,
 				    &error) == 0,
 		"no region");
@@ -65,14 +66,25 @@ static void format_region(void)
 
 /* ---- the victim's application ---- */
 
-struct operation *new_operation(struct fuzz *fuzz, size_t length)
+static void give_buffer(struct operation *operation)
 {
+	if (!operation->in_heap)
+		free(operation->buffer);
+	operation->buffer = NULL;
+}
+
+struct operation *new_operation(struct fuzz *fuzz, size_t length, bool in_heap)
+{
+	/* Behind it is the section that nobody may touch. */
+	unsigned char *end = region_section(fuzz->region, VICTIM) + SECTION_BYTES;
+
 	for (uint32_t i = 0; i < OPERATIONS_MAX; i++) {
 		struct operation *operation = &fuzz->operations[i];
 		if (operation->active)
 			continue;
 		/* A block of just this length: a byte beside it is seen. */
-		operation->buffer = malloc(length > 0 ? length : 1);
+		operation->in_heap = in_heap;
+		operation->buffer = in_heap ? end - length : malloc(length > 0 ? length : 1);
 		if (operation->buffer == NULL)
 			return NULL;
 		memset(operation->buffer, 7, length);
@@ -91,8 +103,7 @@ void end_operation(struct operation *operation)
 {
 	require(operation->active, "an operation completes twice");
 	operation->active = false;
-	free(operation->buffer);
-	operation->buffer = NULL;
+	give_buffer(operation);
 }
 
 static void take_completions(struct fuzz *fuzz)
@@ -149,23 +160,25 @@ static void victim_send(struct fuzz *fuzz)
 	uint8_t style = take_u8(&fuzz->input);
 	struct correspondent *to = meet(fuzz, (style & 7) != 0);
 	size_t length = take_length(fuzz);
-	struct operation *operation = to == NULL ? NULL : new_operation(fuzz, length);
+	bool in_heap = (style & 128) != 0;
+	struct operation *operation = to == NULL ? NULL : new_operation(fuzz, length, in_heap);
 	struct iovec pieces[BUFFER_PIECES];
 
 	if (operation == NULL)
 		return;
 	operation->send = true;
 	operation->directed = to->peer.slot == HOSTILE;
-	ssize_t result = messenger_send(fuzz->messenger,
-					&(struct send_request){
-						.pieces = pieces,
-						.count = cut(pieces, operation, length, style >> 3 & 3),
-						.length = length,
-						.to = to,
-						.tag = take_u8(&fuzz->input) % 4,
-						.context = operation,
-						.flags = flags[style >> 5 & 3] | FI_COMPLETION,
-					});
+	ssize_t result =
+		messenger_send(fuzz->messenger,
+			       &(struct send_request){
+				       .pieces = pieces,
+				       .count = cut(pieces, operation, length, in_heap ? 0 : style >> 3 & 3),
+				       .length = length,
+				       .to = to,
+				       .tag = take_u8(&fuzz->input) % 4,
+				       .context = operation,
+				       .flags = flags[style >> 5 & 3] | FI_COMPLETION,
+			       });
 	if (result != 0)
 		end_operation(operation);
 }
@@ -188,7 +201,8 @@ static void victim_receive(struct fuzz *fuzz)
 	/* As the provider's receive calls do. */
 	if (from != NULL && !messenger_may_receive(fuzz->messenger, from, &request))
 		return;
-	operation = new_operation(fuzz, length);
+	bool in_heap = (style & 0x30) == 0x10;
+	operation = new_operation(fuzz, length, in_heap);
 	if (operation == NULL)
 		return;
 	request.context = operation;
@@ -197,7 +211,7 @@ static void victim_receive(struct fuzz *fuzz)
 		operation->several = true;
 	}
 	operation->directed = from != NULL && from->peer.slot == HOSTILE;
-	request.count = cut(pieces, operation, length, operation->several ? 0 : style >> 6);
+	request.count = cut(pieces, operation, length, operation->several || in_heap ? 0 : style >> 6);
 	if (messenger_receive(fuzz->messenger, &request) != 0)
 		end_operation(operation);
 }
@@ -206,7 +220,7 @@ static void victim_receive(struct fuzz *fuzz)
 static void victim_claim(struct fuzz *fuzz, struct receive_request *request, struct iovec *piece)
 {
 	size_t length = take_length(fuzz);
-	struct operation *operation = new_operation(fuzz, length);
+	struct operation *operation = new_operation(fuzz, length, false);
 	bool found = false;
 
 	if (operation == NULL)
@@ -356,6 +370,10 @@ static void step(struct fuzz *fuzz)
 			victim_cancel(fuzz);
 		break;
 	case 14:
+		if (choice & 16) {
+			hostile_transfer(fuzz);
+			break;
+		}
 		path_check_peers(fuzz->messenger->path);
 		hostile_ring_bell(fuzz);
 		break;
@@ -385,6 +403,8 @@ static void check_end(struct fuzz *fuzz)
 		"an answer waits for ever");
 	require(match_is_empty(&messenger->remote_pumping) && match_is_empty(&messenger->remote_awaiting),
 		"a one-sided operation does not end");
+	require(messenger->copying == 0 && messenger->single->free_count == REGION_TRANSFERS,
+		"a single copy does not end");
 	for (uint32_t i = 0; i < CHUNK_CLASSES; i++)
 		require(pool->classes[i].free_count == pool->classes[i].count, "a chunk stays lent");
 	for (uint32_t i = 0; i < OPERATIONS_MAX; i++)
@@ -404,6 +424,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	require(messenger_open(&fuzz.messenger, fuzz.region, 0, UINT64_C(1) << 40, &error) == 0, error.text);
 	require(fuzz.messenger->path->member->slot == VICTIM, "the victim has another slot");
 	require(completion_open(&fuzz.completions, 1) == 0, "no memory");
+	require(single_copy_open(fuzz.messenger, SINGLE_COPY_AUTO) == 0, "no memory");
+	/* In the region alone: what the kernel copies, no sanitizer sees. */
+	process_offer_close(&fuzz.messenger->single->offer);
+	fuzz.messenger->single->process = false;
 	fuzz.messenger->send_completions = &fuzz.completions;
 	fuzz.messenger->receive_completions = &fuzz.completions;
 	expose(&fuzz);
@@ -418,6 +442,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	completion_close(&fuzz.completions);
 	conceal(&fuzz);
 	for (uint32_t i = 0; i < OPERATIONS_MAX; i++)
-		free(fuzz.operations[i].buffer);
+		give_buffer(&fuzz.operations[i]);
 	return 0;
 }

@@ -2,6 +2,9 @@
 /* hostile.c - the member that writes whatever it likes: now almost right, now anything. */
 #include "fuzz/fuzz.h"
 
+/* Where the heap begins in a section. */
+#define HEAP_OFFSET ((uint64_t)REGION_SECTION_MIN)
+
 void set_claim(const struct fuzz *fuzz, uint32_t slot, uint32_t epoch, uint32_t state)
 {
 	shared_store_u64(&region_slot(fuzz->region, slot)->claim, (uint64_t)epoch << 32 | state);
@@ -85,7 +88,8 @@ void hostile_push(struct fuzz *fuzz)
 		shared_copy_in(said, heard->payload, sizeof(said));
 	}
 	uint64_t place = (uint64_t)(take_u16(input) % SECTION_BYTES) << 32 | take_u16(input) % 460;
-	if (kind == 11)
+	/* Stands for all one-sided operations, or for itself. */
+	if (kind == 11 && (style & 128) == 0)
 		kind = hostile_remote(fuzz, style, place, &word, payload);
 	switch (kind) {
 	case WIRE_WRITE:
@@ -107,6 +111,8 @@ void hostile_push(struct fuzz *fuzz)
 		payload[2] = take_u32(input) >> take_u8(input) % 32;
 		payload[3] = style & 64 ? payload[2] : take_u32(input) % 300000;
 		payload[4] = place;
+		if (style & 128) /* and offers a single copy */
+			payload[3] |= (uint64_t)transfer_id(take_u8(input), 1) << 32;
 		break;
 	case WIRE_EARLY:
 		payload[0] = place;
@@ -119,6 +125,14 @@ void hostile_push(struct fuzz *fuzz)
 		word = said[1];
 		payload[0] = take_u8(input);
 		payload[1] = take_u32(input) >> take_u8(input) % 32;
+		if (style & 64) {
+			payload[3] = take_u8(input) % 4 | (uint64_t)transfer_id(take_u8(input), 1) << 32;
+			payload[4] = style & 128 ? take_u32(input) : HEAP_OFFSET;
+		}
+		break;
+	case WIRE_RESUME:
+		word = said[1];
+		payload[1] = take_u32(input) % 160000;
 		break;
 	case WIRE_ACKNOWLEDGE:
 		word = style & 64 ? said_word : said[1];
@@ -138,6 +152,30 @@ void hostile_push(struct fuzz *fuzz)
 	shared_store_u64(&slot->control,
 			 control_word(kind, flags, length) | ring_lap(fuzz->ring_position, shift));
 	fuzz->ring_position++;
+}
+
+/* A transfer line that looks right, or has any words. */
+void hostile_transfer(struct fuzz *fuzz)
+{
+	uint8_t style = take_u8(&fuzz->input);
+	uint32_t index = take_u8(&fuzz->input) % REGION_TRANSFERS;
+	struct transfer_line *line = section_transfer(fuzz->region, HOSTILE, index);
+	struct transfer_words words = {
+		.claimed = take_u32(&fuzz->input) % 160000,
+		.done = take_u32(&fuzz->input) % 160000,
+		.place = HEAP_OFFSET + take_u8(&fuzz->input),
+		.peer = (uint64_t)fuzz->messenger->path->member->epoch << 32 | VICTIM,
+	};
+
+	if (style & 1)
+		words.done = words.claimed;
+	if (style & 2)
+		words.place = take_u64(&fuzz->input);
+	if (style & 4)
+		words.claimed = take_u64(&fuzz->input);
+	if (style & 8)
+		words.done = take_u64(&fuzz->input);
+	transfer_open(line, style & 16 ? take_u32(&fuzz->input) : transfer_id(index, 1), &words);
 }
 
 void hostile_credit(struct fuzz *fuzz)

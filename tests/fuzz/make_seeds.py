@@ -12,7 +12,7 @@ EARLY, CLEAR, PIECE, ACKNOWLEDGE, RECLAIM = 6, 7, 8, 9, 10
 WRITE, WRITE_CHUNK, READ, ATOMIC, ATOMIC_CHUNK, REPLY, REPLY_CHUNK, DONE = range(8)
 
 # Indices into the lengths of take_length()
-SMALL, SHORT_LENGTH, EAGER_LENGTH, LARGE = 5, 7, 11, 15
+SMALL, SHORT_LENGTH, EAGER_LENGTH, LARGE, MIDDLE = 5, 7, 11, 15, 22
 
 
 def push(kind: int, length: int, word: int = 1, flags: int = 1, more: bytes = b"") -> bytes:
@@ -61,6 +61,29 @@ def rendezvous(first: int, total: int, early: int) -> bytes:
 
 def clear(accepted: int) -> bytes:
     return push(CLEAR, 0, more=struct.pack("<BIB", 9, accepted, 0))
+
+
+def transfer(index: int, claimed: int, done: int, style: int = 0) -> bytes:
+    """The hostile member's line for single copies, of the first transfer in that place."""
+    return struct.pack("<BBBIIB", 14 | 16, style, index, claimed, done, 0)
+
+
+def offer(index: int, total: int, early: int = 0) -> bytes:
+    """A large message whose sender's buffer lies in its heap."""
+    more = struct.pack("<BIBIB", 1, total, 0, early, index)  # style 137 is RENDEZVOUS, and offers
+    return struct.pack("<BBBHB", 0, 137, 1, early, 1) + struct.pack("<HH", 0, 0) + more
+
+
+def clear_once(accepted: int, index: int, way: int = 1) -> bytes:
+    """The answer to an offer: the receive's buffer is in the hostile member's heap."""
+    more = struct.pack("<BIBBB", 9, accepted, 0, way, index)  # style 67 is CLEAR, and takes one
+    return struct.pack("<BBBHB", 0, 67, 1, 0, 1) + struct.pack("<HH", 0, 0) + more
+
+
+def resume(start: int) -> bytes:
+    """Style 131 is RESUME, and no one-sided operation."""
+    header = struct.pack("<BBBHB", 0, 131, 1, 0, 1) + struct.pack("<HH", 0, 0)
+    return header + struct.pack("<I", start)
 
 
 def credit(style: int = 2) -> bytes:
@@ -207,6 +230,72 @@ SEEDS = {
     + PROGRESS,
     "remote-and-die": OPEN + begin(0, 9) + begin(1, 10) + begin(2, 1, 1) + REJOIN + CONNECT + CHECK,
     "remote-to-itself": b"".join(begin(kind, 9, 1, style=0) for kind in range(3)) + PROGRESS * 5,
+    "once-received": OPEN
+    + transfer(5, 80000, 80000)
+    + receive(MIDDLE, 0x10)
+    + offer(5, 80000)
+    + PROGRESS
+    + transfer(5, 40000, 60000)
+    + PROGRESS
+    + transfer(5, 40000, 40000)
+    + PROGRESS,
+    "once-received-privately": OPEN
+    + transfer(5, 80000, 80000)
+    + offer(5, 80000)
+    + PROGRESS
+    + receive(MIDDLE)
+    + PROGRESS
+    + transfer(5, 0, 80000)
+    + PROGRESS,
+    "once-received-and-die": OPEN
+    + transfer(5, 80000, 80000)
+    + receive(MIDDLE, 0x10)
+    + offer(5, 80000)
+    + transfer(5, 10000, 80000)
+    + PROGRESS
+    + CHECK
+    + REJOIN
+    + CHECK,
+    "once-received-in-pieces": OPEN
+    + transfer(5, 80000, 80000)
+    + receive(MIDDLE, 0x10)
+    + transfer(5, 40000, 80000)
+    + offer(5, 80000)
+    + PROGRESS
+    + transfer(5, 0, 0, 16)
+    + bytes(4)
+    + PROGRESS
+    + push(PIECE, 10000) * 2
+    + PROGRESS,
+    "once-received-and-broken": OPEN
+    + transfer(5, 80000, 80000)
+    + receive(MIDDLE, 0x10)
+    + transfer(5, 40000, 80000)
+    + offer(5, 80000)
+    + PROGRESS
+    + push(EARLY, 0)
+    + PROGRESS * 2
+    + transfer(5, 40000, 40000)
+    + PROGRESS,
+    "once-sent": OPEN
+    + send(MIDDLE, 0xC1)
+    + PROGRESS
+    + transfer(5, 20000, 0)
+    + clear_once(80000, 5)
+    + PROGRESS * 3
+    + push(ACKNOWLEDGE, 0)
+    + PROGRESS,
+    "once-sent-and-resumed": OPEN
+    + send(MIDDLE, 0xC1)
+    + PROGRESS
+    + transfer(5, 20000, 0)
+    + clear_once(80000, 5)
+    + PROGRESS
+    + resume(30000)
+    + PROGRESS * 3
+    + credit()
+    + PROGRESS,
+    "once-to-itself": send(MIDDLE, 0xC0) + receive(MIDDLE, 0x10) + PROGRESS * 4,
     "scribble": OPEN + struct.pack("<BIB4s", 6, 4096, 3, b"abcd") + PROGRESS + CHECK,
     "bad-offer": struct.pack("<BIQBB", 5 | 16, 64, 8192, 3, 1) + PROGRESS + send(SMALL),
 }
