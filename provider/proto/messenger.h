@@ -59,6 +59,7 @@ struct correspondent {
 	uint32_t kept;           /* messages of its that wait for a receive */
 	uint64_t copied;         /* bytes of theirs that were moved to private memory */
 	struct ways ways;
+	struct ways writing; /* our parts of single copies into its heap, timed here alone */
 	struct remote_peer remote;
 	/* its process, for single copies: see single_copy_offer.c */
 	struct process_peer process;
