@@ -34,6 +34,22 @@ void endpoint_settle_flags(struct endpoint *endpoint)
 	endpoint->receive_message_flags = receive_always;
 }
 
+/*
+ * Peers reach into memory in the region, and we into theirs, past the messages in the rings: not
+ * where the application was promised that a read or write comes after the messages before it.
+ */
+static void settle_reach(const struct endpoint *endpoint)
+{
+	struct messenger *messenger = endpoint->messenger;
+	const struct registration_table *table = &endpoint->domain->registrations;
+
+	messenger->reaches = messenger->reaches && (endpoint->transmit_order & ORDER_AFTER_SENDS) == 0;
+	messenger->exposes = messenger->exposes && (endpoint->receive_order & ORDER_AFTER_SENDS) == 0;
+	for (uint32_t place = 0; place < table->capacity; place++)
+		if (registrations_at(table, place) != NULL)
+			direct_expose(messenger, registrations_at(table, place));
+}
+
 /* An uncached mapping is reported with its remedy, not silently used. */
 static int check_memory(const struct messenger *messenger)
 {
@@ -125,6 +141,7 @@ int endpoint_enable(struct endpoint *endpoint)
 	messenger->registrations = &endpoint->domain->registrations;
 	messenger->multi_receive_minimum = endpoint->multi_receive_minimum;
 	endpoint_settle_flags(endpoint);
+	settle_reach(endpoint);
 	domain_joined(endpoint->domain, messenger->path);
 	return 0;
 }

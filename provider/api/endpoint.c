@@ -310,6 +310,8 @@ int endpoint_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **
 	endpoint->capabilities = info->caps;
 	endpoint->transmit_operation_flags = info->tx_attr != NULL ? info->tx_attr->op_flags : 0;
 	endpoint->receive_operation_flags = info->rx_attr != NULL ? info->rx_attr->op_flags : 0;
+	endpoint->transmit_order = info->tx_attr != NULL ? info->tx_attr->msg_order : 0;
+	endpoint->receive_order = info->rx_attr != NULL ? info->rx_attr->msg_order : 0;
 	endpoint->multi_receive_minimum = 64;
 	endpoint->fid.fid.fclass = FI_CLASS_EP;
 	endpoint->fid.fid.context = context;

@@ -15,14 +15,19 @@
 
 /*
  * All operations to one peer go through one ring, and are matched or carried out in its
- * order. Reads and writes of more than REMOTE_WHOLE_BYTES go in pieces between which others
+ * order, but for reads, writes and atomics of memory in the region: those are carried out at
+ * once, and only if there is none before them in the ring. So they keep their order among
+ * themselves, and overtake messages: RAS and WAS are promised only to those who ask for them,
+ * and then nothing goes past the ring. See proto/direct.h.
+ * Reads and writes of more than REMOTE_WHOLE_BYTES go in pieces between which others
  * pass: so a send may overtake a write or read before it (no SAW, no SAR), and reads and
  * writes keep their order up to that length, as max_order_*_size say.
  */
-#define MESSAGE_ORDER \
-	(FI_ORDER_SAS | FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_RAS | FI_ORDER_WAR | FI_ORDER_WAW | \
-	 FI_ORDER_WAS | FI_ORDER_RMA_RAR | FI_ORDER_RMA_RAW | FI_ORDER_RMA_WAR | FI_ORDER_RMA_WAW | \
-	 FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW)
+#define USUAL_ORDER \
+	(FI_ORDER_SAS | FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_WAR | FI_ORDER_WAW | FI_ORDER_RMA_RAR | \
+	 FI_ORDER_RMA_RAW | FI_ORDER_RMA_WAR | FI_ORDER_RMA_WAW | FI_ORDER_ATOMIC_RAR | \
+	 FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW)
+#define MESSAGE_ORDER (USUAL_ORDER | ORDER_AFTER_SENDS)
 
 /* Registration modes that are kept when asked for; none is needed. See mr.c. */
 #define MR_MODES (FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT)
@@ -119,7 +124,7 @@ static void fill_transmit(struct fi_tx_attr *offered, const struct fi_tx_attr *a
 	offered->caps =
 		asked != NULL && asked->caps != 0 ? asked->caps : capabilities & CAPABILITIES_TRANSMIT;
 	offered->op_flags = asked != NULL ? asked->op_flags : 0;
-	offered->msg_order = asked != NULL && asked->msg_order != 0 ? asked->msg_order : MESSAGE_ORDER;
+	offered->msg_order = asked != NULL && asked->msg_order != 0 ? asked->msg_order : USUAL_ORDER;
 	offered->comp_order = FI_ORDER_NONE;
 	offered->inject_size = MESSENGER_INJECT_BYTES;
 	offered->size = asked != NULL && asked->size != 0 ? asked->size : 1024;
@@ -131,7 +136,7 @@ static void fill_receive(struct fi_rx_attr *offered, const struct fi_rx_attr *as
 {
 	offered->caps = asked != NULL && asked->caps != 0 ? asked->caps : capabilities & CAPABILITIES_RECEIVE;
 	offered->op_flags = asked != NULL ? asked->op_flags : 0;
-	offered->msg_order = asked != NULL && asked->msg_order != 0 ? asked->msg_order : MESSAGE_ORDER;
+	offered->msg_order = asked != NULL && asked->msg_order != 0 ? asked->msg_order : USUAL_ORDER;
 	offered->comp_order = FI_ORDER_NONE;
 	offered->size = asked != NULL && asked->size != 0 ? asked->size : 1024;
 	offered->iov_limit = LIMIT_PIECES;

@@ -36,12 +36,30 @@ static uint64_t choose_key(struct domain *domain)
 	return ++domain->mr_key;
 }
 
+/* Let peers that can reach it by themselves do so, through each endpoint that it is reached through. */
+static void expose(const struct mr *mr)
+{
+	if (!mr->reachable)
+		return;
+	for (struct endpoint *endpoint = mr->domain->endpoints; endpoint != NULL; endpoint = endpoint->next)
+		if (endpoint->messenger != NULL)
+			direct_expose(endpoint->messenger, &mr->registration);
+}
+
+static void conceal(const struct mr *mr)
+{
+	for (struct endpoint *endpoint = mr->domain->endpoints; endpoint != NULL; endpoint = endpoint->next)
+		if (endpoint->messenger != NULL)
+			direct_conceal(endpoint->messenger, &mr->registration);
+}
+
 static int mr_close(struct fid *fid)
 {
 	struct mr *mr = (struct mr *)(void *)fid;
 	struct domain *domain = mr->domain;
 
 	domain_lock(domain);
+	conceal(mr);
 	if (mr->reachable)
 		registrations_remove(&domain->registrations, &mr->registration);
 	if (mr->cntr != NULL)
@@ -68,6 +86,9 @@ static int bind_counter(struct mr *mr, struct cntr *cntr, uint64_t flags)
 	mr->cntr = cntr;
 	cntr->region_count++;
 	mr->registration.counter = &cntr->counter;
+	/* From here on we must see what peers write. */
+	conceal(mr);
+	expose(mr);
 	return 0;
 }
 
@@ -95,7 +116,10 @@ static int enable(struct mr *mr)
 {
 	if ((mr->domain->mr_mode & FI_MR_ENDPOINT) != 0 && mr->registration.owner == NULL)
 		return -FI_EINVAL;
-	mr->registration.enabled = true;
+	if (!mr->registration.enabled) {
+		mr->registration.enabled = true;
+		expose(mr);
+	}
 	return 0;
 }
 
@@ -163,6 +187,8 @@ static int publish(struct mr *mr, uint64_t requested_key)
 	/* What peers cannot reach needs no key, and may have that of another. */
 	if (mr->reachable)
 		result = registrations_add(&domain->registrations, &mr->registration);
+	if (result == 0)
+		expose(mr);
 	domain_unlock(domain);
 	return result;
 }

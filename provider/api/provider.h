@@ -57,6 +57,9 @@ _Static_assert(sizeof(struct address) == 32,
 #define CAPABILITIES_DOMAIN (FI_LOCAL_COMM | FI_REMOTE_COMM)
 #define CAPABILITIES (CAPABILITIES_TRANSMIT | CAPABILITIES_RECEIVE | CAPABILITIES_DOMAIN)
 
+/* Reads and writes come after the messages before them: see info.c. */
+#define ORDER_AFTER_SENDS (FI_ORDER_RAS | FI_ORDER_WAS)
+
 struct fabric {
 	struct fid_fabric fid;
 	atomic_uint objects; /* domains and event queues that are open on it */
@@ -197,6 +200,8 @@ struct endpoint {
 	uint64_t receive_message_flags;
 	uint64_t transmit_operation_flags;
 	uint64_t receive_operation_flags;
+	uint64_t transmit_order; /* msg_order that the application was promised */
+	uint64_t receive_order;
 	bool send_selective;
 	bool receive_selective;
 	size_t multi_receive_minimum;

@@ -91,4 +91,20 @@ static inline size_t buffer_from_memory(const struct buffer *buffer, size_t offs
 	return buffer_from_region(buffer, offset, (const shared_bytes *)from, length);
 }
 
+/*
+ * Where `length` bytes from `offset` on lie in a row: `count` pieces have them all, and if they
+ * are in several they are gathered in `scratch`.
+ */
+static inline const unsigned char *buffer_in_a_row(const struct iovec *pieces, size_t count, size_t offset,
+						   size_t length, unsigned char *scratch)
+{
+	struct buffer buffer;
+
+	if (count == 1)
+		return (const unsigned char *)pieces[0].iov_base + offset;
+	buffer_open(&buffer, pieces, count);
+	buffer_to_region(&buffer, offset, (shared_bytes *)scratch, length);
+	return scratch;
+}
+
 #endif

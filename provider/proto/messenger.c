@@ -153,6 +153,7 @@ int messenger_open(struct messenger **opened, struct region *region, uint32_t en
 	pool_open(&messenger->message_pool, sizeof(struct message));
 	pool_open(&messenger->remote_pool, sizeof(struct remote_operation));
 	messenger->multi_receive_minimum = 64;
+	messenger->reaches = messenger->exposes = region->heap_bytes != 0;
 	int result = path_open(&messenger->path, region, endpoint, timeout, &path_user, messenger, error);
 	if (result != 0) {
 		match_close(&messenger->tagged);
@@ -190,6 +191,7 @@ static void linger(struct messenger *messenger)
 
 void messenger_close(struct messenger *messenger)
 {
+	direct_conceal(messenger, NULL);
 	if (messenger->path->member->process == getpid())
 		linger(messenger);
 	free_messages(&messenger->tagged);

@@ -8,6 +8,7 @@
  * receive.c    posting, peeking, cancelling, delivering
  * rendezvous.c large messages, and the control slots that wait for room
  * remote.h     reads, writes and atomics
+ * direct.h     the same in memory that lies in the region
  * single_copy.c, single_copy_offer.c large messages copied once
  * messenger.c  opening, closing, progress, peers that failed
  */
@@ -22,6 +23,7 @@
 #include "path/path.h"
 #include "proto/buffer.h"
 #include "proto/completion.h"
+#include "proto/direct.h"
 #include "proto/operations.h"
 #include "proto/pool.h"
 #include "proto/registration.h"
@@ -175,6 +177,9 @@ struct messenger {
 	struct pool remote_pool;
 	const void *owner;                              /* the endpoint; as registrations name it */
 	const struct registration_table *registrations; /* what peers may reach; NULL: nothing */
+	bool reaches;                                   /* into peers' heaps, where they let us */
+	bool exposes;               /* what is registered in a heap of ours, so that peers do so */
+	struct exposures exposures; /* that peers were told of */
 	/* completed reads and fetches, writes and atomics; and those of peers */
 	struct completion_counter *read_counter;
 	struct completion_counter *write_counter;

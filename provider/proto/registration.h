@@ -42,6 +42,12 @@ void registrations_remove(struct registration_table *table, const struct registr
 /* What was bound to this endpoint cannot be reached any more. */
 void registrations_disown(struct registration_table *table, const void *owner);
 
+/* Each registration, once, by calling with 0, 1, ... until this is `capacity`; NULL in between. */
+static inline struct registration *registrations_at(const struct registration_table *table, uint32_t place)
+{
+	return table->entries[place];
+}
+
 struct registration *registrations_find(const struct registration_table *table, uint64_t key);
 
 /*

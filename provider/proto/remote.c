@@ -138,6 +138,7 @@ void remote_forget(struct messenger *messenger, struct correspondent *peer)
 		free(owed);
 	}
 	free(remote->expected);
+	free(remote->exposed);
 	if (remote->is_answering) {
 		match_unlink(&remote->answering);
 		messenger->remote_pending--;

@@ -17,6 +17,8 @@
  * are; one DONE answers all up to its own. So a request carries nothing that comes back, and
  * a peer can name nothing but the number of a request.
  *
+ * Memory in the region is reached without any of this: see direct.h.
+ *
  * remote.c         slots of both sides; progress; peers that failed
  * remote_request.c the initiator: requests
  * remote_answer.c  the initiator: answers, and operations that end
@@ -74,6 +76,8 @@ struct remote_peer {
 	uint32_t expected_head;
 	uint32_t expected_tail;
 	uint32_t replies_expected;
+	bool asks;               /* the next request asks for an answer, so that `answered` comes up */
+	struct exposed *exposed; /* what may be reached without it: see direct.c. NULL: none asked for yet */
 	/* as target */
 	uint64_t taken;              /* requests carried out or refused */
 	uint64_t told;               /* the last that an answer was given to */

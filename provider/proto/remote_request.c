@@ -69,19 +69,6 @@ struct plan {
 	uint64_t rest;  /* of the range, which later requests bring */
 };
 
-/* Where `length` bytes from `offset` on lie in a row; gathered in `scratch` if they do not. */
-static const unsigned char *in_a_row(const struct iovec *pieces, size_t count, uint64_t offset,
-				     uint32_t length, unsigned char *scratch)
-{
-	struct buffer buffer;
-
-	if (count == 1)
-		return (const unsigned char *)pieces[0].iov_base + offset;
-	buffer_open(&buffer, pieces, count);
-	buffer_to_region(&buffer, offset, (shared_bytes *)scratch, length);
-	return scratch;
-}
-
 static void push_write(struct messenger *messenger, const struct remote_request *request,
 		       const struct fi_rma_iov *place, uint64_t offset, const struct plan *plan)
 {
@@ -93,7 +80,7 @@ static void push_write(struct messenger *messenger, const struct remote_request 
 		const uint64_t header[2] = {place->addr, request->data};
 		remote_push(peer, control_word(WIRE_WRITE, plan->flags, plan->length), place->key, header,
 			    plan->flags & WIRE_DATA ? 16 : 8,
-			    in_a_row(request->pieces, request->count, offset, plan->length, scratch),
+			    buffer_in_a_row(request->pieces, request->count, offset, plan->length, scratch),
 			    plan->length);
 		return;
 	}
@@ -135,13 +122,13 @@ static void push_atomic(struct messenger *messenger, const struct remote_request
 	};
 
 	if (plan->bytes > 0)
-		bytes = in_a_row(request->pieces, request->count, offset, plan->length, operands);
+		bytes = buffer_in_a_row(request->pieces, request->count, offset, plan->length, operands);
 	if (request->form == ATOMIC_COMPARE) {
 		if (bytes != operands)
 			memcpy(operands, bytes, plan->length);
 		unsigned char *second = operands + plan->length;
-		const unsigned char *compares =
-			in_a_row(request->compares, request->compare_count, offset, plan->length, second);
+		const unsigned char *compares = buffer_in_a_row(request->compares, request->compare_count,
+								offset, plan->length, second);
 		if (compares != second)
 			memcpy(second, compares, plan->length);
 		bytes = operands;
@@ -263,6 +250,7 @@ static ssize_t request_whole(struct messenger *messenger, const struct remote_re
 {
 	struct correspondent *to = request->to;
 	bool answered = wants_answer(request);
+	bool told = answered || to->remote.asks; /* of what is done so far */
 	bool reply = request->kind == REMOTE_READ || request->form != ATOMIC_BASE;
 	struct plan plans[REMOTE_PLACES];
 	uint32_t count = (uint32_t)request->place_count;
@@ -278,7 +266,7 @@ static ssize_t request_whole(struct messenger *messenger, const struct remote_re
 	if (most_slots > WIRE_SHORT_SLOTS)
 		most_slots = WIRE_SHORT_SLOTS;
 	for (uint32_t i = 0; i < count; i++) {
-		uint32_t flags = answered ? WIRE_ACKNOWLEDGED : 0;
+		uint32_t flags = told ? WIRE_ACKNOWLEDGED : 0;
 		if (i + 1 == count)
 			flags |= WIRE_LAST | (request->flags & FI_REMOTE_CQ_DATA ? WIRE_DATA : 0U);
 		plan_request(request, (uint32_t)request->places[i].len, flags, most_slots, &plans[i]);
@@ -300,6 +288,7 @@ static ssize_t request_whole(struct messenger *messenger, const struct remote_re
 		operation->sent_all = true;
 		match_append(&messenger->remote_awaiting, &operation->link);
 	}
+	to->remote.asks = false;
 	uint64_t offset = 0;
 	for (uint32_t i = 0; i < count; i++) {
 		push_request(messenger, request, &request->places[i], offset, &plans[i]);
@@ -428,6 +417,12 @@ ssize_t messenger_remote(struct messenger *messenger, const struct remote_reques
 		return -EAGAIN;
 	if ((request->flags & FI_INJECT) != 0 && request->length > MESSENGER_INJECT_BYTES)
 		return -EINVAL;
+	if (messenger->reaches) {
+		if (direct_carry_out(messenger, request))
+			return 0;
+		if (is_failed(to)) /* it was found out just now */
+			return to->peer.failure;
+	}
 	if (request->length <= REMOTE_WHOLE_BYTES)
 		return request_whole(messenger, request);
 	if (request->kind == REMOTE_ATOMIC)

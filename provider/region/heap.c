@@ -102,6 +102,8 @@ int heap_open(struct heap **opened, const struct member *occupant, struct region
 	heap->base = base;
 	heap->bytes = region->heap_bytes;
 	heap->offset = offset;
+	heap->slot = occupant->slot;
+	heap->epoch = occupant->epoch;
 	heap->region = region;
 	heap->occupant = occupant;
 	heap->open = true;
@@ -166,6 +168,43 @@ void heap_leave(struct heap *heap, struct member *member)
 		member_leave(member);
 	if (empty)
 		dispose(heap);
+}
+
+/* ---- where memory lies ---- */
+
+/* In addresses, without the end of the address space wrapping round. */
+static bool overlap(const struct heap *heap, uintptr_t address, uint64_t length, struct heap_part *part)
+{
+	uintptr_t base = (uintptr_t)heap->base;
+	uint64_t before = address < base ? base - address : 0;
+	uint64_t skipped = address > base ? address - base : 0;
+
+	if (heap->inherited || before >= length || skipped >= heap->bytes)
+		return false;
+	*part = (struct heap_part){
+		.before = before,
+		.length = length - before < heap->bytes - skipped ? length - before : heap->bytes - skipped,
+		.place = heap->offset + skipped,
+		.slot = heap->slot,
+		.epoch = heap->epoch,
+	};
+	return true;
+}
+
+bool heap_overlap(const struct heap *first, const struct region *region, const void *address, uint64_t length,
+		  struct heap_part *part)
+{
+	bool found = false;
+
+	(void)pthread_mutex_lock(&mutex);
+	if (first != NULL)
+		found = overlap(first, (uintptr_t)address, length, part);
+	for (const struct heap *heap = heaps; heap != NULL && !found; heap = heap->next)
+		/* Each domain has a mapping of its own. */
+		if (heap->region->id[0] == region->id[0] && heap->region->id[1] == region->id[1])
+			found = overlap(heap, (uintptr_t)address, length, part);
+	(void)pthread_mutex_unlock(&mutex);
+	return found;
 }
 
 /* ---- blocks ---- */

@@ -24,6 +24,8 @@ struct heap {
 	unsigned char *base; /* where the application sees it */
 	uint64_t bytes;
 	uint64_t offset; /* section offset of `base` in our own section */
+	uint32_t slot;   /* whose section that is */
+	uint32_t epoch;
 	/* the rest is heap.c's own */
 	struct region *region;
 	const struct member *occupant; /* whose heap it is, while `open` */
@@ -53,6 +55,22 @@ static inline uint64_t heap_find(const struct heap *heap, const void *address, s
 		return HEAP_NONE;
 	return heap->offset + distance;
 }
+
+/* A part of a range of memory that lies in a heap: `length` bytes, after the first `before`. */
+struct heap_part {
+	uint64_t before;
+	uint64_t length;
+	uint64_t place; /* section offset, in the section of the member (slot, epoch) */
+	uint32_t slot;
+	uint32_t epoch;
+};
+
+/*
+ * The part of `length` bytes from `address` on that lies in a heap of this process: in `first`,
+ * which may be NULL, or in that of another of its endpoints in the same region. False if none.
+ */
+bool heap_overlap(const struct heap *first, const struct region *region, const void *address, uint64_t length,
+		  struct heap_part *part);
 
 /*
  * The heap of the member's section; NULL if the region has no heaps. Returns 0, or -ENOMEM with a

@@ -142,8 +142,35 @@ enum liveness_kind {
 #define SLEEPING_STEP 16U        /* times the number */
 
 /*
+ * Memory in a heap that peers may reach by loads and stores of their own, under the key of a
+ * registration: see region/exposure.h. Writer: the owner of the section. The heap is that of
+ * the section, or of another endpoint of the same process.
+ *
+ * sequence: 0 for a line that was never used, which ends the table; odd while there is nothing,
+ *   or the line changes; else there is an exposure, and each has another. Released after the
+ *   other words; pairs with the acquire loads in exposure_look() and exposure_is_valid(). Who
+ *   reads the others loads it once more afterwards.
+ */
+#define REGION_EXPOSURES 48U
+#define EXPOSED_TO_READ 1U
+#define EXPOSED_TO_WRITE 2U
+
+struct exposure_line {
+	shared_u64 sequence; /*  0 */
+	shared_u64 key;      /*  8 */
+	shared_u64 address;  /* 16  what peers call the first byte */
+	shared_u64 length;   /* 24 */
+	shared_u64 place;    /* 32  section offset of the first byte, in the section of `slot` */
+	shared_u32 slot;     /* 40  the member whose heap it is */
+	shared_u32 epoch;    /* 44 */
+	shared_u32 access;   /* 48  EXPOSED_... */
+	shared_bytes reserved[REGION_LINE - 52];
+};
+_Static_assert(sizeof(struct exposure_line) == REGION_LINE, "an exposure is one line");
+
+/*
  * The first page of a section. Writer: the owner. Everything up to `active` is written
- * before the claim word becomes SLOT_JOINED, and `membarrier`.
+ * before the claim word becomes SLOT_JOINED, and `membarrier` and `process`.
  */
 struct section_header {
 	/* line 0: identity */
@@ -174,7 +201,20 @@ struct section_header {
 	shared_u32 sleeping; /* 256 */
 	/* 1 if the owner's process answers the barriers of the file's kernel; before SLOT_JOINED */
 	shared_u32 membarrier; /* 260 */
-	shared_bytes reserved2[REGION_PAGE - 264];
+	/*
+	 * Random, the same in the sections of all endpoints of a process, so that an exposure in one
+	 * of them may be in the heap of another. Never 0.
+	 */
+	shared_u64 process; /* 264 */
+	/*
+	 * line 5: counts up when a line of `exposures` has got something new, after it: release,
+	 * pairs with the acquire loads in region/exposure.h. Who found no line with a key need not
+	 * look again until it changes.
+	 */
+	shared_bytes reserved2[48];
+	shared_u64 exposed; /* 320 */
+	shared_bytes reserved3[1024 - 328];
+	struct exposure_line exposures[REGION_EXPOSURES]; /* 1024 */
 };
 _Static_assert(sizeof(struct section_header) == REGION_PAGE, "the section header is one page");
 _Static_assert(offsetof(struct section_header, heartbeat) == 64, "documented offset");
@@ -182,6 +222,9 @@ _Static_assert(offsetof(struct section_header, hostname) == 128, "documented off
 _Static_assert(offsetof(struct section_header, active) == 192, "documented offset");
 _Static_assert(offsetof(struct section_header, sleeping) == 256, "documented offset");
 _Static_assert(offsetof(struct section_header, membarrier) == 260, "documented offset");
+_Static_assert(offsetof(struct section_header, process) == 264, "documented offset");
+_Static_assert(offsetof(struct section_header, exposed) == 320, "documented offset");
+_Static_assert(offsetof(struct section_header, exposures) == 1024, "documented offset");
 
 /*
  * What the receiver (the owner of this section) gives back to one sender, on one line.

@@ -284,6 +284,25 @@ static uint32_t launcher_rank(void)
 	return UINT32_MAX;
 }
 
+/* What tells the endpoints of this process from those of others. A forked child has its own. */
+static uint64_t identify_process(void)
+{
+	static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+	static pid_t process;
+	static uint64_t identity;
+
+	(void)pthread_mutex_lock(&mutex);
+	if (process != getpid()) {
+		process = getpid();
+		if (getrandom(&identity, sizeof(identity), 0) != (ssize_t)sizeof(identity))
+			identity = monotonic_now() ^ (uint64_t)process << 32;
+		identity |= 1;
+	}
+	uint64_t ours = identity;
+	(void)pthread_mutex_unlock(&mutex);
+	return ours;
+}
+
 static void write_section(const struct member *self, uint32_t endpoint)
 {
 	const struct region *region = self->region;
@@ -305,6 +324,7 @@ static void write_section(const struct member *self, uint32_t endpoint)
 	shared_store_u32(&header->endpoint, endpoint);
 	/* A guest's kernel has no part in the barriers of its host's. */
 	shared_store_u32(&header->membarrier, region->kind == REGION_FILE && sleep_is_ordered());
+	shared_store_u64(&header->process, identify_process());
 }
 
 static void *beat(void *argument)

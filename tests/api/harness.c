@@ -87,6 +87,7 @@ static struct fi_info *find_info(const struct wish *wish)
 	hints->domain_attr->av_type = wish->av_type;
 	hints->tx_attr->op_flags = wish->transmit_flags;
 	hints->rx_attr->op_flags = wish->receive_flags;
+	hints->tx_attr->msg_order = hints->rx_attr->msg_order = wish->order;
 	hints->domain_attr->mr_mode = wish->mr_mode;
 	int result = 0;
 	struct fi_info *info = ask(API, hints, &result);
@@ -400,13 +401,13 @@ static const struct {
 	const char *name;
 	const struct scenario *scenarios;
 } groups[] = {
-	{"address", address_scenarios},   {"atomic", atomic_scenarios},   {"complete", complete_scenarios},
-	{"counter", counter_scenarios},   {"heap", heap_scenarios},       {"info", info_scenarios},
-	{"leaks", leaks_scenarios},       {"input", input_scenarios},     {"event", event_scenarios},
-	{"match", match_scenarios},       {"misuse", misuse_scenarios},   {"mr", mr_scenarios},
-	{"multiple", multiple_scenarios}, {"order", order_scenarios},     {"rma", rma_scenarios},
-	{"send", send_scenarios},         {"several", several_scenarios}, {"thread", thread_scenarios},
-	{"wait", wait_scenarios},
+	{"address", address_scenarios}, {"atomic", atomic_scenarios},     {"complete", complete_scenarios},
+	{"counter", counter_scenarios}, {"direct", direct_scenarios},     {"heap", heap_scenarios},
+	{"info", info_scenarios},       {"leaks", leaks_scenarios},       {"input", input_scenarios},
+	{"event", event_scenarios},     {"match", match_scenarios},       {"misuse", misuse_scenarios},
+	{"mr", mr_scenarios},           {"multiple", multiple_scenarios}, {"order", order_scenarios},
+	{"rma", rma_scenarios},         {"send", send_scenarios},         {"several", several_scenarios},
+	{"thread", thread_scenarios},   {"wait", wait_scenarios},
 };
 
 static void run_rank(const struct scenario *scenario, int rank, pid_t parent)

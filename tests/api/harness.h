@@ -37,10 +37,10 @@ struct scenario {
 
 /* A group of scenarios is a file of them; the last has no name. */
 extern const struct scenario address_scenarios[], atomic_scenarios[], complete_scenarios[],
-	counter_scenarios[], heap_scenarios[], info_scenarios[], leaks_scenarios[], input_scenarios[],
-	event_scenarios[], match_scenarios[], misuse_scenarios[], mr_scenarios[], multiple_scenarios[],
-	order_scenarios[], rma_scenarios[], send_scenarios[], several_scenarios[], thread_scenarios[],
-	wait_scenarios[];
+	counter_scenarios[], direct_scenarios[], heap_scenarios[], info_scenarios[], leaks_scenarios[],
+	input_scenarios[], event_scenarios[], match_scenarios[], misuse_scenarios[], mr_scenarios[],
+	multiple_scenarios[], order_scenarios[], rma_scenarios[], send_scenarios[], several_scenarios[],
+	thread_scenarios[], wait_scenarios[];
 
 /* ---- what must hold ---- */
 
@@ -65,6 +65,7 @@ struct wish {
 	uint64_t receive_bind;       /* beside FI_RECV */
 	uint64_t transmit_flags;     /* tx_attr->op_flags */
 	uint64_t receive_flags;      /* rx_attr->op_flags */
+	uint64_t order;              /* msg_order of both; by default what is offered */
 	size_t queue_size;
 	enum fi_wait_obj wait;
 	bool counters;

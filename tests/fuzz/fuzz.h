@@ -48,6 +48,7 @@ struct fuzz {
 	uint32_t ring_position; /* of the hostile member's ring to the victim */
 	uint32_t ring_offset;
 	uint32_t ring_slots;
+	uint32_t exposures; /* that the hostile member published */
 };
 
 /* Ends the run, as a fault found, if `condition` does not hold. */
@@ -74,6 +75,7 @@ void hostile_ring_bell(const struct fuzz *fuzz);
 void hostile_connect(struct fuzz *fuzz, bool good);
 void hostile_push(struct fuzz *fuzz);
 void hostile_credit(struct fuzz *fuzz);
+void hostile_expose(struct fuzz *fuzz);
 void hostile_scribble(struct fuzz *fuzz);
 void hostile_transfer(struct fuzz *fuzz);
 

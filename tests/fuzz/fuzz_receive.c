@@ -374,6 +374,10 @@ static void step(struct fuzz *fuzz)
 			hostile_transfer(fuzz);
 			break;
 		}
+		if (choice & 32) {
+			hostile_expose(fuzz);
+			break;
+		}
 		path_check_peers(fuzz->messenger->path);
 		hostile_ring_bell(fuzz);
 		break;

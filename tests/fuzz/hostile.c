@@ -208,6 +208,33 @@ void hostile_credit(struct fuzz *fuzz)
 	shared_store_u64(&line->consumed, (uint64_t)connection << 32 | consumed);
 }
 
+/* Memory that the victim may reach by itself: what can be, with words from the input. */
+void hostile_expose(struct fuzz *fuzz)
+{
+	struct fuzz_input *input = &fuzz->input;
+	struct section_header *header = section_header(fuzz->region, HOSTILE);
+	uint8_t style = take_u8(input);
+	uint8_t words = take_u8(input);
+	struct exposure_line *line = &header->exposures[style % 4];
+	uint64_t place = section_arena_end(fuzz->region);
+	uint64_t process = shared_load_u64(&section_header(fuzz->region, VICTIM)->process);
+
+	fuzz->exposures++;
+	shared_store_u64(&header->process, style & 16 ? take_u8(input) : process);
+	shared_store_u64(&line->key, words & 1 ? take_u8(input) % 4 : 1);
+	shared_store_u64(&line->address, words & 2 ? take_u64(input) >> take_u8(input) % 64 : 0);
+	shared_store_u64(&line->length, words & 4 ? take_u64(input) >> take_u8(input) % 64 : HEAP_BYTES);
+	shared_store_u64(&line->place, words & 8 ? place + take_u64(input) % (2 * HEAP_BYTES) : place);
+	if (words & 16)
+		shared_store_u64(&line->place, take_u64(input) >> take_u8(input) % 64);
+	shared_store_u32(&line->slot, words & 32 ? take_u8(input) % 5 : HOSTILE);
+	shared_store_u32(&line->epoch, words & 64 ? take_u8(input) % 4 : fuzz->hostile_epoch);
+	shared_store_u32(&line->access, words & 128 ? take_u8(input) % 8 : 3);
+	shared_store_u64(&line->sequence, 2 * (uint64_t)fuzz->exposures + (style & 32 ? 1 : 0));
+	if ((style & 64) == 0)
+		shared_store_u64(&header->exposed, fuzz->exposures);
+}
+
 /* Anything anywhere, but for the section and the claim word that stand for no peer at all. */
 void hostile_scribble(struct fuzz *fuzz)
 {

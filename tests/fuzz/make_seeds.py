@@ -55,6 +55,11 @@ def begin(kind: int, length: int, form: int = 0, style: int = 1) -> bytes:
     return header + (bytes([form]) if kind == 2 else b"")
 
 
+def expose(style: int = 0, words: int = 0, more: bytes = b"") -> bytes:
+    """A line of the hostile member's table of memory that others may reach; good by default."""
+    return struct.pack("<BBB", 14 | 32, style, words) + more
+
+
 def rendezvous(first: int, total: int, early: int) -> bytes:
     return push(RENDEZVOUS, first, more=struct.pack("<BIBI", 1, total, 0, early))
 
@@ -296,6 +301,26 @@ SEEDS = {
     + credit()
     + PROGRESS,
     "once-to-itself": send(MIDDLE, 0xC0) + receive(MIDDLE, 0x10) + PROGRESS * 4,
+    "direct": expose() + begin(0, 1) + begin(0, 9) + begin(1, 8) + begin(2, 1, 1) + PROGRESS,
+    "direct-withdrawn": OPEN
+    + expose()
+    + begin(1, 3)
+    + expose(32)
+    + begin(1, 3)
+    + expose(0, 1, b"\2")
+    + begin(0, 3)
+    + PROGRESS,
+    "direct-elsewhere": expose(0, 16, struct.pack("<QB", 4096, 0)) + begin(0, 1) + PROGRESS + CHECK,
+    "direct-too-long": expose(0, 4, struct.pack("<QB", 1 << 40, 0)) + begin(0, 1) + PROGRESS,
+    "direct-in-ours": expose(0, 32 | 64, b"\0\1") + begin(0, 1) + begin(2, 1, 1) + PROGRESS,
+    "direct-in-nobodys": expose(0, 32 | 64, b"\1\0") + begin(0, 1) + PROGRESS,
+    "direct-and-die": expose()
+    + begin(0, 9)
+    + REJOIN
+    + begin(0, 9)
+    + CHECK
+    + begin(1, 1)
+    + PROGRESS,
     "scribble": OPEN + struct.pack("<BIB4s", 6, 4096, 3, b"abcd") + PROGRESS + CHECK,
     "bad-offer": struct.pack("<BIQBB", 5 | 16, 64, 8192, 3, 1) + PROGRESS + send(SMALL),
 }

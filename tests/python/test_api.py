@@ -19,8 +19,20 @@ MORE_LIBRARIES = ("mpich43", "openmpi41", "intel")
 """Those of `make mpis`: 1.22 twice, and the 2.4 that Intel changed."""
 
 GROUPS = (
-    *("address", "atomic", "complete", "counter", "event", "heap", "info", "input", "leaks"),
-    *("match", "misuse", "mr", "multiple", "order", "rma", "send", "several", "thread", "wait"),
+    *("address", "atomic", "complete", "counter", "direct", "event", "heap", "info", "input"),
+    *(
+        "leaks",
+        "match",
+        "misuse",
+        "mr",
+        "multiple",
+        "order",
+        "rma",
+        "send",
+        "several",
+        "thread",
+        "wait",
+    ),
 )
 GUARD_SECONDS = 240
 """After this a group hangs; it takes a few seconds."""

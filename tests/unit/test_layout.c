@@ -28,6 +28,17 @@ static void test_fields_lie_where_the_format_says(void **state)
 	assert_int_equal(offsetof(struct section_header, active), 192);
 	assert_int_equal(offsetof(struct section_header, sleeping), 256);
 	assert_int_equal(offsetof(struct section_header, membarrier), 260);
+	assert_int_equal(offsetof(struct section_header, process), 264);
+	assert_int_equal(offsetof(struct section_header, exposed), 320);
+	assert_int_equal(offsetof(struct section_header, exposures), 1024);
+	assert_int_equal(offsetof(struct exposure_line, sequence), 0);
+	assert_int_equal(offsetof(struct exposure_line, key), 8);
+	assert_int_equal(offsetof(struct exposure_line, address), 16);
+	assert_int_equal(offsetof(struct exposure_line, length), 24);
+	assert_int_equal(offsetof(struct exposure_line, place), 32);
+	assert_int_equal(offsetof(struct exposure_line, slot), 40);
+	assert_int_equal(offsetof(struct exposure_line, epoch), 44);
+	assert_int_equal(offsetof(struct exposure_line, access), 48);
 	assert_int_equal(offsetof(struct connection_line, id), 0);
 	assert_int_equal(offsetof(struct connection_line, receiver_epoch), 4);
 	assert_int_equal(offsetof(struct connection_line, ring), 8);

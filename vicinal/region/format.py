@@ -32,6 +32,7 @@ HEAP_MAX = 1 << 40
 RING_SLOTS_MIN = 16
 RING_SLOTS_MAX = 1024
 TRANSFERS = 128
+EXPOSURES = 48
 
 NO_RANK = 0xFFFFFFFF
 """What `rank` says in the section of a member that no launcher gave one."""
@@ -89,6 +90,19 @@ SLOT = _record(LINE, claim=("<u8", 0))
 # verdict = epoch << 32 | 1 once the host's manager saw that member end
 VERDICT = _record(8, verdict=("<u8", 0))
 
+# sequence: 0 or odd where there is nothing
+EXPOSURE = _record(
+    LINE,
+    sequence=("<u8", 0),
+    key=("<u8", 8),
+    address=("<u8", 16),
+    length=("<u8", 24),
+    place=("<u8", 32),
+    slot=("<u4", 40),
+    epoch=("<u4", 44),
+    access=("<u4", 48),
+)
+
 SECTION = _record(
     PAGE,
     nonce=("<u8", 0),
@@ -103,6 +117,9 @@ SECTION = _record(
     active=("V64", 192),
     sleeping=("<u4", 256),
     membarrier=("<u4", 260),
+    process=("<u8", 264),
+    exposed=("<u8", 320),
+    exposures=(f"V{EXPOSURES * LINE}", 1024),
 )
 
 # consumed = connection id << 32 | slots consumed

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * direct.c - memory in the region: the target publishes it, the initiator loads and stores.
+ *
+ * A peer's section may become a successor's at any time. So whose it is is looked up before
+ * each store, in parts of PART_BYTES, and after each load: what a successor may see stored is at
+ * most what was under way when it claimed the slot, as with other copies into a section.
+ */
+#include "proto/direct.h"
+
+#include <stdlib.h>
+
+#include "proto/messenger.h"
+
+/* What is known of so many keys of a peer; the others are looked up anew. A power of two. */
+#define KNOWN 8U
+/* Between two looks whose memory it still is. */
+#define PART_BYTES 65536U
+
+/* ---- the target ---- */
+
+void direct_expose(struct messenger *messenger, const struct registration *registration)
+{
+	struct heap_part part;
+	uint32_t access = 0;
+
+	if (!messenger->exposes || messenger->path->evicted || !registration->enabled ||
+	    (registration->owner != NULL && registration->owner != messenger->owner))
+		return;
+	/* What is counted here goes through here. */
+	if ((registration->access & FI_REMOTE_READ) != 0 && messenger->remote_read_counter == NULL)
+		access |= EXPOSED_TO_READ;
+	if ((registration->access & FI_REMOTE_WRITE) != 0 && messenger->remote_write_counter == NULL &&
+	    registration->counter == NULL)
+		access |= EXPOSED_TO_WRITE;
+	if (access == 0 || !heap_overlap(messenger->path->heap, messenger->path->region, registration->base,
+					 registration->length, &part))
+		return;
+	exposure_publish(&messenger->exposures, messenger->path->member, registration, registration->key,
+			 registration->address + part.before, access, &part);
+}
+
+void direct_conceal(struct messenger *messenger, const struct registration *registration)
+{
+	if (messenger->exposures.published != 0 && !messenger->path->evicted)
+		exposure_withdraw(&messenger->exposures, messenger->path->member, registration);
+}
+
+/* ---- the initiator: where it is ---- */
+
+static uint32_t place_of(uint64_t key)
+{
+	key = (key ^ key >> 32) * UINT64_C(0x9e3779b97f4a7c15);
+	return (uint32_t)(key >> 32) & (KNOWN - 1);
+}
+
+/* Of a key that we know nothing of any more. */
+static __attribute__((noinline)) bool look(struct messenger *messenger, struct correspondent *to,
+					   uint64_t key, struct exposed *known)
+{
+	if (exposure_look(messenger->path->region, to->peer.slot, to->peer.epoch, key, known))
+		return true;
+	path_fail(messenger->path, &to->peer, -EPROTO, "it let us reach memory that cannot be");
+	return false;
+}
+
+/* A place that is mapped here, and whose section that is in. */
+struct reached {
+	shared_bytes *bytes;
+	uint32_t slot;
+	uint32_t epoch;
+};
+
+/* Are the peer and the memory still those that we looked at? */
+static bool is_theirs(const struct messenger *messenger, const struct correspondent *to,
+		      const struct reached *reached)
+{
+	return path_intact(messenger->path, &to->peer) &&
+	       (__builtin_expect(reached->slot == to->peer.slot, 1) ||
+		member_is_intact(messenger->path->region, reached->slot, reached->epoch));
+}
+
+/* False if it has to be asked for. */
+static bool reach(struct messenger *messenger, struct correspondent *to, const struct fi_rma_iov *place,
+		  uint32_t access, struct reached *reached)
+{
+	struct exposed *known = to->remote.exposed;
+
+	if (__builtin_expect(known == NULL, 0)) {
+		known = calloc(KNOWN, sizeof(*known));
+		if (known == NULL)
+			return false;
+		to->remote.exposed = known;
+	}
+	known += place_of(place->key);
+	if (__builtin_expect(known->key != place->key || !exposure_is_valid(known), 0) &&
+	    (!look(messenger, to, place->key, known) || known->word == NULL))
+		return false;
+	/* Without bytes nothing is reached; but the target may count it. */
+	if (known->length == 0 || place->len == 0)
+		return false;
+	*reached = (struct reached){exposure_view(known, place->addr, place->len, access), known->slot,
+				    known->epoch};
+	/* After what the line says, or said: it is the peer's own only if its section is. */
+	return reached->bytes != NULL && is_theirs(messenger, to, reached);
+}
+
+/* ---- the initiator: what it does there ---- */
+
+/* A place that is at `offset` in the operation. False if it was not the target's all the time. */
+static bool copy(const struct messenger *messenger, const struct remote_request *request, uint64_t offset,
+		 const struct reached *reached, uint64_t length)
+{
+	struct buffer buffer;
+
+	buffer_open(&buffer, request->pieces, request->count);
+	for (uint64_t done = 0; done < length;) {
+		size_t part = length - done < PART_BYTES ? (size_t)(length - done) : PART_BYTES;
+		shared_bytes *bytes = reached->bytes + done;
+		if (request->kind == REMOTE_WRITE)
+			buffer_to_region(&buffer, offset + done, bytes, part);
+		else if (buffer_in_one(&buffer, offset + done, part))
+			/* The target may have just written it, so not by the string copy: see ways.h. */
+			copy_linewise_in(buffer_at(&buffer, offset + done), bytes, part);
+		else
+			(void)buffer_from_region(&buffer, offset + done, bytes, part);
+		if (!is_theirs(messenger, request->to, reached))
+			return false;
+		done += part;
+	}
+	return true;
+}
+
+/* Up to a line, from or to one piece: most operations. */
+static bool copy_short(const struct messenger *messenger, const struct remote_request *request,
+		       const struct reached *reached)
+{
+	if (request->kind == REMOTE_WRITE) {
+		copy_small_out(reached->bytes, request->pieces[0].iov_base, request->length);
+		return true;
+	}
+	copy_small_in(request->pieces[0].iov_base, reached->bytes, request->length);
+	return is_theirs(messenger, request->to, reached);
+}
+
+static void apply_to(const struct remote_request *request, shared_bytes *bytes, uint64_t length,
+		     const void *operand, const void *compare, void *result)
+{
+	/* The application's memory: all change it by the same instructions, its owner as well. */
+	atomic_apply(request->datatype, request->operation, (void *)bytes, operand, compare, result,
+		     length / atomic_element_bytes(request->datatype));
+}
+
+/* Where operands or results are in several pieces. */
+static __attribute__((noinline)) void apply_scattered(const struct remote_request *request, uint64_t offset,
+						      shared_bytes *bytes, uint64_t length)
+{
+	unsigned char operands[WIRE_ATOMIC_BYTES];
+	unsigned char compares[WIRE_ATOMIC_BYTES];
+	unsigned char results[WIRE_ATOMIC_BYTES];
+	const unsigned char *operand = NULL;
+	const unsigned char *compare = NULL;
+	struct buffer buffer;
+
+	if (request->operation != FI_ATOMIC_READ)
+		operand = buffer_in_a_row(request->pieces, request->count, offset, length, operands);
+	if (request->form == ATOMIC_COMPARE)
+		compare =
+			buffer_in_a_row(request->compares, request->compare_count, offset, length, compares);
+	if (request->form == ATOMIC_BASE) {
+		apply_to(request, bytes, length, operand, compare, NULL);
+		return;
+	}
+	apply_to(request, bytes, length, operand, compare, results);
+	buffer_open(&buffer, request->results, request->result_count);
+	(void)buffer_from_memory(&buffer, offset, results, length);
+}
+
+static void *piece_at(const struct iovec *pieces, uint64_t offset)
+{
+	return (char *)pieces[0].iov_base + offset;
+}
+
+static bool apply(const struct messenger *messenger, const struct remote_request *request, uint64_t offset,
+		  const struct reached *reached, uint64_t length)
+{
+	bool reads = request->operation == FI_ATOMIC_READ;
+	bool compares = request->form == ATOMIC_COMPARE;
+	bool fetches = request->form != ATOMIC_BASE;
+
+	if ((reads || request->count == 1) && (!compares || request->compare_count == 1) &&
+	    (!fetches || request->result_count == 1))
+		apply_to(request, reached->bytes, length, reads ? NULL : piece_at(request->pieces, offset),
+			 compares ? piece_at(request->compares, offset) : NULL,
+			 fetches ? piece_at(request->results, offset) : NULL);
+	else
+		apply_scattered(request, offset, reached->bytes, length);
+	return !fetches || is_theirs(messenger, request->to, reached);
+}
+
+static bool carry_out(const struct messenger *messenger, const struct remote_request *request,
+		      const struct reached *reached)
+{
+	uint64_t offset = 0;
+
+	if (request->kind != REMOTE_ATOMIC && request->length <= REGION_LINE && request->place_count == 1 &&
+	    request->count == 1)
+		return copy_short(messenger, request, reached);
+	for (size_t i = 0; i < request->place_count; i++) {
+		uint64_t length = request->places[i].len;
+		bool done = request->kind == REMOTE_ATOMIC
+				    ? apply(messenger, request, offset, &reached[i], length)
+				    : copy(messenger, request, offset, &reached[i], length);
+		if (!done)
+			return false;
+		offset += length;
+	}
+	return true;
+}
+
+static uint32_t access_of(const struct remote_request *request)
+{
+	if (request->kind == REMOTE_WRITE)
+		return EXPOSED_TO_WRITE;
+	if (request->kind == REMOTE_READ || request->operation == FI_ATOMIC_READ)
+		return EXPOSED_TO_READ;
+	return request->form == ATOMIC_BASE ? EXPOSED_TO_WRITE : EXPOSED_TO_READ | EXPOSED_TO_WRITE;
+}
+
+bool direct_carry_out(struct messenger *messenger, const struct remote_request *request)
+{
+	struct correspondent *to = request->to;
+	struct reached reached[REMOTE_PLACES];
+	uint32_t access = access_of(request);
+	bool atomic = request->kind == REMOTE_ATOMIC;
+
+	if ((request->flags & FI_REMOTE_CQ_DATA) != 0 || (atomic && request->length > WIRE_ATOMIC_BYTES))
+		return false;
+	for (size_t i = 0; i < request->place_count; i++)
+		if (!reach(messenger, to, &request->places[i], access, &reached[i]) ||
+		    (atomic && !atomic_is_native(request->datatype, (uintptr_t)reached[i].bytes)))
+			return false;
+	if (__builtin_expect(to->remote.requests != to->remote.answered, 0)) {
+		/* It would overtake them. The answer to the next lets those after it through. */
+		to->remote.asks = true;
+		return false;
+	}
+	bool done = carry_out(messenger, request, reached);
+	/* What is complete is seen by all: by whoever then reads what we write elsewhere, or we read. */
+	if (request->kind != REMOTE_READ)
+		shared_fence_full();
+	to->peer.messages++;
+	to->peer.bytes += request->length;
+	if (__builtin_expect(!done, 0))
+		path_fail(messenger->path, &to->peer, -ECONNRESET,
+			  "it is gone, and its slot was taken by another");
+	remote_complete(messenger, request->kind, atomic && request->form != ATOMIC_BASE, request->context,
+			request->flags, done ? 0 : ECONNRESET, done ? NULL : to->peer.reason);
+	return true;
+}

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* exposure.c - the table of exposures: written by its owner, and looked up by its peers. */
+#include "region/exposure.h"
+
+#include "region/transfer.h"
+
+/* ---- the owner's side ---- */
+
+void exposure_publish(struct exposures *exposures, const struct member *self, const void *of, uint64_t key,
+		      uint64_t address, uint32_t access, const struct heap_part *part)
+{
+	struct section_header *header = section_header(self->region, self->slot);
+	uint32_t index = 0;
+
+	while (index < REGION_EXPOSURES && exposures->of[index] != NULL)
+		index++;
+	/* The section may be a successor's by now. */
+	if (index == REGION_EXPOSURES || !member_is_joined(self))
+		return;
+	struct exposure_line *line = &header->exposures[index];
+	/* Nobody reads the line now: its sequence is 0 or odd. From odd on to the next even one. */
+	uint64_t sequence = exposures->sequences[index];
+	exposures->of[index] = of;
+	exposures->sequences[index] = sequence == 0 ? 2 : sequence + 1;
+	shared_store_u64(&line->key, key);
+	shared_store_u64(&line->address, address);
+	shared_store_u64(&line->length, part->length);
+	shared_store_u64(&line->place, part->place);
+	shared_store_u32(&line->slot, part->slot);
+	shared_store_u32(&line->epoch, part->epoch);
+	shared_store_u32(&line->access, access);
+	shared_release_u64(&line->sequence, exposures->sequences[index]);
+	shared_release_u64(&header->exposed, ++exposures->published);
+}
+
+void exposure_withdraw(struct exposures *exposures, const struct member *self, const void *of)
+{
+	struct section_header *header = section_header(self->region, self->slot);
+
+	for (uint32_t index = 0; index < REGION_EXPOSURES; index++) {
+		if (exposures->of[index] == NULL || (of != NULL && exposures->of[index] != of))
+			continue;
+		exposures->of[index] = NULL;
+		exposures->sequences[index]++;
+		if (member_is_joined(self))
+			shared_store_u64(&header->exposures[index].sequence, exposures->sequences[index]);
+	}
+	/* Before what is stored in the lines when they are used again. */
+	shared_fence_stores();
+}
+
+/* ---- the peers' side ---- */
+
+/* What a line says, loaded once. False if it changed meanwhile, or is no exposure of `key`. */
+static bool read_line(const struct exposure_line *line, uint64_t sequence, uint64_t key,
+		      struct exposed *known, uint64_t *place)
+{
+	if (shared_load_u64(&line->key) != key)
+		return false;
+	*known = (struct exposed){
+		.key = key,
+		.word = &line->sequence,
+		.value = sequence,
+		.address = shared_load_u64(&line->address),
+		.length = shared_load_u64(&line->length),
+		.access = shared_load_u32(&line->access),
+		.slot = shared_load_u32(&line->slot),
+		.epoch = shared_load_u32(&line->epoch),
+	};
+	*place = shared_load_u64(&line->place);
+	shared_fence_loads();
+	return shared_load_u64(&line->sequence) == sequence;
+}
+
+/* Was the section in `slot` written by the same process as that in `other`? */
+static bool same_process(const struct region *region, uint32_t slot, uint32_t other)
+{
+	uint64_t process = shared_load_u64(&section_header(region, slot)->process);
+
+	return process != 0 && shared_load_u64(&section_header(region, other)->process) == process;
+}
+
+/*
+ * Is it in a heap of the process of the member in `slot`? Sets `gone` instead if that heap's
+ * member is not there any more, which is no fault of this one.
+ */
+static bool can_be(const struct region *region, uint32_t slot, uint64_t place, struct exposed *known,
+		   bool *gone)
+{
+	if (known->slot >= region->members || known->epoch == 0 || known->length == 0 ||
+	    known->length > UINT64_MAX - known->address ||
+	    (known->access & ~(EXPOSED_TO_READ | EXPOSED_TO_WRITE)) != 0)
+		return false;
+	known->bytes = transfer_view(region, known->slot, place, known->length);
+	if (known->bytes == NULL)
+		return false;
+	*gone = !member_is_intact(region, known->slot, known->epoch);
+	if (*gone)
+		return true;
+	bool same = same_process(region, slot, known->slot);
+	*gone = !member_is_intact(region, known->slot, known->epoch);
+	return *gone || same;
+}
+
+bool exposure_look(const struct region *region, uint32_t slot, uint32_t epoch, uint64_t key,
+		   struct exposed *known)
+{
+	const struct section_header *header = section_header(region, slot);
+	/* Before the lines: one that we miss counts it up afterwards. */
+	uint64_t exposed = shared_acquire_u64(&header->exposed);
+	bool gone = false;
+
+	for (uint32_t index = 0; index < REGION_EXPOSURES; index++) {
+		const struct exposure_line *line = &header->exposures[index];
+		uint64_t sequence = shared_acquire_u64(&line->sequence);
+		uint64_t place = 0;
+		if (sequence == 0)
+			break;
+		if ((sequence & 1) != 0 || !read_line(line, sequence, key, known, &place))
+			continue;
+		bool good = can_be(region, slot, place, known, &gone);
+		/* A successor's words are not its fault. */
+		bool intact = member_is_intact(region, slot, epoch);
+		if (!good || gone || !intact)
+			known->word = NULL;
+		return good || !intact;
+	}
+	*known = (struct exposed){.key = key, .word = &header->exposed, .value = exposed};
+	if (!member_is_intact(region, slot, epoch))
+		known->word = NULL;
+	return true;
+}
