@@ -2,9 +2,9 @@
 /*
  * direct.c - memory in the region: the target publishes it, the initiator loads and stores.
  *
- * A peer's section may become a successor's at any time. So whose it is is looked up before
- * each store, in parts of PART_BYTES, and after each load: what a successor may see stored is at
- * most what was under way when it claimed the slot, as with other copies into a section.
+ * A peer's section may become a successor's at any time. So whose it is is looked up before each store, in
+ * parts of PART_BYTES, and after each load; and a successor gives no memory to its application until what was
+ * under way when it claimed the slot is over: see late_writers.h.
  */
 #include "proto/direct.h"
 
@@ -80,6 +80,14 @@ static bool is_theirs(const struct messenger *messenger, const struct correspond
 		member_is_intact(messenger->path->region, reached->slot, reached->epoch));
 }
 
+/* We are going to write there. False if it is not theirs any more. */
+static bool enter(const struct messenger *messenger, const struct correspondent *to,
+		  const struct reached *reached)
+{
+	exposure_enter(messenger->path->member, reached->slot, reached->epoch);
+	return is_theirs(messenger, to, reached);
+}
+
 /* False if it has to be asked for. */
 static bool reach(struct messenger *messenger, struct correspondent *to, const struct fi_rma_iov *place,
 		  uint32_t access, struct reached *reached)
@@ -113,6 +121,8 @@ static bool copy(const struct messenger *messenger, const struct remote_request 
 {
 	struct buffer buffer;
 
+	if (request->kind == REMOTE_WRITE && !enter(messenger, request->to, reached))
+		return false;
 	buffer_open(&buffer, request->pieces, request->count);
 	for (uint64_t done = 0; done < length;) {
 		size_t part = length - done < PART_BYTES ? (size_t)(length - done) : PART_BYTES;
@@ -136,6 +146,8 @@ static bool copy_short(const struct messenger *messenger, const struct remote_re
 		       const struct reached *reached)
 {
 	if (request->kind == REMOTE_WRITE) {
+		if (!enter(messenger, request->to, reached))
+			return false;
 		copy_small_out(reached->bytes, request->pieces[0].iov_base, request->length);
 		return true;
 	}
@@ -188,6 +200,8 @@ static bool apply(const struct messenger *messenger, const struct remote_request
 	bool compares = request->form == ATOMIC_COMPARE;
 	bool fetches = request->form != ATOMIC_BASE;
 
+	if (!enter(messenger, request->to, reached))
+		return false;
 	if ((reads || request->count == 1) && (!compares || request->compare_count == 1) &&
 	    (!fetches || request->result_count == 1))
 		apply_to(request, reached->bytes, length, reads ? NULL : piece_at(request->pieces, offset),
@@ -247,8 +261,10 @@ bool direct_carry_out(struct messenger *messenger, const struct remote_request *
 	}
 	bool done = carry_out(messenger, request, reached);
 	/* What is complete is seen by all: by whoever then reads what we write elsewhere, or we read. */
-	if (request->kind != REMOTE_READ)
+	if (request->kind != REMOTE_READ) {
+		exposure_leave(messenger->path->member);
 		shared_fence_full();
+	}
 	to->peer.messages++;
 	to->peer.bytes += request->length;
 	if (__builtin_expect(!done, 0))

@@ -76,4 +76,20 @@ static inline shared_bytes *exposure_view(const struct exposed *known, uint64_t 
 	return known->bytes + offset;
 }
 
+/*
+ * Before we store into the heap of the member (slot, epoch), and look once more whether it is still
+ * there: a successor that we do not see sees this.
+ */
+static inline void exposure_enter(const struct member *self, uint32_t slot, uint32_t epoch)
+{
+	shared_store_u64(&section_header(self->region, self->slot)->reaching, (uint64_t)epoch << 32 | slot);
+	shared_fence_full();
+}
+
+/* After it. */
+static inline void exposure_leave(const struct member *self)
+{
+	shared_release_u64(&section_header(self->region, self->slot)->reaching, 0);
+}
+
 #endif

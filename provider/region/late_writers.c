@@ -17,8 +17,18 @@ static bool claims_our_heap(const struct member *self, const struct transfer_lin
 	       shared_load_u64(&line->claimed) < shared_load_u64(&line->done);
 }
 
+/* One-sided: see exposure.h. */
+static bool reaches_into_our_heap(const struct member *self, uint32_t slot)
+{
+	uint64_t reaching = shared_load_u64(&section_header(self->region, slot)->reaching);
+
+	return (uint32_t)reaching == self->slot && reaching != 0 && (uint32_t)(reaching >> 32) != self->epoch;
+}
+
 static bool has_claim(const struct member *self, uint32_t slot)
 {
+	if (reaches_into_our_heap(self, slot))
+		return true;
 	for (uint32_t index = 0; index < REGION_TRANSFERS; index++)
 		if (claims_our_heap(self, section_transfer(self->region, slot, index)))
 			return true;

@@ -213,7 +213,13 @@ struct section_header {
 	 */
 	shared_bytes reserved2[48];
 	shared_u64 exposed; /* 320 */
-	shared_bytes reserved3[1024 - 328];
+	shared_bytes reserved3[56];
+	/*
+	 * line 6: epoch << 32 | slot of the member into whose heap the owner stores just now, or 0. Then
+	 * there is a full fence, and the owner looks whether that member has its slot: see late_writers.h.
+	 */
+	shared_u64 reaching; /* 384 */
+	shared_bytes reserved4[1024 - 392];
 	struct exposure_line exposures[REGION_EXPOSURES]; /* 1024 */
 };
 _Static_assert(sizeof(struct section_header) == REGION_PAGE, "the section header is one page");
@@ -224,6 +230,7 @@ _Static_assert(offsetof(struct section_header, sleeping) == 256, "documented off
 _Static_assert(offsetof(struct section_header, membarrier) == 260, "documented offset");
 _Static_assert(offsetof(struct section_header, process) == 264, "documented offset");
 _Static_assert(offsetof(struct section_header, exposed) == 320, "documented offset");
+_Static_assert(offsetof(struct section_header, reaching) == 384, "documented offset");
 _Static_assert(offsetof(struct section_header, exposures) == 1024, "documented offset");
 
 /*

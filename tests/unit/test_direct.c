@@ -6,6 +6,7 @@
 #include "world.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 #define MEMBERS 4U
 #define HEAP_BYTES ((uint64_t)1024 * 1024)
@@ -513,6 +514,41 @@ static void test_a_target_that_is_gone(void **state)
 	assert_direct(begin(REMOTE_WRITE, &value, 8, KEY, 0, 0), &value);
 }
 
+/* Who stores just now for a predecessor is waited for: nothing is handed out before it has done. */
+static void test_a_successor_uses_its_heap_when_late_stores_are_over(void **state)
+{
+	struct heap *heap = NULL;
+	shared_u64 *reaching = &section_header(world.region, node_slot(initiator))->reaching;
+	uint64_t value = 1;
+
+	(void)state;
+	assert_direct(begin(REMOTE_WRITE, &value, 8, KEY, 0, 0), &value);
+	assert_int_equal(shared_load_u64(reaching), 0);
+	const struct member *member = target->messenger->path->member;
+	uint64_t predecessor = (uint64_t)member->epoch << 32 | member->slot;
+	node_die(target);
+	(void)heap_release(memory);
+	world_check_peers(&world);
+	initiator->sends.head = initiator->sends.tail;
+	/* Into its heap, and then not: as if it was stopped in between. */
+	shared_store_u64(reaching, predecessor);
+	struct node others[2];
+	for (int i = 0; i < 2; i++) /* never used slots come first */
+		node_open(&others[i], world.region);
+	node_open(target, world.region);
+	assert_int_equal(node_slot(target), (uint32_t)predecessor);
+	heap = target->messenger->path->heap;
+	assert_null(heap_allocate(heap, 1, 1, false));
+	assert_non_null(memory = heap_allocate(others[0].messenger->path->heap, 1, 1, false));
+	(void)heap_release(memory);
+	shared_store_u64(reaching, 0);
+	for (int i = 0; i < 1000 && (memory = heap_allocate(heap, BYTES, 1, false)) == NULL; i++)
+		(void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	assert_non_null(memory);
+	node_close(&others[0]);
+	node_close(&others[1]);
+}
+
 static struct exposure_line *line_of(const struct node *node)
 {
 	return &section_header(world.region, node_slot(node))->exposures[0];
@@ -661,6 +697,7 @@ int main(void)
 		WITH_WORLD(test_a_range_that_is_larger_than_the_heap),
 		WITH_WORLD(test_memory_in_the_heap_of_another_endpoint),
 		WITH_WORLD(test_a_target_that_is_gone),
+		WITH_WORLD(test_a_successor_uses_its_heap_when_late_stores_are_over),
 		WITH_WORLD(test_nonsense_in_the_table_costs_the_path),
 		WITH_WORLD(test_a_line_that_changes_is_not_believed),
 		WITH_WORLD(test_a_random_sequence_on_both_kinds_of_memory),

@@ -30,6 +30,7 @@ static void test_fields_lie_where_the_format_says(void **state)
 	assert_int_equal(offsetof(struct section_header, membarrier), 260);
 	assert_int_equal(offsetof(struct section_header, process), 264);
 	assert_int_equal(offsetof(struct section_header, exposed), 320);
+	assert_int_equal(offsetof(struct section_header, reaching), 384);
 	assert_int_equal(offsetof(struct section_header, exposures), 1024);
 	assert_int_equal(offsetof(struct exposure_line, sequence), 0);
 	assert_int_equal(offsetof(struct exposure_line, key), 8);

@@ -119,6 +119,7 @@ SECTION = _record(
     membarrier=("<u4", 260),
     process=("<u8", 264),
     exposed=("<u8", 320),
+    reaching=("<u8", 384),
     exposures=(f"V{EXPOSURES * LINE}", 1024),
 )
 
