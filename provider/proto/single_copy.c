@@ -3,14 +3,17 @@
 #include "proto/messenger.h"
 
 /*
- * An end claims a quarter of what is left between the two, so that they meet soon after both
- * run out, and claims are few while there is much. A claim through the kernel costs two system
- * calls besides the copy, and so is longer. Chosen, not measured.
+ * An end claims a part of what is left between the two, so that they meet soon after both run
+ * out, and claims are few while there is much. A claim through the kernel costs two system calls
+ * besides the copy, and so is longer. In the region other sizes made no difference, here they do:
+ * docs/performance.md. None is so long that small messages wait for it.
  */
 #define CLAIM_LEAST_REGION 16384U
 #define CLAIM_MOST_REGION 65536U
-#define CLAIM_LEAST_PROCESS 32768U
+#define CLAIM_SHARE_REGION 4U
+#define CLAIM_LEAST_PROCESS 65536U
 #define CLAIM_MOST_PROCESS 262144U
+#define CLAIM_SHARE_PROCESS 2U
 #define CLAIM_UNIT 4096U
 
 /* A line in another process is looked at at so many polls in a row, and then at one in as many. */
@@ -21,7 +24,8 @@ static uint64_t next_claim(const struct single_copy *copy, uint64_t gap)
 	bool process = copy->way == WIRE_BY_PROCESS;
 	uint64_t least = process ? CLAIM_LEAST_PROCESS : CLAIM_LEAST_REGION;
 	uint64_t most = process ? CLAIM_MOST_PROCESS : CLAIM_MOST_REGION;
-	uint64_t part = gap / 4 / CLAIM_UNIT * CLAIM_UNIT;
+	uint64_t share = process ? CLAIM_SHARE_PROCESS : CLAIM_SHARE_REGION;
+	uint64_t part = gap / share / CLAIM_UNIT * CLAIM_UNIT;
 
 	if (part < least)
 		part = least;
