@@ -1,7 +1,9 @@
 """What several test modules share."""
 
+import json
 import os
 import secrets
+import select
 import signal
 import subprocess
 import sys
@@ -39,20 +41,73 @@ def region_path() -> Iterator[Path]:
     path.unlink(missing_ok=True)
 
 
+COMMAND_SECONDS = 120.0
+
+
+class CommandServer:
+    """A process that runs the command in forks of its own: see command_server.py."""
+
+    def __init__(self, directory: Path) -> None:
+        self._outputs = directory / "stdout", directory / "stderr"
+        self._process = subprocess.Popen(
+            [sys.executable, Path(__file__).with_name("command_server.py")],
+            env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+        )
+
+    def close(self) -> None:
+        with self._process as process:
+            assert process.stdin is not None
+            process.stdin.close()
+            assert process.wait(COMMAND_SECONDS) == 0
+
+    def _answer(self, seconds: float) -> int:
+        assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], seconds)[0]:
+            raise TimeoutError(f"the command did not end within {seconds} s")
+        return int(self._process.stdout.readline())
+
+    def run(
+        self, arguments: list[str], directory: Path, environment: dict[str, str]
+    ) -> subprocess.CompletedProcess[str]:
+        for output in self._outputs:
+            output.write_bytes(b"")
+        request = {
+            "arguments": arguments,
+            "directory": str(directory),
+            "environment": environment,
+            "stdout": str(self._outputs[0]),
+            "stderr": str(self._outputs[1]),
+        }
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        child = self._answer(COMMAND_SECONDS)
+        try:
+            status = self._answer(COMMAND_SECONDS)
+        except BaseException:
+            os.killpg(child, signal.SIGKILL)
+            self._answer(COMMAND_SECONDS)
+            raise
+        said, complained = (output.read_text() for output in self._outputs)
+        return subprocess.CompletedProcess(["vicinal", *arguments], status, said, complained)
+
+
+@pytest.fixture(scope="session")
+def command_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandServer]:
+    server = CommandServer(tmp_path_factory.mktemp("command"))
+    yield server
+    server.close()
+
+
 @pytest.fixture
-def vicinal(tmp_path: Path) -> Vicinal:
+def vicinal(tmp_path: Path, command_server: CommandServer) -> Vicinal:
     """Runs the command in a process of its own, and returns its output and exit status."""
 
     def run(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "vicinal", *map(str, arguments)],
-            cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": str(CHECKOUT), "COLUMNS": "200"} | variables,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        environment = os.environ | {"PYTHONPATH": str(CHECKOUT), "COLUMNS": "200"} | variables
+        return command_server.run([str(argument) for argument in arguments], tmp_path, environment)
 
     return run
 
