@@ -71,18 +71,24 @@ def pipelined_copy(cpus: Sequence[int], sizes: Sequence[int], repetitions: int) 
     """Bandwidth of two cores that copy through shared chunks, with the best for each size."""
     arguments = ["--only", "pipeline", "--sizes", ",".join(map(str, sizes))]
     records = run_memory(cpus, [*arguments, "--repetitions", str(repetitions)])
-    best = {}
-    for size in sizes:
-        found: dict[tuple[int, str], list[float]] = {}
-        for record in records:
-            if record["size"] == size:
-                kind = record["chunk"], record["way"]
-                found.setdefault(kind, []).append(record["megabytes_per_second"])
-        best[size] = max(found.values(), key=lambda values: float(np.median(values)))
-    return Trial(hosts=[], mpi="", repetitions=best)
+    return Trial(hosts=[], mpi="", repetitions=_best_chunks(records))
 
 
-def measure_limits(cpus: Sequence[int], repetitions: int = 5) -> list[dict[str, Any]]:
+def _best_chunks(records: Sequence[dict[str, Any]]) -> dict[int, list[float]]:
+    """Of the pipelined copies of each size the repetitions with the best chunks."""
+    found: dict[int, dict[tuple[int, str], list[float]]] = {}
+    for record in records:
+        if record["limit"] == PIPELINED_COPY:
+            kinds = found.setdefault(record["size"], {})
+            kind = record["chunk"], record["way"]
+            kinds.setdefault(kind, []).append(record["megabytes_per_second"])
+    return {
+        size: max(kinds.values(), key=lambda values: float(np.median(values)))
+        for size, kinds in found.items()
+    }
+
+
+def measure_limits(cpus: Sequence[int], repetitions: int) -> list[dict[str, Any]]:
     """Run programs/memory.c on two CPUs: the time of a cache line, and what copies reach."""
     values: dict[tuple[str, str, int | None], list[float]] = {}
     records = run_memory(cpus, ["--repetitions", str(repetitions)])
@@ -91,9 +97,8 @@ def measure_limits(cpus: Sequence[int], repetitions: int = 5) -> list[dict[str, 
         key = (record["limit"], field, record.get("size"))
         if record["limit"] != PIPELINED_COPY:
             values.setdefault(key, []).append(record[field])
-    for size in sorted({record["size"] for record in records if "chunk" in record}):
-        copies = pipelined_copy(cpus, [size], repetitions)
-        values[PIPELINED_COPY, "megabytes_per_second", size] = copies.repetitions[size]
+    for size, copies in _best_chunks(records).items():
+        values[PIPELINED_COPY, "megabytes_per_second", size] = copies
     return [
         {
             "title": _title(limit, size),

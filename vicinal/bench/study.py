@@ -88,7 +88,7 @@ def run_study(plan: StudyPlan) -> dict[str, Any]:
         for difference in partial.differences:
             steps.say(f"measured anew: {difference}")
         with realtime(plan.realtime):
-            limits = measure_limits(stage.cpus)
+            limits = measure_limits(stage.cpus, plan.amount.repetitions)
         steps.finish()
         rows = partial.rows
         for group in plan.groups:
