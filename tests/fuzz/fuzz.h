@@ -19,9 +19,13 @@
 #define HEAP_BYTES (36U * REGION_PAGE)
 #define SECTION_BYTES ((uint64_t)REGION_SECTION_MIN + HEAP_BYTES)
 #define OPERATIONS_MAX 64U
-/* What the victim lets others reach: under key 1 all of it, under 2 and 3 for reading or writing. */
+/*
+ * What the victim lets others reach: under key 1 all of it, under 2 and 3 for reading or writing,
+ * under 4 at the last addresses that there are; under 5 for another endpoint, under 6 not yet.
+ */
 #define REACHABLE_BYTES 20000U
-#define REACHABLE_KEYS 3U
+#define REACHABLE_KEYS 6U
+#define REACHABLE_HIGH (UINT64_MAX - REACHABLE_BYTES)
 
 /* An operation of the victim's application: its buffer lives until it completes. */
 struct operation {
@@ -43,6 +47,7 @@ struct fuzz {
 	struct operation operations[OPERATIONS_MAX];
 	unsigned char *reachable;
 	struct registration registrations[REACHABLE_KEYS];
+	bool registered[REACHABLE_KEYS];
 	struct registration_table table;
 	uint32_t hostile_epoch;
 	uint32_t ring_position; /* of the hostile member's ring to the victim */
@@ -63,10 +68,12 @@ struct correspondent *meet(const struct fuzz *fuzz, bool hostile);
 void expose(struct fuzz *fuzz);
 void conceal(struct fuzz *fuzz);
 void victim_remote(struct fuzz *fuzz);
+/* Let memory go, or register it again. */
+void victim_register(struct fuzz *fuzz);
 
-/* hostile_remote.c: the kind, word and payload of a request or an answer. */
-uint32_t hostile_remote(struct fuzz *fuzz, uint8_t style, uint64_t place, uint64_t *word,
-			uint64_t payload[6]);
+/* hostile_remote.c: the kind, word, payload and, maybe, length of a request or an answer. */
+uint32_t hostile_remote(struct fuzz *fuzz, uint8_t style, uint64_t place, uint64_t *word, uint64_t payload[6],
+			uint32_t *length);
 
 /* hostile.c; each takes what it writes from the input. */
 void set_claim(const struct fuzz *fuzz, uint32_t slot, uint32_t epoch, uint32_t state);

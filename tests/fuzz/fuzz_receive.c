@@ -364,10 +364,12 @@ static void step(struct fuzz *fuzz)
 			victim_look(fuzz);
 		break;
 	case 13:
-		if (choice & 16)
-			victim_remote(fuzz);
-		else
+		if ((choice & 16) == 0)
 			victim_cancel(fuzz);
+		else if (choice & 32)
+			victim_register(fuzz);
+		else
+			victim_remote(fuzz);
 		break;
 	case 14:
 		if (choice & 16) {

@@ -64,6 +64,14 @@ static const struct ring_slot *victims_slot(const struct fuzz *fuzz, uint32_t ba
 	return &peer->out.slots[(peer->out.position - 1 - back) & peer->out.mask];
 }
 
+/* Where bytes may be in the section: near its beginning, or near its end and beyond it. */
+static uint64_t take_offset(struct fuzz_input *input)
+{
+	uint64_t choice = take_u16(input);
+
+	return choice & 0x8000 ? SECTION_BYTES - 0x7000 + (choice & 0x7fff) : choice;
+}
+
 /*
  * A slot that looks right, where the victim looks next. Words that only the victim knows
  * are taken from what it said last, as a peer would; the input changes some.
@@ -73,7 +81,7 @@ void hostile_push(struct fuzz *fuzz)
 	struct fuzz_input *input = &fuzz->input;
 	uint8_t style = take_u8(input);
 	uint32_t kind = style % 12;
-	uint32_t flags = take_u8(input) & 15;
+	uint32_t flags = take_u8(input) & 63;
 	uint32_t length = style & 16 ? take_u32(input) : take_u16(input);
 	uint64_t word = take_u8(input) % 8;
 	uint64_t payload[6] = {0};
@@ -87,10 +95,11 @@ void hostile_push(struct fuzz *fuzz)
 		said_word = shared_load_u64(&heard->word);
 		shared_copy_in(said, heard->payload, sizeof(said));
 	}
-	uint64_t place = (uint64_t)(take_u16(input) % SECTION_BYTES) << 32 | take_u16(input) % 460;
+	uint64_t place = take_offset(input) << 32;
+	place |= take_u16(input) % 460;
 	/* Stands for all one-sided operations, or for itself. */
 	if (kind == 11 && (style & 128) == 0)
-		kind = hostile_remote(fuzz, style, place, &word, payload);
+		kind = hostile_remote(fuzz, style, place, &word, payload, &length);
 	switch (kind) {
 	case WIRE_WRITE:
 	case WIRE_WRITE_CHUNK:

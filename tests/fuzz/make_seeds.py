@@ -11,19 +11,31 @@ EARLY, CLEAR, PIECE, ACKNOWLEDGE, RECLAIM = 6, 7, 8, 9, 10
 # Kinds of one-sided operations, as differences from the first
 WRITE, WRITE_CHUNK, READ, ATOMIC, ATOMIC_CHUNK, REPLY, REPLY_CHUNK, DONE = range(8)
 
+# The style of hostile_push() that makes one: 11 modulo 12; a bit says that addresses count words
+REMOTE = 71
+assert REMOTE % 12 == 11
+assert REMOTE & 64
+
 # Indices into the lengths of take_length()
 SMALL, SHORT_LENGTH, EAGER_LENGTH, LARGE, MIDDLE = 5, 7, 11, 15, 22
 
 
+PAYLOAD_TAKEN = {EAGER: 2, RENDEZVOUS: 10, EARLY: 0, CLEAR: 6, PIECE: 0, ACKNOWLEDGE: 0}
+"""Bytes of the input that hostile_push() makes the payload of; 48 for other kinds."""
+
+
 def push(kind: int, length: int, word: int = 1, flags: int = 1, more: bytes = b"") -> bytes:
     """A slot in the hostile ring; `place` fields stay zero: chunk 0 at section offset 0."""
-    return struct.pack("<BBBHB", 0, kind, flags, length, word) + struct.pack("<HH", 0, 0) + more
+    header = struct.pack("<BBBHB", 0, kind, flags, length, word) + struct.pack("<HH", 0, 0)
+    return header + more.ljust(PAYLOAD_TAKEN.get(kind, 48), b"\0")
 
 
-def remote(kind: int, length: int, more: bytes, word: int = 1, flags: int = 12) -> bytes:
+def remote(
+    kind: int, length: int, more: bytes, word: int = 1, flags: int = 12, unusual: int = 0
+) -> bytes:
     """A request under key `word`, or an answer, in the hostile ring; addresses count in words."""
-    header = struct.pack("<BBBHB", 0, 11 | 64, flags, length, word) + struct.pack("<HH", 0, 0)
-    return header + bytes([kind]) + more
+    header = struct.pack("<BBBHB", 0, REMOTE, flags, length, word) + struct.pack("<HH", 0, 0)
+    return header + bytes([kind, unusual]) + more
 
 
 def write(length: int, word: int = 1, address: int = 3, flags: int = 12) -> bytes:
@@ -34,11 +46,11 @@ def read(length: int, word: int = 1, address: int = 3) -> bytes:
     return remote(READ, length, struct.pack("<H", address), word)
 
 
-def atomic(count: int, datatype: int = 7, operation: int = 2, form: int = 0) -> bytes:
+def atomic(count: int, datatype: int = 7, operation: int = 2, form: int = 0, key: int = 1) -> bytes:
     """An atomic with its operands in slots; by default a sum of 64-bit integers."""
     length = count * 8 * (2 if form == 2 else 1)
     more = struct.pack("<HHBBB", 3, count, datatype, operation, form)
-    return remote(ATOMIC, length, bytes(range(48)) + more)
+    return remote(ATOMIC, length, bytes(range(48)) + more, key)
 
 
 def reply(length: int, ahead: int = 1) -> bytes:
@@ -110,6 +122,7 @@ def look(style: int, length: int = LARGE) -> bytes:
 CONNECT = struct.pack("<BB", 5, 2)
 PROGRESS = struct.pack("<B", 15 | 16)
 CHECK = struct.pack("<B", 14)
+LET_GO = struct.pack("<BB", 13 | 16 | 32, 0)
 REJOIN = struct.pack("<B", 7 | 16)
 OPEN = CONNECT + PROGRESS
 
@@ -214,6 +227,9 @@ SEEDS = {
     + PROGRESS * 4,
     "atomic": OPEN + atomic(2) + atomic(2, form=1) + atomic(1, operation=12, form=2) + PROGRESS,
     "atomic-unknown": OPEN + atomic(1, datatype=17) + atomic(1, operation=21) + PROGRESS,
+    "atomic-refused": OPEN + b"".join(atomic(2, form=1, key=key) for key in range(8)) + PROGRESS,
+    "reads-that-wait": OPEN + b"\x10" + read(4000)[1:] + (PROGRESS + credit()) * 6,
+    "let-go": OPEN + b"\x10" + read(16000)[1:] + PROGRESS + LET_GO + credit() + PROGRESS * 4,
     "atomic-chunk": OPEN
     + remote(ATOMIC_CHUNK, 800, bytes(48) + struct.pack("<HHBBB", 3, 100, 7, 2, 1)) * 2
     + PROGRESS,

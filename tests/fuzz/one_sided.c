@@ -6,8 +6,8 @@
 
 void expose(struct fuzz *fuzz)
 {
-	static const uint64_t access[REACHABLE_KEYS] = {FI_REMOTE_READ | FI_REMOTE_WRITE, FI_REMOTE_READ,
-							FI_REMOTE_WRITE};
+	const uint64_t both = FI_REMOTE_READ | FI_REMOTE_WRITE;
+	const uint64_t access[REACHABLE_KEYS] = {both, FI_REMOTE_READ, FI_REMOTE_WRITE, both, both, both};
 
 	/* A block of just this length: a byte beside it is seen. */
 	fuzz->reachable = calloc(REACHABLE_BYTES, 1);
@@ -18,10 +18,13 @@ void expose(struct fuzz *fuzz)
 			.key = i + 1,
 			.base = fuzz->reachable,
 			.length = REACHABLE_BYTES,
+			.address = i == 3 ? REACHABLE_HIGH : 0,
 			.access = access[i],
-			.enabled = true,
+			.owner = i == 4 ? fuzz : NULL,
+			.enabled = i != 5,
 		};
 		require(registrations_add(&fuzz->table, &fuzz->registrations[i]) == 0, "no memory");
+		fuzz->registered[i] = true;
 	}
 	fuzz->messenger->registrations = &fuzz->table;
 }
@@ -30,6 +33,17 @@ void conceal(struct fuzz *fuzz)
 {
 	registrations_close(&fuzz->table);
 	free(fuzz->reachable);
+}
+
+void victim_register(struct fuzz *fuzz)
+{
+	uint32_t which = take_u8(&fuzz->input) % REACHABLE_KEYS;
+
+	if (fuzz->registered[which])
+		registrations_remove(&fuzz->table, &fuzz->registrations[which]);
+	else
+		require(registrations_add(&fuzz->table, &fuzz->registrations[which]) == 0, "no memory");
+	fuzz->registered[which] = !fuzz->registered[which];
 }
 
 void victim_remote(struct fuzz *fuzz)
