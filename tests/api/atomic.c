@@ -176,8 +176,8 @@ static void valid(int rank)
 	side_close(&side);
 }
 
-/* One operation on `count` elements, through the plain call of its form. */
-static void run(const struct side *side, int datatype, int operation, enum form form, size_t count)
+/* Begin one operation on `count` elements, through the plain call of its form. Its context is the form's. */
+static void begin(const struct side *side, int datatype, int operation, enum form form, size_t count)
 {
 	fi_addr_t peer = side->peer[ranks() - 1];
 
@@ -185,27 +185,26 @@ static void run(const struct side *side, int datatype, int operation, enum form 
 	case BASE:
 		POST(side, fi_atomic(side->endpoint, operands, count, NULL, peer, 0, KEY, datatype, operation,
 				     operands));
-		expect_completion(side, operands, CHANGED);
 		break;
 	case FETCH:
 		POST(side,
 		     fi_fetch_atomic(side->endpoint, operation == FI_ATOMIC_READ ? NULL : operands, count,
 				     NULL, results, NULL, peer, 0, KEY, datatype, operation, results));
-		expect_completion(side, results, FETCHED);
 		break;
 	case COMPARE:
 		POST(side, fi_compare_atomic(side->endpoint, operands, count, NULL, compares, NULL, results,
 					     NULL, peer, 0, KEY, datatype, operation, compares));
-		expect_completion(side, compares, FETCHED);
 		break;
 	}
 }
 
 static void check_one(const struct side *side, int datatype, int operation, enum form form, size_t count)
 {
+	static unsigned char after[16384];
+	static const void *const contexts[] = {operands, results, compares};
+	fi_addr_t peer = side->peer[ranks() - 1];
 	size_t size = element_bytes[datatype];
 	uint64_t state = (uint64_t)datatype * 100 + (uint64_t)operation;
-	struct fi_cq_tagged_entry entry;
 
 	for (size_t i = 0; i < count; i++) {
 		put(datatype, memory + i * size, (long long)(next_random(&state) % 6));
@@ -213,16 +212,13 @@ static void check_one(const struct side *side, int datatype, int operation, enum
 		put(datatype, compares + i * size, (long long)(next_random(&state) % 6));
 	}
 	memset(results, 0xee, sizeof(results));
-	/* The target's memory begins as ours. */
-	POST(side,
-	     fi_write(side->endpoint, memory, count * size, NULL, side->peer[ranks() - 1], 0, KEY, NULL));
-	entry = next_completion(side->sent);
-	SAME(entry.flags, FI_RMA | FI_WRITE);
-	run(side, datatype, operation, form, count);
-	static unsigned char after[16384];
-	POST(side, fi_read(side->endpoint, after, count * size, NULL, side->peer[ranks() - 1], 0, KEY, NULL));
-	entry = next_completion(side->sent);
-	SAME(entry.flags, FI_RMA | FI_READ);
+	/* The target's memory begins as ours. The three are carried out in this order. */
+	POST(side, fi_write(side->endpoint, memory, count * size, NULL, peer, 0, KEY, memory));
+	begin(side, datatype, operation, form, count);
+	POST(side, fi_read(side->endpoint, after, count * size, NULL, peer, 0, KEY, after));
+	expect_completion(side, memory, WRITTEN);
+	expect_completion(side, contexts[form], form == BASE ? CHANGED : FETCHED);
+	expect_completion(side, after, READ);
 	for (size_t i = 0; i < count; i++) {
 		long long x = get(datatype, memory + i * size);
 		long long wanted = expected(operation, x, get(datatype, operands + i * size),
