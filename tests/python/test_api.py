@@ -24,8 +24,9 @@ SANITIZED = "mpich"
 takes most of the time of a short scenario."""
 
 GROUPS = (
-    *("address", "atomic", "complete", "counter", "direct", "event", "heap", "info", "input"),
+    *("address", "atomic", "complete", "counter", "crowd", "direct", "event", "heap", "info"),
     *(
+        "input",
         "leaks",
         "match",
         "misuse",
