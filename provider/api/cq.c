@@ -120,6 +120,20 @@ static bool is_empty_peek(struct completion_queue *queue)
 	return completion_first(queue)->error == FI_ENOMSG;
 }
 
+/*
+ * A read found nothing. Returns how many in a row; 0 if operations ended since the last that only
+ * counters count. That is work, too: MPICH reads the queue after each put and get, finds nothing
+ * there, and is not waiting.
+ */
+static uint32_t note_empty(struct cq *cq)
+{
+	uint64_t now = counted(cq);
+
+	cq->empty_reads = now != cq->counted ? 0 : cq->empty_reads + 1;
+	cq->counted = now;
+	return cq->empty_reads;
+}
+
 static ssize_t cq_readfrom(struct fid_cq *fid, void *buffer, size_t count, fi_addr_t *sources)
 {
 	struct cq *cq = (struct cq *)(void *)fid;
@@ -133,7 +147,7 @@ static ssize_t cq_readfrom(struct fid_cq *fid, void *buffer, size_t count, fi_ad
 			progress(cq);
 		ssize_t result = take(cq, buffer, count, sources);
 		if (result == -FI_EAGAIN || (result == -FI_EAVAIL && is_empty_peek(&cq->queue))) {
-			empty = ++cq->empty_reads;
+			empty = note_empty(cq);
 		} else {
 			cq->empty_reads = 0;
 			domain_found(domain);

@@ -128,6 +128,7 @@ struct cq {
 	enum fi_cq_format format;
 	size_t entry_bytes;
 	uint32_t empty_reads; /* in a row */
+	uint64_t counted;     /* by counters of its endpoints, when it was read last */
 	atomic_bool signalled;
 	bool threshold;    /* the condition of fi_cq_sread() is a number of completions */
 	atomic_uint users; /* poll sets that it is in */
