@@ -377,26 +377,25 @@ static void test_a_fork_in_the_middle(void **state)
 		assert_true(child >= 0);
 		unsigned char *private = malloc(LENGTH);
 		assert_non_null(private);
-		unsigned char *bytes = private;
 		if (child == 0) {
 			join(&side, region, 1);
-			bytes = heap ? side.heap : private;
-			fill(bytes, LENGTH, round);
+			unsigned char *its = heap ? side.heap : private;
+			fill(its, LENGTH, round);
 			if (!sends)
-				CHECK(start_send(&side, bytes, LENGTH, 1) == 0);
+				CHECK(start_send(&side, its, LENGTH, 1) == 0);
 			else
-				post(&side, bytes, LENGTH, 1);
+				post(&side, its, LENGTH, 1);
 			if (sends)
 				begin(&side);
 			while (sends && !atomic_load(forked_now))
 				(void)sched_yield();
 			CHECK(await(&side, sends ? &side.node.receives : &side.node.sends).error == 0);
-			CHECK(!sends || has(bytes, LENGTH, round + 100));
+			CHECK(!sends || has(its, LENGTH, round + 100));
 			node_close(&side.node);
 			_exit(0);
 		}
 		join(&side, region, 0);
-		bytes = heap ? side.heap : private;
+		unsigned char *bytes = heap ? side.heap : private;
 		struct completion_queue *queue = sends ? &side.node.sends : &side.node.receives;
 		if (sends) {
 			fill(bytes, LENGTH, round + 100);
