@@ -15,8 +15,8 @@
 #define VICTIM 0U
 #define UNUSED 1U
 #define HOSTILE 2U
-/* Room for one buffer of the largest length that the victim takes. */
-#define HEAP_BYTES (36U * REGION_PAGE)
+/* Room for two buffers of the largest length that the victim takes. */
+#define HEAP_BYTES (72U * REGION_PAGE)
 #define SECTION_BYTES ((uint64_t)REGION_SECTION_MIN + HEAP_BYTES)
 #define OPERATIONS_MAX 64U
 /*
@@ -27,6 +27,9 @@
 #define REACHABLE_KEYS 6U
 #define REACHABLE_HIGH (UINT64_MAX - REACHABLE_BYTES)
 
+/* Where its buffer is: alone, or at the end of half the victim's heap, where one has room at a time. */
+enum place { IN_MEMORY, IN_FIRST_HALF, IN_SECOND_HALF };
+
 /* An operation of the victim's application: its buffer lives until it completes. */
 struct operation {
 	unsigned char *buffer;
@@ -36,7 +39,7 @@ struct operation {
 	bool several;
 	bool directed; /* at or to the hostile member */
 	bool claims;   /* a message, and was not received yet */
-	bool in_heap;  /* the buffer is the end of the victim's section */
+	enum place place;
 };
 
 struct fuzz {
@@ -60,7 +63,7 @@ struct fuzz {
 void require(bool condition, const char *what);
 
 /* fuzz_receive.c, for the application's calls in one_sided.c */
-struct operation *new_operation(struct fuzz *fuzz, size_t length, bool in_heap);
+struct operation *new_operation(struct fuzz *fuzz, size_t length, enum place place);
 void end_operation(struct operation *operation);
 struct correspondent *meet(const struct fuzz *fuzz, bool hostile);
 

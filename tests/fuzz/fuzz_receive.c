@@ -68,23 +68,32 @@ static void format_region(void)
 
 static void give_buffer(struct operation *operation)
 {
-	if (!operation->in_heap)
+	if (operation->place == IN_MEMORY)
 		free(operation->buffer);
 	operation->buffer = NULL;
 }
 
-struct operation *new_operation(struct fuzz *fuzz, size_t length, bool in_heap)
+/* Behind the second half is the section that nobody may touch. */
+static unsigned char *heap_buffer(const struct fuzz *fuzz, enum place place, size_t length)
 {
-	/* Behind it is the section that nobody may touch. */
-	unsigned char *end = region_section(fuzz->region, VICTIM) + SECTION_BYTES;
+	uint64_t end = place == IN_FIRST_HALF ? SECTION_BYTES - HEAP_BYTES / 2 : SECTION_BYTES;
 
+	for (uint32_t i = 0; i < OPERATIONS_MAX; i++)
+		if (fuzz->operations[i].active && fuzz->operations[i].place == place)
+			return NULL;
+	return region_section(fuzz->region, VICTIM) + end - length;
+}
+
+struct operation *new_operation(struct fuzz *fuzz, size_t length, enum place place)
+{
 	for (uint32_t i = 0; i < OPERATIONS_MAX; i++) {
 		struct operation *operation = &fuzz->operations[i];
 		if (operation->active)
 			continue;
 		/* A block of just this length: a byte beside it is seen. */
-		operation->in_heap = in_heap;
-		operation->buffer = in_heap ? end - length : malloc(length > 0 ? length : 1);
+		operation->place = place;
+		operation->buffer = place != IN_MEMORY ? heap_buffer(fuzz, place, length)
+						       : malloc(length > 0 ? length : 1);
 		if (operation->buffer == NULL)
 			return NULL;
 		memset(operation->buffer, 7, length);
@@ -160,8 +169,8 @@ static void victim_send(struct fuzz *fuzz)
 	uint8_t style = take_u8(&fuzz->input);
 	struct correspondent *to = meet(fuzz, (style & 7) != 0);
 	size_t length = take_length(fuzz);
-	bool in_heap = (style & 128) != 0;
-	struct operation *operation = to == NULL ? NULL : new_operation(fuzz, length, in_heap);
+	enum place place = style & 128 ? IN_FIRST_HALF : IN_MEMORY;
+	struct operation *operation = to == NULL ? NULL : new_operation(fuzz, length, place);
 	struct iovec pieces[BUFFER_PIECES];
 
 	if (operation == NULL)
@@ -169,16 +178,16 @@ static void victim_send(struct fuzz *fuzz)
 	operation->send = true;
 	operation->directed = to->peer.slot == HOSTILE;
 	ssize_t result =
-		messenger_send(fuzz->messenger,
-			       &(struct send_request){
-				       .pieces = pieces,
-				       .count = cut(pieces, operation, length, in_heap ? 0 : style >> 3 & 3),
-				       .length = length,
-				       .to = to,
-				       .tag = take_u8(&fuzz->input) % 4,
-				       .context = operation,
-				       .flags = flags[style >> 5 & 3] | FI_COMPLETION,
-			       });
+		messenger_send(fuzz->messenger, &(struct send_request){
+							.pieces = pieces,
+							.count = cut(pieces, operation, length,
+								     place != IN_MEMORY ? 0 : style >> 3 & 3),
+							.length = length,
+							.to = to,
+							.tag = take_u8(&fuzz->input) % 4,
+							.context = operation,
+							.flags = flags[style >> 5 & 3] | FI_COMPLETION,
+						});
 	if (result != 0)
 		end_operation(operation);
 }
@@ -201,8 +210,8 @@ static void victim_receive(struct fuzz *fuzz)
 	/* As the provider's receive calls do. */
 	if (from != NULL && !messenger_may_receive(fuzz->messenger, from, &request))
 		return;
-	bool in_heap = (style & 0x30) == 0x10;
-	operation = new_operation(fuzz, length, in_heap);
+	enum place place = (style & 0x30) == 0x10 ? IN_SECOND_HALF : IN_MEMORY;
+	operation = new_operation(fuzz, length, place);
 	if (operation == NULL)
 		return;
 	request.context = operation;
@@ -211,7 +220,8 @@ static void victim_receive(struct fuzz *fuzz)
 		operation->several = true;
 	}
 	operation->directed = from != NULL && from->peer.slot == HOSTILE;
-	request.count = cut(pieces, operation, length, operation->several || in_heap ? 0 : style >> 6);
+	request.count =
+		cut(pieces, operation, length, operation->several || place != IN_MEMORY ? 0 : style >> 6);
 	if (messenger_receive(fuzz->messenger, &request) != 0)
 		end_operation(operation);
 }
@@ -220,7 +230,7 @@ static void victim_receive(struct fuzz *fuzz)
 static void victim_claim(struct fuzz *fuzz, struct receive_request *request, struct iovec *piece)
 {
 	size_t length = take_length(fuzz);
-	struct operation *operation = new_operation(fuzz, length, false);
+	struct operation *operation = new_operation(fuzz, length, IN_MEMORY);
 	bool found = false;
 
 	if (operation == NULL)

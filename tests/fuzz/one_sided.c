@@ -57,7 +57,7 @@ void victim_remote(struct fuzz *fuzz)
 
 	if (kind == REMOTE_ATOMIC)
 		length = (length > 4096 ? 4096 : length + 8) / 16 * 16;
-	struct operation *operation = to == NULL ? NULL : new_operation(fuzz, length, false);
+	struct operation *operation = to == NULL ? NULL : new_operation(fuzz, length, IN_MEMORY);
 	if (operation == NULL)
 		return;
 	operation->directed = to->peer.slot == HOSTILE;
