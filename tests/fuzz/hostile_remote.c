@@ -25,7 +25,7 @@ static uint64_t take_one_of(struct fuzz_input *input, uint8_t count)
 {
 	uint8_t choice = take_u8(input);
 
-	return choice < 224 ? choice % count : choice;
+	return choice < 224 ? (uint64_t)(choice % count) : choice;
 }
 
 /* Count, datatype, operation and form, and how many bytes of operands they ask for. */
