@@ -125,13 +125,14 @@ void path_report_failures(struct path *path)
 		if (peer == NULL || peer->state != PEER_FAILED || peer->reported)
 			continue;
 		peer->reported = true;
+		path->failures--;
 		path_stop_receiving(path, peer);
 		publish_counts_of(path, peer); /* the last that people will see of it */
 		peer->sending = false;
 		chunk_recall(&path->chunks, &peer->account);
+		/* Another may fail meanwhile: it is told at the next poll, if its slot is behind us. */
 		path->user->failed(path->context, peer);
 	}
-	path->failures = 0;
 }
 
 struct peer *path_meet(struct path *path, uint32_t slot, uint32_t epoch, uint64_t nonce)

@@ -461,6 +461,48 @@ static void test_closing_with_everything_under_way_frees_it(void **state)
 	world_settle(&world);
 }
 
+/* ---- one failure in the middle of another's report ---- */
+
+struct chain {
+	struct path *path;
+	struct peer *next; /* fails when another is told */
+	uint32_t told;
+};
+
+static void tell(void *context, struct peer *peer)
+{
+	struct chain *chain = context;
+
+	(void)peer;
+	chain->told++;
+	path_fail(chain->path, chain->next, -EPROTO, "the other failed");
+}
+
+static void test_none_is_forgotten_that_fails_while_another_is_told(void **state)
+{
+	static const struct path_user user = {.peer_bytes = sizeof(struct peer), .failed = tell};
+	struct chain chain = {0};
+	struct region_error error;
+	struct peer *peers[2];
+
+	(void)state;
+	assert_int_equal(path_open(&chain.path, world.region, 0, WORLD_TIMEOUT, &user, &chain, &error), 0);
+	for (uint32_t i = 0; i < 2; i++) {
+		const struct member *member = world.nodes[i].messenger->path->member;
+		peers[i] = path_meet(chain.path, member->slot, member->epoch, member->nonce);
+		assert_non_null(peers[i]);
+	}
+	/* The one with the lower slot: reporting has passed it by then. */
+	assert_true(peers[0]->slot < peers[1]->slot);
+	chain.next = peers[0];
+	path_fail(chain.path, peers[1], -EPROTO, "first");
+	path_look(chain.path);
+	path_look(chain.path);
+	assert_int_equal(chain.told, 2);
+	assert_int_equal(chain.path->failures, 0);
+	path_close(chain.path);
+}
+
 #define WITH_WORLD(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
 
 int main(void)
@@ -475,6 +517,7 @@ int main(void)
 		WITH_WORLD(test_a_death_is_noticed_in_spite_of_constant_traffic),
 		WITH_WORLD(test_a_violator_is_refused_and_hears_of_it),
 		WITH_WORLD(test_one_that_was_replaced_knows_it),
+		WITH_WORLD(test_none_is_forgotten_that_fails_while_another_is_told),
 		WITH_WORLD(test_closing_with_everything_under_way_frees_it),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
