@@ -90,20 +90,25 @@ void wait_close(struct wait_object *object)
 	object->waiter.descriptor = -1;
 }
 
-int wait_control(const struct wait_object *object, int command, void *argument)
+int wait_describe(enum fi_wait_obj kind, int descriptor, int command, void *argument)
 {
 	switch (command) {
 	case FI_GETWAIT:
-		if (object->kind != FI_WAIT_FD)
+		if (kind != FI_WAIT_FD)
 			return -FI_ENODATA;
-		*(int *)argument = object->waiter.descriptor;
+		*(int *)argument = descriptor;
 		return 0;
 	case FI_GETWAITOBJ:
-		*(enum fi_wait_obj *)argument = object->kind;
+		*(enum fi_wait_obj *)argument = kind;
 		return 0;
 	default:
 		return -FI_ENOSYS;
 	}
+}
+
+int wait_control(const struct wait_object *object, int command, void *argument)
+{
+	return wait_describe(object->kind, object->waiter.descriptor, command, argument);
 }
 
 void wait_signal(struct wait_object *object)

@@ -96,18 +96,7 @@ static int set_control(struct fid *fid, int command, void *argument)
 {
 	const struct wait_set *set = (const struct wait_set *)(const void *)fid;
 
-	switch (command) {
-	case FI_GETWAIT:
-		if (set->kind != FI_WAIT_FD)
-			return -FI_ENODATA;
-		*(int *)argument = set->descriptor;
-		return 0;
-	case FI_GETWAITOBJ:
-		*(enum fi_wait_obj *)argument = set->kind;
-		return 0;
-	default:
-		return -FI_ENOSYS;
-	}
+	return wait_describe(set->kind, set->descriptor, command, argument);
 }
 
 static struct fi_ops set_fid_operations = {

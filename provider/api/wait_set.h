@@ -10,6 +10,8 @@ struct wait_set;
 /* An eventfd, or -1. */
 int wait_descriptor_open(void);
 void wait_descriptor_empty(int descriptor);
+/* FI_GETWAIT and FI_GETWAITOBJ. */
+int wait_describe(enum fi_wait_obj kind, int descriptor, int command, void *argument);
 
 void wait_set_add(struct wait_set *set, struct wait_object *object);
 void wait_set_remove(struct wait_set *set, struct wait_object *object);
