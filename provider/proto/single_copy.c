@@ -130,6 +130,7 @@ static enum meeting look(struct messenger *messenger, struct single_copy *copy,
 	if (copy->way == WIRE_BY_REGION) {
 		const struct transfer_line *line = section_transfer(messenger->path->region, other->peer.slot,
 								    transfer_index(copy->other));
+		/* Not intact: a successor has the section, and nothing there is this message's any more. */
 		if (!transfer_look(line, copy->other, &claimed, &until) ||
 		    !path_intact(messenger->path, &other->peer))
 			return MEETING_ENDED;
@@ -178,15 +179,11 @@ static void write_to_heap(const struct send *send, uint64_t from, uint64_t lengt
 	ways_copied(ways, ways_clock() - began, (uint32_t)length);
 }
 
-static enum meeting write_part(struct messenger *messenger, const struct send *send, uint64_t from,
-			       uint64_t length)
+static enum meeting write_part(const struct send *send, uint64_t from, uint64_t length)
 {
 	const struct single_copy *copy = send->copy;
 
 	if (copy->way == WIRE_BY_REGION) {
-		/* A successor has the section now: nothing in it is the receive's buffer. */
-		if (!path_intact(messenger->path, &send->to->peer))
-			return MEETING_ENDED;
 		write_to_heap(send, from, length);
 		return MEETING_GOES_ON;
 	}
@@ -213,7 +210,7 @@ static bool push_part(struct messenger *messenger, struct send *send)
 	claim(messenger, copy, from);
 	enum meeting meeting = look(messenger, copy, send->to, false, &nonsense);
 	if (meeting == MEETING_GOES_ON && !nonsense && copy->theirs_claimed <= from)
-		meeting = write_part(messenger, send, from, length);
+		meeting = write_part(send, from, length);
 	else if (meeting == MEETING_GOES_ON && !nonsense)
 		meeting = MEETING_UNCLEAR; /* it was faster: there is less left */
 	if (meeting != MEETING_GOES_ON || nonsense) {
