@@ -4,7 +4,6 @@
 
 #define ENDPOINT(fid) ((struct endpoint *)(void *)(fid))
 #define ELEMENTS(buffer, count) (&(struct fi_ioc){(void *)(uintptr_t)(buffer), (count)})
-#define PLACE(address, count, key) (&(struct fi_rma_ioc){(address), (count), (key)})
 
 /* A list of elements, as the calls have them. */
 struct elements {
@@ -103,16 +102,16 @@ static ssize_t submit(struct fid_ep *fid, fi_addr_t peer, const struct call *cal
 
 /* A call without a list of places: all elements lie in a row, as many as there are in `counted`. */
 static ssize_t submit_row(struct fid_ep *fid, fi_addr_t peer, uint64_t address, uint64_t key,
-			  struct elements counted, struct call *call)
+			  struct elements counted, struct call call)
 {
-	size_t elements = 0;
+	struct fi_rma_ioc place = {.addr = address, .key = key};
 
 	for (size_t i = 0; i < counted.count; i++)
-		if (__builtin_add_overflow(elements, counted.pieces[i].count, &elements))
+		if (__builtin_add_overflow(place.count, counted.pieces[i].count, &place.count))
 			return -FI_EMSGSIZE;
-	call->places = PLACE(address, elements, key);
-	call->place_count = 1;
-	return submit(fid, peer, call);
+	call.places = &place;
+	call.place_count = 1;
+	return submit(fid, peer, &call);
 }
 
 static ssize_t submit_message(struct fid_ep *fid, const struct fi_msg_atomic *message, uint32_t form,
@@ -145,15 +144,16 @@ static ssize_t write_row(struct fid_ep *fid, struct elements operands, fi_addr_t
 			 uint64_t address, uint64_t key, enum fi_datatype datatype, enum fi_op operation,
 			 void *context, uint64_t flags)
 {
-	return submit_row(fid, destination, address, key, operands,
-			  &(struct call){
-				  .form = ATOMIC_BASE,
-				  .datatype = datatype,
-				  .operation = operation,
-				  .operands = operands,
-				  .context = context,
-				  .flags = flags,
-			  });
+	struct call call = {
+		.form = ATOMIC_BASE,
+		.datatype = datatype,
+		.operation = operation,
+		.operands = operands,
+		.context = context,
+		.flags = flags,
+	};
+
+	return submit_row(fid, destination, address, key, operands, call);
 }
 
 static ssize_t atomic_write(struct fid_ep *fid, const void *buffer, size_t count, void *descriptor,
@@ -193,18 +193,19 @@ static ssize_t fetch_row(struct fid_ep *fid, uint32_t form, struct elements oper
 			 uint64_t address, uint64_t key, enum fi_datatype datatype, enum fi_op operation,
 			 void *context)
 {
+	struct call call = {
+		.form = form,
+		.datatype = datatype,
+		.operation = operation,
+		.operands = operands,
+		.compares = compares,
+		.results = results,
+		.context = context,
+		.flags = ENDPOINT(fid)->remote_flags,
+	};
+
 	/* The results are counted: a read has no operands. */
-	return submit_row(fid, destination, address, key, results,
-			  &(struct call){
-				  .form = form,
-				  .datatype = datatype,
-				  .operation = operation,
-				  .operands = operands,
-				  .compares = compares,
-				  .results = results,
-				  .context = context,
-				  .flags = ENDPOINT(fid)->remote_flags,
-			  });
+	return submit_row(fid, destination, address, key, results, call);
 }
 
 static ssize_t atomic_readwrite(struct fid_ep *fid, const void *buffer, size_t count, void *descriptor,

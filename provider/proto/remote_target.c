@@ -272,7 +272,7 @@ static int carry_out_write_chunk(struct messenger *messenger, struct request *re
 	request->data = header.data;
 	int error = reach(messenger, request, header.address, request->length + header.rest, FI_REMOTE_WRITE,
 			  &registration, &to);
-	if (error == 0 && request->length > 0)
+	if (error == 0 && to != NULL)
 		shared_copy_in(to, bytes, request->length);
 	chunk_return(&from->peer.returns, header.chunk);
 	if (!path_intact(messenger->path, &from->peer))

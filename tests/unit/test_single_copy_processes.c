@@ -351,11 +351,14 @@ static void be_forked(struct side *side, struct region *region, bool sends, unsi
 	_exit(0);
 }
 
-/* A message of this side's is under way: it has been copied in part. */
-static void begin(struct side *side)
+/*
+ * A message of this side's is under way: it has been copied in part. Or it is over, for who was
+ * off the processor until the other went on.
+ */
+static void begin(struct side *side, const struct completion_queue *queue)
 {
 	while (match_is_empty(&side->node.messenger->incoming) &&
-	       match_is_empty(&side->node.messenger->pumping))
+	       match_is_empty(&side->node.messenger->pumping) && completion_is_empty(queue))
 		progress(side);
 }
 
@@ -386,7 +389,7 @@ static void test_a_fork_in_the_middle(void **state)
 			else
 				post(&side, its, LENGTH, 1);
 			if (sends)
-				begin(&side);
+				begin(&side, &side.node.receives);
 			while (sends && !atomic_load(forked_now))
 				(void)sched_yield();
 			CHECK(await(&side, sends ? &side.node.receives : &side.node.sends).error == 0);
@@ -403,7 +406,7 @@ static void test_a_fork_in_the_middle(void **state)
 		} else {
 			post(&side, bytes, LENGTH, 1);
 		}
-		begin(&side);
+		begin(&side, queue);
 		assert_true(completion_is_empty(queue));
 		pid_t forked = fork();
 		assert_true(forked >= 0);
