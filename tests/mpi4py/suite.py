@@ -10,7 +10,6 @@ import importlib.metadata
 import json
 import subprocess
 import sys
-import tarfile
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,8 +44,8 @@ def fetch_suite(place: Path) -> Path:
         command += ["--no-binary=:all:", "--no-build-isolation", "--require-hashes"]
         command += [f"--dest={place}", f"--requirement={HERE / 'source.txt'}"]
         subprocess.run(command, check=True, timeout=_FETCH_SECONDS)
-        with tarfile.open(f"{source}.tar.gz") as archive:
-            archive.extractall(place, filter="data")
+        # Its hash was checked; Debian 12's own Python has no filter for archives that were not.
+        subprocess.run(["tar", "-xzf", f"{source}.tar.gz", "-C", place], check=True)
     return source / "test"
 
 
