@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vicinal.bench.jobs import Amount
-from vicinal.bench.metric import Metric
+from vicinal.bench.metric import DEMO_METRICS, FACTS, Metric
 from vicinal.bench.output import Trial, read_trial
 from vicinal.bench.plot import plot_demo
 from vicinal.bench.programs import mpi_program
@@ -44,7 +44,7 @@ class GuestDemoPlan:
             (Scenario(mpi, path), metric)
             for mpi in self.mpis
             for path in (MessagePath.NETWORK, MessagePath.REGION)
-            for metric in Metric
+            for metric in DEMO_METRICS
         ]
 
 
@@ -101,7 +101,7 @@ def _measure(scenario: Scenario, metric: Metric, plan: GuestDemoPlan, pair: Gues
     arguments += ["--repetitions", str(plan.amount.repetitions)]
     arguments += ["--seconds", str(plan.amount.seconds)]
     job = Job(
-        program=[str(mpi_program(scenario.mpi, metric.value)), *arguments],
+        program=[str(mpi_program(scenario.mpi, FACTS[metric].program)), *arguments],
         ranks=len(pair.guests),
         mpi=scenario.mpi,
         path=scenario.path,

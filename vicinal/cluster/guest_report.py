@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.table import Table
 
-from vicinal.bench.metric import FACTS, Metric
+from vicinal.bench.metric import DEMO_METRICS, FACTS, Metric
 from vicinal.bench.report import format_value
 from vicinal.bench.scenario import MPI_TITLES
 from vicinal.bench.sizes import format_size
@@ -25,7 +25,7 @@ def guest_table(result: Mapping[str, Any]) -> Table:
         caption_justify="left",
     )
     table.add_column("message\nsize", justify="right", no_wrap=True)
-    for metric in Metric:
+    for metric in DEMO_METRICS:
         unit = FACTS[metric].unit
         table.add_column(f"{metric.value}\nnetwork\n{unit}", justify="right", no_wrap=True)
         table.add_column(f"\nregion\n{unit}", justify="right", no_wrap=True, style="bold")
@@ -35,7 +35,7 @@ def guest_table(result: Mapping[str, Any]) -> Table:
         sizes = sorted({size for _, _, size in values})
         for size in sizes:
             cells = [format_size(size)]
-            for metric in Metric:
+            for metric in DEMO_METRICS:
                 network = values[metric, MessagePath.NETWORK, size]
                 region = values[metric, MessagePath.REGION, size]
                 lower = FACTS[metric].lower_is_better
