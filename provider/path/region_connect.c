@@ -78,10 +78,13 @@ static void accept_connection(struct path *path, uint32_t slot)
 	shared_fence_loads();
 	if (shared_load_u32(&line->id) != id || !member_is_intact(region, slot, epoch))
 		return;
+	/* Offered to nobody any more, or to a former occupant of our slot? */
+	if (id == 0 || receiver_epoch != path->member->epoch)
+		return;
 	struct peer *peer = path_meet(path, slot, epoch, nonce);
 	struct credit_line *credit = section_credit(region, path->member->slot, slot);
 
-	if (id == 0 || receiver_epoch != path->member->epoch || peer == NULL)
+	if (peer == NULL)
 		return;
 	if (peer->state == PEER_FAILED) {
 		ring_refuse(credit, id);
@@ -106,6 +109,16 @@ static void accept_connection(struct path *path, uint32_t slot)
 	ring_publish(&peer->in);
 	peer->receiving = true;
 	path_warm(path, peer);
+}
+
+void path_take_first_rings(struct path *path)
+{
+	for (uint32_t slot = 0; slot < path->region->members; slot++) {
+		/* Before the look: who offers a ring after it rings once more. */
+		path->doorbells_seen[slot] =
+			shared_acquire_u32(section_doorbell(path->region, path->member->slot, slot));
+		accept_connection(path, slot);
+	}
 }
 
 void path_read_doorbells(struct path *path)

@@ -52,11 +52,8 @@ int path_open(struct path **opened, struct region *region, uint32_t endpoint, ui
 		path_close(path);
 		return result;
 	}
-	/* Whoever rings after this connects to us, and only those who know our new address do. */
-	for (uint32_t slot = 0; slot < members; slot++)
-		path->doorbells_seen[slot] =
-			shared_load_u32(section_doorbell(region, path->member->slot, slot));
 	divide_arena(path);
+	path_take_first_rings(path);
 	*opened = path;
 	return 0;
 }

@@ -13,6 +13,11 @@ void path_publish_arena_used(const struct path *path);
 
 /* ---- region_connect.c: rings offered and taken ---- */
 
+/*
+ * Once, when we have joined: doorbells still count what was rung for former occupants of our slot,
+ * and somebody may have found us in the region and rung already. So every offer is looked at.
+ */
+void path_take_first_rings(struct path *path);
 /* Look who rang since the last time, and take the rings that are offered. */
 void path_read_doorbells(struct path *path);
 

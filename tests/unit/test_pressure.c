@@ -325,6 +325,38 @@ static void test_cold_rings_are_woken(void **state)
 	region_detach(region);
 }
 
+/* Who finds us in the region as soon as we are there may ring before we look for the first time. */
+static void test_who_rings_before_the_first_look_is_heard(void **state)
+{
+	struct node early;
+	struct node node;
+	struct region *region = world_region(2, WORLD_SECTION_BYTES);
+	char byte = 0;
+
+	(void)state;
+	node_open(&early, region);
+	node_open(&node, region);
+	assert_int_equal(node_send(&early, &node, "x", 1, 7, FI_TAGGED, NULL), 0);
+	/* The same words, as if meant for the next to take the slot: it finds all of them. */
+	struct connection_line *line = section_connection(region, node_slot(&early), node_slot(&node));
+	shared_store_u32(&line->receiver_epoch, node.messenger->path->member->epoch + 1);
+	node_die(&node);
+	node_open(&node, region);
+	assert_int_equal(node_receive(&node, NULL, &byte, 1, 7, FI_TAGGED, NULL), 0);
+	for (uint32_t poll = 0; completion_is_empty(&node.receives); poll++) {
+		assert_true(poll < 20000);
+		(void)messenger_progress(node.messenger);
+	}
+	assert_int_equal(byte, 'x');
+	/* What was offered to a former occupant is none of its successor's. */
+	node_die(&node);
+	node_open(&node, region);
+	assert_null(node.messenger->path->peers[node_slot(&early)]);
+	node_die(&node);
+	node_die(&early);
+	region_detach(region);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -336,6 +368,7 @@ int main(void)
 		cmocka_unit_test(test_answers_to_the_dead_are_dropped),
 		cmocka_unit_test(test_rings_for_as_many_as_there_are),
 		cmocka_unit_test(test_cold_rings_are_woken),
+		cmocka_unit_test(test_who_rings_before_the_first_look_is_heard),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
