@@ -49,6 +49,7 @@ _Static_assert(sizeof(struct address) == 32,
 /* Flags of calls that ask for what is not offered; to ignore them would be to break a promise. */
 #define FLAGS_REFUSED \
 	(FI_COMMIT_COMPLETE | FI_MATCH_COMPLETE | FI_MULTICAST | FI_TRIGGER | FI_PEEK | FI_CLAIM | FI_DISCARD)
+#define RECEIVE_FLAGS_REFUSED (FLAGS_REFUSED & ~(FI_PEEK | FI_CLAIM | FI_DISCARD))
 #define CAPABILITIES_TRANSMIT \
 	(FI_MSG | FI_TAGGED | FI_SEND | FI_RMA | FI_ATOMIC | FI_READ | FI_WRITE | FI_FENCE)
 #define CAPABILITIES_RECEIVE \

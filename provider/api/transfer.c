@@ -74,13 +74,44 @@ static inline __attribute__((always_inline)) ssize_t post(struct fid_ep *fid, co
 		/* Nothing will come any more but what came already. */
 		if (__builtin_expect(is_failed(from), 0) &&
 		    !messenger_may_receive(endpoint->messenger, from, &request)) {
+			result = from->peer.failure;
 			domain_unlock(endpoint->domain);
-			return from->peer.failure;
+			return result;
 		}
 	}
 	result = messenger_receive(endpoint->messenger, &request);
 	domain_unlock(endpoint->domain);
 	return result;
+}
+
+/*
+ * Flags of fi_sendmsg() and fi_tsendmsg() that are refused, or hold the message back. Messages keep
+ * their order anyway; but they pass between the pieces of a long read or write, unless fenced.
+ */
+static __attribute__((cold, noinline)) ssize_t check_flags(struct fid_ep *fid, fi_addr_t destination,
+							   uint64_t flags)
+{
+	struct endpoint *endpoint = (struct endpoint *)(void *)fid;
+	ssize_t result = 0;
+
+	if ((flags & FLAGS_REFUSED) != 0)
+		return -FI_EBADFLAGS;
+	REQUIRE_ENABLED(endpoint);
+	domain_lock(endpoint->domain);
+	const struct correspondent *to = endpoint_resolve(endpoint, destination);
+	if (to == NULL)
+		result = -FI_EHOSTUNREACH;
+	else if (!messenger_is_quiet(endpoint->messenger, to))
+		result = -FI_EAGAIN;
+	domain_unlock(endpoint->domain);
+	return result;
+}
+
+static inline ssize_t may_submit(struct fid_ep *fid, fi_addr_t destination, uint64_t flags)
+{
+	return __builtin_expect((flags & (FLAGS_REFUSED | FI_FENCE)) == 0, 1)
+		       ? 0
+		       : check_flags(fid, destination, flags);
 }
 
 #define ENDPOINT(fid) ((struct endpoint *)(void *)(fid))
@@ -109,6 +140,9 @@ static ssize_t tagged_recvmsg(struct fid_ep *fid, const struct fi_msg_tagged *me
 {
 	const uint64_t kept = FI_COMPLETION | FI_PEEK | FI_CLAIM | FI_DISCARD;
 
+	/* A tagged receive takes one message. */
+	if (__builtin_expect((flags & (RECEIVE_FLAGS_REFUSED | FI_MULTI_RECV)) != 0, 0))
+		return -FI_EBADFLAGS;
 	return post(fid, message->msg_iov, message->iov_count, message->addr, message->tag, message->ignore,
 		    message->context, ENDPOINT(fid)->receive_message_flags | (flags & kept) | FI_TAGGED);
 }
@@ -133,8 +167,10 @@ static const uint64_t send_flags_kept = FI_COMPLETION | FI_INJECT | FI_DELIVERY_
 
 static ssize_t tagged_sendmsg(struct fid_ep *fid, const struct fi_msg_tagged *message, uint64_t flags)
 {
-	if (__builtin_expect((flags & FLAGS_REFUSED) != 0, 0))
-		return -FI_EBADFLAGS;
+	ssize_t result = may_submit(fid, message->addr, flags);
+
+	if (__builtin_expect(result != 0, 0))
+		return result;
 	return submit(fid, message->msg_iov, message->iov_count, message->addr, message->tag, message->data,
 		      message->context,
 		      ENDPOINT(fid)->send_message_flags | (flags & send_flags_kept) | FI_TAGGED);
@@ -196,6 +232,8 @@ static ssize_t message_recvmsg(struct fid_ep *fid, const struct fi_msg *message,
 {
 	const uint64_t kept = FI_COMPLETION | FI_MULTI_RECV | FI_PEEK | FI_CLAIM | FI_DISCARD;
 
+	if (__builtin_expect((flags & RECEIVE_FLAGS_REFUSED) != 0, 0))
+		return -FI_EBADFLAGS;
 	return post(fid, message->msg_iov, message->iov_count, message->addr, 0, UINT64_MAX, message->context,
 		    ENDPOINT(fid)->receive_message_flags | (flags & kept) | FI_MSG);
 }
@@ -217,8 +255,10 @@ static ssize_t message_sendv(struct fid_ep *fid, const struct iovec *pieces, voi
 
 static ssize_t message_sendmsg(struct fid_ep *fid, const struct fi_msg *message, uint64_t flags)
 {
-	if (__builtin_expect((flags & FLAGS_REFUSED) != 0, 0))
-		return -FI_EBADFLAGS;
+	ssize_t result = may_submit(fid, message->addr, flags);
+
+	if (__builtin_expect(result != 0, 0))
+		return result;
 	return submit(fid, message->msg_iov, message->iov_count, message->addr, 0, message->data,
 		      message->context,
 		      ENDPOINT(fid)->send_message_flags | (flags & send_flags_kept) | FI_MSG);

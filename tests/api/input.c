@@ -93,6 +93,12 @@ static void flags(int rank)
 		SAME(fi_sendmsg(side.endpoint, &message, refused[i]), -FI_EBADFLAGS);
 		SAME(fi_tsendmsg(side.endpoint, &tagged, refused[i]), -FI_EBADFLAGS);
 	}
+	/* Those of a receive that say how to look for messages are its own. */
+	for (size_t i = 0; i < 4; i++) {
+		SAME(fi_recvmsg(side.endpoint, &message, refused[i]), -FI_EBADFLAGS);
+		SAME(fi_trecvmsg(side.endpoint, &tagged, refused[i]), -FI_EBADFLAGS);
+	}
+	SAME(fi_trecvmsg(side.endpoint, &tagged, FI_MULTI_RECV), -FI_EBADFLAGS);
 	/* Nothing is discarded that was not looked for or claimed. */
 	SAME(fi_recvmsg(side.endpoint, &message, FI_DISCARD), -FI_EINVAL);
 	SAME(fi_trecvmsg(side.endpoint, &tagged, FI_DISCARD), -FI_EINVAL);

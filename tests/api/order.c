@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * order.c - messages of one sender are received in the order in which they were sent,
- * over all sizes and protocols, while everybody sends to everybody.
+ * over all sizes and protocols, while everybody sends to everybody; and fenced ones after all else.
  */
 #include "harness.h"
 
@@ -196,9 +196,44 @@ static void anybody(int rank)
 	side_close(&side);
 }
 
+/* A message passes between the pieces of a long write, but not if it is fenced. */
+static void fenced(int rank)
+{
+	static unsigned char memory[EDGE_SIZE_MAX];
+	struct side side;
+	uint64_t word = 0;
+	struct iovec piece = {&word, sizeof(word)};
+
+	side_open(&side, rank, NULL);
+	struct fid_mr *mr = side_expose(&side, memory, sizeof(memory), REMOTE_BOTH, 1);
+	struct fi_msg message = {.msg_iov = &piece, .iov_count = 1, .addr = side.peer[1 - rank]};
+	struct fi_msg_tagged tagged = {.msg_iov = &piece, .iov_count = 1, .addr = side.peer[1 - rank]};
+	for (uint64_t round = 1; round <= 6; round++) {
+		barrier(&side);
+		if (rank == 0) {
+			fill(memory, sizeof(memory), round);
+			POST(&side,
+			     fi_write(side.endpoint, memory, sizeof(memory), NULL, side.peer[1], 0, 1, NULL));
+			if (round % 2 == 0)
+				POST(&side, fi_sendmsg(side.endpoint, &message, FI_FENCE));
+			else
+				POST(&side, fi_tsendmsg(side.endpoint, &tagged, FI_FENCE));
+			expect_completion(&side, NULL, WRITTEN);
+			expect_completion(&side, NULL, FI_SEND | (round % 2 == 0 ? FI_MSG : FI_TAGGED));
+			continue;
+		}
+		if (round % 2 == 0)
+			SAME(fi_recvmsg(side.endpoint, &message, 0), 0);
+		else
+			SAME(fi_trecvmsg(side.endpoint, &tagged, 0), 0);
+		(void)next_completion(side.received);
+		CHECK_FILLED(memory, sizeof(memory), round);
+	}
+	barrier(&side);
+	SAME(fi_close(&mr->fid), 0);
+	side_close(&side);
+}
+
 const struct scenario order_scenarios[] = {
-	{"pair", 2, all_to_all},
-	{"four", 4, all_to_all},
-	{"anybody", 4, anybody},
-	{0},
+	{"pair", 2, all_to_all}, {"four", 4, all_to_all}, {"anybody", 4, anybody}, {"fenced", 2, fenced}, {0},
 };
