@@ -316,6 +316,7 @@ static struct fi_ops_av av_operations = {
 
 int av_open(struct fid_domain *fid, struct fi_av_attr *attributes, struct fid_av **opened, void *context)
 {
+	static atomic_uint opened_so_far;
 	struct domain *domain = (struct domain *)(void *)fid;
 
 	/* Sharing by name and receive contexts are not offered. */
@@ -333,6 +334,7 @@ int av_open(struct fid_domain *fid, struct fi_av_attr *attributes, struct fid_av
 	for (uint32_t slot = 0; slot < domain->region->members; slot++)
 		av->by_slot[slot] = SIZE_MAX;
 	av->domain = domain;
+	av->number = atomic_fetch_add_explicit(&opened_so_far, 1, memory_order_relaxed);
 	av->events = attributes != NULL && (attributes->flags & FI_EVENT) != 0;
 	atomic_fetch_add(&domain->objects, 1);
 	av->fid.fid.fclass = FI_CLASS_AV;

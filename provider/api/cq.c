@@ -79,11 +79,16 @@ static void progress(struct cq *cq)
 	}
 }
 
-/* What came before the endpoint was closed can still be read, but nobody is left to name its sender. */
-static fi_addr_t name_sender(const struct cq *cq, uint64_t source)
+/*
+ * A sender is named by the vector of the endpoint that received from it. What came before that
+ * endpoint was closed can still be read, but maybe nobody is left to name its sender.
+ */
+static fi_addr_t name_sender(const struct cq *cq, const struct completion *entry)
 {
-	return cq->endpoints.count > 0 ? av_name_sender(cq->endpoints.items[0]->av, source)
-				       : FI_ADDR_NOTAVAIL;
+	for (size_t i = 0; i < cq->endpoints.count; i++)
+		if (cq->endpoints.items[i]->av->number == entry->vector)
+			return av_name_sender(cq->endpoints.items[i]->av, entry->source);
+	return FI_ADDR_NOTAVAIL;
 }
 
 /* Move up to `count` entries to the application; `sources` may be NULL. */
@@ -103,7 +108,7 @@ static ssize_t take(struct cq *cq, void *buffer, size_t count, fi_addr_t *source
 			memcpy(to, entry, cq->entry_bytes);
 		to += cq->entry_bytes;
 		if (sources != NULL)
-			sources[taken] = name_sender(cq, entry->source);
+			sources[taken] = name_sender(cq, entry);
 		queue->head++;
 	}
 	if (taken > 0)

@@ -138,6 +138,7 @@ int endpoint_enable(struct endpoint *endpoint)
 	messenger->remote_read_counter = counter_of(endpoint->remote_read_cntr);
 	messenger->remote_write_counter = counter_of(endpoint->remote_write_cntr);
 	messenger->owner = endpoint;
+	messenger->vector = endpoint->av->number;
 	messenger->registrations = &endpoint->domain->registrations;
 	messenger->multi_receive_minimum = endpoint->multi_receive_minimum;
 	endpoint_settle_flags(endpoint);

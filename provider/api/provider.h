@@ -113,6 +113,7 @@ struct av_entry {
 struct av {
 	struct fid_av fid;
 	struct domain *domain;
+	uint32_t number; /* of all that this process opened */
 	struct av_entry *entries;
 	size_t count;
 	size_t capacity;

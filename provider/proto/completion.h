@@ -22,6 +22,7 @@ struct completion {
 	size_t overflow;    /* bytes that did not fit, with FI_ETRUNC */
 	const char *reason; /* a static text, for people */
 	int error;          /* positive errno, or 0 */
+	uint32_t vector;    /* with a source: which address vector names it; as in struct messenger */
 };
 
 #define COMPLETION_NO_SOURCE UINT64_MAX

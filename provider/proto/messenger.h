@@ -158,6 +158,7 @@ struct messenger {
 	struct completion_counter *send_counter;
 	struct completion_counter *receive_counter;
 	size_t multi_receive_minimum;
+	uint32_t vector;                    /* the address vector that names senders, by its number */
 	uint32_t waiting_controls;          /* control slots that wait for room, over all peers */
 	uint32_t copying;                   /* receives in single->pulling */
 	struct single_copies *single;       /* NULL: messages go in pieces always */

@@ -78,6 +78,7 @@ void receive_complete(struct messenger *messenger, struct receive *receive, stru
 						  .data = data,
 						  .tag = tag,
 						  .source = correspondent_source(from),
+						  .vector = messenger->vector,
 						  .overflow = truncated ? total - receive->buffer.length : 0,
 						  .error = truncated ? FI_ETRUNC : 0,
 						  .reason = "the message is longer than the receive's buffer",
@@ -304,6 +305,7 @@ static void complete_peek(struct messenger *messenger, const struct receive_requ
 						  .data = message->data,
 						  .tag = message->match.key.tag,
 						  .source = correspondent_source(message->from),
+						  .vector = messenger->vector,
 					  });
 }
 

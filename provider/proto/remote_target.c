@@ -201,6 +201,7 @@ static void tell_written(struct messenger *messenger, const struct request *requ
 			.length = request->length,
 			.data = request->data,
 			.source = correspondent_source(request->from),
+			.vector = messenger->vector,
 		};
 }
 

@@ -75,6 +75,57 @@ static void left_in_queue(int rank)
 	side_close(&side);
 }
 
+/*
+ * Two endpoints with a queue in common and each with a vector of its own: a sender is named by that
+ * of the endpoint that received from it, also when the other one was closed.
+ */
+static void two_vectors(int rank)
+{
+	struct side side;
+	struct fid_av *vectors[2] = {NULL};
+	unsigned char names[2][NAME_MAX_BYTES];
+	fi_addr_t known[3] = {0};
+	fi_addr_t source = 0;
+
+	side_prepare(&side, rank, &(struct wish){0});
+	vectors[0] = side.av;
+	SAME(fi_av_open(side.domain, &(struct fi_av_attr){.type = FI_AV_TABLE}, &vectors[1], NULL), 0);
+	for (int i = 0; i < 2; i++) {
+		size_t length = NAME_MAX_BYTES;
+		side.av = vectors[i];
+		side.endpoints[i] = side_endpoint(&side, &(struct wish){0});
+		SAME(fi_enable(side.endpoints[i]), 0);
+		SAME(fi_getname(&side.endpoints[i]->fid, names[i], &length), 0);
+	}
+	/* The first endpoint's vector has both. That of the second has itself alone, and first. */
+	for (int i = 0; i < 2; i++)
+		SAME(fi_av_insert(vectors[0], names[i], 1, &known[i], 0, NULL), 1);
+	SAME(fi_av_insert(vectors[1], names[1], 1, &known[2], 0, NULL), 1);
+	CHECK(known[0] == 0 && known[1] == 1 && known[2] == 0);
+	const struct {
+		int from;
+		int to;
+		fi_addr_t destination;
+		fi_addr_t source;
+	} messages[] = {{0, 0, 0, 0}, {0, 1, 1, FI_ADDR_NOTAVAIL}, {1, 1, 0, 0}};
+	for (size_t i = 0; i < 4; i++) {
+		int k = i < 3 ? (int)i : 2;
+		SAME(fi_trecv(side.endpoints[messages[k].to], buffer[0], 8, NULL, FI_ADDR_UNSPEC, 1, 0, NULL),
+		     0);
+		POST(&side, fi_tinject(side.endpoints[messages[k].from], "x", 1, messages[k].destination, 1));
+		if (i == 3) {
+			while (fi_cq_read(side.received, NULL, 0) != 0)
+				;
+			SAME(fi_close(&side.endpoints[0]->fid), 0);
+		}
+		(void)next_completion_from(side.received, &source);
+		SAME(source, messages[k].source);
+	}
+	SAME(fi_close(&side.endpoints[1]->fid), 0);
+	SAME(fi_close(&vectors[0]->fid), 0);
+	side_close(&side); /* closes the second vector */
+}
+
 /* One endpoint of several leaves and another comes in its place; the rest goes on. */
 static void come_and_go(int rank)
 {
@@ -160,7 +211,11 @@ static void oneself(int rank)
 }
 
 const struct scenario several_scenarios[] = {
-	{"shared_queue", 2, shared_queue}, {"left_in_queue", 1, left_in_queue},
-	{"come_and_go", 2, come_and_go},   {"two_domains", 2, two_domains},
-	{"oneself", 1, oneself},           {0},
+	{"shared_queue", 2, shared_queue},
+	{"left_in_queue", 1, left_in_queue},
+	{"two_vectors", 1, two_vectors},
+	{"come_and_go", 2, come_and_go},
+	{"two_domains", 2, two_domains},
+	{"oneself", 1, oneself},
+	{0},
 };
