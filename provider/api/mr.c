@@ -76,6 +76,9 @@ static int bind_endpoint(struct mr *mr, const struct endpoint *endpoint)
 	    (mr->registration.owner != NULL && mr->registration.owner != endpoint))
 		return -FI_EINVAL;
 	mr->registration.owner = endpoint;
+	/* From here on through no other. */
+	conceal(mr);
+	expose(mr);
 	return 0;
 }
 

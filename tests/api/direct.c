@@ -163,6 +163,32 @@ static void revoked(int rank)
 	side_close(&side);
 }
 
+/* Memory that is bound to one endpoint when all could reach it already: from then on the others cannot. */
+static void bound_later(int rank)
+{
+	struct side side;
+	uint64_t value = 5;
+
+	side_open(&side, rank, &(struct wish){.endpoints = 2});
+	uint64_t *memory = take_memory(&side);
+	struct fid_mr *mr = expose_memory(&side, memory);
+	for (int bound = 0; bound < 2; bound++) {
+		if (bound && rank == 1)
+			SAME(fi_mr_bind(mr, &side.endpoints[1]->fid, 0), 0);
+		barrier(&side);
+		for (int i = 0; i < 2 && rank == 0; i++) {
+			POST(&side, fi_write(side.endpoint, &value, 8, NULL, side.peers[1][i], 0, KEY, NULL));
+			if (bound && i == 0)
+				SAME(next_error(side.sent).err, FI_EKEYREJECTED);
+			else
+				SAME(next_completion(side.sent).flags, FI_RMA | FI_WRITE);
+		}
+		barrier(&side);
+	}
+	give_memory(&side, mr, memory);
+	side_close(&side);
+}
+
 /*
  * The same memory under two keys: one of which the target counts the writes, so that they go
  * through it, and one that is reached directly. Neither way overtakes the other.
@@ -316,6 +342,7 @@ static void added_by_all(int rank)
 const struct scenario direct_scenarios[] = {
 	{"alone", 2, alone},
 	{"revoked", 2, revoked},
+	{"bound_later", 2, bound_later},
 	{"ordered", 2, ordered},
 	{"then_told", 2, then_told},
 	{"after_messages", 2, after_messages},
