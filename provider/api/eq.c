@@ -8,7 +8,6 @@
 #include "api/refused.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 struct eq_event {
 	struct eq_event *next;
@@ -31,8 +30,8 @@ static int add(struct eq *eq, const struct eq_event *event, const void *bytes)
 	(void)pthread_mutex_lock(&eq->mutex);
 	*eq->end = added;
 	eq->end = &added->next;
-	(void)pthread_cond_broadcast(&eq->added);
 	(void)pthread_mutex_unlock(&eq->mutex);
+	sleep_wake_private(&eq->added);
 	return 0;
 }
 
@@ -128,27 +127,18 @@ static ssize_t eq_sread(struct fid_eq *fid, uint32_t *event, void *buffer, size_
 			uint64_t flags)
 {
 	struct eq *eq = (struct eq *)(void *)fid;
-	struct timespec until;
-	int waited = 0;
+	uint64_t until = wait_end(timeout);
 
-	(void)clock_gettime(CLOCK_MONOTONIC, &until);
-	if (timeout > 0) {
-		until.tv_sec += timeout / 1000;
-		until.tv_nsec += timeout % 1000 * 1000000L;
-		if (until.tv_nsec >= 1000000000L) {
-			until.tv_sec++;
-			until.tv_nsec -= 1000000000L;
-		}
+	for (;;) {
+		uint32_t seen = atomic_load_explicit(&eq->added, memory_order_acquire);
+		ssize_t result = eq_read(fid, event, buffer, length, flags);
+		if (result != -FI_EAGAIN || monotonic_now() >= until)
+			return result;
+		struct sleep_watch watch;
+		sleep_watch_open(&watch);
+		sleep_on_private(&watch, &eq->added, seen);
+		(void)sleep_until(&watch, until);
 	}
-	(void)pthread_mutex_lock(&eq->mutex);
-	ssize_t result = take(eq, event, buffer, length, flags);
-	while (result == -FI_EAGAIN && timeout != 0 && waited == 0) {
-		waited = timeout < 0 ? pthread_cond_wait(&eq->added, &eq->mutex)
-				     : pthread_cond_timedwait(&eq->added, &eq->mutex, &until);
-		result = take(eq, event, buffer, length, flags);
-	}
-	(void)pthread_mutex_unlock(&eq->mutex);
-	return result;
 }
 
 static const char *eq_strerror(struct fid_eq *fid, int error, const void *data, char *buffer, size_t length)
@@ -173,7 +163,6 @@ static int eq_close(struct fid *fid)
 		return -FI_EBUSY;
 	while (eq->first != NULL)
 		drop_first(eq);
-	(void)pthread_cond_destroy(&eq->added);
 	(void)pthread_mutex_destroy(&eq->mutex);
 	atomic_fetch_sub(&eq->fabric->objects, 1);
 	free(eq);
@@ -199,8 +188,6 @@ static struct fi_ops_eq eq_operations = {
 
 int eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attributes, struct fid_eq **opened, void *context)
 {
-	pthread_condattr_t clock;
-
 	/* It can be read and waited for; there is nothing else to wait on. */
 	if (attributes != NULL && attributes->wait_obj != FI_WAIT_NONE &&
 	    attributes->wait_obj != FI_WAIT_UNSPEC && attributes->wait_obj != FI_WAIT_YIELD)
@@ -208,10 +195,6 @@ int eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attributes, struct fid
 	struct eq *eq = calloc(1, sizeof(*eq));
 	if (eq == NULL)
 		return -FI_ENOMEM;
-	(void)pthread_condattr_init(&clock);
-	(void)pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-	(void)pthread_cond_init(&eq->added, &clock);
-	(void)pthread_condattr_destroy(&clock);
 	(void)pthread_mutex_init(&eq->mutex, NULL);
 	eq->end = &eq->first;
 	eq->writable = attributes != NULL && (attributes->flags & FI_WRITE) != 0;

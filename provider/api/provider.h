@@ -156,7 +156,8 @@ struct eq {
 	struct fid_eq fid;
 	struct fabric *fabric;
 	pthread_mutex_t mutex;
-	pthread_cond_t added;
+	atomic_uint
+		added; /* changed with each event, and slept on: a forked child can close it all the same */
 	struct eq_event *first; /* of those that were not read */
 	struct eq_event **end;  /* where the next is linked in */
 	bool writable;          /* by the application */

@@ -4,7 +4,9 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 static void written(int rank)
 {
@@ -59,6 +61,44 @@ static void *write_later(void *eq)
 	(void)nanosleep(&pause, NULL);
 	SAME(fi_eq_write(eq, 7, "x", 1, 0), 1);
 	return NULL;
+}
+
+static void *wait_for_one(void *eq)
+{
+	uint32_t event = 0;
+	char byte = 0;
+
+	SAME(fi_eq_sread(eq, &event, &byte, 1, -1, 0), 1);
+	return NULL;
+}
+
+/* A child of a process one of whose threads waits can close what it inherited. */
+static void closed_by_child(int rank)
+{
+	const struct timespec pause = {.tv_nsec = 30000000};
+	struct side side;
+	struct fid_eq *eq = NULL;
+	pthread_t thread;
+	int status = 0;
+
+	side_prepare(&side, rank, &(struct wish){0});
+	SAME(fi_eq_open(side.fabric, &(struct fi_eq_attr){.flags = FI_WRITE}, &eq, NULL), 0);
+	SAME(pthread_create(&thread, NULL, wait_for_one, eq), 0);
+	(void)nanosleep(&pause, NULL); /* it waits, most likely */
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		(void)alarm(60);
+		SAME(fi_close(&eq->fid), 0);
+		side_close(&side);
+		_exit(0);
+	}
+	SAME(waitpid(child, &status, 0), child);
+	SAME(status, 0);
+	SAME(fi_eq_write(eq, 7, "x", 1, 0), 1);
+	SAME(pthread_join(thread, NULL), 0);
+	SAME(fi_close(&eq->fid), 0);
+	side_close(&side);
 }
 
 static void waited_for(int rank)
@@ -146,6 +186,7 @@ static void insertions(int rank)
 const struct scenario event_scenarios[] = {
 	{"written", 1, written},
 	{"waited_for", 1, waited_for},
+	{"closed_by_child", 1, closed_by_child},
 	{"insertions", 1, insertions},
 	{0},
 };
