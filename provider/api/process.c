@@ -11,6 +11,8 @@
 #include "api/provider.h"
 
 #include "api/wait_set.h"
+#include "proto/atomic_operations.h"
+#include "region/fork.h"
 
 static struct domain *domains;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -23,10 +25,12 @@ static void before_fork(void)
 	(void)pthread_mutex_lock(&mutex);
 	for (struct domain *domain = domains; domain != NULL; domain = domain->next)
 		domain_lock(domain);
+	atomic_operations_lock();
 }
 
 static void in_parent(void)
 {
+	atomic_operations_unlock();
 	for (struct domain *domain = domains; domain != NULL; domain = domain->next)
 		domain_unlock(domain);
 	(void)pthread_mutex_unlock(&mutex);
@@ -35,6 +39,7 @@ static void in_parent(void)
 
 static void in_child(void)
 {
+	atomic_operations_unlock();
 	for (struct domain *domain = domains; domain != NULL; domain = domain->next) {
 		region_lose(domain->region);
 		for (struct endpoint *endpoint = domain->endpoints; endpoint != NULL;
@@ -52,6 +57,8 @@ static void in_child(void)
 
 static void listen_to_forks(void)
 {
+	/* First, so that its locks are taken after those of the domains, as they are in a call. */
+	fork_watch();
 	(void)pthread_atfork(before_fork, in_parent, in_child);
 }
 

@@ -247,6 +247,16 @@ _Static_assert(sizeof(long_double_complex) <= ATOMIC_ELEMENT_BYTES_MAX, "the lon
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+void atomic_operations_lock(void)
+{
+	(void)pthread_mutex_lock(&lock);
+}
+
+void atomic_operations_unlock(void)
+{
+	(void)pthread_mutex_unlock(&lock);
+}
+
 size_t atomic_element_bytes(uint32_t datatype)
 {
 	return datatype < DATATYPES ? elements[datatype].bytes : 0;
@@ -289,9 +299,9 @@ void atomic_apply(uint32_t datatype, uint32_t operation, void *target, const voi
 	if (!native) {
 		if (datatype == FI_FLOAT_COMPLEX)
 			function = straying[operation];
-		(void)pthread_mutex_lock(&lock);
+		atomic_operations_lock();
 	}
 	function(target, operand, compare, result, count);
 	if (!native)
-		(void)pthread_mutex_unlock(&lock);
+		atomic_operations_unlock();
 }

@@ -46,4 +46,8 @@ bool atomic_is_native(uint32_t datatype, uintptr_t address);
 void atomic_apply(uint32_t datatype, uint32_t operation, void *target, const void *operand,
 		  const void *compare, void *result, size_t count);
 
+/* For whoever forks: nobody is in atomic_apply() with what no instruction changes whole. */
+void atomic_operations_lock(void);
+void atomic_operations_unlock(void);
+
 #endif

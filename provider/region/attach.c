@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* attach.c - opening and mapping a region by its name, and finding one without a name. */
+#include "region/fork.h"
 #include "region/guard.h"
 
 #include <dirent.h>
@@ -146,6 +147,7 @@ int region_attach(const char *name, struct region **region, struct region_error 
 
 	if (attached == NULL)
 		return region_fail(error, -ENOMEM, "no memory is left to attach a region: free some");
+	fork_watch();
 	attached->fd = -1;
 	int result = split_name(name, attached, error);
 	if (result == 0)

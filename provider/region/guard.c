@@ -55,9 +55,19 @@ static void handle(int number, siginfo_t *information, void *context)
 		pass_on(number, information, context);
 }
 
-void guard_watch(struct region *region)
+void guard_lock(void)
 {
 	(void)pthread_mutex_lock(&mutex);
+}
+
+void guard_unlock(void)
+{
+	(void)pthread_mutex_unlock(&mutex);
+}
+
+void guard_watch(struct region *region)
+{
+	guard_lock();
 	for (unsigned i = 0; i < WATCHED_MAX; i++) {
 		if (atomic_load_explicit(&watched[i], memory_order_relaxed) != NULL)
 			continue;
@@ -70,12 +80,12 @@ void guard_watch(struct region *region)
 			installed = sigaction(SIGBUS, &action, &previous) == 0;
 		break;
 	}
-	(void)pthread_mutex_unlock(&mutex);
+	guard_unlock();
 }
 
 void guard_forget(struct region *region)
 {
-	(void)pthread_mutex_lock(&mutex);
+	guard_lock();
 	for (unsigned i = 0; i < WATCHED_MAX; i++) {
 		struct sigaction current;
 		if (atomic_load_explicit(&watched[i], memory_order_relaxed) != region)
@@ -86,5 +96,5 @@ void guard_forget(struct region *region)
 		    (current.sa_flags & SA_SIGINFO) != 0 && current.sa_sigaction == handle)
 			installed = sigaction(SIGBUS, &previous, NULL) != 0;
 	}
-	(void)pthread_mutex_unlock(&mutex);
+	guard_unlock();
 }

@@ -19,4 +19,8 @@ void guard_watch(struct region *region);
 /* Before it is unmapped. A region that was not watched may be forgotten. */
 void guard_forget(struct region *region);
 
+/* For fork.c: nobody is in one of the two. */
+void guard_lock(void);
+void guard_unlock(void);
+
 #endif

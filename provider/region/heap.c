@@ -18,12 +18,12 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- fork ---- */
 
-static void before_fork(void)
+void heaps_lock(void)
 {
 	(void)pthread_mutex_lock(&mutex);
 }
 
-static void after_fork(void)
+void heaps_unlock(void)
 {
 	(void)pthread_mutex_unlock(&mutex);
 }
@@ -57,7 +57,7 @@ static void stop(struct heap *heap)
 	heap->shared = false;
 }
 
-static void in_child(void)
+void heaps_lose(void)
 {
 	for (struct heap *heap = heaps; heap != NULL; heap = heap->next) {
 		/* What its parent inherited is private already. */
@@ -69,19 +69,12 @@ static void in_child(void)
 		heap->inherited = true;
 		stop(heap);
 	}
-	(void)pthread_mutex_unlock(&mutex);
-}
-
-static void watch_forks(void)
-{
-	(void)pthread_atfork(before_fork, after_fork, in_child);
 }
 
 /* ---- lifetime ---- */
 
 int heap_open(struct heap **opened, const struct member *occupant, struct region_error *error)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct region *region = occupant->region;
 
 	*opened = NULL;
@@ -107,14 +100,13 @@ int heap_open(struct heap **opened, const struct member *occupant, struct region
 	heap->region = region;
 	heap->occupant = occupant;
 	heap->open = true;
-	(void)pthread_once(&once, watch_forks);
-	(void)pthread_mutex_lock(&mutex);
+	heaps_lock();
 	/* At the end: malloc() takes from the first, and a program's first endpoint has its messages. */
 	struct heap **last = &heaps;
 	while (*last != NULL)
 		last = &(*last)->next;
 	*last = heap;
-	(void)pthread_mutex_unlock(&mutex);
+	heaps_unlock();
 	*opened = heap;
 	return 0;
 }
@@ -136,21 +128,21 @@ static void dispose(struct heap *heap)
 
 void heap_share(struct heap *heap)
 {
-	(void)pthread_mutex_lock(&mutex);
+	heaps_lock();
 	heap->shared = heap->open;
-	(void)pthread_mutex_unlock(&mutex);
+	heaps_unlock();
 }
 
 void heap_stop(struct heap *heap)
 {
-	(void)pthread_mutex_lock(&mutex);
+	heaps_lock();
 	stop(heap);
-	(void)pthread_mutex_unlock(&mutex);
+	heaps_unlock();
 }
 
 void heap_leave(struct heap *heap, struct member *member)
 {
-	(void)pthread_mutex_lock(&mutex);
+	heaps_lock();
 	stop(heap);
 	bool empty = heap->extents.count == 0;
 	bool holds = !empty && !heap->inherited;
@@ -163,7 +155,7 @@ void heap_leave(struct heap *heap, struct member *member)
 		member_hold(member);
 		heap->member = member;
 	}
-	(void)pthread_mutex_unlock(&mutex);
+	heaps_unlock();
 	if (!holds)
 		member_leave(member);
 	if (empty)
@@ -196,14 +188,14 @@ bool heap_overlap(const struct heap *first, const struct region *region, const v
 {
 	bool found = false;
 
-	(void)pthread_mutex_lock(&mutex);
+	heaps_lock();
 	if (first != NULL)
 		found = overlap(first, (uintptr_t)address, length, part);
 	for (const struct heap *heap = heaps; heap != NULL && !found; heap = heap->next)
 		/* Each domain has a mapping of its own. */
 		if (heap->region->id[0] == region->id[0] && heap->region->id[1] == region->id[1])
 			found = overlap(heap, (uintptr_t)address, length, part);
-	(void)pthread_mutex_unlock(&mutex);
+	heaps_unlock();
 	return found;
 }
 
@@ -294,9 +286,9 @@ void *heap_allocate(struct heap *heap, size_t bytes, size_t alignment, bool zero
 {
 	size_t fresh = 0;
 
-	(void)pthread_mutex_lock(&mutex);
+	heaps_lock();
 	unsigned char *block = take(heap, bytes, alignment, &fresh);
-	(void)pthread_mutex_unlock(&mutex);
+	heaps_unlock();
 	return block != NULL ? clear(block, bytes, fresh, zero) : NULL;
 }
 
@@ -305,28 +297,28 @@ void *heap_allocate_shared(size_t bytes, size_t alignment, bool zero)
 	unsigned char *block = NULL;
 	size_t fresh = 0;
 
-	(void)pthread_mutex_lock(&mutex);
+	heaps_lock();
 	for (struct heap *heap = heaps; heap != NULL && block == NULL; heap = heap->next)
 		if (heap->shared)
 			block = take(heap, bytes, alignment, &fresh);
-	(void)pthread_mutex_unlock(&mutex);
+	heaps_unlock();
 	return block != NULL ? clear(block, bytes, fresh, zero) : NULL;
 }
 
 bool heap_contains(const void *address)
 {
-	(void)pthread_mutex_lock(&mutex);
+	heaps_lock();
 	bool contains = heap_of(address) != NULL;
-	(void)pthread_mutex_unlock(&mutex);
+	heaps_unlock();
 	return contains;
 }
 
 size_t heap_block_bytes(const void *address)
 {
-	(void)pthread_mutex_lock(&mutex);
+	heaps_lock();
 	const struct heap *heap = heap_of(address);
 	size_t pages = heap != NULL ? extents_length(&heap->extents, page_of(heap, address)) : 0;
-	(void)pthread_mutex_unlock(&mutex);
+	heaps_unlock();
 	return pages * REGION_PAGE;
 }
 
@@ -336,7 +328,7 @@ bool heap_resize(void *address, size_t bytes)
 	unsigned char *fresh = NULL;
 	size_t fresh_bytes = 0;
 
-	(void)pthread_mutex_lock(&mutex);
+	heaps_lock();
 	struct heap *heap = heap_of(address);
 	if (heap != NULL && bytes <= heap->bytes) {
 		uint32_t first = page_of(heap, address);
@@ -351,7 +343,7 @@ bool heap_resize(void *address, size_t bytes)
 			fresh_bytes = (size_t)(first + pages - page) * REGION_PAGE;
 		}
 	}
-	(void)pthread_mutex_unlock(&mutex);
+	heaps_unlock();
 	if (fresh_bytes > 0)
 		memset(fresh, 0, fresh_bytes);
 	return done;
@@ -362,7 +354,7 @@ bool heap_release(void *address)
 	bool done = false;
 	bool last = false;
 
-	(void)pthread_mutex_lock(&mutex);
+	heaps_lock();
 	struct heap *heap = heap_of(address);
 	if (heap != NULL && heap->inherited) {
 		done = extents_length(&heap->extents, page_of(heap, address)) > 0;
@@ -372,7 +364,7 @@ bool heap_release(void *address)
 		if (last)
 			unlink_heap(heap);
 	}
-	(void)pthread_mutex_unlock(&mutex);
+	heaps_unlock();
 	if (last) {
 		member_leave(heap->member);
 		region_detach(heap->region);
@@ -383,8 +375,8 @@ bool heap_release(void *address)
 
 uint64_t heap_used(const struct heap *heap)
 {
-	(void)pthread_mutex_lock(&mutex);
+	heaps_lock();
 	uint64_t pages = heap->extents.taken;
-	(void)pthread_mutex_unlock(&mutex);
+	heaps_unlock();
 	return pages * REGION_PAGE;
 }

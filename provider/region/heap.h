@@ -114,4 +114,9 @@ bool heap_release(void *address);
 /* Bytes of the blocks in `heap`. */
 uint64_t heap_used(const struct heap *heap);
 
+/* For fork.c: nobody is in a function of this file; and, locked, in a child: they are its parent's. */
+void heaps_lock(void);
+void heaps_unlock(void);
+void heaps_lose(void);
+
 #endif

@@ -2,6 +2,7 @@
 /* member.c - joining a region and leaving it. */
 #include "region/member.h"
 
+#include "region/fork.h"
 #include "region/sleep.h"
 
 #include <errno.h>
@@ -284,23 +285,24 @@ static uint32_t launcher_rank(void)
 	return UINT32_MAX;
 }
 
-/* What tells the endpoints of this process from those of others. A forked child has its own. */
+/* What tells the endpoints of this process from those of others; 0 until the first joins. */
+static _Atomic uint64_t process_identity;
+
 static uint64_t identify_process(void)
 {
-	static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-	static pid_t process;
-	static uint64_t identity;
+	uint64_t known = 0;
+	uint64_t ours = 0;
 
-	(void)pthread_mutex_lock(&mutex);
-	if (process != getpid()) {
-		process = getpid();
-		if (getrandom(&identity, sizeof(identity), 0) != (ssize_t)sizeof(identity))
-			identity = monotonic_now() ^ (uint64_t)process << 32;
-		identity |= 1;
-	}
-	uint64_t ours = identity;
-	(void)pthread_mutex_unlock(&mutex);
-	return ours;
+	if (getrandom(&ours, sizeof(ours), 0) != (ssize_t)sizeof(ours))
+		ours = monotonic_now() ^ (uint64_t)getpid() << 32;
+	ours |= 1;
+	/* All have that of the first, also of two that join at the same time. */
+	return atomic_compare_exchange_strong(&process_identity, &known, ours) ? ours : known;
+}
+
+void member_forget_process(void)
+{
+	atomic_store(&process_identity, 0);
 }
 
 static void write_section(const struct member *self, uint32_t endpoint)
@@ -364,6 +366,7 @@ int member_join(struct region *region, uint32_t endpoint, uint64_t timeout, stru
 	if (self == NULL)
 		return region_fail(error, -ENOMEM, "no memory is left to join region %.1024s: free some",
 				   region->path);
+	fork_watch();
 	self->region = region;
 	self->process = getpid();
 	self->lock_fd = -1;

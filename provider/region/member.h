@@ -54,6 +54,8 @@ void member_hold(struct member *member);
 
 /* In a forked child: close what holds the lock, so that it is our parent's alone. */
 void member_lose(struct member *member);
+/* The same, of the process: fork.c calls it. Endpoints that the child opens are not its parent's. */
+void member_forget_process(void);
 
 /* Is our slot still ours? Not if we were paused for so long that we were taken for dead. */
 bool member_is_joined(const struct member *member);

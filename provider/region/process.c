@@ -29,15 +29,25 @@
 static const struct process_offer *offers[OFFERS_MAX];
 static pthread_mutex_t offers_mutex = PTHREAD_MUTEX_INITIALIZER;
 
-static void list_offer(const struct process_offer *offer, const struct process_offer *instead)
+void process_offers_lock(void)
 {
 	(void)pthread_mutex_lock(&offers_mutex);
+}
+
+void process_offers_unlock(void)
+{
+	(void)pthread_mutex_unlock(&offers_mutex);
+}
+
+static void list_offer(const struct process_offer *offer, const struct process_offer *instead)
+{
+	process_offers_lock();
 	for (unsigned i = 0; i < OFFERS_MAX; i++)
 		if (offers[i] == offer) {
 			offers[i] = instead;
 			break;
 		}
-	(void)pthread_mutex_unlock(&offers_mutex);
+	process_offers_unlock();
 }
 
 static bool names(const struct process_record *record, const struct region *region, uint32_t slot,
@@ -53,7 +63,7 @@ static bool find_in_process(const struct region *region, uint32_t slot, uint32_t
 {
 	bool found = false;
 
-	(void)pthread_mutex_lock(&offers_mutex);
+	process_offers_lock();
 	for (unsigned i = 0; i < OFFERS_MAX && !found; i++) {
 		/* A forked child has its parent's list, and no members. */
 		if (offers[i] == NULL || offers[i]->member->process != getpid() ||
@@ -64,7 +74,7 @@ static bool find_in_process(const struct region *region, uint32_t slot, uint32_t
 		peer->secret = atomic_load_explicit(&offers[i]->record->secret, memory_order_relaxed);
 		found = true;
 	}
-	(void)pthread_mutex_unlock(&offers_mutex);
+	process_offers_unlock();
 	return found;
 }
 

@@ -144,4 +144,8 @@ bool process_is_there(const struct process_peer *peer);
  */
 double process_measure(void);
 
+/* For fork.c: nobody looks at what this process shows. */
+void process_offers_lock(void);
+void process_offers_unlock(void);
+
 #endif

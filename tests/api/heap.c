@@ -2,6 +2,12 @@
 /* heap.c - memory of the application in the region, asked for with fi_open_ops(). */
 #include "harness.h"
 
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "api/vicinal_ext.h"
 
 #define PAGE ((size_t)4096)
@@ -127,9 +133,58 @@ static void several(int rank)
 	SAME(heap->release(blocks[0]), -FI_EINVAL);
 }
 
+/* ---- forks ---- */
+
+struct registering {
+	struct side *side;
+	void *block;
+	atomic_bool stop;
+	atomic_uint rounds;
+};
+
+static void *keep_registering(void *argument)
+{
+	struct registering *busy = argument;
+
+	for (; !atomic_load(&busy->stop); atomic_fetch_add(&busy->rounds, 1)) {
+		struct fid_mr *mr = NULL;
+		SAME(fi_mr_reg(busy->side->domain, busy->block, PAGE, FI_REMOTE_WRITE, 0, 1, 0, &mr, NULL),
+		     0);
+		SAME(fi_close(&mr->fid), 0);
+	}
+	return NULL;
+}
+
+/* What a thread does in a domain with a heap, and a fork, do not wait for each other; nor does a child. */
+static void forks_meanwhile(int rank)
+{
+	struct side side;
+	struct registering busy = {.side = &side};
+	pthread_t thread;
+
+	side_open(&side, rank, NULL);
+	struct vicinal_heap_ops *heap = heap_of(&side);
+	SAME(heap->allocate(side.endpoint, PAGE, 1, &busy.block), 0);
+	SAME(pthread_create(&thread, NULL, keep_registering, &busy), 0);
+	while (atomic_load(&busy.rounds) == 0)
+		(void)sched_yield();
+	for (int i = 0; i < 200; i++) {
+		int status = 0;
+		pid_t child = fork();
+		CHECK(child >= 0);
+		if (child == 0)
+			_exit(heap->release(busy.block) == 0 ? 0 : 1);
+		SAME(waitpid(child, &status, 0), child);
+		SAME(status, 0);
+	}
+	atomic_store(&busy.stop, true);
+	SAME(pthread_join(thread, NULL), 0);
+	SAME(heap->release(busy.block), 0);
+	side_close(&side);
+}
+
 const struct scenario heap_scenarios[] = {
-	{"misused", 1, misused},
-	{"messages", 2, messages},
-	{"several", 1, several},
+	{"misused", 1, misused}, {"messages", 2, messages},
+	{"several", 1, several}, {"forks_meanwhile", 1, forks_meanwhile},
 	{NULL, 0, NULL},
 };

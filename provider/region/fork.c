@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* fork.c - the handlers of a fork in the region's layer. */
+#include "region/fork.h"
+
+#include <pthread.h>
+
+#include "region/guard.h"
+#include "region/heap.h"
+#include "region/member.h"
+#include "region/process.h"
+
+/* Nobody holds one of them and wants another: any order will do. */
+static void before_fork(void)
+{
+	heaps_lock();
+	process_offers_lock();
+	guard_lock();
+}
+
+static void unlock_all(void)
+{
+	guard_unlock();
+	process_offers_unlock();
+	heaps_unlock();
+}
+
+static void in_child(void)
+{
+	heaps_lose();
+	member_forget_process();
+	unlock_all();
+}
+
+static void watch(void)
+{
+	(void)pthread_atfork(before_fork, unlock_all, in_child);
+}
+
+void fork_watch(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	(void)pthread_once(&once, watch);
+}
