@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* complete.c - completion queues: formats, choice of completions, delivery, errors, waiting. */
-#include "harness.h"
+#include "waiting.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <time.h>
 
 static const size_t sizes[] = {0, 24, 300, 3000, 50000, 400000};
 #define SIZES (sizeof(sizes) / sizeof(sizes[0]))
@@ -349,19 +348,9 @@ static void reading_nothing(int rank)
 
 /* ---- waiting ---- */
 
-static long milliseconds_since(const struct timespec *begin)
-{
-	struct timespec now;
-
-	(void)clock_gettime(CLOCK_MONOTONIC, &now);
-	return (now.tv_sec - begin->tv_sec) * 1000 + (now.tv_nsec - begin->tv_nsec) / 1000000;
-}
-
 static void *signal_later(void *cq)
 {
-	const struct timespec pause = {.tv_nsec = 50000000};
-
-	(void)nanosleep(&pause, NULL);
+	pause_for(0.05);
 	SAME(fi_cq_signal(cq), 0);
 	return NULL;
 }
@@ -370,16 +359,15 @@ static void waiting(int rank)
 {
 	struct side side;
 	struct fi_cq_tagged_entry entry;
-	struct timespec begin;
 	pthread_t thread;
 	fi_addr_t source = 0;
 
 	side_open(&side, rank, &(struct wish){.wait = FI_WAIT_UNSPEC});
 	if (rank == 0) {
 		/* Nothing comes: it waits so long at least, and not for ever. */
-		(void)clock_gettime(CLOCK_MONOTONIC, &begin);
+		double begin = now();
 		SAME(fi_cq_sread(side.received, &entry, 1, NULL, 60), -FI_EAGAIN);
-		CHECK(milliseconds_since(&begin) >= 59);
+		CHECK(now() - begin >= 0.059);
 		SAME(fi_cq_sread(side.received, &entry, 1, NULL, 0), -FI_EAGAIN);
 		/* A signal from another thread ends a wait without end. */
 		SAME(pthread_create(&thread, NULL, signal_later, side.received), 0);
@@ -396,10 +384,8 @@ static void waiting(int rank)
 		SAME(fi_cancel(&side.endpoint->fid, &side), 0);
 		SAME(fi_cq_sread(side.received, &entry, 1, NULL, -1), -FI_EAVAIL);
 	} else {
-		const struct timespec pause = {.tv_nsec = 30000000};
 		barrier(NULL);
-		(void)nanosleep(&pause, NULL);
-		POST(&side, fi_inject(side.endpoint, "x", 1, side.peer[0]));
+		send_after(&side, 0.03, side.peer[0]);
 	}
 	barrier(&side);
 	side_close(&side);

@@ -401,13 +401,18 @@ static const struct {
 	const char *name;
 	const struct scenario *scenarios;
 } groups[] = {
-	{"address", address_scenarios}, {"atomic", atomic_scenarios}, {"complete", complete_scenarios},
-	{"counter", counter_scenarios}, {"crowd", crowd_scenarios},   {"direct", direct_scenarios},
-	{"heap", heap_scenarios},       {"info", info_scenarios},     {"leaks", leaks_scenarios},
-	{"input", input_scenarios},     {"event", event_scenarios},   {"match", match_scenarios},
-	{"misuse", misuse_scenarios},   {"mr", mr_scenarios},         {"multiple", multiple_scenarios},
-	{"order", order_scenarios},     {"rma", rma_scenarios},       {"send", send_scenarios},
-	{"several", several_scenarios}, {"thread", thread_scenarios}, {"wait", wait_scenarios},
+	{"address", address_scenarios},   {"atomic", atomic_scenarios},
+	{"complete", complete_scenarios}, {"counter", counter_scenarios},
+	{"crowd", crowd_scenarios},       {"descriptor", descriptor_scenarios},
+	{"direct", direct_scenarios},     {"fork", fork_scenarios},
+	{"heap", heap_scenarios},         {"info", info_scenarios},
+	{"leaks", leaks_scenarios},       {"input", input_scenarios},
+	{"event", event_scenarios},       {"match", match_scenarios},
+	{"misuse", misuse_scenarios},     {"mr", mr_scenarios},
+	{"multiple", multiple_scenarios}, {"order", order_scenarios},
+	{"rma", rma_scenarios},           {"send", send_scenarios},
+	{"several", several_scenarios},   {"thread", thread_scenarios},
+	{"wait", wait_scenarios},
 };
 
 static void run_rank(const struct scenario *scenario, int rank, pid_t parent)

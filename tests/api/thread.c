@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* thread.c - threads that share an endpoint, and progress without calls (FI_PROGRESS_AUTO). */
-#include "harness.h"
+#include "waiting.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <time.h>
 
 #define THREADS 4
 #define MESSAGES 300
@@ -215,13 +214,11 @@ static void waiting_thread(int rank)
 	struct side side;
 	pthread_t thread;
 	char buffer[8];
-	const struct timespec pause = {.tv_nsec = 20000000};
 
 	side_open(&side, rank, &(struct wish){.wait = FI_WAIT_UNSPEC});
 	SAME(fi_recv(side.endpoint, buffer, sizeof(buffer), NULL, FI_ADDR_UNSPEC, NULL), 0);
 	SAME(pthread_create(&thread, NULL, wait_in_queue, &side), 0);
-	(void)nanosleep(&pause, NULL);
-	POST(&side, fi_inject(side.endpoint, "abc", 3, side.peer[0]));
+	send_after(&side, 0.02, side.peer[0]);
 	SAME(pthread_join(thread, NULL), 0);
 	CHECK(memcmp(buffer, "abc", 3) == 0);
 	side_close(&side);

@@ -24,8 +24,11 @@ SANITIZED = "mpich"
 takes most of the time of a short scenario."""
 
 GROUPS = (
-    *("address", "atomic", "complete", "counter", "crowd", "direct", "event", "heap", "info"),
+    *("address", "atomic", "complete", "counter", "crowd", "descriptor", "direct", "event"),
     *(
+        "fork",
+        "heap",
+        "info",
         "input",
         "leaks",
         "match",
@@ -115,7 +118,7 @@ def test_other_releases(run: Run, checkout: Path, library: str) -> None:
 
 def test_each_file_of_scenarios_is_a_group(checkout: Path) -> None:
     files = {path.stem for path in (checkout / "tests/api").glob("*.c")}
-    assert files - {"harness", "traffic"} == set(GROUPS)
+    assert files - {"harness", "waiting", "traffic"} == set(GROUPS)
 
 
 def test_the_table_of_calls_names_scenarios_that_there_are(checkout: Path) -> None:

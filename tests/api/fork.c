@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* fork.c - what a forked child inherits is its parent's: it can close it, and begin anew. */
+#include "waiting.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/*
+ * A child neither keeps its parent alive nor writes in its name: the parent is missed although
+ * the child lives, and what the child calls does nothing to the parent's messages.
+ */
+static void missed(int rank)
+{
+	struct side side;
+	int pipe_ends[2];
+
+	side_open(&side, rank, NULL);
+	if (rank == 1) {
+		SAME(fi_recv(side.endpoint, awaited, sizeof(awaited), NULL, side.peer[0], NULL), 0);
+		barrier(&side);
+		SAME(next_completion(side.received).len, 3);
+		CHECK(memcmp(awaited, "abc", 3) == 0);
+		/* Now it dies, and its child lives on. */
+		SAME(fi_recv(side.endpoint, awaited, sizeof(awaited), NULL, side.peer[0], NULL), 0);
+		atomic_store(shared_word(0), 1);
+		SAME(next_error(side.received).err, FI_ECONNRESET);
+		atomic_store(shared_word(1), 1);
+		side_close(&side);
+		return;
+	}
+	barrier(&side);
+	SAME(pipe(pipe_ends), 0);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		/* What it sends reaches nobody, and what it closes closes nothing of its parent's. */
+		(void)fi_inject(side.endpoint, "bad", 3, side.peer[1]);
+		(void)fi_cq_read(side.received, NULL, 0);
+		side_close(&side);
+		SAME(write(pipe_ends[1], "x", 1), 1);
+		/* It can begin anew. */
+		struct side own;
+		side_prepare(&own, rank, &(struct wish){0});
+		own.endpoints[own.count++] = own.endpoint = side_endpoint(&own, &(struct wish){0});
+		SAME(fi_enable(own.endpoint), 0);
+		SAME(write(pipe_ends[1], "y", 1), 1);
+		while (atomic_load(shared_word(1)) == 0)
+			pause_for(0.01);
+		_exit(0);
+	}
+	char byte = 0;
+	SAME(read(pipe_ends[0], &byte, 1), 1);
+	POST(&side, fi_inject(side.endpoint, "abc", 3, side.peer[1]));
+	SAME(read(pipe_ends[0], &byte, 1), 1);
+	while (atomic_load(shared_word(0)) == 0)
+		side_progress(&side);
+	_exit(0); /* without a word, and with a child */
+}
+
+static void *wait_for_one(void *eq)
+{
+	uint32_t event = 0;
+	char byte = 0;
+
+	SAME(fi_eq_sread(eq, &event, &byte, 1, -1, 0), 1);
+	return NULL;
+}
+
+/* A child of a process one of whose threads waits can close what it inherited. */
+static void queue_closed(int rank)
+{
+	struct side side;
+	struct fid_eq *eq = NULL;
+	pthread_t thread;
+	int status = 0;
+
+	side_prepare(&side, rank, &(struct wish){0});
+	SAME(fi_eq_open(side.fabric, &(struct fi_eq_attr){.flags = FI_WRITE}, &eq, NULL), 0);
+	SAME(pthread_create(&thread, NULL, wait_for_one, eq), 0);
+	pause_for(0.03); /* it waits, most likely */
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		(void)alarm(60);
+		SAME(fi_close(&eq->fid), 0);
+		side_close(&side);
+		_exit(0);
+	}
+	SAME(waitpid(child, &status, 0), child);
+	SAME(status, 0);
+	SAME(fi_eq_write(eq, 7, "x", 1, 0), 1);
+	SAME(pthread_join(thread, NULL), 0);
+	SAME(fi_close(&eq->fid), 0);
+	side_close(&side);
+}
+
+const struct scenario fork_scenarios[] = {
+	{"missed", 2, missed},
+	{"queue_closed", 1, queue_closed},
+	{0},
+};
