@@ -298,6 +298,13 @@ static void assert_refused(const char *name, int code, const char *says)
 	assert_null(strchr(error.text, '\n'));
 }
 
+/* One that holds a region as it should be. */
+static void file_open_good(struct file *file)
+{
+	file_open(file);
+	file_write(file, region_size(MEMBERS, REGION_SECTION_MIN), true);
+}
+
 static void test_a_good_file_is_attached(void **state)
 {
 	struct file file;
@@ -305,8 +312,7 @@ static void test_a_good_file_is_attached(void **state)
 	struct region_error error;
 
 	(void)state;
-	file_open(&file);
-	file_write(&file, region_size(MEMBERS, REGION_SECTION_MIN), true);
+	file_open_good(&file);
 	if (region_attach(file.name, &region, &error) != 0)
 		fail_msg("%s", error.text);
 	assert_int_equal(region->members, MEMBERS);
@@ -354,8 +360,7 @@ static void test_a_file_of_another_user_is_refused(void **state)
 		print_message("skipped: only root can give a file to another user\n");
 		skip();
 	}
-	file_open(&file);
-	file_write(&file, region_size(MEMBERS, REGION_SECTION_MIN), true);
+	file_open_good(&file);
 	assert_int_equal(chown(file.path, 65534, 65534), 0);
 	assert_refused(file.name, -EPERM, "belongs to user 65534");
 	file_close(&file);
@@ -369,8 +374,7 @@ static void test_a_file_that_others_may_open_is_refused(void **state)
 	struct region_error error;
 
 	(void)state;
-	file_open(&file);
-	file_write(&file, region_size(MEMBERS, REGION_SECTION_MIN), true);
+	file_open_good(&file);
 	for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
 		assert_int_equal(chmod(file.path, modes[i]), 0);
 		assert_refused(file.name, -EPERM, "open to other users (mode 06");

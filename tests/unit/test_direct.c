@@ -40,19 +40,11 @@ static void register_memory(struct registration *as, uint64_t key, unsigned char
 
 static int open_world(void **state)
 {
-	const uint64_t id[2] = {1, 2};
-	struct region_error error;
-
 	(void)state;
-	world = (struct world){.count = 2, .region = world_region(MEMBERS, SECTION_BYTES)};
-	struct region *region = world.region;
-	assert_int_equal(
-		region_format_heaps(region->base, region->bytes, MEMBERS, SECTION_BYTES, HEAP_BYTES, id), 0);
-	assert_int_equal(region_check_header((struct region_header *)(void *)region->base, region->bytes,
-					     region, &error),
-			 0);
-	node_open(initiator, region);
-	node_open(target, region);
+	world = (struct world){.count = 2,
+			       .region = world_region_with_heaps(MEMBERS, SECTION_BYTES, HEAP_BYTES)};
+	node_open(initiator, world.region);
+	node_open(target, world.region);
 	registrations_open(&table);
 	memory = heap_allocate(target->messenger->path->heap, BYTES, 1, true);
 	assert_non_null(memory);

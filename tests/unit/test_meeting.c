@@ -485,16 +485,7 @@ static unsigned char *private_bytes[2];
 
 static void open_world(enum place place)
 {
-	const uint64_t id[2] = {1, 2};
-	struct region_error error;
-
-	world = (struct world){.count = 2, .region = world_region(2, SECTION_BYTES)};
-	assert_int_equal(region_format_heaps(world.region->base, world.region->bytes, 2, SECTION_BYTES,
-					     HEAP_BYTES, id),
-			 0);
-	assert_int_equal(region_check_header((const void *)world.region->base, world.region->bytes,
-					     world.region, &error),
-			 0);
+	world = (struct world){.count = 2, .region = world_region_with_heaps(2, SECTION_BYTES, HEAP_BYTES)};
 	for (int i = 0; i < 2; i++) {
 		private_bytes[i] = malloc(LENGTH);
 		assert_non_null(private_bytes[i]);

@@ -19,19 +19,9 @@ static struct node *right = &world.nodes[1];
 /* A world on a region with heaps, or without. Nothing is allocated in them but by the tests. */
 static void open_with(enum single_copy_policy policy, bool heaps)
 {
-	const uint64_t id[2] = {1, 2};
-	struct region_error error;
+	struct region *region = world_region_with_heaps(4, SECTION_BYTES, heaps ? HEAP_BYTES : 0);
 
-	world = (struct world){.count = 2, .region = world_region(4, SECTION_BYTES)};
-	struct region *region = world.region;
-	if (heaps) {
-		assert_int_equal(region_format_heaps(region->base, region->bytes, 4, SECTION_BYTES,
-						     HEAP_BYTES, id),
-				 0);
-		assert_int_equal(region_check_header((struct region_header *)(void *)region->base,
-						     region->bytes, region, &error),
-				 0);
-	}
+	world = (struct world){.count = 2, .region = region};
 	node_open(left, region);
 	node_open(right, region);
 	assert_int_equal(single_copy_open(left->messenger, policy), 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Single copies between two processes: answers checked under load, an end that is killed in the
- * middle, one that forks there, and who comes after one that died.
+ * middle, and one that forks there.
  */
 #include "world.h"
 
@@ -30,18 +30,6 @@
 			_exit(99); \
 		} \
 	} while (0)
-
-static struct region *region_with_heaps(uint32_t members)
-{
-	const uint64_t id[2] = {1, 2};
-	struct region *region = world_region(members, SECTION_BYTES);
-	struct region_error error;
-
-	assert_int_equal(
-		region_format_heaps(region->base, region->bytes, members, SECTION_BYTES, HEAP_BYTES, id), 0);
-	assert_int_equal(region_check_header((const void *)region->base, region->bytes, region, &error), 0);
-	return region;
-}
 
 /* One of the two processes. Nothing is allocated from the heaps but by the tests. */
 struct side {
@@ -225,7 +213,7 @@ static void talk(struct side *side, uint32_t slot)
 
 static void test_answers_of_two_processes(void **state)
 {
-	struct region *region = region_with_heaps(2);
+	struct region *region = world_region_with_heaps(2, SECTION_BYTES, HEAP_BYTES);
 	struct side side = {0};
 	pid_t child = fork();
 
@@ -297,7 +285,7 @@ static void test_an_end_that_is_killed(void **state)
 	for (uint32_t round = 0; round < 16; round++) {
 		bool sends = round % 2 == 0;
 		bool heap = round % 4 >= 2;
-		struct region *region = region_with_heaps(2);
+		struct region *region = world_region_with_heaps(2, SECTION_BYTES, HEAP_BYTES);
 		struct side side = {0};
 		pid_t child = fork();
 		assert_true(child >= 0);
@@ -373,7 +361,7 @@ static void test_a_fork_in_the_middle(void **state)
 	for (uint32_t round = 0; round < 8; round++) {
 		bool sends = round % 2 == 0;
 		bool heap = round % 4 >= 2;
-		struct region *region = region_with_heaps(2);
+		struct region *region = world_region_with_heaps(2, SECTION_BYTES, HEAP_BYTES);
 		struct side side = {0};
 		atomic_store(forked_now, false);
 		pid_t child = fork();
@@ -426,151 +414,12 @@ static void test_a_fork_in_the_middle(void **state)
 	(void)munmap(forked_now, REGION_PAGE);
 }
 
-/* ---- who comes after one that died ---- */
-
-static struct world world;
-static struct node *left = &world.nodes[0];
-static struct node *right = &world.nodes[1];
-
-/* A message from left is under way into the heap of right. Returns the sender's line. */
-static struct transfer_line *begin_into_heap(unsigned char *source)
-{
-	world = (struct world){.count = 2, .region = region_with_heaps(2)};
-	node_open(left, world.region);
-	node_open(right, world.region);
-	assert_int_equal(single_copy_open(left->messenger, SINGLE_COPY_AUTO), 0);
-	assert_int_equal(single_copy_open(right->messenger, SINGLE_COPY_AUTO), 0);
-	assert_int_equal(
-		node_receive(right, left, right->messenger->path->heap->base, LENGTH, 5, FI_TAGGED, NULL), 0);
-	assert_int_equal(node_send(left, right, source, LENGTH, 5, FI_TAGGED, NULL), 0);
-	while (match_is_empty(&left->messenger->pumping)) {
-		(void)messenger_progress(right->messenger);
-		(void)messenger_progress(left->messenger);
-	}
-	const struct send *send = (const struct send *)(void *)left->messenger->pumping.next;
-	assert_non_null(send->copy);
-	assert_true(send->copy->way == WIRE_BY_REGION && send->copy->copies);
-	return section_transfer(world.region, node_slot(left), transfer_index(send->copy->own));
-}
-
-static struct heap *heap_of(const struct node *node)
-{
-	return node->messenger->path->heap;
-}
-
-static void *allocate(struct node *node)
-{
-	/* It may have been asked just before. */
-	heap_of(node)->next_look = 0;
-	return heap_allocate(heap_of(node), LENGTH, 1, false);
-}
-
-static void test_a_heap_stays_closed_while_somebody_writes_for_a_predecessor(void **state)
-{
-	static unsigned char source[LENGTH];
-
-	(void)state;
-	for (int how = 0; how < 3; how++) {
-		struct transfer_line *line = begin_into_heap(source);
-		/* The sender as it is between its claim and the end of its copy. */
-		uint64_t done = shared_load_u64(&line->done);
-		shared_store_u64(&line->claimed, done - 4096);
-		node_die(right);
-		node_open(right, world.region);
-		assert_int_equal(node_slot(right), 1);
-		assert_null(allocate(right));
-		assert_null(allocate(right));
-		/* Messages need no heap. */
-		char byte = 0;
-		assert_int_equal(node_send(right, right, "x", 1, 0, FI_TAGGED, NULL), 0);
-		assert_int_equal(node_receive(right, right, &byte, 1, 0, FI_TAGGED, NULL), 0);
-		for (int i = 0; i < 200; i++)
-			(void)messenger_progress(right->messenger);
-		assert_false(completion_is_empty(&right->receives));
-		right->receives.head++;
-		assert_null(allocate(right));
-		if (how == 0) /* it goes on, and has done what it claimed */
-			shared_store_u64(&line->done, done - 4096);
-		else if (how == 1) /* it finds that the receiver is gone */
-			world_check_peers(&world);
-		else /* it dies as well */
-			node_die(left);
-		void *block = allocate(right);
-		assert_non_null(block);
-		/* Once open, it stays so, whatever somebody writes. */
-		shared_store_u64(&line->done, UINT64_MAX);
-		assert_true(heap_release(block));
-		block = allocate(right);
-		assert_non_null(block);
-		assert_true(heap_release(block));
-		world_check_peers(&world);
-		world_close(&world);
-	}
-}
-
-/* Claims for others, and for this very occupant, are no matter. */
-static void test_other_claims_leave_a_heap_open(void **state)
-{
-	static unsigned char source[LENGTH];
-
-	(void)state;
-	for (int which = 0; which < 4; which++) {
-		struct transfer_line *line = begin_into_heap(source);
-		uint64_t peer = shared_load_u64(&line->peer);
-		assert_int_equal(peer, (uint64_t)right->messenger->path->member->epoch << 32 | 1);
-		shared_store_u64(&line->claimed, 0);
-		node_die(right);
-		node_open(right, world.region);
-		if (which == 0)
-			shared_store_u64(&line->peer, peer & ~UINT64_C(0xffffffff)); /* another slot */
-		else if (which == 1)
-			shared_store_u64(&line->peer, peer + (UINT64_C(1) << 32)); /* this occupant */
-		else if (which == 2)
-			shared_store_u64(&line->id, 0); /* closed */
-		else
-			shared_store_u64(&line->claimed, UINT64_MAX); /* nothing claimed */
-		void *block = allocate(right);
-		assert_non_null(block);
-		assert_true(heap_release(block));
-		world_check_peers(&world);
-		world_close(&world);
-	}
-}
-
-/* A sender that was away while the slot changed hands writes nothing into it. */
-static void test_a_sender_that_was_away_does_not_write(void **state)
-{
-	static unsigned char source[LENGTH];
-
-	(void)state;
-	(void)begin_into_heap(source);
-	const struct single_copy *copy = ((const struct send *)(void *)left->messenger->pumping.next)->copy;
-	const uint32_t other = copy->other;
-	const struct transfer_words words = {.claimed = copy->first};
-	node_die(right);
-	node_open(right, world.region);
-	/* It counts its transfers from the beginning again: here is one of the same id. */
-	transfer_open(section_transfer(world.region, 1, transfer_index(other)), other, &words);
-	memset(heap_of(right)->base, 0x55, LENGTH);
-	for (int i = 0; i < 100; i++)
-		(void)messenger_progress(left->messenger);
-	for (size_t i = 0; i < LENGTH; i++)
-		if (heap_of(right)->base[i] != 0x55)
-			fail_msg("byte %zu is not the successor's", i);
-	world_check_peers(&world);
-	assert_int_equal(world_await(&world, &left->sends).error, ECONNRESET);
-	world_close(&world);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_answers_of_two_processes),
 		cmocka_unit_test(test_an_end_that_is_killed),
 		cmocka_unit_test(test_a_fork_in_the_middle),
-		cmocka_unit_test(test_a_heap_stays_closed_while_somebody_writes_for_a_predecessor),
-		cmocka_unit_test(test_other_claims_leave_a_heap_open),
-		cmocka_unit_test(test_a_sender_that_was_away_does_not_write),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -198,17 +198,12 @@ static void *run_large(void *argument)
 
 static void copy_once_in_two_threads(enum place place)
 {
-	const uint64_t id[2] = {1, 2};
-	struct region *region = world_region(2, SECTION_BYTES);
-	struct region_error error;
+	struct region *region = world_region_with_heaps(2, SECTION_BYTES, HEAP_BYTES);
 	struct side sides[2] = {{.random = SEED}, {.random = SEED}};
 	struct large larges[2] = {{&sides[0], NULL, true}, {&sides[1], NULL, false}};
 	const bool in_heap[2] = {place == FROM_HEAP || place == BOTH_IN_HEAPS,
 				 place == TO_HEAP || place == BOTH_IN_HEAPS};
 
-	assert_int_equal(region_format_heaps(region->base, region->bytes, 2, SECTION_BYTES, HEAP_BYTES, id),
-			 0);
-	assert_int_equal(region_check_header((const void *)region->base, region->bytes, region, &error), 0);
 	for (int i = 0; i < 2; i++) {
 		sides[i].other = &sides[!i];
 		node_open(&sides[i].node, region);

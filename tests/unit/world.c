@@ -42,7 +42,7 @@ static struct region *allocate(size_t bytes)
 	return region;
 }
 
-struct region *world_region(uint32_t members, uint64_t section_bytes)
+struct region *world_region_with_heaps(uint32_t members, uint64_t section_bytes, uint64_t heap_bytes)
 {
 	const uint64_t id[2] = {UINT64_C(0x0123456789abcdef), UINT64_C(0xfedcba9876543210)};
 	bool recycled = recycle(members, section_bytes);
@@ -51,9 +51,15 @@ struct region *world_region(uint32_t members, uint64_t section_bytes)
 
 	if (recycled)
 		kept = NULL;
-	assert_int_equal(region_format(region->base, region->bytes, members, section_bytes, id), 0);
+	assert_int_equal(
+		region_format_heaps(region->base, region->bytes, members, section_bytes, heap_bytes, id), 0);
 	assert_int_equal(region_check_header((const void *)region->base, region->bytes, region, &error), 0);
 	return region;
+}
+
+struct region *world_region(uint32_t members, uint64_t section_bytes)
+{
+	return world_region_with_heaps(members, section_bytes, 0);
 }
 
 void world_region_close(struct region *region)

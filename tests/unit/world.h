@@ -42,6 +42,8 @@ struct world {
  * world_region_close() to have its memory, arenas as they are, for the next one like it.
  */
 struct region *world_region(uint32_t members, uint64_t section_bytes);
+/* The same with heaps, of so many of each section's bytes. */
+struct region *world_region_with_heaps(uint32_t members, uint64_t section_bytes, uint64_t heap_bytes);
 void world_region_close(struct region *region);
 
 /* `count` nodes on a region of `members` slots. Fails the test if that cannot be. */
