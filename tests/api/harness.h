@@ -36,11 +36,12 @@ struct scenario {
 };
 
 /* A group of scenarios is a file of them; the last has no name. */
-extern const struct scenario address_scenarios[], atomic_scenarios[], complete_scenarios[],
-	counter_scenarios[], crowd_scenarios[], descriptor_scenarios[], direct_scenarios[], fork_scenarios[],
-	heap_scenarios[], info_scenarios[], leaks_scenarios[], input_scenarios[], event_scenarios[],
-	match_scenarios[], misuse_scenarios[], mr_scenarios[], multiple_scenarios[], order_scenarios[],
-	rma_scenarios[], send_scenarios[], several_scenarios[], thread_scenarios[], wait_scenarios[];
+extern const struct scenario address_scenarios[], atomic_scenarios[], atomic_refused_scenarios[],
+	complete_scenarios[], counter_scenarios[], crowd_scenarios[], descriptor_scenarios[],
+	direct_scenarios[], fork_scenarios[], heap_scenarios[], info_scenarios[], leaks_scenarios[],
+	input_scenarios[], event_scenarios[], match_scenarios[], misuse_scenarios[], mr_scenarios[],
+	multiple_scenarios[], order_scenarios[], rma_scenarios[], rma_refused_scenarios[], send_scenarios[],
+	several_scenarios[], thread_scenarios[], wait_scenarios[];
 
 /* ---- what must hold ---- */
 
@@ -153,6 +154,13 @@ void expect_completion(const struct side *side, const void *context, uint64_t fl
 void expect_error(const struct side *side, const void *context, int error);
 /* Many reads find nothing. */
 void expect_nothing(const struct side *side, struct fid_cq *cq);
+
+/* Flags that each call which sends, reads or writes refuses; and those that each takes. */
+#define REFUSED_FLAGS \
+	FI_MULTICAST, FI_COMMIT_COMPLETE, FI_MATCH_COMPLETE, FI_TRIGGER, FI_PEEK, FI_CLAIM, FI_DISCARD
+#define TAKEN_FLAGS \
+	0, FI_MORE, FI_FENCE, FI_COMPLETION, FI_INJECT, FI_INJECT_COMPLETE, FI_TRANSMIT_COMPLETE, \
+		FI_DELIVERY_COMPLETE, FI_MORE | FI_INJECT | FI_DELIVERY_COMPLETE | FI_FENCE
 
 /* Retry a call that says -FI_EAGAIN, with progress between; the others must return 0. */
 #define POST(side, call) \

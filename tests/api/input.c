@@ -69,18 +69,8 @@ static void lengths(int rank)
 /* Flags of calls: hints are taken, what would change the meaning and is not offered is refused. */
 static void flags(int rank)
 {
-	static const uint64_t refused[] = {FI_MULTICAST, FI_COMMIT_COMPLETE, FI_MATCH_COMPLETE, FI_TRIGGER,
-					   FI_PEEK,      FI_CLAIM,           FI_DISCARD};
-	static const uint64_t taken[] = {0,
-					 FI_MORE,
-					 FI_FENCE,
-					 FI_COMPLETION,
-					 FI_INJECT,
-					 FI_INJECT_COMPLETE,
-					 FI_TRANSMIT_COMPLETE,
-					 FI_DELIVERY_COMPLETE,
-					 FI_REMOTE_CQ_DATA,
-					 FI_MORE | FI_INJECT | FI_REMOTE_CQ_DATA | FI_DELIVERY_COMPLETE};
+	static const uint64_t refused[] = {REFUSED_FLAGS};
+	static const uint64_t taken[] = {TAKEN_FLAGS};
 	struct side side;
 	struct iovec piece = {buffer, 8};
 	struct iovec other = {buffer + 8, 8};
@@ -93,8 +83,8 @@ static void flags(int rank)
 		SAME(fi_sendmsg(side.endpoint, &message, refused[i]), -FI_EBADFLAGS);
 		SAME(fi_tsendmsg(side.endpoint, &tagged, refused[i]), -FI_EBADFLAGS);
 	}
-	/* Those of a receive that say how to look for messages are its own. */
-	for (size_t i = 0; i < 4; i++) {
+	/* The last three are a receive's own. */
+	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]) - 3; i++) {
 		SAME(fi_recvmsg(side.endpoint, &message, refused[i]), -FI_EBADFLAGS);
 		SAME(fi_trecvmsg(side.endpoint, &tagged, refused[i]), -FI_EBADFLAGS);
 	}
@@ -105,20 +95,21 @@ static void flags(int rank)
 	CHECK(fi_trecvmsg(side.endpoint, &tagged, FI_CLAIM) == -FI_ENOMSG);
 	works(&side);
 	for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++)
-		for (int is_tagged = 0; is_tagged < 2; is_tagged++) {
+		for (int way = 0; way < 4; way++) {
+			bool is_tagged = (way & 1) != 0;
+			uint64_t data = way & 2 ? FI_REMOTE_CQ_DATA : 0;
 			struct fi_msg receive = {.msg_iov = &other, .iov_count = 1, .addr = self};
 			struct fi_msg_tagged tagged_receive = {
 				.msg_iov = &other, .iov_count = 1, .addr = self, .tag = 3};
 			fill(buffer, 8, i);
 			if (is_tagged) {
 				SAME(fi_trecvmsg(side.endpoint, &tagged_receive, FI_MORE | FI_COMPLETION), 0);
-				POST(&side, fi_tsendmsg(side.endpoint, &tagged, taken[i]));
+				POST(&side, fi_tsendmsg(side.endpoint, &tagged, taken[i] | data));
 			} else {
 				SAME(fi_recvmsg(side.endpoint, &receive, FI_MORE | FI_COMPLETION), 0);
-				POST(&side, fi_sendmsg(side.endpoint, &message, taken[i]));
+				POST(&side, fi_sendmsg(side.endpoint, &message, taken[i] | data));
 			}
 			struct fi_cq_tagged_entry entry = next_completion(side.received);
-			uint64_t data = taken[i] & FI_REMOTE_CQ_DATA;
 			SAME(entry.flags, FI_RECV | (is_tagged ? FI_TAGGED : FI_MSG) | data);
 			if (data != 0)
 				SAME(entry.data, 17);

@@ -24,8 +24,18 @@ SANITIZED = "mpich"
 takes most of the time of a short scenario."""
 
 GROUPS = (
-    *("address", "atomic", "complete", "counter", "crowd", "descriptor", "direct", "event"),
     *(
+        "address",
+        "atomic",
+        "atomic_refused",
+        "complete",
+        "counter",
+        "crowd",
+        "descriptor",
+        "direct",
+    ),
+    *(
+        "event",
         "fork",
         "heap",
         "info",
@@ -37,6 +47,7 @@ GROUPS = (
         "multiple",
         "order",
         "rma",
+        "rma_refused",
         "send",
         "several",
         "thread",
@@ -123,7 +134,7 @@ def test_each_file_of_scenarios_is_a_group(checkout: Path) -> None:
 
 def test_the_table_of_calls_names_scenarios_that_there_are(checkout: Path) -> None:
     table = (checkout / "tests/api/README.md").read_text()
-    named = re.findall(r"`([a-z]+)/(\w+)`", table)
+    named = re.findall(r"`([a-z_]+)/(\w+)`", table)
     assert named
     for group, scenario in named:
         assert scenario in scenarios_of(checkout, group), f"{group}/{scenario}"
