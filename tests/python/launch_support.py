@@ -107,6 +107,7 @@ def check_reports(output: str, hosts: list[str]) -> list[Report]:
     return reports
 
 
+@cache
 def unprivileged_python() -> list[str]:
     """A command line that runs Python as a user without rights, with this one's packages.
 

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from vicinal.directories import check_writable
 from vicinal.launch.environment import Mpi, checkout
 from vicinal.launch.mpi import STANDARD
 
@@ -23,10 +24,16 @@ def register(app: typer.Typer) -> None:
     app.command(name="bench")(bench)
 
 
-def default_output(name: str) -> Path:
-    """Where results go: build/<name> of the checkout, or vicinal-<name> right here."""
+def results_directory(chosen: Path | None, name: str) -> Path:
+    """Where results go: what --output says, build/<name> of the checkout, or vicinal-<name> here.
+
+    Raises VicinalError where the user may not write there, before anything is measured.
+    """
     tree = checkout()
-    return tree / "build" / name if tree else Path(f"vicinal-{name}").resolve()
+    default = tree / "build" / name if tree else Path(f"vicinal-{name}")
+    directory = (chosen or default).absolute()
+    check_writable(directory, "name another directory with --output")
+    return directory
 
 
 def demo(
@@ -40,6 +47,7 @@ def demo(
 ) -> None:
     """Show MPI between two isolated nodes over the network and over a shared region."""
     chosen = None if sizes is None else parse_sizes(sizes)
+    directory = results_directory(output, "demo")
     from vicinal.bench.demo import DEFAULT_AMOUNT, DemoPlan, run_demo, show_demo
 
     plan = DemoPlan(
@@ -47,7 +55,6 @@ def demo(
         sizes=chosen or DemoPlan.sizes,
         amount=replace(DEFAULT_AMOUNT, trials=trials, seconds=seconds),
     )
-    directory = output or default_output("demo")
     result = run_demo(plan)
     show_demo(result, plan, directory, Console())
 
@@ -94,11 +101,11 @@ def bench(
     if list_rows:
         console.print(bars_table(groups))
         return 0
+    directory = results_directory(output, "bench")
     from vicinal.bench.jobs import Amount
     from vicinal.bench.result import write_result
     from vicinal.bench.study import StudyPlan, run_study
 
-    directory = output or default_output("bench")
     amount = Amount(trials, repetitions, seconds)
     plan = StudyPlan(groups, amount, directory / "partial", resume=resume, realtime=realtime)
     try:

@@ -3,13 +3,11 @@
 The sources are plain MPI and know nothing of Vicinal; memory.c does without MPI.
 """
 
-import fcntl
 import os
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
+from vicinal.directories import locked, may_write
 from vicinal.errors import VicinalError
 from vicinal.launch.environment import Mpi, checkout
 
@@ -35,16 +33,17 @@ def _made(source: str, program: Path) -> Path:
             "run this from a checkout of Vicinal",
         )
     target = Path("build", "programs") / program
-    # Not under the make that may have started us: its job server is closed to us.
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
-    with _lock(tree / "build" / "programs"):
-        made = subprocess.run(
-            ["make", "--quiet", "--directory", str(tree), str(target)],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    place = tree / "build" / "programs"
+    if not may_write(place):
+        # Somebody else's checkout: good as long as there is nothing to be made.
+        if _make(tree, target, "--question").returncode != 0:
+            raise VicinalError(
+                f"{tree / target} is missing or out of date, and this user may not make it",
+                f"have the owner of {tree} run `make`, or work in a checkout of your own",
+            )
+        return tree / target
+    with locked(place):
+        made = _make(tree, target)
     if made.returncode != 0:
         lines = made.stderr.strip().splitlines() or ["no message"]
         first = next((line for line in lines if "error" in line), lines[-1])
@@ -52,15 +51,18 @@ def _made(source: str, program: Path) -> Path:
     return tree / target
 
 
+def _make(tree: Path, target: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    # Not under the make that may have started us: its job server is closed to us.
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
+    return subprocess.run(
+        ["make", "--quiet", "--directory", str(tree), *options, str(target)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 def memory_program() -> Path:
     """Path of the program that measures the machine's limits; it uses no MPI."""
     return mpi_program(Mpi.MPICH, "memory")
-
-
-@contextmanager
-def _lock(directory: Path) -> Iterator[None]:
-    """Only one process at a time makes programs."""
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

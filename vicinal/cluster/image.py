@@ -8,12 +8,11 @@ they are on this host, at the same absolute paths. It is kept, and made anew whe
 these changes. There is no disk: a guest unpacks the archive into its memory.
 """
 
-import fcntl
 import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from vicinal.cluster.image_archive import Archive
 from vicinal.cluster.image_layout import HOME, MOST_GUESTS, USER, USER_ID, guest_address, guest_name
 from vicinal.cluster.image_modules import load_order
 from vicinal.cluster.image_packages import KERNEL_PACKAGE, PackageStore
+from vicinal.directories import check_writable, locked, may_write
 from vicinal.errors import VicinalError
 from vicinal.launch.environment import (
     PROVIDER_FILE,
@@ -98,10 +98,11 @@ class GuestImage:
 def guests_directory() -> Path:
     """Where images, consoles and what was found out about this host are kept.
 
-    It is build/guests in the checkout, else a directory of the user's cache.
+    It is build/guests in the checkout, if the user may write there, else a directory of the
+    user's cache.
     """
     tree = checkout()
-    if tree is not None:
+    if tree is not None and may_write(tree / "build" / "guests"):
         return tree / "build" / "guests"
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "vicinal" / "guests"
@@ -113,7 +114,8 @@ def build_image(say: Callable[[str], None] = lambda _: None) -> GuestImage:
     `say` is told what is being done. Raises VicinalError where something is missing.
     """
     directory = guests_directory()
-    with _lock(directory):
+    check_writable(directory, "let XDG_CACHE_HOME name a directory that you may write to")
+    with locked(directory):
         system = _system(directory, say)
         parts = _host_parts()
         key = _hash(_descriptions(system, parts))
@@ -236,12 +238,3 @@ def _hash(descriptions: list[str] | Iterator[str]) -> str:
     for description in descriptions:
         digest.update(description.encode() + b"\0")
     return digest.hexdigest()[:16]
-
-
-@contextmanager
-def _lock(directory: Path) -> Iterator[None]:
-    """Only one process at a time builds in `directory`."""
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
