@@ -78,14 +78,21 @@ def talks(pair: GuestPair, before: set[tuple[int, int]]) -> set[tuple[str, str]]
 @both_mpis
 @both_paths
 def test_ranks_are_ordinary_users_in_both_guests_and_find_the_region(
-    pair: GuestPair, mpi: Mpi, path: MessagePath, compile_mpi: Callable[[Mpi, str], Path]
+    pair: GuestPair,
+    mpi: Mpi,
+    path: MessagePath,
+    compile_mpi: Callable[[Mpi, str], Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """A region of this host's is not theirs; the provider's other variables are handed on."""
+    monkeypatch.setenv("VICINAL_REGION", "file:/dev/shm/of-this-host")
+    monkeypatch.setenv("VICINAL_PEER_TIMEOUT", "21")
     before = joined(pair)
     done = run(pair, mpi, path, str(compile_mpi(mpi, "whoami")))
     ranks = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert [rank["host"] for rank in ranks] == ["guest0", "guest1"]
     assert {rank["user"] for rank in ranks} == {USER_ID}
-    assert {rank["region"] for rank in ranks} == {"unset"}
+    assert {(rank["region"], rank["timeout"]) for rank in ranks} == {("unset", "21")}
     if path is MessagePath.REGION:
         assert ("guest1", "guest0") in talks(pair, before)
     else:

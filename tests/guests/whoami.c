@@ -12,14 +12,15 @@ int main(int argc, char **argv)
 {
 	char mine[512], host[256] = "";
 	int rank, ranks;
-	const char *region = getenv("VICINAL_REGION");
+	const char *region = getenv("VICINAL_REGION"), *timeout = getenv("VICINAL_PEER_TIMEOUT");
 
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
 	gethostname(host, sizeof(host) - 1);
-	snprintf(mine, sizeof(mine), "{\"rank\": %d, \"user\": %u, \"host\": \"%s\", \"region\": \"%s\"}",
-		 rank, (unsigned)getuid(), host, region ? region : "unset");
+	snprintf(mine, sizeof(mine),
+		 "{\"rank\": %d, \"user\": %u, \"host\": \"%s\", \"region\": \"%s\", \"timeout\": \"%s\"}",
+		 rank, (unsigned)getuid(), host, region ? region : "unset", timeout ? timeout : "unset");
 	if (rank != 0) {
 		MPI_Send(mine, sizeof(mine), MPI_CHAR, 0, 0, MPI_COMM_WORLD);
 	} else {

@@ -1,26 +1,14 @@
 """`vicinal guests`: MPI between virtual machines on this host."""
 
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from vicinal.launch.environment import MessagePath, Mpi, checkout
-
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class _Ended(BaseException):
-    """A signal that ends the command; not an Exception, so that nothing takes it for an error."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
+from vicinal.bench.commands import results_directory
+from vicinal.launch.environment import MessagePath, Mpi
+from vicinal.signals import Ended, signals_raise
 
 
 def register(app: typer.Typer) -> None:
@@ -43,25 +31,25 @@ def demo(
     output: Annotated[Path | None, typer.Option(help="Directory for results.")] = None,
 ) -> int:
     """Measure a stock MPI between two guests, over their network and over a shared region."""
+    directory = results_directory(output, "demo-guests")
     # Loaded here: the rest of the command line does not wait for the libraries of figures.
     from dataclasses import replace
 
-    from vicinal.bench.programs import mpi_program
     from vicinal.bench.progress import show_steps
-    from vicinal.cluster.guest_demo import GuestDemoPlan, run_guest_demo, write_guest_demo
+    from vicinal.cluster.guest_demo import (
+        GuestDemoPlan,
+        check_guest_demo,
+        run_guest_demo,
+        write_guest_demo,
+    )
     from vicinal.cluster.guest_pair import GuestPair
     from vicinal.cluster.guest_report import guest_table
-    from vicinal.launch.environment import provider_directory
 
-    provider_directory()  # before minutes are spent
     plan = GuestDemoPlan()
     plan = replace(plan, mpis=mpi or plan.mpis, amount=replace(plan.amount, trials=trials))
-    tree = checkout()
-    directory = output or (tree / "build" if tree else Path.cwd()) / "demo-guests"
-    for scenario, metric in plan.runs:
-        mpi_program(scenario.mpi, metric.value)  # compiled before it goes into the image
+    check_guest_demo(plan)
     try:
-        with _signals_raise(), show_steps(len(plan.runs) * trials) as steps:
+        with signals_raise(), show_steps(len(plan.runs) * trials) as steps:
             began = False
 
             def step(what: str) -> None:
@@ -73,8 +61,8 @@ def demo(
 
             with GuestPair(say=steps.begin) as pair:
                 result = run_guest_demo(plan, pair, step)
-    except _Ended as ended:
-        return 128 + ended.number
+    except Ended as ended:
+        return ended.status
     console = Console()
     if not console.is_terminal:
         console.width = max(console.width, 100)
@@ -103,7 +91,7 @@ def run(
     ] = False,
 ) -> int:
     """Run an MPI program across two guests, half of the ranks in each."""
-    from vicinal.cluster.guest_job import show_in_guests
+    from vicinal.cluster.guest_job import check_guest_job, show_in_guests
     from vicinal.cluster.guest_pair import GuestPair
     from vicinal.launch.job import Job, default_members
     from vicinal.launch.paths import paths_table
@@ -112,30 +100,16 @@ def run(
     job = Job(
         program=[str(find_program(program[0])), *program[1:]], ranks=ranks, mpi=mpi, path=path
     )
+    check_guest_job(job)
     try:
-        with _signals_raise(), GuestPair(members=default_members(ranks), say=_note) as pair:
+        with signals_raise(), GuestPair(members=default_members(ranks), say=_note) as pair:
             status = show_in_guests(job, pair)
             if show_paths and path is MessagePath.REGION:
                 Console(stderr=True).print(paths_table(pair.inspect()))
             return status
-    except _Ended as ended:
-        return 128 + ended.number
+    except Ended as ended:
+        return ended.status
 
 
 def _note(text: str) -> None:
     typer.echo(f"vicinal: {text}", err=True)
-
-
-@contextmanager
-def _signals_raise() -> Iterator[None]:
-    """Signals that end the command raise _Ended, so that guests are stopped in order."""
-
-    def end(number: int, _frame: FrameType | None) -> NoReturn:
-        raise _Ended(number)
-
-    before = {number: signal.signal(number, end) for number in _ENDING}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -15,11 +15,11 @@ from vicinal.bench.result import result_head, write_result
 from vicinal.bench.scenario import Scenario
 from vicinal.bench.sizes import KIB, MIB
 from vicinal.bench.statistics import median_estimate
-from vicinal.cluster.guest_job import run_in_guests
+from vicinal.cluster.guest_job import check_guests_have, run_in_guests
 from vicinal.cluster.guest_pair import GuestPair
 from vicinal.cluster.guest_qemu import MEMORY_MIB, qemu_version
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import MessagePath, Mpi
+from vicinal.launch.environment import MessagePath, Mpi, provider_directory
 from vicinal.launch.job import Job
 from vicinal.launch.mpi import STANDARD
 
@@ -46,6 +46,17 @@ class GuestDemoPlan:
             for path in (MessagePath.NETWORK, MessagePath.REGION)
             for metric in DEMO_METRICS
         ]
+
+
+def check_guest_demo(plan: GuestDemoPlan) -> None:
+    """See that there is all that a plan needs, and compile its programs for the image.
+
+    Raises VicinalError for what guests do not have.
+    """
+    provider_directory()
+    for scenario, metric in plan.runs:
+        check_guests_have(scenario.mpi)
+        mpi_program(scenario.mpi, FACTS[metric].program)
 
 
 def run_guest_demo(

@@ -4,6 +4,7 @@ The launcher runs in the first guest and starts the ranks of the other over ssh,
 any two machines. Nothing tells the provider where the region is: it finds it.
 """
 
+import os
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -12,10 +13,11 @@ from pathlib import Path
 from vicinal.cluster.guest_pair import GuestPair
 from vicinal.cluster.image_layout import HOME
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import MessagePath, mpi_environment
+from vicinal.launch.environment import MessagePath, mpi_environment, provider_directory
 from vicinal.launch.job import CompletedJob, Job
 from vicinal.launch.launcher import Placement, place
-from vicinal.launch.mpi import STANDARD, Family, Installation
+from vicinal.launch.mpi import STANDARD, Family, Installation, Mpi
+from vicinal.launch.variables import portable_variables
 
 _OWN_PREFIXES = ("OMPI_", "PRTE_", "PMIX_")
 """Variables that Open MPI's launcher hands on by itself."""
@@ -46,11 +48,10 @@ def show_in_guests(job: Job, pair: GuestPair) -> int:
     return status
 
 
-def job_command(job: Job, pair: GuestPair) -> tuple[list[str], dict[str, str]]:
-    """The launcher's command line and environment, in the first guest.
+def check_guest_job(job: Job) -> Installation:
+    """The MPI library of a job for guests; needs no guests yet, so ask before they boot.
 
-    A program that is not in the image is put into both guests. Raises VicinalError for
-    what guests cannot do.
+    Raises VicinalError for what guests cannot do, and where something of it is missing.
     """
     path = MessagePath(job.path)
     if path is MessagePath.SHARED_MEMORY:
@@ -58,13 +59,37 @@ def job_command(job: Job, pair: GuestPair) -> tuple[list[str], dict[str, str]]:
             "the path shared-memory does not reach from one guest to another",
             "use the path region or network",
         )
+    if isinstance(job.mpi, str):
+        check_guests_have(Mpi(job.mpi))  # whether it is installed here or not
     mpi, _ = job.resolved_mpi()
-    if mpi.name not in STANDARD:
+    check_guests_have(mpi)
+    if path is MessagePath.REGION:
+        provider_directory()
+    return mpi
+
+
+def check_guests_have(mpi: Mpi | Installation) -> None:
+    """Raise VicinalError for an MPI library that is not in the guests' image."""
+    name = mpi.value if isinstance(mpi, Mpi) else mpi.name
+    if name not in STANDARD:
         raise VicinalError(
             f"the guests do not have {mpi.full_name}", f"choose --mpi {' or '.join(STANDARD)}"
         )
+
+
+def job_command(job: Job, pair: GuestPair) -> tuple[list[str], dict[str, str]]:
+    """The launcher's command line and environment, in the first guest.
+
+    A program that is not in the image is put into both guests. Raises VicinalError as
+    check_guest_job() does.
+    """
+    mpi = check_guest_job(job)
     program = [_placed(Path(job.program[0]), pair), *job.program[1:]]
-    environment = {**mpi_environment(mpi, path, job.region), **job.environment}
+    environment = {
+        **mpi_environment(mpi, job.path, job.region),
+        **portable_variables(os.environ),
+        **job.environment,
+    }
     placements = place(job.ranks, [guest.name for guest in pair.guests])
     launcher = _launcher(mpi, placements, environment)
     return [*launcher, *program], environment

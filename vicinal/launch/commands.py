@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -26,17 +26,9 @@ from vicinal.launch.program import find_program
 from vicinal.launch.running import RunningJob, region_name
 from vicinal.region import RegionState, inspect
 from vicinal.region.sizes import show_size
+from vicinal.signals import Ended, signals_raise
 
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
-
-
-class _Ended(BaseException):
-    """A signal that ends the command; not an Exception, so that nothing takes it for an error."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = signal.Signals(number)
 
 
 def register(app: typer.Typer) -> None:
@@ -129,14 +121,14 @@ def run(
         _note(f"{ranks} ranks share {cores} cores: this works, but slower")
     try:
         with (
-            _signals_raise(),
+            signals_raise(),
             NativeCluster(min(wanted, ranks), regions=shared) as cluster,
         ):
             for limitation in cluster.limitations:
                 _note(f"this system does not give the nodes {limitation}")
             return _run(job, cluster, timeout, show_paths)
-    except _Ended as ended:
-        return 128 + ended.number
+    except Ended as ended:
+        return ended.status
 
 
 def paths(
@@ -153,7 +145,7 @@ def _run(job: Job, cluster: NativeCluster, timeout: float | None, show_paths: bo
     with RunningJob(job, cluster, stdin=_input()) as running, _signals_forwarded(running):
         try:
             status = running.wait(timeout)
-        except _Ended as ended:
+        except Ended as ended:
             running.stop(ended.number)
             raise
         if show_paths:
@@ -228,25 +220,6 @@ def _check_heap(path: Path, wanted: int | None) -> None:
             f"the region {path} has heaps of {show_size(there)}",
             "write --heap region without a size, or leave out --region",
         )
-
-
-@contextmanager
-def _signals_raise() -> Iterator[None]:
-    """Make signals that end a process raise _Ended, once, so that all is taken down in order."""
-
-    def end(number: int, _frame: FrameType | None) -> NoReturn:
-        for each in _ENDING:
-            signal.signal(each, signal.SIG_IGN)
-        raise _Ended(number)
-
-    # What is ignored, as by nohup, stays so.
-    heard = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, end) for number in heard}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

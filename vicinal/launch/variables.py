@@ -56,6 +56,9 @@ _OF_THE_PROVIDER: dict[str, Callable[[str], str | None]] = {
 }
 """What fi_vicinal(7) lists, and what is wrong with a value, as a phrase."""
 
+_OF_ONE_MACHINE = {"VICINAL_REGION", "VICINAL_RANK"}
+"""Of those, what another machine has to be told anew, or its launcher says."""
+
 _OF_THE_COMMAND = {"VICINAL_PROVIDER_DIR", *(mpi_variable(mpi) for mpi in Mpi)}
 
 
@@ -76,3 +79,13 @@ def check_variables(environment: Mapping[str, str]) -> None:
         fault = _OF_THE_PROVIDER.get(name, _anything)(text) if text else None
         if fault is not None:
             raise VicinalError(f"{variable}={text} {fault}", "correct it, or unset it")
+
+
+def portable_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Those of the provider's variables that say the same on another machine, in either form."""
+    portable = _OF_THE_PROVIDER.keys() - _OF_ONE_MACHINE
+    return {
+        variable: text
+        for variable, text in environment.items()
+        if text and variable.removeprefix(_LIBFABRIC_PREFIX) in portable
+    }

@@ -1,0 +1,41 @@
+"""Signals that end a command: what it started is taken down in order before it ends."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Ended(BaseException):
+    """A signal that ends the command; not an Exception, so that nothing takes it for an error."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = signal.Signals(number)
+
+    @property
+    def status(self) -> int:
+        """The command's exit status, as a shell would give it."""
+        return 128 + self.number
+
+
+@contextmanager
+def signals_raise() -> Iterator[None]:
+    """Make signals that end a process raise Ended, once, so that all is taken down in order."""
+
+    def end(number: int, _frame: FrameType | None) -> NoReturn:
+        for each in _ENDING:
+            signal.signal(each, signal.SIG_IGN)
+        raise Ended(number)
+
+    # What is ignored, as by nohup, stays so.
+    heard = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, end) for number in heard}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
