@@ -166,17 +166,6 @@ def test_launchers_are_called_in_their_own_way(
     assert variables["MPI4PY_LIBMPI"] == str(prefix / "lib" / library)
 
 
-def test_open_mpi_is_told_when_ranks_share_cores(make_mpi: Make) -> None:
-    """On several nodes it cannot know; a rank that waits would keep the core to itself."""
-    found = installation_in(make_mpi("libmpi.so.40", "", "mpirun"))
-    cores = len(os.sched_getaffinity(0))
-    name = "OMPI_MCA_mpi_yield_when_idle"
-    assert name not in launcher(found, [Placement("a", cores)], ["prog"], {})[1]
-    crowd = [Placement("a", cores), Placement("b", 1)]
-    assert launcher(found, crowd, ["prog"], {})[1][name] == "1"
-    assert launcher(found, crowd, ["prog"], {name: "0"})[1][name] == "0"
-
-
 def test_intel_mpi_is_told_from_mpich(make_mpi: Make) -> None:
     prefix = make_mpi("libmpi.so.12", "Intel(R) MPI Library 2021.18.1 for Linux* OS")
     (prefix / "bin" / "hydra_bstrap_proxy").touch()

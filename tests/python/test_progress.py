@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Vicinal
-from launch_support import MPIS
+from launch_support import MPIS, REGION
 
 BLOCKED_SECONDS = 1.0
 BLOCKED_CPU_SECONDS = 0.2
@@ -50,10 +50,10 @@ world.barrier()
 sys.stdout.write(f"{total}\\n")
 """
 
-SETTING = """
+YIELD = "OMPI_MCA_mpi_yield_when_idle"
+SETTING = f"""
 import os, sys
-sys.stdout.write(f"{os.environ.get('VICINAL_PROGRESS')} "
-    f"{os.environ.get('OMPI_MCA_mpi_yield_when_idle')}\\n")
+sys.stdout.write(f"{{os.environ.get('VICINAL_PROGRESS')}} {{os.environ.get('{YIELD}')}}\\n")
 """
 
 
@@ -88,12 +88,28 @@ def test_more_ranks_than_cores_get_to_the_end(
 
 def test_the_choice_reaches_the_ranks(vicinal: Vicinal, script: Path) -> None:
     script.write_text(SETTING)
-    cores = len(os.sched_getaffinity(0))
-    run = ("run", "--mpi", "openmpi")
-    result = vicinal(*run, "-n", 1, "--progress", "block", sys.executable, script)
+    run = ("run", "--mpi", "openmpi", "-n", 1, "--progress", "block")
+    result = vicinal(*run, sys.executable, script)
     assert result.stdout == "block None\n"
-    result = vicinal(*run, "-n", cores + 1, sys.executable, script)
-    assert result.stdout == "None 1\n" * (cores + 1)
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "told"),
+    [
+        ("network", {}, "1"),
+        ("network", {YIELD: "0"}, "0"),
+        pytest.param(*REGION.values, {}, None, marks=REGION.marks),
+    ],
+)
+def test_open_mpi_is_told_that_cores_are_shared_where_we_do_not_see_it(
+    vicinal: Vicinal, script: Path, path: str, before: dict[str, str], told: str | None
+) -> None:
+    """On several nodes it cannot know; a rank that waits would keep the core to itself."""
+    script.write_text(SETTING)
+    ranks = len(os.sched_getaffinity(0)) + 1
+    run = ("run", "--mpi", "openmpi", "-n", ranks, "--path", path)
+    result = vicinal(*run, sys.executable, script, **before)
+    assert result.stdout == f"None {told}\n" * ranks
 
 
 def test_wrong_options_are_refused(vicinal: Vicinal) -> None:

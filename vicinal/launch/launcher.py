@@ -109,9 +109,6 @@ def _openmpi(
             "OMPI_MCA_plm_rsh_agent": REMOTE_SHELL,
             "OMPI_MCA_orte_tmpdir_base": NODE_DIRECTORY,
         }
-    if _ranks(placements) > len(os.sched_getaffinity(0)):
-        # Each daemon knows of its own ranks only, and takes it that they have a core each.
-        variables.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
     # Who runs a cluster is root in it, be it in a user namespace.
     for package in ("OMPI", "PRTE"):
         variables[f"{package}_ALLOW_RUN_AS_ROOT"] = "1"

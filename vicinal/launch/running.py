@@ -34,6 +34,9 @@ REGION_PREFIX = "region-"
 
 _RANK_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
 
+_YIELD = "OMPI_MCA_mpi_yield_when_idle"
+"""Variable that has ranks of Open MPI which wait give their core to others."""
+
 _CHECK_SECONDS = 1.0
 _GRACE_SECONDS = 3.0
 
@@ -228,6 +231,14 @@ class RunningJob:
         ):
             # MPICH would take its own shared memory between ranks in one node.
             variables["MPIR_CVAR_NOLOCAL"] = "1"
+        if (
+            self.mpi.family is Family.OPENMPI
+            and self.path is not MessagePath.REGION
+            and self.job.ranks > len(os.sched_getaffinity(0))
+        ):
+            # Each daemon knows of its own ranks only, and takes it that they have a core each.
+            # On a region the provider sees by itself that cores are shared.
+            variables[_YIELD] = os.environ.get(_YIELD, "1")
         return variables
 
     def _region(self) -> str:
