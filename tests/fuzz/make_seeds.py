@@ -126,6 +126,11 @@ LET_GO = struct.pack("<BB", 13 | 16 | 32, 0)
 REJOIN = struct.pack("<B", 7 | 16)
 OPEN = CONNECT + PROGRESS
 
+# A receive into a heap, by a sender that says it copied all of its message; and one that offers
+# the message, and by then half of it is the receiver's to copy.
+ONCE = OPEN + transfer(5, 80000, 80000) + receive(MIDDLE, 0x10)
+ONCE_BY_HALF = ONCE + transfer(5, 40000, 80000) + offer(5, 80000) + PROGRESS
+
 SEEDS = {
     "inline": OPEN + receive(SMALL) + push(INLINE, 40) + PROGRESS,
     "inline-unexpected": OPEN + push(INLINE, 40) + PROGRESS + receive(SMALL),
@@ -251,9 +256,7 @@ SEEDS = {
     + PROGRESS,
     "remote-and-die": OPEN + begin(0, 9) + begin(1, 10) + begin(2, 1, 1) + REJOIN + CONNECT + CHECK,
     "remote-to-itself": b"".join(begin(kind, 9, 1, style=0) for kind in range(3)) + PROGRESS * 5,
-    "once-received": OPEN
-    + transfer(5, 80000, 80000)
-    + receive(MIDDLE, 0x10)
+    "once-received": ONCE
     + offer(5, 80000)
     + PROGRESS
     + transfer(5, 40000, 60000)
@@ -268,32 +271,20 @@ SEEDS = {
     + PROGRESS
     + transfer(5, 0, 80000)
     + PROGRESS,
-    "once-received-and-die": OPEN
-    + transfer(5, 80000, 80000)
-    + receive(MIDDLE, 0x10)
+    "once-received-and-die": ONCE
     + offer(5, 80000)
     + transfer(5, 10000, 80000)
     + PROGRESS
     + CHECK
     + REJOIN
     + CHECK,
-    "once-received-in-pieces": OPEN
-    + transfer(5, 80000, 80000)
-    + receive(MIDDLE, 0x10)
-    + transfer(5, 40000, 80000)
-    + offer(5, 80000)
-    + PROGRESS
+    "once-received-in-pieces": ONCE_BY_HALF
     + transfer(5, 0, 0, 16)
     + bytes(4)
     + PROGRESS
     + push(PIECE, 10000) * 2
     + PROGRESS,
-    "once-received-and-broken": OPEN
-    + transfer(5, 80000, 80000)
-    + receive(MIDDLE, 0x10)
-    + transfer(5, 40000, 80000)
-    + offer(5, 80000)
-    + PROGRESS
+    "once-received-and-broken": ONCE_BY_HALF
     + push(EARLY, 0)
     + PROGRESS * 2
     + transfer(5, 40000, 40000)
