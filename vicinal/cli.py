@@ -14,9 +14,7 @@ from vicinal.errors import VicinalError, describe_os_error
 from vicinal.launch.commands import register as register_launch
 from vicinal.launch.environment_command import register as register_environment
 from vicinal.region.commands import register as register_region
-
-INTERRUPTED = 130
-"""Exit status after Ctrl-C, as a shell would give: 128 + SIGINT."""
+from vicinal.signals import Ended, signals_raise
 
 
 def _show_version(wanted: bool) -> None:
@@ -62,14 +60,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status; errors are one line on stderr."""
     try:
-        status = build_app()(args=arguments, prog_name="vicinal", standalone_mode=False)
-        sys.stdout.flush()
+        with signals_raise():
+            status = build_app()(args=arguments, prog_name="vicinal", standalone_mode=False)
+            sys.stdout.flush()
     except VicinalError as error:
         return _fail(str(error))
     except typer.TyperException as error:
         return _wrong_call(error)
-    except (KeyboardInterrupt, typer.Abort):
-        return INTERRUPTED
+    except Ended as ended:
+        return ended.status
     except BrokenPipeError:
         # The reader, such as `head`, went away: not an error of ours. Python would
         # complain when it flushes stdout at exit, so give it another one.

@@ -191,7 +191,8 @@ def test_bench_goes_on_with_what_was_finished_under_the_same_conditions(
     assert all(len(row["ours"]["raw"][0]) == 2 for row in rows)
 
 
-def test_bench_that_is_interrupted_says_how_to_go_on(tmp_path: Path) -> None:
+def test_bench_that_is_ended_says_how_to_go_on_and_leaves_nothing(tmp_path: Path) -> None:
+    """By SIGTERM, as batch systems do; Ctrl-C takes the same way."""
     command = ["bench", "--issue", "2", "--only", "latency-*", "--seconds", "0.001"]
     process = subprocess.Popen(
         [sys.executable, "-m", "vicinal", *command, "--output", str(tmp_path)],
@@ -202,11 +203,12 @@ def test_bench_that_is_interrupted_says_how_to_go_on(tmp_path: Path) -> None:
     )
     assert process.stderr is not None
     assert process.stderr.readline().startswith("[0/37]")
-    assert process.stderr.readline()
-    process.send_signal(signal.SIGINT)
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 128 + signal.SIGTERM
     assert "vicinal: interrupted; 0 of 2 groups are kept: go on with --resume" in errors
+    assert not psutil.wait_procs(children, timeout=0)[1]
     assert not (tmp_path / "result.json").exists()
 
 

@@ -14,6 +14,7 @@ from rich.console import Console
 from vicinal.directories import check_writable
 from vicinal.launch.environment import Mpi, checkout
 from vicinal.launch.mpi import STANDARD
+from vicinal.signals import Ended
 
 _TABLE_WIDTH = 120
 
@@ -110,7 +111,7 @@ def bench(
     plan = StudyPlan(groups, amount, directory / "partial", resume=resume, realtime=realtime)
     try:
         result = run_study(plan)
-    except KeyboardInterrupt:
+    except Ended:
         kept = len(list(plan.partial.glob("*.json")))
         message = f"interrupted; {kept} of {len(groups)} groups are kept: go on with --resume"
         typer.echo(f"vicinal: {message}", err=True)

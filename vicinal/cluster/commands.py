@@ -8,7 +8,6 @@ from rich.console import Console
 
 from vicinal.bench.commands import results_directory
 from vicinal.launch.environment import MessagePath, Mpi
-from vicinal.signals import Ended, signals_raise
 
 
 def register(app: typer.Typer) -> None:
@@ -48,21 +47,18 @@ def demo(
     plan = GuestDemoPlan()
     plan = replace(plan, mpis=mpi or plan.mpis, amount=replace(plan.amount, trials=trials))
     check_guest_demo(plan)
-    try:
-        with signals_raise(), show_steps(len(plan.runs) * trials) as steps:
-            began = False
+    with show_steps(len(plan.runs) * trials) as steps:
+        began = False
 
-            def step(what: str) -> None:
-                nonlocal began
-                if began:
-                    steps.finish()
-                began = True
-                steps.begin(what)
+        def step(what: str) -> None:
+            nonlocal began
+            if began:
+                steps.finish()
+            began = True
+            steps.begin(what)
 
-            with GuestPair(say=steps.begin) as pair:
-                result = run_guest_demo(plan, pair, step)
-    except Ended as ended:
-        return ended.status
+        with GuestPair(say=steps.begin) as pair:
+            result = run_guest_demo(plan, pair, step)
     console = Console()
     if not console.is_terminal:
         console.width = max(console.width, 100)
@@ -101,14 +97,11 @@ def run(
         program=[str(find_program(program[0])), *program[1:]], ranks=ranks, mpi=mpi, path=path
     )
     check_guest_job(job)
-    try:
-        with signals_raise(), GuestPair(members=default_members(ranks), say=_note) as pair:
-            status = show_in_guests(job, pair)
-            if show_paths and path is MessagePath.REGION:
-                Console(stderr=True).print(paths_table(pair.inspect()))
-            return status
-    except Ended as ended:
-        return ended.status
+    with GuestPair(members=default_members(ranks), say=_note) as pair:
+        status = show_in_guests(job, pair)
+        if show_paths and path is MessagePath.REGION:
+            Console(stderr=True).print(paths_table(pair.inspect()))
+        return status
 
 
 def _note(text: str) -> None:

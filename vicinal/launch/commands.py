@@ -26,7 +26,7 @@ from vicinal.launch.program import find_program
 from vicinal.launch.running import RunningJob, region_name
 from vicinal.region import RegionState, inspect
 from vicinal.region.sizes import show_size
-from vicinal.signals import Ended, signals_raise
+from vicinal.signals import Ended
 
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
 
@@ -119,16 +119,10 @@ def run(
     cores = len(os.sched_getaffinity(0))
     if ranks > cores:
         _note(f"{ranks} ranks share {cores} cores: this works, but slower")
-    try:
-        with (
-            signals_raise(),
-            NativeCluster(min(wanted, ranks), regions=shared) as cluster,
-        ):
-            for limitation in cluster.limitations:
-                _note(f"this system does not give the nodes {limitation}")
-            return _run(job, cluster, timeout, show_paths)
-    except Ended as ended:
-        return ended.status
+    with NativeCluster(min(wanted, ranks), regions=shared) as cluster:
+        for limitation in cluster.limitations:
+            _note(f"this system does not give the nodes {limitation}")
+        return _run(job, cluster, timeout, show_paths)
 
 
 def paths(
