@@ -82,6 +82,13 @@ def test_rows_are_kept_for_the_same_conditions_alone(tmp_path: Path) -> None:
     ]
 
 
+def test_a_group_in_which_something_went_wrong_is_measured_anew(tmp_path: Path) -> None:
+    rows = [{"name": "good", "failed": False}, {"name": "bad", "failed": True}]
+    kept(tmp_path).keep("some", rows)
+    assert kept(tmp_path).rows == {}
+    assert kept(tmp_path).differences == ["some: bad failed"]
+
+
 def test_a_file_that_was_damaged_is_not_used(tmp_path: Path) -> None:
     kept(tmp_path).keep("some", [{"name": "row"}])
     (tmp_path / "some.json").write_text('{"conditions"')

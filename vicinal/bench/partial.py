@@ -32,9 +32,11 @@ class Partial:
             except (OSError, ValueError, KeyError, TypeError):
                 self.differences.append(f"{path.name} cannot be read")
                 continue
-            unequal = _differences(before, self.conditions)
-            if unequal:
-                self.differences += [f"{path.stem}: {each}" for each in unequal]
+            reasons = _differences(before, self.conditions)
+            # Whoever goes on has mended what went wrong, or wants to see it again.
+            reasons += [f"{row['name']} failed" for row in rows if row.get("failed")]
+            if reasons:
+                self.differences += [f"{path.stem}: {each}" for each in reasons]
             else:
                 self.rows |= {row["name"]: row for row in rows}
 
