@@ -174,7 +174,9 @@ def _kept(path: Path, provider: str) -> list[Line]:
 
 
 def _write(path: Path, lines: list[Line]) -> None:
-    path.write_text(json.dumps({"lines": [asdict(line) for line in lines]}, indent=1) + "\n")
+    unfinished = path.with_suffix(".part")  # who is interrupted goes on from a whole one
+    unfinished.write_text(json.dumps({"lines": [asdict(line) for line in lines]}, indent=1) + "\n")
+    unfinished.replace(path)
 
 
 def _table(lines: list[Line]) -> str:
@@ -188,4 +190,10 @@ def _table(lines: list[Line]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except VicinalError as error:
+        sys.exit(f"make check-mpis: error: {error}")
+    except KeyboardInterrupt:
+        print("make check-mpis: interrupted: go on with RESUME=1", file=sys.stderr)
+        sys.exit(130)
