@@ -84,11 +84,15 @@ def test_values_that_can_be() -> None:
     )
 
 
-def test_commands_refuse_them_before_anything_starts(vicinal: Vicinal) -> None:
+def test_commands_refuse_them_before_anything_starts(vicinal: Vicinal, tmp_path: Path) -> None:
     line = error_line(vicinal("run", "-n", 2, "true", VICINAL_REGOIN="file:/dev/shm/x"))
     assert "knows no variable VICINAL_REGOIN" in line
     line = error_line(vicinal("env", "--mpi", "mpich", VICINAL_PROGRESS="fast"))
     assert "VICINAL_PROGRESS=fast is none of poll, adaptive, block: correct it" in line
+    for command in (["demo"], ["bench"], ["guests", "demo"], ["guests", "run", "true"]):
+        place = [] if "run" in command else ["--output", tmp_path]
+        line = error_line(vicinal(*command, *place, VICINAL_PROGRESS="fast"))
+        assert "VICINAL_PROGRESS=fast is none of poll" in line
 
 
 def test_the_provider_says_it_once_and_takes_the_default(region_path: Path) -> None:

@@ -4,6 +4,7 @@ What they need is loaded by them: statistics, figures and schemas take a second 
 time to load, which the rest of the command line should not wait for.
 """
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +15,7 @@ from rich.console import Console
 from vicinal.directories import check_writable
 from vicinal.launch.environment import Mpi, checkout
 from vicinal.launch.mpi import STANDARD
+from vicinal.launch.variables import check_variables
 from vicinal.signals import Ended
 
 _TABLE_WIDTH = 120
@@ -28,7 +30,7 @@ def register(app: typer.Typer) -> None:
 def results_directory(chosen: Path | None, name: str) -> Path:
     """Where results go: what --output says, build/<name> of the checkout, or vicinal-<name> here.
 
-    Raises VicinalError where the user may not write there, before anything is measured.
+    Raises VicinalError where the user may not write there.
     """
     tree = checkout()
     default = tree / "build" / name if tree else Path(f"vicinal-{name}")
@@ -48,6 +50,7 @@ def demo(
 ) -> None:
     """Show MPI between two isolated nodes over the network and over a shared region."""
     chosen = None if sizes is None else parse_sizes(sizes)
+    check_variables(os.environ)
     directory = results_directory(output, "demo")
     from vicinal.bench.demo import DEFAULT_AMOUNT, DemoPlan, run_demo, show_demo
 
@@ -102,6 +105,7 @@ def bench(
     if list_rows:
         console.print(bars_table(groups))
         return 0
+    check_variables(os.environ)
     directory = results_directory(output, "bench")
     from vicinal.bench.jobs import Amount
     from vicinal.bench.result import write_result

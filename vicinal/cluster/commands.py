@@ -1,5 +1,6 @@
 """`vicinal guests`: MPI between virtual machines on this host."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +9,7 @@ from rich.console import Console
 
 from vicinal.bench.commands import results_directory
 from vicinal.launch.environment import MessagePath, Mpi
+from vicinal.launch.variables import check_variables
 
 
 def register(app: typer.Typer) -> None:
@@ -30,6 +32,7 @@ def demo(
     output: Annotated[Path | None, typer.Option(help="Directory for results.")] = None,
 ) -> int:
     """Measure a stock MPI between two guests, over their network and over a shared region."""
+    check_variables(os.environ)
     directory = results_directory(output, "demo-guests")
     # Loaded here: the rest of the command line does not wait for the libraries of figures.
     from dataclasses import replace
