@@ -158,8 +158,7 @@ static bool copy_short(const struct messenger *messenger, const struct remote_re
 static void apply_to(const struct remote_request *request, shared_bytes *bytes, uint64_t length,
 		     const void *operand, const void *compare, void *result)
 {
-	/* The application's memory: all change it by the same instructions, its owner as well. */
-	atomic_apply(request->datatype, request->operation, (void *)bytes, operand, compare, result,
+	atomic_apply(request->datatype, request->operation, exposure_data(bytes), operand, compare, result,
 		     length / atomic_element_bytes(request->datatype));
 }
 

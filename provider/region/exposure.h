@@ -77,6 +77,15 @@ static inline shared_bytes *exposure_view(const struct exposed *known, uint64_t 
 }
 
 /*
+ * What a view shows, for operations of the application: it is its data, which its owner and all whom
+ * that lets do so change by the same instructions. Nothing of ours is there, and nothing is decided by it.
+ */
+static inline void *exposure_data(shared_bytes *view)
+{
+	return (void *)view;
+}
+
+/*
  * Before we store into the heap of the member (slot, epoch), and look once more whether it is still
  * there: a successor that we do not see sees this.
  */

@@ -3,13 +3,13 @@
  * late_writers.h - members that may still be writing into our heap for one who had our slot before.
  *
  * A sender of a single copy writes into the receiver's heap (proto/single_copy.h), and so does who
- * reaches registered memory by itself (proto/direct.h). If it is taken
- * off its CPU in the middle, the receiver may die meanwhile, and a successor take the slot; what
- * the sender then goes on to write must not be the successor's memory. So:
+ * reaches registered memory by itself (proto/direct.h). If it is taken off its CPU in the middle,
+ * the receiver may die meanwhile, and a successor take the slot; what the sender then goes on to
+ * write must not be the successor's memory. So:
  *
- * - The sender says in its line into whose section it writes (`peer`), claims, or says so in
- *   its section's header (`reaching`), then there is a full
- *   fence, then it looks whether that member still has its slot, then it writes.
+ * - The sender says in its line into whose section it writes (`peer`), claims, or says so in its
+ *   section's header (`reaching`), then there is a full fence, then it looks whether that member
+ *   still has its slot, then it writes.
  * - The successor has claimed the slot; then there is a full fence, then it looks for such claims,
  *   and hands nothing of its heap out until there is none.
  *

@@ -151,6 +151,7 @@ static void *keep_registering(void *argument)
 		SAME(fi_mr_reg(busy->side->domain, busy->block, PAGE, FI_REMOTE_WRITE, 0, 1, 0, &mr, NULL),
 		     0);
 		SAME(fi_close(&mr->fid), 0);
+		(void)sched_yield();
 	}
 	return NULL;
 }
@@ -168,7 +169,7 @@ static void forks_meanwhile(int rank)
 	SAME(pthread_create(&thread, NULL, keep_registering, &busy), 0);
 	while (atomic_load(&busy.rounds) == 0)
 		(void)sched_yield();
-	for (int i = 0; i < 200; i++) {
+	for (int i = 0; i < 100; i++) {
 		int status = 0;
 		pid_t child = fork();
 		CHECK(child >= 0);
