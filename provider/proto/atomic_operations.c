@@ -34,7 +34,7 @@ typedef void (*atomic_function)(unsigned char *target, const unsigned char *oper
  * The new value by `expression`, of x (what is there), y (the operand) and c (what it is
  * compared with). WORDS_OF: by compare-and-swap, until nobody came between. A peer that may write the
  * memory cannot keep us in it: it has to hit the few nanoseconds between two instructions at every
- * try. One that does nothing but store there made it four tries at most in 20 million, and one in
+ * try. One that does nothing but store there made it five tries at most in 80 million, and one in
  * ten more than one: docs/performance.md.
  */
 #define WORDS_OF(name, type, bits, expression) \
