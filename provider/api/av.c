@@ -67,11 +67,11 @@ fi_addr_t av_name_sender(const struct av *av, uint64_t source)
 
 	if (av == NULL || source == COMPLETION_NO_SOURCE || slot >= av->domain->region->members)
 		return FI_ADDR_NOTAVAIL;
-	size_t index = av->by_slot[slot];
-	if (index >= av->count || av->entries[index].slot != slot ||
-	    av->entries[index].epoch != (uint32_t)(source >> 32))
-		return FI_ADDR_NOTAVAIL;
-	return index;
+	/* Who has the slot now may have been inserted before one who had it once. SIZE_MAX is nobody. */
+	for (size_t i = av->by_slot[slot] + 1; i-- > 0;)
+		if (av->entries[i].slot == slot && av->entries[i].epoch == (uint32_t)(source >> 32))
+			return i;
+	return FI_ADDR_NOTAVAIL;
 }
 
 struct correspondent *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr_t address)
@@ -193,7 +193,7 @@ static int av_insert(struct fid_av *fid, const void *addresses, size_t count, fi
 	return av->events ? report_insertion(av, (uint64_t)inserted, context) : inserted;
 }
 
-/* An address may be there several times: when its newest entry goes, the one before names its sender. */
+/* Of a slot there may be several: when the newest entry goes, the one before is the newest. */
 static void remove_entry(struct av *av, size_t index)
 {
 	struct av_entry *entry = &av->entries[index];
@@ -204,7 +204,7 @@ static void remove_entry(struct av *av, size_t index)
 		return;
 	av->by_slot[slot] = SIZE_MAX;
 	for (size_t i = index; i-- > 0;)
-		if (av->entries[i].slot == slot && av->entries[i].epoch == entry->epoch) {
+		if (av->entries[i].slot == slot) {
 			av->by_slot[slot] = i;
 			return;
 		}

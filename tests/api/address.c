@@ -196,6 +196,44 @@ static void many(int rank)
 	side_close(&side);
 }
 
+/* The address of one who is gone, inserted after that of its successor in the same place. */
+static void former_occupant(int rank)
+{
+	/* Of an address, the bytes that say which place in the region it is: docs/region-format.md. */
+	enum { SLOT_AT = 2, SLOT_BYTES = 2, FORMER = 0, PRESENT = 1 };
+	unsigned char names[2][NAME_MAX_BYTES] = {{0}};
+	fi_addr_t known[2] = {0};
+	fi_addr_t source = 0;
+	char buffer = 0;
+	struct side side;
+
+	side_prepare(&side, rank, &(struct wish){0});
+	for (int tries = 0;; tries++) {
+		size_t length = NAME_MAX_BYTES;
+		int which = tries == 0 ? FORMER : PRESENT;
+		side.endpoint = side_endpoint(&side, &(struct wish){0});
+		SAME(fi_enable(side.endpoint), 0);
+		SAME(fi_getname(&side.endpoint->fid, names[which], &length), 0);
+		if (which == PRESENT && memcmp(names[0] + SLOT_AT, names[1] + SLOT_AT, SLOT_BYTES) == 0)
+			break;
+		SAME(fi_close(&side.endpoint->fid), 0);
+		CHECK(tries < 10000); /* any of the free places may be taken */
+	}
+	CHECK(memcmp(names[FORMER], names[PRESENT], NAME_MAX_BYTES) != 0);
+	SAME(fi_av_insert(side.av, names[PRESENT], 1, &known[PRESENT], 0, NULL), 1);
+	SAME(fi_av_insert(side.av, names[FORMER], 1, &known[FORMER], 0, NULL), 1);
+	for (int removed = 0; removed < 2; removed++) {
+		SAME(fi_trecv(side.endpoint, &buffer, 1, NULL, FI_ADDR_UNSPEC, 1, 0, NULL), 0);
+		POST(&side, fi_tinject(side.endpoint, "x", 1, known[PRESENT], 1));
+		(void)next_completion_from(side.received, &source);
+		SAME(source, known[PRESENT]);
+		if (!removed)
+			SAME(fi_av_remove(side.av, &known[FORMER], 1, 0), 0);
+	}
+	SAME(fi_close(&side.endpoint->fid), 0);
+	side_close(&side);
+}
+
 /* A sender that is in no vector has no number, and its messages come all the same. */
 static void unknown_source(int rank)
 {
@@ -226,6 +264,7 @@ const struct scenario address_scenarios[] = {
 	{"unsupported", 1, unsupported},
 	{"removal", 2, removal},
 	{"many", 2, many},
+	{"former_occupant", 1, former_occupant},
 	{"unknown_source", 2, unknown_source},
 	{0},
 };
