@@ -108,6 +108,8 @@ static uint64_t time_away(void)
 {
 	uint64_t away = monotonic_now() - idle.last_look;
 
+	if (idle.last_look == 0) /* it never looked, and its watch is not open yet */
+		return UINT64_MAX;
 	return away <= WORK_NANOSECONDS ? away : own_time() - idle.last_work;
 }
 
