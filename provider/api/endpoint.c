@@ -121,6 +121,22 @@ static int endpoint_bind(struct fid *fid, struct fid *other, uint64_t flags)
 	return result;
 }
 
+/* The flags that calls without a flags argument have from here on; of one direction, which is among them. */
+static int set_operation_flags(struct endpoint *endpoint, uint64_t flags)
+{
+	bool transmit = (flags & FI_TRANSMIT) != 0;
+	uint64_t wanted = flags & ~(FI_TRANSMIT | FI_RECV);
+
+	if ((wanted & ~(transmit ? TRANSMIT_FLAGS : RECEIVE_FLAGS)) != 0)
+		return -FI_EBADFLAGS;
+	if (transmit)
+		endpoint->transmit_operation_flags = wanted;
+	else
+		endpoint->receive_operation_flags = wanted;
+	endpoint_settle_flags(endpoint);
+	return 0;
+}
+
 static int endpoint_control(struct fid *fid, int command, void *argument)
 {
 	struct endpoint *endpoint = (struct endpoint *)(void *)fid;
@@ -142,12 +158,7 @@ static int endpoint_control(struct fid *fid, int command, void *argument)
 		result = 0;
 		break;
 	case FI_SETOPSFLAG:
-		if ((*flags & FI_TRANSMIT) != 0)
-			endpoint->transmit_operation_flags = *flags & ~FI_TRANSMIT;
-		else
-			endpoint->receive_operation_flags = *flags & ~FI_RECV;
-		endpoint_settle_flags(endpoint);
-		result = 0;
+		result = set_operation_flags(endpoint, *flags);
 		break;
 	default:
 		break;

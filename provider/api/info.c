@@ -9,10 +9,6 @@
 
 #include <stdlib.h>
 
-#define TRANSMIT_FLAGS \
-	(FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE)
-#define RECEIVE_FLAGS (FI_COMPLETION | FI_MULTI_RECV)
-
 /*
  * All operations to one peer go through one ring, and are matched or carried out in its
  * order, but for reads, writes and atomics of memory in the region: those are carried out at

@@ -58,6 +58,11 @@ _Static_assert(sizeof(struct address) == 32,
 #define CAPABILITIES_DOMAIN (FI_LOCAL_COMM | FI_REMOTE_COMM)
 #define CAPABILITIES (CAPABILITIES_TRANSMIT | CAPABILITIES_RECEIVE | CAPABILITIES_DOMAIN)
 
+/* Flags that an endpoint may have for all of its calls. */
+#define TRANSMIT_FLAGS \
+	(FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE)
+#define RECEIVE_FLAGS (FI_COMPLETION | FI_MULTI_RECV)
+
 /* Reads and writes come after the messages before them: see info.c. */
 #define ORDER_AFTER_SENDS (FI_ORDER_RAS | FI_ORDER_WAS)
 

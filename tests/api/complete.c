@@ -171,6 +171,13 @@ static void changed_flags(int rank)
 	flags = FI_TRANSMIT;
 	SAME(fi_control(&side.endpoint->fid, FI_GETOPSFLAG, &flags), 0);
 	SAME(flags, FI_TRANSMIT_COMPLETE);
+	/* What is not offered is refused, and nothing changes. */
+	SAME(fi_control(&side.endpoint->fid, FI_SETOPSFLAG, &(uint64_t){FI_TRANSMIT | FI_MATCH_COMPLETE}),
+	     -FI_EBADFLAGS);
+	SAME(fi_control(&side.endpoint->fid, FI_SETOPSFLAG, &(uint64_t){FI_RECV | FI_INJECT}), -FI_EBADFLAGS);
+	flags = FI_TRANSMIT;
+	SAME(fi_control(&side.endpoint->fid, FI_GETOPSFLAG, &flags), 0);
+	SAME(flags, FI_TRANSMIT_COMPLETE);
 	POST(&side, fi_send(side.endpoint, buffer, 8, NULL, side.peer[0], NULL));
 	expect_nothing(&side, side.sent);
 	side_close(&side);
