@@ -1,71 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Everything that a hostile peer can say and that cannot be: it loses its path, and we nothing. */
-#include "world.h"
+/*
+ * Everything that a hostile peer can say and that cannot be: it loses its path, and we nothing.
+ * Answers are in test_violations_answers.c.
+ */
+#include "hostile_node.h"
 
 #include <stdlib.h>
 
-static struct world world;
-static struct node *victim = &world.nodes[0];
-static struct node *hostile = &world.nodes[1];
-
-/* The hostile node speaks properly until it is connected; then its ring is written by hand. */
-static int open_world(void **state)
-{
-	(void)state;
-	world_open(&world, 2, 4, WORLD_SECTION_BYTES);
-	assert_int_equal(node_send(hostile, victim, "x", 1, 0, FI_MSG, NULL), 0);
-	assert_int_equal(node_send(victim, hostile, "y", 1, 0, FI_MSG, NULL), 0);
-	world_settle(&world);
-	return 0;
-}
-
-static int close_world(void **state)
-{
-	(void)state;
-	/* It is not stepped: it would wait for a victim that reads no more. */
-	node_die(hostile);
-	world_close(&world);
-	return 0;
-}
-
-struct slot {
-	uint32_t kind;
-	uint32_t flags;
-	uint32_t length;
-	uint64_t word;
-	uint64_t payload[6];
-};
-
-static void write_slot(const struct slot *slot)
-{
-	struct ring_out *ring = &world_peer(hostile, victim)->peer.out;
-	struct ring_slot *to = ring_next(ring, 0);
-
-	shared_store_u64(&to->word, slot->word);
-	shared_copy_out(to->payload, slot->payload, sizeof(slot->payload));
-	ring_push(ring, control_word(slot->kind, slot->flags, slot->length), 1);
-}
-
-static struct peer *hostile_peer(void)
-{
-	return &world_peer(victim, hostile)->peer;
-}
-
-static void progress(void)
-{
-	for (int i = 0; i < 200; i++)
-		(void)messenger_progress(victim->messenger);
-}
-
-static void assert_violation(const char *what)
-{
-	if (hostile_peer()->state != PEER_FAILED || hostile_peer()->failure != -EPROTO)
-		fail_msg("this was accepted: %s", what);
-}
-
-/* chunk and offset as struct wire_piece has them, in one word */
-#define PLACE(chunk, offset) ((uint64_t)(offset) << 32 | (chunk))
-#define SECTION WORLD_SECTION_BYTES
 #define HUGE_ID UINT64_C(0x100000000)
 /* count, datatype and operation as struct wire_atomic has them; the form is 0 */
 #define ATOMIC(count, datatype, operation) \
@@ -174,8 +115,8 @@ static void test_slots_that_cannot_be(void **state)
 {
 	for (size_t i = 0; i < sizeof(violations) / sizeof(violations[0]); i++) {
 		if (i > 0) {
-			(void)close_world(state);
-			(void)open_world(state);
+			(void)close_hostile_world(state);
+			(void)open_hostile_world(state);
 		}
 		assert_int_equal(hostile_peer()->state, PEER_PRESENT);
 		write_slot(&violations[i].slots[0]);
@@ -202,8 +143,8 @@ static void test_a_slot_that_was_written_over(void **state)
 		assert_int_equal(hostile_peer()->state, PEER_PRESENT);
 		path_check_peers(victim->messenger->path);
 		assert_violation("a slot of another lap");
-		(void)close_world(state);
-		(void)open_world(state);
+		(void)close_hostile_world(state);
+		(void)open_hostile_world(state);
 	}
 }
 
@@ -242,7 +183,7 @@ static void test_a_successor_cannot_go_on_with_early_pieces(void **state)
 	static unsigned char target[200000];
 
 	for (int posted = 0; posted < 2; posted++) {
-		(void)close_world(state);
+		(void)close_hostile_world(state);
 		world_open(&world, 2, 2, WORLD_SECTION_BYTES);
 		if (posted)
 			assert_int_equal(node_receive(victim, NULL, target, sizeof(target), 0, FI_MSG, NULL),
@@ -297,8 +238,8 @@ static void test_pieces_that_cannot_be(void **state)
 		uint64_t id = 0;
 		assert_non_null(target);
 		if (i > 0) {
-			(void)close_world(state);
-			(void)open_world(state);
+			(void)close_hostile_world(state);
+			(void)open_hostile_world(state);
 		}
 		begin_receive(target, 1000, 200000, &id);
 		write_slot(&(struct slot){.kind = WIRE_PIECE,
@@ -344,166 +285,6 @@ static void test_an_id_of_another_peers_receive_is_refused(void **state)
 	node_open(hostile, world.region);
 }
 
-/* ---- answers to the victim's own sends ---- */
-
-static void answer(uint32_t kind, uint64_t word, uint64_t first, uint64_t second)
-{
-	write_slot(&(struct slot){.kind = kind, .word = word, .payload = {first, second}});
-	progress();
-}
-
-static uint64_t begin_send(unsigned char *bytes, size_t length, uint64_t flags)
-{
-	assert_int_equal(node_send(victim, hostile, bytes, length, 5, FI_TAGGED | flags, bytes), 0);
-	assert_false(match_is_empty(&victim->messenger->awaiting));
-	return ((struct send *)(void *)victim->messenger->awaiting.previous)->id;
-}
-
-static void test_answers_that_cannot_be(void **state)
-{
-	static unsigned char bytes[300000];
-
-	for (int i = 0; i < 6; i++) {
-		if (i > 0) {
-			(void)close_world(state);
-			(void)open_world(state);
-		}
-		uint64_t id = begin_send(bytes, i < 4 ? sizeof(bytes) : 8, FI_DELIVERY_COMPLETE);
-		switch (i) {
-		case 0:
-			answer(WIRE_CLEAR, id, 1, sizeof(bytes) + 1);
-			break;
-		case 1:
-			answer(WIRE_CLEAR, id, 1, sizeof(bytes));
-			answer(WIRE_CLEAR, id, 1, sizeof(bytes));
-			break;
-		case 2:
-			answer(WIRE_ACKNOWLEDGE, id, 0, 0); /* before it was all sent */
-			break;
-		case 3:
-			answer(WIRE_CLEAR, id ^ UINT64_C(1) << 32, 1, 1);
-			break;
-		case 4:
-			answer(WIRE_CLEAR, id, 1, 8); /* it needs none */
-			break;
-		default:
-			answer(WIRE_ACKNOWLEDGE, id, 0, 0);
-			answer(WIRE_ACKNOWLEDGE, id, 0, 0); /* twice */
-			break;
-		}
-		assert_violation("an answer");
-		/* The send is told of it, once. */
-		progress();
-		uint32_t errors = 0;
-		for (; !completion_is_empty(&victim->sends); victim->sends.head++)
-			errors += completion_first(&victim->sends)->error == EPROTO;
-		assert_int_equal(errors, i < 5 ? 1 : 0);
-	}
-}
-
-/* ---- answers to the victim's own requests ---- */
-
-static unsigned char remote_bytes[4096];
-
-static void begin_remote(enum remote_kind kind, size_t length)
-{
-	const struct iovec piece = {remote_bytes, length};
-	const struct fi_rma_iov place = {0, length, 7};
-
-	assert_int_equal(messenger_remote(victim->messenger,
-					  &(struct remote_request){
-						  .kind = kind,
-						  .pieces = &piece,
-						  .count = 1,
-						  .length = length,
-						  .places = &place,
-						  .place_count = 1,
-						  .to = world_peer(victim, hostile),
-						  .context = remote_bytes,
-						  .flags = FI_COMPLETION,
-					  }),
-			 0);
-}
-
-static void test_remote_answers_that_cannot_be(void **state)
-{
-	static const struct {
-		const char *what;
-		struct slot slots[2];
-	} cases[] = {
-		/* 1 is a write, 2 a read of 100 bytes, 3 a write. */
-		{"an answer to one that was not sent", {{.kind = WIRE_DONE, .word = 4}}},
-		{"an answer that passes over a reply", {{.kind = WIRE_DONE, .word = 3}}},
-		{"an acknowledgement where bytes are wanted", {{.kind = WIRE_DONE, .word = 2}}},
-		{"the same answer twice", {{.kind = WIRE_DONE, .word = 1}, {.kind = WIRE_DONE, .word = 1}}},
-		{"an older answer",
-		 {{.kind = WIRE_DONE, .word = 2, .payload = {FI_EACCES}}, {.kind = WIRE_DONE, .word = 1}}},
-		{"an error that is none", {{.kind = WIRE_DONE, .word = 1, .payload = {1}}}},
-		{"a reply where none is wanted", {{.kind = WIRE_REPLY, .word = 1}}},
-		{"a reply that is too short", {{.kind = WIRE_REPLY, .word = 2, .length = 48}}},
-		{"a reply that is too long", {{.kind = WIRE_REPLY, .word = 2, .length = 101}}},
-		{"a reply without its second slot", {{.kind = WIRE_REPLY, .word = 2, .length = 100}}},
-		{"a reply of another length", {{.kind = WIRE_REPLY_CHUNK, .word = 2, .length = 4096}}},
-		{"a reply from beyond the section",
-		 {{.kind = WIRE_REPLY_CHUNK, .word = 2, .length = 100, .payload = {PLACE(0, SECTION - 99)}}}},
-		{"a reply from a chunk that is none",
-		 {{.kind = WIRE_REPLY_CHUNK,
-		   .word = 2,
-		   .length = 100,
-		   .payload = {PLACE(REGION_CHUNKS_MAX, 0)}}}},
-	};
-
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		if (i > 0) {
-			(void)close_world(state);
-			(void)open_world(state);
-		}
-		begin_remote(REMOTE_WRITE, 8);
-		begin_remote(REMOTE_READ, 100);
-		begin_remote(REMOTE_WRITE, 8);
-		write_slot(&cases[i].slots[0]);
-		if (cases[i].slots[1].kind != 0)
-			write_slot(&cases[i].slots[1]);
-		progress();
-		assert_violation(cases[i].what);
-		/* Each of the three ends, once. */
-		uint32_t ended = 0;
-		for (; !completion_is_empty(&victim->sends); victim->sends.head++)
-			ended += completion_first(&victim->sends)->context == remote_bytes;
-		assert_int_equal(ended, 3);
-		assert_int_equal(victim->messenger->remote_pending, 0);
-	}
-}
-
-/* One that asks for more answers than it may, and reads none. */
-static void test_more_replies_than_may_be_owed(void **state)
-{
-	static unsigned char memory[4096];
-	struct registration registration = {.key = 7,
-					    .base = memory,
-					    .length = sizeof(memory),
-					    .access = FI_REMOTE_READ,
-					    .enabled = true};
-	struct registration_table table;
-	uint32_t asked = 0;
-
-	(void)state;
-	registrations_open(&table);
-	assert_int_equal(registrations_add(&table, &registration), 0);
-	victim->messenger->registrations = &table;
-	while (hostile_peer()->state == PEER_PRESENT) {
-		assert_true(asked++ < 10000);
-		write_slot(&(struct slot){.kind = WIRE_READ, .length = 4000, .word = 7});
-		(void)messenger_progress(victim->messenger);
-		assert_true(world_peer(victim, hostile)->remote.owed_count <= WIRE_REPLIES_MOST + 1);
-	}
-	progress();
-	assert_violation("more replies than may be owed");
-	assert_true(asked > WIRE_REPLIES_MOST);
-	victim->messenger->registrations = NULL;
-	registrations_close(&table);
-}
-
 static void test_credit_and_chunks_that_cannot_be(void **state)
 {
 	static unsigned char bytes[4096];
@@ -515,8 +296,8 @@ static void test_credit_and_chunks_that_cannot_be(void **state)
 	progress();
 	assert_violation("credit for what was not sent");
 
-	(void)close_world(state);
-	(void)open_world(state);
+	(void)close_hostile_world(state);
+	(void)open_hostile_world(state);
 	line = section_credit(world.region, node_slot(hostile), node_slot(victim));
 	assert_int_equal(node_send(victim, hostile, bytes, sizeof(bytes), 1, FI_TAGGED, NULL), 0);
 	for (uint32_t word = 0; word < CHUNK_WORDS; word++)
@@ -553,8 +334,8 @@ static void test_rings_that_cannot_be(void **state)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		for (int second = 0; second < 2; second++) {
 			if (i + (size_t)second > 0) {
-				(void)close_world(state);
-				(void)open_world(state);
+				(void)close_hostile_world(state);
+				(void)open_hostile_world(state);
 			}
 			struct node *from = hostile;
 			if (second == 0) { /* one that offers its first ring */
@@ -578,8 +359,6 @@ static void test_rings_that_cannot_be(void **state)
 		}
 }
 
-#define WITH_WORLD(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -590,9 +369,6 @@ int main(void)
 		WITH_WORLD(test_a_successor_cannot_go_on_with_early_pieces),
 		WITH_WORLD(test_pieces_that_cannot_be),
 		WITH_WORLD(test_an_id_of_another_peers_receive_is_refused),
-		WITH_WORLD(test_answers_that_cannot_be),
-		WITH_WORLD(test_remote_answers_that_cannot_be),
-		WITH_WORLD(test_more_replies_than_may_be_owed),
 		WITH_WORLD(test_credit_and_chunks_that_cannot_be),
 		WITH_WORLD(test_rings_that_cannot_be),
 	};

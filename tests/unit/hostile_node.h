@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * hostile_node.h - a victim, and a node that speaks properly until both are connected; then its ring
+ * is written by hand.
+ */
+#ifndef VICINAL_TESTS_HOSTILE_NODE_H
+#define VICINAL_TESTS_HOSTILE_NODE_H
+
+#include "world.h"
+
+extern struct world world;
+extern struct node *const victim;
+extern struct node *const hostile;
+
+int open_hostile_world(void **state);
+int close_hostile_world(void **state);
+#define WITH_WORLD(name) cmocka_unit_test_setup_teardown(name, open_hostile_world, close_hostile_world)
+
+/* What the hostile node writes: any slot, as the next of its ring to the victim. */
+struct slot {
+	uint32_t kind;
+	uint32_t flags;
+	uint32_t length;
+	uint64_t word;
+	uint64_t payload[6];
+};
+
+void write_slot(const struct slot *slot);
+
+/* chunk and offset as struct wire_piece has them, in one word */
+#define PLACE(chunk, offset) ((uint64_t)(offset) << 32 | (chunk))
+#define SECTION WORLD_SECTION_BYTES
+
+/* The victim's side goes on, alone. */
+void progress(void);
+
+/* The hostile node, as the victim knows it. */
+struct peer *hostile_peer(void);
+/* It lost its path for breaking the protocol. */
+void assert_violation(const char *what);
+
+#endif
