@@ -30,8 +30,8 @@ static int add(struct eq *eq, const struct eq_event *event, const void *bytes)
 	(void)pthread_mutex_lock(&eq->mutex);
 	*eq->end = added;
 	eq->end = &added->next;
-	(void)pthread_mutex_unlock(&eq->mutex);
 	sleep_wake_private(&eq->added);
+	(void)pthread_mutex_unlock(&eq->mutex);
 	return 0;
 }
 
