@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -75,11 +76,21 @@ def run(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
+        if not error.filename and _is_directory_gone():
+            return _fail("the current directory is there no more: change to another one")
         place = f"{error.filename}: " if error.filename else ""
         return _fail(
             f"{place}{describe_os_error(error)}: see that the file and its rights are right"
         )
     return status if isinstance(status, int) else 0
+
+
+def _is_directory_gone() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _fail(line: str, status: int = 1) -> int:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -91,6 +92,16 @@ def test_the_table_counts_pairs_that_did_not_talk() -> None:
     assert "host0" in text
     assert "2.0 KiB" in text
     assert "5 of the pairs of 3 ranks have not talked" in text
+
+
+def test_names_are_shown_as_they_are() -> None:
+    """Members write them: they are no markup, of which this would be an error."""
+    names = [replace(member(r, r), hostname=f"[/x]{r}") for r in range(2)]
+    region = state(names, [connection(0, 1, 10, 2048)])
+    text = shown(replace(region, header=replace(region.header, label="[/red][bold]job")))
+    assert "Paths of [/red][bold]job" in text
+    assert "[/x]0" in text
+    assert "[/x]1" in text
 
 
 def test_without_a_job_paths_says_so(vicinal: Vicinal) -> None:

@@ -135,6 +135,19 @@ def test_an_ordinary_user_runs_jobs(programs: dict[str, Path], mpi: str, path: s
     check_reports(result.stdout, ["node0", "node1"])
 
 
+@pytest.mark.parametrize("path", [REGION])
+def test_a_program_may_have_any_name(
+    vicinal: Vicinal, programs: dict[str, Path], tmp_path: Path, path: str
+) -> None:
+    """The region is labelled with it, as far as there is room: 64 bytes."""
+    name = "[bold]" + 40 * "\N{CYRILLIC SMALL LETTER ZHE}"
+    program = os.fsencode(tmp_path / name) + b"\xff"
+    shutil.copy(programs["mpich"], program)
+    result = vicinal("run", "-n", 2, "--path", path, "--paths", os.fsdecode(program), "report")
+    assert result.returncode == 0, result.stderr
+    assert f"Paths of {name[:35]} " in result.stderr
+
+
 # --- what can go wrong ---------------------------------------------------------------------
 
 
@@ -160,6 +173,19 @@ def test_a_program_that_nodes_cannot_see_is_named(vicinal: Vicinal, region_path:
     assert "cannot be seen by the nodes" in line
 
 
+def test_a_directory_that_is_gone_is_told(tmp_path: Path) -> None:
+    script = 'mkdir gone && cd gone && rmdir ../gone && exec "$0" -P -m vicinal run -n 1 true'
+    done = subprocess.run(
+        ["/bin/sh", "-c", script, sys.executable],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": package_path()},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "the current directory is there no more: change to another" in error_line(done)
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -169,6 +195,7 @@ def test_a_program_that_nodes_cannot_see_is_named(vicinal: Vicinal, region_path:
         (["-n", "2", "--path", "air"], "air"),
         (["-n", "2", "--path", "shared-memory", "--nodes", "2"], "does not reach over 2 nodes"),
         (["-n", "2", "--path", "network", "--region", "file:/dev/shm/x"], "takes no region"),
+        (["-n", "513"], "a job of 513 ranks has no room in a region: it has up to 512"),
         (["-n", "2", "--region", "nonsense"], "does not name a region"),
         (["-n", "2", "--region", "pci:0000:00:04.0"], "device of a guest"),
         (["-n", "2", "--region", "file:/dev/shm/vicinal-missing"], "there is no region"),

@@ -45,7 +45,7 @@ def show_in_guests(job: Job, pair: GuestPair) -> int:
     if not all(each.alive for each in pair.guests):
         lost = next(each for each in pair.guests if not each.alive)
         raise lost.failure("it ended while the job ran")
-    return status
+    return status if status >= 0 else 128 - status  # of an ssh that was killed
 
 
 def check_guest_job(job: Job) -> Installation:

@@ -12,6 +12,7 @@ from vicinal.launch.mpi import Installation, Mpi, installation, installation_of
 from vicinal.launch.program import linked_mpi
 from vicinal.launch.variables import check_variables
 from vicinal.region import DEFAULT_SECTION_BYTES, RegionState
+from vicinal.region.format import MEMBERS_MAX
 
 _MEMBERS_MIN = 8
 _ENDPOINTS_A_RANK = 2
@@ -21,11 +22,12 @@ _ENDPOINTS_A_RANK = 2
 def default_members(ranks: int, *, heap: bool = False) -> int:
     """Member slots for a region that this many ranks share, with a few to spare.
 
-    With heaps, whose memory is reserved for each slot, there are none to spare.
+    With heaps, whose memory is reserved for each slot, there are none to spare; and there are
+    never more than a region can have, which may be one for each rank.
     """
     if heap:
-        return _ENDPOINTS_A_RANK * ranks
-    return max(_MEMBERS_MIN, _ENDPOINTS_A_RANK * ranks + 2)
+        return min(MEMBERS_MAX, _ENDPOINTS_A_RANK * ranks)
+    return min(MEMBERS_MAX, max(_MEMBERS_MIN, _ENDPOINTS_A_RANK * ranks + 2))
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,12 @@ class Job:
             raise VicinalError("the job has no program", "name one")
         if self.ranks < 1:
             raise VicinalError(f"a job of {self.ranks} ranks cannot run", "ask for at least 1")
+        if self.ranks > MEMBERS_MAX and MessagePath(self.path) is MessagePath.REGION:
+            raise VicinalError(
+                f"a job of {self.ranks} ranks has no room in a region: it has up to {MEMBERS_MAX} "
+                "member slots",
+                f"ask for at most {MEMBERS_MAX}, or use --path network",
+            )
         if self.progress is not None and MessagePath(self.path) is not MessagePath.REGION:
             raise VicinalError(
                 f"the path {MessagePath(self.path).value} makes its progress by itself",

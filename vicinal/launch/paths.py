@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 from rich.table import Table
+from rich.text import Text
 
 from vicinal.cluster.native import KEEPER_MODULE
 from vicinal.cluster.native_layout import EXCHANGE
@@ -60,9 +61,9 @@ def members_by_rank(state: RegionState) -> dict[int, Member]:
 
 def paths_table(state: RegionState) -> Table:
     """The table that `vicinal paths` shows."""
-    table = Table(
-        title=f"Paths of {state.header.label or 'the job'}", title_justify="left", highlight=True
-    )
+    # Text for what members wrote, which would be taken for markup otherwise.
+    title = Text(f"Paths of {state.header.label or 'the job'}", style="table.title")
+    table = Table(title=title, title_justify="left", highlight=True)
     for heading in ("from rank", "on", "to rank", "on", "path"):
         table.add_column(heading)
     for heading in ("messages", "volume"):
@@ -72,9 +73,9 @@ def paths_table(state: RegionState) -> Table:
     for pair in pairs:
         table.add_row(
             str(pair.sender),
-            members[pair.sender].hostname,
+            Text(members[pair.sender].hostname),
             str(pair.receiver),
-            members[pair.receiver].hostname,
+            Text(members[pair.receiver].hostname),
             pair.path,
             str(pair.messages),
             show_size(pair.bytes),

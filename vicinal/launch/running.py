@@ -28,6 +28,7 @@ from vicinal.launch.libfabric import check_loads_provider
 from vicinal.launch.mpi import Family, tested
 from vicinal.launch.program import check_visible
 from vicinal.region import RegionState, create, inspect
+from vicinal.region.creation import LABEL_BYTES
 
 REGION_PREFIX = "region-"
 """What the names of regions in a cluster's exchange begin with."""
@@ -44,6 +45,11 @@ _GRACE_SECONDS = 3.0
 def region_name() -> str:
     """A name for a new region in an exchange: it has the user and the job in it."""
     return f"{REGION_PREFIX}{os.getuid()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def _label(program: Path) -> str:
+    """A program's name as far as a region has room for it, whatever letters it is made of."""
+    return os.fsencode(program.name)[:LABEL_BYTES].decode(errors="ignore")
 
 
 def launch(
@@ -250,7 +256,7 @@ class RunningJob:
                 members=self.job.members or default_members(self.job.ranks, heap=self.job.heap),
                 section_bytes=self.job.section_bytes,
                 heap_bytes=self.job.heap_bytes if self.job.heap else 0,
-                label=self.job.label or Path(self.job.program[0]).name[:32],
+                label=self.job.label or _label(Path(self.job.program[0])),
             )
             return f"file:{EXCHANGE}/{name}"
         return self.job.region

@@ -23,6 +23,7 @@ from vicinal.region.sizes import show_size
 
 DEFAULT_MEMBERS = 16
 DEFAULT_SECTION_BYTES = 960 * 1024
+LABEL_BYTES = layout.HEADER["label"].itemsize
 
 _ELSEWHERE = "choose a directory on tmpfs that you may write to, such as /dev/shm"
 
@@ -87,8 +88,8 @@ def create(
     if fault:
         options = "--heap" if fault.startswith("heaps") else "--members or --section-size"
         raise VicinalError(f"a region cannot have {fault}", f"change {options} accordingly")
-    if len(label.encode()) > 64:
-        raise VicinalError("the label has more than 64 bytes", "shorten it")
+    if len(label.encode(errors="replace")) > LABEL_BYTES:
+        raise VicinalError(f"the label has more than {LABEL_BYTES} bytes", "shorten it")
     size = layout.region_bytes(members, section_bytes)
     fd = _open_existing(place, size) if existing else _open_new(place)
     try:
@@ -221,7 +222,7 @@ def _write(fd: int, region: Region, label: str, length: int) -> None:
     header["heap_bytes"] = region.heap_bytes
     header["sections_offset"] = layout.sections_offset(region.members)
     header["created"] = int(time.time())
-    header["label"] = label.encode().ljust(64, b"\0")
+    header["label"] = label.encode(errors="replace").ljust(LABEL_BYTES, b"\0")
     # A map rather than write(), which hugetlbfs does not have.
     with mmap.mmap(fd, length) as memory:
         memory[0:8] = bytes(8)
