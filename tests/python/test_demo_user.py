@@ -82,6 +82,25 @@ def test_results_that_cannot_be_written_are_refused_before_anything_is_measured(
     assert f"nothing can be written to {theirs}/file by this user" in line
 
 
+@pytest.mark.parametrize("script", ["setup", "build release"])
+def test_who_cannot_make_anything_here_is_told_what_works(checkout: Path, script: str) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("this checkout is the user's own: only root can try as another user")
+    *become, _ = unprivileged_python()
+    name, *arguments = script.split()
+    done = subprocess.run(
+        [*become, checkout / "scripts" / name, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=GUARD_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert f"error: this user may not write to {checkout}/build: " in line
+    assert "in a checkout of your own" in line
+
+
 def test_programs_of_somebody_elses_are_used_and_not_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
