@@ -68,11 +68,13 @@ def test_console_tail_is_short_and_printable(tmp_path: Path) -> None:
     assert console_tail(tmp_path / "nothing") == []
 
 
-def test_console_tail_begins_with_what_went_wrong(tmp_path: Path) -> None:
+def test_console_tail_shows_what_went_wrong_and_the_lines_before(tmp_path: Path) -> None:
+    """A tool complains first, then the guest's first process says that it gives up."""
     console = tmp_path / "console"
-    rest = "".join(f"call {n}\n" for n in range(30))
-    console.write_text(f"one\nKernel panic - not syncing\n{rest}")
-    assert console_tail(console)[:2] == ["Kernel panic - not syncing", "call 0"]
+    lines = ["Kernel panic - not syncing", *(f"call {n}" for n in range(30))]
+    for before in (["one"], ["zero", "one", "two", "three"]):
+        console.write_text("\n".join([*before, *lines]))
+        assert console_tail(console) == [*before[-3:], *lines][:12]
 
 
 def test_image_is_kept_and_made_anew_for_a_new_provider(

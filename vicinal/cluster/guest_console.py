@@ -5,6 +5,8 @@ from pathlib import Path
 from vicinal.cluster.image import guests_directory
 
 _TAIL_LINES = 12
+_LINES_BEFORE = 3
+"""What a program of the guest said before we said that it failed."""
 _TELLING = ("vicinal-guest: error", "Kernel panic")
 """What lines have in them that say why a guest did not come up."""
 
@@ -27,7 +29,9 @@ def console_lines(console: Path) -> list[str]:
 
 
 def console_tail(console: Path) -> list[str]:
-    """The last lines of a console, or those from the line on that says what went wrong."""
+    """The last lines of a console, or those about the line that says what went wrong."""
     lines = console_lines(console)
     telling = [n for n, line in enumerate(lines) if any(word in line for word in _TELLING)]
-    return lines[telling[0] :][:_TAIL_LINES] if telling else lines[-_TAIL_LINES:]
+    if not telling:
+        return lines[-_TAIL_LINES:]
+    return lines[max(0, telling[0] - _LINES_BEFORE) :][:_TAIL_LINES]

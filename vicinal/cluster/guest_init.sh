@@ -53,7 +53,8 @@ ip address add "10.0.0.$((node + 1))/24" dev eth0 || give_up "eth0 got no addres
 # The rule that hands the shared memory to the users' group is an ordinary udev rule.
 /usr/lib/systemd/systemd-udevd --daemon || give_up "udev did not start"
 udevadm trigger --action=add --subsystem-match=pci
-udevadm settle --timeout=60 || give_up "udev did not settle"
+# It was seen to fail long before its time, once, on a busy machine.
+udevadm settle --timeout=60 || udevadm settle --timeout=60 || give_up "udev did not settle"
 
 /usr/sbin/sshd -e 2>/dev/console || give_up "sshd did not start"
 
