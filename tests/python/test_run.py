@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -323,6 +324,11 @@ def test_a_node_that_ends_ends_the_job(programs: dict[str, Path]) -> None:
             # The launcher may see it first.
             with suppress(VicinalError):
                 assert running.wait(GUARD_SECONDS) != 0
+        deadline = time.monotonic() + GUARD_SECONDS
+        # Its first process is gone only when all the others are, and the job may be so before.
+        while not cluster.ended_nodes():
+            assert time.monotonic() < deadline, "nobody noticed that a node ended"
+            time.sleep(0.02)
         assert cluster.ended_nodes() == ["node1"]
 
 
