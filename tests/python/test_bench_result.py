@@ -273,6 +273,19 @@ def test_what_went_wrong_is_told_from_what_is_not_there(name: str) -> None:
         assert decide(made.bars[0], made, rounds)["failed"] is failed
 
 
+def test_a_candidate_that_went_wrong_is_told_too() -> None:
+    """Without it the bar may be easier to reach."""
+    made = group({"theirs": {"best": ["mpich-tcp", "cache-line"]}})
+    sides = {"mpich": samples(1), "mpich-tcp": samples(2)}
+    for failed in (set[str](), {"cache-line"}):
+        rounds = Rounds(samples=sides, missing={"cache-line": "why"}, failed=failed)
+        row = decide(made.bars[0], made, rounds)
+        assert row["measured"]["value"] == 0.5
+        assert row["notes"][-1].endswith(": why")
+        assert row["failed"] is bool(failed)
+        validate(bench_result(row), "bench")
+
+
 def test_a_row_tells_the_ratio_of_each_placement_of_the_cpus() -> None:
     near, far = (60.0, 62.0), (140.0, 138.0)
     sides = {

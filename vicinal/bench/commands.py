@@ -88,14 +88,15 @@ def bench(
         bool, typer.Option("--realtime", help="Run ranks before everything else on their cores.")
     ] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Keep what an interrupted run has finished.")
+        bool, typer.Option("--resume", help="Keep what an earlier run has finished.")
     ] = False,
     output: Annotated[Path | None, typer.Option(help="Directory for the result.")] = None,
 ) -> int:
     """Measure against the bars: ratios to other paths in one run, on the same cores.
 
-    A bar that is missed is no error. A row that could not be measured because something went
-    wrong is one: the exit status is 1 then.
+    A bar that is missed is no error. Something that went wrong, so that a row or one of those it
+    is compared with could not be measured, is one: the exit status is 1 then, and --resume
+    measures that group again.
     """
     from vicinal.bench.bars import load_groups, select_groups
     from vicinal.bench.bench_report import bars_table, show_bench

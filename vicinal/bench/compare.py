@@ -111,6 +111,7 @@ def decide(bar: Bar, group: Group, rounds: Rounds) -> dict[str, Any]:
     row["notes"] += [
         f"without {group.sides[name].title}: {rounds.missing[name]}" for name in absent
     ]
+    row["failed"] = any(name in rounds.failed for name in absent)  # it might have been the best
     lines = {
         name: [sample.line for sample in rounds.samples[name]] for name in (bar.ours, *present)
     }
