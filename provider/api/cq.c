@@ -190,7 +190,8 @@ static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *buffer, ui
 		buffer->prov_errno = entry->error;
 		/* A static text: it needs none of the application's room. */
 		buffer->err_data = NULL;
-		buffer->err_data_size = 0;
+		if (!cq->domain->fabric->short_errors)
+			buffer->err_data_size = 0;
 		FI_INFO(&provider, FI_LOG_CQ, "an operation failed (%s): %s\n", fi_strerror(entry->error),
 			entry->reason);
 		queue->head++;

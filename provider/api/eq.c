@@ -96,14 +96,16 @@ static ssize_t eq_read(struct fid_eq *fid, uint32_t *event, void *buffer, size_t
 static ssize_t eq_readerr(struct fid_eq *fid, struct fi_eq_err_entry *buffer, uint64_t flags)
 {
 	struct eq *eq = (struct eq *)(void *)fid;
+	size_t length =
+		eq->fabric->short_errors ? offsetof(struct fi_eq_err_entry, err_data_size) : sizeof(*buffer);
 	ssize_t result = -FI_EAGAIN;
 
 	(void)pthread_mutex_lock(&eq->mutex);
 	if (eq->first != NULL && eq->first->failed) {
-		*buffer = eq->first->error;
+		memcpy(buffer, &eq->first->error, length);
 		if ((flags & FI_PEEK) == 0)
 			drop_first(eq);
-		result = (ssize_t)sizeof(*buffer);
+		result = (ssize_t)length;
 	}
 	(void)pthread_mutex_unlock(&eq->mutex);
 	return result;

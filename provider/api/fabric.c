@@ -36,9 +36,10 @@ int fabric_open(struct fi_fabric_attr *attributes, struct fid_fabric **opened, v
 {
 	struct fabric *fabric = calloc(1, sizeof(*fabric));
 
-	(void)attributes;
 	if (fabric == NULL)
 		return -FI_ENOMEM;
+	if (attributes != NULL && attributes->api_version != 0)
+		fabric->short_errors = FI_VERSION_LT(attributes->api_version, FI_VERSION(1, 5));
 	fabric->fid.fid.fclass = FI_CLASS_FABRIC;
 	fabric->fid.fid.context = context;
 	fabric->fid.fid.ops = &fabric_fid_operations;

@@ -69,6 +69,7 @@ _Static_assert(sizeof(struct address) == 32,
 struct fabric {
 	struct fid_fabric fid;
 	atomic_uint objects; /* domains and event queues that are open on it */
+	bool short_errors;   /* the application's error entries end before err_data_size: it came with 1.5 */
 };
 
 struct endpoint;

@@ -137,9 +137,38 @@ static void insertions(int rank)
 	side_close(&side);
 }
 
+/* Before libfabric 1.5 entries of errors had no err_data_size: what lies there is something else. */
+static void old_errors(int rank)
+{
+	static const unsigned char nobody[NAME_MAX_BYTES];
+	struct side side;
+	struct fid_eq *eq = NULL;
+	struct fid_av *vector = NULL;
+	struct fi_cq_err_entry failed = {.err_data_size = 4711};
+	struct fi_eq_err_entry unreachable = {.err_data_size = 4711};
+
+	side_open(&side, rank, &(struct wish){.version = FI_VERSION(1, 4), .mr_mode = FI_MR_SCALABLE});
+	SAME(fi_trecv(side.endpoint, NULL, 0, NULL, FI_ADDR_UNSPEC, 1, 0, &side), 0);
+	SAME(fi_cancel(&side.endpoint->fid, &side), 0);
+	SAME(fi_cq_readerr(side.received, &failed, 0), 1);
+	SAME(failed.err, FI_ECANCELED);
+	SAME(failed.err_data_size, 4711);
+	SAME(fi_eq_open(side.fabric, &(struct fi_eq_attr){0}, &eq, NULL), 0);
+	SAME(fi_av_open(side.domain, &(struct fi_av_attr){.flags = FI_EVENT}, &vector, NULL), 0);
+	SAME(fi_av_bind(vector, &eq->fid, 0), 0);
+	SAME(fi_av_insert(vector, nobody, 1, NULL, 0, NULL), 0);
+	SAME(fi_eq_readerr(eq, &unreachable, 0), offsetof(struct fi_eq_err_entry, err_data_size));
+	SAME(unreachable.err, FI_EHOSTUNREACH);
+	SAME(unreachable.err_data_size, 4711);
+	SAME(fi_close(&vector->fid), 0);
+	SAME(fi_close(&eq->fid), 0);
+	side_close(&side);
+}
+
 const struct scenario event_scenarios[] = {
 	{"written", 1, written},
 	{"waited_for", 1, waited_for},
 	{"insertions", 1, insertions},
+	{"old_errors", 1, old_errors},
 	{0},
 };

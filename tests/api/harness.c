@@ -90,7 +90,7 @@ static struct fi_info *find_info(const struct wish *wish)
 	hints->tx_attr->msg_order = hints->rx_attr->msg_order = wish->order;
 	hints->domain_attr->mr_mode = wish->mr_mode;
 	int result = 0;
-	struct fi_info *info = ask(API, hints, &result);
+	struct fi_info *info = ask(wish->version != 0 ? wish->version : API, hints, &result);
 	SAME(result, 0);
 	CHECK(strcmp(info->fabric_attr->prov_name, "vicinal") == 0);
 	SAME(info->tx_attr->op_flags, wish->transmit_flags);

@@ -70,8 +70,9 @@ struct wish {
 	size_t queue_size;
 	enum fi_wait_obj wait;
 	bool counters;
-	int mr_mode;   /* by default 0 */
-	int endpoints; /* by default one; they share the queues and the address vector */
+	int mr_mode;      /* by default 0 */
+	uint32_t version; /* by default API */
+	int endpoints;    /* by default one; they share the queues and the address vector */
 };
 
 struct side {
