@@ -26,7 +26,10 @@ static void missed(int rank)
 		SAME(fi_recv(side.endpoint, awaited, sizeof(awaited), NULL, side.peer[0], NULL), 0);
 		atomic_store(shared_word(0), 1);
 		SAME(next_error(side.received).err, FI_ECONNRESET);
+		/* The child must be gone: these words are the next scenario's. */
 		atomic_store(shared_word(1), 1);
+		while (atomic_load(shared_word(2)) == 0)
+			pause_for(0.001);
 		side_close(&side);
 		return;
 	}
@@ -35,6 +38,7 @@ static void missed(int rank)
 	pid_t child = fork();
 	CHECK(child >= 0);
 	if (child == 0) {
+		(void)alarm(60); /* no child inherits its parent's */
 		/* What it sends reaches nobody, and what it closes closes nothing of its parent's. */
 		(void)fi_inject(side.endpoint, "bad", 3, side.peer[1]);
 		(void)fi_cq_read(side.received, NULL, 0);
@@ -47,7 +51,8 @@ static void missed(int rank)
 		SAME(fi_enable(own.endpoint), 0);
 		SAME(write(pipe_ends[1], "y", 1), 1);
 		while (atomic_load(shared_word(1)) == 0)
-			pause_for(0.01);
+			pause_for(0.001);
+		atomic_store(shared_word(2), 1);
 		_exit(0);
 	}
 	char byte = 0;
