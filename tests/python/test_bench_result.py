@@ -308,6 +308,20 @@ def test_a_row_tells_the_ratio_of_each_placement_of_the_cpus() -> None:
     assert re.search(r"some-row +61 +0\.500 .* +3 +139 +0\.800 .* +3 +1\n", text)
 
 
+def test_a_sum_has_a_ratio_in_each_placement_too() -> None:
+    near, far = (60.0, 62.0), (140.0, 138.0)
+    sides = {
+        "mpich": samples(3, 3, 3, line=near) + samples(6, 6, 9, line=far),
+        "mpich-tcp": samples(1, 1, 1, line=near) + samples(2, 2, 2, line=far),
+        "cache-line": samples(1, 1, 1, line=near) + samples(1, 1, 1, line=far),
+    }
+    row = decided(group({"theirs": {"sum": ["mpich-tcp", "cache-line"]}}), sides)
+    near_ratio, far_ratio = (entry["ratio"] for entry in row["placement"]["states"])
+    assert (near_ratio["value"], near_ratio["low"], near_ratio["high"]) == (1.5, 1.5, 1.5)
+    assert (far_ratio["value"], far_ratio["low"], far_ratio["high"]) == (2, 2, 3)
+    validate(bench_result(row), "bench")
+
+
 def test_without_a_change_of_placement_nothing_is_told_apart() -> None:
     assert some_row()["placement"]["states"] == []
     assert states_table([some_row()]) is None

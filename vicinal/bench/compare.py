@@ -12,7 +12,12 @@ from vicinal.bench.metric import FACTS, Metric
 from vicinal.bench.output import Trial
 from vicinal.bench.placement import LineTimes, State, find_boundary
 from vicinal.bench.scenario import Scenario
-from vicinal.bench.statistics import Estimate, best_ratio_estimate, median_estimate
+from vicinal.bench.statistics import (
+    Estimate,
+    best_ratio_estimate,
+    median_estimate,
+    sum_ratio_estimate,
+)
 from vicinal.errors import VicinalError
 
 LEAST_TRIALS = 3
@@ -208,8 +213,7 @@ def _state_ratio(bar: Bar, inside: Mapping[str, list[float]], *, lower: bool) ->
     """The ratio of the trials in one state, whose rounds are no pairs any more."""
     theirs = [values for name, values in inside.items() if name != bar.ours]
     if bar.against is Against.SUM:
-        # Medians add up well enough here: each part of the sum hardly varies in one state.
-        theirs = [[float(sum(np.median(values) for values in theirs))]]
+        return sum_ratio_estimate(inside[bar.ours], theirs)
     return best_ratio_estimate(inside[bar.ours], theirs, lower_is_better=lower, paired=False)
 
 

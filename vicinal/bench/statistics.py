@@ -4,7 +4,7 @@ The unit of replication is the trial: a fresh start of the program. Nothing here
 that times are normally distributed, for they are not.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -78,15 +78,37 @@ def best_ratio_estimate(
     `paired`, and rounds are drawn; otherwise each side's trials are drawn by themselves.
     Raises ValueError if there are no trials, or if paired sides differ in length.
     """
-    sides = [np.asarray(side, dtype=float) for side in (ours, *candidates)]
+    best = np.min if lower_is_better else np.max
+    return _ratio(ours, candidates, best, paired=paired, confidence=confidence)
+
+
+def sum_ratio_estimate(
+    ours: Sequence[float], parts: Sequence[Sequence[float]], confidence: float = CONFIDENCE
+) -> Estimate:
+    """median(ours) / the sum of the parts' medians, where trials make no pairs.
+
+    Raises ValueError if a side has no trials.
+    """
+    return _ratio(ours, parts, np.sum, paired=False, confidence=confidence)
+
+
+def _ratio(
+    ours: Sequence[float],
+    others: Sequence[Sequence[float]],
+    combine: Callable[..., np.ndarray],
+    *,
+    paired: bool,
+    confidence: float,
+) -> Estimate:
+    """median(ours) / what `combine` makes of the others' medians."""
+    sides = [np.asarray(side, dtype=float) for side in (ours, *others)]
     lengths = {len(side) for side in sides}
     if 0 in lengths or len(sides) < 2 or (paired and len(lengths) > 1):
         raise ValueError(f"{sorted(lengths)} trials do not make pairs")
-    best = np.min if lower_is_better else np.max
 
     def ratio(*drawn: np.ndarray, axis: int = -1) -> np.ndarray:
         medians = [np.median(side, axis=axis) for side in drawn]
-        quotient: np.ndarray = medians[0] / best(np.stack(medians[1:]), axis=0)
+        quotient: np.ndarray = medians[0] / combine(np.stack(medians[1:]), axis=0)
         return quotient
 
     value = float(ratio(*sides))
