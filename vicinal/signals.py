@@ -1,7 +1,7 @@
 """Signals that end a command: what it started is taken down in order before it ends."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
@@ -23,6 +23,19 @@ class Ended(BaseException):
 
 
 @contextmanager
+def handled(
+    numbers: Iterable[int], handler: Callable[[int, FrameType | None], None]
+) -> Iterator[None]:
+    """Have `handler` take these signals, and afterwards whoever took them before."""
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, former in before.items():
+            signal.signal(number, former)
+
+
+@contextmanager
 def signals_raise() -> Iterator[None]:
     """Make signals that end a process raise Ended, once, so that all is taken down in order."""
 
@@ -33,9 +46,5 @@ def signals_raise() -> Iterator[None]:
 
     # What is ignored, as by nohup, stays so.
     heard = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, end) for number in heard}
-    try:
+    with handled(heard, end):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -162,8 +162,8 @@ struct eq {
 	struct fid_eq fid;
 	struct fabric *fabric;
 	pthread_mutex_t mutex;
-	atomic_uint
-		added; /* changed with each event, and slept on: a forked child can close it all the same */
+	/* Changed with each event, and slept on: a forked child can close it all the same. */
+	atomic_uint added;
 	struct eq_event *first; /* of those that were not read */
 	struct eq_event **end;  /* where the next is linked in */
 	bool writable;          /* by the application */

@@ -26,7 +26,7 @@ from vicinal.launch.program import find_program
 from vicinal.launch.running import RunningJob, region_name
 from vicinal.region import RegionState, inspect
 from vicinal.region.sizes import show_size
-from vicinal.signals import Ended
+from vicinal.signals import Ended, handled
 
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
 
@@ -221,9 +221,5 @@ def _signals_forwarded(running: RunningJob) -> Iterator[None]:
     def forward(number: int, _frame: FrameType | None) -> None:
         running.forward(signal.Signals(number))
 
-    before = {number: signal.signal(number, forward) for number in _FORWARDED}
-    try:
+    with handled(_FORWARDED, forward):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
