@@ -2,11 +2,13 @@
 
 import io
 import json
+import select
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from guest_support import wait_until
+from guest_support import BOUND, wait_until
 from rich.console import Console
 
 from vicinal.bench.jobs import Amount
@@ -73,6 +75,24 @@ def talks(pair: GuestPair, before: set[tuple[int, int]]) -> set[tuple[str, str]]
         if c.sender in new and c.receiver in new and c.messages > 0 and c.bytes > 0
         if c.receiver_epoch == new[c.receiver].epoch
     }
+
+
+def test_the_way_in_never_stands_still(pair: GuestPair) -> None:
+    """With sshd itself on the port, it did after 318 and 693 of these, in two runs."""
+    for guest in pair.guests:
+        with subprocess.Popen(
+            guest.command(["cat"], {}), stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+        ) as echo:
+            assert echo.stdin is not None
+            assert echo.stdout is not None
+            for number in range(5000):
+                line = b"%8d\n" % number
+                echo.stdin.write(line)
+                answered, _, _ = select.select([echo.stdout], [], [], BOUND)
+                if not answered:
+                    echo.kill()
+                assert answered, f"{guest.name} did not answer to line {number}"
+                assert echo.stdout.read(len(line)) == line
 
 
 @both_mpis

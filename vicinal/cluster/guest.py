@@ -23,7 +23,6 @@ SSH_FAILED = 255
 _BOOT_SECONDS = 60.0
 """For a guest with KVM; with TCG it is some times longer."""
 _POLL_SECONDS = 0.05
-_COPY_SECONDS = 10.0  # a program is some kilobytes
 _STOP_SECONDS = 10.0
 _LOST_SECONDS = 2.0
 _ENDING_SECONDS = 5
@@ -144,15 +143,7 @@ class Guest:
         mode = "755" if source.stat().st_mode & 0o111 else "644"
         script = f"cat >{quoted}.part && chmod {mode} {quoted}.part && mv {quoted}.part {quoted}"
         with source.open("rb") as content:
-            try:
-                done = self.run(["sh", "-c", script], timeout=_COPY_SECONDS, stdin=content)
-            except VicinalError:
-                # On a busy machine a connection was seen to stand still for minutes, and the
-                # next command to go through. A copy may be made again.
-                if not self.alive:
-                    raise
-                content.seek(0)
-                done = self.run(["sh", "-c", script], stdin=content)
+            done = self.run(["sh", "-c", script], stdin=content)
         if done.returncode != 0:
             raise self.failure(f"{source} could not be put into it: {done.stderr.strip()}")
 

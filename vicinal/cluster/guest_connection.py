@@ -1,7 +1,8 @@
 """Connects ssh to a guest's virtio port: `python -m vicinal.cluster.guest_connection SOCKET`.
 
 It is ssh's ProxyCommand with ProxyUseFdpass: it opens QEMU's end of the port, a Unix socket,
-hands the open socket over to ssh, and is gone.
+says the byte that the guest starts its sshd at (guest_init.sh), hands the open socket over to
+ssh, and is gone.
 """
 
 import socket
@@ -12,6 +13,7 @@ def main() -> None:
     """Open the socket that is named by the argument and pass it to whom stdout belongs."""
     with socket.socket(socket.AF_UNIX) as port, socket.socket(fileno=1) as ssh:
         port.connect(sys.argv[1])
+        port.sendall(b"!")
         socket.send_fds(ssh, [b"\0"], [port.fileno()])
         ssh.detach()
 

@@ -65,7 +65,15 @@ for name in /sys/class/virtio-ports/*/name; do
 done
 [ -n "$port" ] || give_up "there is no virtio port vicinal.control"
 say "ready"
+# Not sshd itself on the port: it polls it as two entries, one for input, one for room. Linux's
+# driver takes what came between the two looks, for the entry that does not ask for it, and
+# its interrupt then finds nothing new and wakes nobody: the connection stood still for ever.
+# A read and a write that block ask for one thing each. The port can be opened only once.
+# Until somebody connects, a read says that it ended: the first byte is for us, to wait for.
 while :; do
-	/usr/sbin/sshd -i -e <>"$port" 1>&0 2>/dev/console
-	sleep 1
+	{
+		[ -n "$(dd bs=1 count=1 2>/dev/null <&3)" ] &&
+			{ cat <&3 | /usr/sbin/sshd -i -e 2>/dev/console | cat >&3; }
+	} 3<>"$port"
+	sleep 0.2
 done
