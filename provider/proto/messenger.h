@@ -160,6 +160,7 @@ struct messenger {
 	size_t multi_receive_minimum;
 	uint32_t vector;                    /* the address vector that names senders, by its number */
 	uint32_t waiting_controls;          /* control slots that wait for room, over all peers */
+	uint32_t chunk_misses;              /* calls that found no chunk, modulo 2^32 */
 	uint32_t copying;                   /* receives in single->pulling */
 	struct single_copies *single;       /* NULL: messages go in pieces always */
 	uint32_t remote_pending;            /* entries of the next two lists */
@@ -186,7 +187,6 @@ struct messenger {
 	struct completion_counter *write_counter;
 	struct completion_counter *remote_read_counter;
 	struct completion_counter *remote_write_counter;
-	uint32_t remote_stalls; /* requests in a row that found no chunk */
 };
 
 struct send_request {
@@ -219,8 +219,16 @@ struct receive_request {
 #define KEPT_MESSAGES_MOST (1U << 20)
 #define KEPT_BYTES_MOST (UINT64_C(1) << 30)
 
-/* Up to so many bytes an injected message may have: it needs no chunk. */
-#define MESSENGER_INJECT_BYTES ((size_t)WIRE_SHORT_BYTES - 16)
+/*
+ * Up to so many bytes a message goes in one chunk; above, in several, so that the
+ * receiver copies the first out while we copy the next in. Measured: docs/performance.md.
+ */
+#define EAGER_BYTES 4096U
+/*
+ * So many may be injected: all that is its receiver's with the call. Where there is no chunk for
+ * them they are tried again, as short ones are where the ring has no room.
+ */
+#define MESSENGER_INJECT_BYTES ((size_t)EAGER_BYTES)
 
 /* `endpoint` counts this process's endpoints; `timeout` is path_open()'s. */
 int messenger_open(struct messenger **messenger, struct region *region, uint32_t endpoint, uint64_t timeout,
@@ -327,5 +335,7 @@ bool rendezvous_acknowledge(struct messenger *messenger, struct correspondent *t
 uint32_t rendezvous_work(struct messenger *messenger);
 /* We are out of chunks: ask for those that lie with messages which nobody receives. */
 void rendezvous_ask_chunks(struct messenger *messenger);
+/* A call found no chunk, and will be made again: now and then, ask. */
+void rendezvous_miss_chunk(struct messenger *messenger);
 
 #endif

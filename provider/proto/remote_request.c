@@ -14,8 +14,6 @@
 #define LARGE_CHUNKS_IN_FLIGHT 4U
 /* A request of a whole operation takes at most this share of the ring: four of them fit. */
 #define RING_SHARE 4U
-/* So many calls that find no chunk, and we ask for those that lie with waiting messages. */
-#define STALLS_BEFORE_ASKING 256U
 
 /* ---- what we wait for ---- */
 
@@ -227,8 +225,7 @@ static bool take_chunks(struct messenger *messenger, struct correspondent *to, s
 		plans[i].chunk = path_chunk(messenger->path, &to->peer, plans[i].bytes);
 		if (plans[i].chunk == CHUNK_NONE) {
 			untake_chunks(messenger, plans, i);
-			if (++messenger->remote_stalls % STALLS_BEFORE_ASKING == 0)
-				rendezvous_ask_chunks(messenger);
+			rendezvous_miss_chunk(messenger);
 			return false;
 		}
 		plans[i].slots = 1;
@@ -327,8 +324,8 @@ static uint32_t piece_chunk(struct messenger *messenger, struct correspondent *t
 			return CHUNK_NONE;
 	}
 	uint32_t chunk = path_chunk(path, &to->peer, length);
-	if (chunk == CHUNK_NONE && ++messenger->remote_stalls % STALLS_BEFORE_ASKING == 0)
-		rendezvous_ask_chunks(messenger);
+	if (chunk == CHUNK_NONE)
+		rendezvous_miss_chunk(messenger);
 	return chunk;
 }
 

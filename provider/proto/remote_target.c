@@ -16,8 +16,6 @@
 #define OWED_MOST (2 * WIRE_REQUESTS_MOST)
 /* The largest result that an answer has at once; of longer reads the bytes are read later. */
 #define OWED_BYTES WIRE_ATOMIC_BYTES
-/* So many answers that find no chunk, and we ask for those that lie with waiting messages. */
-#define STALLS_BEFORE_ASKING 256U
 _Static_assert(OWED_BYTES >= REMOTE_WHOLE_BYTES, "what is ordered must be read in order");
 
 /* A request, as far as it is known. */
@@ -54,8 +52,7 @@ static bool push_reply(struct messenger *messenger, struct correspondent *to, ui
 	uint32_t chunk = remote_room(messenger, to, 1) == 0 ? path_chunk(messenger->path, &to->peer, length)
 							    : CHUNK_NONE;
 	if (chunk == CHUNK_NONE) {
-		if (++messenger->remote_stalls % STALLS_BEFORE_ASKING == 0)
-			rendezvous_ask_chunks(messenger);
+		rendezvous_miss_chunk(messenger);
 		return false;
 	}
 	struct wire_piece header = {chunk, chunk_place(pool, chunk, bytes)};

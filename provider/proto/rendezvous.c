@@ -124,6 +124,12 @@ void rendezvous_ask_chunks(struct messenger *messenger)
 	}
 }
 
+void rendezvous_miss_chunk(struct messenger *messenger)
+{
+	if (++messenger->chunk_misses % STALLS_BEFORE_ASKING == 0)
+		rendezvous_ask_chunks(messenger);
+}
+
 /* ---- the sender ---- */
 
 static struct send *new_send(struct messenger *messenger, const struct send_request *request)

@@ -4,12 +4,6 @@
 
 #include <limits.h>
 
-/*
- * Up to so many bytes a message goes in one chunk; above, in several, so that the
- * receiver copies the first out while we copy the next in. Measured: docs/performance.md.
- */
-#define EAGER_BYTES 4096U
-
 void send_complete(struct messenger *messenger, void *context, uint64_t flags, uint64_t tag, int error,
 		   const char *reason)
 {
@@ -198,6 +192,10 @@ ssize_t messenger_send(struct messenger *messenger, const struct send_request *r
 			return -EMSGSIZE;
 		if (request->length <= EAGER_BYTES)
 			chunk = path_chunk(messenger->path, &to->peer, (uint32_t)request->length);
+		if (chunk == CHUNK_NONE && (request->flags & FI_INJECT) != 0) {
+			rendezvous_miss_chunk(messenger);
+			return -EAGAIN;
+		}
 		if (chunk == CHUNK_NONE)
 			return rendezvous_send(messenger, request, wire_flags);
 	}

@@ -79,7 +79,7 @@ static void errors(int rank)
 		     -FI_EOPNOTSUPP);
 		SAME(fi_atomic(ep, operands, 1, NULL, peer, 0, KEY, FI_DOUBLE, FI_BOR, NULL), -FI_EOPNOTSUPP);
 		SAME(fi_atomic(ep, operands, 1, NULL, peer, 0, KEY, FI_INT64, 1000, NULL), -FI_EOPNOTSUPP);
-		SAME(fi_inject_atomic(ep, operands, 100, peer, 0, KEY, FI_INT64, FI_SUM), -FI_EINVAL);
+		SAME(fi_inject_atomic(ep, operands, 513, peer, 0, KEY, FI_INT64, FI_SUM), -FI_EMSGSIZE);
 		SAME(fi_atomic(ep, operands, 1, NULL, 1000, 0, KEY, FI_INT64, FI_SUM, NULL),
 		     -FI_EHOSTUNREACH);
 		struct fi_ioc two[2] = {{results, 1}, {results + 8, 1}};

@@ -196,7 +196,7 @@ static void selective(int rank)
 	barrier(&side);
 	if (rank == 0) {
 		size_t most = side.info->tx_attr->inject_size;
-		for (size_t length = 0; length <= most; length += 53) {
+		for (size_t length = 0; length <= most; length += most / 8) {
 			fill(buffer, length, length);
 			POST(&side,
 			     fi_inject_write(side.endpoint, buffer, length, side.peer[1], length * 8, KEY));
@@ -204,7 +204,7 @@ static void selective(int rank)
 		}
 		SAME(fi_inject_write(side.endpoint, buffer, most + 1, side.peer[1], 0, KEY), -FI_EINVAL);
 		POST(&side, fi_write(side.endpoint, buffer, 8, NULL, side.peer[1], 100000, KEY, NULL));
-		for (size_t length = 0; length <= most; length += 53) {
+		for (size_t length = 0; length <= most; length += most / 8) {
 			struct iovec piece = {again, length};
 			struct fi_rma_iov place = {length * 8, length, KEY};
 			struct fi_msg_rma message = {.msg_iov = &piece,

@@ -245,7 +245,7 @@ static void untagged_unexpected(int rank)
 static void limits(int rank)
 {
 	struct side side;
-	unsigned char buffer[1024] = {0};
+	static unsigned char buffer[8192];
 	struct iovec pieces[9];
 
 	side_open(&side, rank, NULL);

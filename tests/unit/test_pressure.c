@@ -117,6 +117,44 @@ static void test_a_large_message_passes_many_unexpected_ones(void **state)
 	run_exhausted(100000, REGION_SECTION_MIN, FI_DELIVERY_COMPLETE);
 }
 
+/*
+ * Injected messages lie in chunks, which nobody receives. They are refused while there are no more,
+ * and go on when the receiver, which is asked for them, has given them back.
+ */
+static void inject_many(struct node *to)
+{
+	enum { MANY = 600 };
+	unsigned char bytes[MESSENGER_INJECT_BYTES];
+	uint32_t refused = 0;
+
+	open_world(2, 4, WORLD_SECTION_BYTES);
+	for (uint32_t tag = 0; tag < MANY; tag++) {
+		fill_bytes(bytes, sizeof(bytes), tag);
+		ssize_t result = 0;
+		while ((result = node_send(sender, to, bytes, sizeof(bytes), tag, FI_TAGGED | FI_INJECT,
+					   NULL)) == -EAGAIN) {
+			world_step(&world);
+			assert_true(++refused < 100000);
+		}
+		assert_int_equal(result, 0);
+	}
+	assert_true(refused > 0);
+	fill_bytes(bytes, sizeof(bytes), MANY); /* it was the application's again at once */
+	for (uint32_t tag = MANY; tag-- > 0;) {
+		assert_int_equal(node_receive(to, NULL, bytes, sizeof(bytes), tag, FI_TAGGED, NULL), 0);
+		assert_int_equal(world_await_good(&world, &to->receives).length, sizeof(bytes));
+		assert_bytes(bytes, sizeof(bytes), tag);
+	}
+	world_close(&world);
+}
+
+static void test_injected_messages_wait_for_chunks(void **state)
+{
+	(void)state;
+	inject_many(receiver);
+	inject_many(sender);
+}
+
 /* One receiver holds every chunk; a large message to another must get through all the same. */
 static void test_chunks_come_back_from_one_peer_for_another(void **state)
 {
@@ -362,6 +400,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_full_ring_says_so_and_recovers),
 		cmocka_unit_test(test_a_large_message_passes_many_unexpected_ones),
+		cmocka_unit_test(test_injected_messages_wait_for_chunks),
 		cmocka_unit_test(test_chunks_come_back_from_one_peer_for_another),
 		cmocka_unit_test(test_many_large_messages_at_once),
 		cmocka_unit_test(test_answers_wait_for_room),
