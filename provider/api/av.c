@@ -3,69 +3,14 @@
 #include "api/provider.h"
 #include "api/refused.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #define AV_REMOVED UINT32_MAX
-#define TEXT_FORMAT TEXT_PREFIX "%016" PRIx64 "%016" PRIx64 "/%u/%u/%016" PRIx64
-#define TEXT_PREFIX "vicinal://"
-
-int address_to_text(const struct address *address, char *text, size_t length)
-{
-	return snprintf(text, length, TEXT_FORMAT, address->region[0], address->region[1],
-			(unsigned)address->slot, address->epoch, address->nonce);
-}
-
-/*
- * A number of at most `digits` digits, followed by `end`. Moves `text` past both.
- * strtoull alone would take signs, spaces and 0x.
- */
-static bool read_number(const char **text, int base, size_t digits, char end, uint64_t *value)
-{
-	const char *allowed = base == 16 ? "0123456789abcdef" : "0123456789";
-	size_t length = strspn(*text, allowed);
-	char copy[24] = "";
-
-	if (length == 0 || length > digits || (*text)[length] != end)
-		return false;
-	memcpy(copy, *text, length);
-	*value = strtoull(copy, NULL, base);
-	*text += length + (end != '\0');
-	return true;
-}
-
-bool address_from_text(const char *text, struct address *address)
-{
-	uint64_t slot = 0;
-	uint64_t epoch = 0;
-	char first_half[17] = "";
-
-	*address = (struct address){.version = ADDRESS_FORMAT_VERSION};
-	if (strncmp(text, TEXT_PREFIX, strlen(TEXT_PREFIX)) != 0)
-		return false;
-	text += strlen(TEXT_PREFIX);
-	/* The two halves of the region's id stand together. */
-	if (strnlen(text, 32) < 32)
-		return false;
-	memcpy(first_half, text, 16);
-	const char *half = first_half;
-	text += 16;
-	if (!read_number(&half, 16, 16, '\0', &address->region[0]) ||
-	    !read_number(&text, 16, 16, '/', &address->region[1]) || !read_number(&text, 10, 4, '/', &slot) ||
-	    !read_number(&text, 10, 10, '/', &epoch) || !read_number(&text, 16, 16, '\0', &address->nonce) ||
-	    slot >= REGION_MEMBERS_MAX || epoch > UINT32_MAX)
-		return false;
-	address->slot = (uint16_t)slot;
-	address->epoch = (uint32_t)epoch;
-	return true;
-}
-
 fi_addr_t av_name_sender(const struct av *av, uint64_t source)
 {
 	uint32_t slot = (uint32_t)source;
 
-	if (av == NULL || source == COMPLETION_NO_SOURCE || slot >= av->domain->region->members)
+	if (av == NULL || source == COMPLETION_NO_SOURCE || slot >= av->slots)
 		return FI_ADDR_NOTAVAIL;
 	/* Who has the slot now may have been inserted before one who had it once. SIZE_MAX is nobody. */
 	for (size_t i = av->by_slot[slot] + 1; i-- > 0;)
@@ -78,7 +23,7 @@ struct correspondent *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr
 {
 	struct av *av = endpoint->av;
 
-	if (av == NULL || address >= av->count || av->entries[address].slot >= av->domain->region->members)
+	if (av == NULL || address >= av->count || av->entries[address].slot == AV_REMOVED)
 		return NULL;
 	if (address >= endpoint->resolved_count) {
 		size_t count = av->capacity;
@@ -91,10 +36,15 @@ struct correspondent *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr
 		endpoint->resolved_count = count;
 	}
 	const struct av_entry *entry = &av->entries[address];
-	struct peer *peer = path_meet(endpoint->messenger->path, entry->slot, entry->epoch, entry->nonce);
+	struct path *path = endpoint->messenger->path;
+	bool beyond = entry->slot >= path->region->members;
+	struct peer *peer = beyond ? network_meet(path, entry->slot)
+				   : path_meet(path, entry->slot, entry->epoch, entry->address.nonce);
+	if (peer == NULL && beyond)
+		return NULL;
 	if (peer == NULL) {
 		/* It may have left: what it sent before stays reachable as long as nobody took its slot. */
-		peer = endpoint->messenger->path->peers[entry->slot];
+		peer = path->peers[entry->slot];
 		if (peer == NULL || peer->epoch != entry->epoch)
 			return NULL;
 	}
@@ -118,13 +68,68 @@ static int grow(struct av *av, size_t count)
 	return 0;
 }
 
-/* Only an address in our own region can be reached. Whether its member is there shows at first use. */
-static bool reachable(const struct av *av, const struct address *address)
+/* An address in our region, that its member's section confirms, or that there is no other way to. */
+static bool is_in_region(const struct av *av, const struct address *address)
 {
 	const struct region *region = av->domain->region;
 
-	return address->version == ADDRESS_FORMAT_VERSION && address->slot < region->members &&
-	       address->region[0] == region->id[0] && address->region[1] == region->id[1];
+	return address->slot < region->members && address->region[0] == region->id[0] &&
+	       address->region[1] == region->id[1] &&
+	       (address->core_length == 0 || av->domain->network == NETWORK_NONE ||
+		network_is_ours(av->domain, address->nonce) ||
+		member_confirm(region, address->slot, address->epoch, address->nonce));
+}
+
+/* Room in `by_slot` for this one. */
+static bool reach_slot(struct av *av, uint32_t slot)
+{
+	uint32_t slots = av->slots == 0 ? av->domain->region->members : av->slots;
+
+	while (slots <= slot)
+		slots *= 2;
+	if (slots == av->slots)
+		return true;
+	size_t *grown = realloc(av->by_slot, slots * sizeof(*grown));
+	if (grown == NULL)
+		return false;
+	av->by_slot = grown;
+	for (; av->slots < slots; av->slots++)
+		grown[av->slots] = SIZE_MAX;
+	return true;
+}
+
+/* Nothing stands where nothing has a meaning, so that there is one address for one place. */
+static bool is_well_formed(const struct address *address)
+{
+	if (address->reserved != 0 || address->core_length > CORE_NAME_MOST ||
+	    (address->core_length == 0 && address->core != 0))
+		return false;
+	for (uint8_t i = address->core_length; i < CORE_NAME_MOST; i++)
+		if (address->core_name[i] != 0)
+			return false;
+	return true;
+}
+
+/* The entry of an address. Its slot is AV_REMOVED if it cannot be reached, and then that was said. */
+static struct av_entry make_entry(struct av *av, const struct address *address)
+{
+	struct av_entry entry = {*address, address->epoch, AV_REMOVED};
+
+	if (address->version != ADDRESS_FORMAT_VERSION || !is_well_formed(address)) {
+		provider_warn(FI_LOG_AV,
+			      "an address is of another provider, or another version of this one\n");
+		return entry;
+	}
+	if (is_in_region(av, address)) {
+		entry.slot = address->slot;
+		return entry;
+	}
+	uint32_t slot = network_place(av->domain, address);
+	if (slot == UINT32_MAX || !reach_slot(av, slot))
+		return entry;
+	entry.epoch = NETWORK_EPOCH;
+	entry.slot = slot;
+	return entry;
 }
 
 /* The addresses are in, and each has its number; whoever reads the event may use them. */
@@ -171,12 +176,12 @@ static int av_insert(struct fid_av *fid, const void *addresses, size_t count, fi
 	for (size_t i = 0; i < count; i++) {
 		struct address address;
 		memcpy(&address, bytes + i * sizeof(address), sizeof(address));
-		bool good = reachable(av, &address);
 		/* A table counts every address, so that a caller can number them itself. */
 		struct av_entry *entry = &av->entries[av->count];
-		*entry = (struct av_entry){address.nonce, address.epoch, good ? address.slot : AV_REMOVED};
+		*entry = make_entry(av, &address);
+		bool good = entry->slot != AV_REMOVED;
 		if (good) {
-			av->by_slot[address.slot] = av->count;
+			av->by_slot[entry->slot] = av->count;
 			inserted++;
 		}
 		if (indices != NULL)
@@ -185,8 +190,6 @@ static int av_insert(struct fid_av *fid, const void *addresses, size_t count, fi
 			errors[i] = good ? 0 : FI_EHOSTUNREACH;
 		if (!good && av->events)
 			report_unreachable(av, i, context);
-		if (!good)
-			provider_warn(FI_LOG_AV, "an address is of another region, or of another provider\n");
 		av->count++;
 	}
 	domain_unlock(av->domain);
@@ -238,16 +241,9 @@ static int av_lookup(struct fid_av *fid, fi_addr_t index, void *buffer, size_t *
 
 	domain_lock(av->domain);
 	if (index < av->count && av->entries[index].slot != AV_REMOVED) {
-		const struct av_entry *entry = &av->entries[index];
-		struct address address = {
-			.version = ADDRESS_FORMAT_VERSION,
-			.slot = (uint16_t)entry->slot,
-			.epoch = entry->epoch,
-			.nonce = entry->nonce,
-			.region = {av->domain->region->id[0], av->domain->region->id[1]},
-		};
-		memcpy(buffer, &address, *length < sizeof(address) ? *length : sizeof(address));
-		*length = sizeof(address);
+		const struct address *address = &av->entries[index].address;
+		memcpy(buffer, address, *length < sizeof(*address) ? *length : sizeof(*address));
+		*length = sizeof(*address);
 		result = 0;
 	}
 	domain_unlock(av->domain);
@@ -326,14 +322,11 @@ int av_open(struct fid_domain *fid, struct fi_av_attr *attributes, struct fid_av
 	struct av *av = calloc(1, sizeof(*av));
 	if (av == NULL)
 		return -FI_ENOMEM;
-	av->by_slot = calloc(domain->region->members, sizeof(*av->by_slot));
-	if (av->by_slot == NULL) {
+	av->domain = domain;
+	if (!reach_slot(av, 0)) {
 		free(av);
 		return -FI_ENOMEM;
 	}
-	for (uint32_t slot = 0; slot < domain->region->members; slot++)
-		av->by_slot[slot] = SIZE_MAX;
-	av->domain = domain;
 	av->number = atomic_fetch_add_explicit(&opened_so_far, 1, memory_order_relaxed);
 	av->events = attributes != NULL && (attributes->flags & FI_EVENT) != 0;
 	atomic_fetch_add(&domain->objects, 1);

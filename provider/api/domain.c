@@ -22,6 +22,7 @@ static int domain_close(struct fid *fid)
 	process_remove(domain);
 	(void)pthread_mutex_destroy(&domain->mutex);
 	registrations_close(&domain->registrations);
+	directory_close(&domain->directory);
 	region_detach(domain->region);
 	atomic_fetch_sub(&domain->fabric->objects, 1);
 	free(domain);

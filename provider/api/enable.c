@@ -116,7 +116,11 @@ int endpoint_enable(struct endpoint *endpoint)
 		return result;
 	}
 	struct messenger *messenger = endpoint->messenger;
-	result = check_memory(messenger);
+	/* Before the application's allocator has the heap: what a core allocates is no memory of the
+	 * application. */
+	result = network_enable(endpoint);
+	if (result == 0)
+		result = check_memory(messenger);
 	if (result == 0)
 		result = single_copy_open(messenger, parameter_single_copy());
 	if (result == 0)

@@ -271,6 +271,13 @@ static int getname(fid_t fid, void *buffer, size_t *length)
 		.nonce = member->nonce,
 		.region = {member->region->id[0], member->region->id[1]},
 	};
+	const struct network *network = endpoint->messenger->path->network;
+	if (network != NULL) {
+		const struct core_name *name = network_name(network);
+		address.core = name->provider;
+		address.core_length = name->length;
+		memcpy(address.core_name, name->bytes, name->length);
+	}
 	memcpy(buffer, &address, room < sizeof(address) ? room : sizeof(address));
 	return room < sizeof(address) ? -FI_ETOOSMALL : 0;
 }

@@ -70,6 +70,16 @@ void parameters_define(void)
 		"Copy large messages once, by both ends at the same time: auto, between processes where that "
 		"was measured to be faster; on, wherever it is proved possible; off, never. "
 		"VICINAL_SINGLE_COPY is the same and comes first. (default: auto)");
+	(void)fi_param_define(&provider, "net", FI_PARAM_STRING,
+			      "Provider that reaches peers which are not in the region, such as tcp or "
+			      "verbs;ofi_rxm; off for "
+			      "none. VICINAL_NET is the same and comes first. (default: the first of "
+			      "verbs;ofi_rxm, tcp and "
+			      "others that works)");
+	(void)fi_param_define(&provider, "net_interface", FI_PARAM_STRING,
+			      "Interface on which they are reached, such as eth0. VICINAL_NET_INTERFACE is "
+			      "the same and comes "
+			      "first. (default: the provider's first, loopback last)");
 	(void)fi_param_define(
 		&provider, "rank", FI_PARAM_STRING,
 		"Rank shown for this process by 'vicinal paths'; a label only. Set as VICINAL_RANK. "
@@ -87,6 +97,46 @@ static const char *parameter(const char *variable, const char *name)
 	if (fi_param_get_str(&provider, name, &configured) == 0)
 		return configured;
 	return NULL;
+}
+
+/* Is `vicinal` in FI_PROVIDER, a list of names that a ^ turns into those that are not wanted? */
+static bool is_named(void)
+{
+	const char *list = getenv("FI_PROVIDER");
+	const size_t length = strlen(PROVIDER_NAME);
+
+	if (list == NULL || *list == '^')
+		return false;
+	while (list != NULL) {
+		size_t name = strcspn(list, ",");
+		if (name == length && strncasecmp(list, PROVIDER_NAME, length) == 0)
+			return true;
+		list = list[name] == ',' ? list + name + 1 : NULL;
+	}
+	return false;
+}
+
+bool parameter_network(const char **core, const char **interface)
+{
+	const char *name = parameter("VICINAL_NET", "net");
+
+	*interface = parameter("VICINAL_NET_INTERFACE", "net_interface");
+	if (*interface != NULL && **interface == '\0')
+		*interface = NULL;
+	*core = name != NULL && *name != '\0' && strcmp(name, "auto") != 0 ? name : NULL;
+	return *core == NULL || strcmp(*core, "off") != 0;
+}
+
+/*
+ * Are we to be there without a region? A machine that has none is left alone, unless its user
+ * names us, or a network for us.
+ */
+static bool is_wanted(void)
+{
+	const char *core = NULL;
+	const char *interface = NULL;
+
+	return parameter_network(&core, &interface) && (core != NULL || interface != NULL || is_named());
 }
 
 static char region_name[PATH_MAX];
@@ -110,6 +160,12 @@ static void find_region(void)
 	}
 	if (region_result == 0)
 		return;
+	/* Who wants us all the same has nobody beside it, and reaches others over the network. */
+	if (region_result == -ENODEV && (configured == NULL || *configured == '\0') && is_wanted()) {
+		(void)snprintf(region_name, sizeof(region_name), "%s", REGION_PRIVATE);
+		region_result = 0;
+		return;
+	}
 	/* Without any region this is just a machine that has none; with one, somebody must know. */
 	if (region_result == -ENODEV)
 		FI_INFO(&provider, FI_LOG_CORE, "%s\n", error.text);

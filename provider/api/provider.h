@@ -22,12 +22,16 @@
 #include <rdma/providers/fi_prov.h>
 
 #include "api/wait.h"
+#include "path/network.h"
 #include "proto/messenger.h"
 
 #define PROVIDER_NAME "vicinal"
 #define PROVIDER_VERSION FI_VERSION(0, 1)
 
-/* Our libfabric address: who, in which region, proved by what. docs/region-format.md */
+/*
+ * Our libfabric address: who, in which region, proved by what, and where in the network.
+ * docs/region-format.md
+ */
 #define ADDRESS_FORMAT_VERSION 1U
 struct address {
 	uint16_t version;
@@ -35,9 +39,12 @@ struct address {
 	uint32_t epoch;
 	uint64_t nonce;
 	uint64_t region[2];
+	uint16_t core;       /* which core: core_provider_number() */
+	uint8_t core_length; /* of `core_name`; 0: it is not in the network */
+	uint8_t reserved;
+	uint8_t core_name[CORE_NAME_MOST];
 };
-_Static_assert(sizeof(struct address) == 32,
-	       "half of the 64 bytes that MPICH allows: a network address joins it");
+_Static_assert(sizeof(struct address) == 64, "MPICH allows no more");
 
 /* Identifies our addresses and protocol to libfabric; from its provider-specific ranges. */
 #define ADDRESS_FORMAT_ID (0x80000000U | 0x7669U)
@@ -74,6 +81,13 @@ struct fabric {
 
 struct endpoint;
 
+/* Can peers beyond the region be reached? */
+enum network_state {
+	NETWORK_UNKNOWN, /* no endpoint was enabled yet */
+	NETWORK_OPEN,
+	NETWORK_NONE,
+};
+
 /* Endpoints that are bound to a queue or counter, each once. */
 struct endpoint_list {
 	struct endpoint **items;
@@ -106,14 +120,18 @@ struct domain {
 	atomic_uint objects;     /* others that are open on it: queues, vectors, counters, regions */
 	/* memory registration: see mr.c */
 	struct registration_table registrations;
-	uint64_t mr_key; /* the last that we chose */
+	/* peers beyond the region: see network.c */
+	struct directory directory;
+	enum network_state network;
+	uint16_t network_core; /* its number, once it is open */
+	uint64_t mr_key;       /* the last that we chose */
 	uint64_t mr_mode;
 };
 
 struct av_entry {
-	uint64_t nonce;
-	uint32_t epoch;
-	uint32_t slot; /* UINT32_MAX once removed */
+	struct address address; /* as it was inserted */
+	uint32_t epoch;         /* of the peer that it stands for */
+	uint32_t slot; /* from region->members on: a place in the directory. UINT32_MAX once removed */
 };
 
 struct av {
@@ -124,6 +142,7 @@ struct av {
 	size_t count;
 	size_t capacity;
 	size_t *by_slot; /* the entry inserted last for each slot, to name senders */
+	uint32_t slots;  /* that `by_slot` has */
 	struct eq *eq;
 	bool events; /* insertion is reported there */
 };
@@ -228,6 +247,8 @@ int parameter_region(const char **name);
 /* How long a heartbeat may be still, in nanoseconds. */
 uint64_t parameter_peer_timeout(void);
 bool parameter_allow_slow(void);
+/* Whether peers beyond the region are to be reached, by which core and interface: NULL for any. */
+bool parameter_network(const char **core, const char **interface);
 /* Allocations of so many bytes and more come from the heap in the region, where that is asked for. */
 size_t parameter_heap_threshold(void);
 /* What one does who finds nothing: read once in this process. */
@@ -278,10 +299,19 @@ int eq_add(struct eq *eq, uint32_t event, const void *bytes, size_t length);
 int eq_add_error(struct eq *eq, const struct fi_eq_err_entry *error);
 bool eq_has_any(struct eq *eq);
 
+/* network.c: open the core for an endpoint, and say what is wrong. 0, or the error of fi_enable(). */
+int network_enable(struct endpoint *endpoint);
+/* Does an endpoint of this domain have this nonce? By whatever address, it is not beyond anything. */
+bool network_is_ours(const struct domain *domain, uint64_t nonce);
+/* The place of `address` in the directory of peers beyond the region, as a slot. UINT32_MAX after saying why.
+ */
+uint32_t network_place(struct domain *domain, const struct address *address);
+
 /* av.c: who `address` stands for; NULL if nobody that can be reached. */
 struct correspondent *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr_t address);
 /* The fi_addr_t of a sender (epoch << 32 | slot), or FI_ADDR_NOTAVAIL. */
 fi_addr_t av_name_sender(const struct av *av, uint64_t source);
+/* address.c: addresses as text. */
 int address_to_text(const struct address *address, char *text, size_t length);
 bool address_from_text(const char *text, struct address *address);
 

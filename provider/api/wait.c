@@ -29,10 +29,12 @@ uint32_t domain_progress(struct domain *domain)
 
 uint32_t domain_look(struct domain *domain)
 {
+	uint32_t found = 0;
+
 	for (struct endpoint *endpoint = domain->endpoints; endpoint != NULL; endpoint = endpoint->next)
 		if (endpoint->messenger != NULL)
-			path_look(endpoint->messenger->path);
-	return domain_progress(domain);
+			found += path_look(endpoint->messenger->path);
+	return found + domain_progress(domain);
 }
 
 void domain_sleep_begin(struct domain *domain)

@@ -4,14 +4,36 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
-int match_open(struct match_queue *queue, uint32_t sources)
+void match_add_sources(struct match_queue *queue, uint32_t sources)
 {
-	*queue = (struct match_queue){
-		.sources = sources,
-		.receives = calloc(sources, sizeof(*queue->receives)),
-		.messages = calloc(sources, sizeof(*queue->messages)),
-	};
+	for (; queue->sources < sources; queue->sources++) {
+		match_list_open(&queue->receives[queue->sources]);
+		match_list_open(&queue->messages[queue->sources]);
+	}
+}
+
+/* Room for lists that never moves, and of which only what is used takes memory. */
+static struct match_link *reserve(uint32_t count)
+{
+	void *room = mmap(NULL, count * sizeof(struct match_link), PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return room == MAP_FAILED ? NULL : room;
+}
+
+static void give_back(struct match_link *room, uint32_t count)
+{
+	if (room != NULL)
+		(void)munmap(room, count * sizeof(*room));
+}
+
+int match_open(struct match_queue *queue, uint32_t sources, uint32_t most)
+{
+	*queue = (struct match_queue){.most = most};
+	queue->receives = reserve(most);
+	queue->messages = reserve(most);
 	if (queue->receives == NULL || queue->messages == NULL) {
 		match_close(queue);
 		return -ENOMEM;
@@ -20,10 +42,7 @@ int match_open(struct match_queue *queue, uint32_t sources)
 	match_list_open(&queue->any_source);
 	match_list_open(&queue->arrivals);
 	match_list_open(&queue->receives_apart);
-	for (uint32_t source = 0; source < sources; source++) {
-		match_list_open(&queue->receives[source]);
-		match_list_open(&queue->messages[source]);
-	}
+	match_add_sources(queue, sources);
 	return 0;
 }
 
@@ -33,8 +52,8 @@ void match_close(struct match_queue *queue)
 		match_table_close(&queue->receive_tables[i]);
 	for (uint32_t i = 0; i < MATCH_MESSAGE_TABLES; i++)
 		match_table_close(&queue->message_tables[i]);
-	free(queue->receives);
-	free(queue->messages);
+	give_back(queue->receives, queue->most);
+	give_back(queue->messages, queue->most);
 	queue->receives = NULL;
 	queue->messages = NULL;
 }

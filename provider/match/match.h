@@ -58,8 +58,9 @@ struct match_queue {
 	struct match_link *receives;  /* by source */
 	struct match_link *messages;  /* by source */
 	uint64_t sequence;
-	uint32_t posted; /* receives, in lists or tables */
-	uint32_t sources;
+	uint32_t posted;  /* receives, in lists or tables */
+	uint32_t most;    /* sources that there is room for */
+	uint32_t sources; /* that there are: of more there may be, see match_add_sources() */
 	bool receives_in_tables;
 	bool messages_in_tables;
 	/* only while there are tables */
@@ -71,8 +72,13 @@ struct match_queue {
 	struct match_seed seed;
 };
 
-/* Returns 0 or -ENOMEM. `sources` is how many member slots there are. */
-int match_open(struct match_queue *queue, uint32_t sources);
+/*
+ * Returns 0 or -ENOMEM. `sources` is how many member slots there are, `most` how many there can ever
+ * be: room for those is only address space, so that a source's lists are where they are for good.
+ */
+int match_open(struct match_queue *queue, uint32_t sources, uint32_t most);
+/* From here on there are sources below `sources`, which is at most what match_open() was told. */
+void match_add_sources(struct match_queue *queue, uint32_t sources);
 void match_close(struct match_queue *queue);
 
 /* ---- out of line: with wildcards, while there are tables, or to make them ---- */

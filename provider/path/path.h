@@ -3,9 +3,9 @@
  * path.h - reaching peers: connections made when they are first used, rings polled while
  * they are busy, and peers that left, died or broke the protocol found out.
  *
- * A path knows slots of a ring and chunks, not messages. Today there is one way, through
- * the region; our own endpoint is a peer like any other and is reached through a ring to
- * itself.
+ * A path knows slots of a ring and chunks, not messages. A peer is reached through the region,
+ * our own endpoint included, or over the network, which carries slots and chunks in frames: see
+ * network.h.
  */
 #ifndef VICINAL_PATH_PATH_H
 #define VICINAL_PATH_PATH_H
@@ -30,6 +30,7 @@ enum peer_state {
 struct peer {
 	/* sending */
 	struct ring_out out;
+	struct chunk_pool *pool;       /* that chunks for it are taken from */
 	const shared_u64 *active_word; /* the receiver's: does it poll our ring? */
 	uint64_t active_bit;
 	shared_u32 *doorbell;
@@ -38,11 +39,15 @@ struct peer {
 	const shared_u32 *sleeping_word;     /* the receiver's: must it be woken? */
 	const struct interrupts *interrupts; /* the path's */
 	bool sending;                        /* `out` is open */
+	struct network_peer *network;        /* it is reached over the network; NULL: through the region */
 	/* receiving */
 	bool receiving; /* `in` is open */
 	bool hot;       /* in the path's list of rings polled at every poll */
 	uint32_t idle_polls;
 	struct ring_in in;
+	const shared_u64 *claim; /* whose section it reads: see member_is_intact() */
+	shared_bytes *section;   /* its chunks lie in so many bytes from here on */
+	uint64_t section_bytes;
 	struct chunk_returns returns;
 	/* lending */
 	struct chunk_account account;
@@ -60,6 +65,17 @@ struct peer {
 };
 
 struct path;
+struct network;
+struct network_peer;
+
+/* A slot, for those that carry it elsewhere and do not know what it means. */
+struct slot_shape {
+	uint32_t payload; /* bytes of the payload that mean something, a multiple of 8 */
+	uint32_t chunk; /* where the payload names a chunk, two words of 32 bits; SLOT_NO_CHUNK if it does not
+			 */
+	bool follows;   /* it belongs to the slot before it */
+};
+#define SLOT_NO_CHUNK UINT32_MAX
 
 /* The layer above, as the path calls it. */
 struct path_user {
@@ -68,6 +84,15 @@ struct path_user {
 	void (*failed)(void *user, struct peer *peer);
 	/* Another member took the slot of `peer`, which failed before: forget what it sent. */
 	void (*replaced)(void *user, struct peer *peer);
+	/* There is a peer in `slot`, which is beyond the region's members. Returns 0 or -ENOMEM. */
+	int (*added)(void *user, uint32_t slot);
+	/* What came over the network lies in a buffer of ours, and that is needed: take it out. Or -ENOMEM.
+	 */
+	int (*settle)(void *user, struct peer *peer);
+	/* Deals with a slot: see path_handler. For paths that do not have it in their short path. */
+	int (*arrive)(void *user, struct peer *peer, uint64_t control);
+	/* What of a slot a frame must carry. */
+	struct slot_shape (*shape)(uint64_t control);
 };
 
 struct path {
@@ -76,7 +101,8 @@ struct path {
 	const struct path_user *user;
 	void *context;
 	struct peer **peers; /* by slot; NULL until first met */
-	struct peer **hot;   /* rings polled at every poll */
+	uint32_t peer_end; /* no peer has this slot or a higher one. From region->members on: the network's */
+	struct peer **hot; /* rings polled at every poll */
 	uint32_t hot_count;
 	uint32_t polls;
 	uint32_t *doorbells_seen; /* by slot */
@@ -87,8 +113,11 @@ struct path {
 	uint32_t *ring_of;       /* by slot: section offset of a ring made before, 0 if none */
 	uint32_t *ring_slots_of; /* by slot */
 	uint32_t rings;
-	uint32_t failures; /* peers failed but not yet told to the user */
-	bool evicted;      /* we were taken for dead, and another has our slot and section */
+	uint32_t failures;       /* peers failed but not yet told to the user */
+	uint32_t attention;      /* reasons to attend to more than the rings at every poll: failures, a busy
+				    network */
+	struct network *network; /* NULL if there is none */
+	bool evicted;            /* we were taken for dead, and another has our slot and section */
 	uint64_t next_check;
 	uint64_t timeout; /* nanoseconds a heartbeat may be still */
 	/* sleeping */
@@ -121,11 +150,14 @@ int path_connect(struct path *path, struct peer *peer);
 /* The peer broke the protocol, left or died. Told to the user at the next poll. */
 void path_fail(struct path *path, struct peer *peer, int failure, const char *reason);
 
-/* Slow part of a poll: doorbells, rings that went cold or are, liveness. */
-void path_attend(struct path *path, bool idle);
+/*
+ * Slow part of a poll: doorbells, rings that went cold or are, liveness, the network. Returns how
+ * many messages there were.
+ */
+uint32_t path_attend(struct path *path, bool idle);
 
 /* The same, and all that path_attend() leaves to one poll in many: before and after a sleep. */
-void path_look(struct path *path);
+uint32_t path_look(struct path *path);
 
 /*
  * Sleeping: begin, look and poll once more; if there was nothing, fill in what to wait on,
@@ -165,7 +197,7 @@ static inline bool path_room(struct path *path, struct peer *peer, uint32_t coun
 
 static inline uint32_t path_chunk(struct path *path, struct peer *peer, uint32_t length)
 {
-	uint32_t chunk = chunk_take(&path->chunks, &peer->account, length);
+	uint32_t chunk = chunk_take(peer->pool, &peer->account, length);
 
 	return __builtin_expect(chunk != CHUNK_NONE, 1) ? chunk : path_chunk_slow(path, peer, length);
 }
@@ -192,7 +224,16 @@ typedef int (*path_handler)(void *context, struct peer *peer, uint64_t control);
 /* Is what we read of this peer's section still what it wrote? See member_is_intact(). */
 static inline bool path_intact(const struct path *path, const struct peer *peer)
 {
-	return __builtin_expect(member_is_intact(path->region, peer->slot, peer->epoch), 1);
+	(void)path;
+	return __builtin_expect(member_claim_is(peer->claim, peer->epoch), 1);
+}
+
+/* `length` bytes at `offset` in what the peer's chunks lie in, or NULL if they cannot be there. */
+static inline shared_bytes *path_view(const struct peer *peer, uint64_t offset, uint64_t length)
+{
+	if (offset > peer->section_bytes || length > peer->section_bytes - offset)
+		return NULL;
+	return peer->section + offset;
 }
 
 /* Take slots from one ring. Returns how many messages there were. */
@@ -236,8 +277,8 @@ static inline __attribute__((always_inline)) uint32_t path_poll(struct path *pat
 	 * Doorbells, liveness and cold rings can wait for one poll in 64: a line of
 	 * doorbells costs a few nanoseconds when nobody rang.
 	 */
-	if (__builtin_expect((++path->polls & 63) == 0 || path->failures != 0, 0))
-		path_attend(path, handled == 0);
+	if (__builtin_expect((++path->polls & 63) == 0 || path->attention != 0, 0))
+		handled += path_attend(path, handled == 0);
 	return handled;
 }
 

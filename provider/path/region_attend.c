@@ -3,6 +3,7 @@
  * region_attend.c - what a poll does now and then beside looking at the hot rings: rings that go
  * cold or are, doorbells, credit and chunks that were given back.
  */
+#include "path/network.h"
 #include "path/region_path.h"
 
 /* Up to so many rings are all polled at every poll: a poll of an idle ring is an L1 hit. */
@@ -105,13 +106,13 @@ bool path_refresh(struct path *path, struct peer *peer, uint32_t count)
 
 uint32_t path_chunk_slow(struct path *path, struct peer *peer, uint32_t length)
 {
-	for (uint32_t slot = 0; slot < path->region->members; slot++) {
+	for (uint32_t slot = 0; slot < path->peer_end; slot++) {
 		struct peer *other = path->peers[slot];
 		if (other != NULL && other->account.lent > 0 && other->state == PEER_PRESENT &&
-		    chunk_collect(&path->chunks, &other->account) < 0)
+		    chunk_collect(other->pool, &other->account) < 0)
 			path_fail(path, other, -EPROTO, "it returned a chunk that it does not have");
 	}
-	uint32_t chunk = chunk_take(&path->chunks, &peer->account, length);
+	uint32_t chunk = chunk_take(peer->pool, &peer->account, length);
 	path->short_of_room = path->short_of_room || chunk == CHUNK_NONE;
 	return chunk;
 }
@@ -128,7 +129,7 @@ bool path_drained(struct path *path)
 		if (peer->out.limit - peer->out.position != peer->out.mask + 1)
 			return false;
 	}
-	return true;
+	return network_drained(path);
 }
 
 static void check_now_and_then(struct path *path)
@@ -142,7 +143,7 @@ static void check_now_and_then(struct path *path)
 	path_publish_counts(path);
 }
 
-void path_attend(struct path *path, bool idle)
+static void attend_region(struct path *path, bool idle)
 {
 	path_read_doorbells(path);
 	if (idle)
@@ -155,12 +156,25 @@ void path_attend(struct path *path, bool idle)
 	/* A busy endpoint has less need to ask who is still there, but must ask. */
 	if (path->polls % (idle ? POLLS_PER_CHECK_IDLE : POLLS_PER_CHECK_BUSY) == 0)
 		check_now_and_then(path);
-	if (path->failures != 0)
-		path_report_failures(path);
 }
 
-void path_look(struct path *path)
+uint32_t path_attend(struct path *path, bool idle)
 {
+	uint32_t handled = 0;
+
+	if (path->network != NULL)
+		handled = network_attend(path, idle);
+	if ((path->polls & 63) == 0)
+		attend_region(path, idle);
+	if (path->failures != 0)
+		path_report_failures(path);
+	return handled;
+}
+
+uint32_t path_look(struct path *path)
+{
+	uint32_t handled = path->network != NULL ? network_look(path) : 0;
+
 	path_read_doorbells(path);
 	publish_idle_credit(path);
 	sweep_cold_rings(path);
@@ -168,4 +182,5 @@ void path_look(struct path *path)
 	check_now_and_then(path);
 	if (path->failures != 0)
 		path_report_failures(path);
+	return handled;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* region_connect.c - rings of a region: offering one to a peer, and taking those that are offered. */
+#include "path/network.h"
 #include "path/region_path.h"
 
 #include <sys/random.h>
@@ -19,6 +20,9 @@ static bool ring_fits(const struct path *path, uint32_t count)
 
 int path_connect(struct path *path, struct peer *peer)
 {
+	if (peer->network != NULL)
+		return network_connect(peer);
+
 	struct region *region = path->region;
 	uint32_t self = path->member->slot;
 	struct connection_line *line = section_connection(region, self, peer->slot);

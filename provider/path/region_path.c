@@ -2,7 +2,10 @@
 /* region_path.c - the path through the region: joining and leaving, and peers that come, fail and go. */
 #include "path/region_path.h"
 
+#include "path/network.h"
+
 #include <stdlib.h>
+#include <sys/mman.h>
 
 static void divide_arena(struct path *path)
 {
@@ -20,6 +23,11 @@ static void divide_arena(struct path *path)
 	chunk_pool_open(&path->chunks, region, path->member->slot, path->ring_end, arena - rings);
 }
 
+static size_t peers_bytes(const struct region *region)
+{
+	return (region->members + NETWORK_PEERS_MOST) * sizeof(struct peer *);
+}
+
 int path_open(struct path **opened, struct region *region, uint32_t endpoint, uint64_t timeout,
 	      const struct path_user *user, void *context, struct region_error *error)
 {
@@ -33,7 +41,12 @@ int path_open(struct path **opened, struct region *region, uint32_t endpoint, ui
 	path->user = user;
 	path->context = context;
 	path->timeout = timeout;
-	path->peers = calloc(members, sizeof(struct peer *));
+	/* Room for peers beyond the region is address space alone, until there are any. */
+	path->peers = mmap(NULL, peers_bytes(region), PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (path->peers == MAP_FAILED)
+		path->peers = NULL;
+	path->peer_end = members;
 	path->hot = calloc(members, sizeof(struct peer *));
 	path->doorbells_seen = calloc(members, sizeof(*path->doorbells_seen));
 	path->ring_of = calloc(members, sizeof(*path->ring_of));
@@ -68,10 +81,12 @@ void path_close(struct path *path)
 		else
 			member_leave(path->member);
 	}
+	network_close(path);
 	if (path->peers != NULL)
-		for (uint32_t slot = 0; slot < path->region->members; slot++)
+		for (uint32_t slot = 0; slot < path->peer_end; slot++)
 			free(path->peers[slot]);
-	free(path->peers);
+	if (path->peers != NULL)
+		(void)munmap(path->peers, peers_bytes(path->region));
 	free(path->hot);
 	free(path->doorbells_seen);
 	free(path->ring_of);
@@ -86,6 +101,10 @@ static void reset_peer(struct path *path, struct peer *peer, uint32_t slot, uint
 	peer->epoch = epoch;
 	peer->nonce = nonce;
 	peer->state = PEER_PRESENT;
+	peer->pool = &path->chunks;
+	peer->claim = &region_slot(path->region, slot)->claim;
+	peer->section = (shared_bytes *)region_section(path->region, slot);
+	peer->section_bytes = path->region->section_bytes;
 	peer->active_word = &section_header(path->region, slot)->active[path->member->slot / 64];
 	peer->active_bit = UINT64_C(1) << path->member->slot % 64;
 	peer->doorbell = section_doorbell(path->region, slot, path->member->slot);
@@ -103,30 +122,34 @@ void path_fail(struct path *path, struct peer *peer, int failure, const char *re
 	peer->failure = failure != 0 ? failure : -EPROTO;
 	peer->reason = reason;
 	path->failures++;
+	path->attention++;
 }
 
 static void publish_counts_of(const struct path *path, const struct peer *peer)
 {
-	struct connection_line *line = section_connection(path->region, path->member->slot, peer->slot);
-
-	if (path->evicted || !peer->sending)
+	if (path->evicted || !peer->sending || peer->network != NULL)
 		return;
+	struct connection_line *line = section_connection(path->region, path->member->slot, peer->slot);
 	shared_store_u64(&line->messages, peer->messages);
 	shared_store_u64(&line->bytes, peer->bytes);
 }
 
 void path_report_failures(struct path *path)
 {
-	for (uint32_t slot = 0; path->failures > 0 && slot < path->region->members; slot++) {
+	for (uint32_t slot = 0; path->failures > 0 && slot < path->peer_end; slot++) {
 		struct peer *peer = path->peers[slot];
 		if (peer == NULL || peer->state != PEER_FAILED || peer->reported)
 			continue;
 		peer->reported = true;
 		path->failures--;
+		path->attention--;
 		path_stop_receiving(path, peer);
 		publish_counts_of(path, peer); /* the last that people will see of it */
 		peer->sending = false;
-		chunk_recall(&path->chunks, &peer->account);
+		if (peer->network != NULL)
+			network_stop(path, peer);
+		if (peer->network == NULL || network_is_quiet(peer))
+			chunk_recall(peer->pool, &peer->account);
 		/* Another may fail meanwhile: it is told at the next poll, if its slot is behind us. */
 		path->user->failed(path->context, peer);
 	}
@@ -168,8 +191,11 @@ static void evict(struct path *path, const char *reason)
 /* What becomes of the heap is the heap's own affair: see region/heap.c. */
 void path_lose(struct path *path)
 {
+	const char *reason = "this process was forked, and the endpoint is its parent's";
+
 	member_lose(path->member);
-	evict(path, "this process was forked, and the endpoint is its parent's");
+	evict(path, reason);
+	network_lose(path, reason);
 }
 
 /*
@@ -215,6 +241,7 @@ void path_check_peers(struct path *path)
 		else
 			path_fail(path, peer, -ECONNRESET, "it died");
 	}
+	network_check(path, now);
 }
 
 void path_publish_arena_used(const struct path *path)

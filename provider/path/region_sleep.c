@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* region_sleep.c - going to sleep over the rings of a region, and waking who does. */
+#include "path/network.h"
 #include "path/path.h"
 
 static struct section_header *own_header(const struct path *path)
@@ -82,6 +83,8 @@ bool path_sleep_watch(struct path *path, struct sleep_watch *watch)
 
 	if (path->evicted)
 		return false;
+	/* What comes over the network wakes nobody. */
+	certain = certain && !network_has_peers(path);
 	/* A thread may wait with the others before any of them sleeps: see api/watch.c. */
 	if (path->sleepers > 0)
 		publish_sleeping(path);
@@ -133,6 +136,10 @@ static void wake(struct peer *peer, uint32_t sleeping)
 
 __attribute__((cold, noinline)) void path_ring(struct peer *peer)
 {
+	if (peer->network != NULL) {
+		network_ship(peer);
+		return;
+	}
 	shared_release_u32(peer->doorbell, ++peer->doorbell_count);
 	/* Pairs with the fence in path_sleep_watch(). */
 	shared_fence_full();

@@ -222,7 +222,8 @@ static int arrive_rendezvous(struct messenger *messenger, struct arrival *arriva
 	const shared_bytes *bytes = chunk_view(messenger, from, header.chunk, header.offset, arrival->length);
 	if (bytes == NULL || header.early > header.total || arrival->length > header.early ||
 	    header.early > (uint64_t)WIRE_EARLY_PIECES * CHUNK_LARGE || header.total > SSIZE_MAX ||
-	    transfer_index(header.transfer) >= REGION_TRANSFERS || from->early_receive != NULL ||
+	    transfer_index(header.transfer) >= REGION_TRANSFERS ||
+	    (header.transfer != 0 && from->peer.network != NULL) || from->early_receive != NULL ||
 	    from->early_message != NULL)
 		return -EPROTO;
 	from->streak = 0;

@@ -2,6 +2,8 @@
 /* messenger.c - opening, closing, progress, and peers that failed. */
 #include "proto/messenger.h"
 
+#include "path/network.h"
+
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -11,6 +13,8 @@
  * its section, may go to somebody else afterwards.
  */
 #define LINGER_NANOSECONDS UINT64_C(200000000)
+/* Over a network what they did not read is not there any more afterwards. */
+#define LINGER_NETWORK_NANOSECONDS UINT64_C(2000000000)
 
 static void drop_waiting_controls(struct messenger *messenger, struct correspondent *peer)
 {
@@ -121,19 +125,54 @@ static void peer_replaced(void *context, struct peer *peer)
 	settle_waiting(messenger, &messenger->untagged, correspondent, false);
 }
 
+static int peer_added(void *context, uint32_t slot)
+{
+	struct messenger *messenger = context;
+
+	match_add_sources(&messenger->tagged, slot + 1);
+	match_add_sources(&messenger->untagged, slot + 1);
+	return 0;
+}
+
+/* What this peer's messages still have in its chunks goes into memory of their own. */
+static int peer_settled(void *context, struct peer *peer)
+{
+	struct messenger *messenger = context;
+	struct correspondent *from = (struct correspondent *)(void *)peer;
+	int result = 0;
+
+	while (from->holding != NULL) {
+		struct message *message = from->holding;
+		if (message_detach(messenger, message))
+			continue;
+		/* It is lost: nobody may take what is left of it for the whole. */
+		if (from->early_message == message)
+			from->early_message = NULL;
+		match_take(messenger_queue(messenger, message->wire_flags), &message->match);
+		message_free(messenger, message);
+		result = -ENOMEM;
+	}
+	return result;
+}
+
 static const struct path_user path_user = {
 	.peer_bytes = sizeof(struct correspondent),
 	.failed = peer_failed,
 	.replaced = peer_replaced,
+	.added = peer_added,
+	.settle = peer_settled,
+	.arrive = arrive,
+	.shape = wire_shape,
 };
 
 int messenger_open(struct messenger **opened, struct region *region, uint32_t endpoint, uint64_t timeout,
 		   struct region_error *error)
 {
 	struct messenger *messenger = calloc(1, sizeof(*messenger));
+	uint32_t most = region->members + NETWORK_PEERS_MOST;
 
-	if (messenger == NULL || match_open(&messenger->tagged, region->members) != 0 ||
-	    match_open(&messenger->untagged, region->members) != 0) {
+	if (messenger == NULL || match_open(&messenger->tagged, region->members, most) != 0 ||
+	    match_open(&messenger->untagged, region->members, most) != 0) {
 		if (messenger != NULL)
 			match_close(&messenger->tagged);
 		free(messenger);
@@ -174,7 +213,8 @@ static void free_messages(struct match_queue *queue)
 static void linger(struct messenger *messenger)
 {
 	const struct timespec pause = {.tv_nsec = 50000};
-	uint64_t until = monotonic_now() + LINGER_NANOSECONDS;
+	uint64_t until = monotonic_now() + (network_has_peers(messenger->path) ? LINGER_NETWORK_NANOSECONDS
+									       : LINGER_NANOSECONDS);
 
 	single_copy_stop(messenger);
 	for (;;) {
@@ -199,7 +239,7 @@ void messenger_close(struct messenger *messenger)
 	for (struct match_link *link = messenger->claimed.next; link != &messenger->claimed;
 	     link = link->next)
 		free(((struct message *)(void *)((char *)link - offsetof(struct message, claimed)))->copy);
-	for (uint32_t slot = 0; slot < messenger->path->region->members; slot++) {
+	for (uint32_t slot = 0; slot < messenger->path->peer_end; slot++) {
 		struct correspondent *peer = (struct correspondent *)(void *)messenger->path->peers[slot];
 		if (peer != NULL) {
 			drop_waiting_controls(messenger, peer);

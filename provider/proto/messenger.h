@@ -292,7 +292,8 @@ static inline const shared_bytes *chunk_view(const struct messenger *messenger,
 {
 	if (chunk >= REGION_CHUNKS_MAX || length > CHUNK_LARGE)
 		return NULL;
-	return section_view(messenger->path->region, from->peer.slot, offset, length);
+	(void)messenger;
+	return path_view(&from->peer, offset, length);
 }
 
 /* send.c */

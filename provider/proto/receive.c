@@ -152,12 +152,10 @@ static const unsigned char *message_bytes(const struct message *message)
 	return message->copy != NULL ? message->copy : message->bytes;
 }
 
-static const shared_bytes *piece_bytes(const struct messenger *messenger, const struct message *message,
-				       uint32_t piece)
+static const shared_bytes *piece_bytes(const struct message *message, uint32_t piece)
 {
-	/* Was checked when it arrived; the section's bounds do not change. */
-	return section_view(messenger->path->region, message->match.key.source, message->piece[piece].offset,
-			    message->piece[piece].length);
+	/* Was checked when it arrived; a section's bounds do not change while messages hold pieces of it. */
+	return path_view(&message->from->peer, message->piece[piece].offset, message->piece[piece].length);
 }
 
 bool message_detach(struct messenger *messenger, struct message *message)
@@ -174,7 +172,7 @@ bool message_detach(struct messenger *messenger, struct message *message)
 		message->from->copied += room;
 	}
 	for (uint32_t piece = 0; piece < message->pieces; piece++) {
-		shared_copy_in(message->copy + message->copied, piece_bytes(messenger, message, piece),
+		shared_copy_in(message->copy + message->copied, piece_bytes(message, piece),
 			       message->piece[piece].length);
 		message->copied += message->piece[piece].length;
 		chunk_return(&message->from->peer.returns, message->piece[piece].chunk);
@@ -222,7 +220,7 @@ static void deliver_rendezvous(struct messenger *messenger, struct receive *rece
 		receive->arrived = message->copied;
 	}
 	for (uint32_t piece = 0; piece < message->pieces; piece++) {
-		bool taken = rendezvous_piece(messenger, receive, piece_bytes(messenger, message, piece),
+		bool taken = rendezvous_piece(messenger, receive, piece_bytes(message, piece),
 					      message->piece[piece].length, WAYS);
 		chunk_return(&from->peer.returns, message->piece[piece].chunk);
 		/* Not too many: they were counted against `early` when they arrived. */
@@ -250,7 +248,7 @@ void receive_deliver(struct messenger *messenger, struct receive *receive, struc
 		return;
 	}
 	if (message->pieces > 0) {
-		(void)buffer_from_region(&receive->buffer, 0, piece_bytes(messenger, message, 0),
+		(void)buffer_from_region(&receive->buffer, 0, piece_bytes(message, 0),
 					 message->piece[0].length);
 		chunk_return(&from->peer.returns, message->piece[0].chunk);
 		if (!path_intact(messenger->path, &from->peer)) {

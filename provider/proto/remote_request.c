@@ -67,11 +67,11 @@ struct plan {
 	uint64_t rest;  /* of the range, which later requests bring */
 };
 
-static void push_write(struct messenger *messenger, const struct remote_request *request,
-		       const struct fi_rma_iov *place, uint64_t offset, const struct plan *plan)
+static void push_write(const struct remote_request *request, const struct fi_rma_iov *place, uint64_t offset,
+		       const struct plan *plan)
 {
 	struct peer *peer = &request->to->peer;
-	struct chunk_pool *pool = &messenger->path->chunks;
+	const struct chunk_pool *pool = peer->pool;
 
 	if (plan->chunk == CHUNK_NONE) {
 		unsigned char scratch[WIRE_SHORT_BYTES];
@@ -98,11 +98,11 @@ static void push_write(struct messenger *messenger, const struct remote_request 
 		    sizeof(header), NULL, 0);
 }
 
-static void push_atomic(struct messenger *messenger, const struct remote_request *request,
-			const struct fi_rma_iov *place, uint64_t offset, const struct plan *plan)
+static void push_atomic(const struct remote_request *request, const struct fi_rma_iov *place, uint64_t offset,
+			const struct plan *plan)
 {
 	struct peer *peer = &request->to->peer;
-	struct chunk_pool *pool = &messenger->path->chunks;
+	const struct chunk_pool *pool = peer->pool;
 	unsigned char operands[2 * WIRE_ATOMIC_BYTES];
 	const unsigned char *bytes = operands;
 	struct {
@@ -142,19 +142,19 @@ static void push_atomic(struct messenger *messenger, const struct remote_request
 		    sizeof(header), NULL, 0);
 }
 
-static void push_request(struct messenger *messenger, const struct remote_request *request,
-			 const struct fi_rma_iov *place, uint64_t offset, const struct plan *plan)
+static void push_request(const struct remote_request *request, const struct fi_rma_iov *place,
+			 uint64_t offset, const struct plan *plan)
 {
 	switch (request->kind) {
 	case REMOTE_WRITE:
-		push_write(messenger, request, place, offset, plan);
+		push_write(request, place, offset, plan);
 		break;
 	case REMOTE_READ:
 		remote_push(&request->to->peer, control_word(WIRE_READ, plan->flags, plan->length),
 			    place->key, &place->addr, sizeof(place->addr), NULL, 0);
 		break;
 	default:
-		push_atomic(messenger, request, place, offset, plan);
+		push_atomic(request, place, offset, plan);
 		break;
 	}
 	request->to->remote.requests++;
@@ -209,11 +209,11 @@ static void plan_request(const struct remote_request *request, uint32_t length, 
 		plan->slots = 0; /* in a chunk, then; see take_chunks() */
 }
 
-static void untake_chunks(struct messenger *messenger, const struct plan *plans, uint32_t count)
+static void untake_chunks(const struct correspondent *to, const struct plan *plans, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++)
 		if (plans[i].chunk != CHUNK_NONE)
-			chunk_untake(&messenger->path->chunks, plans[i].chunk);
+			chunk_untake(to->peer.pool, plans[i].chunk);
 }
 
 static bool take_chunks(struct messenger *messenger, struct correspondent *to, struct plan *plans,
@@ -224,7 +224,7 @@ static bool take_chunks(struct messenger *messenger, struct correspondent *to, s
 			continue;
 		plans[i].chunk = path_chunk(messenger->path, &to->peer, plans[i].bytes);
 		if (plans[i].chunk == CHUNK_NONE) {
-			untake_chunks(messenger, plans, i);
+			untake_chunks(to, plans, i);
 			rendezvous_miss_chunk(messenger);
 			return false;
 		}
@@ -279,7 +279,7 @@ static ssize_t request_whole(struct messenger *messenger, const struct remote_re
 	if (answered) {
 		operation = new_operation(messenger, request);
 		if (operation == NULL) {
-			untake_chunks(messenger, plans, count);
+			untake_chunks(to, plans, count);
 			return -ENOMEM;
 		}
 		operation->sent_all = true;
@@ -288,7 +288,7 @@ static ssize_t request_whole(struct messenger *messenger, const struct remote_re
 	to->remote.asks = false;
 	uint64_t offset = 0;
 	for (uint32_t i = 0; i < count; i++) {
-		push_request(messenger, request, &request->places[i], offset, &plans[i]);
+		push_request(request, &request->places[i], offset, &plans[i]);
 		if (answered)
 			expect(&to->remote, operation, offset, plans[i].length, reply);
 		offset += plans[i].length;
@@ -318,7 +318,7 @@ static uint32_t piece_chunk(struct messenger *messenger, struct correspondent *t
 	struct chunk_account *account = &to->peer.account;
 
 	if (account->lent_large >= LARGE_CHUNKS_IN_FLIGHT) {
-		if (chunk_collect(&path->chunks, account) < 0)
+		if (chunk_collect(to->peer.pool, account) < 0)
 			path_fail(path, &to->peer, -EPROTO, "it returned a chunk that it does not have");
 		if (account->lent_large >= LARGE_CHUNKS_IN_FLIGHT)
 			return CHUNK_NONE;
@@ -358,16 +358,16 @@ uint32_t remote_pump(struct messenger *messenger, struct remote_operation *opera
 			return budget;
 		if (last && (operation->flags & FI_REMOTE_CQ_DATA) != 0)
 			plan.flags |= WIRE_DATA;
-		push_request(messenger,
-			     &(struct remote_request){
-				     .kind = operation->kind,
-				     .pieces = operation->buffer.pieces,
-				     .count = operation->buffer.count,
-				     .to = to,
-				     .data = operation->data,
-			     },
-			     &(struct fi_rma_iov){place->addr + operation->place_sent, length, place->key},
-			     operation->sent, &plan);
+		push_request(
+			&(struct remote_request){
+				.kind = operation->kind,
+				.pieces = operation->buffer.pieces,
+				.count = operation->buffer.count,
+				.to = to,
+				.data = operation->data,
+			},
+			&(struct fi_rma_iov){place->addr + operation->place_sent, length, place->key},
+			operation->sent, &plan);
 		expect(&to->remote, operation, operation->sent, length, reads);
 		operation->sent += length;
 		operation->place_sent += length;
@@ -386,7 +386,7 @@ static ssize_t request_long(struct messenger *messenger, const struct remote_req
 	if (operation == NULL)
 		return result == 0 ? -ENOMEM : result;
 	uint32_t piece = request->length < LONG_BYTES ? PIECE_BYTES : PIECE_BYTES_LONG;
-	uint32_t largest = messenger->path->chunks.largest;
+	uint32_t largest = to->peer.pool->largest;
 	operation->sent_all = false;
 	operation->data = request->data;
 	operation->sent = 0;
@@ -414,7 +414,7 @@ ssize_t messenger_remote(struct messenger *messenger, const struct remote_reques
 		return -EAGAIN;
 	if ((request->flags & FI_INJECT) != 0 && request->length > MESSENGER_INJECT_BYTES)
 		return -EINVAL;
-	if (messenger->reaches) {
+	if (messenger->reaches && to->peer.network == NULL) {
 		if (direct_carry_out(messenger, request))
 			return 0;
 		if (is_failed(to)) /* it was found out just now */

@@ -41,7 +41,7 @@ static bool push_reply(struct messenger *messenger, struct correspondent *to, ui
 		       const unsigned char *bytes, uint32_t length)
 {
 	uint32_t slots = remote_slots(length);
-	struct chunk_pool *pool = &messenger->path->chunks;
+	const struct chunk_pool *pool = to->peer.pool;
 
 	if (slots <= WIRE_SHORT_SLOTS) {
 		if (remote_room(messenger, to, slots) != 0)

@@ -110,7 +110,7 @@ void rendezvous_ask_chunks(struct messenger *messenger)
 {
 	struct path *path = messenger->path;
 
-	for (uint32_t slot = 0; slot < path->region->members; slot++) {
+	for (uint32_t slot = 0; slot < path->peer_end; slot++) {
 		struct correspondent *peer = (struct correspondent *)(void *)path->peers[slot];
 		if (peer == NULL || peer->peer.account.lent == 0 || is_failed(peer))
 			continue;
@@ -192,11 +192,10 @@ static uint32_t copy_piece(struct send *send, shared_bytes *to, uint32_t length)
 	return ways_wire_flags(way);
 }
 
-static void push_piece(struct messenger *messenger, struct send *send, uint32_t kind, uint64_t word,
-		       uint32_t chunk, uint32_t length)
+static void push_piece(struct send *send, uint32_t kind, uint64_t word, uint32_t chunk, uint32_t length)
 {
 	struct peer *peer = &send->to->peer;
-	struct chunk_pool *pool = &messenger->path->chunks;
+	const struct chunk_pool *pool = peer->pool;
 	const char *from =
 		send->buffer.count == 1 ? (char *)send->buffer.pieces[0].iov_base + send->sent : NULL;
 	struct wire_piece header = {.chunk = chunk, .offset = chunk_place(pool, chunk, from)};
@@ -216,7 +215,7 @@ ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *
 	struct path *path = messenger->path;
 	struct correspondent *to = request->to;
 	struct peer *peer = &to->peer;
-	uint32_t piece = early_piece_length(&path->chunks, request->length, to->streak++);
+	uint32_t piece = early_piece_length(peer->pool, request->length, to->streak++);
 	uint32_t chunks[WIRE_EARLY_PIECES];
 	uint32_t pieces = 0;
 	uint32_t most = WIRE_EARLY_PIECES;
@@ -225,12 +224,12 @@ ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *
 
 	if (send == NULL)
 		return -ENOMEM;
-	if (messenger->single != NULL && request->length > SINGLE_COPY_BYTES &&
+	if (messenger->single != NULL && request->length > SINGLE_COPY_BYTES && peer->network == NULL &&
 	    single_copy_offer(messenger, send, &header)) {
 		most = EARLY_PIECES_OFFERED;
 		piece = EARLY_PIECE_OFFERED;
 	}
-	if (peer->account.lent >= EARLY_CHUNKS_OUT && chunk_collect(&path->chunks, &peer->account) < 0)
+	if (peer->account.lent >= EARLY_CHUNKS_OUT && chunk_collect(peer->pool, &peer->account) < 0)
 		path_fail(path, peer, -EPROTO, "it returned a chunk that it does not have");
 	/* Only what is certain is promised: a chunk and a slot for each early piece. */
 	for (uint64_t covered = 0; pieces < most && covered < request->length; covered += piece) {
@@ -250,8 +249,8 @@ ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *
 	header.taking = ways_tell(&to->ways);
 	if (pieces > 0) {
 		header.chunk = chunks[0];
-		header.offset = chunk_place(&path->chunks, chunks[0], request->pieces[0].iov_base);
-		wire_flags |= copy_piece(send, path->chunks.section + header.offset, first);
+		header.offset = chunk_place(peer->pool, chunks[0], request->pieces[0].iov_base);
+		wire_flags |= copy_piece(send, peer->pool->section + header.offset, first);
 		send->sent = first;
 	}
 	struct ring_slot *slot = ring_next(&peer->out, 0);
@@ -261,8 +260,7 @@ ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *
 	path_wake(peer);
 	for (uint32_t i = 1; i < pieces; i++) {
 		uint64_t rest = early - send->sent;
-		push_piece(messenger, send, WIRE_EARLY, send->id, chunks[i],
-			   rest < piece ? (uint32_t)rest : piece);
+		push_piece(send, WIRE_EARLY, send->id, chunks[i], rest < piece ? (uint32_t)rest : piece);
 	}
 	to->peer.messages++;
 	to->peer.bytes += request->length;
@@ -304,7 +302,7 @@ static uint32_t pump(struct messenger *messenger, struct send *send, uint32_t bu
 {
 	struct path *path = messenger->path;
 	struct peer *peer = &send->to->peer;
-	struct chunk_pool *pool = &path->chunks;
+	struct chunk_pool *pool = peer->pool;
 
 	for (; budget > 0 && send->sent < send->accepted; budget--) {
 		uint64_t rest = send->accepted - send->sent;
@@ -322,7 +320,7 @@ static uint32_t pump(struct messenger *messenger, struct send *send, uint32_t bu
 		if (chunk == CHUNK_NONE)
 			return stall(messenger, send, budget);
 		send->stalls = 0;
-		push_piece(messenger, send, WIRE_PIECE, send->receiver_id, chunk, length);
+		push_piece(send, WIRE_PIECE, send->receiver_id, chunk, length);
 	}
 	if (send->sent >= send->accepted)
 		finish_copying(messenger, send);
@@ -385,7 +383,7 @@ uint32_t rendezvous_work(struct messenger *messenger)
 	struct path *path = messenger->path;
 
 	if (messenger->waiting_controls > 0)
-		for (uint32_t slot = 0; slot < path->region->members; slot++) {
+		for (uint32_t slot = 0; slot < path->peer_end; slot++) {
 			struct correspondent *to = (struct correspondent *)(void *)path->peers[slot];
 			if (to != NULL && to->waiting_head != to->waiting_tail)
 				flush_controls(messenger, to);

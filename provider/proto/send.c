@@ -120,11 +120,10 @@ static void send_in_slots(const struct send_request *request, uint32_t wire_flag
 	path_wake(peer);
 }
 
-static void send_eager(struct messenger *messenger, const struct send_request *request, uint32_t wire_flags,
-		       uint32_t chunk, uint64_t id)
+static void send_eager(const struct send_request *request, uint32_t wire_flags, uint32_t chunk, uint64_t id)
 {
 	struct peer *peer = &request->to->peer;
-	struct chunk_pool *pool = &messenger->path->chunks;
+	const struct chunk_pool *pool = peer->pool;
 	struct ring_slot *slot = ring_next(&peer->out, 0);
 	struct wire_eager header = {
 		.data = request->data,
@@ -203,7 +202,7 @@ ssize_t messenger_send(struct messenger *messenger, const struct send_request *r
 		struct send *send = await_acknowledgement(messenger, request);
 		if (send == NULL) {
 			if (chunk != CHUNK_NONE)
-				chunk_untake(&messenger->path->chunks, chunk);
+				chunk_untake(to->peer.pool, chunk);
 			return -ENOMEM;
 		}
 		id = send->id;
@@ -211,7 +210,7 @@ ssize_t messenger_send(struct messenger *messenger, const struct send_request *r
 	if (in_slots)
 		send_in_slots(request, wire_flags, slots, id);
 	else
-		send_eager(messenger, request, wire_flags, chunk, id);
+		send_eager(request, wire_flags, chunk, id);
 	to->peer.messages++;
 	to->peer.bytes += request->length;
 	if (!acknowledged)

@@ -35,8 +35,7 @@
 #ifndef VICINAL_PROTO_WIRE_H
 #define VICINAL_PROTO_WIRE_H
 
-#include "region/chunks.h"
-#include "region/layout.h"
+#include "path/path.h"
 
 enum wire_kind {
 	WIRE_INLINE = 1,
@@ -150,6 +149,9 @@ struct wire_atomic {
 	uint8_t form;      /* enum atomic_form: with ATOMIC_COMPARE the second operands follow */
 	uint8_t reserved[3];
 };
+
+/* What of a slot with this control word must be carried. */
+struct slot_shape wire_shape(uint64_t control);
 
 _Static_assert(sizeof(struct wire_atomic) == 16, "the same everywhere");
 _Static_assert(sizeof(struct wire_rendezvous) <= WIRE_INLINE_BYTES, "the largest header fits in a slot");

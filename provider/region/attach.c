@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -141,6 +142,32 @@ static int map_region(struct region *region, struct region_error *error)
 	return 0;
 }
 
+/* Nobody else has the memory, and it is only backed where it is used. */
+static int make_private(struct region *region, struct region_error *error)
+{
+	const size_t bytes = region_size(REGION_PRIVATE_MEMBERS, REGION_PRIVATE_SECTION);
+	uint64_t id[2];
+
+	region->kind = REGION_FILE; /* its slots are locked like those of any other */
+	(void)snprintf(region->name, sizeof(region->name), "%s", REGION_PRIVATE);
+	(void)snprintf(region->path, sizeof(region->path), "%s", REGION_PRIVATE);
+	region->fd = memfd_create("vicinal", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (region->fd < 0 || ftruncate(region->fd, (off_t)bytes) != 0 ||
+	    fcntl(region->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0 ||
+	    getrandom(id, sizeof(id), 0) != (ssize_t)sizeof(id))
+		return region_fail(error, -errno,
+				   "there is no region, and none can be made for this process alone (%s): "
+				   "create one with 'vicinal region create'",
+				   strerror(errno));
+	void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, region->fd, 0);
+	if (base == MAP_FAILED)
+		return region_fail(error, -errno, "no memory is left for an endpoint: free some");
+	region->base = base;
+	region->bytes = bytes;
+	(void)region_format(base, bytes, REGION_PRIVATE_MEMBERS, REGION_PRIVATE_SECTION, id);
+	return region_check_header((const struct region_header *)base, bytes, region, error);
+}
+
 int region_attach(const char *name, struct region **region, struct region_error *error)
 {
 	struct region *attached = calloc(1, sizeof(*attached));
@@ -149,9 +176,14 @@ int region_attach(const char *name, struct region **region, struct region_error 
 		return region_fail(error, -ENOMEM, "no memory is left to attach a region: free some");
 	fork_watch();
 	attached->fd = -1;
-	int result = split_name(name, attached, error);
-	if (result == 0)
-		result = map_region(attached, error);
+	int result = 0;
+	if (strcmp(name, REGION_PRIVATE) == 0) {
+		result = make_private(attached, error);
+	} else {
+		result = split_name(name, attached, error);
+		if (result == 0)
+			result = map_region(attached, error);
+	}
 	if (result != 0) {
 		region_detach(attached);
 		return result;

@@ -51,6 +51,19 @@ void chunk_pool_open(struct chunk_pool *pool, const struct region *region, uint3
 	}
 }
 
+void chunk_pool_open_private(struct chunk_pool *pool, void *memory, uint32_t small, uint32_t medium)
+{
+	uint32_t small_bytes = small * (CHUNK_SMALL + CHUNK_SKEW);
+
+	memset(pool, 0, sizeof(*pool));
+	pool->section = memory;
+	pool->count = open_class(&pool->classes[0], 0, 0, CHUNK_SMALL, small_bytes, small);
+	pool->count += open_class(&pool->classes[1], pool->count, small_bytes, CHUNK_MEDIUM,
+				  (uint64_t)medium * (CHUNK_MEDIUM + CHUNK_SKEW), medium);
+	pool->classes[2].first = pool->count;
+	pool->largest = CHUNK_MEDIUM;
+}
+
 int chunk_collect(struct chunk_pool *pool, struct chunk_account *account)
 {
 	int collected = 0;

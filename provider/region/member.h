@@ -70,10 +70,15 @@ bool member_identify(const struct region *region, uint32_t slot, uint32_t *epoch
  * Is the section in `slot` still as the member with `epoch` wrote it, living or gone? What
  * was read from it before is good if so: a successor claims the slot before it writes.
  */
-static inline bool member_is_intact(const struct region *region, uint32_t slot, uint32_t epoch)
+static inline bool member_claim_is(const shared_u64 *claim, uint32_t epoch)
 {
 	shared_fence_loads();
-	return (uint32_t)(shared_load_u64(&region_slot(region, slot)->claim) >> 32) == epoch;
+	return (uint32_t)(shared_load_u64(claim) >> 32) == epoch;
+}
+
+static inline bool member_is_intact(const struct region *region, uint32_t slot, uint32_t epoch)
+{
+	return member_claim_is(&region_slot(region, slot)->claim, epoch);
 }
 
 /* How is the member (slot, epoch)? `pulse` is kept by the caller, zeroed at first. */

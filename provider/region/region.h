@@ -44,7 +44,15 @@ struct region {
 };
 
 /*
- * Map the region called `name` (file:PATH or pci:ADDRESS) and check its header.
+ * The name of a region that is made for this mapping alone: for endpoints that have no region, and
+ * reach others over the network. The endpoints of one domain meet there.
+ */
+#define REGION_PRIVATE "private"
+#define REGION_PRIVATE_MEMBERS 32U
+#define REGION_PRIVATE_SECTION (1024U * 1024U)
+
+/*
+ * Map the region called `name` (file:PATH, pci:ADDRESS or REGION_PRIVATE) and check its header.
  * Returns 0 and a region to be given back with region_detach(), or a negative errno
  * and a text in `error`.
  */

@@ -12,7 +12,7 @@ static struct match_queue queue;
 static int open_queue(void **state)
 {
 	(void)state;
-	return match_open(&queue, SOURCES);
+	return match_open(&queue, SOURCES, SOURCES);
 }
 
 static int close_queue(void **state)

@@ -52,11 +52,13 @@ _OF_THE_PROVIDER: dict[str, Callable[[str], str | None]] = {
     "VICINAL_ALLOW_SLOW": _anything,
     "VICINAL_HEAP_THRESHOLD": _size_fault,
     "VICINAL_SINGLE_COPY": _one_of("auto", "on", "off"),
+    "VICINAL_NET": _anything,
+    "VICINAL_NET_INTERFACE": _anything,
     "VICINAL_RANK": _anything,
 }
 """What fi_vicinal(7) lists, and what is wrong with a value, as a phrase."""
 
-_OF_ONE_MACHINE = {"VICINAL_REGION", "VICINAL_RANK"}
+_OF_ONE_MACHINE = {"VICINAL_REGION", "VICINAL_RANK", "VICINAL_NET_INTERFACE"}
 """Of those, what another machine has to be told anew, or its launcher says."""
 
 _OF_THE_COMMAND = {"VICINAL_PROVIDER_DIR", *(mpi_variable(mpi) for mpi in Mpi)}

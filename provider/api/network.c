@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * network.c - the core of an endpoint, for peers beyond the region: whether there is to be one, and
+ * who may be reached by it.
+ */
+#include "api/provider.h"
+
+#include <string.h>
+
+static bool has_no_region(const struct domain *domain)
+{
+	return strcmp(domain->region->name, REGION_PRIVATE) == 0;
+}
+
+int network_enable(struct endpoint *endpoint)
+{
+	static atomic_bool said;
+	struct domain *domain = endpoint->domain;
+	const char *wanted = NULL;
+	const char *interface = NULL;
+	struct core *core = NULL;
+	struct region_error error = {""};
+	int result = 0;
+
+	domain->network = domain->network == NETWORK_OPEN ? NETWORK_OPEN : NETWORK_NONE;
+	if (!parameter_network(&wanted, &interface))
+		return 0;
+	result = core_open(&core, wanted, interface, &error);
+	if (result == 0) {
+		result = network_open(endpoint->messenger->path, core, &domain->directory);
+		if (result != 0) {
+			core_close(core);
+			return result;
+		}
+		FI_INFO(&provider, FI_LOG_EP_CTRL, "peers beyond the region are reached by %s on %s\n",
+			core->info->fabric_attr->prov_name, core->info->domain_attr->name);
+		domain->network = NETWORK_OPEN;
+		domain->network_core = core->name.provider;
+		return 0;
+	}
+	/* Who asked for it must know; who has a region goes on without, and others have nothing left. */
+	if (wanted != NULL || interface != NULL || has_no_region(domain))
+		provider_say_once(&said, "%s", error.text);
+	else
+		FI_INFO(&provider, FI_LOG_EP_CTRL, "%s\n", error.text);
+	return has_no_region(domain) ? result : 0;
+}
+
+bool network_is_ours(const struct domain *domain, uint64_t nonce)
+{
+	for (const struct endpoint *endpoint = domain->endpoints; endpoint != NULL; endpoint = endpoint->next)
+		if (endpoint->messenger != NULL && endpoint->messenger->path->member->nonce == nonce)
+			return true;
+	return false;
+}
+
+uint32_t network_place(struct domain *domain, const struct address *address)
+{
+	static atomic_bool said;
+	const char *wanted = NULL;
+	const char *interface = NULL;
+	struct core_name name = {.provider = address->core, .length = address->core_length};
+
+	if (address->core_length == 0 || address->core_length > CORE_NAME_MOST ||
+	    network_is_ours(domain, address->nonce)) {
+		provider_warn(FI_LOG_AV, "an address is of another region, and in no network\n");
+		return UINT32_MAX;
+	}
+	if (!parameter_network(&wanted, &interface) || domain->network == NETWORK_NONE) {
+		provider_warn(FI_LOG_AV, "an address is of another region, and there is no network here\n");
+		return UINT32_MAX;
+	}
+	if (domain->network == NETWORK_OPEN && domain->network_core != address->core) {
+		provider_say_once(&said, "a peer in another region is reached by another provider than this "
+					 "process opened: set VICINAL_NET to the same on all hosts");
+		return UINT32_MAX;
+	}
+	memcpy(name.bytes, address->core_name, name.length);
+	uint32_t place = directory_add(&domain->directory, address->nonce, &name);
+	if (place == DIRECTORY_NONE) {
+		provider_warn(FI_LOG_AV, "an address is of another place in the network than one before, or "
+					 "there are too many\n");
+		return UINT32_MAX;
+	}
+	return domain->region->members + place;
+}

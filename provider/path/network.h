@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * network.h - peers that are not in our region, reached by another provider of the same libfabric,
+ * the core.
+ *
+ * Such a peer has a ring and chunks like any other, but in private memory. What is pushed into the
+ * ring is shipped in frames at once, or later if the core has no room; chunks are ours again when
+ * the core has sent them. The receiver puts a frame's slots into a ring of its own memory, which is
+ * the peer's while they are dealt with, and the bytes of chunks stay in the frame. What holds them
+ * longer copies them: so nothing needs to be given back to the sender, and no credit either. All
+ * else, matching, protocols and the end of peers, is the same as in the region.
+ *
+ * network_directory.h  who they are, in numbers that all endpoints of a domain share
+ * network_core.h       the core: choosing it, opening it
+ * network_frame.h      what goes over the wire
+ * network_peers.c      opening, closing; peers that are met, fail and leave
+ * network_send.c       slots into frames
+ * network_receive.c    frames into slots
+ *
+ * docs/network.md says the same in prose.
+ */
+#ifndef VICINAL_PATH_NETWORK_H
+#define VICINAL_PATH_NETWORK_H
+
+#include "path/network_core.h"
+#include "path/network_directory.h"
+#include "path/path.h"
+
+/* Network peers have one epoch: an address that was used once is never another's. */
+#define NETWORK_EPOCH 1U
+
+/*
+ * From here on the path reaches peers by `core`, which is its own from then on. `directory` says who
+ * they are, and lives longer. Returns 0 or -ENOMEM, and then the core is still the caller's.
+ */
+int network_open(struct path *path, struct core *core, struct directory *directory);
+/* Closes the core. Does nothing without a network. */
+void network_close(struct path *path);
+
+/* Where we are in it. */
+const struct core_name *network_name(const struct network *network);
+
+/*
+ * The peer whose slot is region->members and its place in the directory, met now if it was not
+ * before. NULL without a network, of another core, or without memory.
+ */
+struct peer *network_meet(struct path *path, uint32_t slot);
+
+/* ---- for the path ---- */
+
+/* Open the ring to `peer`. Returns 0 or a negative errno. */
+int network_connect(struct peer *peer);
+/* Slots were pushed: they go now, or when there is room. */
+void network_ship(struct peer *peer);
+/* `peer` failed: nothing more goes to it. */
+void network_stop(struct path *path, struct peer *peer);
+/* Does the core have nothing of ours that is for `peer`? */
+bool network_is_quiet(const struct peer *peer);
+/* What a poll does for the network; both return how many frames came. */
+uint32_t network_attend(struct path *path, bool idle);
+/* The same, whether or not it is worth it just now. */
+uint32_t network_look(struct path *path);
+/* Are there peers that a sleep over the region does not wake for? */
+bool network_has_peers(const struct path *path);
+/* Now and then: peers that went without a word. */
+void network_check(struct path *path, uint64_t now);
+/* Everything that we sent was taken by its receivers, or they are gone. Tells them that we leave. */
+bool network_drained(struct path *path);
+/* In a forked child: the core is our parent's. */
+void network_lose(struct path *path, const char *reason);
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * network_core.h - the provider of the same libfabric that carries our frames, by its public interface.
+ */
+#ifndef VICINAL_PATH_NETWORK_CORE_H
+#define VICINAL_PATH_NETWORK_CORE_H
+
+#include <rdma/fabric.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "region/region.h"
+
+/* Of an address of the core: a sockaddr_in6 fits. */
+#define CORE_NAME_MOST 28U
+
+/* One of its addresses. */
+struct core_name {
+	uint16_t provider; /* which core, as core_provider_number() says: both ends must have the same */
+	uint8_t length;
+	uint8_t bytes[CORE_NAME_MOST];
+};
+
+struct core {
+	struct fi_info *info;
+	struct fid_fabric *fabric;
+	struct fid_domain *domain;
+	struct fid_av *av;
+	struct fid_cq *cq;
+	struct fid_ep *endpoint;
+	struct core_name name; /* our own */
+	size_t inject;         /* bytes that fi_inject() takes */
+	bool reads;            /* fi_read() is there */
+	uint64_t mr_key;       /* the last that we chose, where the core does not */
+	void (*close)(struct core *core);
+};
+
+/*
+ * Open `wanted` (as VICINAL_NET says; NULL: the first of a fixed order that can be opened) on
+ * `interface` (NULL: the first that is not a loopback). Returns 0, -ENODEV if there is none, or
+ * another negative errno; both with a text.
+ */
+int core_open(struct core **core, const char *wanted, const char *interface, struct region_error *error);
+void core_close(struct core *core);
+
+/* A number for a provider's name, which goes with addresses. */
+uint16_t core_provider_number(const char *name);
+
+#endif

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* network_path.h - what the files of the path over the network need of each other. */
+#ifndef VICINAL_PATH_NETWORK_PATH_H
+#define VICINAL_PATH_NETWORK_PATH_H
+
+#include "path/network.h"
+#include "path/network_frame.h"
+
+/* Slots of the ring of what goes to one peer: 4 KiB each peer that we send to. */
+#define NETWORK_RING_SLOTS 64U
+/* Chunks of all peers together. */
+#define NETWORK_CHUNKS_SMALL 128U
+#define NETWORK_CHUNKS_MEDIUM 32U
+/* Frames that the core may be sending, and buffers that it receives into. */
+#define NETWORK_FRAMES 64U
+#define NETWORK_BUFFERS 16U
+/* Frames that came before one that they follow: so many wait, of all peers, so that one can still come. */
+#define NETWORK_HELD_MOST (NETWORK_BUFFERS - 1U)
+
+enum core_use { CORE_SENDS, CORE_RECEIVES };
+
+/* What the core is given to remember an operation by. */
+struct core_operation {
+	struct fi_context2 context; /* the core's own while it is under way */
+	enum core_use use;
+};
+
+/* A frame that the core sends, its chunk apart. */
+struct frame_out {
+	struct core_operation operation; /* must be first */
+	struct frame_out *next;          /* while it is free */
+	struct network_peer *to;
+	uint32_t chunk;
+	unsigned char head[FRAME_HEAD_MOST];
+};
+
+/* A frame that the core receives. */
+struct frame_in {
+	struct core_operation operation; /* must be first */
+	struct frame_in *next;           /* held, or to be posted again */
+	uint32_t length;
+	uint32_t sequence; /* while it is held */
+	_Alignas(16) unsigned char bytes[FRAME_MOST];
+};
+
+struct network_peer {
+	struct credit_line credit; /* the receiver's, which we write for it: must be first, it has a line */
+	shared_u64 claim;          /* as a member's slot has it */
+	shared_u64 active;         /* 0: every push is shipped */
+	struct network *network;
+	struct peer *peer;
+	struct ring_slot *slots;
+	fi_addr_t address; /* the core's */
+	bool reachable;    /* `address` is valid */
+	/* sending */
+	uint32_t shipped;  /* of the ring's positions */
+	uint32_t sequence; /* of the next frame */
+	uint32_t in_flight;
+	struct chunk_returns returns; /* on the receiver's behalf */
+	struct network_peer *next_backlog;
+	bool backlogged; /* in network.backlog: the core had no room */
+	bool leave_sent; /* ours */
+	bool left;       /* it has taken all, or has left itself */
+	/* receiving */
+	uint32_t expected;     /* the next frame */
+	struct frame_in *held; /* frames that came too soon */
+	/* life */
+	uint64_t heard; /* when the last frame came */
+	uint64_t asked; /* when it was last asked whether it is there */
+	uint64_t stuck; /* since when the core has no room for what goes to it; 0: it has */
+};
+
+struct network {
+	struct path *path;
+	struct core *core;
+	struct directory *directory;
+	uint64_t nonce;
+	bool lost;         /* the core is not ours any more */
+	bool busy;         /* counted in path->attention */
+	uint32_t patience; /* looks that may find nothing until it is not busy any more */
+	uint64_t looked;   /* when, by monotonic_now() */
+	uint64_t strays;   /* frames that were dropped: not for us, or from nobody we know */
+	/* sending */
+	struct chunk_pool chunks;
+	unsigned char *chunk_memory;
+	struct frame_out *frames;
+	struct frame_out *free_frames;
+	struct network_peer *backlog;
+	/* receiving */
+	struct frame_in *buffers;
+	struct frame_in *unposted;
+	uint32_t held;              /* buffers that hold frames which came too soon */
+	struct credit_line *unread; /* what is given back to the senders of frames: nobody needs it */
+	struct ring_slot *slots;    /* of the frame that is dealt with */
+};
+
+/* network_peers.c */
+/* How we name a peer's end when the core says `error`, a positive errno. */
+void network_fail(struct network_peer *to, int error);
+/* A frame came: look again soon. */
+void network_stay_busy(struct network *network);
+/* Make sure that the core knows where the peer is. */
+bool network_make_reachable(struct network_peer *to);
+
+/* network_send.c */
+/* A frame without slots. `numbered` ones go after what was pushed before. Returns whether it went. */
+bool network_send_notice(struct network_peer *to, enum frame_kind kind);
+void network_sent(struct frame_out *frame, int error);
+/* Try again what found no room. */
+void network_ship_backlog(struct network *network);
+
+/* network_receive.c */
+/* Look what the core has for us. Returns how many frames came. */
+uint32_t network_poll(struct network *network);
+bool network_post(struct network *network, struct frame_in *buffer);
+
+#endif

@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* network_peers.c - the path over the network: opening, closing, and peers that are met, fail and leave. */
+#include "path/network_path.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+
+/* After a frame, every poll looks for the next for so many looks. Measured: docs/network.md */
+#define PATIENCE 4096U
+/*
+ * A look at the core is a system call or two, 64 at a region's rings are less. So while messages come
+ * through the region, the core is looked at by the clock: so often if its last frame was not long ago,
+ * and so often if it was. Measured: docs/network.md
+ */
+#define BUSY_NANOSECONDS 10000U
+#define IDLE_NANOSECONDS 50000U
+/* The region is quiet when its rings were empty for so many polls. */
+#define QUIET_POLLS 256U
+/* A peer from which something is awaited is asked whether it is there after so much silence. */
+#define PING_NANOSECONDS UINT64_C(1000000000)
+
+/* ---- opening and closing ---- */
+
+/* Not from the application's allocator, which may be ours and place it in the region. */
+static void *reserve(size_t bytes)
+{
+	void *memory =
+		mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return memory == MAP_FAILED ? NULL : memory;
+}
+
+static void give_back(void *memory, size_t bytes)
+{
+	if (memory != NULL)
+		(void)munmap(memory, bytes);
+}
+
+static size_t buffers_bytes(void)
+{
+	return NETWORK_BUFFERS * sizeof(struct frame_in);
+}
+
+static size_t frames_bytes(void)
+{
+	return NETWORK_FRAMES * sizeof(struct frame_out);
+}
+
+/* The slots of a frame, and a line for what nobody reads. */
+static size_t scratch_bytes(void)
+{
+	return NETWORK_RING_SLOTS * sizeof(struct ring_slot) + sizeof(struct credit_line);
+}
+
+static void free_network(struct network *network)
+{
+	give_back(network->buffers, buffers_bytes());
+	give_back(network->frames, frames_bytes());
+	give_back(network->slots, scratch_bytes());
+	give_back(network->chunk_memory, chunk_pool_bytes(NETWORK_CHUNKS_SMALL, NETWORK_CHUNKS_MEDIUM));
+	free(network);
+}
+
+int network_open(struct path *path, struct core *core, struct directory *directory)
+{
+	struct network *network = calloc(1, sizeof(*network));
+
+	if (network == NULL)
+		return -ENOMEM;
+	network->path = path;
+	network->core = core;
+	network->directory = directory;
+	network->nonce = path->member->nonce;
+	network->buffers = reserve(buffers_bytes());
+	network->slots = reserve(scratch_bytes());
+	if (network->buffers == NULL || network->slots == NULL) {
+		free_network(network);
+		return -ENOMEM;
+	}
+	network->unread = (struct credit_line *)(void *)(network->slots + NETWORK_RING_SLOTS);
+	for (uint32_t i = 0; i < NETWORK_BUFFERS; i++)
+		(void)network_post(network, &network->buffers[i]);
+	path->network = network;
+	return 0;
+}
+
+const struct core_name *network_name(const struct network *network)
+{
+	return &network->core->name;
+}
+
+/* What sending needs, at the first send: who only listens does not have it. */
+static int open_sending(struct network *network)
+{
+	if (network->frames != NULL)
+		return 0;
+	network->chunk_memory = reserve(chunk_pool_bytes(NETWORK_CHUNKS_SMALL, NETWORK_CHUNKS_MEDIUM));
+	struct frame_out *frames = network->chunk_memory != NULL ? reserve(frames_bytes()) : NULL;
+	if (frames == NULL)
+		return -ENOMEM;
+	chunk_pool_open_private(&network->chunks, network->chunk_memory, NETWORK_CHUNKS_SMALL,
+				NETWORK_CHUNKS_MEDIUM);
+	for (uint32_t i = NETWORK_FRAMES; i-- > 0;) {
+		frames[i].operation.use = CORE_SENDS;
+		frames[i].next = network->free_frames;
+		network->free_frames = &frames[i];
+	}
+	network->frames = frames;
+	return 0;
+}
+
+static struct network_peer *peer_at(const struct path *path, uint32_t slot)
+{
+	return path->peers[slot] != NULL ? path->peers[slot]->network : NULL;
+}
+
+void network_close(struct path *path)
+{
+	struct network *network = path->network;
+
+	if (network == NULL)
+		return;
+	/* The core's objects are our parent's if we are a forked child: not even closed. */
+	if (!network->lost)
+		network->core->close(network->core);
+	for (uint32_t slot = path->region->members; slot < path->peer_end; slot++) {
+		struct network_peer *peer = peer_at(path, slot);
+		if (peer == NULL)
+			continue;
+		give_back(peer->slots, NETWORK_RING_SLOTS * sizeof(struct ring_slot));
+		free(peer);
+	}
+	path->network = NULL;
+	free_network(network);
+}
+
+void network_lose(struct path *path, const char *reason)
+{
+	struct network *network = path->network;
+
+	if (network == NULL)
+		return;
+	network->lost = true;
+	for (uint32_t slot = path->region->members; slot < path->peer_end; slot++)
+		if (path->peers[slot] != NULL)
+			path_fail(path, path->peers[slot], -ECONNABORTED, reason);
+}
+
+/* ---- peers ---- */
+
+static struct network_peer *new_peer(struct network *network, struct peer *peer)
+{
+	struct network_peer *new =
+		aligned_alloc(REGION_LINE, (sizeof(*new) + REGION_LINE - 1) / REGION_LINE * REGION_LINE);
+
+	if (new == NULL)
+		return NULL;
+	memset(new, 0, sizeof(*new));
+	new->network = network;
+	new->peer = peer;
+	new->returns.credit = &new->credit;
+	shared_store_u64(&new->claim, (uint64_t)NETWORK_EPOCH << 32);
+	return new;
+}
+
+struct peer *network_meet(struct path *path, uint32_t slot)
+{
+	struct network *network = path->network;
+	uint32_t place = slot - path->region->members;
+
+	if (network == NULL || place >= network->directory->count ||
+	    network->directory->identities[place].name.provider != network->core->name.provider)
+		return NULL;
+	if (path->peers[slot] != NULL)
+		return path->peers[slot];
+	struct peer *peer = calloc(1, path->user->peer_bytes);
+	struct network_peer *new = peer != NULL ? new_peer(network, peer) : NULL;
+	if (new == NULL || path->user->added(path->context, slot) != 0) {
+		free(new);
+		free(peer);
+		return NULL;
+	}
+	peer->network = new;
+	peer->slot = slot;
+	peer->epoch = NETWORK_EPOCH;
+	peer->nonce = network->directory->identities[place].nonce;
+	peer->state = network->lost ? PEER_FAILED : PEER_PRESENT;
+	peer->failure = network->lost ? -ECONNABORTED : 0;
+	peer->reported = network->lost;
+	peer->active_word = &new->active;
+	peer->active_bit = 1;
+	peer->claim = &new->claim;
+	peer->pool = &network->chunks;
+	peer->account.credit = &new->credit;
+	path->peers[slot] = peer;
+	if (slot >= path->peer_end)
+		path->peer_end = slot + 1;
+	return peer;
+}
+
+bool network_has_peers(const struct path *path)
+{
+	return path->network != NULL && path->network->directory->count > 0;
+}
+
+bool network_make_reachable(struct network_peer *to)
+{
+	struct network *network = to->network;
+	const struct identity *identity =
+		&network->directory->identities[to->peer->slot - network->path->region->members];
+
+	if (to->reachable)
+		return true;
+	if (open_sending(network) != 0)
+		return false;
+	to->reachable = fi_av_insert(network->core->av, identity->name.bytes, 1, &to->address, 0, NULL) == 1;
+	return to->reachable;
+}
+
+int network_connect(struct peer *peer)
+{
+	struct network_peer *to = peer->network;
+	uint32_t id = 0;
+
+	if (to->network->lost)
+		return -ECONNABORTED;
+	if (!network_make_reachable(to))
+		return to->network->frames == NULL ? -ENOMEM : -EHOSTUNREACH;
+	if (to->slots == NULL)
+		to->slots = reserve(NETWORK_RING_SLOTS * sizeof(*to->slots));
+	if (to->slots == NULL)
+		return -ENOMEM;
+	if (getrandom(&id, sizeof(id), 0) != (ssize_t)sizeof(id))
+		id = (uint32_t)monotonic_now();
+	id |= CONNECTION_OPEN;
+	ring_out_open(&peer->out, to->slots, NETWORK_RING_SLOTS, &to->credit, id);
+	shared_store_u64(&to->credit.consumed, (uint64_t)id << 32);
+	peer->account.connection = id;
+	peer->sending = true;
+	return 0;
+}
+
+static const char *reason_of(int error)
+{
+	switch (error) {
+	case ECONNREFUSED:
+		return "it is gone: nobody listens at its network address";
+	case EHOSTUNREACH:
+	case ENETUNREACH:
+	case FI_EADDRNOTAVAIL:
+		return "the network does not reach it";
+	case ETIMEDOUT:
+		return "the network gave up on it: it does not answer";
+	default:
+		return "the network connection to it broke: it died, or its host";
+	}
+}
+
+void network_fail(struct network_peer *to, int error)
+{
+	path_fail(to->network->path, to->peer, -ECONNRESET, reason_of(error));
+}
+
+bool network_is_quiet(const struct peer *peer)
+{
+	return peer->network->in_flight == 0;
+}
+
+void network_stop(struct path *path, struct peer *peer)
+{
+	struct network_peer *to = peer->network;
+	struct network *network = path->network;
+
+	to->shipped = peer->out.position;
+	while (to->held != NULL) {
+		struct frame_in *held = to->held;
+		to->held = held->next;
+		network->held--;
+		if (!network->lost)
+			(void)network_post(network, held);
+	}
+	/* It may live, and wait for us to read on. */
+	if (!to->left && peer->failure == -EPROTO)
+		(void)network_send_notice(to, FRAME_REFUSE);
+}
+
+/* ---- polls ---- */
+
+void network_stay_busy(struct network *network)
+{
+	network->patience = PATIENCE;
+	if (!network->busy) {
+		network->busy = true;
+		network->path->attention++;
+	}
+}
+
+static bool region_is_quiet(const struct path *path)
+{
+	for (uint32_t i = 0; i < path->hot_count; i++)
+		if (path->hot[i]->idle_polls < QUIET_POLLS)
+			return false;
+	return true;
+}
+
+static uint32_t look(struct network *network)
+{
+	uint32_t frames = network_poll(network);
+
+	if (frames > 0) {
+		network_stay_busy(network);
+	} else if (network->busy && network->backlog == NULL && --network->patience == 0) {
+		network->busy = false;
+		network->path->attention--;
+	}
+	return frames;
+}
+
+uint32_t network_attend(struct path *path, bool idle)
+{
+	struct network *network = path->network;
+	bool seldom = (path->polls & 63) == 0;
+
+	if (network->lost || (!network->busy && !seldom))
+		return 0;
+	if (!idle || !region_is_quiet(path)) {
+		if (!seldom)
+			return 0;
+		uint64_t now = monotonic_now();
+		if (now - network->looked < (network->busy ? BUSY_NANOSECONDS : IDLE_NANOSECONDS))
+			return 0;
+		network->looked = now;
+	}
+	return look(network);
+}
+
+uint32_t network_look(struct path *path)
+{
+	return path->network->lost ? 0 : look(path->network);
+}
+
+/* ---- the end ---- */
+
+void network_check(struct path *path, uint64_t now)
+{
+	struct network *network = path->network;
+
+	if (network == NULL || network->lost)
+		return;
+	for (uint32_t slot = path->region->members; slot < path->peer_end; slot++) {
+		struct network_peer *peer = peer_at(path, slot);
+		if (peer == NULL || peer->peer->state == PEER_FAILED || !peer->peer->sending)
+			continue;
+		if (now - peer->heard < PING_NANOSECONDS || now - peer->asked < PING_NANOSECONDS)
+			continue;
+		/* A process that ended refuses the connection; what a host that is gone does, the core says.
+		 */
+		peer->asked = now;
+		(void)network_send_notice(peer, FRAME_PING);
+	}
+}
+
+bool network_drained(struct path *path)
+{
+	struct network *network = path->network;
+	bool drained = true;
+
+	if (network == NULL || network->lost)
+		return true;
+	for (uint32_t slot = path->region->members; slot < path->peer_end; slot++) {
+		struct network_peer *peer = peer_at(path, slot);
+		if (peer == NULL || peer->peer->state == PEER_FAILED || peer->left || peer->sequence == 0)
+			continue;
+		if (peer->shipped != peer->peer->out.position) {
+			drained = false;
+			continue;
+		}
+		if (!peer->leave_sent)
+			peer->leave_sent = network_send_notice(peer, FRAME_LEAVE);
+		drained = drained && peer->left;
+	}
+	return drained;
+}

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * network_receive.c - frames into slots. What comes is from anybody who can reach the core's port:
+ * every field is checked. What is not for us, or from nobody that we know, is dropped; what a peer
+ * that we know sends and cannot be costs it the path.
+ */
+#include "path/network_path.h"
+
+/* Completions in one look, so that the region's turn comes. */
+#define COMPLETIONS_PER_LOOK 16U
+
+bool network_post(struct network *network, struct frame_in *buffer)
+{
+	struct core *core = network->core;
+
+	buffer->operation.use = CORE_RECEIVES;
+	if (fi_recv(core->endpoint, buffer->bytes, sizeof(buffer->bytes), NULL, FI_ADDR_UNSPEC, buffer) == 0)
+		return true;
+	buffer->next = network->unposted;
+	network->unposted = buffer;
+	return false;
+}
+
+static void post_again(struct network *network)
+{
+	while (network->unposted != NULL) {
+		struct frame_in *buffer = network->unposted;
+		network->unposted = buffer->next;
+		if (!network_post(network, buffer))
+			return;
+	}
+}
+
+/* The slots of a frame into ours. Returns where they end in the frame, or NULL if they cannot be. */
+static const unsigned char *unpack(struct network *network, const struct frame_header *header,
+				   const struct frame_in *frame)
+{
+	const unsigned char *from = frame->bytes + sizeof(*header);
+	size_t rest = frame->length - sizeof(*header);
+
+	if (header->slots == 0 || header->slots > FRAME_SLOTS_MOST)
+		return NULL;
+	for (uint32_t i = 0; i < header->slots; i++) {
+		struct ring_slot *slot = &network->slots[i];
+		struct frame_slot packed;
+		unsigned char payload[FRAME_PAYLOAD_MOST] = {0};
+		if (rest < sizeof(packed))
+			return NULL;
+		memcpy(&packed, from, sizeof(packed));
+		uint32_t length = (uint32_t)(packed.control & CONTROL_LAP_MASK);
+		if (length > sizeof(payload) || length > rest - sizeof(packed))
+			return NULL;
+		memcpy(payload, from + sizeof(packed), length);
+		from += sizeof(packed) + length;
+		rest -= sizeof(packed) + length;
+		shared_copy_out(slot->payload, payload, sizeof(payload));
+		shared_store_u64(&slot->word, packed.word);
+		shared_store_u64(&slot->control,
+				 (packed.control & ~(uint64_t)CONTROL_LAP_MASK) | 1); /* the first lap */
+	}
+	/* None follows the last. */
+	shared_store_u64(&network->slots[header->slots].control, 0);
+	return rest == header->bytes ? from : NULL;
+}
+
+/* Deal with the slots as if they were in a ring of the peer's. */
+static void take_slots(struct network_peer *from, const struct frame_header *header,
+		       const struct frame_in *frame)
+{
+	struct network *network = from->network;
+	struct path *path = network->path;
+	struct peer *peer = from->peer;
+	const unsigned char *bytes = unpack(network, header, frame);
+
+	if (bytes == NULL) {
+		path_fail(path, peer, -EPROTO, "it sent a frame that cannot be");
+		return;
+	}
+	ring_in_open(&peer->in, network->slots, NETWORK_RING_SLOTS, network->unread, CONNECTION_OPEN);
+	peer->returns.credit = network->unread;
+	/* The bytes are in our own memory, and only the application's copy of them is written. */
+	peer->section = (shared_bytes *)(uintptr_t)bytes;
+	peer->section_bytes = header->bytes;
+	while (peer->in.position < header->slots && peer->state != PEER_FAILED) {
+		uint64_t control = shared_load_u64(&ring_at(&peer->in, 0)->control);
+		int slots = path->user->arrive(path->context, peer, control);
+		if (slots <= 0 || (uint32_t)slots > header->slots - peer->in.position) {
+			path_fail(path, peer, slots <= 0 ? slots : -EPROTO,
+				  slots == -ENOMEM ? "it sent more than there is memory for"
+						   : "it broke the protocol");
+			break;
+		}
+		peer->in.position += (uint32_t)slots;
+	}
+	if (path->user->settle(path->context, peer) != 0)
+		path_fail(path, peer, -ENOMEM, "it sent more than there is memory for");
+	peer->section = NULL;
+	peer->section_bytes = 0;
+}
+
+static struct network_peer *sender_of(struct network *network, uint64_t nonce)
+{
+	uint32_t place = directory_find(network->directory, nonce);
+	struct peer *peer = place != DIRECTORY_NONE
+				    ? network_meet(network->path, network->path->region->members + place)
+				    : NULL;
+
+	return peer != NULL ? peer->network : NULL;
+}
+
+/* Somebody says who it is: one that our application told us of, or one that it may not know. */
+static struct network_peer *take_hello(struct network *network, const struct frame_header *header,
+				       const struct frame_in *frame)
+{
+	struct frame_hello hello;
+	struct core_name name = {0};
+
+	if (frame->length != sizeof(*header) + sizeof(hello))
+		return NULL;
+	memcpy(&hello, frame->bytes + sizeof(*header), sizeof(hello));
+	if (hello.length > CORE_NAME_MOST || hello.provider != network->core->name.provider)
+		return NULL;
+	name.provider = hello.provider;
+	name.length = hello.length;
+	memcpy(name.bytes, hello.name, hello.length);
+	if (directory_add(network->directory, header->from, &name) == DIRECTORY_NONE)
+		return NULL;
+	return sender_of(network, header->from);
+}
+
+static void take_numbered(struct network_peer *from, const struct frame_header *header,
+			  const struct frame_in *frame)
+{
+	struct path *path = from->network->path;
+
+	from->expected++;
+	if (header->kind == FRAME_SLOTS) {
+		take_slots(from, header, frame);
+	} else if (header->kind == FRAME_LEAVE) {
+		from->left = true;
+		(void)network_send_notice(from, FRAME_LEFT);
+		path_fail(path, from->peer, -ECONNABORTED, "it left");
+	}
+}
+
+static bool hold(struct network_peer *from, struct frame_in *frame, uint32_t sequence)
+{
+	if (sequence - from->expected > NETWORK_HELD_MOST || from->network->held == NETWORK_HELD_MOST)
+		return false;
+	for (const struct frame_in *held = from->held; held != NULL; held = held->next)
+		if (held->sequence == sequence)
+			return false;
+	frame->sequence = sequence;
+	frame->next = from->held;
+	from->held = frame;
+	from->network->held++;
+	return true;
+}
+
+static struct frame_in *take_held(struct network_peer *from)
+{
+	for (struct frame_in **link = &from->held; *link != NULL; link = &(*link)->next)
+		if ((*link)->sequence == from->expected) {
+			struct frame_in *frame = *link;
+			*link = frame->next;
+			from->network->held--;
+			return frame;
+		}
+	return NULL;
+}
+
+/* One that has a number, in its turn. False if the buffer is still needed. */
+static bool take_in_order(struct network_peer *from, const struct frame_header *header,
+			  struct frame_in *frame)
+{
+	struct network *network = from->network;
+
+	if (header->sequence != from->expected) {
+		if (hold(from, frame, header->sequence))
+			return false;
+		path_fail(network->path, from->peer, -EPROTO,
+			  "frames of it were lost on the way, or came twice");
+		return true;
+	}
+	take_numbered(from, header, frame);
+	for (struct frame_in *next = NULL; (next = take_held(from)) != NULL;) {
+		struct frame_header held;
+		memcpy(&held, next->bytes, sizeof(held));
+		if (from->peer->state != PEER_FAILED)
+			take_numbered(from, &held, next);
+		(void)network_post(network, next);
+	}
+	return true;
+}
+
+static void take_notice(struct network_peer *from, const struct frame_header *header)
+{
+	switch (header->kind) {
+	case FRAME_LEFT:
+		from->left = true;
+		break;
+	case FRAME_REFUSE:
+		path_fail(from->network->path, from->peer, -ECONNABORTED,
+			  "it took us for dead or for hostile, and reads no more");
+		break;
+	case FRAME_PING:
+		(void)network_send_notice(from, FRAME_PONG);
+		break;
+	default:
+		break;
+	}
+}
+
+static bool is_numbered(uint8_t kind)
+{
+	return kind == FRAME_SLOTS || kind == FRAME_HELLO || kind == FRAME_LEAVE;
+}
+
+/* Returns false if the buffer is still needed. */
+static bool take_frame(struct network *network, struct frame_in *frame)
+{
+	struct frame_header header;
+
+	if (frame->length < sizeof(header))
+		goto stray;
+	memcpy(&header, frame->bytes, sizeof(header));
+	if (header.magic != FRAME_MAGIC || header.version != FRAME_VERSION || header.to != network->nonce)
+		goto stray;
+	struct network_peer *from = header.kind == FRAME_HELLO ? take_hello(network, &header, frame)
+							       : sender_of(network, header.from);
+	if (from == NULL)
+		goto stray;
+	from->heard = monotonic_now();
+	if (from->peer->state == PEER_FAILED) {
+		/* It may not know yet; and who leaves waits for this. */
+		if (header.kind == FRAME_LEAVE)
+			(void)network_send_notice(from, FRAME_LEFT);
+		return true;
+	}
+	if (is_numbered(header.kind))
+		return take_in_order(from, &header, frame);
+	take_notice(from, &header);
+	return true;
+stray:
+	network->strays++;
+	return true;
+}
+
+static void take_error(struct network *network)
+{
+	struct fi_cq_err_entry error = {0};
+
+	if (fi_cq_readerr(network->core->cq, &error, 0) <= 0 || error.op_context == NULL)
+		return;
+	struct core_operation *operation = error.op_context;
+	if (operation->use == CORE_SENDS)
+		network_sent((struct frame_out *)(void *)operation, error.err != 0 ? error.err : EIO);
+	else if (error.err != FI_ECANCELED)
+		(void)network_post(network, (struct frame_in *)(void *)operation);
+}
+
+uint32_t network_poll(struct network *network)
+{
+	struct fi_cq_msg_entry entries[COMPLETIONS_PER_LOOK];
+	uint32_t frames = 0;
+	ssize_t count = fi_cq_read(network->core->cq, entries, COMPLETIONS_PER_LOOK);
+
+	if (count == -FI_EAVAIL)
+		take_error(network);
+	for (ssize_t i = 0; i < count; i++) {
+		struct core_operation *operation = entries[i].op_context;
+		if (operation == NULL)
+			continue;
+		if (operation->use == CORE_SENDS) {
+			network_sent((struct frame_out *)(void *)operation, 0);
+			continue;
+		}
+		struct frame_in *frame = (struct frame_in *)(void *)operation;
+		frame->length = entries[i].len < sizeof(frame->bytes) ? (uint32_t)entries[i].len
+								      : (uint32_t)sizeof(frame->bytes);
+		frames++;
+		if (take_frame(network, frame))
+			(void)network_post(network, frame);
+	}
+	if (network->unposted != NULL)
+		post_again(network);
+	if (network->backlog != NULL)
+		network_ship_backlog(network);
+	return frames;
+}

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* network_send.c - slots of a ring into frames, and what becomes of those. */
+#include "path/network_path.h"
+
+/* Slots into a frame's head, as far as they go together. */
+struct packing {
+	struct frame_header header;
+	uint32_t length; /* of the head */
+	uint32_t chunk;  /* CHUNK_NONE if there is none */
+	uint64_t place;  /* of its bytes in our pool */
+};
+
+static void write_header(struct network_peer *to, enum frame_kind kind, unsigned char *head,
+			 struct packing *packing)
+{
+	packing->header.magic = FRAME_MAGIC;
+	packing->header.version = FRAME_VERSION;
+	packing->header.kind = (uint8_t)kind;
+	packing->header.to = to->peer->nonce;
+	packing->header.from = to->network->nonce;
+	packing->header.sequence = to->sequence;
+	memcpy(head, &packing->header, sizeof(packing->header));
+}
+
+/* One slot at the end of the head. Its words are ours: nobody else writes this ring. */
+static void pack_slot(const struct ring_slot *slot, uint64_t control, const struct slot_shape *shape,
+		      unsigned char *head, struct packing *packing)
+{
+	struct frame_slot packed = {
+		.control = (control & ~(uint64_t)CONTROL_LAP_MASK) | shape->payload,
+		.word = shared_load_u64(&slot->word),
+	};
+	unsigned char *to = head + packing->length;
+
+	memcpy(to, &packed, sizeof(packed));
+	to += sizeof(packed);
+	shared_copy_in(to, slot->payload, shape->payload);
+	if (shape->chunk != SLOT_NO_CHUNK) {
+		uint32_t named[2]; /* the chunk and its section offset */
+		memcpy(named, to + shape->chunk, sizeof(named));
+		memset(to + shape->chunk, 0, sizeof(named));
+		packing->chunk = named[0];
+		packing->place = named[1];
+		packing->header.bytes = control_length(control);
+	}
+	packing->length += (uint32_t)sizeof(packed) + shape->payload;
+	packing->header.slots++;
+}
+
+/* As many whole groups of slots as fit, up to one that has a chunk. */
+static void pack(struct network_peer *to, unsigned char *head, struct packing *packing)
+{
+	const struct ring_out *ring = &to->peer->out;
+	const struct path_user *user = to->network->path->user;
+	bool last = false;
+
+	for (uint32_t position = to->shipped; position != ring->position; position++) {
+		const struct ring_slot *slot = &ring->slots[position & ring->mask];
+		uint64_t control = shared_load_u64(&slot->control);
+		struct slot_shape shape = user->shape(control);
+		if (!shape.follows && (last || packing->header.slots > FRAME_SLOTS_MOST - FRAME_GROUP_MOST))
+			break;
+		pack_slot(slot, control, &shape, head, packing);
+		last = packing->chunk != CHUNK_NONE;
+	}
+}
+
+static struct frame_out *take_frame(struct network_peer *to)
+{
+	struct network *network = to->network;
+	struct frame_out *frame = network->free_frames;
+
+	if (frame == NULL)
+		return NULL;
+	network->free_frames = frame->next;
+	frame->to = to;
+	frame->chunk = CHUNK_NONE;
+	return frame;
+}
+
+static void give_frame(struct frame_out *frame)
+{
+	struct network *network = frame->to->network;
+
+	frame->next = network->free_frames;
+	network->free_frames = frame;
+}
+
+/* False if the core has no room now. What else it says is the peer's end. */
+static bool accepted(struct network_peer *to, ssize_t result)
+{
+	if (result == 0)
+		return true;
+	if (result != -FI_EAGAIN)
+		network_fail(to, (int)-result);
+	return false;
+}
+
+/* The head, and the bytes of a chunk behind it. */
+static bool send_frame(struct network_peer *to, unsigned char *head, const struct packing *packing)
+{
+	struct core *core = to->network->core;
+
+	if (packing->chunk == CHUNK_NONE && packing->length <= core->inject)
+		return accepted(to, fi_inject(core->endpoint, head, packing->length, to->address));
+	struct frame_out *frame = take_frame(to);
+	if (frame == NULL)
+		return false;
+	memcpy(frame->head, head, packing->length);
+	frame->chunk = packing->chunk;
+	struct iovec pieces[2] = {
+		{frame->head, packing->length},
+		{(void *)(to->network->chunk_memory + packing->place), packing->header.bytes},
+	};
+	if (!accepted(to, fi_sendv(core->endpoint, pieces, NULL, packing->chunk != CHUNK_NONE ? 2 : 1,
+				   to->address, frame))) {
+		give_frame(frame);
+		return false;
+	}
+	to->in_flight++;
+	return true;
+}
+
+/* Say who we are. */
+static bool greet(struct network_peer *to)
+{
+	const struct core_name *name = &to->network->core->name;
+	unsigned char head[sizeof(struct frame_header) + sizeof(struct frame_hello)];
+	struct packing packing = {.length = sizeof(head), .chunk = CHUNK_NONE};
+	struct frame_hello hello = {.provider = name->provider, .length = name->length};
+
+	memcpy(hello.name, name->bytes, name->length);
+	memcpy(head + sizeof(struct frame_header), &hello, sizeof(hello));
+	write_header(to, FRAME_HELLO, head, &packing);
+	if (!send_frame(to, head, &packing))
+		return false;
+	to->sequence++;
+	return true;
+}
+
+static bool ship_one(struct network_peer *to)
+{
+	unsigned char head[FRAME_HEAD_MOST];
+	struct packing packing = {.length = sizeof(struct frame_header), .chunk = CHUNK_NONE};
+
+	pack(to, head, &packing);
+	write_header(to, FRAME_SLOTS, head, &packing);
+	if (!send_frame(to, head, &packing))
+		return false;
+	to->sequence++;
+	to->shipped += packing.header.slots;
+	/* The receiver's word for our ring, which is ours here: the slots may be written again. */
+	shared_store_u64(&to->credit.consumed, (uint64_t)to->peer->out.connection << 32 | to->shipped);
+	return true;
+}
+
+static bool ship_all(struct network_peer *to)
+{
+	if (to->sequence == 0 && !greet(to))
+		return false;
+	while (to->shipped != to->peer->out.position)
+		if (!ship_one(to))
+			return false;
+	to->stuck = 0;
+	return true;
+}
+
+void network_ship(struct peer *peer)
+{
+	struct network_peer *to = peer->network;
+	struct network *network = to->network;
+
+	if (network->lost || to->backlogged || peer->state == PEER_FAILED)
+		return;
+	network_stay_busy(network);
+	if (ship_all(to) || peer->state == PEER_FAILED)
+		return;
+	to->backlogged = true;
+	to->next_backlog = network->backlog;
+	network->backlog = to;
+}
+
+void network_ship_backlog(struct network *network)
+{
+	for (struct network_peer **link = &network->backlog; *link != NULL;) {
+		struct network_peer *to = *link;
+		if (to->peer->state != PEER_FAILED && !ship_all(to)) {
+			link = &to->next_backlog;
+			continue;
+		}
+		*link = to->next_backlog;
+		to->backlogged = false;
+	}
+}
+
+bool network_send_notice(struct network_peer *to, enum frame_kind kind)
+{
+	unsigned char head[sizeof(struct frame_header)];
+	struct packing packing = {.length = sizeof(head), .chunk = CHUNK_NONE};
+
+	if (to->network->lost || !network_make_reachable(to))
+		return false;
+	write_header(to, kind, head, &packing);
+	if (!send_frame(to, head, &packing))
+		return false;
+	if (kind == FRAME_LEAVE)
+		to->sequence++;
+	return true;
+}
+
+void network_sent(struct frame_out *frame, int error)
+{
+	struct network_peer *to = frame->to;
+
+	to->in_flight--;
+	if (frame->chunk != CHUNK_NONE)
+		chunk_return(&to->returns, frame->chunk);
+	give_frame(frame);
+	if (error != 0)
+		network_fail(to, error);
+	/* Its chunks could not be taken back while the core had some. */
+	if (to->in_flight == 0 && to->peer->state == PEER_FAILED && to->peer->reported)
+		chunk_recall(to->peer->pool, &to->peer->account);
+}
