@@ -16,6 +16,7 @@
  * network_peers.c      opening, closing; peers that are met, fail and leave
  * network_send.c       slots into frames
  * network_receive.c    frames into slots
+ * network_fetch.c      reading a peer's memory
  *
  * docs/network.md says the same in prose.
  */
@@ -45,6 +46,24 @@ const struct core_name *network_name(const struct network *network);
  * before. NULL without a network, of another core, or without memory.
  */
 struct peer *network_meet(struct path *path, uint32_t slot);
+
+/* Memory that a peer may read by the core. */
+struct network_loan {
+	struct fid_mr *mr; /* ours; NULL if it is another's, or given back */
+	struct network *network;
+	uint64_t key;
+	uint64_t address; /* what the core calls its first byte */
+};
+
+/* Let `peer` read it. False if the core cannot do that. */
+bool network_lend(struct peer *peer, void *buffer, size_t length, struct network_loan *loan);
+void network_take_back(struct network_loan *loan);
+/*
+ * Read `length` bytes at `offset` of what `peer` lent. Returns 0, and then the path's user hears of
+ * its end with `cookie`; -EAGAIN if there is no room now, or another errno.
+ */
+int network_fetch(struct peer *peer, const struct network_loan *loan, uint64_t offset, void *to,
+		  size_t length, void *cookie);
 
 /* ---- for the path ---- */
 

@@ -14,10 +14,12 @@
 /* Frames that the core may be sending, and buffers that it receives into. */
 #define NETWORK_FRAMES 64U
 #define NETWORK_BUFFERS 16U
+/* Reads that the core may be making. */
+#define NETWORK_FETCHES 64U
 /* Frames that came before one that they follow: so many wait, of all peers, so that one can still come. */
 #define NETWORK_HELD_MOST (NETWORK_BUFFERS - 1U)
 
-enum core_use { CORE_SENDS, CORE_RECEIVES };
+enum core_use { CORE_SENDS, CORE_RECEIVES, CORE_FETCHES };
 
 /* What the core is given to remember an operation by. */
 struct core_operation {
@@ -41,6 +43,15 @@ struct frame_in {
 	uint32_t length;
 	uint32_t sequence; /* while it is held */
 	_Alignas(16) unsigned char bytes[FRAME_MOST];
+};
+
+/* A read that the core makes. */
+struct fetch {
+	struct core_operation operation; /* must be first */
+	struct fetch *next;              /* while it is free */
+	struct network_peer *from;
+	void *cookie;
+	size_t length;
 };
 
 struct network_peer {
@@ -86,6 +97,9 @@ struct network {
 	struct frame_out *frames;
 	struct frame_out *free_frames;
 	struct network_peer *backlog;
+	struct fetch fetches[NETWORK_FETCHES];
+	struct fetch *free_fetches;
+	uint32_t fetches_used; /* those behind were never used */
 	/* receiving */
 	struct frame_in *buffers;
 	struct frame_in *unposted;
@@ -108,6 +122,9 @@ bool network_send_notice(struct network_peer *to, enum frame_kind kind);
 void network_sent(struct frame_out *frame, int error);
 /* Try again what found no room. */
 void network_ship_backlog(struct network *network);
+
+/* network_fetch.c */
+void network_fetched(struct network *network, struct fetch *fetch, int error);
 
 /* network_receive.c */
 /* Look what the core has for us. Returns how many frames came. */

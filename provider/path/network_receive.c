@@ -253,8 +253,11 @@ static void take_error(struct network *network)
 	if (fi_cq_readerr(network->core->cq, &error, 0) <= 0 || error.op_context == NULL)
 		return;
 	struct core_operation *operation = error.op_context;
+	int code = error.err != 0 ? error.err : EIO;
 	if (operation->use == CORE_SENDS)
-		network_sent((struct frame_out *)(void *)operation, error.err != 0 ? error.err : EIO);
+		network_sent((struct frame_out *)(void *)operation, code);
+	else if (operation->use == CORE_FETCHES)
+		network_fetched(network, (struct fetch *)(void *)operation, code);
 	else if (error.err != FI_ECANCELED)
 		(void)network_post(network, (struct frame_in *)(void *)operation);
 }
@@ -273,6 +276,11 @@ uint32_t network_poll(struct network *network)
 			continue;
 		if (operation->use == CORE_SENDS) {
 			network_sent((struct frame_out *)(void *)operation, 0);
+			continue;
+		}
+		if (operation->use == CORE_FETCHES) {
+			network_fetched(network, (struct fetch *)(void *)operation, 0);
+			frames++;
 			continue;
 		}
 		struct frame_in *frame = (struct frame_in *)(void *)operation;

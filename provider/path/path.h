@@ -91,6 +91,8 @@ struct path_user {
 	int (*settle)(void *user, struct peer *peer);
 	/* Deals with a slot: see path_handler. For paths that do not have it in their short path. */
 	int (*arrive)(void *user, struct peer *peer, uint64_t control);
+	/* A network_fetch() ended, with 0 or a positive errno. */
+	void (*fetched)(void *user, void *cookie, size_t length, int error);
 	/* What of a slot a frame must carry. */
 	struct slot_shape (*shape)(uint64_t control);
 };

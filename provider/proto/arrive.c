@@ -269,6 +269,41 @@ static int arrive_rendezvous(struct messenger *messenger, struct arrival *arriva
 	return 1;
 }
 
+/* A large message of a peer beyond the region, to be read where it is. */
+static int arrive_offer(struct messenger *messenger, struct arrival *arrival, const struct ring_slot *slot)
+{
+	struct correspondent *from = arrival->from;
+	struct wire_offer header;
+	bool no_memory = false;
+
+	shared_copy_in(&header, slot->payload, sizeof(header));
+	if (from->peer.network == NULL || arrival->length != 0 || header.total == 0 ||
+	    header.total > SSIZE_MAX || from->early_receive != NULL || from->early_message != NULL)
+		return -EPROTO;
+	from->streak = 0;
+	arrival->data = header.data;
+	arrival->id = header.id;
+	struct receive *receive = find_receive(messenger, arrival, header.total, &no_memory);
+	if (receive != NULL) {
+		receive->from = from;
+		receive->sender_id = header.id;
+		receive->total = header.total;
+		receive->tag = arrival->tag;
+		receive->data = header.data;
+		receive->wire_flags = arrival->flags;
+		receive->loan = (struct network_loan){.key = header.key, .address = header.address};
+		return fetch_begin(messenger, receive) ? 1 : -ENOMEM;
+	}
+	struct message *message = no_memory ? NULL : new_message(messenger, arrival, WIRE_OFFER);
+	if (message == NULL)
+		return -ENOMEM;
+	message->total = header.total;
+	message->key = header.key;
+	message->address = header.address;
+	keep(messenger, message);
+	return 1;
+}
+
 /* A piece that was sent without waiting: of the message that came last from this peer. */
 static int arrive_early(struct messenger *messenger, struct arrival *arrival, const struct ring_slot *slot)
 {
@@ -373,6 +408,8 @@ int arrive(void *context, struct peer *peer, uint64_t control)
 		return arrive_eager(messenger, &arrival, slot);
 	case WIRE_RENDEZVOUS:
 		return arrive_rendezvous(messenger, &arrival, slot);
+	case WIRE_OFFER:
+		return arrive_offer(messenger, &arrival, slot);
 	case WIRE_EARLY:
 		return arrive_early(messenger, &arrival, slot);
 	case WIRE_PIECE:

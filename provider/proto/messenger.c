@@ -46,6 +46,8 @@ static void fail_incoming(struct messenger *messenger, const struct corresponden
 			continue;
 		match_unlink(&receive->incoming);
 		operations_remove(&messenger->receive_ids, receive->id);
+		if (fetch_abandon(messenger, receive))
+			continue;
 		if (!single_copy_drain(messenger, receive, -from->peer.failure, from->peer.reason))
 			receive_fail(messenger, receive, -from->peer.failure, from->peer.reason);
 	}
@@ -163,6 +165,7 @@ static const struct path_user path_user = {
 	.settle = peer_settled,
 	.arrive = arrive,
 	.shape = wire_shape,
+	.fetched = fetch_ended,
 };
 
 int messenger_open(struct messenger **opened, struct region *region, uint32_t endpoint, uint64_t timeout,
@@ -229,6 +232,13 @@ static void linger(struct messenger *messenger)
 	}
 }
 
+/* The core cannot be closed while it has registrations. */
+static void take_back_loans(const struct match_link *head)
+{
+	for (struct match_link *link = head->next; link != head; link = link->next)
+		network_take_back(&((struct send *)(void *)link)->loan);
+}
+
 void messenger_close(struct messenger *messenger)
 {
 	direct_conceal(messenger, NULL);
@@ -247,6 +257,7 @@ void messenger_close(struct messenger *messenger)
 		}
 	}
 	single_copy_close(messenger);
+	take_back_loans(&messenger->awaiting);
 	match_close(&messenger->tagged);
 	match_close(&messenger->untagged);
 	operations_close(&messenger->send_ids);
@@ -263,7 +274,7 @@ uint32_t messenger_progress(struct messenger *messenger)
 {
 	uint32_t handled = path_poll(messenger->path, arrive);
 
-	if (__builtin_expect((messenger->waiting_controls | messenger->copying) != 0 ||
+	if (__builtin_expect((messenger->waiting_controls | messenger->copying | messenger->fetching) != 0 ||
 				     !match_is_empty(&messenger->pumping),
 			     0))
 		handled += rendezvous_work(messenger);

@@ -6,6 +6,7 @@
  * send.c       choosing a protocol, and sending by it
  * arrive.c     what comes out of rings
  * receive.c    posting, peeking, cancelling, delivering
+ * fetch.c      large messages over the network
  * rendezvous.c large messages, and the control slots that wait for room
  * remote.h     reads, writes and atomics
  * direct.h     the same in memory that lies in the region
@@ -20,6 +21,7 @@
 #include <sys/types.h>
 
 #include "match/match.h"
+#include "path/network.h"
 #include "path/path.h"
 #include "proto/buffer.h"
 #include "proto/completion.h"
@@ -87,6 +89,7 @@ struct send {
 	uint64_t tag;
 	uint64_t flags;           /* as in send_request */
 	struct single_copy *copy; /* offered, or under way; else NULL */
+	struct network_loan loan; /* to a receiver that reads it over the network */
 };
 
 /* A receive: posted, or taking pieces of a large message. */
@@ -114,6 +117,12 @@ struct receive {
 	bool sink;                /* takes a message that is discarded */
 	struct single_copy *copy; /* of a large message: under way, else NULL */
 	uint32_t offered;         /* the sender's transfer, 0 if it offers none */
+	/* one that is read over the network: see fetch.c */
+	struct network_loan loan; /* the sender's */
+	uint64_t asked;           /* bytes of which the reads were begun */
+	uint32_t fetches;         /* reads under way */
+	bool fetching;
+	bool abandoned; /* its sender failed, and it fails with the last of the reads */
 };
 
 struct message_piece {
@@ -138,6 +147,8 @@ struct message {
 	uint32_t kind;       /* enum wire_kind */
 	uint32_t wire_flags;
 	uint32_t offered; /* as in struct receive */
+	uint64_t key;     /* of an OFFER */
+	uint64_t address;
 	bool lost;        /* claimed, and its sender went before we had all of it */
 	uint32_t pieces;
 	struct message_piece piece[WIRE_EARLY_PIECES]; /* what is still in chunks, after `copied` */
@@ -162,6 +173,7 @@ struct messenger {
 	uint32_t waiting_controls;          /* control slots that wait for room, over all peers */
 	uint32_t chunk_misses;              /* calls that found no chunk, modulo 2^32 */
 	uint32_t copying;                   /* receives in single->pulling */
+	uint32_t fetching;                  /* receives that are read over the network */
 	struct single_copies *single;       /* NULL: messages go in pieces always */
 	uint32_t remote_pending;            /* entries of the next two lists */
 	struct match_link remote_answering; /* struct remote_peer: has answers to give */
@@ -319,6 +331,17 @@ struct receive *receive_part(struct messenger *messenger, struct receive *parent
 
 /* arrive.c */
 int arrive(void *messenger, struct peer *peer, uint64_t control);
+
+/* fetch.c */
+/* Send it so, with room for a slot. False if that cannot be. */
+bool fetch_offer(struct messenger *messenger, const struct send_request *request, struct send *send,
+		 uint32_t wire_flags);
+/* As rendezvous_begin(). `receive` may be over afterwards. */
+bool fetch_begin(struct messenger *messenger, struct receive *receive);
+/* Its sender failed. True if reads are under way, and it ends with them. */
+bool fetch_abandon(struct messenger *messenger, struct receive *receive);
+void fetch_ended(void *messenger, void *receive, size_t length, int error);
+uint32_t fetch_work(struct messenger *messenger);
 
 /* rendezvous.c */
 ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *request, uint32_t wire_flags);

@@ -183,7 +183,8 @@ bool message_detach(struct messenger *messenger, struct message *message)
 
 bool message_survives(struct messenger *messenger, struct message *message)
 {
-	bool whole = message->kind != WIRE_RENDEZVOUS || message->arrived == message->total;
+	bool whole = message->kind != WIRE_OFFER &&
+		     (message->kind != WIRE_RENDEZVOUS || message->arrived == message->total);
 
 	/* Its sender does not wait for an answer, and its successor must not get one. */
 	message->wire_flags &= ~(uint32_t)WIRE_ACKNOWLEDGED;
@@ -233,12 +234,35 @@ static void deliver_rendezvous(struct messenger *messenger, struct receive *rece
 	rendezvous_end_if_complete(messenger, receive);
 }
 
+/* One that is to be read where it is. */
+static void deliver_offer(struct messenger *messenger, struct receive *receive, const struct message *message)
+{
+	struct correspondent *from = message->from;
+
+	receive->from = from;
+	receive->sender_id = message->sender_id;
+	receive->total = message->total;
+	receive->tag = message->match.key.tag;
+	receive->data = message->data;
+	receive->wire_flags = message->wire_flags;
+	receive->loan = (struct network_loan){.key = message->key, .address = message->address};
+	if (is_failed(from))
+		receive_fail(messenger, receive, -from->peer.failure, from->peer.reason);
+	else if (!fetch_begin(messenger, receive))
+		path_fail(messenger->path, &from->peer, -ENOMEM, "no memory is left for its message");
+}
+
 void receive_deliver(struct messenger *messenger, struct receive *receive, struct message *message)
 {
 	struct correspondent *from = message->from;
 
 	if (message->lost) {
 		receive_fail(messenger, receive, FI_ECONNRESET, "its sender went before it was all there");
+		message_free(messenger, message);
+		return;
+	}
+	if (message->kind == WIRE_OFFER) {
+		deliver_offer(messenger, receive, message);
 		message_free(messenger, message);
 		return;
 	}

@@ -224,6 +224,8 @@ ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *
 
 	if (send == NULL)
 		return -ENOMEM;
+	if (peer->network != NULL && fetch_offer(messenger, request, send, wire_flags))
+		return 0;
 	if (messenger->single != NULL && request->length > SINGLE_COPY_BYTES && peer->network == NULL &&
 	    single_copy_offer(messenger, send, &header)) {
 		most = EARLY_PIECES_OFFERED;
@@ -370,8 +372,8 @@ int rendezvous_acknowledged(struct messenger *messenger, struct correspondent *f
 
 	if (send == NULL || send->to != from || send->acknowledged || send->waits_for_clear)
 		return -EPROTO;
-	/* One copy is always acknowledged: it is how the sender learns that its buffer is free. */
-	if (send->copy == NULL && (send->sent < send->accepted || (send->flags & FI_DELIVERY_COMPLETE) == 0))
+	/* One copy, or read over the network, is always acknowledged: it is how the sender learns that its buffer is free. */
+	if (send->copy == NULL && send->loan.mr == NULL && (send->sent < send->accepted || (send->flags & FI_DELIVERY_COMPLETE) == 0))
 		return -EPROTO;
 	send_end(messenger, send, 0, NULL);
 	return 0;
@@ -398,6 +400,8 @@ uint32_t rendezvous_work(struct messenger *messenger)
 		budget = send->copy != NULL ? single_copy_push(messenger, send, budget)
 					    : pump(messenger, send, budget);
 	}
+	if (messenger->fetching > 0)
+		(void)fetch_work(messenger);
 	if (messenger->copying > 0)
 		return PIECES_PER_POLL - budget + single_copy_work(messenger, PIECES_PER_POLL);
 	return PIECES_PER_POLL - budget;
@@ -418,6 +422,7 @@ bool rendezvous_begin(struct messenger *messenger, struct receive *receive)
 
 	receive->arrived = 0;
 	receive->copy = NULL;
+	receive->fetching = false;
 	receive->expected = accepted > receive->early ? accepted : receive->early;
 	receive->id = operations_add(&messenger->receive_ids, receive);
 	if (receive->id == OPERATION_NO_ID) {

@@ -29,6 +29,8 @@ void send_end(struct messenger *messenger, struct send *send, int error, const c
 	operations_remove(&messenger->send_ids, send->id);
 	if (send->copy != NULL)
 		single_copy_release(messenger, send->copy);
+	if (send->loan.mr != NULL)
+		network_take_back(&send->loan);
 	send_complete(messenger, send->context, send->flags, send->tag, error, reason);
 	pool_give(&messenger->send_pool, send);
 }
@@ -189,7 +191,7 @@ ssize_t messenger_send(struct messenger *messenger, const struct send_request *r
 	if (!in_slots) {
 		if (request->length > SSIZE_MAX)
 			return -EMSGSIZE;
-		if (request->length <= EAGER_BYTES)
+		if (request->length <= (to->peer.network == NULL ? EAGER_BYTES : to->peer.pool->largest))
 			chunk = path_chunk(messenger->path, &to->peer, (uint32_t)request->length);
 		if (chunk == CHUNK_NONE && (request->flags & FI_INJECT) != 0) {
 			rendezvous_miss_chunk(messenger);

@@ -37,6 +37,8 @@ struct slot_shape wire_shape(uint64_t control)
 		return length > 0 ? with_chunk(sizeof(struct wire_rendezvous),
 					       offsetof(struct wire_rendezvous, chunk))
 				  : without_chunk(sizeof(struct wire_rendezvous));
+	case WIRE_OFFER:
+		return without_chunk(sizeof(struct wire_offer));
 	case WIRE_EARLY:
 	case WIRE_PIECE:
 	case WIRE_REPLY_CHUNK:

@@ -14,6 +14,7 @@
  *   ACKNOWLEDGE sender's id the message was delivered                       0
  *   RECLAIM   0             the sender is out of chunks: empty its messages 0
  *   RESUME    sender's id   struct wire_resume: go on with pieces           0
+ *   OFFER     tag           struct wire_offer: a large message to be read   0
  *
  * [data] is there with WIRE_DATA, [id] (the sender's) with WIRE_ACKNOWLEDGE. An id means
  * something only to the side that made it, which checks it when it comes back.
@@ -49,6 +50,7 @@ enum wire_kind {
 	WIRE_ACKNOWLEDGE = 9,
 	WIRE_RECLAIM = 10,
 	WIRE_RESUME = 11,
+	WIRE_OFFER = 12, /* over the network alone */
 	WIRE_WRITE = 16,
 	WIRE_WRITE_CHUNK = 17,
 	WIRE_READ = 18,
@@ -131,6 +133,15 @@ enum wire_way {
 struct wire_resume {
 	uint64_t id;   /* the receiver's, for the pieces */
 	uint64_t from; /* offset in the message */
+};
+
+/* Where the core reads the message: see path/network.h. */
+struct wire_offer {
+	uint64_t data;
+	uint64_t id;
+	uint64_t total;
+	uint64_t key;
+	uint64_t address;
 };
 
 struct wire_write {

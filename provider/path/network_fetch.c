@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * network_fetch.c - reading a peer's memory by the core: of large messages, straight into the buffer
+ * of their receive. The owner lends what may be read for as long as the message is under way.
+ */
+#include <rdma/fi_rma.h>
+
+#include "path/network_path.h"
+
+bool network_lend(struct peer *peer, void *buffer, size_t length, struct network_loan *loan)
+{
+	struct network *network = peer->network->network;
+	struct core *core = network->core;
+	struct fid_mr *mr = NULL;
+
+	if (network->lost || !core->reads ||
+	    fi_mr_reg(core->domain, buffer, length, FI_REMOTE_READ, 0, ++core->mr_key, 0, &mr, NULL) != 0)
+		return false;
+	loan->mr = mr;
+	loan->network = network;
+	loan->key = fi_mr_key(mr);
+	loan->address = (core->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR) != 0 ? (uintptr_t)buffer : 0;
+	return true;
+}
+
+void network_take_back(struct network_loan *loan)
+{
+	if (loan->mr != NULL && !loan->network->lost)
+		(void)fi_close(&loan->mr->fid);
+	loan->mr = NULL;
+}
+
+int network_fetch(struct peer *peer, const struct network_loan *loan, uint64_t offset, void *to,
+		  size_t length, void *cookie)
+{
+	struct network_peer *from = peer->network;
+	struct network *network = from->network;
+	struct fetch *fetch = network->free_fetches;
+
+	if (network->lost || peer->state == PEER_FAILED)
+		return -ECONNABORTED;
+	if (!network_make_reachable(from))
+		return -EHOSTUNREACH;
+	if (fetch == NULL && network->fetches_used < NETWORK_FETCHES) {
+		fetch = &network->fetches[network->fetches_used++];
+		fetch->next = NULL;
+	}
+	if (fetch == NULL)
+		return -EAGAIN;
+	fetch->operation.use = CORE_FETCHES;
+	fetch->from = from;
+	fetch->cookie = cookie;
+	fetch->length = length;
+	network->free_fetches = fetch->next;
+	ssize_t result = fi_read(network->core->endpoint, to, length, NULL, from->address,
+				 loan->address + offset, loan->key, fetch);
+	if (result != 0) {
+		fetch->next = network->free_fetches;
+		network->free_fetches = fetch;
+		return (int)result;
+	}
+	network_stay_busy(network);
+	return 0;
+}
+
+void network_fetched(struct network *network, struct fetch *fetch, int error)
+{
+	struct path *path = network->path;
+	void *cookie = fetch->cookie;
+	size_t length = fetch->length;
+
+	if (error != 0)
+		network_fail(fetch->from, error);
+	fetch->next = network->free_fetches;
+	network->free_fetches = fetch;
+	path->user->fetched(path->context, cookie, length, error);
+}
