@@ -237,6 +237,7 @@ int network_connect(struct peer *peer)
 	ring_out_open(&peer->out, to->slots, NETWORK_RING_SLOTS, &to->credit, id);
 	shared_store_u64(&to->credit.consumed, (uint64_t)id << 32);
 	peer->account.connection = id;
+	to->heard = monotonic_now();
 	peer->sending = true;
 	return 0;
 }

@@ -149,7 +149,7 @@ struct message {
 	uint32_t offered; /* as in struct receive */
 	uint64_t key;     /* of an OFFER */
 	uint64_t address;
-	bool lost;        /* claimed, and its sender went before we had all of it */
+	bool lost; /* claimed, and its sender went before we had all of it */
 	uint32_t pieces;
 	struct message_piece piece[WIRE_EARLY_PIECES]; /* what is still in chunks, after `copied` */
 	/* while it has pieces, in the sender's list of those */

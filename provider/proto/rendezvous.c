@@ -372,8 +372,10 @@ int rendezvous_acknowledged(struct messenger *messenger, struct correspondent *f
 
 	if (send == NULL || send->to != from || send->acknowledged || send->waits_for_clear)
 		return -EPROTO;
-	/* One copy, or read over the network, is always acknowledged: it is how the sender learns that its buffer is free. */
-	if (send->copy == NULL && send->loan.mr == NULL && (send->sent < send->accepted || (send->flags & FI_DELIVERY_COMPLETE) == 0))
+	/* One copy, or read over the network, is always acknowledged: it is how the sender learns that its
+	 * buffer is free. */
+	if (send->copy == NULL && send->loan.mr == NULL &&
+	    (send->sent < send->accepted || (send->flags & FI_DELIVERY_COMPLETE) == 0))
 		return -EPROTO;
 	send_end(messenger, send, 0, NULL);
 	return 0;

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Peers beyond the region: what goes over the network, and what comes from whoever reaches our port. */
+#include "fake_core.h"
+
+#include <stdlib.h>
+
+#define BYTES ((size_t)3 << 20)
+
+static unsigned char in[BYTES];
+static unsigned char out[BYTES];
+static struct fake_world world;
+
+static struct far_node *a = &world.nodes[0];
+static struct far_node *b = &world.nodes[1];
+
+static struct network_peer *known(struct far_node *at, const struct far_node *whom)
+{
+	return fake_peer(at, whom)->peer.network;
+}
+
+/* Every protocol, expected and not, cut or whole. */
+static void test_messages_of_all_sizes(void **state)
+{
+	static const size_t sizes[] = {0, 8, 48, 49, 300, 440, 441, 4096, 16384, 16385, 100000, BYTES};
+
+	(void)state;
+	fake_open(&world);
+	struct correspondent *to_b = fake_peer(a, b);
+	uint32_t from_a = fake_peer(b, a)->peer.slot;
+	for (uint64_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+		for (int expected = 0; expected < 2; expected++)
+			for (size_t cut = 0; cut < 2 && cut <= sizes[i]; cut++) {
+				memset(in, 0, sizes[i]);
+				fill_bytes(out, sizes[i], i);
+				if (expected)
+					assert_int_equal(fake_receive(b, from_a, in, sizes[i] - cut, i), 0);
+				assert_int_equal(fake_send(a, to_b, out, sizes[i], i), 0);
+				fake_settle(&world);
+				if (!expected)
+					assert_int_equal(fake_receive(b, from_a, in, sizes[i] - cut, i), 0);
+				fake_settle(&world);
+				assert_int_equal(fake_next(&a->node.sends).error, 0);
+				struct completion got = fake_next(&b->node.receives);
+				assert_int_equal(got.error, cut ? FI_ETRUNC : 0);
+				assert_int_equal(got.length, sizes[i] - cut);
+				assert_int_equal(got.overflow, cut);
+				assert_bytes(in, sizes[i] - cut, i);
+				assert_int_equal(a->end->registered, 0);
+			}
+	fake_close(&world);
+}
+
+/* The core has no room for a while: all comes, in order, in fewer frames. */
+static void test_slots_wait_for_the_core(void **state)
+{
+	enum { MANY = 40 };
+
+	(void)state;
+	fake_open(&world);
+	struct correspondent *to_b = fake_peer(a, b);
+	(void)fake_peer(b, a);
+	a->end->refusals = 3;
+	for (uint64_t i = 0; i < MANY; i++)
+		assert_int_equal(fake_send(a, to_b, &i, sizeof(i), 5), 0);
+	assert_int_equal(a->end->frames, 0);
+	for (uint64_t i = 0; i < MANY; i++)
+		assert_int_equal(fake_receive(b, MATCH_ANY_SOURCE, in + 8 * i, 8, 5), 0);
+	fake_settle(&world);
+	for (uint64_t i = 0; i < MANY; i++) {
+		uint64_t value = 0;
+		assert_int_equal(fake_next(&b->node.receives).length, 8);
+		memcpy(&value, in + 8 * i, 8);
+		assert_int_equal(value, i);
+	}
+	assert_in_range(a->end->frames, 2, 4); /* a hello, and 40 slots by 25 */
+	fake_close(&world);
+}
+
+/* The ring is full, and says so; nothing is lost. */
+static void test_a_full_ring_is_told(void **state)
+{
+	uint64_t sent = 0;
+
+	(void)state;
+	fake_open(&world);
+	struct correspondent *to_b = fake_peer(a, b);
+	a->end->refusals = UINT32_MAX;
+	while (fake_send(a, to_b, &sent, sizeof(sent), 5) == 0)
+		sent++;
+	assert_int_equal(sent, NETWORK_RING_SLOTS);
+	a->end->refusals = 0;
+	fake_settle(&world);
+	for (uint64_t i = 0; i < sent; i++)
+		assert_int_equal(fake_receive(b, MATCH_ANY_SOURCE, in + 8 * i, 8, 5), 0);
+	for (uint64_t i = 0; i < sent; i++) {
+		assert_int_equal(fake_next(&b->node.receives).error, 0);
+		assert_memory_equal(in + 8 * i, &i, 8);
+	}
+	fake_close(&world);
+}
+
+/* One that our application was not told of: a receive from anybody gets it. */
+static void test_a_stranger_says_who_it_is(void **state)
+{
+	(void)state;
+	fake_open(&world);
+	assert_int_equal(fake_receive(b, MATCH_ANY_SOURCE, in, 8, 1), 0);
+	assert_int_equal(fake_send(a, fake_peer(a, b), "12345678", 8, 1), 0);
+	fake_settle(&world);
+	struct completion got = fake_next(&b->node.receives);
+	assert_int_equal(got.length, 8);
+	assert_int_equal((uint32_t)got.source, b->region->members);
+	/* And it can be answered. */
+	assert_int_equal(fake_receive(a, MATCH_ANY_SOURCE, in, 8, 2), 0);
+	assert_int_equal(fake_send(b, fake_peer(b, a), "87654321", 8, 2), 0);
+	fake_settle(&world);
+	assert_int_equal(fake_next(&a->node.receives).length, 8);
+	fake_close(&world);
+}
+
+/* The end of a peer, as the core tells it: of a send, and of a read. */
+static void test_what_the_core_says_ends_a_peer(void **state)
+{
+	(void)state;
+	fake_open(&world);
+	struct correspondent *to_b = fake_peer(a, b);
+	assert_int_equal(fake_receive(a, to_b->peer.slot, in, 8, 1), 0);
+	assert_int_equal(fake_receive(a, MATCH_ANY_SOURCE, in, 8, 2), 0);
+	assert_int_equal(fake_send(a, to_b, out, 100000, 1), 0);
+	a->end->send_error = ECONNREFUSED;
+	assert_int_equal(fake_send(a, to_b, out, 4096, 1), 0);
+	fake_settle(&world);
+	assert_int_equal(fake_next(&a->node.receives).error, FI_ECONNRESET);
+	assert_true(completion_is_empty(&a->node.receives)); /* from anybody: it may still come */
+	assert_int_equal(fake_next(&a->node.sends).error, 0);
+	assert_int_equal(fake_next(&a->node.sends).error, FI_ECONNRESET);
+	assert_int_equal(fake_send(a, to_b, out, 8, 1), -FI_ECONNRESET);
+	fake_close(&world);
+
+	fake_open(&world);
+	to_b = fake_peer(a, b);
+	uint32_t from_a = fake_peer(b, a)->peer.slot;
+	b->end->read_error = EIO;
+	assert_int_equal(fake_receive(b, from_a, in, 100000, 1), 0);
+	assert_int_equal(fake_send(a, to_b, out, 100000, 1), 0);
+	fake_settle(&world);
+	assert_int_equal(fake_next(&b->node.receives).error, FI_ECONNRESET);
+	fake_close(&world);
+}
+
+/* A leave comes after all that was sent, and before it nothing is lost. */
+static void test_who_leaves_is_told(void **state)
+{
+	(void)state;
+	fake_open(&world);
+	struct correspondent *to_b = fake_peer(a, b);
+	uint32_t from_a = fake_peer(b, a)->peer.slot;
+	assert_int_equal(fake_send(a, to_b, "12345678", 8, 1), 0);
+	assert_false(network_drained(a->node.messenger->path));
+	fake_settle(&world);
+	assert_true(network_drained(a->node.messenger->path));
+	assert_int_equal(fake_receive(b, from_a, in, 8, 1), 0);
+	assert_int_equal(fake_next(&b->node.receives).error, 0);
+	assert_int_equal(known(b, a)->peer->failure, -ECONNABORTED);
+	fake_close(&world);
+}
+
+/* A frame of a's, kept back. */
+static size_t frame_of(unsigned char *frame, size_t length)
+{
+	assert_int_equal(fake_send(a, fake_peer(a, b), out, length, 1), 0);
+	memcpy(frame, a->end->last, a->end->last_length);
+	return a->end->last_length;
+}
+
+static uint64_t strays(const struct far_node *at)
+{
+	return at->node.messenger->path->network->strays;
+}
+
+/* What is not for us, or from nobody that we know, is dropped and nothing else. */
+static void test_strays_are_dropped(void **state)
+{
+	unsigned char frame[FRAME_MOST];
+	struct frame_header header;
+	uint64_t expected = 0;
+
+	(void)state;
+	fake_open(&world);
+	(void)fake_peer(b, a);
+	size_t length = frame_of(frame, 8);
+	fake_settle(&world);
+	for (uint32_t change = 0; change < 6; change++) {
+		unsigned char changed[FRAME_MOST];
+		size_t cut = length;
+		memcpy(&header, frame, sizeof(header));
+		header.magic ^= change == 0;
+		header.version = (uint8_t)(header.version ^ (change == 1));
+		header.to ^= change == 2;
+		header.from ^= change == 3;
+		cut = change == 4 ? sizeof(header) - 1 : length;
+		if (change == 5) {
+			header.kind = FRAME_HELLO; /* of the wrong length */
+		}
+		memcpy(changed, frame, length);
+		memcpy(changed, &header, sizeof(header));
+		assert_true(fake_deliver(b->end, changed, cut));
+		fake_settle(&world);
+		assert_int_equal(strays(b), ++expected);
+	}
+	assert_true(fake_deliver(b->end, frame, 0));
+	assert_true(fake_deliver(b->end, world.ends, sizeof(frame) + 1)); /* longer than any */
+	fake_settle(&world);
+	assert_int_equal(known(b, a)->peer->state, PEER_PRESENT);
+	assert_int_equal(b->end->posted_count, NETWORK_BUFFERS);
+	fake_close(&world);
+}
+
+/* A hello in another's name, of another place, or with a name that cannot be. */
+static void test_hellos_that_cannot_be(void **state)
+{
+	struct {
+		struct frame_header header;
+		struct frame_hello hello;
+	} frame = {0};
+
+	(void)state;
+	fake_open(&world);
+	(void)fake_peer(b, a);
+	frame.header = (struct frame_header){
+		.magic = FRAME_MAGIC,
+		.version = FRAME_VERSION,
+		.kind = FRAME_HELLO,
+		.to = b->node.messenger->path->member->nonce,
+		.from = a->node.messenger->path->member->nonce,
+	};
+	frame.hello = (struct frame_hello){.provider = 7, .length = 1, .name = {2}};
+	assert_true(fake_deliver(b->end, &frame, sizeof(frame)));
+	frame.header.from++;
+	frame.hello.length = CORE_NAME_MOST + 1;
+	assert_true(fake_deliver(b->end, &frame, sizeof(frame)));
+	frame.hello.length = 1;
+	frame.hello.provider = 8;
+	assert_true(fake_deliver(b->end, &frame, sizeof(frame)));
+	fake_settle(&world);
+	assert_int_equal(strays(b), 3);
+	assert_int_equal(b->directory.count, 1);
+	assert_int_equal(known(b, a)->peer->state, PEER_PRESENT);
+	fake_close(&world);
+}
+
+/* A frame that is lost or comes again is noticed; one that only comes too soon waits for its turn. */
+static void test_the_order_of_frames(void **state)
+{
+	unsigned char frames[3][FRAME_MOST];
+	size_t lengths[3];
+
+	(void)state;
+	fake_open(&world);
+	(void)fake_peer(b, a);
+	(void)frame_of(frames[0], 8); /* with the hello, on their way */
+	for (int i = 0; i < 3; i++) {
+		a->end->ends = NULL; /* what leaves now comes by hand */
+		struct fake_end lost[FAKE_ENDS] = {{.posted_count = 1, .posted = {{.length = 0}}}};
+		for (uint32_t k = 0; k < FAKE_ENDS; k++)
+			lost[k].posted_count = 1;
+		a->end->ends = lost;
+		lengths[i] = frame_of(frames[i], 8 + (size_t)i);
+		a->end->ends = world.ends;
+	}
+	static const int order[] = {2, 1, 0};
+	for (int i = 0; i < 3; i++) {
+		assert_true(fake_deliver(b->end, frames[order[i]], lengths[order[i]]));
+		fake_settle(&world);
+	}
+	assert_int_equal(known(b, a)->peer->state, PEER_PRESENT);
+	for (size_t i = 0; i < 4; i++) {
+		assert_int_equal(fake_receive(b, MATCH_ANY_SOURCE, in, 100, 1), 0);
+		assert_int_equal(fake_next(&b->node.receives).length, i == 0 ? 8 : 7 + i);
+	}
+	assert_true(fake_deliver(b->end, frames[0], lengths[0]));
+	fake_settle(&world);
+	assert_int_equal(known(b, a)->peer->failure, -EPROTO);
+	assert_int_equal(b->end->posted_count, NETWORK_BUFFERS);
+	/* And it hears of it. */
+	assert_int_equal(known(a, b)->peer->failure, -ECONNABORTED);
+	fake_close(&world);
+}
+
+/* Frames with any byte or length changed: whatever becomes of the peer, nothing else is harmed. */
+static void test_frames_of_a_hostile_peer(void **state)
+{
+	static const size_t sizes[] = {8, 300, 4096, 100000};
+	static unsigned char frame[FRAME_MOST + 64];
+	uint64_t seed = 0x5eed;
+	uint32_t failed = 0;
+
+	(void)state;
+	for (int round = 0; round < 400; round++) {
+		fake_open(&world);
+		uint32_t from_a = fake_peer(b, a)->peer.slot;
+		assert_int_equal(fake_receive(b, from_a, in, sizeof(in), 1), 0);
+		size_t length = frame_of(frame, sizes[round % 4]);
+		b->end->read_error = EIO; /* of an offer: the fake one would read from anywhere */
+		fake_settle(&world);
+		for (int repeat = 0; repeat < 8; repeat++) {
+			struct frame_header header;
+			memcpy(&header, frame, sizeof(header));
+			header.sequence++;
+			memcpy(frame, &header, sizeof(header));
+			for (uint32_t changes = 1 + random_below(&seed, 3); changes > 0; changes--) {
+				/* Not the nonces, or nobody listens. */
+				size_t at = random_below(&seed, 4) == 0
+						    ? 4 + random_below(&seed, 4)
+						    : 28 + random_below(&seed, (uint32_t)length - 28);
+				frame[at] = (unsigned char)next_random(&seed);
+			}
+			size_t cut = random_below(&seed, 4) == 0 ? random_below(&seed, (uint32_t)length + 8)
+								 : length;
+			(void)fake_deliver(b->end, frame, cut);
+			fake_settle(&world);
+		}
+		failed += known(b, a)->peer->state == PEER_FAILED;
+		/* Others go on. */
+		struct far_node *c = &world.nodes[2];
+		assert_int_equal(fake_receive(b, MATCH_ANY_SOURCE, in, 8, 0x7e57), 0);
+		while (!completion_is_empty(&b->node.receives))
+			(void)fake_next(&b->node.receives);
+		assert_int_equal(fake_send(c, fake_peer(c, b), "12345678", 8, 0x7e57), 0);
+		fake_settle(&world);
+		assert_int_equal(fake_next(&b->node.receives).length, 8);
+		fake_close(&world);
+	}
+	assert_in_range(failed, 100, 400);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_messages_of_all_sizes),
+		cmocka_unit_test(test_slots_wait_for_the_core),
+		cmocka_unit_test(test_a_full_ring_is_told),
+		cmocka_unit_test(test_a_stranger_says_who_it_is),
+		cmocka_unit_test(test_what_the_core_says_ends_a_peer),
+		cmocka_unit_test(test_who_leaves_is_told),
+		cmocka_unit_test(test_strays_are_dropped),
+		cmocka_unit_test(test_hellos_that_cannot_be),
+		cmocka_unit_test(test_the_order_of_frames),
+		cmocka_unit_test(test_frames_of_a_hostile_peer),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
