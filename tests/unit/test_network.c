@@ -192,13 +192,12 @@ static void test_strays_are_dropped(void **state)
 	fake_settle(&world);
 	for (uint32_t change = 0; change < 6; change++) {
 		unsigned char changed[FRAME_MOST];
-		size_t cut = length;
+		size_t cut = change == 4 ? sizeof(header) - 1 : length;
 		memcpy(&header, frame, sizeof(header));
 		header.magic ^= change == 0;
 		header.version = (uint8_t)(header.version ^ (change == 1));
 		header.to ^= change == 2;
 		header.from ^= change == 3;
-		cut = change == 4 ? sizeof(header) - 1 : length;
 		if (change == 5) {
 			header.kind = FRAME_HELLO; /* of the wrong length */
 		}
