@@ -6,19 +6,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* vicinal://REGION/SLOT/EPOCH/NONCE, and with a place in the network +CORE/NAME */
+/* vicinal://REGION/SLOT/EPOCH/NONCE, and with a place in the network +CORE and flags/NAME */
 #define TEXT_FORMAT TEXT_PREFIX "%016" PRIx64 "%016" PRIx64 "/%u/%u/%016" PRIx64
 #define TEXT_PREFIX "vicinal://"
 
 int address_to_text(const struct address *address, char *text, size_t length)
 {
-	char network[8 + 2 * CORE_NAME_MOST] = "";
+	char network[10 + 2 * CORE_NAME_MOST] = "";
 	uint8_t bytes = address->core_length < CORE_NAME_MOST ? address->core_length : CORE_NAME_MOST;
 
 	if (bytes > 0)
-		(void)snprintf(network, sizeof(network), "+%04x/", (unsigned)address->core);
+		(void)snprintf(network, sizeof(network), "+%04x%02x/", (unsigned)address->core,
+			       (unsigned)address->core_flags);
 	for (uint8_t i = 0; i < bytes; i++)
-		(void)snprintf(network + 6 + 2 * (size_t)i, 3, "%02x", (unsigned)address->core_name[i]);
+		(void)snprintf(network + 8 + 2 * (size_t)i, 3, "%02x", (unsigned)address->core_name[i]);
 	return snprintf(text, length, TEXT_FORMAT "%s", address->region[0], address->region[1],
 			(unsigned)address->slot, address->epoch, address->nonce, network);
 }
@@ -46,12 +47,13 @@ static bool read_network(const char *text, struct address *address)
 {
 	uint64_t core = 0;
 
-	if (!read_number(&text, 16, 4, '/', &core))
+	if (!read_number(&text, 16, 6, '/', &core))
 		return false;
 	size_t digits = strlen(text);
 	if (digits == 0 || digits % 2 != 0 || digits > 2 * (size_t)CORE_NAME_MOST)
 		return false;
-	address->core = (uint16_t)core;
+	address->core = (uint16_t)(core >> 8);
+	address->core_flags = (uint8_t)core;
 	address->core_length = (uint8_t)(digits / 2);
 	for (size_t i = 0; i < digits / 2; i++) {
 		const char pair[3] = {text[2 * i], text[2 * i + 1], '\0'};

@@ -101,8 +101,8 @@ static bool reach_slot(struct av *av, uint32_t slot)
 /* Nothing stands where nothing has a meaning, so that there is one address for one place. */
 static bool is_well_formed(const struct address *address)
 {
-	if (address->reserved != 0 || address->core_length > CORE_NAME_MOST ||
-	    (address->core_length == 0 && address->core != 0))
+	if (address->core_length > CORE_NAME_MOST ||
+	    (address->core_length == 0 && (address->core != 0 || address->core_flags != 0)))
 		return false;
 	for (uint8_t i = address->core_length; i < CORE_NAME_MOST; i++)
 		if (address->core_name[i] != 0)

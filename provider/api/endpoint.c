@@ -276,6 +276,7 @@ static int getname(fid_t fid, void *buffer, size_t *length)
 		const struct core_name *name = network_name(network);
 		address.core = name->provider;
 		address.core_length = name->length;
+		address.core_flags = name->flags;
 		memcpy(address.core_name, name->bytes, name->length);
 	}
 	memcpy(buffer, &address, room < sizeof(address) ? room : sizeof(address));

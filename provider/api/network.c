@@ -59,7 +59,8 @@ uint32_t network_place(struct domain *domain, const struct address *address)
 	static atomic_bool said;
 	const char *wanted = NULL;
 	const char *interface = NULL;
-	struct core_name name = {.provider = address->core, .length = address->core_length};
+	struct core_name name = {
+		.provider = address->core, .length = address->core_length, .flags = address->core_flags};
 
 	if (address->core_length == 0 || address->core_length > CORE_NAME_MOST ||
 	    network_is_ours(domain, address->nonce)) {

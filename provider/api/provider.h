@@ -41,7 +41,7 @@ struct address {
 	uint64_t region[2];
 	uint16_t core;       /* which core: core_provider_number() */
 	uint8_t core_length; /* of `core_name`; 0: it is not in the network */
-	uint8_t reserved;
+	uint8_t core_flags;
 	uint8_t core_name[CORE_NAME_MOST];
 };
 _Static_assert(sizeof(struct address) == 64, "MPICH allows no more");

@@ -17,6 +17,7 @@
  * network_send.c       slots into frames
  * network_receive.c    frames into slots
  * network_fetch.c      reading a peer's memory
+ * network_pulse.c      finding out that a peer is gone
  *
  * docs/network.md says the same in prose.
  */

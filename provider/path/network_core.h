@@ -21,8 +21,11 @@
 struct core_name {
 	uint16_t provider; /* which core, as core_provider_number() says: both ends must have the same */
 	uint8_t length;
+	uint8_t flags;
 	uint8_t bytes[CORE_NAME_MOST];
 };
+/* The same port is bound for UDP: see network_pulse.c. */
+#define CORE_NAME_PULSE 1U
 
 struct core {
 	struct fi_info *info;

@@ -41,7 +41,7 @@ uint32_t directory_add(struct directory *directory, uint64_t nonce, const struct
 static inline bool core_name_is(const struct core_name *one, const struct core_name *other)
 {
 	return one->provider == other->provider && one->length == other->length &&
-	       memcmp(one->bytes, other->bytes, one->length) == 0;
+	       one->flags == other->flags && memcmp(one->bytes, other->bytes, one->length) == 0;
 }
 
 #endif

@@ -53,7 +53,7 @@ _Static_assert(sizeof(struct frame_header) == 32, "the same everywhere");
 struct frame_hello {
 	uint16_t provider;
 	uint8_t length;
-	uint8_t reserved;
+	uint8_t flags; /* as in struct core_name */
 	uint8_t name[CORE_NAME_MOST];
 };
 _Static_assert(sizeof(struct frame_hello) == 32, "the same everywhere");

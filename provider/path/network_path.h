@@ -76,9 +76,12 @@ struct network_peer {
 	uint32_t expected;     /* the next frame */
 	struct frame_in *held; /* frames that came too soon */
 	/* life */
-	uint64_t heard; /* when the last frame came */
-	uint64_t asked; /* when it was last asked whether it is there */
-	uint64_t stuck; /* since when the core has no room for what goes to it; 0: it has */
+	uint64_t heard;       /* when the last frame came */
+	uint64_t asked;       /* when it was last asked whether it is there */
+	uint64_t patience;    /* until it is asked again */
+	uint64_t unreachable; /* since when the kernel says so; 0: it does not */
+	int probe;            /* a socket connected to its pulse; 0: none */
+	uint64_t stuck;       /* since when the core has no room for what goes to it; 0: it has */
 };
 
 struct network {
@@ -90,6 +93,7 @@ struct network {
 	bool busy;         /* counted in path->attention */
 	uint32_t patience; /* looks that may find nothing until it is not busy any more */
 	uint64_t looked;   /* when, by monotonic_now() */
+	int pulse;         /* our UDP socket, or -1 */
 	uint64_t strays;   /* frames that were dropped: not for us, or from nobody we know */
 	/* sending */
 	struct chunk_pool chunks;
@@ -122,6 +126,13 @@ bool network_send_notice(struct network_peer *to, enum frame_kind kind);
 void network_sent(struct frame_out *frame, int error);
 /* Try again what found no room. */
 void network_ship_backlog(struct network *network);
+
+/* network_pulse.c */
+void network_pulse_open(struct network *network);
+void network_pulse_close(struct network *network);
+/* Now and then: is it still there? Fails it if not. */
+void network_probe(struct network_peer *peer, const struct core_name *name, uint64_t now, uint64_t timeout);
+void network_probe_end(struct network_peer *peer);
 
 /* network_fetch.c */
 void network_fetched(struct network *network, struct fetch *fetch, int error);

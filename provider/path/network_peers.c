@@ -17,8 +17,6 @@
 #define IDLE_NANOSECONDS 50000U
 /* The region is quiet when its rings were empty for so many polls. */
 #define QUIET_POLLS 256U
-/* A peer from which something is awaited is asked whether it is there after so much silence. */
-#define PING_NANOSECONDS UINT64_C(1000000000)
 
 /* ---- opening and closing ---- */
 
@@ -81,6 +79,7 @@ int network_open(struct path *path, struct core *core, struct directory *directo
 	network->unread = (struct credit_line *)(void *)(network->slots + NETWORK_RING_SLOTS);
 	for (uint32_t i = 0; i < NETWORK_BUFFERS; i++)
 		(void)network_post(network, &network->buffers[i]);
+	network_pulse_open(network);
 	path->network = network;
 	return 0;
 }
@@ -128,10 +127,12 @@ void network_close(struct path *path)
 		struct network_peer *peer = peer_at(path, slot);
 		if (peer == NULL)
 			continue;
+		network_probe_end(peer);
 		give_back(peer->slots, NETWORK_RING_SLOTS * sizeof(struct ring_slot));
 		free(peer);
 	}
 	path->network = NULL;
+	network_pulse_close(network);
 	free_network(network);
 }
 
@@ -142,6 +143,8 @@ void network_lose(struct path *path, const char *reason)
 	if (network == NULL)
 		return;
 	network->lost = true;
+	/* Else our parent would seem to live as long as we do. */
+	network_pulse_close(network);
 	for (uint32_t slot = path->region->members; slot < path->peer_end; slot++)
 		if (path->peers[slot] != NULL)
 			path_fail(path, path->peers[slot], -ECONNABORTED, reason);
@@ -274,6 +277,7 @@ void network_stop(struct path *path, struct peer *peer)
 	struct network *network = path->network;
 
 	to->shipped = peer->out.position;
+	network_probe_end(to);
 	while (to->held != NULL) {
 		struct frame_in *held = to->held;
 		to->held = held->next;
@@ -351,14 +355,10 @@ void network_check(struct path *path, uint64_t now)
 		return;
 	for (uint32_t slot = path->region->members; slot < path->peer_end; slot++) {
 		struct network_peer *peer = peer_at(path, slot);
-		if (peer == NULL || peer->peer->state == PEER_FAILED || !peer->peer->sending)
+		if (peer == NULL || peer->peer->state == PEER_FAILED)
 			continue;
-		if (now - peer->heard < PING_NANOSECONDS || now - peer->asked < PING_NANOSECONDS)
-			continue;
-		/* A process that ended refuses the connection; what a host that is gone does, the core says.
-		 */
-		peer->asked = now;
-		(void)network_send_notice(peer, FRAME_PING);
+		network_probe(peer, &network->directory->identities[slot - path->region->members].name, now,
+			      path->timeout);
 	}
 }
 

@@ -122,6 +122,7 @@ static struct network_peer *take_hello(struct network *network, const struct fra
 		return NULL;
 	name.provider = hello.provider;
 	name.length = hello.length;
+	name.flags = hello.flags;
 	memcpy(name.bytes, hello.name, hello.length);
 	if (directory_add(network->directory, header->from, &name) == DIRECTORY_NONE)
 		return NULL;

@@ -101,7 +101,9 @@ static bool send_frame(struct network_peer *to, unsigned char *head, const struc
 {
 	struct core *core = to->network->core;
 
-	if (packing->chunk == CHUNK_NONE && packing->length <= core->inject)
+	/* What becomes of an injected message nobody is told: a ping is for that. */
+	if (packing->chunk == CHUNK_NONE && packing->length <= core->inject &&
+	    packing->header.kind != FRAME_PING)
 		return accepted(to, fi_inject(core->endpoint, head, packing->length, to->address));
 	struct frame_out *frame = take_frame(to);
 	if (frame == NULL)
@@ -127,7 +129,7 @@ static bool greet(struct network_peer *to)
 	const struct core_name *name = &to->network->core->name;
 	unsigned char head[sizeof(struct frame_header) + sizeof(struct frame_hello)];
 	struct packing packing = {.length = sizeof(head), .chunk = CHUNK_NONE};
-	struct frame_hello hello = {.provider = name->provider, .length = name->length};
+	struct frame_hello hello = {.provider = name->provider, .length = name->length, .flags = name->flags};
 
 	memcpy(hello.name, name->bytes, name->length);
 	memcpy(head + sizeof(struct frame_header), &hello, sizeof(hello));

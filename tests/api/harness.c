@@ -409,6 +409,7 @@ static const struct {
 	{"crowd", crowd_scenarios},
 	{"descriptor", descriptor_scenarios},
 	{"direct", direct_scenarios},
+	{"ended", ended_scenarios},
 	{"fork", fork_scenarios},
 	{"heap", heap_scenarios},
 	{"info", info_scenarios},

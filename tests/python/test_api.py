@@ -35,6 +35,7 @@ GROUPS = (
         "direct",
     ),
     *(
+        "ended",
         "event",
         "fork",
         "heap",

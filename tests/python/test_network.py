@@ -13,7 +13,17 @@ import pytest
 from test_api import GUARD_SECONDS, check, library_directory, scenarios_of
 
 GROUPS = (
-    *("address", "atomic", "atomic_refused", "complete", "counter", "match", "misuse"),
+    *(
+        "address",
+        "atomic",
+        "atomic_refused",
+        "complete",
+        "counter",
+        "ended",
+        "fork",
+        "match",
+        "misuse",
+    ),
     *("multiple", "order", "rma", "rma_refused", "send", "several", "thread"),
 )
 UNLIKE = {
@@ -26,7 +36,7 @@ CORES = (
     ("mpich", "", GROUPS),
     ("mpich", "tcp;ofi_rxm", ("order", "rma")),
     ("openmpi", "tcp", ("send", "order")),
-    ("system", "", ("send", "order", "rma")),
+    ("system", "", ("ended", "send", "order", "rma")),
 )
 """Libraries, what VICINAL_NET says, and what is run: the system's 1.17 has `net` where later ones
 have `tcp`, and takes a second to start."""

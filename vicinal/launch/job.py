@@ -43,6 +43,9 @@ class Job:
     """On the path shared-memory all ranks run in the first node."""
     region: str | None = None
     """Value for VICINAL_REGION, as nodes see it; by default a region is made for the job."""
+    hosts: int = 1
+    """On the path region: the cluster's nodes are so many hosts, each with some of them in a row
+    and a region of its own. Ranks of different hosts reach each other over the nodes' network."""
     members: int | None = None
     """Member slots of that region; by default enough for the ranks."""
     section_bytes: int = DEFAULT_SECTION_BYTES
@@ -74,6 +77,15 @@ class Job:
                 f"a job of {self.ranks} ranks has no room in a region: it has up to {MEMBERS_MAX} "
                 "member slots",
                 f"ask for at most {MEMBERS_MAX}, or use --path network",
+            )
+        if self.hosts != 1 and (
+            self.hosts < 1
+            or self.region is not None
+            or MessagePath(self.path) is not MessagePath.REGION
+        ):
+            raise VicinalError(
+                f"a job over {self.hosts} hosts needs the path region, and a region made for each",
+                "leave out the region, and ask for at least 1 host",
             )
         if self.progress is not None and MessagePath(self.path) is not MessagePath.REGION:
             raise VicinalError(
@@ -115,4 +127,6 @@ class CompletedJob:
     seconds: float
     """Wall-clock time from starting the launcher to its end."""
     region: RegionState | None
-    """The region as the job left it; None on other paths."""
+    """The region as the job left it, the first host's if there are several; None on other paths."""
+    regions: tuple[RegionState, ...] = ()
+    """Those of all hosts, in order."""

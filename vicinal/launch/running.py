@@ -71,12 +71,13 @@ def launch(
         with RunningJob(job, cluster, stdin=source, stdout=output, stderr=errors) as running:
             returncode = running.wait(timeout)
             seconds = time.monotonic() - running.started
-            region = running.region_state()
+            regions = running.region_states()
         texts = []
         for stream in (output, errors):
             stream.seek(0)
             texts.append(stream.read().decode(errors="replace"))
-    return CompletedJob(returncode, texts[0], texts[1], seconds, region)
+    region = regions[0] if regions else None
+    return CompletedJob(returncode, texts[0], texts[1], seconds, region, tuple(regions))
 
 
 class RunningJob:
@@ -99,10 +100,11 @@ class RunningJob:
         self.path = MessagePath(job.path)
         self.started = time.monotonic()
         self._cluster = cluster
-        self._made: Path | None = None
+        self._made: list[Path] = []
         self._input: JobInput | None = None
         if self.path is MessagePath.REGION and not tested(self.mpi):
             check_loads_provider(self.mpi)
+        self._names = [region_name() for _ in range(job.hosts)]
         directory = job.directory or Path.cwd()
         check_visible(directory)
         self._placements = self._place()
@@ -179,9 +181,14 @@ class RunningJob:
 
     def region_state(self) -> RegionState | None:
         """What the job's region says now; None where the job has none or it is gone."""
-        if self.path is not MessagePath.REGION or self._region_file is None:
-            return None
-        return inspect(self._region_file, patience=0)
+        states = self.region_states()
+        return states[0] if states else None
+
+    def region_states(self) -> list[RegionState]:
+        """The same of each host's region."""
+        if self.path is not MessagePath.REGION:
+            return []
+        return [inspect(file, patience=0) for file in self._region_files]
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         """Ask the job to end, and see that it does."""
@@ -210,6 +217,8 @@ class RunningJob:
             # Not for launchers and shells, which it would only slow down.
             value = preload({**os.environ, **self.job.environment})
             program = ["/usr/bin/env", f"LD_PRELOAD={value}", *program]
+        if self.job.hosts > 1:
+            program = ["/bin/sh", "-c", self._choice_of_region(), *program]
         if not self.job.pin and self._input is None:
             return program
         source = self._input.path if self._input is not None else "-"
@@ -249,30 +258,47 @@ class RunningJob:
 
     def _region(self) -> str:
         if self.job.region is None:
-            name = region_name()
-            self._made = self._cluster.exchange / name
+            return self._make_region(self._names[0])
+        return self.job.region
+
+    def _make_region(self, name: str) -> str:
+        """A region under this name in the exchange, as nodes call it, made at the first call."""
+        made = self._cluster.exchange / name
+        if made not in self._made:
+            self._made.append(made)
             create(
-                self._made,
+                made,
                 members=self.job.members or default_members(self.job.ranks, heap=self.job.heap),
                 section_bytes=self.job.section_bytes,
                 heap_bytes=self.job.heap_bytes if self.job.heap else 0,
                 label=self.job.label or _label(Path(self.job.program[0])),
             )
-            return f"file:{EXCHANGE}/{name}"
-        return self.job.region
+        return f"file:{EXCHANGE}/{name}"
+
+    def _choice_of_region(self) -> str:
+        """A line of shell that runs its arguments with the region of the host its node is in."""
+        nodes = [node.name for node in self._cluster.nodes]
+        choices = []
+        for number, name in enumerate(self._names):
+            first, last = (len(nodes) * n // self.job.hosts for n in (number, number + 1))
+            region = self._make_region(name)
+            choices.append(f"{'|'.join(nodes[first:last])}) VICINAL_REGION={region};;")
+        return (
+            f'case $(uname -n) in {" ".join(choices)} esac; export VICINAL_REGION; exec "$0" "$@"'
+        )
 
     @property
-    def _region_file(self) -> Path | None:
-        """The region's file as this process sees it."""
-        if self._made is not None:
-            return self._made
+    def _region_files(self) -> list[Path]:
+        """The regions' files as this process sees them."""
+        if self._made:
+            return list(self._made)
         kind, _, place = (self.job.region or "").partition(":")
-        return self._cluster.seen_from_host(place) if kind == "file" else None
+        return [self._cluster.seen_from_host(place)] if kind == "file" else []
 
     def _remove_files(self) -> None:
-        made, self._made = self._made, None
-        if made is not None:
-            made.unlink(missing_ok=True)
+        made, self._made = self._made, []
+        for file in made:
+            file.unlink(missing_ok=True)
         given, self._input = self._input, None
         if given is not None:
             given.close()
@@ -293,10 +319,10 @@ class RunningJob:
 
     def _not_joined(self) -> str:
         """A phrase about ranks that never came to the region."""
-        state = self.region_state()
-        if state is None:
+        states = self.region_states()
+        if not states:
             return ""
-        joined = {member.rank for member in state.members}
+        joined = {member.rank for state in states for member in state.members}
         missing = sorted(set(range(self.job.ranks)) - joined)
         if not missing:
             return ""

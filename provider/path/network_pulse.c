@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * network_pulse.c - finding out that a process beyond the region ended, though the core does not say
+ * so: tcp retries a connection that is refused for ever, and cannot tell one that is gone from one
+ * that does not look.
+ *
+ * Each endpoint binds a UDP socket to the address and port that the core has for its own protocol,
+ * says so in its address, and never reads it. A datagram to it is dropped by the kernel while the
+ * process lives, however busy or stopped it is; afterwards the kernel answers that nobody has the
+ * port, and if the whole host is gone, a router or our own kernel says that it cannot be reached.
+ */
+#include <errno.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "path/network_path.h"
+
+/* One that is silent is asked after so long, and each time after twice as long, up to the second. */
+#define FIRST_NANOSECONDS UINT64_C(500000000)
+#define LAST_NANOSECONDS UINT64_C(4000000000)
+
+/* Which kind of address it is; 0 if it is none of the internet's. */
+static socklen_t length_of(const struct core_name *name, struct sockaddr_storage *address)
+{
+	*address = (struct sockaddr_storage){0};
+	memcpy(address, name->bytes, name->length);
+	if (address->ss_family == AF_INET && name->length >= sizeof(struct sockaddr_in))
+		return sizeof(struct sockaddr_in);
+	if (address->ss_family == AF_INET6 && name->length >= sizeof(struct sockaddr_in6))
+		return sizeof(struct sockaddr_in6);
+	return 0;
+}
+
+static int open_socket(const struct sockaddr_storage *address)
+{
+	return socket(address->ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
+void network_pulse_open(struct network *network)
+{
+	struct core_name *name = &network->core->name;
+	struct sockaddr_storage address;
+	socklen_t length = length_of(name, &address);
+	const int least = 1;
+
+	network->pulse = length > 0 ? open_socket(&address) : -1;
+	if (network->pulse < 0)
+		return;
+	/* What comes is never read: none of it needs to be kept. */
+	(void)setsockopt(network->pulse, SOL_SOCKET, SO_RCVBUF, &least, sizeof(least));
+	if (bind(network->pulse, (const struct sockaddr *)&address, length) == 0) {
+		name->flags |= CORE_NAME_PULSE;
+		return;
+	}
+	(void)close(network->pulse);
+	network->pulse = -1;
+}
+
+void network_pulse_close(struct network *network)
+{
+	if (network->pulse >= 0)
+		(void)close(network->pulse);
+	network->pulse = -1;
+}
+
+void network_probe_end(struct network_peer *peer)
+{
+	if (peer->probe > 0)
+		(void)close(peer->probe);
+	peer->probe = 0;
+}
+
+/* Ask, and remember where the answer comes. */
+static void ask(struct network_peer *peer, const struct core_name *name)
+{
+	struct sockaddr_storage address;
+	socklen_t length = length_of(name, &address);
+
+	if (peer->probe == 0 && length > 0) {
+		peer->probe = open_socket(&address);
+		if (peer->probe <= 0 || connect(peer->probe, (const struct sockaddr *)&address, length) != 0)
+			network_probe_end(peer);
+	}
+	if (peer->probe > 0)
+		(void)send(peer->probe, "", 0, 0);
+}
+
+/* What the kernel heard since. */
+static int answer(const struct network_peer *peer)
+{
+	char nothing = 0;
+
+	if (peer->probe <= 0 || recv(peer->probe, &nothing, sizeof(nothing), 0) >= 0)
+		return 0;
+	return errno;
+}
+
+void network_probe(struct network_peer *peer, const struct core_name *name, uint64_t now, uint64_t timeout)
+{
+	int error = answer(peer);
+
+	if (error == ECONNREFUSED) {
+		network_fail(peer, error);
+		return;
+	}
+	if (error == EHOSTUNREACH || error == ENETUNREACH) {
+		peer->unreachable = peer->unreachable == 0 ? now : peer->unreachable;
+		if (now - peer->unreachable > timeout) {
+			network_fail(peer, error);
+			return;
+		}
+	}
+	if (now - peer->heard < peer->patience || now - peer->asked < peer->patience) {
+		if (now - peer->heard < FIRST_NANOSECONDS) {
+			network_probe_end(peer);
+			peer->patience = FIRST_NANOSECONDS;
+			peer->unreachable = 0;
+		}
+		return;
+	}
+	peer->asked = now;
+	peer->patience = peer->patience < FIRST_NANOSECONDS  ? FIRST_NANOSECONDS
+			 : peer->patience < LAST_NANOSECONDS ? 2 * peer->patience
+							     : LAST_NANOSECONDS;
+	if ((name->flags & CORE_NAME_PULSE) != 0)
+		ask(peer, name);
+	else if (peer->peer->sending)
+		(void)network_send_notice(peer, FRAME_PING);
+}
