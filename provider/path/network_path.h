@@ -71,6 +71,7 @@ struct network_peer {
 	struct network_peer *next_backlog;
 	bool backlogged; /* in network.backlog: the core had no room */
 	bool leave_sent; /* ours */
+	bool owes_left;  /* the answer to its leave, for which there was no room */
 	bool left;       /* it has taken all, or has left itself */
 	/* receiving */
 	uint32_t expected;     /* the next frame */
@@ -79,6 +80,7 @@ struct network_peer {
 	uint64_t heard;       /* when the last frame came */
 	uint64_t asked;       /* when it was last asked whether it is there */
 	uint64_t patience;    /* until it is asked again */
+	uint64_t refused;     /* since when its port is refused; 0: it is not */
 	uint64_t unreachable; /* since when the kernel says so; 0: it does not */
 	int probe;            /* a socket connected to its pulse; 0: none */
 	uint64_t stuck;       /* since when the core has no room for what goes to it; 0: it has */

@@ -163,6 +163,7 @@ static struct network_peer *new_peer(struct network *network, struct peer *peer)
 	new->network = network;
 	new->peer = peer;
 	new->returns.credit = &new->credit;
+	new->heard = monotonic_now();
 	shared_store_u64(&new->claim, (uint64_t)NETWORK_EPOCH << 32);
 	return new;
 }
@@ -355,6 +356,8 @@ void network_check(struct path *path, uint64_t now)
 		return;
 	for (uint32_t slot = path->region->members; slot < path->peer_end; slot++) {
 		struct network_peer *peer = peer_at(path, slot);
+		if (peer != NULL && peer->owes_left)
+			peer->owes_left = !network_send_notice(peer, FRAME_LEFT);
 		if (peer == NULL || peer->peer->state == PEER_FAILED)
 			continue;
 		network_probe(peer, &network->directory->identities[slot - path->region->members].name, now,
@@ -371,9 +374,9 @@ bool network_drained(struct path *path)
 		return true;
 	for (uint32_t slot = path->region->members; slot < path->peer_end; slot++) {
 		struct network_peer *peer = peer_at(path, slot);
-		if (peer == NULL || peer->peer->state == PEER_FAILED || peer->left || peer->sequence == 0)
+		if (peer == NULL || peer->peer->state == PEER_FAILED || peer->left || !peer->peer->sending)
 			continue;
-		if (peer->shipped != peer->peer->out.position) {
+		if (peer->sequence == 0 || peer->shipped != peer->peer->out.position) {
 			drained = false;
 			continue;
 		}

@@ -20,6 +20,9 @@
 #define FIRST_NANOSECONDS UINT64_C(500000000)
 #define LAST_NANOSECONDS UINT64_C(4000000000)
 
+/* Refused for so long, without a frame meanwhile, it is gone. */
+#define REFUSED_NANOSECONDS UINT64_C(300000000)
+
 /* Which kind of address it is; 0 if it is none of the internet's. */
 static socklen_t length_of(const struct core_name *name, struct sockaddr_storage *address)
 {
@@ -101,9 +104,16 @@ void network_probe(struct network_peer *peer, const struct core_name *name, uint
 	int error = answer(peer);
 
 	if (error == ECONNREFUSED) {
-		network_fail(peer, error);
+		/* What it sent before may still be on its way to us through the core: that goes first. */
+		if (peer->refused == 0 || peer->heard > peer->refused)
+			peer->refused = now;
+		if (now - peer->refused > REFUSED_NANOSECONDS)
+			network_fail(peer, error);
+		else
+			ask(peer, name);
 		return;
 	}
+	peer->refused = 0;
 	if (error == EHOSTUNREACH || error == ENETUNREACH) {
 		peer->unreachable = peer->unreachable == 0 ? now : peer->unreachable;
 		if (now - peer->unreachable > timeout) {

@@ -139,7 +139,7 @@ static void take_numbered(struct network_peer *from, const struct frame_header *
 		take_slots(from, header, frame);
 	} else if (header->kind == FRAME_LEAVE) {
 		from->left = true;
-		(void)network_send_notice(from, FRAME_LEFT);
+		from->owes_left = !network_send_notice(from, FRAME_LEFT);
 		path_fail(path, from->peer, -ECONNABORTED, "it left");
 	}
 }
@@ -235,7 +235,7 @@ static bool take_frame(struct network *network, struct frame_in *frame)
 	if (from->peer->state == PEER_FAILED) {
 		/* It may not know yet; and who leaves waits for this. */
 		if (header.kind == FRAME_LEAVE)
-			(void)network_send_notice(from, FRAME_LEFT);
+			from->owes_left = !network_send_notice(from, FRAME_LEFT);
 		return true;
 	}
 	if (is_numbered(header.kind))

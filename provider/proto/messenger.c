@@ -14,6 +14,7 @@
  */
 #define LINGER_NANOSECONDS UINT64_C(200000000)
 /* Over a network what they did not read is not there any more afterwards. */
+#define LEAVE_NANOSECONDS UINT64_C(100000000)
 #define LINGER_NETWORK_NANOSECONDS UINT64_C(2000000000)
 
 static void drop_waiting_controls(struct messenger *messenger, struct correspondent *peer)
@@ -227,7 +228,13 @@ static void linger(struct messenger *messenger)
 		     messenger->remote_pending == 0 && single_copy_is_quiet(messenger) &&
 		     path_drained(messenger->path)) ||
 		    monotonic_now() > until)
-			return;
+			break;
+		(void)nanosleep(&pause, NULL);
+	}
+	/* Operations that are not over end here: network peers are told, and not left to guess. */
+	until = monotonic_now() + LEAVE_NANOSECONDS;
+	while (!network_drained(messenger->path) && monotonic_now() < until) {
+		(void)messenger_progress(messenger);
 		(void)nanosleep(&pause, NULL);
 	}
 }
