@@ -107,6 +107,7 @@ static const struct {
 	{"a reply to nothing", {{.kind = WIRE_REPLY, .word = 1}}},
 	{"a reply to nothing in a chunk", {{.kind = WIRE_REPLY_CHUNK, .word = UINT64_MAX}}},
 	{"a resumption of a send that is not", {{.kind = WIRE_RESUME, .word = HUGE_ID}}},
+	{"an offer to be read over the network", {{.kind = WIRE_OFFER, .payload = {0, 1, 100000, 1, 1}}}},
 	{"a transfer beyond the table",
 	 {{.kind = WIRE_RENDEZVOUS, .payload = {0, 1, 100000, UINT64_C(0x1ff) << 32, 0}}}},
 };
