@@ -32,6 +32,8 @@ int network_enable(struct endpoint *endpoint)
 			core_close(core);
 			return result;
 		}
+		if (has_no_region(domain))
+			network_listen(endpoint->messenger->path);
 		FI_INFO(&provider, FI_LOG_EP_CTRL, "peers beyond the region are reached by %s on %s\n",
 			core->info->fabric_attr->prov_name, core->info->domain_attr->name);
 		domain->network = NETWORK_OPEN;

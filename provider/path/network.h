@@ -36,6 +36,11 @@
  * they are, and lives longer. Returns 0 or -ENOMEM, and then the core is still the caller's.
  */
 int network_open(struct path *path, struct core *core, struct directory *directory);
+/*
+ * Take what comes from here on. It is so once the directory has somebody: until then a core's buffers,
+ * which may take megabytes, are not filled, and it is not looked at.
+ */
+void network_listen(struct path *path);
 /* Closes the core. Does nothing without a network. */
 void network_close(struct path *path);
 

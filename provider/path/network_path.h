@@ -92,6 +92,7 @@ struct network {
 	struct directory *directory;
 	uint64_t nonce;
 	bool lost;         /* the core is not ours any more */
+	bool listening;    /* buffers are posted */
 	bool busy;         /* counted in path->attention */
 	uint32_t patience; /* looks that may find nothing until it is not busy any more */
 	uint64_t looked;   /* when, by monotonic_now() */

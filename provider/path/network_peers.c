@@ -77,11 +77,20 @@ int network_open(struct path *path, struct core *core, struct directory *directo
 		return -ENOMEM;
 	}
 	network->unread = (struct credit_line *)(void *)(network->slots + NETWORK_RING_SLOTS);
-	for (uint32_t i = 0; i < NETWORK_BUFFERS; i++)
-		(void)network_post(network, &network->buffers[i]);
 	network_pulse_open(network);
 	path->network = network;
 	return 0;
+}
+
+void network_listen(struct path *path)
+{
+	struct network *network = path->network;
+
+	if (network->listening || network->lost)
+		return;
+	network->listening = true;
+	for (uint32_t i = 0; i < NETWORK_BUFFERS; i++)
+		(void)network_post(network, &network->buffers[i]);
 }
 
 const struct core_name *network_name(const struct network *network)
@@ -323,12 +332,20 @@ static uint32_t look(struct network *network)
 	return frames;
 }
 
+/* As soon as our application knows of anybody beyond the region. */
+static bool is_listening(struct path *path)
+{
+	if (!path->network->listening && path->network->directory->count > 0)
+		network_listen(path);
+	return path->network->listening;
+}
+
 uint32_t network_attend(struct path *path, bool idle)
 {
 	struct network *network = path->network;
 	bool seldom = (path->polls & 63) == 0;
 
-	if (network->lost || (!network->busy && !seldom))
+	if (network->lost || (!network->busy && !seldom) || !is_listening(path))
 		return 0;
 	if (!idle || !region_is_quiet(path)) {
 		if (!seldom)
@@ -343,7 +360,7 @@ uint32_t network_attend(struct path *path, bool idle)
 
 uint32_t network_look(struct path *path)
 {
-	return path->network->lost ? 0 : look(path->network);
+	return path->network->lost || !is_listening(path) ? 0 : look(path->network);
 }
 
 /* ---- the end ---- */

@@ -228,6 +228,7 @@ void fake_open(struct fake_world *world)
 		node_open(&far->node, far->region);
 		assert_int_equal(network_open(far->node.messenger->path, &far->end->core, &far->directory),
 				 0);
+		network_listen(far->node.messenger->path);
 	}
 }
 
