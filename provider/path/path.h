@@ -154,7 +154,7 @@ void path_fail(struct path *path, struct peer *peer, int failure, const char *re
 
 /*
  * Slow part of a poll: doorbells, rings that went cold or are, liveness, the network. Returns how
- * many messages there were.
+ * many messages there were, and doorbells that rang: their rings are to be looked at again.
  */
 uint32_t path_attend(struct path *path, bool idle);
 

@@ -143,9 +143,14 @@ static void check_now_and_then(struct path *path)
 	path_publish_counts(path);
 }
 
-static void attend_region(struct path *path, bool idle)
+/*
+ * Returns how many rang. The poll looked at their rings before it heard them, and who rings one that
+ * is about to sleep does so once: so it must look again, and not find that there was nothing.
+ */
+static uint32_t attend_region(struct path *path, bool idle)
 {
-	path_read_doorbells(path);
+	uint32_t heard = path_read_doorbells(path);
+
 	if (idle)
 		publish_idle_credit(path);
 	if (path->hot_count > HOT_RINGS_KEPT)
@@ -156,6 +161,7 @@ static void attend_region(struct path *path, bool idle)
 	/* A busy endpoint has less need to ask who is still there, but must ask. */
 	if (path->polls % (idle ? POLLS_PER_CHECK_IDLE : POLLS_PER_CHECK_BUSY) == 0)
 		check_now_and_then(path);
+	return heard;
 }
 
 uint32_t path_attend(struct path *path, bool idle)
@@ -165,7 +171,7 @@ uint32_t path_attend(struct path *path, bool idle)
 	if (path->network != NULL)
 		handled = network_attend(path, idle);
 	if ((path->polls & 63) == 0)
-		attend_region(path, idle);
+		handled += attend_region(path, idle);
 	if (path->failures != 0)
 		path_report_failures(path);
 	return handled;
@@ -175,7 +181,7 @@ uint32_t path_look(struct path *path)
 {
 	uint32_t handled = path->network != NULL ? network_look(path) : 0;
 
-	path_read_doorbells(path);
+	(void)path_read_doorbells(path);
 	publish_idle_credit(path);
 	sweep_cold_rings(path);
 	path_wake_for_room(path);

@@ -125,9 +125,10 @@ void path_take_first_rings(struct path *path)
 	}
 }
 
-void path_read_doorbells(struct path *path)
+uint32_t path_read_doorbells(struct path *path)
 {
 	uint32_t self = path->member->slot;
+	uint32_t heard = 0;
 
 	for (uint32_t slot = 0; slot < path->region->members; slot++) {
 		uint32_t rung = shared_acquire_u32(section_doorbell(path->region, self, slot));
@@ -135,5 +136,7 @@ void path_read_doorbells(struct path *path)
 			continue;
 		path->doorbells_seen[slot] = rung;
 		accept_connection(path, slot);
+		heard++;
 	}
+	return heard;
 }

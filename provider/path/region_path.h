@@ -18,8 +18,8 @@ void path_publish_arena_used(const struct path *path);
  * and somebody may have found us in the region and rung already. So every offer is looked at.
  */
 void path_take_first_rings(struct path *path);
-/* Look who rang since the last time, and take the rings that are offered. */
-void path_read_doorbells(struct path *path);
+/* Look who rang since the last time, and take the rings that are offered. Returns how many rang. */
+uint32_t path_read_doorbells(struct path *path);
 
 /* ---- region_attend.c: which rings are looked at ---- */
 

@@ -142,6 +142,24 @@ static void open_pair(struct world *world)
 	(void)world_await_good(world, &world->nodes[1].receives);
 }
 
+/* A poll that hears a doorbell after it looked at the ring has not found that there is nothing. */
+static void test_a_poll_that_hears_a_doorbell_is_not_the_last(void **state)
+{
+	struct world world;
+	struct correspondent *to = NULL;
+
+	(void)state;
+	open_pair(&world);
+	struct messenger *sleeper = world.nodes[1].messenger;
+	to = world_peer(&world.nodes[0], &world.nodes[1]);
+	while (messenger_progress(sleeper) != 0 || (sleeper->path->polls & 63) != 63)
+		;
+	path_ring(&to->peer);
+	assert_int_not_equal(messenger_progress(sleeper), 0);
+	assert_int_equal(messenger_progress(sleeper), 0);
+	world_close(&world);
+}
+
 static void test_senders_ring_one_that_sleeps(void **state)
 {
 	struct world world;
@@ -312,6 +330,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_no_wake_is_lost),
+		cmocka_unit_test(test_a_poll_that_hears_a_doorbell_is_not_the_last),
 		cmocka_unit_test(test_senders_ring_one_that_sleeps),
 		cmocka_unit_test(test_what_cannot_be_relied_on_is_said),
 		cmocka_unit_test(test_who_waits_for_room_is_rung),
