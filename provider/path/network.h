@@ -49,7 +49,7 @@ const struct core_name *network_name(const struct network *network);
 
 /*
  * The peer whose slot is region->members and its place in the directory, met now if it was not
- * before. NULL without a network, of another core, or without memory.
+ * before. NULL without a network, at an address that is none of our core's, or without memory.
  */
 struct peer *network_meet(struct path *path, uint32_t slot);
 

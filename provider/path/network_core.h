@@ -11,6 +11,8 @@
 #include <rdma/fi_eq.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
+#include <sys/socket.h>
 
 #include "region/region.h"
 
@@ -48,6 +50,19 @@ struct core {
  */
 int core_open(struct core **core, const char *wanted, const char *interface, struct region_error *error);
 void core_close(struct core *core);
+
+/*
+ * May `address` be handed to the core as one? It may be a stranger's: the core believes what the
+ * first bytes say of its kind, and so of its length.
+ */
+static inline bool core_accepts(const struct core *core, const struct core_name *address)
+{
+	uint32_t format = core->info->addr_format;
+	bool has_family = format == FI_SOCKADDR || format == FI_SOCKADDR_IN || format == FI_SOCKADDR_IN6;
+
+	return address->provider == core->name.provider && address->length == core->name.length &&
+	       (!has_family || memcmp(address->bytes, core->name.bytes, sizeof(sa_family_t)) == 0);
+}
 
 /* A number for a provider's name, which goes with addresses. */
 uint16_t core_provider_number(const char *name);

@@ -6,12 +6,12 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 
-/* After a frame, every poll looks for the next for so many looks. Measured: docs/network.md */
+/* After a frame, every poll looks for the next for so many looks. Chosen, and not tuned. */
 #define PATIENCE 4096U
 /*
  * A look at the core is a system call or two, 64 at a region's rings are less. So while messages come
  * through the region, the core is looked at by the clock: so often if its last frame was not long ago,
- * and so often if it was. Measured: docs/network.md
+ * and so often if it was. Chosen, and not tuned.
  */
 #define BUSY_NANOSECONDS 10000U
 #define IDLE_NANOSECONDS 50000U
@@ -183,7 +183,7 @@ struct peer *network_meet(struct path *path, uint32_t slot)
 	uint32_t place = slot - path->region->members;
 
 	if (network == NULL || place >= network->directory->count ||
-	    network->directory->identities[place].name.provider != network->core->name.provider)
+	    !core_accepts(network->core, &network->directory->identities[place].name))
 		return NULL;
 	if (path->peers[slot] != NULL)
 		return path->peers[slot];

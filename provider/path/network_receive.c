@@ -118,13 +118,14 @@ static struct network_peer *take_hello(struct network *network, const struct fra
 	if (frame->length != sizeof(*header) + sizeof(hello))
 		return NULL;
 	memcpy(&hello, frame->bytes + sizeof(*header), sizeof(hello));
-	if (hello.length > CORE_NAME_MOST || hello.provider != network->core->name.provider)
+	if (hello.length > CORE_NAME_MOST)
 		return NULL;
 	name.provider = hello.provider;
 	name.length = hello.length;
 	name.flags = hello.flags;
 	memcpy(name.bytes, hello.name, hello.length);
-	if (directory_add(network->directory, header->from, &name) == DIRECTORY_NONE)
+	if (!core_accepts(network->core, &name) ||
+	    directory_add(network->directory, header->from, &name) == DIRECTORY_NONE)
 		return NULL;
 	return sender_of(network, header->from);
 }

@@ -238,12 +238,23 @@ static void test_hellos_that_cannot_be(void **state)
 	frame.header.from++;
 	frame.hello.length = CORE_NAME_MOST + 1;
 	assert_true(fake_deliver(b->end, &frame, sizeof(frame)));
+	frame.hello.length = 2; /* the core's have one byte */
+	assert_true(fake_deliver(b->end, &frame, sizeof(frame)));
 	frame.hello.length = 1;
 	frame.hello.provider = 8;
 	assert_true(fake_deliver(b->end, &frame, sizeof(frame)));
+	frame.hello.provider = 7;
+	b->end->info.addr_format = FI_SOCKADDR_IN; /* so the first bytes say how long it is */
+	assert_true(fake_deliver(b->end, &frame, sizeof(frame)));
 	fake_settle(&world);
-	assert_int_equal(strays(b), 3);
+	assert_int_equal(strays(b), 5);
 	assert_int_equal(b->directory.count, 1);
+	/* Nor does the application's word make it an address. */
+	frame.header.from++;
+	struct core_name name = {.provider = 7, .length = 1, .bytes = {2}};
+	uint32_t place = directory_add(&b->directory, frame.header.from, &name);
+	assert_null(network_meet(b->node.messenger->path, b->region->members + place));
+	b->end->info.addr_format = FI_FORMAT_UNSPEC;
 	assert_int_equal(known(b, a)->peer->state, PEER_PRESENT);
 	fake_close(&world);
 }
