@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "match/match.h"
 #include "random.h"
@@ -32,6 +33,20 @@ void *__wrap_calloc(size_t count, size_t bytes)
 	if (allocations_fail > 0 && random_below(&allocation_seed, 256) < allocations_fail)
 		return NULL;
 	return __real_calloc(count, bytes);
+}
+
+static uint32_t mappings_before_failing = UINT32_MAX;
+
+/* As mmap() is called where files may be large. */
+void *__real_mmap64(void *at, size_t length, int protection, int flags, int file, off_t offset);
+void *__wrap_mmap64(void *at, size_t length, int protection, int flags, int file, off_t offset);
+
+void *__wrap_mmap64(void *at, size_t length, int protection, int flags, int file, off_t offset)
+{
+	if (mappings_before_failing == 0)
+		return MAP_FAILED;
+	mappings_before_failing--;
+	return __real_mmap64(at, length, protection, flags, file, offset);
 }
 
 /* ---- the plainest way: arrays in order, searched from their beginning ---- */
@@ -307,6 +322,21 @@ static void test_like_arrays_searched_in_order(void **state)
 	free(model);
 }
 
+static void test_a_queue_without_room_is_not_opened(void **state)
+{
+	struct match_queue queue;
+
+	(void)state;
+	for (uint32_t before = 0; before < 2; before++) {
+		mappings_before_failing = before;
+		int result = match_open(&queue, SOURCES, SOURCES);
+		mappings_before_failing = UINT32_MAX;
+		assert_int_not_equal(result, 0);
+	}
+	assert_int_equal(match_open(&queue, SOURCES, SOURCES), 0);
+	match_close(&queue);
+}
+
 static void test_nothing_is_lost_without_memory(void **state)
 {
 	struct model *model = malloc(sizeof(*model));
@@ -461,6 +491,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_like_arrays_searched_in_order),
+		cmocka_unit_test(test_a_queue_without_room_is_not_opened),
 		cmocka_unit_test(test_nothing_is_lost_without_memory),
 		cmocka_unit_test(test_steps_do_not_grow_with_the_number),
 	};
