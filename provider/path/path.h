@@ -224,9 +224,8 @@ typedef int (*path_handler)(void *context, struct peer *peer, uint64_t control);
 #define PATH_BURST 16U
 
 /* Is what we read of this peer's section still what it wrote? See member_is_intact(). */
-static inline bool path_intact(const struct path *path, const struct peer *peer)
+static inline bool path_intact(const struct peer *peer)
 {
-	(void)path;
 	return __builtin_expect(member_claim_is(peer->claim, peer->epoch), 1);
 }
 
@@ -247,7 +246,7 @@ static inline __attribute__((always_inline)) uint32_t path_drain(struct path *pa
 
 	while (handled < PATH_BURST && ring_peek(&peer->in, &control)) {
 		/* Is it from this peer, or from somebody who took its slot, to somebody else? */
-		if (!path_intact(path, peer)) {
+		if (!path_intact(peer)) {
 			path_fail(path, peer, -ECONNRESET, "it is gone, and its slot was taken by another");
 			break;
 		}

@@ -227,12 +227,12 @@ void path_check_peers(struct path *path)
 			member_observe(path->member, slot, peer->epoch, &peer->pulse, now, path->timeout);
 		if (state == MEMBER_ALIVE) {
 			(void)path_refresh(path, peer, 0);
-			if (peer->receiving && !ring_is_sound(&peer->in) && path_intact(path, peer))
+			if (peer->receiving && !ring_is_sound(&peer->in) && path_intact(peer))
 				path_fail(path, peer, -EPROTO, "its ring was written over");
 			continue;
 		}
 		/* What it sent before it went is still there: read that first. */
-		if (peer->receiving && ring_peek(&peer->in, &control) && path_intact(path, peer)) {
+		if (peer->receiving && ring_peek(&peer->in, &control) && path_intact(peer)) {
 			path_warm(path, peer);
 			continue;
 		}

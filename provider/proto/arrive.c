@@ -186,7 +186,7 @@ static int arrive_eager(struct messenger *messenger, struct arrival *arrival, co
 	bool no_memory = false;
 
 	shared_copy_in(&header, slot->payload, sizeof(header));
-	const shared_bytes *bytes = chunk_view(messenger, from, header.chunk, header.offset, arrival->length);
+	const shared_bytes *bytes = chunk_view(from, header.chunk, header.offset, arrival->length);
 	if (bytes == NULL)
 		return -EPROTO;
 	from->streak = 0;
@@ -196,7 +196,7 @@ static int arrive_eager(struct messenger *messenger, struct arrival *arrival, co
 	if (receive != NULL) {
 		(void)buffer_from_region(&receive->buffer, 0, bytes, arrival->length);
 		chunk_return(&from->peer.returns, header.chunk);
-		if (!path_intact(messenger->path, &from->peer)) {
+		if (!path_intact(&from->peer)) {
 			receive_fail(messenger, receive, FI_ECONNRESET, "its sender is gone, and it with it");
 			return -ECONNRESET;
 		}
@@ -219,7 +219,7 @@ static int arrive_rendezvous(struct messenger *messenger, struct arrival *arriva
 	bool no_memory = false;
 
 	shared_copy_in(&header, slot->payload, sizeof(header));
-	const shared_bytes *bytes = chunk_view(messenger, from, header.chunk, header.offset, arrival->length);
+	const shared_bytes *bytes = chunk_view(from, header.chunk, header.offset, arrival->length);
 	if (bytes == NULL || header.early > header.total || arrival->length > header.early ||
 	    header.early > (uint64_t)WIRE_EARLY_PIECES * CHUNK_LARGE || header.total > SSIZE_MAX ||
 	    transfer_index(header.transfer) >= REGION_TRANSFERS ||
@@ -246,8 +246,7 @@ static int arrive_rendezvous(struct messenger *messenger, struct arrival *arriva
 			return -ENOMEM;
 		from->early_receive = more ? receive : NULL;
 		if (first > 0) {
-			bool taken = rendezvous_piece(messenger, receive, bytes, first,
-						      ways_of_flags(arrival->flags));
+			bool taken = rendezvous_piece(receive, bytes, first, ways_of_flags(arrival->flags));
 			chunk_return(&from->peer.returns, header.chunk);
 			if (!taken)
 				return -EPROTO;
@@ -285,14 +284,8 @@ static int arrive_offer(struct messenger *messenger, struct arrival *arrival, co
 	arrival->id = header.id;
 	struct receive *receive = find_receive(messenger, arrival, header.total, &no_memory);
 	if (receive != NULL) {
-		receive->from = from;
-		receive->sender_id = header.id;
-		receive->total = header.total;
-		receive->tag = arrival->tag;
-		receive->data = header.data;
-		receive->wire_flags = arrival->flags;
-		receive->loan = (struct network_loan){.key = header.key, .address = header.address};
-		return fetch_begin(messenger, receive) ? 1 : -ENOMEM;
+		bool begun = fetch_begin(messenger, receive, from, &header, arrival->tag, arrival->flags);
+		return begun ? 1 : -ENOMEM;
 	}
 	struct message *message = no_memory ? NULL : new_message(messenger, arrival, WIRE_OFFER);
 	if (message == NULL)
@@ -311,7 +304,7 @@ static int arrive_early(struct messenger *messenger, struct arrival *arrival, co
 	struct wire_piece header;
 
 	shared_copy_in(&header, slot->payload, sizeof(header));
-	const shared_bytes *bytes = chunk_view(messenger, from, header.chunk, header.offset, arrival->length);
+	const shared_bytes *bytes = chunk_view(from, header.chunk, header.offset, arrival->length);
 	if (bytes == NULL || arrival->length == 0)
 		return -EPROTO;
 	if (from->early_receive != NULL) {
@@ -320,8 +313,7 @@ static int arrive_early(struct messenger *messenger, struct arrival *arrival, co
 			return -EPROTO;
 		if (receive->arrived + arrival->length == receive->early)
 			from->early_receive = NULL;
-		bool taken = rendezvous_piece(messenger, receive, bytes, arrival->length,
-					      ways_of_flags(arrival->flags));
+		bool taken = rendezvous_piece(receive, bytes, arrival->length, ways_of_flags(arrival->flags));
 		chunk_return(&from->peer.returns, header.chunk);
 		if (!taken)
 			return -EPROTO;
@@ -346,12 +338,11 @@ static int arrive_piece(struct messenger *messenger, struct arrival *arrival, co
 	struct wire_piece header;
 
 	shared_copy_in(&header, slot->payload, sizeof(header));
-	const shared_bytes *bytes = chunk_view(messenger, from, header.chunk, header.offset, arrival->length);
+	const shared_bytes *bytes = chunk_view(from, header.chunk, header.offset, arrival->length);
 	if (bytes == NULL || receive == NULL || receive->from != from || receive->arrived < receive->early ||
 	    arrival->length == 0 || (receive->copy != NULL && !receive->copy->resumed))
 		return -EPROTO;
-	bool taken =
-		rendezvous_piece(messenger, receive, bytes, arrival->length, ways_of_flags(arrival->flags));
+	bool taken = rendezvous_piece(receive, bytes, arrival->length, ways_of_flags(arrival->flags));
 	chunk_return(&from->peer.returns, header.chunk);
 	if (!taken)
 		return -EPROTO;
@@ -379,10 +370,10 @@ static int arrive_resume(struct messenger *messenger, struct arrival *arrival, c
 }
 
 /* The peer is out of chunks: what of its messages waits here moves to private memory. */
-static int arrive_reclaim(struct messenger *messenger, struct correspondent *from)
+static int arrive_reclaim(struct correspondent *from)
 {
 	while (from->holding != NULL)
-		if (!message_detach(messenger, from->holding))
+		if (!message_detach(from->holding))
 			return -ENOMEM;
 	return 1;
 }
@@ -422,7 +413,7 @@ int arrive(void *context, struct peer *peer, uint64_t control)
 		result = rendezvous_acknowledged(messenger, arrival.from, arrival.tag);
 		return result < 0 ? result : 1;
 	case WIRE_RECLAIM:
-		return arrive_reclaim(messenger, arrival.from);
+		return arrive_reclaim(arrival.from);
 	default:
 		return remote_arrive(messenger, arrival.from, control, slot);
 	}

@@ -75,7 +75,7 @@ struct reached {
 static bool is_theirs(const struct messenger *messenger, const struct correspondent *to,
 		      const struct reached *reached)
 {
-	return path_intact(messenger->path, &to->peer) &&
+	return path_intact(&to->peer) &&
 	       (__builtin_expect(reached->slot == to->peer.slot, 1) ||
 		member_is_intact(messenger->path->region, reached->slot, reached->epoch));
 }

@@ -14,8 +14,9 @@
  */
 #define LINGER_NANOSECONDS UINT64_C(200000000)
 /* Over a network what they did not read is not there any more afterwards. */
-#define LEAVE_NANOSECONDS UINT64_C(100000000)
 #define LINGER_NETWORK_NANOSECONDS UINT64_C(2000000000)
+/* And so long the word that we leave has for its way. */
+#define LEAVE_NANOSECONDS UINT64_C(100000000)
 
 static void drop_waiting_controls(struct messenger *messenger, struct correspondent *peer)
 {
@@ -77,7 +78,7 @@ static void settle_waiting(struct messenger *messenger, struct match_queue *queu
 	for (struct match_link *link = head->next; link != head;) {
 		struct message *message = (struct message *)(void *)match_from_source(link);
 		link = link->next;
-		if (keep && message_survives(messenger, message))
+		if (keep && message_survives(message))
 			continue;
 		match_take(queue, &message->match);
 		message_free(messenger, message);
@@ -91,7 +92,7 @@ static void settle_claimed(struct messenger *messenger, const struct corresponde
 	     link = link->next) {
 		struct message *message =
 			(struct message *)(void *)((char *)link - offsetof(struct message, claimed));
-		if (message->from == from && !message_survives(messenger, message)) {
+		if (message->from == from && !message_survives(message)) {
 			message->lost = true;
 			/* They are the successor's, and it must not be given back what it did not send. */
 			message_release(message);
@@ -146,7 +147,7 @@ static int peer_settled(void *context, struct peer *peer)
 
 	while (from->holding != NULL) {
 		struct message *message = from->holding;
-		if (message_detach(messenger, message))
+		if (message_detach(message))
 			continue;
 		/* It is lost: nobody may take what is left of it for the whole. */
 		if (from->early_message == message)

@@ -298,13 +298,11 @@ static inline uint64_t correspondent_source(const struct correspondent *from)
 }
 
 /* The bytes of a chunk in the sender's section, or NULL if they cannot be there. */
-static inline const shared_bytes *chunk_view(const struct messenger *messenger,
-					     const struct correspondent *from, uint32_t chunk,
+static inline const shared_bytes *chunk_view(const struct correspondent *from, uint32_t chunk,
 					     uint32_t offset, uint64_t length)
 {
 	if (chunk >= REGION_CHUNKS_MAX || length > CHUNK_LARGE)
 		return NULL;
-	(void)messenger;
 	return path_view(&from->peer, offset, length);
 }
 
@@ -324,9 +322,9 @@ void message_hold(struct message *message, const struct message_piece *piece);
 /* Its chunks are given back, or are not its sender's any more. */
 void message_release(struct message *message);
 /* Move what a message holds in chunks into private memory, and give the chunks back. */
-bool message_detach(struct messenger *messenger, struct message *message);
+bool message_detach(struct message *message);
 /* Can all of it still be received, now that its sender is gone? Moves it to private memory if so. */
-bool message_survives(struct messenger *messenger, struct message *message);
+bool message_survives(struct message *message);
 struct receive *receive_part(struct messenger *messenger, struct receive *parent, uint64_t length);
 
 /* arrive.c */
@@ -334,10 +332,10 @@ int arrive(void *messenger, struct peer *peer, uint64_t control);
 
 /* fetch.c */
 /* Send it so, with room for a slot. False if that cannot be. */
-bool fetch_offer(struct messenger *messenger, const struct send_request *request, struct send *send,
-		 uint32_t wire_flags);
-/* As rendezvous_begin(). `receive` may be over afterwards. */
-bool fetch_begin(struct messenger *messenger, struct receive *receive);
+bool fetch_offer(const struct send_request *request, struct send *send, uint32_t wire_flags);
+/* Let `receive` read what `from` offered. False if no memory is left. It may be over afterwards. */
+bool fetch_begin(struct messenger *messenger, struct receive *receive, struct correspondent *from,
+		 const struct wire_offer *offer, uint64_t tag, uint32_t wire_flags);
 /* Its sender failed. True if reads are under way, and it ends with them. */
 bool fetch_abandon(struct messenger *messenger, struct receive *receive);
 void fetch_ended(void *messenger, void *receive, size_t length, int error);
@@ -346,8 +344,7 @@ uint32_t fetch_work(struct messenger *messenger);
 /* rendezvous.c */
 ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *request, uint32_t wire_flags);
 bool rendezvous_begin(struct messenger *messenger, struct receive *receive);
-bool rendezvous_piece(struct messenger *messenger, struct receive *receive, const shared_bytes *from,
-		      uint32_t length, enum way way);
+bool rendezvous_piece(struct receive *receive, const shared_bytes *from, uint32_t length, enum way way);
 void rendezvous_end_if_complete(struct messenger *messenger, struct receive *receive);
 int rendezvous_clear(struct messenger *messenger, struct correspondent *from, uint64_t id,
 		     const struct wire_clear *clear);

@@ -158,7 +158,7 @@ static const shared_bytes *piece_bytes(const struct message *message, uint32_t p
 	return path_view(&message->from->peer, message->piece[piece].offset, message->piece[piece].length);
 }
 
-bool message_detach(struct messenger *messenger, struct message *message)
+bool message_detach(struct message *message)
 {
 	if (message->pieces == 0)
 		return true;
@@ -178,17 +178,17 @@ bool message_detach(struct messenger *messenger, struct message *message)
 		chunk_return(&message->from->peer.returns, message->piece[piece].chunk);
 	}
 	message_release(message);
-	return path_intact(messenger->path, &message->from->peer);
+	return path_intact(&message->from->peer);
 }
 
-bool message_survives(struct messenger *messenger, struct message *message)
+bool message_survives(struct message *message)
 {
 	bool whole = message->kind != WIRE_OFFER &&
 		     (message->kind != WIRE_RENDEZVOUS || message->arrived == message->total);
 
 	/* Its sender does not wait for an answer, and its successor must not get one. */
 	message->wire_flags &= ~(uint32_t)WIRE_ACKNOWLEDGED;
-	return whole && (message->pieces == 0 || message_detach(messenger, message));
+	return whole && (message->pieces == 0 || message_detach(message));
 }
 
 /* The beginning of a large message has waited, and here is its receive. */
@@ -221,7 +221,7 @@ static void deliver_rendezvous(struct messenger *messenger, struct receive *rece
 		receive->arrived = message->copied;
 	}
 	for (uint32_t piece = 0; piece < message->pieces; piece++) {
-		bool taken = rendezvous_piece(messenger, receive, piece_bytes(message, piece),
+		bool taken = rendezvous_piece(receive, piece_bytes(message, piece),
 					      message->piece[piece].length, WAYS);
 		chunk_return(&from->peer.returns, message->piece[piece].chunk);
 		/* Not too many: they were counted against `early` when they arrived. */
@@ -239,16 +239,17 @@ static void deliver_offer(struct messenger *messenger, struct receive *receive, 
 {
 	struct correspondent *from = message->from;
 
-	receive->from = from;
-	receive->sender_id = message->sender_id;
-	receive->total = message->total;
-	receive->tag = message->match.key.tag;
-	receive->data = message->data;
-	receive->wire_flags = message->wire_flags;
-	receive->loan = (struct network_loan){.key = message->key, .address = message->address};
+	const struct wire_offer offer = {
+		.data = message->data,
+		.id = message->sender_id,
+		.total = message->total,
+		.key = message->key,
+		.address = message->address,
+	};
+
 	if (is_failed(from))
 		receive_fail(messenger, receive, -from->peer.failure, from->peer.reason);
-	else if (!fetch_begin(messenger, receive))
+	else if (!fetch_begin(messenger, receive, from, &offer, message->match.key.tag, message->wire_flags))
 		path_fail(messenger->path, &from->peer, -ENOMEM, "no memory is left for its message");
 }
 
@@ -275,7 +276,7 @@ void receive_deliver(struct messenger *messenger, struct receive *receive, struc
 		(void)buffer_from_region(&receive->buffer, 0, piece_bytes(message, 0),
 					 message->piece[0].length);
 		chunk_return(&from->peer.returns, message->piece[0].chunk);
-		if (!path_intact(messenger->path, &from->peer)) {
+		if (!path_intact(&from->peer)) {
 			receive_fail(messenger, receive, FI_ECONNRESET, "its sender is gone, and it with it");
 			message_free(messenger, message);
 			return;

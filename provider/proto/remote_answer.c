@@ -151,12 +151,12 @@ static int take_reply(struct messenger *messenger, struct correspondent *from, u
 	} else {
 		struct wire_piece header;
 		shared_copy_in(&header, slot->payload, sizeof(header));
-		const shared_bytes *bytes = chunk_view(messenger, from, header.chunk, header.offset, length);
+		const shared_bytes *bytes = chunk_view(from, header.chunk, header.offset, length);
 		if (bytes == NULL)
 			return -EPROTO;
 		(void)buffer_from_region(buffer, first->position, bytes, length);
 		chunk_return(&from->peer.returns, header.chunk);
-		if (!path_intact(messenger->path, &from->peer))
+		if (!path_intact(&from->peer))
 			return -ECONNRESET;
 	}
 	meet(messenger, remote, 0);

@@ -264,7 +264,7 @@ static int carry_out_write_chunk(struct messenger *messenger, struct request *re
 	struct wire_write header;
 
 	shared_copy_in(&header, slot->payload, sizeof(header));
-	const shared_bytes *bytes = chunk_view(messenger, from, header.chunk, header.offset, request->length);
+	const shared_bytes *bytes = chunk_view(from, header.chunk, header.offset, request->length);
 	if (bytes == NULL || header.rest > SSIZE_MAX)
 		return -EPROTO;
 	request->data = header.data;
@@ -273,7 +273,7 @@ static int carry_out_write_chunk(struct messenger *messenger, struct request *re
 	if (error == 0 && to != NULL)
 		shared_copy_in(to, bytes, request->length);
 	chunk_return(&from->peer.returns, header.chunk);
-	if (!path_intact(messenger->path, &from->peer))
+	if (!path_intact(&from->peer))
 		return -ECONNRESET;
 	if (error != 0) {
 		int refused = refuse(messenger, from, request->flags, error);
@@ -383,12 +383,12 @@ static int carry_out_atomic_chunk(struct messenger *messenger, const struct requ
 		return -EPROTO;
 	shared_copy_in(&header, slot->payload, sizeof(header));
 	shared_copy_in(&piece, slot->payload + sizeof(header), sizeof(piece));
-	const shared_bytes *bytes = chunk_view(messenger, from, piece.chunk, piece.offset, request->length);
+	const shared_bytes *bytes = chunk_view(from, piece.chunk, piece.offset, request->length);
 	if (bytes == NULL)
 		return -EPROTO;
 	shared_copy_in(operands, bytes, request->length);
 	chunk_return(&from->peer.returns, piece.chunk);
-	if (!path_intact(messenger->path, &from->peer))
+	if (!path_intact(&from->peer))
 		return -ECONNRESET;
 	int result = apply(messenger, request, &header, operands);
 	return result < 0 ? result : 1;

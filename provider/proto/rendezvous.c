@@ -224,7 +224,7 @@ ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *
 
 	if (send == NULL)
 		return -ENOMEM;
-	if (peer->network != NULL && fetch_offer(messenger, request, send, wire_flags))
+	if (peer->network != NULL && fetch_offer(request, send, wire_flags))
 		return 0;
 	if (messenger->single != NULL && request->length > SINGLE_COPY_BYTES && peer->network == NULL &&
 	    single_copy_offer(messenger, send, &header)) {
@@ -457,8 +457,7 @@ static void take_piece(struct receive *receive, const shared_bytes *from, uint64
  * The next `length` bytes, that went this way, or WAYS if they have waited and so say nothing
  * of it. False if so many were not expected, or are gone with their sender.
  */
-bool rendezvous_piece(struct messenger *messenger, struct receive *receive, const shared_bytes *from,
-		      uint32_t length, enum way way)
+bool rendezvous_piece(struct receive *receive, const shared_bytes *from, uint32_t length, enum way way)
 {
 	struct correspondent *sender = receive->from;
 
@@ -469,7 +468,7 @@ bool rendezvous_piece(struct messenger *messenger, struct receive *receive, cons
 	if (length >= WAYS_MEASURED_BYTES && way < WAYS)
 		ways_taken(&sender->ways, way, ways_clock() - began, length);
 	receive->arrived += length;
-	return path_intact(messenger->path, &sender->peer);
+	return path_intact(&sender->peer);
 }
 
 void rendezvous_end_if_complete(struct messenger *messenger, struct receive *receive)

@@ -131,8 +131,7 @@ static enum meeting look(struct messenger *messenger, struct single_copy *copy,
 		const struct transfer_line *line = section_transfer(messenger->path->region, other->peer.slot,
 								    transfer_index(copy->other));
 		/* Not intact: a successor has the section, and nothing there is this message's any more. */
-		if (!transfer_look(line, copy->other, &claimed, &until) ||
-		    !path_intact(messenger->path, &other->peer))
+		if (!transfer_look(line, copy->other, &claimed, &until) || !path_intact(&other->peer))
 			return MEETING_ENDED;
 	} else {
 		struct process_look seen;
