@@ -71,7 +71,7 @@ struct frame_slot {
 #define FRAME_SLOTS_MOST 32U
 #define FRAME_GROUP_MOST 8U
 #define FRAME_PAYLOAD_MOST (RING_PAYLOAD - 8U)
-#define FRAME_CHUNK_MOST CHUNK_MEDIUM
+#define FRAME_CHUNK_MOST CHUNK_LARGE
 #define FRAME_HEAD_MOST \
 	(sizeof(struct frame_header) + FRAME_SLOTS_MOST * (sizeof(struct frame_slot) + FRAME_PAYLOAD_MOST))
 #define FRAME_MOST (FRAME_HEAD_MOST + FRAME_CHUNK_MOST)

@@ -8,9 +8,11 @@
 
 /* Slots of the ring of what goes to one peer: 4 KiB each peer that we send to. */
 #define NETWORK_RING_SLOTS 64U
-/* Chunks of all peers together. */
-#define NETWORK_CHUNKS_SMALL 128U
-#define NETWORK_CHUNKS_MEDIUM 32U
+/* Chunks of all peers together, small ones to large ones. */
+#define NETWORK_CHUNKS \
+	{ \
+		128U, 32U, 16U \
+	}
 /* Frames that the core may be sending, and buffers that it receives into. */
 #define NETWORK_FRAMES 64U
 #define NETWORK_BUFFERS 16U

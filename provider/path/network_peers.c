@@ -51,12 +51,14 @@ static size_t scratch_bytes(void)
 	return NETWORK_RING_SLOTS * sizeof(struct ring_slot) + sizeof(struct credit_line);
 }
 
+static const uint32_t chunks_of_class[CHUNK_CLASSES] = NETWORK_CHUNKS;
+
 static void free_network(struct network *network)
 {
 	give_back(network->buffers, buffers_bytes());
 	give_back(network->frames, frames_bytes());
 	give_back(network->slots, scratch_bytes());
-	give_back(network->chunk_memory, chunk_pool_bytes(NETWORK_CHUNKS_SMALL, NETWORK_CHUNKS_MEDIUM));
+	give_back(network->chunk_memory, chunk_pool_bytes(chunks_of_class));
 	free(network);
 }
 
@@ -103,12 +105,11 @@ static int open_sending(struct network *network)
 {
 	if (network->frames != NULL)
 		return 0;
-	network->chunk_memory = reserve(chunk_pool_bytes(NETWORK_CHUNKS_SMALL, NETWORK_CHUNKS_MEDIUM));
+	network->chunk_memory = reserve(chunk_pool_bytes(chunks_of_class));
 	struct frame_out *frames = network->chunk_memory != NULL ? reserve(frames_bytes()) : NULL;
 	if (frames == NULL)
 		return -ENOMEM;
-	chunk_pool_open_private(&network->chunks, network->chunk_memory, NETWORK_CHUNKS_SMALL,
-				NETWORK_CHUNKS_MEDIUM);
+	chunk_pool_open_private(&network->chunks, network->chunk_memory, chunks_of_class);
 	for (uint32_t i = NETWORK_FRAMES; i-- > 0;) {
 		frames[i].operation.use = CORE_SENDS;
 		frames[i].next = network->free_frames;

@@ -2,6 +2,8 @@
 /* chunks.c - dividing up the pool, and getting chunks back. */
 #include "region/chunks.h"
 
+static const uint32_t class_bytes[CHUNK_CLASSES] = {CHUNK_SMALL, CHUNK_MEDIUM, CHUNK_LARGE};
+
 void chunk_untake(struct chunk_pool *pool, uint32_t chunk)
 {
 	uint32_t index = chunk_class_of(pool, chunk);
@@ -31,7 +33,6 @@ static uint32_t open_class(struct chunk_class *class, uint32_t first, uint32_t o
 void chunk_pool_open(struct chunk_pool *pool, const struct region *region, uint32_t slot, uint32_t offset,
 		     uint64_t bytes)
 {
-	static const uint32_t lengths[CHUNK_CLASSES] = {CHUNK_SMALL, CHUNK_MEDIUM, CHUNK_LARGE};
 	/*
 	 * Shares of the bytes in sixteenths, and of the bits of a credit line. A pipeline of eight
 	 * large ones goes a fifth faster than one of four: see docs/performance.md.
@@ -44,24 +45,37 @@ void chunk_pool_open(struct chunk_pool *pool, const struct region *region, uint3
 	pool->section = section_view(region, slot, 0, section_arena_end(region));
 	for (uint32_t i = 0; i < CHUNK_CLASSES; i++) {
 		uint64_t share = bytes / 16 * sixteenths[i];
-		pool->count += open_class(&pool->classes[i], pool->count, offset, lengths[i], share, most[i]);
+		pool->count +=
+			open_class(&pool->classes[i], pool->count, offset, class_bytes[i], share, most[i]);
 		offset += pool->classes[i].count * pool->classes[i].stride;
 		if (pool->classes[i].count > 0)
-			pool->largest = lengths[i];
+			pool->largest = class_bytes[i];
 	}
 }
 
-void chunk_pool_open_private(struct chunk_pool *pool, void *memory, uint32_t small, uint32_t medium)
+size_t chunk_pool_bytes(const uint32_t counts[CHUNK_CLASSES])
 {
-	uint32_t small_bytes = small * (CHUNK_SMALL + CHUNK_SKEW);
+	size_t bytes = 0;
+
+	for (uint32_t i = 0; i < CHUNK_CLASSES; i++)
+		bytes += (size_t)counts[i] * (class_bytes[i] + CHUNK_SKEW);
+	return bytes;
+}
+
+void chunk_pool_open_private(struct chunk_pool *pool, void *memory, const uint32_t counts[CHUNK_CLASSES])
+{
+	uint32_t offset = 0;
 
 	memset(pool, 0, sizeof(*pool));
 	pool->section = memory;
-	pool->count = open_class(&pool->classes[0], 0, 0, CHUNK_SMALL, small_bytes, small);
-	pool->count += open_class(&pool->classes[1], pool->count, small_bytes, CHUNK_MEDIUM,
-				  (uint64_t)medium * (CHUNK_MEDIUM + CHUNK_SKEW), medium);
-	pool->classes[2].first = pool->count;
-	pool->largest = CHUNK_MEDIUM;
+	for (uint32_t i = 0; i < CHUNK_CLASSES; i++) {
+		uint64_t share = (uint64_t)counts[i] * (class_bytes[i] + CHUNK_SKEW);
+		pool->count +=
+			open_class(&pool->classes[i], pool->count, offset, class_bytes[i], share, counts[i]);
+		offset += (uint32_t)share;
+		if (counts[i] > 0)
+			pool->largest = class_bytes[i];
+	}
 }
 
 int chunk_collect(struct chunk_pool *pool, struct chunk_account *account)

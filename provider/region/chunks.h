@@ -62,13 +62,9 @@ struct chunk_pool {
 void chunk_pool_open(struct chunk_pool *pool, const struct region *region, uint32_t slot, uint32_t offset,
 		     uint64_t bytes);
 
-/* The same with private memory, in so many small and medium chunks. It takes chunk_pool_bytes(). */
-void chunk_pool_open_private(struct chunk_pool *pool, void *memory, uint32_t small, uint32_t medium);
-
-static inline size_t chunk_pool_bytes(uint32_t small, uint32_t medium)
-{
-	return (size_t)small * (CHUNK_SMALL + CHUNK_SKEW) + (size_t)medium * (CHUNK_MEDIUM + CHUNK_SKEW);
-}
+/* The same with private memory, in so many chunks of each class. It takes chunk_pool_bytes(). */
+void chunk_pool_open_private(struct chunk_pool *pool, void *memory, const uint32_t counts[CHUNK_CLASSES]);
+size_t chunk_pool_bytes(const uint32_t counts[CHUNK_CLASSES]);
 
 static inline uint32_t chunk_class_for(uint32_t length)
 {
