@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* liveness.c - noticing that a member died, and what kind of memory the region is. */
+/* liveness.c - noticing that a member died. */
 #include "region/member.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 /* Does anybody hold the lock on this slot? The kernel drops it when its holder dies. */
@@ -50,41 +49,4 @@ enum member_state member_observe(const struct member *self, uint32_t slot, uint3
 	default:
 		return heart_stopped(header, pulse, now, timeout) ? MEMBER_DIED : MEMBER_ALIVE;
 	}
-}
-
-#define MEASURE_BYTES 16384U
-#define MEASURE_PASSES 4 /* the first warms up: page faults, cold caches */
-
-static uint64_t time_copies(shared_bytes *there, unsigned char *here)
-{
-	uint64_t best = UINT64_MAX;
-
-	for (int pass = 0; pass < MEASURE_PASSES; pass++) {
-		uint64_t start = monotonic_now();
-		shared_copy_out(there, here, MEASURE_BYTES);
-		atomic_signal_fence(memory_order_seq_cst);
-		shared_copy_in(here, there, MEASURE_BYTES);
-		atomic_signal_fence(memory_order_seq_cst);
-		uint64_t elapsed = monotonic_now() - start;
-		if (pass > 0 && elapsed < best)
-			best = elapsed;
-	}
-	return best == 0 ? 1 : best;
-}
-
-double member_measure(const struct member *self)
-{
-	const struct region *region = self->region;
-	shared_bytes *arena =
-		section_view(region, self->slot, section_arena_end(region) - MEASURE_BYTES, MEASURE_BYTES);
-	unsigned char *memory = calloc(2, MEASURE_BYTES);
-
-	if (memory == NULL || arena == NULL) {
-		free(memory);
-		return 1.0;
-	}
-	uint64_t private = time_copies((shared_bytes *)(memory + MEASURE_BYTES), memory);
-	uint64_t region_time = time_copies(arena, memory);
-	free(memory);
-	return (double)region_time / (double)private;
 }

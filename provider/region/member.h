@@ -88,9 +88,10 @@ enum member_state member_observe(const struct member *self, uint32_t slot, uint3
 /*
  * How many times longer a copy through our own part of the region takes than one through
  * private memory. About 1 for memory mapped write-back; 20 and more for uncached or
- * write-combining mappings.
+ * write-combining mappings. The first of several measurements that is below `enough`, or the
+ * lowest of them: a busy machine makes single ones slow.
  */
-double member_measure(const struct member *member);
+double member_measure(const struct member *member, double enough);
 
 /* A monotonic clock in nanoseconds. */
 uint64_t monotonic_now(void);

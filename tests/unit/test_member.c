@@ -401,16 +401,6 @@ static void test_one_who_was_replaced_leaves_without_a_trace(void **state)
 	assert_int_equal(shared_load_u64(&region_slot(region, slot)->claim), successor);
 }
 
-static void test_memory_is_measured(void **state)
-{
-	struct member *member = join();
-
-	(void)state;
-	double slower = member_measure(member);
-	assert_true(slower > 0.0);
-	member_leave(member);
-}
-
 #define WITH_REGION(name) cmocka_unit_test_setup_teardown(name, open_region, close_region)
 #define WITH_FULL_REGION(name) cmocka_unit_test_setup_teardown(name, open_full_region, close_full_region)
 
@@ -430,7 +420,6 @@ int main(void)
 		WITH_FULL_REGION(test_a_slot_that_becomes_free_meanwhile_is_taken),
 		WITH_REGION(test_a_forked_child_does_not_leave_for_its_parent),
 		WITH_REGION(test_one_who_was_replaced_leaves_without_a_trace),
-		WITH_REGION(test_memory_is_measured),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
