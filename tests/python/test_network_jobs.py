@@ -10,8 +10,8 @@ from launch_support import GUARD_SECONDS, MPIS
 from vicinal.cluster.native import NativeCluster
 from vicinal.errors import VicinalError
 from vicinal.launch.job import CompletedJob, Job
-from vicinal.launch.paths import pair_traffic
 from vicinal.launch.running import launch
+from vicinal.launch.traffic import pair_traffic
 
 HOSTS = 2
 

@@ -19,8 +19,9 @@ from rich.console import Console
 
 from vicinal.cluster.native import NativeCluster
 from vicinal.launch.job import Job
-from vicinal.launch.paths import PairTraffic, pair_traffic, paths_table
+from vicinal.launch.paths import paths_table
 from vicinal.launch.running import launch
+from vicinal.launch.traffic import PairTraffic, job_traffic, pair_traffic
 from vicinal.region import Connection, Header, Member, RegionState
 from vicinal.region.format import Liveness, SlotState
 
@@ -61,7 +62,7 @@ def state(members: list[Member], connections: list[Connection]) -> RegionState:
 
 def shown(region: RegionState) -> str:
     output = io.StringIO()
-    Console(width=120, file=output).print(paths_table(region))
+    Console(width=120, file=output).print(paths_table(job_traffic(region)))
     return output.getvalue()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from vicinal.launch.environment import Mpi, mpi_prefix
 from vicinal.launch.job import default_members
-from vicinal.launch.paths import PairTraffic, pair_traffic
+from vicinal.launch.traffic import PairTraffic, pair_traffic
 from vicinal.region import RegionState, create, inspect
 
 CHECKOUT = Path(__file__).resolve().parents[2]

@@ -95,6 +95,7 @@ def run(
     from vicinal.launch.job import Job, default_members
     from vicinal.launch.paths import paths_table
     from vicinal.launch.program import find_program
+    from vicinal.launch.traffic import job_traffic
 
     job = Job(
         program=[str(find_program(program[0])), *program[1:]], ranks=ranks, mpi=mpi, path=path
@@ -103,7 +104,7 @@ def run(
     with GuestPair(members=default_members(ranks), say=_note) as pair:
         status = show_in_guests(job, pair)
         if show_paths and path is MessagePath.REGION:
-            Console(stderr=True).print(paths_table(pair.inspect()))
+            Console(stderr=True).print(paths_table(job_traffic(pair.inspect())))
         return status
 
 

@@ -234,10 +234,11 @@ class NativeCluster:
         wanted = {n.pid_namespace for n in self.nodes if node in (None, n.name)}
         found = []
         for process in psutil.process_iter():
-            with suppress(OSError, psutil.Error):
-                if str(Path(f"/proc/{process.pid}/ns/pid").readlink()) in wanted:
+            with suppress(OSError, psutil.Error):  # it may end just now
+                inside = str(Path(f"/proc/{process.pid}/ns/pid").readlink()) in wanted
+                if inside and not _is_node_init(process):
                     found.append(process)
-        return [process for process in found if not _is_node_init(process)]
+        return found
 
     def clear(self) -> None:
         """Kill whatever runs in the nodes, so that the next job finds them as new."""

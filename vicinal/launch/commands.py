@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -18,13 +18,16 @@ from vicinal.cluster.native_layout import EXCHANGE
 from vicinal.errors import VicinalError
 from vicinal.launch.environment import MessagePath, Progress, check_region_name
 from vicinal.launch.heap import DEFAULT_HEAP_BYTES, parse_heap
+from vicinal.launch.host_job import HostJob
+from vicinal.launch.hosts import Host, parse_hosts, read_hostfile
 from vicinal.launch.job import Job
 from vicinal.launch.mpi import Mpi
 from vicinal.launch.mpi_option import MPI_PREFIX, chosen_mpi
 from vicinal.launch.paths import newest_region, paths_table
 from vicinal.launch.program import find_program
 from vicinal.launch.running import RunningJob, region_name
-from vicinal.region import RegionState, inspect
+from vicinal.launch.traffic import JobTraffic, job_traffic
+from vicinal.region import inspect
 from vicinal.region.sizes import show_size
 from vicinal.signals import Ended, handled
 
@@ -86,9 +89,38 @@ def run(
         ),
     ] = None,
     bind: Annotated[bool, typer.Option(help="Pin each rank to a core of its own.")] = False,
+    hosts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST[:RANKS],...",
+            help="Run on these hosts, which ssh reaches without asking, instead of nodes of this "
+            "one. Ranks of one host share a region, those of different hosts use the network.",
+        ),
+    ] = None,
+    hostfile: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="The same, with a line HOST, HOST:RANKS or HOST slots=RANKS each."
+        ),
+    ] = None,
 ) -> int:
-    """Run an MPI program on isolated nodes of this host."""
-    found = find_program(program[0])
+    """Run an MPI program on isolated nodes of this host, or on several hosts."""
+    found = find_program(program[0], anywhere=hosts is not None or hostfile is not None)
+    if hosts is not None or hostfile is not None:
+        if hosts is not None and hostfile is not None:
+            raise VicinalError("--hosts and --hostfile both name hosts", "leave out one of them")
+        _check_for_hosts(path, nodes=nodes, region=region, bind=bind)
+        chosen = parse_hosts(hosts) if hosts is not None else read_hostfile(hostfile or Path())
+        job = Job(
+            program=[str(found), *program[1:]],
+            ranks=ranks,
+            mpi=chosen_mpi(mpi, mpi_prefix),
+            path=path,
+            heap=heap is not None,
+            heap_bytes=(parse_heap(heap) if heap is not None else None) or DEFAULT_HEAP_BYTES,
+            progress=progress,
+        )
+        return _run_on_hosts(job, chosen, timeout, show_paths)
     wanted = nodes if nodes is not None else ranks
     if path is MessagePath.SHARED_MEMORY:
         if nodes is not None and nodes > 1:
@@ -132,7 +164,8 @@ def paths(
     ] = None,
 ) -> None:
     """Show which path each pair of ranks of a running job uses."""
-    _show(newest_region() if region is None else inspect(_region_path(region)), sys.stdout)
+    state = newest_region() if region is None else inspect(_region_path(region))
+    _show(job_traffic(state), sys.stdout)
 
 
 def _run(job: Job, cluster: NativeCluster, timeout: float | None, show_paths: bool) -> int:
@@ -148,7 +181,50 @@ def _run(job: Job, cluster: NativeCluster, timeout: float | None, show_paths: bo
                 _note(f"every pair of ranks used the path {running.path.value}")
             else:
                 sys.stdout.flush()
-                _show(state, sys.stderr)
+                _show(job_traffic(state), sys.stderr)
+        return status
+
+
+def _check_for_hosts(
+    path: MessagePath, *, nodes: int | None, region: str | None, bind: bool
+) -> None:
+    """Raise VicinalError for options that do not go with several hosts."""
+    if path is MessagePath.SHARED_MEMORY:
+        raise VicinalError(
+            "the path shared-memory does not reach from host to host", "use another path"
+        )
+    if nodes is not None:
+        raise VicinalError(
+            "--nodes makes isolated nodes of this host, and --hosts takes others as they are",
+            "leave out one of them",
+        )
+    if region is not None:
+        raise VicinalError(
+            "each host of a job has a region of its own, made for the job", "leave out --region"
+        )
+    if bind:
+        raise VicinalError(
+            "--bind pins to cores of this host",
+            "leave it out, and let the MPI library bind by its variables",
+        )
+
+
+def _run_on_hosts(job: Job, hosts: Sequence[Host], timeout: float | None, show_paths: bool) -> int:
+    with HostJob(job, hosts, stdin=_input()) as running, _signals_forwarded(running):
+        try:
+            status = running.wait(timeout)
+        except Ended as ended:
+            running.stop(ended.number)
+            raise
+        for name in running.lost:
+            _note(f"the connection to {name} was lost while the job ran")
+        if show_paths:
+            traffic = running.traffic()
+            if traffic is None:
+                _note(f"every pair of ranks used the path {running.path.value}")
+            else:
+                sys.stdout.flush()
+                _show(traffic, sys.stderr)
         return status
 
 
@@ -161,12 +237,12 @@ def _input() -> int | None:
     return subprocess.DEVNULL if nothing else None
 
 
-def _show(state: RegionState, stream: object) -> None:
+def _show(traffic: JobTraffic, stream: object) -> None:
     # Not cut to the width of a terminal that is not there.
     console = Console(stderr=stream is sys.stderr)
     if not console.is_terminal:
         console.width = 120
-    console.print(paths_table(state))
+    console.print(paths_table(traffic))
 
 
 def _note(text: str) -> None:
@@ -217,7 +293,7 @@ def _check_heap(path: Path, wanted: int | None) -> None:
 
 
 @contextmanager
-def _signals_forwarded(running: RunningJob) -> Iterator[None]:
+def _signals_forwarded(running: RunningJob | HostJob) -> Iterator[None]:
     def forward(number: int, _frame: FrameType | None) -> None:
         running.forward(signal.Signals(number))
 

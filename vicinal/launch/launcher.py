@@ -1,7 +1,7 @@
 """The command lines of the stock launchers: MPICH's and Intel's mpiexec, Open MPI's mpirun.
 
-All start a daemon on each node through a remote shell, which here is a script that enters
-the node's namespaces instead of ssh.
+All start a daemon on each node through a remote shell: over hosts ssh, and on the nodes of a
+native cluster a script that enters a node's namespaces instead.
 """
 
 import os
@@ -10,9 +10,19 @@ from dataclasses import dataclass
 
 from vicinal.cluster.native_layout import NODE_DIRECTORY, REMOTE_SHELL
 from vicinal.launch.mpi import Family, Installation
+from vicinal.launch.variables import portable_variables
 
 _OUTER_JOB = ("SLURM_", "PBS_", "LSB_", "PMI_", "PMIX_", "OMPI_COMM_WORLD_")
 """Variables by which launchers and MPI libraries take us for a part of another job."""
+
+_OPEN_MPI_HANDS_ON = ("OMPI_", "PRTE_", "PMIX_")
+"""Variables that Open MPI's launcher hands on to all ranks by itself."""
+
+_FOR_RANKS = ("LD_LIBRARY_PATH", "MPI4PY_LIBMPI", "VICINAL_NET_INTERFACE")
+"""Others that ranks on other hosts need, where they are set."""
+
+SSH_OPTIONS = ("ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=4")
+"""With these ssh misses a host that is gone after some 20 seconds."""
 
 _TOPOLOGY = "HWLOC_XMLFILE"
 """Variable that names a file with the machine's topology for hwloc."""
@@ -44,14 +54,54 @@ def launcher(
     The ranks inherit that environment. It is `inherited` without what belongs to another
     job, and with what the launcher needs.
     """
+    variables = _without_outer_job(mpi, inherited)
+    make = {Family.MPICH: _mpich, Family.OPENMPI: _openmpi, Family.INTEL: _intel}[mpi.family]
+    return make(mpi, placements, list(program), variables)
+
+
+def host_launcher(
+    mpi: Installation,
+    placements: Sequence[Placement],
+    program: Sequence[str],
+    inherited: Mapping[str, str],
+    chosen: Mapping[str, str],
+) -> tuple[list[str], dict[str, str]]:
+    """The same over hosts that ssh reaches; `chosen` are variables that all ranks must have."""
+    variables = _without_outer_job(mpi, inherited) | dict(chosen)
+    hosts, ranks = _hosts(placements), str(_ranks(placements))
+    ssh_options = " ".join(f"-o {option}" for option in SSH_OPTIONS)
+    match mpi.family:
+        case Family.MPICH:
+            variables.setdefault("HYDRA_LAUNCHER_EXTRA_ARGS", ssh_options)
+            command = [str(mpi.launcher), "-launcher", "ssh", "-hosts", hosts, "-n", ranks]
+        case Family.INTEL:
+            variables["I_MPI_ROOT"] = str(mpi.prefix)
+            variables.setdefault("I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS", ssh_options)
+            command = [str(mpi.launcher), "-bootstrap", "ssh"]
+            return command + _sets_of_arguments(placements, program), variables
+        case Family.OPENMPI:
+            command = [str(mpi.launcher), "--prefix", str(mpi.prefix), "--host", hosts]
+            command += ["-n", ranks, "--map-by", "slot"]
+            variables.setdefault(
+                "PRTE_MCA_plm_ssh_args" if mpi.starts_with_prrte else "OMPI_MCA_plm_rsh_args",
+                ssh_options,
+            )
+            # The others hand on all there is.
+            handed_on = {*chosen, *_FOR_RANKS, *portable_variables(variables)} & variables.keys()
+            for name in sorted(handed_on):
+                if not name.startswith(_OPEN_MPI_HANDS_ON):
+                    command += ["-x", name]
+    return [*command, *program], variables
+
+
+def _without_outer_job(mpi: Installation, inherited: Mapping[str, str]) -> dict[str, str]:
     variables = {
         name: value for name, value in inherited.items() if not name.startswith(_OUTER_JOB)
     }
     directory = mpi.launcher.parent
     variables["PATH"] = f"{directory}:{variables.get('PATH', '/usr/bin:/bin')}"
     variables.setdefault("MPI4PY_LIBMPI", str(mpi.library))
-    make = {Family.MPICH: _mpich, Family.OPENMPI: _openmpi, Family.INTEL: _intel}[mpi.family]
-    return make(mpi, placements, list(program), variables)
+    return variables
 
 
 def _mpich(
@@ -80,12 +130,17 @@ def _intel(
     # Nodes share the host's cores: binding on each by itself would put all on the first.
     variables.setdefault("I_MPI_PIN", "off")
     command = [str(mpi.launcher), "-bootstrap", "ssh", "-bootstrap-exec", REMOTE_SHELL]
-    # It reads NODE:RANKS in a list of hosts, but may put more ranks on the first. So each node
-    # has a set of arguments of its own; ranks are numbered in their order.
+    return command + _sets_of_arguments(placements, program), variables
+
+
+def _sets_of_arguments(placements: Sequence[Placement], program: Sequence[str]) -> list[str]:
+    # Intel's reads NODE:RANKS in a list of hosts, but may put more ranks on the first. So each
+    # node has a set of arguments of its own; ranks are numbered in their order.
+    arguments = []
     for index, placement in enumerate(placements):
-        command += [":"] * (index > 0)
-        command += ["-host", placement.node, "-n", str(placement.ranks), *program]
-    return command, variables
+        arguments += [":"] * (index > 0)
+        arguments += ["-host", placement.node, "-n", str(placement.ranks), *program]
+    return arguments
 
 
 def _openmpi(

@@ -19,13 +19,13 @@ from vicinal.cluster.native import NativeCluster
 from vicinal.cluster.native_layout import EXCHANGE, RANK
 from vicinal.errors import VicinalError
 from vicinal.launch.cores import usable_cpus
-from vicinal.launch.environment import MessagePath, Progress, mpi_environment
-from vicinal.launch.heap import preload
+from vicinal.launch.environment import MessagePath
 from vicinal.launch.job import CompletedJob, Job, default_members
+from vicinal.launch.job_environment import inherited, job_environment, with_heap
 from vicinal.launch.job_input import JobInput, Stream
 from vicinal.launch.launcher import Placement, launcher, place
 from vicinal.launch.libfabric import check_loads_provider
-from vicinal.launch.mpi import Family, tested
+from vicinal.launch.mpi import tested
 from vicinal.launch.program import check_visible
 from vicinal.region import RegionState, create, inspect
 from vicinal.region.creation import LABEL_BYTES
@@ -34,9 +34,6 @@ REGION_PREFIX = "region-"
 """What the names of regions in a cluster's exchange begin with."""
 
 _RANK_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
-
-_YIELD = "OMPI_MCA_mpi_yield_when_idle"
-"""Variable that has ranks of Open MPI which wait give their core to others."""
 
 _CHECK_SECONDS = 1.0
 _GRACE_SECONDS = 3.0
@@ -47,7 +44,7 @@ def region_name() -> str:
     return f"{REGION_PREFIX}{os.getuid()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
-def _label(program: Path) -> str:
+def job_label(program: Path) -> str:
     """A program's name as far as a region has room for it, whatever letters it is made of."""
     return os.fsencode(program.name)[:LABEL_BYTES].decode(errors="ignore")
 
@@ -112,11 +109,14 @@ class RunningJob:
             if stdin != subprocess.DEVNULL:
                 self._input = JobInput(cluster, stdin)
             command, environment = launcher(
-                self.mpi, self._placements, self._program(), self._inherited()
+                self.mpi,
+                self._placements,
+                self._program(),
+                inherited(self.mpi, found=self._library_found),
             )
             self._launcher = subprocess.Popen(
                 cluster.head_command(command, directory),
-                env=environment | self._path_environment() | dict(job.environment),
+                env=environment | self._environment() | dict(job.environment),
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
@@ -214,9 +214,7 @@ class RunningJob:
     def _program(self) -> list[str]:
         program = list(self.job.program)
         if self.job.heap:
-            # Not for launchers and shells, which it would only slow down.
-            value = preload({**os.environ, **self.job.environment})
-            program = ["/usr/bin/env", f"LD_PRELOAD={value}", *program]
+            program = with_heap(self.job, program)
         if self.job.hosts > 1:
             program = ["/bin/sh", "-c", self._choice_of_region(), *program]
         if not self.job.pin and self._input is None:
@@ -225,36 +223,9 @@ class RunningJob:
         cpus = " ".join(map(str, usable_cpus())) if self.job.pin else "-"
         return [RANK, source, cpus, *program]
 
-    def _inherited(self) -> dict[str, str]:
-        variables = dict(os.environ)
-        if not self._library_found:
-            library = str(self.mpi.library.parent)
-            more = variables.get("LD_LIBRARY_PATH")
-            variables["LD_LIBRARY_PATH"] = f"{library}:{more}" if more else library
-        return variables
-
-    def _path_environment(self) -> dict[str, str]:
+    def _environment(self) -> dict[str, str]:
         region = self._region() if self.path is MessagePath.REGION else None
-        variables = mpi_environment(self.mpi, self.path, region, cma=self.job.cma)
-        if self.job.progress is not None:
-            variables["VICINAL_PROGRESS"] = Progress(self.job.progress).value
-        neighbours = any(placement.ranks > 1 for placement in self._placements)
-        if (
-            self.mpi.family is Family.MPICH
-            and self.path is not MessagePath.SHARED_MEMORY
-            and neighbours
-        ):
-            # MPICH would take its own shared memory between ranks in one node.
-            variables["MPIR_CVAR_NOLOCAL"] = "1"
-        if (
-            self.mpi.family is Family.OPENMPI
-            and self.path is not MessagePath.REGION
-            and self.job.ranks > len(os.sched_getaffinity(0))
-        ):
-            # Each daemon knows of its own ranks only, and takes it that they have a core each.
-            # On a region the provider sees by itself that cores are shared.
-            variables[_YIELD] = os.environ.get(_YIELD, "1")
-        return variables
+        return job_environment(self.job, self.mpi, region, self._placements)
 
     def _region(self) -> str:
         if self.job.region is None:
@@ -271,7 +242,7 @@ class RunningJob:
                 members=self.job.members or default_members(self.job.ranks, heap=self.job.heap),
                 section_bytes=self.job.section_bytes,
                 heap_bytes=self.job.heap_bytes if self.job.heap else 0,
-                label=self.job.label or _label(Path(self.job.program[0])),
+                label=self.job.label or job_label(Path(self.job.program[0])),
             )
         return f"file:{EXCHANGE}/{name}"
 

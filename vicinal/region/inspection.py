@@ -339,5 +339,9 @@ class _Reader:
 
 def _text(raw: bytes) -> str:
     """Text that somebody else wrote, up to its NUL, without what a terminal would obey."""
-    text = raw.split(b"\0", 1)[0].decode("utf-8", "replace")
+    return printable(raw.split(b"\0", 1)[0].decode("utf-8", "replace"))
+
+
+def printable(text: str) -> str:
+    """Text without what a terminal would obey."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)

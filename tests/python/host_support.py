@@ -1,0 +1,138 @@
+"""Hosts that ssh reaches, for tests: nodes of a native cluster, each with an sshd of its own.
+
+They have names, networks, processes and /dev/shm of their own, and the files of this machine:
+as hosts do that share a filesystem.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+import pytest
+from launch_support import GUARD_SECONDS, package_path
+
+from vicinal.cluster.native import NativeCluster
+
+SSHD = "/usr/sbin/sshd"
+
+
+class Hosts:
+    """So many hosts node0, node1, ..., and a head that reaches them, which is none of them."""
+
+    def __init__(self, count: int, directory: Path) -> None:
+        if not Path(SSHD).exists() or os.geteuid() != 0:
+            pytest.skip("hosts of a test need root, and sshd: apt-get install openssh-server")
+        self.cluster = NativeCluster(nodes=count)
+        self.directory = directory
+        self._tools = directory / "bin"
+
+    def __enter__(self) -> Self:
+        self.cluster.open()
+        try:
+            if not self.cluster.network:
+                pytest.skip("nodes have no network of their own here")
+            self._make_keys()
+            for node in self.cluster.nodes:
+                self.start_sshd(node.name)
+        except BaseException:
+            self.cluster.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.cluster.close()
+
+    @property
+    def names(self) -> list[str]:
+        return [node.name for node in self.cluster.nodes]
+
+    def start_sshd(self, name: str) -> None:
+        # Not what this user's login does: it may take long, and the host is another.
+        self.cluster.run_in(
+            name, ["mount", "--bind", str(self.directory / "passwd"), "/etc/passwd"]
+        )
+        self.cluster.run_in(name, [SSHD, "-f", str(self.directory / "sshd_config")])
+
+    def command(self, *arguments: object) -> list[str]:
+        """The command line that runs `vicinal` at the head."""
+        own = [sys.executable, "-m", "vicinal", *map(str, arguments)]
+        return self.cluster.head_command(own, self.directory)
+
+    def environment(self, **variables: str) -> dict[str, str]:
+        # Who is root in a container may be so with Open MPI too.
+        allowed = {
+            f"{package}_ALLOW_RUN_AS_ROOT{end}": "1"
+            for package in ("OMPI", "PRTE")
+            for end in ("", "_CONFIRM")
+        }
+        found = {"PATH": f"{self._tools}:{os.environ['PATH']}", "PYTHONPATH": package_path()}
+        return os.environ | allowed | found | {"COLUMNS": "200"} | variables
+
+    def vicinal(self, *arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run `vicinal` at the head to its end."""
+        return subprocess.run(
+            self.command(*arguments),
+            env=self.environment(**variables),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=GUARD_SECONDS,
+            check=False,
+        )
+
+    def leftovers(self) -> dict[str, Sequence[str]]:
+        """What a job left on each host: files in /dev/shm, and processes beside sshd."""
+        left = {}
+        for name in self.names:
+            # MPICH leaves files of its own there, with and without Vicinal, when it is killed.
+            listed = self.cluster.run_in(name, ["ls", "/dev/shm"]).split()
+            files = [file for file in listed if not file.startswith("mpich_shm")]
+            processes = []
+            for process in self.cluster.processes(name):
+                with suppress(psutil.Error):  # it may end just now
+                    if process.name() != "sshd":
+                        processes.append(process.name())
+            if files or processes:
+                left[name] = [*files, *processes]
+        return left
+
+    def _make_keys(self) -> None:
+        key, host_key = self.directory / "key", self.directory / "host-key"
+        for file in (key, host_key):
+            command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(file)]
+            subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+        shutil.copy(f"{key}.pub", self.directory / "authorized")
+        public = Path(f"{host_key}.pub").read_text()
+        (self.directory / "known").write_text(f"{','.join(self.names)} {public}")
+        (self.directory / "sshd_config").write_text(
+            f"HostKey {host_key}\nAuthorizedKeysFile {self.directory}/authorized\n"
+            "PermitRootLogin yes\nStrictModes no\nUsePAM no\nPidFile none\nPrintMotd no\n"
+        )
+        (self.directory / "ssh_config").write_text(
+            f"Host *\nIdentityFile {key}\nIdentitiesOnly yes\n"
+            f"UserKnownHostsFile {self.directory}/known\nGlobalKnownHostsFile none\n"
+        )
+        (self.directory / "passwd").write_text(
+            f"root:x:0:0:root:{self.directory}:/bin/sh\n"
+            "sshd:x:102:65534::/run/sshd:/usr/sbin/nologin\n"
+        )
+        self._tools.mkdir()
+        script = self._tools / "ssh"
+        script.write_text(
+            f'#!/bin/sh\nexec {shutil.which("ssh")} -F {self.directory}/ssh_config "$@"\n'
+        )
+        script.chmod(0o755)
+        # sshd wants this one, and the head's /run is a file system of the cluster's own.
+        self.cluster.run_in("head", ["mkdir", "-p", "/run/sshd"])

@@ -1,0 +1,210 @@
+"""A job over several hosts: started by the MPI library's own launcher through ssh.
+
+Each host gets a region for its ranks, under the same name, before they start: an agent on each
+makes it and takes it away. Ranks of different hosts reach each other over the network.
+"""
+
+import os
+import secrets
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import vicinal
+from vicinal.errors import VicinalError
+from vicinal.launch.environment import PROVIDER_FILE, MessagePath, provider_directory
+from vicinal.launch.host_agent import HostRequest
+from vicinal.launch.host_connection import HostConnection
+from vicinal.launch.hosts import Host, spread
+from vicinal.launch.job import Job, default_members
+from vicinal.launch.job_environment import inherited, job_environment, with_heap
+from vicinal.launch.job_input import Stream
+from vicinal.launch.launcher import host_launcher
+from vicinal.launch.libfabric import check_loads_provider
+from vicinal.launch.mpi import tested
+from vicinal.launch.running import job_label
+from vicinal.launch.traffic import JobTraffic, together
+
+_REGION_DIRECTORY = "/dev/shm"
+_CHECK_SECONDS = 1.0
+_GRACE_SECONDS = 3.0
+_LOST_SECONDS = 15.0
+"""How long a launcher may take to notice that a host is gone after we did."""
+
+
+class HostJob:
+    """A job over hosts from its start to its end; as a context manager it leaves nothing behind.
+
+    Raises VicinalError where it cannot be started, with the host that is the reason.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        hosts: Sequence[Host],
+        *,
+        stdin: Stream = subprocess.DEVNULL,
+        stdout: Stream = None,
+        stderr: Stream = None,
+    ) -> None:
+        self.job = job
+        self.mpi, found = job.resolved_mpi()
+        self.path = MessagePath(job.path)
+        self.lost: list[str] = []
+        """Hosts whose connection ended while the job ran."""
+        self.started = time.monotonic()
+        self._launcher: subprocess.Popen[bytes] | None = None
+        self._connections: list[HostConnection] = []
+        self._lost_since: float | None = None
+        if self.path is MessagePath.REGION and not tested(self.mpi):
+            check_loads_provider(self.mpi)
+        directory = job.directory or Path.cwd()
+        placements = spread(job.ranks, hosts)
+        file = f"{_REGION_DIRECTORY}/vicinal-job-{os.getuid()}-{secrets.token_hex(8)}"
+        region = f"file:{file}" if self.path is MessagePath.REGION else None
+        program = list(job.program)
+        if job.heap:
+            program = with_heap(job, program)
+        variables = job_environment(job, self.mpi, region, placements) | dict(job.environment)
+        command, environment = host_launcher(
+            self.mpi, placements, program, inherited(self.mpi, found=found), variables
+        )
+        used = {placement.node: placement.ranks for placement in placements}
+        try:
+            self._prepare(
+                [host for host in hosts if host.name in used],
+                HostRequest(
+                    version=vicinal.__version__,
+                    needed=self._needed(),
+                    directory=str(directory),
+                    region=file if region is not None else None,
+                    members=job.members or default_members(max(used.values()), heap=job.heap),
+                    section_bytes=job.section_bytes,
+                    heap_bytes=job.heap_bytes if job.heap else 0,
+                    label=job.label or job_label(Path(job.program[0])),
+                ),
+            )
+            self._launcher = subprocess.Popen(
+                command,
+                env=environment,
+                cwd=directory,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,  # signals go through us, in order
+            )
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the job's end and return its status, as a shell would give it.
+
+        Raises VicinalError after `timeout` seconds, or when a host is gone and the launcher does
+        not end by itself, or calls that a success; the job is then still there for close() to end.
+        """
+        assert self._launcher is not None
+        end = os.pidfd_open(self._launcher.pid) if self._launcher.poll() is None else None
+        try:
+            while end is not None:
+                left = _CHECK_SECONDS
+                if timeout is not None:
+                    left = min(left, max(0.0, self.started + timeout - time.monotonic()))
+                if select.select([end], [], [], left)[0]:
+                    break
+                self._check_hosts()
+                if timeout is not None and time.monotonic() - self.started >= timeout:
+                    raise VicinalError(
+                        f"the job did not end within {timeout:g} s",
+                        "allow it more time, or see what its ranks wait for",
+                    )
+        finally:
+            if end is not None:
+                os.close(end)
+        status = self._launcher.wait()
+        if status == 0:
+            # Open MPI's launcher may end so when a host with ranks is gone.
+            for connection in self._connections:
+                connection.check()
+        return status if status >= 0 else 128 - status
+
+    def forward(self, number: signal.Signals) -> None:
+        """Hand a signal to the launcher, which hands it to the ranks or ends them."""
+        if self._launcher is not None and self._launcher.poll() is None:
+            self._launcher.send_signal(number)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """Ask the job to end, and see that it does."""
+        self.forward(number)
+        if self._launcher is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._launcher.wait(_GRACE_SECONDS)
+        self.close()
+
+    def traffic(self) -> JobTraffic | None:
+        """What the regions of all hosts say; None where the job has none.
+
+        Raises VicinalError where a host does not say it.
+        """
+        if self.path is not MessagePath.REGION:
+            return None
+        try:
+            return together(JobTraffic.from_dict(each.traffic()) for each in self._connections)
+        except ValueError as error:
+            raise VicinalError("a host says nothing sensible of its region", "run again") from error
+
+    def close(self) -> None:
+        """End what still runs, and have the hosts take away their regions. Can be repeated."""
+        launcher, self._launcher = self._launcher, None
+        if launcher is not None:
+            # Its daemons end the ranks when it is gone, and the agents what is left of them.
+            launcher.kill()
+            launcher.wait()
+        connections, self._connections = self._connections, []
+        for connection in connections:
+            connection.hang_up()
+        for connection in connections:
+            connection.close()
+
+    def _needed(self) -> list[str]:
+        needed = [str(self.job.program[0]), str(self.mpi.launcher)]
+        if self.path is MessagePath.REGION:
+            needed.append(str(provider_directory() / PROVIDER_FILE))
+        return needed
+
+    def _prepare(self, hosts: Sequence[Host], request: HostRequest) -> None:
+        """Have all hosts get ready at the same time."""
+        for host in hosts:
+            connection = HostConnection(host)
+            self._connections.append(connection)
+            connection.ask(request)
+        for connection in self._connections:
+            connection.answered()
+
+    def _check_hosts(self) -> None:
+        for connection in self._connections:
+            if connection.is_lost and connection.host.name not in self.lost:
+                self.lost.append(connection.host.name)
+                self._lost_since = self._lost_since or time.monotonic()
+        if self._lost_since is not None and time.monotonic() - self._lost_since > _LOST_SECONDS:
+            raise VicinalError(
+                f"the connection to {', '.join(self.lost)} was lost while the job ran",
+                "see whether the host is up, and run again",
+            )

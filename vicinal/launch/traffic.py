@@ -1,0 +1,115 @@
+"""How much each rank of a job sent to each other one and by which path, as regions say.
+
+A job over several hosts has a region on each: what they say is put together here, and goes
+from host to host as JSON.
+"""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from vicinal.region import Member, RegionState
+from vicinal.region.inspection import printable
+
+REGION_PATH = "region"
+
+_LONGEST_NAME = 64
+
+
+@dataclass(frozen=True)
+class PairTraffic:
+    """What one rank sent to another, over all their endpoints."""
+
+    sender: int
+    receiver: int
+    path: str
+    messages: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class JobTraffic:
+    """What all ranks of a job sent."""
+
+    label: str
+    hostnames: dict[int, str]
+    """Of each rank that joined a region."""
+    pairs: list[PairTraffic]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain values."""
+        return asdict(self) | {"hostnames": {str(rank): n for rank, n in self.hostnames.items()}}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "JobTraffic":
+        """What another host sent, whose text is made fit for a terminal; raises ValueError."""
+        try:
+            return cls(
+                _text(values["label"]),
+                {int(rank): _text(name) for rank, name in values["hostnames"].items()},
+                [
+                    PairTraffic(
+                        int(pair["sender"]),
+                        int(pair["receiver"]),
+                        _text(pair["path"]),
+                        int(pair["messages"]),
+                        int(pair["bytes"]),
+                    )
+                    for pair in values["pairs"]
+                ],
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError("these are no figures of a job's traffic") from error
+
+
+def job_traffic(state: RegionState) -> JobTraffic:
+    """What one region says."""
+    names = {rank: member.hostname for rank, member in members_by_rank(state).items()}
+    return JobTraffic(state.header.label, names, pair_traffic(state))
+
+
+def together(parts: Iterable[JobTraffic]) -> JobTraffic:
+    """What several regions of one job say."""
+    label, names = "", dict[int, str]()
+    total: dict[tuple[int, int, str], tuple[int, int]] = {}
+    for part in parts:
+        label = label or part.label
+        names |= part.hostnames
+        for pair in part.pairs:
+            key = pair.sender, pair.receiver, pair.path
+            messages, count = total.get(key, (0, 0))
+            total[key] = messages + pair.messages, count + pair.bytes
+    pairs = [PairTraffic(*key, *figures) for key, figures in sorted(total.items())]
+    return JobTraffic(label, names, pairs)
+
+
+def pair_traffic(state: RegionState) -> list[PairTraffic]:
+    """The pairs of ranks that have a connection through the region, in order."""
+    total: dict[tuple[int, int], tuple[int, int]] = {}
+    for connection in state.connections:
+        sender, receiver = state.member(connection.sender), state.member(connection.receiver)
+        # The receiver's slot may have a new owner since.
+        if sender is None or receiver is None or receiver.epoch != connection.receiver_epoch:
+            continue
+        if sender.rank is None or receiver.rank is None:
+            continue
+        messages, count = total.get((sender.rank, receiver.rank), (0, 0))
+        total[sender.rank, receiver.rank] = (
+            messages + connection.messages,
+            count + connection.bytes,
+        )
+    return [
+        PairTraffic(sender, receiver, REGION_PATH, messages, count)
+        for (sender, receiver), (messages, count) in sorted(total.items())
+    ]
+
+
+def members_by_rank(state: RegionState) -> dict[int, Member]:
+    """One member of each rank, the one of its first endpoint."""
+    ranked = [member for member in state.members if member.rank is not None]
+    ranked.sort(key=lambda member: member.endpoint, reverse=True)
+    return {member.rank: member for member in ranked if member.rank is not None}
+
+
+def _text(value: Any) -> str:
+    return printable(str(value)[:_LONGEST_NAME])
