@@ -125,10 +125,26 @@ void path_fail(struct path *path, struct peer *peer, int failure, const char *re
 	path->attention++;
 }
 
+static void publish_counts_beyond(const struct path *path, const struct peer *peer)
+{
+	uint32_t place = peer->slot - path->region->members;
+
+	if (place >= REGION_NETWORK_LINES)
+		return;
+	struct network_line *line = section_network(path->region, path->member->slot, place);
+	shared_store_u64(&line->nonce, peer->nonce);
+	shared_store_u64(&line->messages, peer->messages);
+	shared_store_u64(&line->bytes, peer->bytes);
+}
+
 static void publish_counts_of(const struct path *path, const struct peer *peer)
 {
-	if (path->evicted || !peer->sending || peer->network != NULL)
+	if (path->evicted || !peer->sending)
 		return;
+	if (peer->slot >= path->region->members) {
+		publish_counts_beyond(path, peer);
+		return;
+	}
 	struct connection_line *line = section_connection(path->region, path->member->slot, peer->slot);
 	shared_store_u64(&line->messages, peer->messages);
 	shared_store_u64(&line->bytes, peer->bytes);
@@ -260,7 +276,8 @@ void path_publish_counts(struct path *path)
 {
 	if (path->evicted)
 		return;
-	for (uint32_t slot = 0; slot < path->region->members; slot++)
+	uint32_t end = path->region->members + REGION_NETWORK_LINES;
+	for (uint32_t slot = 0; slot < path->peer_end && slot < end; slot++)
 		if (path->peers[slot] != NULL)
 			publish_counts_of(path, path->peers[slot]);
 	path_publish_arena_used(path);

@@ -303,6 +303,22 @@ struct transfer_line {
 };
 _Static_assert(sizeof(struct transfer_line) == REGION_LINE, "a transfer is one line");
 
+/*
+ * What the owner sent to one peer beyond the region, over the network. Writer: the owner. For people: the
+ * lines say nothing that anybody acts on. nonce is in the peer's address, and in its section of its own
+ * region, which is how who looks at several regions finds out whom it means; 0 in a line that is not
+ * in use. Peers after the first REGION_NETWORK_LINES that the owner met have none.
+ */
+#define REGION_NETWORK_LINES 128U
+
+struct network_line {
+	shared_u64 nonce;    /*  0 */
+	shared_u64 messages; /*  8  sent so far, brought up to date now and then */
+	shared_u64 bytes;    /* 16 */
+	shared_u64 reserved; /* 24 */
+};
+_Static_assert(sizeof(struct network_line) * 2 == REGION_LINE, "two on a line: nobody else writes there");
+
 #define SECTION_DOORBELLS_OFFSET REGION_PAGE
 #define SECTION_CREDITS_OFFSET(members) \
 	REGION_ROUND_UP(SECTION_DOORBELLS_OFFSET + (size_t)(members) * sizeof(shared_u32), REGION_LINE)
@@ -310,8 +326,11 @@ _Static_assert(sizeof(struct transfer_line) == REGION_LINE, "a transfer is one l
 	(SECTION_CREDITS_OFFSET(members) + (size_t)(members) * sizeof(struct credit_line))
 #define SECTION_TRANSFERS_OFFSET(members) \
 	(SECTION_CONNECTIONS_OFFSET(members) + (size_t)(members) * sizeof(struct connection_line))
+#define SECTION_NETWORK_OFFSET(members) \
+	(SECTION_TRANSFERS_OFFSET(members) + REGION_TRANSFERS * sizeof(struct transfer_line))
 #define SECTION_ARENA_OFFSET(members) \
-	REGION_ROUND_UP(SECTION_TRANSFERS_OFFSET(members) + REGION_TRANSFERS * sizeof(struct transfer_line), \
+	REGION_ROUND_UP(SECTION_NETWORK_OFFSET(members) + \
+				REGION_NETWORK_LINES * sizeof(struct network_line), \
 			REGION_PAGE)
 
 /*

@@ -162,6 +162,15 @@ static inline struct transfer_line *section_transfer(const struct region *region
 	       index;
 }
 
+/* `index` must be below REGION_NETWORK_LINES. */
+static inline struct network_line *section_network(const struct region *region, uint32_t owner,
+						   uint32_t index)
+{
+	return (struct network_line *)(void *)(region_section(region, owner) +
+					       SECTION_NETWORK_OFFSET(region->members)) +
+	       index;
+}
+
 /*
  * `length` bytes at `offset` in a member's section, or NULL if they do not lie wholly
  * in it. `offset` and `length` may come from a peer.

@@ -3,6 +3,7 @@
 import json
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,7 +105,7 @@ def test_what_does_not_go_with_hosts(vicinal: Vicinal, options: list[str], compl
 
 
 def test_what_hosts_say_is_put_together_and_made_fit_for_a_terminal() -> None:
-    one = JobTraffic("job", {0: "a"}, [PairTraffic(0, 1, "region", 1, 8)])
+    one = JobTraffic("job", {0: "a"}, [PairTraffic(0, 1, "region", 1, 8)], {}, [])
     hostile = one.to_dict() | {"label": "\x1b[2Jx", "hostnames": {"1": "\x07" * 100}}
     other = JobTraffic.from_dict(hostile)
     assert (other.label, other.hostnames) == ("?[2Jx", {1: "?" * 64})
@@ -137,6 +138,10 @@ def test_answers_are_right_over_hosts(hosts: Hosts, tmp_path: Path, mpi: str) ->
     ways = {pair: way for pair, way in ways.items() if pair[0] != pair[1]}
     here = {("0", "1"), ("1", "0"), ("2", "3"), ("3", "2")}
     assert {pair for pair, way in ways.items() if way == "region"} == here
+    # The barrier of its end alone goes from each to one of the other host.
+    across = {pair for pair, way in ways.items() if way == "network"}
+    assert across >= {("0", "2"), ("1", "3"), ("2", "0"), ("3", "1")}
+    assert not across & here
     assert hosts.leftovers() == {}
 
 
@@ -182,12 +187,12 @@ def test_a_host_that_ssh_does_not_reach(hosts: Hosts, host: str, reason: str) ->
 def test_a_host_without_vicinal(own_hosts: Hosts, tmp_path: Path) -> None:
     nothing = tmp_path / "nothing"
     nothing.mkdir()
-    package = str(CHECKOUT / "vicinal")
-    own_hosts.cluster.run_in("node1", ["mount", "--bind", str(nothing), package])
+    python = Path(sys.executable)
+    own_hosts.cluster.run_in("node1", ["mount", "--bind", str(nothing), str(python.parent)])
     result = own_hosts.vicinal("run", "-n", 2, "--hosts", "node0,node1", "true")
     line = error_line(result)
     assert "host node1: there is no Vicinal in the place where it is here" in line
-    assert str(CHECKOUT) in line
+    assert f"install it there too: {python} and {CHECKOUT}" in line
     assert own_hosts.leftovers() == {}
 
 
@@ -226,8 +231,15 @@ def start_waiting(
     return running
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize(
+    ("mpi", "number"),
+    [
+        ("mpich", signal.SIGINT),
+        ("mpich", signal.SIGKILL),
+        ("openmpi", signal.SIGTERM),
+        ("openmpi", signal.SIGKILL),
+    ],
+)
 def test_a_command_that_ends_leaves_nothing_on_the_hosts(
     hosts: Hosts,
     programs: dict[str, Path],

@@ -11,7 +11,7 @@ from vicinal.cluster.native import NativeCluster
 from vicinal.errors import VicinalError
 from vicinal.launch.job import CompletedJob, Job
 from vicinal.launch.running import launch
-from vicinal.launch.traffic import pair_traffic
+from vicinal.launch.traffic import NETWORK_PATH, job_traffic, pair_traffic, together
 
 HOSTS = 2
 
@@ -51,6 +51,11 @@ def test_answers_are_right_over_hosts(mpi: str, nodes: int) -> None:
             if pair.sender != pair.receiver
         }
         assert talked == {(one, other) for one in here for other in here if one != other}
+    traffic = together(map(job_traffic, result.regions))
+    across = {(p.sender, p.receiver) for p in traffic.pairs if p.path == NETWORK_PATH}
+    assert across
+    assert all(HOSTS * one // nodes != HOSTS * other // nodes for one, other in across)
+    assert not traffic.beyond
 
 
 def test_without_a_network_hosts_do_not_reach_each_other() -> None:

@@ -2,6 +2,8 @@
 
 import io
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
@@ -11,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import IO
 
 import pytest
 from conftest import Vicinal, error_line
@@ -21,11 +24,20 @@ from vicinal.cluster.native import NativeCluster
 from vicinal.launch.job import Job
 from vicinal.launch.paths import paths_table
 from vicinal.launch.running import launch
-from vicinal.launch.traffic import PairTraffic, job_traffic, pair_traffic
-from vicinal.region import Connection, Header, Member, RegionState
+from vicinal.launch.traffic import (
+    JobTraffic,
+    PairTraffic,
+    job_traffic,
+    pair_traffic,
+    together,
+)
+from vicinal.region import Beyond, Connection, Header, Member, RegionState, create
 from vicinal.region.format import Liveness, SlotState
 
 needs_provider = pytest.mark.parametrize("path", [REGION])
+
+LABEL_OFFSET = 64
+HIDDEN_CURSOR_BACK = b"\x1b[?25h"
 
 BYTES_AROUND_THE_RING = 2 * (1 << 20) - 1
 """What `launch_ranks report` sends to its neighbour."""
@@ -60,10 +72,14 @@ def state(members: list[Member], connections: list[Connection]) -> RegionState:
     )
 
 
-def shown(region: RegionState) -> str:
+def shown_traffic(traffic: JobTraffic) -> str:
     output = io.StringIO()
-    Console(width=120, file=output).print(paths_table(job_traffic(region)))
+    Console(width=120, file=output).print(paths_table(traffic))
     return output.getvalue()
+
+
+def shown(region: RegionState) -> str:
+    return shown_traffic(job_traffic(region))
 
 
 def test_the_endpoints_of_a_rank_are_added_up() -> None:
@@ -93,6 +109,22 @@ def test_the_table_counts_pairs_that_did_not_talk() -> None:
     assert "host0" in text
     assert "2.0 KiB" in text
     assert "5 of the pairs of 3 ranks have not talked" in text
+
+
+def test_peers_beyond_a_region_are_found_in_the_other_region() -> None:
+    """By their nonces; of one that is in neither only the sum is known."""
+    one = replace(
+        state([replace(member(0, 0), nonce=10), replace(member(1, 1), nonce=11)], []),
+        beyond=(Beyond(0, 12, 3, 24), Beyond(0, 99, 5, 50), Beyond(0, 98, 1, 1)),
+    )
+    other = replace(state([replace(member(0, 2), nonce=12)], []), beyond=(Beyond(0, 11, 7, 56),))
+    both = together([job_traffic(one), JobTraffic.from_dict(job_traffic(other).to_dict())])
+    assert both.pairs == [PairTraffic(0, 2, "network", 3, 24), PairTraffic(2, 1, "network", 7, 56)]
+    assert [(each.sender, each.messages) for each in both.beyond] == [(0, 5), (0, 1)]
+    rows = [line.split("│") for line in shown_traffic(both).splitlines() if "others" in line]
+    assert [[cell.strip() for cell in row[1:-1]] for row in rows] == [
+        ["0", "host0", "2 others", "other hosts", "network", "6", "51 B"]
+    ]
 
 
 def test_names_are_shown_as_they_are() -> None:
@@ -201,3 +233,61 @@ def test_paths_shows_a_region_by_name(
     shown = vicinal("paths", "--region", region)
     assert "node0" in shown.stdout
     assert region_path.exists()
+
+
+def watching(output: int | IO[bytes], region: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-m", "vicinal", "paths", "--watch"),
+            *("--interval", "0.1", "--region", region),
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": package_path(), "TERM": "xterm"},
+    )
+
+
+def scribble_label(region: Path, label: bytes) -> None:
+    with region.open("r+b") as file:
+        file.seek(LABEL_OFFSET)
+        file.write(label)
+
+
+def read_until(reader: int, text: bytes) -> bytes:
+    """What comes until there is a text in it."""
+    seen, deadline = b"", time.monotonic() + GUARD_SECONDS
+    while text not in seen:
+        assert time.monotonic() < deadline, seen
+        if select.select([reader], [], [], 0.1)[0]:
+            seen += os.read(reader, 65536)
+    return seen
+
+
+def test_watching_prints_what_changed_and_ends_with_the_job(region_path: Path) -> None:
+    create(region_path, members=2, label="first")
+    reader, writer = os.pipe()
+    with watching(writer, f"file:{region_path}") as watcher:
+        os.close(writer)
+        assert read_until(reader, b"first").count(b"Paths of") == 1
+        scribble_label(region_path, b"again\x1b[2J")
+        assert b"\x1b" not in read_until(reader, b"again?[2J")
+        region_path.unlink()
+        _, said = watcher.communicate(timeout=GUARD_SECONDS)
+        assert (watcher.returncode, said) == (0, b"the job has ended\n")
+    os.close(reader)
+
+
+def test_watching_on_a_terminal_ends_cleanly_by_ctrl_c(region_path: Path) -> None:
+    create(region_path, members=2, label="first")
+    terminal, inner = pty.openpty()
+    with watching(inner, f"file:{region_path}") as watcher:
+        os.close(inner)
+        read_until(terminal, b"first")
+        scribble_label(region_path, b"again")
+        read_until(terminal, b"again")  # in the same place: the cursor was moved
+        watcher.send_signal(signal.SIGINT)
+        assert HIDDEN_CURSOR_BACK in read_until(terminal, HIDDEN_CURSOR_BACK)
+        _, said = watcher.communicate(timeout=GUARD_SECONDS)
+        assert (watcher.returncode, said) == (128 + signal.SIGINT, b"")
+    os.close(terminal)

@@ -16,6 +16,7 @@ RECORDS = {
     "credit_line": layout.CREDIT,
     "connection_line": layout.CONNECTION,
     "transfer_line": layout.TRANSFER,
+    "network_line": layout.NETWORK_LINE,
 }
 
 CONSTANTS = {
@@ -31,6 +32,7 @@ CONSTANTS = {
     "RING_SLOTS_MIN": layout.RING_SLOTS_MIN,
     "RING_SLOTS_MAX": layout.RING_SLOTS_MAX,
     "REGION_TRANSFERS": layout.TRANSFERS,
+    "REGION_NETWORK_LINES": layout.NETWORK_LINES,
     "REGION_EXPOSURES": layout.EXPOSURES,
     "SLOT_FREE": layout.SlotState.FREE,
     "SLOT_CLAIMED": layout.SlotState.CLAIMED,
@@ -48,6 +50,7 @@ OFFSETS = {
     "SECTION_CREDITS_OFFSET": layout.credits_offset,
     "SECTION_CONNECTIONS_OFFSET": layout.connections_offset,
     "SECTION_TRANSFERS_OFFSET": layout.transfers_offset,
+    "SECTION_NETWORK_OFFSET": layout.network_offset,
     "SECTION_ARENA_OFFSET": layout.arena_offset,
 }
 

@@ -53,6 +53,9 @@ static void test_fields_lie_where_the_format_says(void **state)
 	assert_int_equal(offsetof(struct transfer_line, done), 16);
 	assert_int_equal(offsetof(struct transfer_line, place), 24);
 	assert_int_equal(offsetof(struct transfer_line, peer), 32);
+	assert_int_equal(offsetof(struct network_line, nonce), 0);
+	assert_int_equal(offsetof(struct network_line, messages), 8);
+	assert_int_equal(offsetof(struct network_line, bytes), 16);
 	assert_int_equal(offsetof(struct ring_slot, control), 0);
 	assert_int_equal(offsetof(struct ring_slot, word), 8);
 	assert_int_equal(offsetof(struct ring_slot, payload), 16);
@@ -66,7 +69,8 @@ static void test_tables_of_eight_members(void **state)
 	assert_int_equal(SECTION_CREDITS_OFFSET(8), 4096 + 64);
 	assert_int_equal(SECTION_CONNECTIONS_OFFSET(8), 4096 + 64 + 8 * 64);
 	assert_int_equal(SECTION_TRANSFERS_OFFSET(8), 4096 + 64 + 2 * 8 * 64);
-	assert_int_equal(SECTION_ARENA_OFFSET(8), 16384);
+	assert_int_equal(SECTION_NETWORK_OFFSET(8), 4096 + 64 + 2 * 8 * 64 + 128 * 64);
+	assert_int_equal(SECTION_ARENA_OFFSET(8), 20480);
 	assert_int_equal(region_size(8, 983040), 8192 + 8 * 983040);
 }
 
@@ -89,6 +93,10 @@ static void test_tables_do_not_overlap(void **state)
 		assert_int_equal(SECTION_TRANSFERS_OFFSET(members) % REGION_LINE, 0);
 		assert_true(SECTION_TRANSFERS_OFFSET(members) +
 				    REGION_TRANSFERS * sizeof(struct transfer_line) <=
+			    SECTION_NETWORK_OFFSET(members));
+		assert_int_equal(SECTION_NETWORK_OFFSET(members) % REGION_LINE, 0);
+		assert_true(SECTION_NETWORK_OFFSET(members) +
+				    REGION_NETWORK_LINES * sizeof(struct network_line) <=
 			    SECTION_ARENA_OFFSET(members));
 		assert_int_equal(SECTION_ARENA_OFFSET(members) % REGION_PAGE, 0);
 		assert_true(SECTION_ARENA_OFFSET(members) < SECTION_LEAST(members));

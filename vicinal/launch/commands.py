@@ -23,7 +23,8 @@ from vicinal.launch.hosts import Host, parse_hosts, read_hostfile
 from vicinal.launch.job import Job
 from vicinal.launch.mpi import Mpi
 from vicinal.launch.mpi_option import MPI_PREFIX, chosen_mpi
-from vicinal.launch.paths import newest_region, paths_table
+from vicinal.launch.paths import newest_job, paths_table, traffic_of
+from vicinal.launch.paths_watch import watch_paths
 from vicinal.launch.program import find_program
 from vicinal.launch.running import RunningJob, region_name
 from vicinal.launch.traffic import JobTraffic, job_traffic
@@ -162,10 +163,23 @@ def paths(
         str | None,
         typer.Option(metavar="file:PATH", help="The region; without it the newest job's."),
     ] = None,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch", help="Go on showing it while it changes, until the job ends or Ctrl-C."
+        ),
+    ] = False,
+    interval: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=0.1, max=3600, help="With --watch: how often to look."),
+    ] = 1.0,
 ) -> None:
     """Show which path each pair of ranks of a running job uses."""
-    state = newest_region() if region is None else inspect(_region_path(region))
-    _show(job_traffic(state), sys.stdout)
+    regions = newest_job() if region is None else [_region_path(region)]
+    if watch:
+        watch_paths(regions, interval)
+    else:
+        _show(traffic_of(regions), sys.stdout)
 
 
 def _run(job: Job, cluster: NativeCluster, timeout: float | None, show_paths: bool) -> int:

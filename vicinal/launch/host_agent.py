@@ -29,6 +29,10 @@ from vicinal.signals import signals_raise
 
 MARK = "vicinal-host "
 
+HOST_DIRECTORY = "/dev/shm"
+HOST_PREFIX = "vicinal-job-"
+"""Where regions of hosts are, and what their names begin with; the user's number follows."""
+
 _REGION_VARIABLE = "VICINAL_REGION"
 _GRACE_SECONDS = 3.0
 _POLL_SECONDS = 0.05

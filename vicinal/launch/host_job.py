@@ -19,7 +19,7 @@ from typing import Self
 import vicinal
 from vicinal.errors import VicinalError
 from vicinal.launch.environment import PROVIDER_FILE, MessagePath, provider_directory
-from vicinal.launch.host_agent import HostRequest
+from vicinal.launch.host_agent import HOST_DIRECTORY, HOST_PREFIX, HostRequest
 from vicinal.launch.host_connection import HostConnection
 from vicinal.launch.hosts import Host, spread
 from vicinal.launch.job import Job, default_members
@@ -31,7 +31,6 @@ from vicinal.launch.mpi import tested
 from vicinal.launch.running import job_label
 from vicinal.launch.traffic import JobTraffic, together
 
-_REGION_DIRECTORY = "/dev/shm"
 _CHECK_SECONDS = 1.0
 _GRACE_SECONDS = 3.0
 _LOST_SECONDS = 15.0
@@ -66,7 +65,7 @@ class HostJob:
             check_loads_provider(self.mpi)
         directory = job.directory or Path.cwd()
         placements = spread(job.ranks, hosts)
-        file = f"{_REGION_DIRECTORY}/vicinal-job-{os.getuid()}-{secrets.token_hex(8)}"
+        file = f"{HOST_DIRECTORY}/{HOST_PREFIX}{os.getuid()}-{secrets.token_hex(8)}"
         region = f"file:{file}" if self.path is MessagePath.REGION else None
         program = list(job.program)
         if job.heap:

@@ -1,7 +1,7 @@
 """Which path the messages between each pair of ranks took, from what a region says."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,9 +12,10 @@ from rich.text import Text
 from vicinal.cluster.native import KEEPER_MODULE
 from vicinal.cluster.native_layout import EXCHANGE
 from vicinal.errors import VicinalError
+from vicinal.launch.host_agent import HOST_DIRECTORY, HOST_PREFIX
 from vicinal.launch.running import REGION_PREFIX
-from vicinal.launch.traffic import JobTraffic
-from vicinal.region import RegionState, inspect
+from vicinal.launch.traffic import NETWORK_PATH, JobTraffic, job_traffic, together
+from vicinal.region import inspect
 from vicinal.region.sizes import show_size
 
 
@@ -38,6 +39,18 @@ def paths_table(traffic: JobTraffic) -> Table:
             str(pair.messages),
             show_size(pair.bytes),
         )
+    # Of other hosts only these know who their ranks are: all that a rank sent there in one row.
+    for sender in sorted({sent.sender for sent in traffic.beyond}):
+        sent = [each for each in traffic.beyond if each.sender == sender]
+        table.add_row(
+            str(sender),
+            Text(names.get(sender, "-")),
+            f"{len(sent)} others",
+            "other hosts",
+            NETWORK_PATH,
+            str(sum(each.messages for each in sent)),
+            show_size(sum(each.bytes for each in sent)),
+        )
     talked = {(p.sender, p.receiver) for p in traffic.pairs if p.sender != p.receiver}
     silent = len(names) * (len(names) - 1) - len(talked)
     if silent > 0:
@@ -45,28 +58,37 @@ def paths_table(traffic: JobTraffic) -> Table:
     return table
 
 
-def running_regions() -> Iterator[Path]:
-    """The regions of this user's jobs that run on native clusters now."""
+def running_regions() -> Iterator[list[Path]]:
+    """The regions of each of this user's jobs that runs now: on native clusters, or as a host."""
     for keeper in psutil.process_iter():
         with suppress(psutil.Error, OSError):
             if KEEPER_MODULE in keeper.cmdline() and keeper.uids().real == os.getuid():
                 for init in keeper.children():
                     exchange = Path(f"/proc/{init.pid}/root{EXCHANGE}")
-                    yield from exchange.glob(f"{REGION_PREFIX}*")
+                    yield list(exchange.glob(f"{REGION_PREFIX}*"))
+    for region in Path(HOST_DIRECTORY).glob(f"{HOST_PREFIX}{os.getuid()}-*"):
+        yield [region]
 
 
-def newest_region() -> RegionState:
-    """The region of the job that was started last among those that run now.
+def newest_job() -> list[Path]:
+    """The regions of the job that was started last among those that run now, one a host.
 
     Raises VicinalError where there is none.
     """
-    states = []
-    for path in running_regions():
+    jobs = []
+    for regions in running_regions():
         with suppress(VicinalError):  # it may end just now
-            states.append(inspect(path, patience=0))
-    if not states:
+            created = [inspect(path, patience=0).header.created for path in regions]
+            if created:
+                jobs.append((max(created), regions))
+    if not jobs:
         raise VicinalError(
             "no job of yours runs through a region now",
             "start one with `vicinal run`, or name a region: --region file:PATH",
         )
-    return max(states, key=lambda state: state.header.created)
+    return max(jobs)[1]
+
+
+def traffic_of(regions: Sequence[Path]) -> JobTraffic:
+    """What a job's regions say now; raises VicinalError where one cannot be read."""
+    return together(job_traffic(inspect(region, patience=0)) for region in regions)

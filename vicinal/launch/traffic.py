@@ -12,6 +12,7 @@ from vicinal.region import Member, RegionState
 from vicinal.region.inspection import printable
 
 REGION_PATH = "region"
+NETWORK_PATH = "network"
 
 _LONGEST_NAME = 64
 
@@ -28,6 +29,16 @@ class PairTraffic:
 
 
 @dataclass(frozen=True)
+class SentBeyond:
+    """What a rank sent over the network to a peer of which only its nonce is known."""
+
+    sender: int
+    nonce: str
+    messages: int
+    bytes: int
+
+
+@dataclass(frozen=True)
 class JobTraffic:
     """What all ranks of a job sent."""
 
@@ -35,6 +46,10 @@ class JobTraffic:
     hostnames: dict[int, str]
     """Of each rank that joined a region."""
     pairs: list[PairTraffic]
+    nonces: dict[str, int]
+    """Which rank has which nonce."""
+    beyond: list[SentBeyond]
+    """To whom of these none of the regions had; together() finds out who they are."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain values."""
@@ -57,6 +72,16 @@ class JobTraffic:
                     )
                     for pair in values["pairs"]
                 ],
+                {_text(nonce): int(rank) for nonce, rank in values["nonces"].items()},
+                [
+                    SentBeyond(
+                        int(sent["sender"]),
+                        _text(sent["nonce"]),
+                        int(sent["messages"]),
+                        int(sent["bytes"]),
+                    )
+                    for sent in values["beyond"]
+                ],
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError("these are no figures of a job's traffic") from error
@@ -64,23 +89,47 @@ class JobTraffic:
 
 def job_traffic(state: RegionState) -> JobTraffic:
     """What one region says."""
-    names = {rank: member.hostname for rank, member in members_by_rank(state).items()}
-    return JobTraffic(state.header.label, names, pair_traffic(state))
+    beyond = []
+    for sent in state.beyond:
+        sender = state.member(sent.sender)
+        if sender is not None and sender.rank is not None:
+            nonce = f"{sent.nonce:016x}"
+            beyond.append(SentBeyond(sender.rank, nonce, sent.messages, sent.bytes))
+    traffic = JobTraffic(
+        label=state.header.label,
+        hostnames={rank: member.hostname for rank, member in members_by_rank(state).items()},
+        pairs=pair_traffic(state),
+        nonces={f"{m.nonce:016x}": m.rank for m in state.members if m.rank is not None},
+        beyond=beyond,
+    )
+    return together([traffic])
 
 
 def together(parts: Iterable[JobTraffic]) -> JobTraffic:
-    """What several regions of one job say."""
-    label, names = "", dict[int, str]()
+    """What several regions of one job say: a peer beyond one may be a member of another."""
+    label, names, nonces = "", dict[int, str](), dict[str, int]()
     total: dict[tuple[int, int, str], tuple[int, int]] = {}
-    for part in parts:
+    everything = list(parts)
+    for part in everything:
         label = label or part.label
         names |= part.hostnames
-        for pair in part.pairs:
-            key = pair.sender, pair.receiver, pair.path
-            messages, count = total.get(key, (0, 0))
-            total[key] = messages + pair.messages, count + pair.bytes
-    pairs = [PairTraffic(*key, *figures) for key, figures in sorted(total.items())]
-    return JobTraffic(label, names, pairs)
+        nonces |= part.nonces
+    beyond = []
+    pairs = [pair for part in everything for pair in part.pairs]
+    for sent in (each for part in everything for each in part.beyond):
+        if sent.nonce in nonces:
+            receiver = nonces[sent.nonce]
+            pairs.append(
+                PairTraffic(sent.sender, receiver, NETWORK_PATH, sent.messages, sent.bytes)
+            )
+        else:
+            beyond.append(sent)
+    for pair in pairs:
+        key = pair.sender, pair.receiver, pair.path
+        messages, count = total.get(key, (0, 0))
+        total[key] = messages + pair.messages, count + pair.bytes
+    merged = [PairTraffic(*key, *figures) for key, figures in sorted(total.items())]
+    return JobTraffic(label, names, merged, nonces, beyond)
 
 
 def pair_traffic(state: RegionState) -> list[PairTraffic]:

@@ -11,11 +11,12 @@ from vicinal.region.creation import (
     create,
     remove,
 )
-from vicinal.region.inspection import Connection, Header, Member, RegionState, inspect
+from vicinal.region.inspection import Beyond, Connection, Header, Member, RegionState, inspect
 
 __all__ = [
     "DEFAULT_MEMBERS",
     "DEFAULT_SECTION_BYTES",
+    "Beyond",
     "Connection",
     "Finding",
     "Header",

@@ -7,7 +7,8 @@
       ├──────────────────────────┤ sections_offset(members)
       │ section of member 0      │ SECTION (one page), doorbells u32[members],
       ├──────────────────────────┤ CREDIT[members], CONNECTION[members],
-      │ section of member 1      │ TRANSFER[TRANSFERS], arena, heap
+      │ section of member 1      │ TRANSFER[TRANSFERS],
+      │                          │ NETWORK_LINE[NETWORK_LINES], arena, heap
       └──────────────────────────┘ region_bytes(members, section_bytes)
 
 All integers are little endian; offsets and sizes are in bytes.
@@ -32,6 +33,7 @@ HEAP_MAX = 1 << 40
 RING_SLOTS_MIN = 16
 RING_SLOTS_MAX = 1024
 TRANSFERS = 128
+NETWORK_LINES = 128
 EXPOSURES = 48
 
 NO_RANK = 0xFFFFFFFF
@@ -146,6 +148,10 @@ TRANSFER = _record(
 )
 
 
+# nonce: 0 where there is nothing
+NETWORK_LINE = _record(32, nonce=("<u8", 0), messages=("<u8", 8), bytes=("<u8", 16))
+
+
 def round_up(value: int, unit: int) -> int:
     """The least multiple of `unit` that is not below `value`."""
     return -(-value // unit) * unit
@@ -191,9 +197,14 @@ def transfers_offset(members: int) -> int:
     return connections_offset(members) + members * CONNECTION.itemsize
 
 
+def network_offset(members: int) -> int:
+    """Section offset of the lines about peers beyond the region."""
+    return transfers_offset(members) + TRANSFERS * TRANSFER.itemsize
+
+
 def arena_offset(members: int) -> int:
     """Section offset of the arena, where rings and chunks lie."""
-    return round_up(transfers_offset(members) + TRANSFERS * TRANSFER.itemsize, PAGE)
+    return round_up(network_offset(members) + NETWORK_LINES * NETWORK_LINE.itemsize, PAGE)
 
 
 def section_least(members: int) -> int:

@@ -62,6 +62,8 @@ class Member:
     """Bytes."""
     section_epoch: int
     """The same as `epoch`, unless the member is about to write its section."""
+    nonce: int = 0
+    """As in its address: by it peers in other regions name it."""
 
     @property
     def condition(self) -> str:
@@ -95,6 +97,17 @@ class Connection:
 
 
 @dataclass(frozen=True)
+class Beyond:
+    """What a member sent over the network to a peer that is not in the region."""
+
+    sender: int
+    nonce: int
+    """The peer's."""
+    messages: int
+    bytes: int
+
+
+@dataclass(frozen=True)
 class RegionState:
     """Everything that inspect() found."""
 
@@ -108,6 +121,7 @@ class RegionState:
     header: Header
     members: tuple[Member, ...]
     connections: tuple[Connection, ...]
+    beyond: tuple[Beyond, ...] = ()
 
     def member(self, slot: int) -> Member | None:
         """The member in a slot."""
@@ -123,10 +137,16 @@ class RegionState:
             "mode": f"{self.mode:04o}",
             "header": vars(self.header) | {"created": self.header.created.isoformat()},
             "members": [
-                vars(member) | {"state": member.state.name.lower(), "condition": member.condition}
+                vars(member)
+                | {
+                    "state": member.state.name.lower(),
+                    "condition": member.condition,
+                    "nonce": f"{member.nonce:016x}",
+                }
                 for member in self.members
             ],
             "connections": [vars(connection) for connection in self.connections],
+            "beyond": [vars(each) | {"nonce": f"{each.nonce:016x}"} for each in self.beyond],
         }
 
 
@@ -186,6 +206,7 @@ class _Reader:
             connections=tuple(
                 connection for member in members for connection in self._connections(member)
             ),
+            beyond=tuple(each for member in members for each in self._beyond(member)),
         )
 
     def _read(self, kind: np.dtype[np.void], offset: int, count: int) -> np.ndarray[Any, Any]:
@@ -296,6 +317,7 @@ class _Reader:
             endpoint=int(section["endpoint"]),
             arena_used=int(section["arena_used"]),
             section_epoch=int(section["epoch"]),
+            nonce=int(section["nonce"]),
         )
 
     def _section(self, slot: int) -> np.void:
@@ -315,13 +337,31 @@ class _Reader:
                 alive[slot] = alive[slot] or int(self._section(slot)["heartbeat"]) != before
         return alive
 
-    def _connections(self, member: Member) -> list[Connection]:
-        """The rings that a member made; none if its section is an earlier member's."""
+    def _table(
+        self, member: Member, kind: np.dtype[np.void], place: int, count: int
+    ) -> np.ndarray[Any, Any]:
+        """A table of a member's section; none of it if the section is an earlier member's."""
         if member.state is SlotState.CLAIMED or member.section_epoch != member.epoch:
-            return []
-        count, section_bytes = self.header.members, self.header.section_bytes
-        offset = layout.section_offset(member.slot, count, section_bytes)
-        lines = self._read(layout.CONNECTION, offset + layout.connections_offset(count), count)
+            count = 0
+        members, section_bytes = self.header.members, self.header.section_bytes
+        offset = layout.section_offset(member.slot, members, section_bytes)
+        return self._read(kind, offset + place, count)
+
+    def _beyond(self, member: Member) -> list[Beyond]:
+        """What a member sent over the network."""
+        place = layout.network_offset(self.header.members)
+        lines = self._table(member, layout.NETWORK_LINE, place, layout.NETWORK_LINES)
+        return [
+            Beyond(member.slot, int(line["nonce"]), int(line["messages"]), int(line["bytes"]))
+            for line in lines
+            if int(line["nonce"]) != 0
+        ]
+
+    def _connections(self, member: Member) -> list[Connection]:
+        """The rings that a member made."""
+        count = self.header.members
+        place = layout.connections_offset(count)
+        lines = self._table(member, layout.CONNECTION, place, count)
         return [
             Connection(
                 sender=member.slot,
