@@ -98,6 +98,7 @@ struct network {
 	bool busy;         /* counted in path->attention */
 	uint32_t patience; /* looks that may find nothing until it is not busy any more */
 	uint64_t looked;   /* when, by monotonic_now() */
+	uint64_t interval; /* nanoseconds from one look to the next while it is not busy */
 	int pulse;         /* our UDP socket, or -1 */
 	uint64_t strays;   /* frames that were dropped: not for us, or from nobody we know */
 	/* sending */
