@@ -47,7 +47,7 @@ $(foreach mpi,$(mpis) $(more_mpis),$(eval $(call program_rule,$(mpi),$(call whee
 	-Wl$(comma)-rpath$(comma)$(CURDIR)/build/mpi/$(mpi)/lib,requirements-$(mpi).txt)))
 $(foreach mpi,$(debian_mpis),$(eval $(call program_rule,$(mpi),/usr/bin/mpicc.openmpi)))
 
-build/programs/fabric/%: programs/fabric/%.c
+build/programs/fabric/%: programs/fabric/%.c $(wildcard programs/fabric/*.h)
 	@mkdir -p $(@D)
 	@echo "compiling $* for libfabric"
 	@$${CC:-gcc} -std=gnu11 -O2 -g -Wall -Wextra -Werror $$(pkg-config --cflags libfabric) \

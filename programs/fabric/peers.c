@@ -14,34 +14,20 @@
  *
  *     peers PEERS [REPETITIONS]
  */
-#include <rdma/fabric.h>
-#include <rdma/fi_cm.h>
-#include <rdma/fi_domain.h>
-#include <rdma/fi_endpoint.h>
-#include <rdma/fi_errno.h>
-#include <rdma/fi_tagged.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
+
+#define PROGRAM "peers"
+#include "side.h"
 
 #define PEERS_MAX 1024
-#define NAME_BYTES 64
 #define AFTER_READS 32
 #define STEADY_READS 1000
 #define BURSTS 200
 #define PAUSE 500
 #define SECONDS_MAX 120 /* a hang guard */
-
-struct name {
-	char bytes[NAME_BYTES];
-	size_t length;
-};
 
 /* What the processes tell each other outside of libfabric, through memory. */
 struct common {
@@ -49,66 +35,6 @@ struct common {
 	volatile int state[PEERS_MAX + 1]; /* of each: 0, then NAMED, then DONE */
 };
 enum { NAMED = 1, DONE };
-
-struct side {
-	struct fi_info *info;
-	struct fid_fabric *fabric;
-	struct fid_domain *domain;
-	struct fid_av *av;
-	struct fid_cq *cq;
-	struct fid_ep *endpoint;
-};
-
-static void check(long result, const char *what)
-{
-	if (result >= 0)
-		return;
-	fprintf(stderr, "peers: error: %s: %s: see that FI_PROVIDER and FI_PROVIDER_PATH are right\n", what,
-		fi_strerror((int)-result));
-	exit(1);
-}
-
-static struct fi_info *find_provider(void)
-{
-	struct fi_info *hints = fi_allocinfo(), *info = NULL;
-
-	if (hints == NULL)
-		check(-FI_ENOMEM, "fi_allocinfo");
-	hints->caps = FI_TAGGED;
-	hints->ep_attr->type = FI_EP_RDM;
-	hints->domain_attr->threading = FI_THREAD_DOMAIN;
-	hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
-	check(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info), "fi_getinfo");
-	fi_freeinfo(hints);
-	return info;
-}
-
-static void open_side(struct side *side)
-{
-	struct fi_cq_attr queue = {.format = FI_CQ_FORMAT_TAGGED};
-	struct fi_av_attr vector = {.type = FI_AV_TABLE};
-
-	side->info = find_provider();
-	check(fi_fabric(side->info->fabric_attr, &side->fabric, NULL), "fi_fabric");
-	check(fi_domain(side->fabric, side->info, &side->domain, NULL), "fi_domain");
-	check(fi_av_open(side->domain, &vector, &side->av, NULL), "fi_av_open");
-	check(fi_cq_open(side->domain, &queue, &side->cq, NULL), "fi_cq_open");
-	check(fi_endpoint(side->domain, side->info, &side->endpoint, NULL), "fi_endpoint");
-	check(fi_ep_bind(side->endpoint, &side->av->fid, 0), "fi_ep_bind");
-	check(fi_ep_bind(side->endpoint, &side->cq->fid, FI_TRANSMIT | FI_RECV), "fi_ep_bind");
-	check(fi_enable(side->endpoint), "fi_enable");
-}
-
-/* In reverse: an endpoint before what it is bound to. */
-static void close_side(struct side *side)
-{
-	fi_close(&side->endpoint->fid);
-	fi_close(&side->cq->fid);
-	fi_close(&side->av->fid);
-	fi_close(&side->domain->fid);
-	fi_close(&side->fabric->fid);
-	fi_freeinfo(side->info);
-}
 
 static void tell_name(struct side *side, struct common *common, int who)
 {
@@ -130,28 +56,6 @@ static fi_addr_t know(struct side *side, struct common *common, int who)
 	return address;
 }
 
-/* With `pause` microseconds between two reads: while connections are made, all want the core. */
-static void wait_for_one(struct side *side, useconds_t pause)
-{
-	struct fi_cq_tagged_entry entry;
-	ssize_t result;
-
-	while ((result = fi_cq_read(side->cq, &entry, 1)) == -FI_EAGAIN)
-		if (pause > 0)
-			usleep(pause);
-	check(result, "fi_cq_read");
-}
-
-static void send_to(struct side *side, fi_addr_t address)
-{
-	long word = 0;
-	ssize_t result;
-
-	while ((result = fi_tinject(side->endpoint, &word, sizeof(word), address, 1)) == -FI_EAGAIN)
-		(void)fi_cq_read(side->cq, NULL, 0);
-	check(result, "fi_tinject");
-}
-
 static void be_a_peer(struct common *common, int who, int peers)
 {
 	struct side side = {0};
@@ -163,19 +67,11 @@ static void be_a_peer(struct common *common, int who, int peers)
 	tell_name(&side, common, who);
 	fi_addr_t other = know(&side, common, peers);
 	check(fi_trecv(side.endpoint, &word, sizeof(word), NULL, other, 1, 0, NULL), "fi_trecv");
-	send_to(&side, other);
+	send_to(&side, other, 1);
 	wait_for_one(&side, PAUSE);
 	__atomic_store_n(&common->state[who], DONE, __ATOMIC_RELEASE);
 	for (;;)
 		pause();
-}
-
-static double now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
 }
 
 /* Nanoseconds of one read, over `reads` of them, all of which find nothing. */
@@ -193,13 +89,6 @@ static double time_reads(struct side *side, int reads)
 	return (now_ns() - start) / reads;
 }
 
-static int compare(const void *left, const void *right)
-{
-	double a = *(const double *)left, b = *(const double *)right;
-
-	return (a > b) - (a < b);
-}
-
 static void measure(struct side *side, fi_addr_t self, int peers, int repetition)
 {
 	static double after[BURSTS], steady[BURSTS];
@@ -207,7 +96,7 @@ static void measure(struct side *side, fi_addr_t self, int peers, int repetition
 
 	for (int burst = 0; burst < BURSTS; burst++) {
 		check(fi_trecv(side->endpoint, &word, sizeof(word), NULL, self, 1, 0, NULL), "fi_trecv");
-		send_to(side, self);
+		send_to(side, self, 1);
 		wait_for_one(side, 0);
 		after[burst] = time_reads(side, AFTER_READS);
 		steady[burst] = time_reads(side, STEADY_READS);
@@ -219,18 +108,10 @@ static void measure(struct side *side, fi_addr_t self, int peers, int repetition
 	       peers, repetition, after[BURSTS / 2], steady[BURSTS / 2]);
 }
 
-/* The number that `text` is, or -1 if it is none that makes sense here. */
-static int number(const char *text)
-{
-	char *end;
-	long value = strtol(text, &end, 10);
-
-	return end == text || *end != '\0' || value < 0 || value > PEERS_MAX ? -1 : (int)value;
-}
-
 int main(int argc, char **argv)
 {
-	int peers = argc > 1 ? number(argv[1]) : -1, repetitions = argc > 2 ? number(argv[2]) : 5;
+	int peers = argc > 1 ? number(argv[1], PEERS_MAX) : -1,
+	    repetitions = argc > 2 ? number(argv[2], PEERS_MAX) : 5;
 	struct common *common =
 		mmap(NULL, sizeof(*common), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	static pid_t children[PEERS_MAX];
@@ -263,7 +144,7 @@ int main(int argc, char **argv)
 		fi_addr_t peer = know(&side, common, i);
 
 		check(fi_trecv(side.endpoint, &word, sizeof(word), NULL, peer, 1, 0, NULL), "fi_trecv");
-		send_to(&side, peer);
+		send_to(&side, peer, 1);
 	}
 	for (int i = 0; i < peers; i++)
 		wait_for_one(&side, PAUSE);

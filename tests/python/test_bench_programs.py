@@ -231,3 +231,35 @@ def test_idle_peers_are_measured(tmp_path: Path) -> None:
     (record,) = (json.loads(line) for line in done.stdout.splitlines())
     assert record["peers"] == 2
     assert record["steady_nanoseconds"] > 0
+
+
+def test_messages_beside_idle_network_peers_are_measured(tmp_path: Path) -> None:
+    """Two ends in one region, each with two endpoints, and two more endpoints in another."""
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2:
+        pytest.skip("the two ends want a CPU each")
+    with (
+        create(tmp_path / "region", members=4) as region,
+        create(tmp_path / "other", members=2) as other,
+    ):
+        done = subprocess.run(
+            [fabric_program("beside"), *map(str, cpus[:2]), "2", other.name, "1"],
+            env=os.environ
+            | {
+                "FI_PROVIDER": "vicinal",
+                "FI_PROVIDER_PATH": str(provider_directory()),
+                "VICINAL_REGION": region.name,
+            },
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        # Both pairs are connected through the region, and nobody else is.
+        assert len({each.sender for each in inspect(region.path).connections}) == 4
+        assert not inspect(other.path).connections
+    (record,) = (json.loads(line) for line in done.stdout.splitlines())
+    assert record["idle"] == 2
+    assert record["plain_nanoseconds"] > 0
+    assert record["beside_nanoseconds"] > 0

@@ -24,6 +24,7 @@ IDLE_ENDPOINT = "idle-endpoint"
 RING_MEMORY = "ring-memory"
 PEER_MEMORY = "peer-memory"
 EMPTY_POLL = "empty-poll"
+BESIDE_NETWORK = "beside-network"
 _OWN_UNITS = {IDLE_ENDPOINT: "bytes", PEER_MEMORY: "bytes", EMPTY_POLL: "ns"}
 """Of metrics whose bar is no ratio."""
 

@@ -1,16 +1,16 @@
-"""What idle peers cost at the level of libfabric: memory of the region, and time of a poll."""
+"""What idle peers cost at the level of libfabric: memory of the region, polls, and messages."""
 
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from vicinal.bench.bars import EMPTY_POLL, PEER_MEMORY, Bar, Group
+from vicinal.bench.bars import BESIDE_NETWORK, EMPTY_POLL, PEER_MEMORY, Bar, Group
 from vicinal.bench.compare import make_row
 from vicinal.bench.jobs import Stage
 from vicinal.bench.output import read_records
@@ -23,20 +23,21 @@ from vicinal.region import Region, RegionState, create, inspect
 
 PEERS = 64
 _MEMBERS = PEERS + 1
+NETWORK_PEERS = 32
 _STARTS = 2
+_BESIDE_STARTS = 7
 _REPETITIONS = 5
 _TIMEOUT_SECONDS = 150.0
 
 
 def is_fabric(bar: Bar) -> bool:
     """Whether measure_fabric() measures it."""
-    return bar.metric in (PEER_MEMORY, EMPTY_POLL)
+    return bar.metric in _MEASURES
 
 
 def measure_fabric(stage: Stage, bar: Bar, group: Group) -> dict[str, Any]:
     """The row for a bar on idle peers. Raises VicinalError if the program fails."""
-    measure = _memory if bar.metric == PEER_MEMORY else _poll
-    return measure(stage, bar, group) | {"group": group.name}
+    return _MEASURES[bar.metric](stage, bar, group) | {"group": group.name}
 
 
 @contextmanager
@@ -51,18 +52,17 @@ def _region() -> Iterator[Region]:
         yield region
 
 
-def _run(stage: Stage, region: Region, peers: int) -> list[dict[str, Any]]:
-    """What programs/fabric/peers.c prints, for the endpoint and its peers in one region."""
-    program = fabric_program("peers")
+def _run(command: Sequence[str], region: Region) -> list[dict[str, Any]]:
+    """What one of the programs in programs/fabric prints, with endpoints in a region."""
     environment = dict(os.environ) | {
         "FI_PROVIDER": "vicinal",
         "FI_PROVIDER_PATH": str(provider_directory()),
         "VICINAL_REGION": region.name,
     }
-    cpu = str(stage.cpus[0])
+    name = Path(command[0]).name
     try:
         done = subprocess.run(
-            ["taskset", "-c", cpu, str(program), str(peers), str(_REPETITIONS)],
+            command,
             env=environment,
             capture_output=True,
             text=True,
@@ -71,10 +71,18 @@ def _run(stage: Stage, region: Region, peers: int) -> list[dict[str, Any]]:
         )
     except subprocess.CalledProcessError as error:
         lines = error.stderr.strip().splitlines() or [f"status {error.returncode}"]
-        raise VicinalError(f"peers failed ({lines[-1]})", "run it by hand") from error
+        raise VicinalError(f"{name} failed ({lines[-1]})", "run it by hand") from error
     except subprocess.TimeoutExpired as error:
-        raise VicinalError("peers did not end", "free the machine and try again") from error
+        raise VicinalError(f"{name} did not end", "free the machine and try again") from error
     return read_records(done.stdout)
+
+
+def _run_peers(stage: Stage, region: Region, peers: int) -> list[dict[str, Any]]:
+    """programs/fabric/peers.c: an endpoint and its peers in one region, on one CPU."""
+    program = str(fabric_program("peers"))
+    pinned = ["taskset", "-c", str(stage.cpus[0]), program]
+    with_peers = [*pinned, str(peers), str(_REPETITIONS)]
+    return _run(with_peers, region)
 
 
 def _memory(stage: Stage, bar: Bar, group: Group) -> dict[str, Any]:
@@ -83,7 +91,7 @@ def _memory(stage: Stage, bar: Bar, group: Group) -> dict[str, Any]:
     `peers_arena_bytes` is what the endpoint took of its section for its connections.
     """
     with _region() as region:
-        _run(stage, region, PEERS)
+        _run_peers(stage, region, PEERS)
         state: RegionState = inspect(region.path, patience=0)
     header = state.header
     cost = header.region_bytes / header.members
@@ -104,9 +112,9 @@ def _poll(stage: Stage, bar: Bar, group: Group) -> dict[str, Any]:
     starts = []
     for _ in range(_STARTS):
         with _region() as region:
-            starts.append(_run(stage, region, PEERS))
+            starts.append(_run_peers(stage, region, PEERS))
     with _region() as region:
-        alone = _run(stage, region, 0)
+        alone = _run_peers(stage, region, 0)
     raw = [[record["steady_nanoseconds"] for record in start] for start in starts]
     values = [float(np.median(values)) for values in raw]
     side = _side(bar, group, "ns", raw)
@@ -127,6 +135,43 @@ def _poll(stage: Stage, bar: Bar, group: Group) -> dict[str, Any]:
     return row
 
 
+def _beside(stage: Stage, bar: Bar, group: Group) -> dict[str, Any]:
+    """How many times longer 8 bytes through the region take beside idle network peers.
+
+    The program compares two pairs of endpoints, which differ by a few per cent by where their rings
+    lie; so a start with idle peers is compared with one in which neither pair has any.
+    """
+    raw, times = [], []
+    for _ in range(_BESIDE_STARTS):
+        with _region() as region, _region() as other:
+            starts = {
+                idle: _run(
+                    [
+                        str(fabric_program("beside")),
+                        *map(str, stage.cpus),
+                        str(idle),
+                        other.name,
+                        str(_REPETITIONS),
+                    ],
+                    region,
+                )
+                for idle in (0, NETWORK_PEERS)
+            }
+        slower = {
+            idle: [each["beside_nanoseconds"] / each["plain_nanoseconds"] for each in records]
+            for idle, records in starts.items()
+        }
+        raw.append([value / float(np.median(slower[0])) for value in slower[NETWORK_PEERS]])
+        times += [each["plain_nanoseconds"] for each in starts[NETWORK_PEERS]]
+    side = _side(bar, group, "ratio", raw)
+    side["detail"] = {
+        "network_peers": NETWORK_PEERS,
+        "without_them_ns": float(np.median(times)),
+    }
+    measured = median_estimate([float(np.median(values)) for values in raw])
+    return make_row(bar, measured, unit="ratio", trials=len(raw), ours=side, theirs=None)
+
+
 def _side(bar: Bar, group: Group, unit: str, raw: list[list[float]]) -> dict[str, Any]:
     scenario = group.sides[bar.ours]
     assert isinstance(scenario, Scenario)
@@ -137,3 +182,6 @@ def _side(bar: Bar, group: Group, unit: str, raw: list[list[float]]) -> dict[str
         "median": median_estimate([float(np.median(values)) for values in raw]).to_dict(),
         "raw": raw,
     }
+
+
+_MEASURES = {PEER_MEMORY: _memory, EMPTY_POLL: _poll, BESIDE_NETWORK: _beside}

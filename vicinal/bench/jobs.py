@@ -15,6 +15,7 @@ from vicinal.errors import VicinalError
 from vicinal.launch.environment import MessagePath
 from vicinal.launch.job import CompletedJob, Job
 from vicinal.launch.running import launch
+from vicinal.launch.traffic import pair_traffic
 
 _TIMEOUT_SECONDS = 300.0  # a hang guard: the longest job takes some ten seconds
 
@@ -89,11 +90,8 @@ class Stage:
                 f"not on {scenario.nodes} node(s)",
                 _NOT_WHAT_IT_SAYS,
             )
-        if scenario.path is MessagePath.REGION and not (done.region and done.region.connections):
-            raise VicinalError(
-                f"{scenario.title}: {program} ran, but nothing went through the region",
-                _NOT_WHAT_IT_SAYS,
-            )
+        if scenario.path is MessagePath.REGION:
+            _check_regions(scenario, program, done)
         return trials
 
     def _cluster_for(self, scenario: Scenario) -> NativeCluster:
@@ -117,6 +115,7 @@ class Stage:
             cma=scenario.cma,
             pin=True,
             heap=scenario.heap,
+            hosts=scenario.hosts,
             environment=dict(scenario.variables),
             label=f"bench {program}",
         )
@@ -129,6 +128,18 @@ class Stage:
                 f"--path {scenario.path} -n {ranks} {job.program[0]}",
             )
         return done
+
+
+def _check_regions(scenario: Scenario, program: str, done: CompletedJob) -> None:
+    """Did the messages go through a region, or past them where every rank has its own host?"""
+    apart = scenario.hosts == scenario.ranks
+    for region in done.regions:
+        if any(pair.sender != pair.receiver for pair in pair_traffic(region)) == apart:
+            raise VicinalError(
+                f"{scenario.title}: {program} ran, but "
+                f"{'something' if apart else 'nothing'} went through the region",
+                _NOT_WHAT_IT_SAYS,
+            )
 
 
 def _first_line(done: CompletedJob) -> str:

@@ -30,6 +30,8 @@ class Scenario:
     """For the path region: whether large allocations of the program lie in the region."""
     one_node: bool = False
     """For the path region: whether the ranks share a node, and so a PID namespace."""
+    hosts: int = 1
+    """For the path region: each with a region of its own, and a network between them."""
     metric: Metric | None = None
     """What is measured here in place of the bar's metric."""
 
@@ -47,6 +49,7 @@ class Scenario:
             arguments=tuple(values.get("arguments", ())),
             heap=values.get("heap", False),
             one_node=values.get("one_node", False),
+            hosts=values.get("hosts", 1),
             metric=Metric(metric) if metric else None,
         )
 
@@ -86,6 +89,7 @@ class Scenario:
             "title": self.title,
             "nodes": self.nodes,
             "ranks": self.ranks,
+            "hosts": self.hosts,
             "heap": self.heap,
             "arguments": list(self.arguments),
             "variables": dict(self.variables),

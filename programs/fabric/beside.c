@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * beside - what messages through a region pay for peers beyond it that say nothing.
+ *
+ * Two processes, each on a CPU, bounce 8 bytes through the region that VICINAL_REGION names, by two
+ * pairs of endpoints in turn. The endpoints of one pair know nobody else; those of the other also know
+ * IDLE endpoints of a third process, which is in the region OTHER and so is reached over the network.
+ * They exchanged a message with each of them, so that the connections are there; then these
+ * sleep. The pairs take turns within a process, so that both meet the same machine.
+ *
+ * One JSON object for each repetition: nanoseconds of half a round trip, of the median burst.
+ *
+ *     beside CPU CPU IDLE OTHER [REPETITIONS]
+ */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#define PROGRAM "beside"
+#include "side.h"
+
+#define IDLE_MAX 256
+#define BURSTS 100
+#define ITERATIONS 4000
+#define PAUSE 500
+#define SETTLING 300000 /* microseconds until the core is not looked at for what came last */
+#define SECONDS_MAX 120 /* a hang guard */
+
+enum { PLAIN, BESIDE, PAIRS };
+enum { LEFT, RIGHT, ENDS };
+
+/* What the processes tell each other outside of libfabric, through memory. */
+struct common {
+	struct name ends[ENDS][PAIRS];
+	struct name idle[IDLE_MAX];
+	volatile int named[ENDS + 1]; /* the ends, and the idle ones */
+	volatile int met[ENDS];       /* has this end heard all that are idle? */
+};
+
+static void name_of(struct side *side, struct name *name)
+{
+	name->length = sizeof(name->bytes);
+	check(fi_getname(&side->endpoint->fid, name->bytes, &name->length), "fi_getname");
+}
+
+static void await(volatile int *word)
+{
+	while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == 0)
+		usleep(PAUSE);
+}
+
+static void tell(volatile int *word)
+{
+	__atomic_store_n(word, 1, __ATOMIC_RELEASE);
+}
+
+static fi_addr_t know(struct side *side, const struct name *name)
+{
+	fi_addr_t address = FI_ADDR_UNSPEC;
+
+	if (fi_av_insert(side->av, name->bytes, 1, &address, 0, NULL) != 1)
+		check(-FI_EADDRNOTAVAIL, "fi_av_insert");
+	return address;
+}
+
+static void expect(struct side *side, fi_addr_t from, uint64_t tag)
+{
+	static long word;
+
+	check(fi_trecv(side->endpoint, &word, sizeof(word), NULL, from, tag, 0, NULL), "fi_trecv");
+}
+
+/* Tags: the end's number, so that what is exchanged with the idle ones does not meet the bouncing. */
+enum { BOUNCE = ENDS };
+
+/* All the idle ones in one process: each hears both ends and answers, and that is all it does. */
+static void be_idle(struct common *common, int idle)
+{
+	static struct side sides[IDLE_MAX];
+
+	for (int i = 0; i < idle; i++) {
+		open_side(&sides[i]);
+		name_of(&sides[i], &common->idle[i]);
+	}
+	tell(&common->named[ENDS]);
+	for (int end = 0; end < ENDS; end++) {
+		await(&common->named[end]);
+		for (int i = 0; i < idle; i++) {
+			fi_addr_t other = know(&sides[i], &common->ends[end][BESIDE]);
+			expect(&sides[i], other, (uint64_t)end);
+			wait_for_one(&sides[i], PAUSE);
+			send_to(&sides[i], other, (uint64_t)end);
+		}
+		while (__atomic_load_n(&common->met[end], __ATOMIC_ACQUIRE) == 0)
+			for (int i = 0; i < idle; i++)
+				(void)fi_cq_read(sides[i].cq, NULL, 0);
+	}
+	for (;;)
+		pause();
+}
+
+static void meet_the_idle(struct side *side, struct common *common, int end, int idle)
+{
+	await(&common->named[ENDS]);
+	for (int i = 0; i < idle; i++) {
+		fi_addr_t other = know(side, &common->idle[i]);
+		expect(side, other, (uint64_t)end);
+		send_to(side, other, (uint64_t)end);
+		wait_for_one(side, PAUSE);
+	}
+	tell(&common->met[end]);
+}
+
+static void bounce(struct side *side, fi_addr_t other, int end, int iterations)
+{
+	for (int i = 0; i < iterations; i++) {
+		expect(side, other, BOUNCE);
+		if (end == LEFT)
+			send_to(side, other, BOUNCE);
+		wait_for_one(side, 0);
+		if (end == RIGHT)
+			send_to(side, other, BOUNCE);
+	}
+}
+
+static void repeat(struct side *sides, const fi_addr_t *others, int end, int idle, int repetition)
+{
+	static double times[PAIRS][BURSTS];
+
+	for (int burst = 0; burst < PAIRS * BURSTS; burst++) {
+		int pair = burst % PAIRS;
+		double start = now_ns();
+
+		bounce(&sides[pair], others[pair], end, ITERATIONS);
+		times[pair][burst / PAIRS] = (now_ns() - start) / ITERATIONS / 2;
+	}
+	if (end != LEFT)
+		return;
+	for (int pair = 0; pair < PAIRS; pair++)
+		qsort(times[pair], BURSTS, sizeof(times[pair][0]), compare);
+	printf("{\"idle\": %d, \"repetition\": %d, \"plain_nanoseconds\": %.3f, "
+	       "\"beside_nanoseconds\": %.3f}\n",
+	       idle, repetition, times[PLAIN][BURSTS / 2], times[BESIDE][BURSTS / 2]);
+}
+
+static void be_an_end(struct common *common, int end, int cpu, int idle, int repetitions)
+{
+	struct side sides[PAIRS] = {0};
+	fi_addr_t others[PAIRS];
+	cpu_set_t cpus;
+
+	CPU_ZERO(&cpus);
+	CPU_SET(cpu, &cpus);
+	if (sched_setaffinity(0, sizeof(cpus), &cpus) != 0)
+		check(-FI_EINVAL, "sched_setaffinity");
+	for (int pair = 0; pair < PAIRS; pair++) {
+		open_side(&sides[pair]);
+		name_of(&sides[pair], &common->ends[end][pair]);
+	}
+	tell(&common->named[end]);
+	await(&common->named[ENDS - 1 - end]);
+	for (int pair = 0; pair < PAIRS; pair++)
+		others[pair] = know(&sides[pair], &common->ends[ENDS - 1 - end][pair]);
+	meet_the_idle(&sides[BESIDE], common, end, idle);
+	await(&common->met[ENDS - 1 - end]);
+	usleep(SETTLING);
+	for (int repetition = 0; repetition < repetitions; repetition++)
+		repeat(sides, others, end, idle, repetition);
+	fflush(stdout);
+	for (int pair = 0; pair < PAIRS; pair++)
+		close_side(&sides[pair]);
+}
+
+int main(int argc, char **argv)
+{
+	int cpus[ENDS] = {argc > 2 ? number(argv[1], CPU_SETSIZE - 1) : -1,
+			  argc > 2 ? number(argv[2], CPU_SETSIZE - 1) : -1};
+	int idle = argc > 4 ? number(argv[3], IDLE_MAX) : -1;
+	int repetitions = argc > 5 ? number(argv[5], 1000) : 5;
+	struct common *common =
+		mmap(NULL, sizeof(*common), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pid_t children[2];
+	int status = 0;
+
+	if (cpus[LEFT] < 0 || cpus[RIGHT] < 0 || idle < 0 || repetitions < 1 || common == MAP_FAILED) {
+		fprintf(stderr,
+			"beside: error: 0 to %d idle peers are possible: use beside CPU CPU IDLE OTHER "
+			"[REPETITIONS]\n",
+			IDLE_MAX);
+		return 2;
+	}
+	for (int child = 0; child < 2; child++) {
+		children[child] = fork();
+		if (children[child] < 0)
+			check(-FI_ENOMEM, "fork");
+		if (children[child] > 0)
+			continue;
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		alarm(SECONDS_MAX);
+		if (child == 0) {
+			setenv("VICINAL_REGION", argv[4], 1);
+			be_idle(common, idle);
+		}
+		be_an_end(common, RIGHT, cpus[RIGHT], idle, repetitions);
+		return 0;
+	}
+	alarm(SECONDS_MAX);
+	be_an_end(common, LEFT, cpus[LEFT], idle, repetitions);
+	kill(children[0], SIGKILL);
+	waitpid(children[0], NULL, 0);
+	waitpid(children[1], &status, 0);
+	return status == 0 ? 0 : 1;
+}
