@@ -17,6 +17,7 @@
  * network_send.c       slots into frames
  * network_receive.c    frames into slots
  * network_fetch.c      reading a peer's memory
+ * network_move.c       peers of the region that are reached over the network for a while
  * network_pulse.c      finding out that a peer is gone
  *
  * docs/network.md says the same in prose.
@@ -70,6 +71,30 @@ void network_take_back(struct network_loan *loan);
  */
 int network_fetch(struct peer *peer, const struct network_loan *loan, uint64_t offset, void *to,
 		  size_t length, void *cookie);
+
+/* ---- peers of the region that are reached over the network for a while: see move.h ---- */
+
+/* Find out where it is. False if it is nowhere that our core reaches. */
+bool network_attach(struct path *path, struct peer *peer);
+/*
+ * Find out whether the network reaches it, by and by. True when it does; until then it is hopeless if
+ * it is nowhere, or does not answer for long.
+ */
+bool network_prove(struct path *path, struct peer *peer);
+bool network_is_hopeless(const struct peer *peer);
+/* It has to be proved anew. */
+void network_forget_proof(struct peer *peer);
+/* What we send to `peer`, which is proved, goes over the network from now on. */
+void network_enter(struct peer *peer);
+/* The ring that `peer` sent by is done with; and is this the one? */
+void network_leave_ring(struct peer *peer);
+bool network_left_ring(const struct peer *peer, uint32_t connection);
+/* Has it said that it took our last frame? */
+bool network_has_moved(const struct peer *peer);
+/* Tell it that we took its last frame. False if there is no room now. */
+bool network_tell_moved(struct peer *peer);
+/* A newcomer has the slot of `peer`, which failed: what is left of it gets a place of its own. */
+bool network_bury(struct path *path, struct peer *peer);
 
 /* ---- for the path ---- */
 

@@ -14,10 +14,10 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "region/region.h"
+#include "region/detach.h"
 
 /* Of an address of the core: a sockaddr_in6 fits. */
-#define CORE_NAME_MOST 28U
+#define CORE_NAME_MOST MEMBER_CORE_MOST
 
 /* One of its addresses. */
 struct core_name {

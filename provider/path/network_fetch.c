@@ -9,7 +9,7 @@
 
 bool network_lend(struct peer *peer, void *buffer, size_t length, struct network_loan *loan)
 {
-	struct network *network = peer->network->network;
+	struct network *network = peer->beyond->network;
 	struct core *core = network->core;
 	struct fid_mr *mr = NULL;
 
@@ -33,7 +33,7 @@ void network_take_back(struct network_loan *loan)
 int network_fetch(struct peer *peer, const struct network_loan *loan, uint64_t offset, void *to,
 		  size_t length, void *cookie)
 {
-	struct network_peer *from = peer->network;
+	struct network_peer *from = peer->beyond;
 	struct network *network = from->network;
 	struct fetch *fetch = network->free_fetches;
 

@@ -11,6 +11,7 @@
  *   FRAME_REFUSE  nothing: what you sent cannot be, and no more of it is read
  *   FRAME_PING    nothing: are you there? Answered by PONG
  *   FRAME_PONG    nothing
+ *   FRAME_MOVED   nothing: all up to your last slot this way was taken, and `sequence` frames in all
  *
  * HELLO, SLOTS and LEAVE are numbered from 0 on by each sender for each receiver: one that is lost,
  * repeated or comes from another stream shows. The others say nothing that matters in which order.
@@ -36,6 +37,7 @@ enum frame_kind {
 	FRAME_REFUSE = 5,
 	FRAME_PING = 6,
 	FRAME_PONG = 7,
+	FRAME_MOVED = 8,
 };
 
 struct frame_header {

@@ -63,8 +63,14 @@ struct network_peer {
 	struct network *network;
 	struct peer *peer;
 	struct ring_slot *slots;
+	uint32_t place;    /* in the directory */
 	fi_addr_t address; /* the core's */
 	bool reachable;    /* `address` is valid */
+	/* of a peer of the region: see network_move.c */
+	uint64_t asking;    /* since when it is pinged without an answer; 0: it is not */
+	bool proved;        /* it answered */
+	bool moved;         /* it took our last frame */
+	uint32_t ring_left; /* the connection that it left for the network */
 	/* sending */
 	uint32_t shipped;  /* of the ring's positions */
 	uint32_t sequence; /* of the next frame */
@@ -121,6 +127,15 @@ struct network {
 /* network_peers.c */
 /* How we name a peer's end when the core says `error`, a positive errno. */
 void network_fail(struct network_peer *to, int error);
+/* The same of a frame: it harms nobody who is reached through the region. */
+void network_fail_sending(struct network_peer *to, int error);
+struct network_peer *network_new_peer(struct network *network, struct peer *peer, uint32_t place);
+void network_free_peer(struct network_peer *peer);
+/* In use, for either direction: of a peer of the region it may be not. */
+static inline bool network_is_used(const struct network_peer *peer)
+{
+	return peer->peer->network != NULL || peer->peer->framed;
+}
 /* A frame came: look again soon. */
 void network_stay_busy(struct network *network);
 /* Make sure that the core knows where the peer is. */
@@ -132,6 +147,9 @@ bool network_send_notice(struct network_peer *to, enum frame_kind kind);
 void network_sent(struct frame_out *frame, int error);
 /* Try again what found no room. */
 void network_ship_backlog(struct network *network);
+
+/* network_move.c */
+void network_take_moved(struct network_peer *from, const struct frame_header *header);
 
 /* network_pulse.c */
 void network_pulse_open(struct network *network);

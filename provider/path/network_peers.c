@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* network_peers.c - the path over the network: opening, closing, and peers that are met, fail and leave. */
 #include "path/network_path.h"
+#include "region/detach.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -67,6 +68,16 @@ static void free_network(struct network *network)
 	free(network);
 }
 
+/* Peers in the region may be told to reach us here. */
+static void publish_name(const struct member *self, const struct core_name *name)
+{
+	struct member_core core = {
+		.provider = name->provider, .length = name->length, .flags = name->flags};
+
+	memcpy(core.name, name->bytes, sizeof(core.name));
+	member_publish_core(self, &core);
+}
+
 int network_open(struct path *path, struct core *core, struct directory *directory)
 {
 	struct network *network = calloc(1, sizeof(*network));
@@ -86,6 +97,7 @@ int network_open(struct path *path, struct core *core, struct directory *directo
 	network->unread = (struct credit_line *)(void *)(network->slots + NETWORK_RING_SLOTS);
 	network_pulse_open(network);
 	path->network = network;
+	publish_name(path->member, &core->name);
 	return 0;
 }
 
@@ -126,7 +138,7 @@ static int open_sending(struct network *network)
 
 static struct network_peer *peer_at(const struct path *path, uint32_t slot)
 {
-	return path->peers[slot] != NULL ? path->peers[slot]->network : NULL;
+	return path->peers[slot] != NULL ? path->peers[slot]->beyond : NULL;
 }
 
 void network_close(struct path *path)
@@ -139,12 +151,8 @@ void network_close(struct path *path)
 	if (!network->lost)
 		network->core->close(network->core);
 	for (uint32_t slot = path->region->members; slot < path->peer_end; slot++) {
-		struct network_peer *peer = peer_at(path, slot);
-		if (peer == NULL)
-			continue;
-		network_probe_end(peer);
-		give_back(peer->slots, NETWORK_RING_SLOTS * sizeof(struct ring_slot));
-		free(peer);
+		if (peer_at(path, slot) != NULL)
+			network_free_peer(peer_at(path, slot));
 	}
 	path->network = NULL;
 	network_pulse_close(network);
@@ -167,7 +175,14 @@ void network_lose(struct path *path, const char *reason)
 
 /* ---- peers ---- */
 
-static struct network_peer *new_peer(struct network *network, struct peer *peer)
+void network_free_peer(struct network_peer *peer)
+{
+	network_probe_end(peer);
+	give_back(peer->slots, NETWORK_RING_SLOTS * sizeof(struct ring_slot));
+	free(peer);
+}
+
+struct network_peer *network_new_peer(struct network *network, struct peer *peer, uint32_t place)
 {
 	struct network_peer *new =
 		aligned_alloc(REGION_LINE, (sizeof(*new) + REGION_LINE - 1) / REGION_LINE * REGION_LINE);
@@ -177,6 +192,7 @@ static struct network_peer *new_peer(struct network *network, struct peer *peer)
 	memset(new, 0, sizeof(*new));
 	new->network = network;
 	new->peer = peer;
+	new->place = place;
 	new->returns.credit = &new->credit;
 	new->heard = monotonic_now();
 	shared_store_u64(&new->claim, (uint64_t)NETWORK_EPOCH << 32);
@@ -194,13 +210,15 @@ struct peer *network_meet(struct path *path, uint32_t slot)
 	if (path->peers[slot] != NULL)
 		return path->peers[slot];
 	struct peer *peer = calloc(1, path->user->peer_bytes);
-	struct network_peer *new = peer != NULL ? new_peer(network, peer) : NULL;
+	struct network_peer *new = peer != NULL ? network_new_peer(network, peer, place) : NULL;
 	if (new == NULL || path->user->added(path->context, slot) != 0) {
 		free(new);
 		free(peer);
 		return NULL;
 	}
 	peer->network = new;
+	peer->beyond = new;
+	peer->framed = true;
 	peer->slot = slot;
 	peer->epoch = NETWORK_EPOCH;
 	peer->nonce = network->directory->identities[place].nonce;
@@ -226,8 +244,7 @@ bool network_has_peers(const struct path *path)
 bool network_make_reachable(struct network_peer *to)
 {
 	struct network *network = to->network;
-	const struct identity *identity =
-		&network->directory->identities[to->peer->slot - network->path->region->members];
+	const struct identity *identity = &network->directory->identities[to->place];
 
 	if (to->reachable)
 		return true;
@@ -239,7 +256,7 @@ bool network_make_reachable(struct network_peer *to)
 
 int network_connect(struct peer *peer)
 {
-	struct network_peer *to = peer->network;
+	struct network_peer *to = peer->beyond;
 	uint32_t id = 0;
 
 	if (to->network->lost)
@@ -255,7 +272,12 @@ int network_connect(struct peer *peer)
 	id |= CONNECTION_OPEN;
 	ring_out_open(&peer->out, to->slots, NETWORK_RING_SLOTS, &to->credit, id);
 	shared_store_u64(&to->credit.consumed, (uint64_t)id << 32);
-	peer->account.connection = id;
+	to->shipped = 0;
+	/* Nothing is lent: of a former time this way all was given back. */
+	for (uint32_t word = 0; word < CHUNK_WORDS; word++)
+		shared_store_u64(&to->credit.returned[word], 0);
+	to->returns = (struct chunk_returns){.credit = &to->credit};
+	peer->account = (struct chunk_account){.credit = &to->credit, .connection = id};
 	to->heard = monotonic_now();
 	peer->sending = true;
 	return 0;
@@ -282,17 +304,24 @@ void network_fail(struct network_peer *to, int error)
 	path_fail(to->network->path, to->peer, -ECONNRESET, reason_of(error));
 }
 
+void network_fail_sending(struct network_peer *to, int error)
+{
+	if (network_is_used(to))
+		network_fail(to, error);
+}
+
 bool network_is_quiet(const struct peer *peer)
 {
-	return peer->network->in_flight == 0;
+	return peer->beyond->in_flight == 0;
 }
 
 void network_stop(struct path *path, struct peer *peer)
 {
-	struct network_peer *to = peer->network;
+	struct network_peer *to = peer->beyond;
 	struct network *network = path->network;
 
-	to->shipped = peer->out.position;
+	if (peer->network != NULL)
+		to->shipped = peer->out.position;
 	network_probe_end(to);
 	while (to->held != NULL) {
 		struct frame_in *held = to->held;
@@ -302,7 +331,7 @@ void network_stop(struct path *path, struct peer *peer)
 			(void)network_post(network, held);
 	}
 	/* It may live, and wait for us to read on. */
-	if (!to->left && peer->failure == -EPROTO)
+	if (!to->left && peer->failure == -EPROTO && network_is_used(to))
 		(void)network_send_notice(to, FRAME_REFUSE);
 }
 
@@ -394,9 +423,9 @@ void network_check(struct path *path, uint64_t now)
 		struct network_peer *peer = peer_at(path, slot);
 		if (peer != NULL && peer->owes_left)
 			peer->owes_left = !network_send_notice(peer, FRAME_LEFT);
-		if (peer == NULL || peer->peer->state == PEER_FAILED)
+		if (peer == NULL || peer->peer->state == PEER_FAILED || !network_is_used(peer))
 			continue;
-		network_probe(peer, &network->directory->identities[slot - path->region->members].name, now,
+		network_probe(peer, &network->directory->identities[peer->place].name, now,
 			      path->timeout);
 	}
 }
@@ -410,7 +439,8 @@ bool network_drained(struct path *path)
 		return true;
 	for (uint32_t slot = path->region->members; slot < path->peer_end; slot++) {
 		struct network_peer *peer = peer_at(path, slot);
-		if (peer == NULL || peer->peer->state == PEER_FAILED || peer->left || !peer->peer->sending)
+		if (peer == NULL || peer->peer->state == PEER_FAILED || peer->left || !peer->peer->sending ||
+		    peer->peer->network == NULL)
 			continue;
 		if (peer->sequence == 0 || peer->shipped != peer->peer->out.position) {
 			drained = false;

@@ -4,6 +4,7 @@
  * every field is checked. What is not for us, or from nobody that we know, is dropped; what a peer
  * that we know sends and cannot be costs it the path.
  */
+#include "path/move.h"
 #include "path/network_path.h"
 
 /* Completions in one look, so that the region's turn comes. */
@@ -71,6 +72,7 @@ static void take_slots(struct network_peer *from, const struct frame_header *hea
 	struct path *path = network->path;
 	struct peer *peer = from->peer;
 	const unsigned char *bytes = unpack(network, header, frame);
+	bool moves = false;
 
 	if (bytes == NULL) {
 		path_fail(path, peer, -EPROTO, "it sent a frame that cannot be");
@@ -84,10 +86,12 @@ static void take_slots(struct network_peer *from, const struct frame_header *hea
 	while (peer->in.position < header->slots && peer->state != PEER_FAILED) {
 		uint64_t control = shared_load_u64(&ring_at(&peer->in, 0)->control);
 		int slots = path->user->arrive(path->context, peer, control);
+		/* The last slot is the last of all, also of those that came too soon. */
+		moves = slots == PATH_MOVES && peer->in.position + 1 == header->slots && from->held == NULL;
+		if (moves)
+			break;
 		if (slots <= 0 || (uint32_t)slots > header->slots - peer->in.position) {
-			path_fail(path, peer, slots <= 0 ? slots : -EPROTO,
-				  slots == -ENOMEM ? "it sent more than there is memory for"
-						   : "it broke the protocol");
+			path_end_slots(path, peer, slots > 0 || slots == PATH_MOVES ? -EPROTO : slots);
 			break;
 		}
 		peer->in.position += (uint32_t)slots;
@@ -96,6 +100,8 @@ static void take_slots(struct network_peer *from, const struct frame_header *hea
 		path_fail(path, peer, -ENOMEM, "it sent more than there is memory for");
 	peer->section = NULL;
 	peer->section_bytes = 0;
+	if (moves && peer->state != PEER_FAILED)
+		path_take_move(path, peer);
 }
 
 static struct network_peer *sender_of(struct network *network, uint64_t nonce)
@@ -105,7 +111,7 @@ static struct network_peer *sender_of(struct network *network, uint64_t nonce)
 				    ? network_meet(network->path, network->path->region->members + place)
 				    : NULL;
 
-	return peer != NULL ? peer->network : NULL;
+	return peer != NULL ? peer->beyond : NULL;
 }
 
 /* Somebody says who it is: one that our application told us of, or one that it may not know. */
@@ -177,6 +183,11 @@ static bool take_in_order(struct network_peer *from, const struct frame_header *
 {
 	struct network *network = from->network;
 
+	if (!from->peer->framed) {
+		path_fail(network->path, from->peer, -EPROTO,
+			  "it sends over the network what must come through the region");
+		return true;
+	}
 	if (header->sequence != from->expected) {
 		if (hold(from, frame, header->sequence))
 			return false;
@@ -207,6 +218,12 @@ static void take_notice(struct network_peer *from, const struct frame_header *he
 		break;
 	case FRAME_PING:
 		(void)network_send_notice(from, FRAME_PONG);
+		break;
+	case FRAME_PONG:
+		from->proved = from->proved || from->asking != 0;
+		break;
+	case FRAME_MOVED:
+		network_take_moved(from, header);
 		break;
 	default:
 		break;

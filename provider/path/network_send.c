@@ -92,7 +92,7 @@ static bool accepted(struct network_peer *to, ssize_t result)
 	if (result == 0)
 		return true;
 	if (result != -FI_EAGAIN)
-		network_fail(to, (int)-result);
+		network_fail_sending(to, (int)-result);
 	return false;
 }
 
@@ -203,6 +203,10 @@ bool network_send_notice(struct network_peer *to, enum frame_kind kind)
 	if (to->network->lost || !network_make_reachable(to))
 		return false;
 	write_header(to, kind, head, &packing);
+	if (kind == FRAME_MOVED) {
+		packing.header.sequence = to->expected;
+		memcpy(head, &packing.header, sizeof(packing.header));
+	}
 	if (!send_frame(to, head, &packing))
 		return false;
 	if (kind == FRAME_LEAVE)
@@ -219,7 +223,7 @@ void network_sent(struct frame_out *frame, int error)
 		chunk_return(&to->returns, frame->chunk);
 	give_frame(frame);
 	if (error != 0)
-		network_fail(to, error);
+		network_fail_sending(to, error);
 	/* Its chunks could not be taken back while the core had some. */
 	if (to->in_flight == 0 && to->peer->state == PEER_FAILED && to->peer->reported)
 		chunk_recall(to->peer->pool, &to->peer->account);

@@ -11,6 +11,7 @@
 #define VICINAL_PATH_PATH_H
 
 #include <errno.h>
+#include <limits.h>
 
 #include "region/chunks.h"
 #include "region/heap.h"
@@ -39,7 +40,14 @@ struct peer {
 	const shared_u32 *sleeping_word;     /* the receiver's: must it be woken? */
 	const struct interrupts *interrupts; /* the path's */
 	bool sending;                        /* `out` is open */
-	struct network_peer *network;        /* it is reached over the network; NULL: through the region */
+	struct network_peer *network;        /* what we send goes over the network; NULL: through the region */
+	/* its way, and a change of it: see move.h */
+	struct network_peer *beyond; /* where it is in the network; NULL: in none, or nobody asked */
+	bool mapped;                 /* through the region both ways: one end may reach into the other's memory */
+	bool moving;                 /* our last slot this way is out: nothing is sent before it was taken */
+	bool owes_moved;             /* its last slot was taken, and it was not told */
+	bool framed;                 /* what it sends comes over the network */
+	uint64_t gone;               /* since when the region says that one beyond it left or died; 0: it does not */
 	/* receiving */
 	bool receiving; /* `in` is open */
 	bool hot;       /* in the path's list of rings polled at every poll */
@@ -95,7 +103,14 @@ struct path_user {
 	void (*fetched)(void *user, void *cookie, size_t length, int error);
 	/* What of a slot a frame must carry. */
 	struct slot_shape (*shape)(uint64_t control);
+	/* There is room for a slot: push that it is the last this way. */
+	void (*move)(void *user, struct peer *peer);
+	/* Does one of us still copy from or to the other's memory, for a message? */
+	bool (*reaches)(void *user, const struct peer *peer);
 };
+
+/* What a handler says of the last slot that comes this way. */
+#define PATH_MOVES INT_MIN
 
 struct path {
 	struct member *member;
@@ -117,7 +132,9 @@ struct path {
 	uint32_t rings;
 	uint32_t failures;       /* peers failed but not yet told to the user */
 	uint32_t attention;      /* reasons to attend to more than the rings at every poll: failures, a busy
-				    network */
+				    network, moves */
+	uint32_t moves;          /* peers that are moving, or are owed a word of it */
+	bool moves_refused;      /* people were told that a peer cannot be moved */
 	struct network *network; /* NULL if there is none */
 	bool evicted;            /* we were taken for dead, and another has our slot and section */
 	uint64_t next_check;
@@ -151,6 +168,9 @@ int path_connect(struct path *path, struct peer *peer);
 
 /* The peer broke the protocol, left or died. Told to the user at the next poll. */
 void path_fail(struct path *path, struct peer *peer, int failure, const char *reason);
+
+/* What a slot came to that a handler did not take: see path_handler. */
+void path_end_slots(struct path *path, struct peer *peer, int result);
 
 /*
  * Slow part of a poll: doorbells, rings that went cold or are, liveness, the network. Returns how
@@ -215,8 +235,8 @@ static inline void path_wake(struct peer *peer)
 }
 
 /*
- * Deal with one slot. Returns how many slots it was, or a negative errno: the peer broke
- * the protocol. `control` was loaded once, from the slot at the ring's position.
+ * Deal with one slot. Returns how many slots it was, PATH_MOVES if it is the last that comes this
+ * way, or a negative errno: the peer broke the protocol. `control` was loaded once, from the slot at the ring's position.
  */
 typedef int (*path_handler)(void *context, struct peer *peer, uint64_t control);
 
@@ -252,9 +272,7 @@ static inline __attribute__((always_inline)) uint32_t path_drain(struct path *pa
 		}
 		int slots = handle(path->context, peer, control);
 		if (__builtin_expect(slots <= 0, 0)) {
-			path_fail(path, peer, slots,
-				  slots == -ENOMEM ? "it sent more than there is memory for"
-						   : "it broke the protocol");
+			path_end_slots(path, peer, slots);
 			break;
 		}
 		ring_consume(&peer->in, (uint32_t)slots);

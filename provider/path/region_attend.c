@@ -3,6 +3,7 @@
  * region_attend.c - what a poll does now and then beside looking at the hot rings: rings that go
  * cold or are, doorbells, credit and chunks that were given back.
  */
+#include "path/move.h"
 #include "path/network.h"
 #include "path/region_path.h"
 
@@ -47,15 +48,20 @@ static void cool(struct path *path, uint32_t index)
 	publish_active(path, peer->slot, false);
 }
 
-void path_stop_receiving(struct path *path, struct peer *peer)
+void path_stop_reading(struct path *path, struct peer *peer)
 {
 	for (uint32_t i = 0; peer->hot && i < path->hot_count; i++)
 		if (path->hot[i] == peer)
 			cool(path, i);
+	peer->receiving = false;
+}
+
+void path_stop_receiving(struct path *path, struct peer *peer)
+{
 	/* The sender may live, and wait for us to read on. */
 	if (peer->receiving && !path->evicted)
 		ring_refuse(peer->in.credit, peer->in.connection);
-	peer->receiving = false;
+	path_stop_reading(path, peer);
 }
 
 /* Nothing comes: tell the senders of the slots that were read since the last batch. */
@@ -87,7 +93,7 @@ static void sweep_cold_rings(struct path *path)
 
 bool path_refresh(struct path *path, struct peer *peer, uint32_t count)
 {
-	if (!peer->sending)
+	if (!peer->sending || peer->moving)
 		return false;
 	switch (ring_credit(&peer->out)) {
 	case RING_CREDIT_VIOLATION:
@@ -124,7 +130,9 @@ bool path_drained(struct path *path)
 		if (peer == NULL || !peer->sending || peer->state == PEER_FAILED ||
 		    slot == path->member->slot)
 			continue;
-		if (ring_credit(&peer->out) != RING_CREDIT_OK)
+		if (peer->moving)
+			return false;
+		if (peer->network != NULL || ring_credit(&peer->out) != RING_CREDIT_OK)
 			continue;
 		if (peer->out.limit - peer->out.position != peer->out.mask + 1)
 			return false;
@@ -140,6 +148,7 @@ static void check_now_and_then(struct path *path)
 		return;
 	path->next_check = now + LIVENESS_INTERVAL;
 	path_check_peers(path);
+	path_begin_moves(path);
 	path_publish_counts(path);
 }
 
@@ -170,6 +179,8 @@ uint32_t path_attend(struct path *path, bool idle)
 
 	if (path->network != NULL)
 		handled = network_attend(path, idle);
+	if (path->moves != 0)
+		path_go_on_moving(path);
 	if ((path->polls & 63) == 0)
 		handled += attend_region(path, idle);
 	if (path->failures != 0)
@@ -186,6 +197,8 @@ uint32_t path_look(struct path *path)
 	sweep_cold_rings(path);
 	path_wake_for_room(path);
 	check_now_and_then(path);
+	if (path->moves != 0)
+		path_go_on_moving(path);
 	if (path->failures != 0)
 		path_report_failures(path);
 	return handled;

@@ -98,7 +98,10 @@ static void accept_connection(struct path *path, uint32_t slot)
 		path_warm(path, peer);
 		return;
 	}
-	if (peer->receiving || (id & CONNECTION_OPEN) == 0 || slots < RING_SLOTS_MIN ||
+	/* The ring that it left: it takes the offer back when it hears that we did. */
+	if (peer->framed && network_left_ring(peer, id))
+		return;
+	if (peer->receiving || peer->framed || (id & CONNECTION_OPEN) == 0 || slots < RING_SLOTS_MIN ||
 	    slots > RING_SLOTS_MAX || (slots & (slots - 1)) != 0 || offset % REGION_LINE != 0 ||
 	    section_view(region, slot, offset, slots * sizeof(struct ring_slot)) == NULL) {
 		path_fail(path, peer, -EPROTO, "it offered a ring that cannot be");

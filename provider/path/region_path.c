@@ -2,10 +2,14 @@
 /* region_path.c - the path through the region: joining and leaving, and peers that come, fail and go. */
 #include "path/region_path.h"
 
+#include "path/move.h"
 #include "path/network.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
+
+/* What came over the network from one that the region says is gone is looked for so long. */
+#define GONE_NANOSECONDS UINT64_C(1000000000)
 
 static void divide_arena(struct path *path)
 {
@@ -84,7 +88,9 @@ void path_close(struct path *path)
 	network_close(path);
 	if (path->peers != NULL)
 		for (uint32_t slot = 0; slot < path->peer_end; slot++)
-			free(path->peers[slot]);
+			/* One of the region that is in the network too has a place there besides. */
+			if (path->peers[slot] != NULL && path->peers[slot]->slot == slot)
+				free(path->peers[slot]);
 	if (path->peers != NULL)
 		(void)munmap(path->peers, peers_bytes(path->region));
 	free(path->hot);
@@ -94,6 +100,22 @@ void path_close(struct path *path)
 	free(path);
 }
 
+void path_aim_at_region(struct path *path, struct peer *peer)
+{
+	peer->pool = &path->chunks;
+	peer->active_word = &section_header(path->region, peer->slot)->active[path->member->slot / 64];
+	peer->active_bit = UINT64_C(1) << path->member->slot % 64;
+	peer->account = (struct chunk_account){
+		.credit = section_credit(path->region, peer->slot, path->member->slot),
+	};
+}
+
+void path_expect_ring(const struct path *path, struct peer *peer)
+{
+	peer->section = (shared_bytes *)region_section(path->region, peer->slot);
+	peer->section_bytes = path->region->section_bytes;
+}
+
 static void reset_peer(struct path *path, struct peer *peer, uint32_t slot, uint32_t epoch, uint64_t nonce)
 {
 	memset(peer, 0, sizeof(*peer));
@@ -101,17 +123,14 @@ static void reset_peer(struct path *path, struct peer *peer, uint32_t slot, uint
 	peer->epoch = epoch;
 	peer->nonce = nonce;
 	peer->state = PEER_PRESENT;
-	peer->pool = &path->chunks;
+	peer->mapped = true;
 	peer->claim = &region_slot(path->region, slot)->claim;
-	peer->section = (shared_bytes *)region_section(path->region, slot);
-	peer->section_bytes = path->region->section_bytes;
-	peer->active_word = &section_header(path->region, slot)->active[path->member->slot / 64];
-	peer->active_bit = UINT64_C(1) << path->member->slot % 64;
 	peer->doorbell = section_doorbell(path->region, slot, path->member->slot);
 	peer->doorbell_count = shared_load_u32(peer->doorbell); /* our own word, from a former life */
 	peer->sleeping_word = &section_header(path->region, slot)->sleeping;
 	peer->interrupts = path->interrupts;
-	peer->account.credit = section_credit(path->region, slot, path->member->slot);
+	path_aim_at_region(path, peer);
+	path_expect_ring(path, peer);
 }
 
 void path_fail(struct path *path, struct peer *peer, int failure, const char *reason)
@@ -159,10 +178,11 @@ void path_report_failures(struct path *path)
 		peer->reported = true;
 		path->failures--;
 		path->attention--;
+		path_end_move(path, peer);
 		path_stop_receiving(path, peer);
 		publish_counts_of(path, peer); /* the last that people will see of it */
 		peer->sending = false;
-		if (peer->network != NULL)
+		if (peer->beyond != NULL)
 			network_stop(path, peer);
 		if (peer->network == NULL || network_is_quiet(peer))
 			chunk_recall(peer->pool, &peer->account);
@@ -189,6 +209,8 @@ struct peer *path_meet(struct path *path, uint32_t slot, uint32_t epoch, uint64_
 		/* Somebody else took the slot: what concerned the former occupant ends first. */
 		path_fail(path, peer, -ECONNRESET, "it is gone, and its slot was taken by another");
 		path_report_failures(path);
+		if (peer->beyond != NULL && !network_bury(path, peer))
+			return NULL;
 		path->user->replaced(path->context, peer);
 	}
 	reset_peer(path, peer, slot, epoch, nonce);
@@ -229,6 +251,14 @@ static void check_ourselves(struct path *path)
 		heap_stop(path->heap);
 }
 
+/* Over the network the last of one that is gone needs a moment, and says itself that it leaves. */
+static bool may_be_on_its_way(struct peer *peer, uint64_t now)
+{
+	if (peer->gone == 0)
+		peer->gone = now;
+	return now - peer->gone < GONE_NANOSECONDS;
+}
+
 void path_check_peers(struct path *path)
 {
 	uint64_t now = monotonic_now();
@@ -241,6 +271,8 @@ void path_check_peers(struct path *path)
 			continue;
 		enum member_state state =
 			member_observe(path->member, slot, peer->epoch, &peer->pulse, now, path->timeout);
+		if (peer->framed && state != MEMBER_ALIVE && may_be_on_its_way(peer, now))
+			continue;
 		if (state == MEMBER_ALIVE) {
 			(void)path_refresh(path, peer, 0);
 			if (peer->receiving && !ring_is_sound(&peer->in) && path_intact(peer))

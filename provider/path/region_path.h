@@ -7,6 +7,10 @@
 
 /* ---- region_path.c: joining and leaving; peers that come, fail and go ---- */
 
+/* What we send to `peer`, which is not connected, goes through the region. */
+void path_aim_at_region(struct path *path, struct peer *peer);
+/* What `peer` sends comes through the region. */
+void path_expect_ring(const struct path *path, struct peer *peer);
 /* Tell the user of the peers that failed, from a place where it may complete operations. */
 void path_report_failures(struct path *path);
 void path_publish_arena_used(const struct path *path);
@@ -25,6 +29,8 @@ uint32_t path_read_doorbells(struct path *path);
 
 /* Look at its ring at every poll from now on. */
 void path_warm(struct path *path, struct peer *peer);
+/* Read no more of its ring. */
+void path_stop_reading(struct path *path, struct peer *peer);
 /* Read no more of what it sends, and let it know. */
 void path_stop_receiving(struct path *path, struct peer *peer);
 

@@ -134,18 +134,22 @@ static void wake(struct peer *peer, uint32_t sleeping)
 		peer->woken = sleeping;
 }
 
-__attribute__((cold, noinline)) void path_ring(struct peer *peer)
+static void ring_doorbell(struct peer *peer)
 {
-	if (peer->network != NULL) {
-		network_ship(peer);
-		return;
-	}
 	shared_release_u32(peer->doorbell, ++peer->doorbell_count);
 	/* Pairs with the fence in path_sleep_watch(). */
 	shared_fence_full();
 	uint32_t sleeping = shared_load_u32(peer->sleeping_word);
 	if (sleeping != 0 && sleeping != peer->woken)
 		wake(peer, sleeping);
+}
+
+__attribute__((cold, noinline)) void path_ring(struct peer *peer)
+{
+	if (peer->network != NULL)
+		network_ship(peer);
+	else
+		ring_doorbell(peer);
 }
 
 void path_wake_for_room(struct path *path)
@@ -156,6 +160,6 @@ void path_wake_for_room(struct path *path)
 		if (__builtin_expect((sleeping & SLEEPING_FOR_ROOM) == 0 || sleeping == peer->woken, 1))
 			continue;
 		ring_publish(&peer->in);
-		path_ring(peer);
+		ring_doorbell(peer); /* of its ring in the region, whichever way ours goes */
 	}
 }

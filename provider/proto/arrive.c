@@ -223,7 +223,7 @@ static int arrive_rendezvous(struct messenger *messenger, struct arrival *arriva
 	if (bytes == NULL || header.early > header.total || arrival->length > header.early ||
 	    header.early > (uint64_t)WIRE_EARLY_PIECES * CHUNK_LARGE || header.total > SSIZE_MAX ||
 	    transfer_index(header.transfer) >= REGION_TRANSFERS ||
-	    (header.transfer != 0 && from->peer.network != NULL) || from->early_receive != NULL ||
+	    (header.transfer != 0 && from->peer.framed) || from->early_receive != NULL ||
 	    from->early_message != NULL)
 		return -EPROTO;
 	from->streak = 0;
@@ -276,7 +276,7 @@ static int arrive_offer(struct messenger *messenger, struct arrival *arrival, co
 	bool no_memory = false;
 
 	shared_copy_in(&header, slot->payload, sizeof(header));
-	if (from->peer.network == NULL || arrival->length != 0 || header.total == 0 ||
+	if (!from->peer.framed || arrival->length != 0 || header.total == 0 ||
 	    header.total > SSIZE_MAX || from->early_receive != NULL || from->early_message != NULL)
 		return -EPROTO;
 	from->streak = 0;
@@ -378,6 +378,17 @@ static int arrive_reclaim(struct correspondent *from)
 	return 1;
 }
 
+/* The peer sends by another way from here on, and not in the middle of anything. */
+static int arrive_move(const struct arrival *arrival)
+{
+	const struct correspondent *from = arrival->from;
+
+	if (arrival->length != 0 || arrival->flags != 0 || arrival->tag != 0 || from->early_receive != NULL ||
+	    from->early_message != NULL)
+		return -EPROTO;
+	return PATH_MOVES;
+}
+
 int arrive(void *context, struct peer *peer, uint64_t control)
 {
 	struct messenger *messenger = context;
@@ -414,6 +425,8 @@ int arrive(void *context, struct peer *peer, uint64_t control)
 		return result < 0 ? result : 1;
 	case WIRE_RECLAIM:
 		return arrive_reclaim(arrival.from);
+	case WIRE_MOVE:
+		return arrive_move(&arrival);
 	default:
 		return remote_arrive(messenger, arrival.from, control, slot);
 	}

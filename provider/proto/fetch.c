@@ -127,6 +127,17 @@ bool fetch_begin(struct messenger *messenger, struct receive *receive, struct co
 	return true;
 }
 
+/* Its sender failed; another may have its slot by now. */
+static void fail(struct messenger *messenger, struct receive *receive)
+{
+	const struct peer *from = &receive->from->peer;
+
+	if (from->state == PEER_FAILED)
+		receive_fail(messenger, receive, -from->failure, from->reason);
+	else
+		receive_fail(messenger, receive, FI_ECONNRESET, "its sender is gone");
+}
+
 void fetch_ended(void *context, void *cookie, size_t length, int error)
 {
 	struct messenger *messenger = context;
@@ -137,8 +148,7 @@ void fetch_ended(void *context, void *cookie, size_t length, int error)
 		receive->arrived += length;
 	if (receive->abandoned) {
 		if (receive->fetches == 0)
-			receive_fail(messenger, receive, -receive->from->peer.failure,
-				     receive->from->peer.reason);
+			fail(messenger, receive);
 		return;
 	}
 	if (error != 0)

@@ -159,6 +159,29 @@ static int peer_settled(void *context, struct peer *peer)
 	return result;
 }
 
+/* Does one of us copy from or to the other's memory? Not what is only offered. */
+static bool peer_reaches(void *context, const struct peer *peer)
+{
+	struct messenger *messenger = context;
+	const struct match_link *heads[] = {&messenger->pumping, &messenger->awaiting};
+
+	for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++)
+		for (const struct match_link *link = heads[i]->next; link != heads[i]; link = link->next) {
+			const struct send *send = (const struct send *)(const void *)link;
+			if (&send->to->peer == peer && send->copy != NULL && !send->waits_for_clear)
+				return true;
+		}
+	for (const struct match_link *link = messenger->incoming.next; link != &messenger->incoming;
+	     link = link->next) {
+		const struct receive *receive =
+			(const struct receive *)(const void *)((const char *)link -
+							       offsetof(struct receive, incoming));
+		if (&receive->from->peer == peer && receive->copy != NULL)
+			return true;
+	}
+	return false;
+}
+
 static const struct path_user path_user = {
 	.peer_bytes = sizeof(struct correspondent),
 	.failed = peer_failed,
@@ -168,6 +191,8 @@ static const struct path_user path_user = {
 	.arrive = arrive,
 	.shape = wire_shape,
 	.fetched = fetch_ended,
+	.move = rendezvous_move,
+	.reaches = peer_reaches,
 };
 
 int messenger_open(struct messenger **opened, struct region *region, uint32_t endpoint, uint64_t timeout,

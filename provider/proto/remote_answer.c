@@ -136,8 +136,10 @@ static int take_reply(struct messenger *messenger, struct correspondent *from, u
 
 	if (!meet_before(messenger, remote, sequence))
 		return -EPROTO;
-	const struct expectation *first = first_expected(remote);
-	if (first == NULL || first->sequence != sequence || !first->reply || first->length != length)
+	struct expectation *first = first_expected(remote);
+	bool more = (control_flags(control) & WIRE_MORE) != 0;
+	if (first == NULL || first->sequence != sequence || !first->reply ||
+	    (more ? length == 0 || length >= first->length : length != first->length))
 		return -EPROTO;
 	const struct buffer *buffer = &first->operation->buffer;
 	if (control_kind(control) == WIRE_REPLY) {
@@ -158,6 +160,12 @@ static int take_reply(struct messenger *messenger, struct correspondent *from, u
 		chunk_return(&from->peer.returns, header.chunk);
 		if (!path_intact(&from->peer))
 			return -ECONNRESET;
+	}
+	if (more) {
+		first->position += length;
+		first->length -= length;
+		remote->answered = sequence - 1; /* the next part is an answer to the same */
+		return slots;
 	}
 	meet(messenger, remote, 0);
 	return slots;

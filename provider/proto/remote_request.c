@@ -343,7 +343,10 @@ uint32_t remote_pump(struct messenger *messenger, struct remote_operation *opera
 			budget++;
 			continue;
 		}
-		uint32_t length = rest < operation->piece ? (uint32_t)rest : operation->piece;
+		/* Its way may have changed since it began, and the chunks there are smaller. */
+		uint32_t most = operation->piece < to->peer.pool->largest ? operation->piece
+									  : to->peer.pool->largest;
+		uint32_t length = rest < most ? (uint32_t)rest : most;
 		bool last = operation->sent + length == operation->buffer.length;
 		if (operation->outstanding >= REQUESTS_IN_FLIGHT || remote_room(messenger, to, 1) != 0 ||
 		    make_expectations(&to->remote, 1, reads) != 0)
@@ -414,7 +417,7 @@ ssize_t messenger_remote(struct messenger *messenger, const struct remote_reques
 		return -EAGAIN;
 	if ((request->flags & FI_INJECT) != 0 && request->length > MESSENGER_INJECT_BYTES)
 		return -EINVAL;
-	if (messenger->reaches && to->peer.network == NULL) {
+	if (messenger->reaches && to->peer.mapped) {
 		if (direct_carry_out(messenger, request))
 			return 0;
 		if (is_failed(to)) /* it was found out just now */

@@ -36,9 +36,9 @@ static void push_done(struct peer *peer, uint64_t sequence, uint32_t error)
 	remote_push(peer, control_word(WIRE_DONE, 0, 0), sequence, &header, sizeof(header), NULL, 0);
 }
 
-/* A reply, if there is room for it. */
+/* A reply, or with WIRE_MORE a part of one, if there is room for it. */
 static bool push_reply(struct messenger *messenger, struct correspondent *to, uint64_t sequence,
-		       const unsigned char *bytes, uint32_t length)
+		       const unsigned char *bytes, uint32_t length, uint32_t flags)
 {
 	uint32_t slots = remote_slots(length);
 	const struct chunk_pool *pool = to->peer.pool;
@@ -46,20 +46,28 @@ static bool push_reply(struct messenger *messenger, struct correspondent *to, ui
 	if (slots <= WIRE_SHORT_SLOTS) {
 		if (remote_room(messenger, to, slots) != 0)
 			return false;
-		remote_push(&to->peer, control_word(WIRE_REPLY, 0, length), sequence, NULL, 0, bytes, length);
+		remote_push(&to->peer, control_word(WIRE_REPLY, flags, length), sequence, NULL, 0, bytes,
+			    length);
 		return true;
 	}
-	uint32_t chunk = remote_room(messenger, to, 1) == 0 ? path_chunk(messenger->path, &to->peer, length)
-							    : CHUNK_NONE;
+	if (remote_room(messenger, to, 1) != 0)
+		return false;
+	uint32_t chunk = path_chunk(messenger->path, &to->peer, length);
 	if (chunk == CHUNK_NONE) {
 		rendezvous_miss_chunk(messenger);
 		return false;
 	}
 	struct wire_piece header = {chunk, chunk_place(pool, chunk, bytes)};
 	shared_copy_out(pool->section + header.offset, bytes, length);
-	remote_push(&to->peer, control_word(WIRE_REPLY_CHUNK, 0, length), sequence, &header, sizeof(header),
+	remote_push(&to->peer, control_word(WIRE_REPLY_CHUNK, flags, length), sequence, &header, sizeof(header),
 		    NULL, 0);
 	return true;
+}
+
+/* What one answer can bring. Before the ring is there, the way is the region. */
+static uint32_t largest_reply(const struct correspondent *to)
+{
+	return to->peer.pool->largest;
 }
 
 static void list_answering(struct messenger *messenger, struct remote_peer *remote)
@@ -117,7 +125,8 @@ static int reply(struct messenger *messenger, struct correspondent *to, const un
 {
 	struct remote_peer *remote = &to->remote;
 
-	if (remote->owed == NULL && push_reply(messenger, to, remote->taken, bytes, length)) {
+	if (remote->owed == NULL && length <= largest_reply(to) &&
+	    push_reply(messenger, to, remote->taken, bytes, length, 0)) {
 		remote->told = remote->taken;
 		return 0;
 	}
@@ -132,21 +141,39 @@ static int reply(struct messenger *messenger, struct correspondent *to, const un
 		   bytes);
 }
 
+/*
+ * The bytes of a long read, in parts if the way to the initiator changed since it asked, and has smaller
+ * chunks now. False if there is no room for all of it.
+ */
+static bool give_late(struct messenger *messenger, struct correspondent *to, struct owed_answer *owed,
+		      const unsigned char *bytes)
+{
+	while (owed->length > largest_reply(to)) {
+		uint32_t part = largest_reply(to);
+		if (!push_reply(messenger, to, owed->sequence, bytes, part, WIRE_MORE))
+			return false;
+		bytes += part;
+		owed->address += part;
+		owed->length -= part;
+	}
+	return push_reply(messenger, to, owed->sequence, bytes, owed->length, 0);
+}
+
 /* What waits for room. The registration of a long read may be gone by now. */
-static bool give(struct messenger *messenger, struct correspondent *to, const struct owed_answer *owed)
+static bool give(struct messenger *messenger, struct correspondent *to, struct owed_answer *owed)
 {
 	struct registration *registration = NULL;
 	unsigned char *bytes = NULL;
 	uint32_t error = owed->error;
 
 	if (error == 0 && !owed->late)
-		return push_reply(messenger, to, owed->sequence, owed->bytes, owed->length);
+		return push_reply(messenger, to, owed->sequence, owed->bytes, owed->length, 0);
 	if (error == 0) {
 		error = (uint32_t)registrations_reach(messenger->registrations, messenger->owner, owed->key,
 						      owed->address, owed->length, FI_REMOTE_READ,
 						      &registration, &bytes);
 		if (error == 0)
-			return push_reply(messenger, to, owed->sequence, bytes, owed->length);
+			return give_late(messenger, to, owed, bytes);
 	}
 	if (remote_room(messenger, to, 1) != 0)
 		return false;

@@ -106,6 +106,12 @@ bool rendezvous_acknowledge(struct messenger *messenger, struct correspondent *t
 			    });
 }
 
+void rendezvous_move(void *context, struct peer *peer)
+{
+	(void)context;
+	push_control(peer, &(struct control_slot){.control = control_word(WIRE_MOVE, 0, 0)});
+}
+
 void rendezvous_ask_chunks(struct messenger *messenger)
 {
 	struct path *path = messenger->path;
@@ -226,7 +232,7 @@ ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *
 		return -ENOMEM;
 	if (peer->network != NULL && fetch_offer(request, send, wire_flags))
 		return 0;
-	if (messenger->single != NULL && request->length > SINGLE_COPY_BYTES && peer->network == NULL &&
+	if (messenger->single != NULL && request->length > SINGLE_COPY_BYTES && peer->mapped &&
 	    single_copy_offer(messenger, send, &header)) {
 		most = EARLY_PIECES_OFFERED;
 		piece = EARLY_PIECE_OFFERED;

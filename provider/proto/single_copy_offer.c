@@ -261,7 +261,8 @@ bool single_copy_accept(struct messenger *messenger, struct receive *receive, ui
 	struct single_copies *single = messenger->single;
 	struct correspondent *from = receive->from;
 
-	if (single == NULL || single->stopped || receive->offered == 0 || accepted <= receive->early)
+	if (single == NULL || single->stopped || receive->offered == 0 || accepted <= receive->early ||
+	    !from->peer.mapped)
 		return false;
 	forget_former(from);
 	struct single_copy *copy = take(messenger);

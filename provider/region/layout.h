@@ -104,9 +104,15 @@ enum slot_state {
 	SLOT_HELD = 3,    /* it left, but its process lives and has memory in its heap */
 };
 
+/*
+ * way = epoch << 32 | 1 : the member with this epoch is to be reached over the network, by all its
+ * peers, and reaches them so. Anything else: through the region. Writer: the manager alone, for
+ * `vicinal region detach` and `attach`. It is a wish: who cannot says so in its connection lines.
+ */
 struct member_slot {
-	shared_u64 claim;
-	shared_bytes reserved[REGION_LINE - 8];
+	shared_u64 claim; /*  0 */
+	shared_u64 way;   /*  8 */
+	shared_bytes reserved[REGION_LINE - 16];
 };
 _Static_assert(sizeof(struct member_slot) == REGION_LINE, "one line a slot");
 
@@ -219,7 +225,15 @@ struct section_header {
 	 * there is a full fence, and the owner looks whether that member has its slot: see late_writers.h.
 	 */
 	shared_u64 reaching; /* 384 */
-	shared_bytes reserved4[1024 - 392];
+	shared_bytes reserved4[56];
+	/*
+	 * line 7: where the owner is in the network, as in its address: the core's number, bytes of the
+	 * name << 16, flags << 24; 0 if it is in none. Released once, after the name; pairs with the acquire
+	 * load in member_core(). For peers that are to reach it another way.
+	 */
+	shared_u32 core;            /* 448 */
+	shared_bytes core_name[28]; /* 452 */
+	shared_bytes reserved5[1024 - 480];
 	struct exposure_line exposures[REGION_EXPOSURES]; /* 1024 */
 };
 _Static_assert(sizeof(struct section_header) == REGION_PAGE, "the section header is one page");
@@ -231,6 +245,8 @@ _Static_assert(offsetof(struct section_header, membarrier) == 260, "documented o
 _Static_assert(offsetof(struct section_header, process) == 264, "documented offset");
 _Static_assert(offsetof(struct section_header, exposed) == 320, "documented offset");
 _Static_assert(offsetof(struct section_header, reaching) == 384, "documented offset");
+_Static_assert(offsetof(struct section_header, core) == 448, "documented offset");
+_Static_assert(offsetof(struct section_header, core_name) == 452, "documented offset");
 _Static_assert(offsetof(struct section_header, exposures) == 1024, "documented offset");
 
 /*
@@ -262,14 +278,22 @@ _Static_assert(sizeof(struct credit_line) == REGION_LINE, "a sender's credit is 
  * release order; pairs with the acquire load in accept_connection(), which loads it once
  * more after the others and believes them only if it is the same. A receiver takes the
  * ring only if receiver_epoch is its own epoch.
- * messages and bytes are for people, brought up to date now and then.
+ * messages and bytes are for people, brought up to date now and then. way is for the manager and for
+ * people: how what the owner sends goes now. Over the network there is no ring, and id is zero.
  */
+enum connection_way {
+	CONNECTION_BY_REGION = 0,
+	CONNECTION_MOVES = 1, /* from one to the other */
+	CONNECTION_BY_NETWORK = 2,
+	CONNECTION_STAYS = 3, /* it is to go over the network, and there is none that works */
+};
+
 struct connection_line {
 	shared_u32 id;             /*  0  random and odd, or zero */
 	shared_u32 receiver_epoch; /*  4 */
 	shared_u64 ring;           /*  8  section offset of the ring, a multiple of a line */
 	shared_u32 slots;          /* 16  slots in the ring, a power of two */
-	shared_u32 reserved0;      /* 20 */
+	shared_u32 way;            /* 20  enum connection_way */
 	shared_u64 messages;       /* 24  sent so far */
 	shared_u64 bytes;          /* 32 */
 	shared_bytes reserved1[24];

@@ -215,20 +215,41 @@ static void open_end(struct fake_world *world, uint8_t index)
 	};
 }
 
+static void open_node(struct fake_world *world, uint8_t index, struct region *region)
+{
+	struct far_node *far = &world->nodes[index];
+
+	open_end(world, index);
+	far->end = &world->ends[index];
+	far->region = region;
+	node_open(&far->node, region);
+	assert_int_equal(network_open(far->node.messenger->path, &far->end->core, &far->directory), 0);
+}
+
 void fake_open(struct fake_world *world)
 {
 	struct region_error error;
 
 	memset(world, 0, sizeof(*world));
 	for (uint8_t i = 0; i < FAKE_ENDS; i++) {
-		struct far_node *far = &world->nodes[i];
-		open_end(world, i);
-		far->end = &world->ends[i];
-		assert_int_equal(region_attach(REGION_PRIVATE, &far->region, &error), 0);
-		node_open(&far->node, far->region);
-		assert_int_equal(network_open(far->node.messenger->path, &far->end->core, &far->directory),
-				 0);
-		network_listen(far->node.messenger->path);
+		struct region *region = NULL;
+		assert_int_equal(region_attach(REGION_PRIVATE, &region, &error), 0);
+		open_node(world, i, region);
+		network_listen(world->nodes[i].node.messenger->path);
+	}
+}
+
+void fake_open_together(struct fake_world *world)
+{
+	struct region_error error;
+	struct region *region = NULL;
+
+	memset(world, 0, sizeof(*world));
+	assert_int_equal(region_attach(REGION_PRIVATE, &region, &error), 0);
+	for (uint8_t i = 0; i < FAKE_ENDS; i++) {
+		if (i > 0)
+			region_hold(region);
+		open_node(world, i, region);
 	}
 }
 
@@ -236,11 +257,12 @@ void fake_close(struct fake_world *world)
 {
 	for (uint32_t i = 0; i < FAKE_ENDS; i++) {
 		struct far_node *far = &world->nodes[i];
+		const struct path *path = far->node.messenger != NULL ? far->node.messenger->path : NULL;
 		/* Nobody steps the others meanwhile: do not wait for them. */
-		for (uint32_t slot = 0; slot < far->node.messenger->path->peer_end; slot++) {
-			struct peer *peer = far->node.messenger->path->peers[slot];
-			if (peer != NULL && peer->network != NULL)
-				peer->network->left = true;
+		for (uint32_t slot = 0; path != NULL && slot < path->peer_end; slot++) {
+			struct peer *peer = path->peers[slot];
+			if (peer != NULL && peer->beyond != NULL)
+				peer->beyond->left = true;
 		}
 		far->end->refusals = 0;
 		node_close(&far->node);
@@ -266,9 +288,11 @@ void fake_settle(struct fake_world *world)
 {
 	for (uint32_t quiet = 0; quiet < 200;) {
 		uint32_t moved = 0;
-		for (uint32_t i = 0; i < FAKE_ENDS; i++)
-			moved += messenger_progress(world->nodes[i].node.messenger) +
-				 path_look(world->nodes[i].node.messenger->path);
+		for (uint32_t i = 0; i < FAKE_ENDS; i++) {
+			struct messenger *messenger = world->nodes[i].node.messenger;
+			if (messenger != NULL)
+				moved += messenger_progress(messenger) + path_look(messenger->path);
+		}
 		quiet = moved == 0 ? quiet + 1 : 0;
 	}
 }

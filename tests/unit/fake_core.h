@@ -61,6 +61,8 @@ struct fake_world {
 };
 
 void fake_open(struct fake_world *world);
+/* The same with all of them in one region; each can be reached by its core too. */
+void fake_open_together(struct fake_world *world);
 void fake_close(struct fake_world *world);
 /* `to` as `from` knows it, told by its application. */
 struct correspondent *fake_peer(struct far_node *from, const struct far_node *to);

@@ -61,6 +61,18 @@ class Liveness(IntEnum):
     """It counts `heartbeat` up, ten times a second."""
 
 
+class Way(IntEnum):
+    """How what the owner of a connection line sends goes now."""
+
+    REGION = 0
+    MOVES = 1
+    """It changes just now from one way to the other."""
+    NETWORK = 2
+    """There is no ring then, and `id` is 0."""
+    STAYS = 3
+    """It is to go over the network, and there is none that works."""
+
+
 def _record(size: int, **fields: tuple[str, int]) -> np.dtype[np.void]:
     return np.dtype(
         {
@@ -87,7 +99,8 @@ HEADER = _record(
 )
 
 # claim = epoch << 32 | SlotState
-SLOT = _record(LINE, claim=("<u8", 0))
+# way = epoch << 32 | 1 if the manager wants that member to be reached over the network
+SLOT = _record(LINE, claim=("<u8", 0), way=("<u8", 8))
 
 # verdict = epoch << 32 | 1 once the host's manager saw that member end
 VERDICT = _record(8, verdict=("<u8", 0))
@@ -122,6 +135,8 @@ SECTION = _record(
     process=("<u8", 264),
     exposed=("<u8", 320),
     reaching=("<u8", 384),
+    core=("<u4", 448),
+    core_name=("V28", 452),
     exposures=(f"V{EXPOSURES * LINE}", 1024),
 )
 
@@ -134,6 +149,7 @@ CONNECTION = _record(
     receiver_epoch=("<u4", 4),
     ring=("<u8", 8),
     slots=("<u4", 16),
+    way=("<u4", 20),
     messages=("<u8", 24),
     bytes=("<u8", 32),
 )

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* move.c - see move.h. */
+#include "path/move.h"
+
+#include "path/network.h"
+#include "path/region_path.h"
+#include "region/detach.h"
+
+/* ---- what the manager wants, and what there is ---- */
+
+static bool wants_network(const struct path *path, const struct peer *peer)
+{
+	const struct member *self = path->member;
+
+	return member_is_detached(path->region, peer->slot, peer->epoch) ||
+	       member_is_detached(path->region, self->slot, self->epoch);
+}
+
+/* May one end reach into the other's memory? Not from the wish on. */
+static void settle_mapped(struct peer *peer, bool wanted)
+{
+	peer->mapped = !wanted && peer->network == NULL && !peer->framed && !peer->moving;
+}
+
+static enum connection_way way_of(const struct path *path, const struct peer *peer)
+{
+	if (peer->moving)
+		return CONNECTION_MOVES;
+	if (peer->network != NULL)
+		/* While the other's memory is copied from, the region is still needed. */
+		return path->user->reaches(path->context, peer) ? CONNECTION_MOVES : CONNECTION_BY_NETWORK;
+	if (!peer->sending || !wants_network(path, peer))
+		return CONNECTION_BY_REGION;
+	return network_is_hopeless(peer) ? CONNECTION_STAYS : CONNECTION_MOVES;
+}
+
+void path_publish_way(const struct path *path, const struct peer *peer)
+{
+	struct connection_line *line = section_connection(path->region, path->member->slot, peer->slot);
+
+	if (!path->evicted)
+		shared_store_u32(&line->way, way_of(path, peer));
+}
+
+/* The moves under way, of either direction. */
+static void count(struct path *path, int change)
+{
+	path->moves += (uint32_t)change;
+	path->attention += (uint32_t)change;
+}
+
+/* ---- the sender ---- */
+
+/* What was asked for cannot be: said once, since the command that asked says it for each. */
+static void refuse(struct path *path, const struct peer *peer)
+{
+	struct region_error notice;
+
+	if (path->moves_refused || path->region->notice == NULL)
+		return;
+	path->moves_refused = true;
+	(void)region_fail(&notice, 0,
+			  "the member in slot %u is to be reached over the network, but it has no address there "
+			  "that this process can use: it is reached through the region still (VICINAL_NET must "
+			  "choose the same provider everywhere)",
+			  peer->slot);
+	path->region->notice(notice.text);
+}
+
+static void begin(struct path *path, struct peer *peer)
+{
+	if (!path_room(path, peer, 1))
+		return;
+	path->user->move(path->context, peer);
+	peer->moving = true;
+	peer->out.limit = peer->out.position;
+	count(path, 1);
+	path_publish_way(path, peer);
+}
+
+static void consider(struct path *path, struct peer *peer)
+{
+	bool wanted = wants_network(path, peer);
+
+	settle_mapped(peer, wanted);
+	if (!wanted && peer->network == NULL)
+		network_forget_proof(peer);
+	if (wanted && !network_prove(path, peer)) {
+		if (network_is_hopeless(peer))
+			refuse(path, peer);
+		return;
+	}
+	if (peer->sending && !peer->moving && wanted != (peer->network != NULL))
+		begin(path, peer);
+}
+
+void path_begin_moves(struct path *path)
+{
+	for (uint32_t slot = 0; slot < path->region->members && !path->evicted; slot++) {
+		struct peer *peer = path->peers[slot];
+		if (peer == NULL || peer->state == PEER_FAILED || slot == path->member->slot)
+			continue;
+		consider(path, peer);
+		path_publish_way(path, peer);
+	}
+}
+
+static void leave_region(struct path *path, struct peer *peer)
+{
+	/* The ring is not there any more: a newcomer that reads the line takes none. */
+	shared_store_u32(&section_connection(path->region, path->member->slot, peer->slot)->id, 0);
+	network_enter(peer);
+}
+
+static void return_to_region(struct path *path, struct peer *peer)
+{
+	peer->network = NULL;
+	path_aim_at_region(path, peer);
+	/* There was a ring before, so there is room for it. */
+	if (path_connect(path, peer) != 0)
+		path_fail(path, peer, -ENOMEM, "there is no room in the region to return to");
+}
+
+/* Is our last slot taken, and all that we had lent given back? */
+static bool is_taken(struct path *path, struct peer *peer)
+{
+	enum ring_credit_result credit = ring_credit(&peer->out);
+	bool all = peer->out.limit == peer->out.position + peer->out.mask + 1;
+
+	peer->out.limit = peer->out.position;
+	if (credit == RING_CREDIT_VIOLATION)
+		path_fail(path, peer, -EPROTO, "it gave credit that cannot be");
+	else if (credit == RING_CREDIT_CLOSED)
+		path_fail(path, peer, -ECONNABORTED, "it took us for dead or for hostile, and reads no more");
+	if (credit != RING_CREDIT_OK || !all)
+		return false;
+	/* The core may still have what is taken: then its word comes later. */
+	if (peer->network != NULL && !network_has_moved(peer))
+		return false;
+	if (chunk_collect(peer->pool, &peer->account) < 0 ||
+	    (peer->account.lent > 0 && peer->network == NULL)) {
+		path_fail(path, peer, -EPROTO, "it did not give back what it cannot have any more");
+		return false;
+	}
+	return peer->account.lent == 0;
+}
+
+static void go_on(struct path *path, struct peer *peer)
+{
+	if (peer->owes_moved && network_tell_moved(peer)) {
+		peer->owes_moved = false;
+		count(path, -1);
+	}
+	if (!peer->moving || !is_taken(path, peer))
+		return;
+	peer->moving = false;
+	count(path, -1);
+	if (peer->network == NULL)
+		leave_region(path, peer);
+	else
+		return_to_region(path, peer);
+	settle_mapped(peer, wants_network(path, peer));
+	path_publish_way(path, peer);
+}
+
+void path_go_on_moving(struct path *path)
+{
+	for (uint32_t slot = 0; slot < path->region->members && path->moves > 0; slot++) {
+		struct peer *peer = path->peers[slot];
+		if (peer != NULL && (peer->moving || peer->owes_moved) && peer->state != PEER_FAILED)
+			go_on(path, peer);
+	}
+}
+
+void path_end_move(struct path *path, struct peer *peer)
+{
+	count(path, -(int)peer->moving - (int)peer->owes_moved);
+	peer->moving = false;
+	peer->owes_moved = false;
+	peer->mapped = false;
+}
+
+/* ---- the receiver ---- */
+
+/* From the region to the network. */
+static void leave_ring(struct path *path, struct peer *peer)
+{
+	if (!network_attach(path, peer)) {
+		path_fail(path, peer, -EPROTO, "it moves to the network, where there is no way to it");
+		return;
+	}
+	if (path->user->settle(path->context, peer) != 0) {
+		path_fail(path, peer, -ENOMEM, "it sent more than there is memory for");
+		return;
+	}
+	/* All is out of its chunks: this tells it so, and pairs with the acquire load in is_taken(). */
+	peer->in.position++;
+	ring_publish(&peer->in);
+	network_leave_ring(peer);
+	path_stop_reading(path, peer);
+	peer->framed = true;
+	peer->mapped = false;
+}
+
+/* From the network to the region: its ring is offered when it has heard of this. */
+static void leave_frames(struct path *path, struct peer *peer)
+{
+	peer->framed = false;
+	peer->gone = 0;
+	path_expect_ring(path, peer);
+	if (!peer->owes_moved)
+		count(path, 1);
+	peer->owes_moved = true;
+}
+
+void path_take_move(struct path *path, struct peer *peer)
+{
+	if (peer->slot >= path->region->members || peer->slot == path->member->slot)
+		path_fail(path, peer, -EPROTO, "it moves, and there is no other way to it");
+	else if (peer->framed)
+		leave_frames(path, peer);
+	else
+		leave_ring(path, peer);
+}
+
+void path_end_slots(struct path *path, struct peer *peer, int result)
+{
+	if (result == PATH_MOVES)
+		path_take_move(path, peer);
+	else
+		path_fail(path, peer, result,
+			  result == -ENOMEM ? "it sent more than there is memory for"
+					    : "it broke the protocol");
+}

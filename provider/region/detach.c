@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* detach.c - where members are in the network, said in their sections. */
+#include "region/detach.h"
+
+void member_publish_core(const struct member *self, const struct member_core *core)
+{
+	struct section_header *header = section_header(self->region, self->slot);
+	uint32_t word =
+		(uint32_t)core->provider | (uint32_t)core->length << 16 | (uint32_t)core->flags << 24;
+
+	shared_copy_out(header->core_name, core->name, sizeof(core->name));
+	/* Pairs with the acquire load in member_core(). */
+	shared_release_u32(&header->core, word);
+}
+
+bool member_core(const struct region *region, uint32_t slot, uint32_t epoch, struct member_core *core)
+{
+	struct section_header *header = section_header(region, slot);
+	/* Pairs with the release store in member_publish_core(). */
+	uint32_t word = shared_acquire_u32(&header->core);
+
+	*core = (struct member_core){
+		.provider = (uint16_t)word,
+		.length = (uint8_t)(word >> 16),
+		.flags = (uint8_t)(word >> 24),
+	};
+	shared_copy_in(core->name, header->core_name, sizeof(core->name));
+	return core->length > 0 && core->length <= MEMBER_CORE_MOST && member_is_intact(region, slot, epoch);
+}

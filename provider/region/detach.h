@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * detach.h - what members need to know to reach each other without the region, for a while: what the
+ * manager wants, and where they are in the network. docs/network.md, "Changing the way".
+ */
+#ifndef VICINAL_REGION_DETACH_H
+#define VICINAL_REGION_DETACH_H
+
+#include "region/member.h"
+
+/* Of a name in the network: an address of the core. */
+#define MEMBER_CORE_MOST 28U
+
+/* As in section_header.core and core_name. */
+struct member_core {
+	uint16_t provider;
+	uint8_t length; /* 0: it is in no network */
+	uint8_t flags;
+	uint8_t name[MEMBER_CORE_MOST];
+};
+
+/* Does the manager want the member (slot, epoch) to be reached over the network? */
+static inline bool member_is_detached(const struct region *region, uint32_t slot, uint32_t epoch)
+{
+	return shared_load_u64(&region_slot(region, slot)->way) == ((uint64_t)epoch << 32 | 1);
+}
+
+/* Say where we are in the network. Once. */
+void member_publish_core(const struct member *self, const struct member_core *core);
+
+/*
+ * Where the member (slot, epoch) says that it is. False if it is in none, or gone. Whoever may write
+ * the region may have written it: it can name any place in the network.
+ */
+bool member_core(const struct region *region, uint32_t slot, uint32_t epoch, struct member_core *core);
+
+#endif

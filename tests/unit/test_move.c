@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Peers of one region that move to the network and back: when, in which steps, and who cannot. */
+#include "fake_core.h"
+
+#include "path/move.h"
+
+#include <stdlib.h>
+
+#define BYTES ((size_t)1 << 20)
+
+static unsigned char in[BYTES];
+static unsigned char out[BYTES];
+static struct fake_world world;
+
+static struct far_node *a = &world.nodes[0];
+static struct far_node *b = &world.nodes[1];
+static struct far_node *c = &world.nodes[2];
+
+static int open_world(void **state)
+{
+	(void)state;
+	fake_open_together(&world);
+	return 0;
+}
+
+static int close_world(void **state)
+{
+	(void)state;
+	fake_close(&world);
+	return 0;
+}
+
+#define WITH_WORLD(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
+
+static struct correspondent *peer(const struct far_node *at, const struct far_node *whom)
+{
+	return world_peer(&at->node, &whom->node);
+}
+
+static struct path *path_of(const struct far_node *far)
+{
+	return far->node.messenger->path;
+}
+
+/* What the manager writes. */
+static void wish(const struct far_node *whom, bool network)
+{
+	const struct member *member = path_of(whom)->member;
+
+	shared_store_u64(&region_slot(whom->region, member->slot)->way,
+			 network ? (uint64_t)member->epoch << 32 | 1 : 0);
+}
+
+/* All look after their peers, as they do by the clock. */
+static void look(void)
+{
+	for (int round = 0; round < 4; round++) {
+		for (uint32_t i = 0; i < FAKE_ENDS; i++)
+			if (world.nodes[i].node.messenger != NULL)
+				path_begin_moves(path_of(&world.nodes[i]));
+		fake_settle(&world);
+	}
+}
+
+static enum connection_way way(const struct far_node *from, const struct far_node *to)
+{
+	path_publish_way(path_of(from), &peer(from, to)->peer);
+	return shared_load_u32(
+		&section_connection(from->region, path_of(from)->member->slot, path_of(to)->member->slot)
+			 ->way);
+}
+
+static void talk(struct far_node *from, struct far_node *to, size_t length, uint64_t seed)
+{
+	fill_bytes(out, length, seed);
+	memset(in, 0, length);
+	assert_int_equal(fake_receive(to, path_of(from)->member->slot, in, length, seed), 0);
+	assert_int_equal(fake_send(from, peer(from, to), out, length, seed), 0);
+	fake_settle(&world);
+	assert_int_equal(fake_next(&from->node.sends).error, 0);
+	struct completion got = fake_next(&to->node.receives);
+	assert_int_equal(got.error, 0);
+	assert_int_equal(got.length, length);
+	assert_int_equal((uint32_t)got.source, path_of(from)->member->slot);
+	assert_bytes(in, length, seed);
+}
+
+static void talk_all(uint64_t seed)
+{
+	static const size_t sizes[] = {0, 8, 300, 4096, 20000, 70000, BYTES};
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		talk(a, b, sizes[i], seed + i);
+		talk(b, a, sizes[i], seed + 100 + i);
+		talk(c, b, sizes[i], seed + 200 + i);
+	}
+}
+
+/* There and back again, several times; the others of the region stay there. */
+static void test_there_and_back(void **state)
+{
+	(void)state;
+	talk_all(0);
+	for (uint64_t round = 1; round < 4; round++) {
+		uint32_t frames = a->end->frames;
+		wish(a, true);
+		look();
+		assert_int_equal(way(a, b), CONNECTION_BY_NETWORK);
+		assert_int_equal(way(b, a), CONNECTION_BY_NETWORK);
+		assert_int_equal(way(c, b), CONNECTION_BY_REGION);
+		talk_all(1000 * round);
+		assert_true(a->end->frames > frames + 10);
+		wish(a, false);
+		look();
+		assert_int_equal(way(a, b), CONNECTION_BY_REGION);
+		assert_int_equal(way(b, a), CONNECTION_BY_REGION);
+		frames = a->end->frames;
+		talk_all(1000 * round + 500);
+		assert_int_equal(a->end->frames, frames);
+	}
+	assert_int_equal(path_of(a)->moves, 0);
+	assert_int_equal(path_of(a)->attention - path_of(a)->network->busy, 0);
+}
+
+/* Nobody talked yet: the way is found when somebody does. */
+static void test_before_the_first_message(void **state)
+{
+	(void)state;
+	wish(b, true);
+	look();
+	talk(a, b, 8, 1);
+	look();
+	talk_all(2);
+	look();
+	assert_int_equal(way(a, b), CONNECTION_BY_NETWORK);
+	assert_int_equal(way(c, b), CONNECTION_BY_NETWORK);
+}
+
+/* What waits for a receive keeps its place, whichever way it came; nothing stays in chunks. */
+static void test_unexpected_messages_keep_their_order(void **state)
+{
+	static const size_t sizes[] = {8, 4000, 300, 200000, 0, 60000};
+	enum { COUNT = 6 };
+
+	(void)state;
+	talk(a, b, 8, 1);
+	for (uint64_t i = 0; i < 3 * COUNT; i++) {
+		if (i % COUNT == 3) {
+			wish(a, i / COUNT % 2 == 0);
+			look();
+		}
+		fill_bytes(out, sizes[i % COUNT], i);
+		unsigned char *copy = malloc(sizes[i % COUNT] + 1); /* lives until it was received */
+		assert_non_null(copy);
+		memcpy(copy, out, sizes[i % COUNT]);
+		struct iovec piece = {copy, sizes[i % COUNT]};
+		assert_int_equal(messenger_send(a->node.messenger, &(struct send_request){
+									   .pieces = &piece,
+									   .count = 1,
+									   .length = sizes[i % COUNT],
+									   .to = peer(a, b),
+									   .tag = i,
+									   .context = copy,
+									   .flags = FI_TAGGED | FI_COMPLETION,
+								   }),
+				 0);
+		fake_settle(&world);
+	}
+	assert_null(peer(b, a)->holding); /* the last that came by the region were before the last move */
+	for (uint64_t i = 0; i < 3 * COUNT; i++) {
+		struct iovec piece = {in, BYTES};
+		assert_int_equal(messenger_receive(b->node.messenger, &(struct receive_request){
+									      .pieces = &piece,
+									      .count = 1,
+									      .source = MATCH_ANY_SOURCE,
+									      .ignore = UINT64_MAX,
+									      .flags = FI_TAGGED | FI_COMPLETION,
+								      }),
+				 0);
+		fake_settle(&world);
+		struct completion got = fake_next(&b->node.receives);
+		assert_int_equal(got.tag, i);
+		assert_int_equal(got.length, sizes[i % COUNT]);
+		assert_bytes(in, got.length, i);
+	}
+	for (uint64_t i = 0; i < 3 * COUNT; i++)
+		free(fake_next(&a->node.sends).context);
+}
+
+/* The receiver takes nothing for a while: the sender says that there is no room, and goes on later. */
+static void test_a_receiver_that_does_not_look(void **state)
+{
+	uint64_t sent = 0;
+
+	(void)state;
+	talk(a, b, 8, 1);
+	wish(a, true);
+	look();
+	wish(a, false);
+	/* Only a looks: its last slot over the network is out. */
+	path_begin_moves(path_of(a));
+	assert_int_equal(way(a, b), CONNECTION_MOVES);
+	assert_int_equal(fake_send(a, peer(a, b), &sent, 8, 5), -EAGAIN);
+	for (int i = 0; i < 1000; i++)
+		(void)messenger_progress(a->node.messenger);
+	assert_int_equal(fake_send(a, peer(a, b), &sent, 8, 5), -EAGAIN);
+	look();
+	assert_int_equal(way(a, b), CONNECTION_BY_REGION);
+	talk(a, b, 8, 7);
+}
+
+/* The core has no room while they move, in each direction. */
+static void test_a_core_without_room(void **state)
+{
+	(void)state;
+	talk(a, b, 8, 1);
+	talk(b, a, 8, 2);
+	for (int round = 0; round < 4; round++) {
+		a->end->refusals = 3;
+		b->end->refusals = 2;
+		wish(b, round % 2 == 0);
+		look();
+		look();
+		talk(a, b, 100000, 3);
+		talk(b, a, 3000, 4);
+		assert_int_equal(way(a, b), round % 2 == 0 ? CONNECTION_BY_NETWORK : CONNECTION_BY_REGION);
+		assert_int_equal(way(b, a), round % 2 == 0 ? CONNECTION_BY_NETWORK : CONNECTION_BY_REGION);
+	}
+}
+
+/* Nobody moves to where nothing answers, or where there is no way. */
+static void test_who_cannot_be_reached_stays(void **state)
+{
+	(void)state;
+	talk(a, b, 8, 1);
+	a->end->refusals = UINT32_MAX;
+	wish(a, true);
+	look();
+	assert_int_equal(way(a, b), CONNECTION_MOVES); /* there is hope yet */
+	talk(a, b, 8, 2);
+	peer(a, b)->peer.beyond->asking -= UINT64_C(4000000000);
+	assert_int_equal(way(a, b), CONNECTION_STAYS);
+	talk(a, b, 100000, 3);
+
+	/* One whose place cannot be one, and one that has none. */
+	struct section_header *header = section_header(c->region, path_of(c)->member->slot);
+	talk(a, c, 8, 4);
+	shared_store_u32(&header->core, 8 | 1 << 16);
+	look();
+	assert_int_equal(way(a, c), CONNECTION_STAYS);
+	shared_store_u32(&header->core, 7 | 200 << 16);
+	look();
+	assert_int_equal(way(a, c), CONNECTION_STAYS);
+	shared_store_u32(&header->core, 0);
+	look();
+	assert_int_equal(way(a, c), CONNECTION_STAYS);
+	talk(a, c, 100000, 5);
+	wish(a, false);
+	look();
+	assert_int_equal(way(a, c), CONNECTION_BY_REGION);
+}
+
+/* An error of the core while it is asked harms nobody. */
+static void test_a_ping_that_fails(void **state)
+{
+	(void)state;
+	talk(a, b, 8, 1);
+	a->end->send_error = ECONNREFUSED;
+	wish(a, true);
+	look();
+	assert_int_equal(peer(a, b)->peer.state, PEER_PRESENT);
+	talk(a, b, 100000, 2);
+	a->end->send_error = 0;
+	look();
+	assert_int_equal(way(a, b), CONNECTION_BY_NETWORK);
+	talk(a, b, 100000, 3);
+}
+
+/* It dies in the middle: what waits for it ends, and others go on. */
+static void test_a_peer_that_dies_while_it_moves(void **state)
+{
+	for (int back = 0; back < 2; back++) {
+		if (back) {
+			(void)close_world(state);
+			(void)open_world(state);
+		}
+		talk(a, b, 8, 1);
+		talk(b, a, 8, 1);
+		talk(c, a, 8, 1);
+		wish(b, true);
+		look();
+		wish(b, !back);
+		if (back) {
+			path_begin_moves(path_of(a));
+			assert_int_equal(way(a, b), CONNECTION_MOVES);
+		}
+		struct peer *dying = &peer(a, b)->peer;
+		assert_int_equal(fake_receive(a, dying->slot, in, 8, 9), 0);
+		node_die(&b->node);
+		/* What may be on its way over the network is waited for. */
+		path_check_peers(path_of(a));
+		assert_true(dying->framed);
+		assert_int_equal(dying->state, PEER_PRESENT);
+		dying->gone -= UINT64_C(1100000000);
+		path_check_peers(path_of(a));
+		(void)path_look(path_of(a));
+		assert_int_equal(fake_next(&a->node.receives).error, FI_ECONNRESET);
+		assert_int_equal(path_of(a)->moves, 0);
+		(void)messenger_progress(a->node.messenger);
+		assert_int_equal(fake_send(a, peer(a, c), "12345678", 8, 2), 0);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		WITH_WORLD(test_there_and_back),
+		WITH_WORLD(test_before_the_first_message),
+		WITH_WORLD(test_unexpected_messages_keep_their_order),
+		WITH_WORLD(test_a_receiver_that_does_not_look),
+		WITH_WORLD(test_a_core_without_room),
+		WITH_WORLD(test_who_cannot_be_reached_stays),
+		WITH_WORLD(test_a_ping_that_fails),
+		WITH_WORLD(test_a_peer_that_dies_while_it_moves),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

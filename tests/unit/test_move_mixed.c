@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Everything at once between three peers of a region that move back and forth at any time: messages of
+ * all protocols to receives from anybody, reads, writes and atomics, some with nobody looking for a
+ * while. Each message arrives once, whole, and in the order in which it was sent.
+ */
+#include "fake_core.h"
+#include "random.h"
+
+#include "path/move.h"
+
+#include <stdlib.h>
+
+#define MESSAGE_MOST 300000U
+#define WINDOW_BYTES 200000U
+#define AT_ONCE 24U
+#define RECEIVES_AT_ONCE 12U
+#define KEY 5U
+
+/* A buffer of an operation that is not over. */
+struct buffer_in_use {
+	unsigned char *bytes;
+	size_t length;
+	uint32_t whom;
+	uint64_t seed;
+	uint64_t order; /* of a receive, in which it was posted */
+	enum { NOTHING, SENDS, RECEIVES, WRITES, READS, ADDS } use;
+};
+
+/* What a receive got, for all receives in the order in which they were posted. */
+struct got {
+	uint32_t from;
+	uint64_t number;
+	bool over;
+};
+
+struct player {
+	struct far_node *far;
+	struct registration registration;
+	struct registration_table table;
+	unsigned char *window; /* a part for each writer, and a counter */
+	struct buffer_in_use buffers[AT_ONCE];
+	uint64_t sent[FAKE_ENDS]; /* messages, to whom */
+	uint64_t written[FAKE_ENDS];
+	bool busy_window[FAKE_ENDS];
+	uint64_t added; /* by us, to the next one's counter */
+	struct got *got;
+	uint64_t posted;
+	uint64_t received;
+};
+
+static struct fake_world world;
+static struct player players[FAKE_ENDS];
+static uint64_t seed;
+static uint64_t messages;
+static uint64_t operations;
+static uint64_t wishes;
+static uint64_t moves; /* of one direction of a pair */
+
+static struct path *path_of(const struct player *player)
+{
+	return player->far->node.messenger->path;
+}
+
+static uint32_t number_of(uint64_t source)
+{
+	for (uint32_t i = 0; i < FAKE_ENDS; i++)
+		if (path_of(&players[i])->member->slot == (uint32_t)source)
+			return i;
+	fail_msg("a message from nobody");
+	return 0;
+}
+
+static struct correspondent *peer(const struct player *at, const struct player *whom)
+{
+	return world_peer(&at->far->node, &whom->far->node);
+}
+
+static void open_players(uint64_t most)
+{
+	fake_open_together(&world);
+	for (uint32_t i = 0; i < FAKE_ENDS; i++) {
+		struct player *player = &players[i];
+		*player = (struct player){.far = &world.nodes[i]};
+		player->window = calloc(FAKE_ENDS, WINDOW_BYTES);
+		player->got = calloc(most, sizeof(*player->got));
+		assert_non_null(player->window);
+		assert_non_null(player->got);
+		for (uint32_t k = 0; k < AT_ONCE; k++) {
+			player->buffers[k].bytes = malloc(MESSAGE_MOST);
+			assert_non_null(player->buffers[k].bytes);
+		}
+		player->registration = (struct registration){
+			.key = KEY,
+			.base = player->window,
+			.length = (size_t)FAKE_ENDS * WINDOW_BYTES,
+			.access = FI_REMOTE_READ | FI_REMOTE_WRITE,
+			.enabled = true,
+		};
+		registrations_open(&player->table);
+		assert_int_equal(registrations_add(&player->table, &player->registration), 0);
+		player->far->node.messenger->registrations = &player->table;
+	}
+}
+
+static void close_players(void)
+{
+	fake_close(&world);
+	for (uint32_t i = 0; i < FAKE_ENDS; i++) {
+		struct player *player = &players[i];
+		for (uint32_t k = 0; k < AT_ONCE; k++)
+			free(player->buffers[k].bytes);
+		registrations_close(&player->table);
+		free(player->window);
+		free(player->got);
+	}
+}
+
+static struct buffer_in_use *free_buffer(struct player *player)
+{
+	for (uint32_t k = 0; k < AT_ONCE; k++)
+		if (player->buffers[k].use == NOTHING)
+			return &player->buffers[k];
+	return NULL;
+}
+
+/* Lengths of all protocols, and their edges now and then. */
+static size_t random_length(void)
+{
+	static const uint32_t most[] = {16, 48, 100, 441, 4096, 5000, 17000, 70000, MESSAGE_MOST};
+
+	return random_below(&seed, most[random_below(&seed, 9)]);
+}
+
+static void send_one(struct player *player)
+{
+	struct buffer_in_use *buffer = free_buffer(player);
+	uint32_t whom = random_below(&seed, FAKE_ENDS);
+	struct player *to = &players[whom];
+
+	if (buffer == NULL || to == player)
+		return;
+	uint64_t number = player->sent[whom];
+	buffer->length = random_length();
+	fill_bytes(buffer->bytes, buffer->length, number * 7 + buffer->length);
+	struct iovec piece = {buffer->bytes, buffer->length};
+	ssize_t result = messenger_send(
+		player->far->node.messenger,
+		&(struct send_request){
+			.pieces = &piece,
+			.count = 1,
+			.length = buffer->length,
+			.to = peer(player, to),
+			.tag = number,
+			.context = buffer,
+			.flags = FI_TAGGED | FI_COMPLETION |
+				 (random_below(&seed, 8) == 0 ? FI_DELIVERY_COMPLETE : 0),
+		});
+	if (result == -EAGAIN)
+		return;
+	assert_int_equal(result, 0);
+	buffer->use = SENDS;
+	player->sent[whom]++;
+	messages++;
+}
+
+static void post_one(struct player *player)
+{
+	struct buffer_in_use *buffer = free_buffer(player);
+
+	if (buffer == NULL || player->posted - player->received == RECEIVES_AT_ONCE)
+		return;
+	struct iovec piece = {buffer->bytes, MESSAGE_MOST};
+	buffer->use = RECEIVES;
+	buffer->order = player->posted++;
+	assert_int_equal(messenger_receive(player->far->node.messenger,
+					   &(struct receive_request){
+						   .pieces = &piece,
+						   .count = 1,
+						   .source = MATCH_ANY_SOURCE,
+						   .ignore = UINT64_MAX,
+						   .context = buffer,
+						   .flags = FI_TAGGED | FI_COMPLETION,
+					   }),
+			 0);
+}
+
+/* Write our part of somebody's window, which nobody else writes, and read it when that is over. */
+static void reach(struct player *player, bool reads)
+{
+	struct buffer_in_use *buffer = free_buffer(player);
+	uint32_t self = (uint32_t)(player - players);
+	uint32_t whom = random_below(&seed, FAKE_ENDS);
+
+	if (buffer == NULL || whom == self || player->busy_window[whom] ||
+	    (reads && player->written[whom] == 0))
+		return;
+	size_t length = reads ? WINDOW_BYTES - 8 : random_below(&seed, 2) ? WINDOW_BYTES - 8 : 400;
+	uint64_t value = player->written[whom] + (reads ? 0 : 1);
+	if (!reads)
+		fill_bytes(buffer->bytes, length, value);
+	const struct iovec piece = {buffer->bytes, length};
+	const struct fi_rma_iov place = {(uint64_t)self * WINDOW_BYTES, length, KEY};
+	ssize_t result = messenger_remote(player->far->node.messenger,
+					  &(struct remote_request){
+						  .kind = reads ? REMOTE_READ : REMOTE_WRITE,
+						  .pieces = &piece,
+						  .count = 1,
+						  .length = length,
+						  .places = &place,
+						  .place_count = 1,
+						  .to = peer(player, &players[whom]),
+						  .context = buffer,
+						  .flags = FI_COMPLETION | FI_DELIVERY_COMPLETE,
+					  });
+	if (result == -EAGAIN)
+		return;
+	assert_int_equal(result, 0);
+	*buffer = (struct buffer_in_use){buffer->bytes, length, whom, value, 0, reads ? READS : WRITES};
+	player->busy_window[whom] = true;
+	player->written[whom] = value;
+	operations++;
+}
+
+/* One more in the next one's counter, which lies behind its own part. */
+static void add(struct player *player)
+{
+	static const uint64_t one = 1;
+	uint32_t whom = (uint32_t)(player - players + 1) % FAKE_ENDS;
+	const struct iovec piece = {(void *)(uintptr_t)&one, 8};
+	const struct fi_rma_iov place = {(uint64_t)whom * WINDOW_BYTES, 8, KEY};
+	ssize_t result = messenger_remote(player->far->node.messenger,
+					  &(struct remote_request){
+						  .kind = REMOTE_ATOMIC,
+						  .pieces = &piece,
+						  .count = 1,
+						  .length = 8,
+						  .places = &place,
+						  .place_count = 1,
+						  .to = peer(player, &players[whom]),
+						  .flags = FI_INJECT,
+						  .datatype = FI_UINT64,
+						  .operation = FI_SUM,
+						  .form = ATOMIC_BASE,
+					  });
+	if (result == -EAGAIN)
+		return;
+	assert_int_equal(result, 0);
+	player->added++;
+	operations++;
+}
+
+static void take_completions(struct player *player)
+{
+	while (!completion_is_empty(&player->far->node.sends)) {
+		struct completion got = fake_next(&player->far->node.sends);
+		struct buffer_in_use *buffer = got.context;
+		if (got.error != 0)
+			fail_msg("an operation failed: %s", got.reason);
+		if (buffer->use == READS) {
+			/* The last short write may have changed the beginning. */
+			assert_bytes(buffer->bytes, 400, buffer->seed);
+		}
+		if (buffer->use == READS || buffer->use == WRITES)
+			player->busy_window[buffer->whom] = false;
+		buffer->use = NOTHING;
+	}
+	while (!completion_is_empty(&player->far->node.receives)) {
+		struct completion got = fake_next(&player->far->node.receives);
+		struct buffer_in_use *buffer = got.context;
+		if (got.error != 0)
+			fail_msg("a receive failed: %s", got.reason);
+		assert_bytes(buffer->bytes, got.length, got.tag * 7 + got.length);
+		player->got[buffer->order] = (struct got){number_of(got.source), got.tag, true};
+		player->received++;
+		buffer->use = NOTHING;
+	}
+}
+
+static void flip(struct player *player)
+{
+	const struct member *member = path_of(player)->member;
+	struct member_slot *slot = region_slot(player->far->region, member->slot);
+	bool network = shared_load_u64(&slot->way) != 0;
+
+	shared_store_u64(&slot->way, network ? 0 : (uint64_t)member->epoch << 32 | 1);
+	wishes++;
+}
+
+static void progress(struct player *player)
+{
+	(void)messenger_progress(player->far->node.messenger);
+	take_completions(player);
+}
+
+static void count_moves(void)
+{
+	static const struct network_peer *before[FAKE_ENDS][FAKE_ENDS];
+
+	for (uint32_t i = 0; i < FAKE_ENDS; i++)
+		for (uint32_t k = 0; k < FAKE_ENDS; k++) {
+			const struct peer *to = path_of(&players[i])->peers[path_of(&players[k])->member->slot];
+			const struct network_peer *now = to != NULL ? to->network : NULL;
+			moves += (now != NULL) != (before[i][k] != NULL);
+			before[i][k] = now;
+		}
+}
+
+static void act(void)
+{
+	struct player *player = &players[random_below(&seed, FAKE_ENDS)];
+
+	switch (random_below(&seed, 40)) {
+	case 0:
+		if (random_below(&seed, 10) == 0)
+			flip(player);
+		break;
+	case 1:
+	case 2:
+	case 3:
+		path_begin_moves(path_of(player));
+		break;
+	case 4:
+		player->far->end->refusals = random_below(&seed, 20);
+		break;
+	case 5:
+		reach(player, false);
+		break;
+	case 6:
+		reach(player, true);
+		break;
+	case 7:
+		add(player);
+		break;
+	case 8:
+		for (int i = 0; i < 100; i++)
+			progress(player);
+		break;
+	case 9:
+		(void)path_look(path_of(player));
+		break;
+	default:
+		if (random_below(&seed, 2) == 0)
+			send_one(player);
+		else
+			post_one(player);
+		progress(player);
+		break;
+	}
+}
+
+/* All that was sent has arrived, in order, and all that was begun is over. */
+static void finish(void)
+{
+	for (uint32_t round = 0;; round++) {
+		uint64_t missing = 0;
+		for (uint32_t i = 0; i < FAKE_ENDS; i++) {
+			struct player *player = &players[i];
+			uint64_t due = 0;
+			for (uint32_t k = 0; k < FAKE_ENDS; k++)
+				due += players[k].sent[i];
+			if (player->posted < due)
+				post_one(player);
+			missing += due - player->received;
+			for (uint32_t k = 0; k < AT_ONCE; k++)
+				missing += player->buffers[k].use != NOTHING &&
+					   player->buffers[k].use != RECEIVES;
+			(void)path_look(path_of(player));
+			progress(player);
+		}
+		if (missing == 0)
+			break;
+		if (round == 1000000)
+			fail_msg("%lu things never end", (unsigned long)missing);
+	}
+	fake_settle(&world);
+	for (uint32_t i = 0; i < FAKE_ENDS; i++) {
+		uint64_t next[FAKE_ENDS] = {0};
+		for (uint64_t k = 0; k < players[i].posted; k++) {
+			const struct got *got = &players[i].got[k];
+			if (got->over)
+				assert_int_equal(got->number, next[got->from]++);
+		}
+		uint64_t counter = 0;
+		memcpy(&counter, players[i].window + (size_t)i * WINDOW_BYTES, 8);
+		assert_int_equal(counter, players[(i + FAKE_ENDS - 1) % FAKE_ENDS].added);
+		assert_int_equal(players[i].far->end->registered, 0);
+		assert_int_equal(path_of(&players[i])->failures, 0);
+	}
+}
+
+static void test_everything_at_once(void **state)
+{
+	enum { STEPS = 15000, RUNS = 6 };
+
+	(void)state;
+	for (uint64_t run = 0; run < RUNS; run++) {
+		seed = 0x5eed + run * 7919;
+		open_players(STEPS);
+		for (uint32_t step = 0; step < STEPS; step++) {
+			act();
+			count_moves();
+		}
+		finish();
+		close_players();
+	}
+	print_message("%lu messages, %lu one-sided operations, %lu wishes, %lu moves\n",
+		      (unsigned long)messages, (unsigned long)operations, (unsigned long)wishes,
+		      (unsigned long)moves);
+	assert_true(moves > 100);
+	assert_true(messages > 1000);
+	assert_true(operations > 500);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_everything_at_once)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
