@@ -31,6 +31,8 @@ static void test_fields_lie_where_the_format_says(void **state)
 	assert_int_equal(offsetof(struct section_header, process), 264);
 	assert_int_equal(offsetof(struct section_header, exposed), 320);
 	assert_int_equal(offsetof(struct section_header, reaching), 384);
+	assert_int_equal(offsetof(struct section_header, core), 448);
+	assert_int_equal(offsetof(struct section_header, core_name), 452);
 	assert_int_equal(offsetof(struct section_header, exposures), 1024);
 	assert_int_equal(offsetof(struct exposure_line, sequence), 0);
 	assert_int_equal(offsetof(struct exposure_line, key), 8);
@@ -44,6 +46,7 @@ static void test_fields_lie_where_the_format_says(void **state)
 	assert_int_equal(offsetof(struct connection_line, receiver_epoch), 4);
 	assert_int_equal(offsetof(struct connection_line, ring), 8);
 	assert_int_equal(offsetof(struct connection_line, slots), 16);
+	assert_int_equal(offsetof(struct connection_line, way), 20);
 	assert_int_equal(offsetof(struct connection_line, messages), 24);
 	assert_int_equal(offsetof(struct connection_line, bytes), 32);
 	assert_int_equal(offsetof(struct credit_line, consumed), 0);

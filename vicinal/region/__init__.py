@@ -1,4 +1,5 @@
-"""The shared region, as seen from Python: create it, look into it, check it, remove it.
+"""The shared region, as seen from Python: create it, look into it, check it, move members
+to the network and back, remove it.
 
 docs/region-format.md describes the format; vicinal.region.format has its bytes.
 """
@@ -11,6 +12,7 @@ from vicinal.region.creation import (
     create,
     remove,
 )
+from vicinal.region.detaching import Outcome, attach, detach
 from vicinal.region.inspection import Beyond, Connection, Header, Member, RegionState, inspect
 
 __all__ = [
@@ -21,10 +23,13 @@ __all__ = [
     "Finding",
     "Header",
     "Member",
+    "Outcome",
     "Region",
     "RegionState",
+    "attach",
     "check",
     "create",
+    "detach",
     "inspect",
     "remove",
 ]

@@ -8,7 +8,7 @@ from pathlib import Path
 from vicinal.region import format as layout
 from vicinal.region.creation import user_name
 from vicinal.region.filesystem import advice, filesystem_type
-from vicinal.region.format import Liveness, SlotState
+from vicinal.region.format import Liveness, SlotState, Way
 from vicinal.region.inspection import Connection, Member, RegionState, inspect
 from vicinal.region.sizes import show_size
 
@@ -105,6 +105,8 @@ def _connection(state: RegionState, connection: Connection) -> Iterator[Finding]
     sender = state.member(connection.sender)
     if sender is None or sender.state is not SlotState.JOINED:
         return
+    if connection.way is Way.NETWORK:
+        return  # there is no ring
     slots, ring = connection.slots, connection.ring
     arena_end = state.header.section_bytes - state.header.heap_bytes
     possible = (

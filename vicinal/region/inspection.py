@@ -7,7 +7,7 @@ read. Every record is copied out once and checked; text is made fit for a termin
 import os
 import stat
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 
 from vicinal.errors import VicinalError, describe_os_error
 from vicinal.region import format as layout
-from vicinal.region.format import Liveness, SlotState
+from vicinal.region.format import Liveness, SlotState, Way
 from vicinal.region.locks import is_locked
 
 _ANEW = "remove it and create it anew"
@@ -64,6 +64,10 @@ class Member:
     """The same as `epoch`, unless the member is about to write its section."""
     nonce: int = 0
     """As in its address: by it peers in other regions name it."""
+    network: bool = False
+    """Whether it has an address in a network."""
+    detached: bool = False
+    """Whether the manager wants it to be reached over that."""
 
     @property
     def condition(self) -> str:
@@ -94,6 +98,8 @@ class Connection:
     messages: int
     bytes: int
     """Messages and bytes sent, brought up to date now and then."""
+    way: Way = Way.REGION
+    """How they go now. There is no ring while they go over the network."""
 
 
 @dataclass(frozen=True)
@@ -145,8 +151,11 @@ class RegionState:
                 }
                 for member in self.members
             ],
-            "connections": [vars(connection) for connection in self.connections],
             "beyond": [vars(each) | {"nonce": f"{each.nonce:016x}"} for each in self.beyond],
+            "connections": [
+                vars(connection) | {"way": connection.way.name.lower()}
+                for connection in self.connections
+            ],
         }
 
 
@@ -270,7 +279,8 @@ class _Reader:
 
     def _members(self, patience: float) -> tuple[Member, ...]:
         count = self.header.members
-        claims = self._read(layout.SLOT, layout.slot_offset(0), count)["claim"]
+        slots = self._read(layout.SLOT, layout.slot_offset(0), count)
+        claims, ways = slots["claim"], slots["way"]
         verdicts = self._read(layout.VERDICT, layout.verdicts_offset(count), count)["verdict"]
         taken = [slot for slot in range(count) if int(claims[slot]) != 0]
         sections = {slot: self._section(slot) for slot in taken}
@@ -285,9 +295,11 @@ class _Reader:
         for slot in taken:
             claim = int(claims[slot])
             condemned = int(verdicts[slot]) == (claim >> 32 << 32 | 1)
-            members.append(
-                self._member(slot, claim, sections[slot], False if condemned else alive.get(slot))
+            member = self._member(
+                slot, claim, sections[slot], False if condemned else alive.get(slot)
             )
+            detached = int(ways[slot]) == (claim >> 32 << 32 | 1)
+            members.append(replace(member, detached=detached))
         return tuple(members)
 
     def _member(self, slot: int, claim: int, section: np.void, alive: bool | None) -> Member:
@@ -318,6 +330,7 @@ class _Reader:
             arena_used=int(section["arena_used"]),
             section_epoch=int(section["epoch"]),
             nonce=int(section["nonce"]),
+            network=int(section["core"]) != 0,
         )
 
     def _section(self, slot: int) -> np.void:
@@ -371,10 +384,16 @@ class _Reader:
                 ring=int(line["ring"]),
                 messages=int(line["messages"]),
                 bytes=int(line["bytes"]),
+                way=_way(int(line["way"])),
             )
             for receiver, line in enumerate(lines)
-            if int(line["id"]) != 0
+            if int(line["id"]) != 0 or _way(int(line["way"])) is not Way.REGION
         ]
+
+
+def _way(number: int) -> Way:
+    """What a connection line says; what it cannot say is taken for nothing."""
+    return Way(number) if number in list(Way) else Way.REGION
 
 
 def _text(raw: bytes) -> str:

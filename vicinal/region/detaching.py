@@ -1,0 +1,171 @@
+"""Asking members of a region to reach each other over the network for a while, and back.
+
+The region has a word for each member slot that only its manager writes: whether its member is to
+be reached over the network. The member and its peers look at it some twenty times a second, move
+each direction by itself, and say in their connection lines how what they send goes.
+"""
+
+import mmap
+import os
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from vicinal.errors import VicinalError, describe_os_error
+from vicinal.region.format import SLOT, SlotState, Way, slot_offset
+from vicinal.region.inspection import Connection, Member, RegionState, inspect
+
+_STEP = 0.02
+"""Seconds between two looks at what members say."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of such a wish."""
+
+    members: tuple[int, ...]
+    """Slots of the members that it was about."""
+    moved: int
+    """Connections that go the way they were to go; each direction of a pair is one."""
+    troubles: tuple[str, ...]
+    """Why others do not, a line each."""
+
+
+def detach(
+    path: str | os.PathLike[str] | int,
+    members: Collection[int] = (),
+    *,
+    timeout: float = 10.0,
+) -> Outcome:
+    """Have members (by slot; all if none are named) be reached over the network, and wait for it.
+
+    Raises VicinalError where the region cannot be written, or has no such member. `timeout` is in
+    seconds; who has not moved by then is in the outcome, and may do so later.
+    """
+    return _wish(path, members, timeout, network=True)
+
+
+def attach(
+    path: str | os.PathLike[str] | int,
+    members: Collection[int] = (),
+    *,
+    timeout: float = 10.0,
+) -> Outcome:
+    """The way back: have members be reached through the region. As detach()."""
+    return _wish(path, members, timeout, network=False)
+
+
+def _wish(
+    path: str | os.PathLike[str] | int, slots: Collection[int], timeout: float, *, network: bool
+) -> Outcome:
+    state = inspect(path, patience=0)
+    asked = _choose(state, slots)
+    _write(path, {member.slot: member.epoch << 32 | 1 if network else 0 for member in asked})
+    named = {member.slot for member in asked}
+    deadline = time.monotonic() + timeout
+    while True:
+        time.sleep(_STEP)
+        state = inspect(path, patience=0)
+        concerned = [each for each in state.connections if _concerns(state, each, named)]
+        behind = [each for each in concerned if not _is_settled(state, each)]
+        waits = any(each.way is not Way.STAYS for each in behind)
+        if not waits or time.monotonic() > deadline:
+            break
+    troubles = [_trouble(state, each, timeout) for each in behind]
+    troubles += [
+        f"{_name(member)} is dead"
+        for member in state.members
+        if member.slot in named and member.alive is False
+    ]
+    moved = len(concerned) - len(behind)
+    return Outcome(tuple(sorted(named)), moved, tuple(dict.fromkeys(troubles)))
+
+
+def _choose(state: RegionState, slots: Collection[int]) -> list[Member]:
+    joined = [member for member in state.members if member.state is SlotState.JOINED]
+    if not slots:
+        if not joined:
+            raise VicinalError(f"nobody is in region {state.path}", "start the job first")
+        return joined
+    there = {member.slot: member for member in joined}
+    for slot in slots:
+        if slot not in there:
+            raise VicinalError(
+                f"there is no member in slot {slot} of region {state.path}",
+                f"`vicinal region show {state.path}` lists them",
+            )
+    return [there[slot] for slot in slots]
+
+
+def _write(path: str | os.PathLike[str] | int, words: dict[int, int]) -> None:
+    try:
+        fd = os.open(
+            f"/proc/self/fd/{path}" if isinstance(path, int) else path, os.O_RDWR | os.O_CLOEXEC
+        )
+    except OSError as error:
+        raise VicinalError(
+            f"cannot write region {path}: {describe_os_error(error)}",
+            "run as the user it belongs to",
+        ) from error
+    try:
+        with mmap.mmap(fd, 0) as memory:
+            field = SLOT.fields["way"] if SLOT.fields else None
+            assert field is not None
+            for slot, word in words.items():
+                # One aligned store: members see all of it or nothing.
+                place = np.frombuffer(memory, "<u8", 1, slot_offset(slot) + int(field[1]))
+                place[0] = word
+                del place  # or the memory could not be unmapped
+    finally:
+        os.close(fd)
+
+
+def _concerns(state: RegionState, connection: Connection, slots: Collection[int]) -> bool:
+    """Is it between two that are there, and one of them meant? What one says to itself stays."""
+    sender, receiver = state.member(connection.sender), state.member(connection.receiver)
+    return (
+        sender is not None
+        and receiver is not None
+        and sender is not receiver
+        and receiver.epoch == connection.receiver_epoch
+        and all(
+            each.state is SlotState.JOINED and each.alive is not False
+            for each in (sender, receiver)
+        )
+        and (connection.sender in slots or connection.receiver in slots)
+    )
+
+
+def _is_settled(state: RegionState, connection: Connection) -> bool:
+    sender, receiver = state.member(connection.sender), state.member(connection.receiver)
+    wanted = any(each is not None and each.detached for each in (sender, receiver))
+    return connection.way is (Way.NETWORK if wanted else Way.REGION)
+
+
+def _name(member: Member | None) -> str:
+    assert member is not None
+    rank = "" if member.rank is None else f" (rank {member.rank})"
+    return f"the member in slot {member.slot}{rank}"
+
+
+def _trouble(state: RegionState, connection: Connection, seconds: float) -> str:
+    sender, receiver = state.member(connection.sender), state.member(connection.receiver)
+    assert sender is not None
+    assert receiver is not None
+    if connection.way is Way.STAYS:
+        for each in (receiver, sender):
+            if not each.network:
+                return (
+                    f"{_name(each)} is in no network and stays in the region: start it with "
+                    "VICINAL_NET unset, or set to the same provider everywhere"
+                )
+        return (
+            f"{_name(sender)} does not reach {_name(receiver)} over the network and stays in the "
+            "region: check VICINAL_NET_INTERFACE and the nodes' addresses"
+        )
+    return (
+        f"{_name(sender)} has not moved what it sends to {_name(receiver)} within {seconds:g} s: "
+        "one of them makes no progress (stopped, or computing without a call of MPI)"
+    )
