@@ -90,6 +90,10 @@ check: ## Build, lint and test everything but the guests
 check-guests: all ## Test between virtual machines
 	@$(bin)/pytest tests/guests
 
+.PHONY: check-soak
+check-soak: all ## Soak jobs while their paths flip: 8 ranks for two minutes with each MPI
+	@SOAK_RANKS=8 SOAK_SECONDS=120 $(bin)/pytest tests/python/test_detach.py -k flip -s
+
 .PHONY: check-software
 check-software: all ## Test with programs of others: NetPIPE, HPCC, LAMMPS, FFTW, OpenCoarrays
 	@scripts/setup software

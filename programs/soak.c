@@ -51,7 +51,8 @@ static struct message_name name_of(int channel, int source, int destination, int
 /* Most are small, and some of each protocol. */
 static struct shape shape_of(const struct message_name *name)
 {
-	static const uint32_t most[] = {8, 64, 512, 4096, 4097, 16384, 20000, 65536, 100000, 300000, SIZE_MOST};
+	static const uint32_t most[] = {8,     64,    512,    4096,   4097,     16384,
+					20000, 65536, 100000, 300000, SIZE_MOST};
 	uint64_t random = mix(pattern_start(name));
 	uint32_t limit = most[random % (sizeof(most) / sizeof(most[0]))];
 
@@ -241,7 +242,8 @@ static void report(double seconds, uint64_t counted, uint64_t counter)
 
 	if (tally.errors > 0)
 		fprintf(stderr, "soak: error: rank %d: %s\n", rank, tally.first);
-	MPI_Reduce(ours, all, (int)(sizeof(ours) / sizeof(ours[0])), MPI_UINT64_T, MPI_SUM, 0, MPI_COMM_WORLD);
+	MPI_Reduce(ours, all, (int)(sizeof(ours) / sizeof(ours[0])), MPI_UINT64_T, MPI_SUM, 0,
+		   MPI_COMM_WORLD);
 	if (rank != 0)
 		return;
 	all[3] += (all[0] != all[1]) + (all[5] != all[6]);
@@ -280,7 +282,8 @@ int main(int argc, char **argv)
 		receives[i].bytes = need_memory(malloc(SIZE_MOST));
 		post(i);
 	}
-	MPI_Win_allocate(8 + (MPI_Aint)ranks * PART_BYTES, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &window);
+	MPI_Win_allocate(8 + (MPI_Aint)ranks * PART_BYTES, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory,
+			 &window);
 	memory[0] = 0;
 	MPI_Barrier(MPI_COMM_WORLD);
 	MPI_Win_lock_all(MPI_MODE_NOCHECK, window);

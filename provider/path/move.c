@@ -59,11 +59,12 @@ static void refuse(struct path *path, const struct peer *peer)
 	if (path->moves_refused || path->region->notice == NULL)
 		return;
 	path->moves_refused = true;
-	(void)region_fail(&notice, 0,
-			  "the member in slot %u is to be reached over the network, but it has no address there "
-			  "that this process can use: it is reached through the region still (VICINAL_NET must "
-			  "choose the same provider everywhere)",
-			  peer->slot);
+	(void)region_fail(
+		&notice, 0,
+		"the member in slot %u is to be reached over the network, but it has no address there "
+		"that this process can use: it is reached through the region still (VICINAL_NET must "
+		"choose the same provider everywhere)",
+		peer->slot);
 	path->region->notice(notice.text);
 }
 

@@ -96,7 +96,8 @@ void network_enter(struct peer *peer)
 	peer->active_bit = 1;
 	to->moved = false;
 	if (network_connect(peer) != 0)
-		path_fail(to->network->path, peer, -ENOMEM, "there is no memory to reach it over the network");
+		path_fail(to->network->path, peer, -ENOMEM,
+			  "there is no memory to reach it over the network");
 }
 
 void network_leave_ring(struct peer *peer)

@@ -71,8 +71,7 @@ static void free_network(struct network *network)
 /* Peers in the region may be told to reach us here. */
 static void publish_name(const struct member *self, const struct core_name *name)
 {
-	struct member_core core = {
-		.provider = name->provider, .length = name->length, .flags = name->flags};
+	struct member_core core = {.provider = name->provider, .length = name->length, .flags = name->flags};
 
 	memcpy(core.name, name->bytes, sizeof(core.name));
 	member_publish_core(self, &core);
@@ -425,8 +424,7 @@ void network_check(struct path *path, uint64_t now)
 			peer->owes_left = !network_send_notice(peer, FRAME_LEFT);
 		if (peer == NULL || peer->peer->state == PEER_FAILED || !network_is_used(peer))
 			continue;
-		network_probe(peer, &network->directory->identities[peer->place].name, now,
-			      path->timeout);
+		network_probe(peer, &network->directory->identities[peer->place].name, now, path->timeout);
 	}
 }
 

@@ -40,14 +40,14 @@ struct peer {
 	const shared_u32 *sleeping_word;     /* the receiver's: must it be woken? */
 	const struct interrupts *interrupts; /* the path's */
 	bool sending;                        /* `out` is open */
-	struct network_peer *network;        /* what we send goes over the network; NULL: through the region */
+	struct network_peer *network; /* what we send goes over the network; NULL: through the region */
 	/* its way, and a change of it: see move.h */
 	struct network_peer *beyond; /* where it is in the network; NULL: in none, or nobody asked */
-	bool mapped;                 /* through the region both ways: one end may reach into the other's memory */
-	bool moving;                 /* our last slot this way is out: nothing is sent before it was taken */
-	bool owes_moved;             /* its last slot was taken, and it was not told */
-	bool framed;                 /* what it sends comes over the network */
-	uint64_t gone;               /* since when the region says that one beyond it left or died; 0: it does not */
+	bool mapped;     /* through the region both ways: one end may reach into the other's memory */
+	bool moving;     /* our last slot this way is out: nothing is sent before it was taken */
+	bool owes_moved; /* its last slot was taken, and it was not told */
+	bool framed;     /* what it sends comes over the network */
+	uint64_t gone;   /* since when the region says that one beyond it left or died; 0: it does not */
 	/* receiving */
 	bool receiving; /* `in` is open */
 	bool hot;       /* in the path's list of rings polled at every poll */
@@ -236,7 +236,8 @@ static inline void path_wake(struct peer *peer)
 
 /*
  * Deal with one slot. Returns how many slots it was, PATH_MOVES if it is the last that comes this
- * way, or a negative errno: the peer broke the protocol. `control` was loaded once, from the slot at the ring's position.
+ * way, or a negative errno: the peer broke the protocol. `control` was loaded once, from the slot at the
+ * ring's position.
  */
 typedef int (*path_handler)(void *context, struct peer *peer, uint64_t control);
 

@@ -87,8 +87,8 @@ void path_close(struct path *path)
 	}
 	network_close(path);
 	if (path->peers != NULL)
-		for (uint32_t slot = 0; slot < path->peer_end; slot++)
-			/* One of the region that is in the network too has a place there besides. */
+		/* One of the region that is in the network too has a place there besides: it comes first. */
+		for (uint32_t slot = path->peer_end; slot-- > 0;)
 			if (path->peers[slot] != NULL && path->peers[slot]->slot == slot)
 				free(path->peers[slot]);
 	if (path->peers != NULL)

@@ -276,8 +276,8 @@ static int arrive_offer(struct messenger *messenger, struct arrival *arrival, co
 	bool no_memory = false;
 
 	shared_copy_in(&header, slot->payload, sizeof(header));
-	if (!from->peer.framed || arrival->length != 0 || header.total == 0 ||
-	    header.total > SSIZE_MAX || from->early_receive != NULL || from->early_message != NULL)
+	if (!from->peer.framed || arrival->length != 0 || header.total == 0 || header.total > SSIZE_MAX ||
+	    from->early_receive != NULL || from->early_message != NULL)
 		return -EPROTO;
 	from->streak = 0;
 	arrival->data = header.data;

@@ -344,8 +344,8 @@ uint32_t remote_pump(struct messenger *messenger, struct remote_operation *opera
 			continue;
 		}
 		/* Its way may have changed since it began, and the chunks there are smaller. */
-		uint32_t most = operation->piece < to->peer.pool->largest ? operation->piece
-									  : to->peer.pool->largest;
+		uint32_t most =
+			operation->piece < to->peer.pool->largest ? operation->piece : to->peer.pool->largest;
 		uint32_t length = rest < most ? (uint32_t)rest : most;
 		bool last = operation->sent + length == operation->buffer.length;
 		if (operation->outstanding >= REQUESTS_IN_FLIGHT || remote_room(messenger, to, 1) != 0 ||

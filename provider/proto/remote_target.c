@@ -59,8 +59,8 @@ static bool push_reply(struct messenger *messenger, struct correspondent *to, ui
 	}
 	struct wire_piece header = {chunk, chunk_place(pool, chunk, bytes)};
 	shared_copy_out(pool->section + header.offset, bytes, length);
-	remote_push(&to->peer, control_word(WIRE_REPLY_CHUNK, flags, length), sequence, &header, sizeof(header),
-		    NULL, 0);
+	remote_push(&to->peer, control_word(WIRE_REPLY_CHUNK, flags, length), sequence, &header,
+		    sizeof(header), NULL, 0);
 	return true;
 }
 

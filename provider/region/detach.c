@@ -5,8 +5,7 @@
 void member_publish_core(const struct member *self, const struct member_core *core)
 {
 	struct section_header *header = section_header(self->region, self->slot);
-	uint32_t word =
-		(uint32_t)core->provider | (uint32_t)core->length << 16 | (uint32_t)core->flags << 24;
+	uint32_t word = (uint32_t)core->provider | (uint32_t)core->length << 16 | (uint32_t)core->flags << 24;
 
 	shared_copy_out(header->core_name, core->name, sizeof(core->name));
 	/* Pairs with the acquire load in member_core(). */

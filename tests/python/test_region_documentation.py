@@ -18,7 +18,7 @@ CONSTANT_ROW = re.compile(r"^\| `([A-Z_]+)` \| (0x[0-9a-f]+|\d+) \|", re.MULTILI
 
 STRUCT = re.compile(r"^struct (\w+) \{\n(.*?)^\};", re.MULTILINE | re.DOTALL)
 FIELD = re.compile(r"^\t(?:struct )?\w+ (\w+)(?:\[[^]]*\])?;", re.MULTILINE)
-ENUMERATOR = re.compile(r"^\t((?:WIRE|SLOT|LIVENESS)_\w+) = \d+,", re.MULTILINE)
+ENUMERATOR = re.compile(r"^\t((?:WIRE|SLOT|LIVENESS|CONNECTION)_\w+) = \d+,", re.MULTILINE)
 
 DOCUMENTED = {
     struct: {field: (int(offset), int(size)) for offset, field, size in FIELD_ROW.findall(body)}

@@ -154,28 +154,30 @@ static void test_unexpected_messages_keep_their_order(void **state)
 		assert_non_null(copy);
 		memcpy(copy, out, sizes[i % COUNT]);
 		struct iovec piece = {copy, sizes[i % COUNT]};
-		assert_int_equal(messenger_send(a->node.messenger, &(struct send_request){
-									   .pieces = &piece,
-									   .count = 1,
-									   .length = sizes[i % COUNT],
-									   .to = peer(a, b),
-									   .tag = i,
-									   .context = copy,
-									   .flags = FI_TAGGED | FI_COMPLETION,
-								   }),
+		assert_int_equal(messenger_send(a->node.messenger,
+						&(struct send_request){
+							.pieces = &piece,
+							.count = 1,
+							.length = sizes[i % COUNT],
+							.to = peer(a, b),
+							.tag = i,
+							.context = copy,
+							.flags = FI_TAGGED | FI_COMPLETION,
+						}),
 				 0);
 		fake_settle(&world);
 	}
 	assert_null(peer(b, a)->holding); /* the last that came by the region were before the last move */
 	for (uint64_t i = 0; i < 3 * COUNT; i++) {
 		struct iovec piece = {in, BYTES};
-		assert_int_equal(messenger_receive(b->node.messenger, &(struct receive_request){
-									      .pieces = &piece,
-									      .count = 1,
-									      .source = MATCH_ANY_SOURCE,
-									      .ignore = UINT64_MAX,
-									      .flags = FI_TAGGED | FI_COMPLETION,
-								      }),
+		assert_int_equal(messenger_receive(b->node.messenger,
+						   &(struct receive_request){
+							   .pieces = &piece,
+							   .count = 1,
+							   .source = MATCH_ANY_SOURCE,
+							   .ignore = UINT64_MAX,
+							   .flags = FI_TAGGED | FI_COMPLETION,
+						   }),
 				 0);
 		fake_settle(&world);
 		struct completion got = fake_next(&b->node.receives);
@@ -244,8 +246,8 @@ static void test_who_cannot_be_reached_stays(void **state)
 
 	/* One whose place cannot be one, and one that has none. */
 	struct section_header *header = section_header(c->region, path_of(c)->member->slot);
-	talk(a, c, 8, 4);
 	shared_store_u32(&header->core, 8 | 1 << 16);
+	talk(a, c, 8, 4);
 	look();
 	assert_int_equal(way(a, c), CONNECTION_STAYS);
 	shared_store_u32(&header->core, 7 | 200 << 16);

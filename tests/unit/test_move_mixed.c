@@ -144,18 +144,18 @@ static void send_one(struct player *player)
 	buffer->length = random_length();
 	fill_bytes(buffer->bytes, buffer->length, number * 7 + buffer->length);
 	struct iovec piece = {buffer->bytes, buffer->length};
-	ssize_t result = messenger_send(
-		player->far->node.messenger,
-		&(struct send_request){
-			.pieces = &piece,
-			.count = 1,
-			.length = buffer->length,
-			.to = peer(player, to),
-			.tag = number,
-			.context = buffer,
-			.flags = FI_TAGGED | FI_COMPLETION |
-				 (random_below(&seed, 8) == 0 ? FI_DELIVERY_COMPLETE : 0),
-		});
+	ssize_t result =
+		messenger_send(player->far->node.messenger,
+			       &(struct send_request){
+				       .pieces = &piece,
+				       .count = 1,
+				       .length = buffer->length,
+				       .to = peer(player, to),
+				       .tag = number,
+				       .context = buffer,
+				       .flags = FI_TAGGED | FI_COMPLETION |
+						(random_below(&seed, 8) == 0 ? FI_DELIVERY_COMPLETE : 0),
+			       });
 	if (result == -EAGAIN)
 		return;
 	assert_int_equal(result, 0);
@@ -229,20 +229,20 @@ static void add(struct player *player)
 	uint32_t whom = (uint32_t)(player - players + 1) % FAKE_ENDS;
 	const struct iovec piece = {(void *)(uintptr_t)&one, 8};
 	const struct fi_rma_iov place = {(uint64_t)whom * WINDOW_BYTES, 8, KEY};
-	ssize_t result = messenger_remote(player->far->node.messenger,
-					  &(struct remote_request){
-						  .kind = REMOTE_ATOMIC,
-						  .pieces = &piece,
-						  .count = 1,
-						  .length = 8,
-						  .places = &place,
-						  .place_count = 1,
-						  .to = peer(player, &players[whom]),
-						  .flags = FI_INJECT,
-						  .datatype = FI_UINT64,
-						  .operation = FI_SUM,
-						  .form = ATOMIC_BASE,
-					  });
+	ssize_t result =
+		messenger_remote(player->far->node.messenger, &(struct remote_request){
+								      .kind = REMOTE_ATOMIC,
+								      .pieces = &piece,
+								      .count = 1,
+								      .length = 8,
+								      .places = &place,
+								      .place_count = 1,
+								      .to = peer(player, &players[whom]),
+								      .flags = FI_INJECT,
+								      .datatype = FI_UINT64,
+								      .operation = FI_SUM,
+								      .form = ATOMIC_BASE,
+							      });
 	if (result == -EAGAIN)
 		return;
 	assert_int_equal(result, 0);
@@ -299,7 +299,8 @@ static void count_moves(void)
 
 	for (uint32_t i = 0; i < FAKE_ENDS; i++)
 		for (uint32_t k = 0; k < FAKE_ENDS; k++) {
-			const struct peer *to = path_of(&players[i])->peers[path_of(&players[k])->member->slot];
+			const struct peer *to =
+				path_of(&players[i])->peers[path_of(&players[k])->member->slot];
 			const struct network_peer *now = to != NULL ? to->network : NULL;
 			moves += (now != NULL) != (before[i][k] != NULL);
 			before[i][k] = now;

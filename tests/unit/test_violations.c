@@ -108,6 +108,13 @@ static const struct {
 	{"a reply to nothing in a chunk", {{.kind = WIRE_REPLY_CHUNK, .word = UINT64_MAX}}},
 	{"a resumption of a send that is not", {{.kind = WIRE_RESUME, .word = HUGE_ID}}},
 	{"an offer to be read over the network", {{.kind = WIRE_OFFER, .payload = {0, 1, 100000, 1, 1}}}},
+	{"a move with a length", {{.kind = WIRE_MOVE, .length = 1}}},
+	{"a move with a flag", {{.kind = WIRE_MOVE, .flags = WIRE_LAST}}},
+	{"a move with a word", {{.kind = WIRE_MOVE, .word = 1}}},
+	{"a move in the middle of a large message",
+	 {{.kind = WIRE_RENDEZVOUS, .length = 1, .payload = {0, 1, 100, 100, 0}}, {.kind = WIRE_MOVE}}},
+	{"a move where there is no other way", {{.kind = WIRE_MOVE}}},
+	{"a part of a reply to nothing", {{.kind = WIRE_REPLY_CHUNK, .flags = WIRE_MORE, .length = 8}}},
 	{"a transfer beyond the table",
 	 {{.kind = WIRE_RENDEZVOUS, .payload = {0, 1, 100000, UINT64_C(0x1ff) << 32, 0}}}},
 };

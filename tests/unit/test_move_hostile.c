@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Peers of a region that change the way as it cannot be: they lose their path, and we nothing. And what
+ * becomes of one whose slot is another's before all that went to it over the network has left.
+ */
+#include "fake_core.h"
+
+#include "path/move.h"
+
+#define BYTES 100000U
+
+static unsigned char in[BYTES];
+static unsigned char out[BYTES];
+static struct fake_world world;
+
+static struct far_node *victim = &world.nodes[0];
+static struct far_node *hostile = &world.nodes[1];
+
+static struct path *path_of(const struct far_node *far)
+{
+	return far->node.messenger->path;
+}
+
+static struct correspondent *peer(const struct far_node *at, const struct far_node *whom)
+{
+	return world_peer(&at->node, &whom->node);
+}
+
+static void wish(bool network)
+{
+	const struct member *member = path_of(hostile)->member;
+
+	shared_store_u64(&region_slot(hostile->region, member->slot)->way,
+			 network ? (uint64_t)member->epoch << 32 | 1 : 0);
+}
+
+static void look(void)
+{
+	for (int round = 0; round < 4; round++) {
+		path_begin_moves(path_of(victim));
+		path_begin_moves(path_of(hostile));
+		fake_settle(&world);
+	}
+}
+
+/* Connected both ways. */
+static int open_world(void **state)
+{
+	(void)state;
+	fake_open_together(&world);
+	assert_int_equal(fake_send(victim, peer(victim, hostile), "x", 1, 1), 0);
+	assert_int_equal(fake_send(hostile, peer(hostile, victim), "y", 1, 1), 0);
+	fake_settle(&world);
+	return 0;
+}
+
+static int close_world(void **state)
+{
+	(void)state;
+	fake_close(&world);
+	return 0;
+}
+
+#define WITH_WORLD(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
+
+static void go_on(void)
+{
+	for (int i = 0; i < 200; i++) {
+		(void)messenger_progress(victim->node.messenger);
+		(void)path_look(path_of(victim));
+	}
+}
+
+static void assert_violation(const char *what)
+{
+	const struct peer *lost = &peer(victim, hostile)->peer;
+
+	go_on();
+	if (lost->state != PEER_FAILED || lost->failure != -EPROTO)
+		fail_msg("this was accepted: %s", what);
+	assert_int_equal(path_of(victim)->moves, 0);
+}
+
+static void deliver(enum frame_kind kind, uint32_t sequence, const void *rest, size_t length)
+{
+	unsigned char frame[256];
+	struct frame_header header = {
+		.magic = FRAME_MAGIC,
+		.version = FRAME_VERSION,
+		.kind = (uint8_t)kind,
+		.slots = kind == FRAME_SLOTS,
+		.to = path_of(victim)->member->nonce,
+		.from = path_of(hostile)->member->nonce,
+		.sequence = sequence,
+	};
+
+	memcpy(frame, &header, sizeof(header));
+	if (length > 0)
+		memcpy(frame + sizeof(header), rest, length);
+	assert_true(fake_deliver(victim->end, frame, sizeof(header) + length));
+}
+
+static void push(struct far_node *from, const struct far_node *to, uint32_t kind)
+{
+	struct peer *peer_there = &peer(from, to)->peer;
+
+	shared_store_u64(&ring_next(&peer_there->out, 0)->word, 0);
+	ring_push(&peer_there->out, control_word(kind, 0, 0), 1);
+	path_wake(peer_there);
+}
+
+/* What comes over the network while the ring is still there. */
+static void test_frames_of_one_that_did_not_move(void **state)
+{
+	static const struct frame_slot slot = {.control = (uint64_t)WIRE_RECLAIM << 16};
+
+	for (int which = 0; which < 5; which++) {
+		if (which > 0) {
+			(void)close_world(state);
+			(void)open_world(state);
+		}
+		/* Known to the network, but not there yet. */
+		assert_true(network_attach(path_of(victim), &peer(victim, hostile)->peer));
+		switch (which) {
+		case 0:
+			deliver(FRAME_SLOTS, 0, &slot, sizeof(slot));
+			break;
+		case 1:
+			deliver(FRAME_LEAVE, 0, NULL, 0);
+			break;
+		case 2:
+			deliver(FRAME_SLOTS, 5, &slot, sizeof(slot)); /* not even held */
+			break;
+		case 3:
+			deliver(FRAME_MOVED, 0, NULL, 0);
+			break;
+		default:
+			wish(true);
+			path_begin_moves(path_of(victim));
+			deliver(FRAME_MOVED, 0, NULL, 0); /* an answer to a MOVE through the region */
+			break;
+		}
+		assert_violation("a frame of one that did not move");
+	}
+}
+
+/* It says that it took a last frame: another one, or twice. */
+static void test_moved_that_cannot_be(void **state)
+{
+	for (int which = 0; which < 3; which++) {
+		if (which > 0) {
+			(void)close_world(state);
+			(void)open_world(state);
+		}
+		wish(true);
+		look();
+		struct peer *moving = &peer(victim, hostile)->peer;
+		assert_non_null(moving->network);
+		if (which > 0) {
+			wish(false);
+			path_begin_moves(path_of(victim));
+			assert_true(moving->moving);
+		}
+		deliver(FRAME_MOVED, moving->beyond->sequence - (which == 1), NULL, 0);
+		if (which == 2)
+			deliver(FRAME_MOVED, moving->beyond->sequence, NULL, 0);
+		assert_violation("a last frame that was not sent");
+	}
+}
+
+/* What is behind a MOVE in the ring is not looked at, and the ring is not taken again. */
+static void test_a_ring_that_was_left(void **state)
+{
+	(void)state;
+	assert_true(network_attach(path_of(victim), &peer(victim, hostile)->peer));
+	assert_int_equal(fake_receive(victim, MATCH_ANY_SOURCE, in, 1, 1), 0); /* takes what is there */
+	push(hostile, victim, WIRE_MOVE);
+	push(hostile, victim, WIRE_MOVE);
+	assert_int_equal(fake_send(hostile, peer(hostile, victim), "z", 1, 2), 0);
+	assert_int_equal(fake_receive(victim, MATCH_ANY_SOURCE, in, 1, 2), 0);
+	go_on();
+	(void)fake_next(&victim->node.receives);
+	assert_true(completion_is_empty(&victim->node.receives));
+	assert_true(peer(victim, hostile)->peer.framed);
+	assert_int_equal(peer(victim, hostile)->peer.state, PEER_PRESENT);
+	/* Its bell alone says nothing; another ring cannot be. */
+	path_ring(&peer(hostile, victim)->peer);
+	go_on();
+	assert_int_equal(peer(victim, hostile)->peer.state, PEER_PRESENT);
+	struct connection_line *line = section_connection(hostile->region, path_of(hostile)->member->slot,
+							  path_of(victim)->member->slot);
+	shared_store_u32(&line->id, shared_load_u32(&line->id) + 2);
+	path_ring(&peer(hostile, victim)->peer);
+	assert_violation("a ring of one that is in the network");
+}
+
+/* Over the network a MOVE ends a frame, and of one that is nowhere else it cannot be. */
+static void test_moves_in_frames(void **state)
+{
+	struct frame_slot slots[2] = {{.control = (uint64_t)WIRE_MOVE << 16},
+				      {.control = (uint64_t)WIRE_RECLAIM << 16}};
+	unsigned char frame[sizeof(struct frame_header) + sizeof(slots)];
+
+	for (int which = 0; which < 2; which++) {
+		if (which > 0) {
+			(void)close_world(state);
+			(void)open_world(state);
+		}
+		wish(true);
+		look();
+		struct network_peer *beyond = peer(victim, hostile)->peer.beyond;
+		struct frame_header header = {
+			.magic = FRAME_MAGIC,
+			.version = FRAME_VERSION,
+			.kind = FRAME_SLOTS,
+			.slots = which == 0 ? 2 : 1,
+			.to = path_of(victim)->member->nonce,
+			.from = path_of(hostile)->member->nonce,
+			.sequence = beyond->expected + 1,
+		};
+		memcpy(frame, &header, sizeof(header));
+		memcpy(frame + sizeof(header), slots, sizeof(slots));
+		size_t length = sizeof(header) + header.slots * sizeof(slots[0]);
+		if (which == 1) /* one that came too soon follows it */
+			assert_true(fake_deliver(victim->end, frame, length));
+		header.sequence--;
+		memcpy(frame, &header, sizeof(header));
+		assert_true(fake_deliver(victim->end, frame, length));
+		assert_violation("a move that is not the last");
+	}
+	fake_close(&world);
+	fake_open(&world);
+	struct correspondent *to = fake_peer(hostile, victim);
+	uint32_t place = fake_peer(victim, hostile)->peer.slot;
+	assert_int_equal(fake_send(hostile, to, "x", 1, 1), 0);
+	shared_store_u64(&ring_next(&to->peer.out, 0)->word, 0);
+	ring_push(&to->peer.out, control_word(WIRE_MOVE, 0, 0), 1);
+	path_wake(&to->peer);
+	go_on();
+	assert_int_equal(path_of(victim)->peers[place]->failure, -EPROTO);
+}
+
+/* All is taken, it says, and it kept some of our chunks. */
+static void test_chunks_that_do_not_come_back(void **state)
+{
+	(void)state;
+	assert_int_equal(fake_send(victim, peer(victim, hostile), out, 4000, 1), 0);
+	wish(true);
+	/* Only we look, so that the other's answers are ours to write. */
+	for (int i = 0; i < 100 && !peer(victim, hostile)->peer.moving; i++) {
+		path_begin_moves(path_of(victim));
+		path_begin_moves(path_of(hostile));
+		(void)path_look(path_of(victim));
+		(void)network_look(path_of(hostile));
+	}
+	struct peer *moving = &peer(victim, hostile)->peer;
+	assert_true(moving->moving);
+	shared_store_u64(
+		&section_credit(victim->region, moving->slot, path_of(victim)->member->slot)->consumed,
+		(uint64_t)moving->out.connection << 32 | moving->out.position);
+	assert_violation("a chunk that is not given back");
+}
+
+/* A newcomer in the slot, while frames to the one before are still on their way out. */
+static void test_a_successor_of_one_that_moved(void **state)
+{
+	static struct node others[REGION_PRIVATE_MEMBERS - FAKE_ENDS]; /* there is no other free slot */
+	struct node before;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+		node_open(&others[i], victim->region);
+	wish(true);
+	look();
+	struct peer *old = &peer(victim, hostile)->peer;
+	struct network_peer *beyond = old->beyond;
+	uint32_t slot = old->slot;
+	assert_non_null(old->network);
+	assert_int_equal(fake_receive(victim, slot, in, 8, 9), 0);
+	assert_int_equal(fake_send(victim, peer(victim, hostile), out, 10000, 5), 0);
+	assert_int_equal(beyond->in_flight, 1);
+	before = hostile->node;
+	node_die(&before);
+	node_open(&hostile->node, hostile->region);
+	assert_int_equal(path_of(hostile)->member->slot, slot);
+	/* It is met as somebody new, by the same struct peer. */
+	struct correspondent *now = peer(victim, hostile);
+	assert_ptr_equal(&now->peer, old);
+	assert_null(now->peer.beyond);
+	assert_int_equal(beyond->peer->state, PEER_FAILED);
+	assert_int_equal(fake_next(&victim->node.receives).error, FI_ECONNRESET);
+	assert_int_equal(fake_receive(&world.nodes[1], MATCH_ANY_SOURCE, in, 4000, 6), 0);
+	fill_bytes(out, 4000, 6);
+	assert_int_equal(fake_send(victim, now, out, 4000, 6), 0);
+	fake_settle(&world);
+	assert_int_equal(fake_next(&hostile->node.receives).length, 4000);
+	assert_bytes(in, 4000, 6);
+	assert_int_equal(beyond->in_flight, 0);
+	assert_int_equal(path_of(victim)->network->chunks.classes[1].free_count, NETWORK_CHUNKS_MEDIUM);
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+		node_close(&others[i]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		WITH_WORLD(test_frames_of_one_that_did_not_move),
+		WITH_WORLD(test_moved_that_cannot_be),
+		WITH_WORLD(test_a_ring_that_was_left),
+		WITH_WORLD(test_moves_in_frames),
+		WITH_WORLD(test_chunks_that_do_not_come_back),
+		WITH_WORLD(test_a_successor_of_one_that_moved),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
