@@ -32,7 +32,7 @@ from vicinal.launch.traffic import (
     together,
 )
 from vicinal.region import Beyond, Connection, Header, Member, RegionState, create
-from vicinal.region.format import Liveness, SlotState
+from vicinal.region.format import Liveness, SlotState, Way
 
 needs_provider = pytest.mark.parametrize("path", [REGION])
 
@@ -101,6 +101,15 @@ def test_a_connection_to_an_earlier_owner_of_a_slot_does_not_count() -> None:
 def test_members_without_a_rank_are_left_out() -> None:
     region = state([member(0, None), member(1, 1)], [connection(0, 1, 10, 1000)])
     assert pair_traffic(region) == []
+
+
+def test_a_pair_that_moved_to_the_network_is_shown_there() -> None:
+    moved = replace(connection(0, 1, 10, 100), way=Way.NETWORK)
+    region = state([member(0, 0), member(1, 1)], [moved, connection(1, 0, 5, 50)])
+    assert [(pair.sender, pair.path) for pair in pair_traffic(region)] == [
+        (0, "network"),
+        (1, "region"),
+    ]
 
 
 def test_the_table_counts_pairs_that_did_not_talk() -> None:

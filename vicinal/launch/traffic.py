@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from vicinal.region import Member, RegionState
+from vicinal.region.format import Way
 from vicinal.region.inspection import printable
 
 REGION_PATH = "region"
@@ -133,8 +134,9 @@ def together(parts: Iterable[JobTraffic]) -> JobTraffic:
 
 
 def pair_traffic(state: RegionState) -> list[PairTraffic]:
-    """The pairs of ranks that have a connection through the region, in order."""
+    """The pairs of ranks that have a connection in the region, in order, and how they go now."""
     total: dict[tuple[int, int], tuple[int, int]] = {}
+    moved = set()
     for connection in state.connections:
         sender, receiver = state.member(connection.sender), state.member(connection.receiver)
         # The receiver's slot may have a new owner since.
@@ -147,9 +149,11 @@ def pair_traffic(state: RegionState) -> list[PairTraffic]:
             messages + connection.messages,
             count + connection.bytes,
         )
+        if connection.way is Way.NETWORK:  # `vicinal region detach`
+            moved.add((sender.rank, receiver.rank))
     return [
-        PairTraffic(sender, receiver, REGION_PATH, messages, count)
-        for (sender, receiver), (messages, count) in sorted(total.items())
+        PairTraffic(*pair, NETWORK_PATH if pair in moved else REGION_PATH, messages, count)
+        for pair, (messages, count) in sorted(total.items())
     ]
 
 
