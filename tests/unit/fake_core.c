@@ -42,7 +42,8 @@ static ssize_t transmit(struct fid_ep *fid, const struct iovec *pieces, size_t c
 		memcpy(end->last + end->last_length, pieces[i].iov_base, pieces[i].iov_len);
 		end->last_length += pieces[i].iov_len;
 	}
-	if (end->send_error == 0 && !fake_deliver(&end->ends[to], end->last, end->last_length))
+	if (end->send_error == 0 && !end->ends[to].sinks &&
+	    !fake_deliver(&end->ends[to], end->last, end->last_length))
 		return -FI_EAGAIN;
 	end->frames++;
 	if (completes)
@@ -88,7 +89,9 @@ static ssize_t ep_read(struct fid_ep *fid, void *buffer, size_t length, void *de
 	(void)descriptor;
 	(void)from;
 	(void)key;
-	if (end->read_error == 0)
+	if (end->read_error == 0 && end->reads_nothing && length > 0)
+		memset(buffer, 0, length);
+	else if (end->read_error == 0)
 		memcpy(buffer, (const void *)(uintptr_t)address, length);
 	complete(end, context, 0, end->read_error);
 	return 0;
@@ -226,17 +229,21 @@ static void open_node(struct fake_world *world, uint8_t index, struct region *re
 	assert_int_equal(network_open(far->node.messenger->path, &far->end->core, &far->directory), 0);
 }
 
-void fake_open(struct fake_world *world)
+void fake_open_node(struct fake_world *world, uint8_t index)
 {
 	struct region_error error;
+	struct region *region = NULL;
 
+	assert_int_equal(region_attach(REGION_PRIVATE, &region, &error), 0);
+	open_node(world, index, region);
+	network_listen(world->nodes[index].node.messenger->path);
+}
+
+void fake_open(struct fake_world *world)
+{
 	memset(world, 0, sizeof(*world));
-	for (uint8_t i = 0; i < FAKE_ENDS; i++) {
-		struct region *region = NULL;
-		assert_int_equal(region_attach(REGION_PRIVATE, &region, &error), 0);
-		open_node(world, i, region);
-		network_listen(world->nodes[i].node.messenger->path);
-	}
+	for (uint8_t i = 0; i < FAKE_ENDS; i++)
+		fake_open_node(world, i);
 }
 
 void fake_open_together(struct fake_world *world)
@@ -257,6 +264,8 @@ void fake_close(struct fake_world *world)
 {
 	for (uint32_t i = 0; i < FAKE_ENDS; i++) {
 		struct far_node *far = &world->nodes[i];
+		if (far->region == NULL)
+			continue;
 		const struct path *path = far->node.messenger != NULL ? far->node.messenger->path : NULL;
 		/* Nobody steps the others meanwhile: do not wait for them. */
 		for (uint32_t slot = 0; path != NULL && slot < path->peer_end; slot++) {

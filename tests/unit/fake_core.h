@@ -44,6 +44,8 @@ struct fake_end {
 	uint32_t registered;            /* memory that is lent now */
 	unsigned char last[FRAME_MOST]; /* the frame that left last */
 	size_t last_length;
+	bool sinks;         /* frames to it leave, and come nowhere */
+	bool reads_nothing; /* its reads find zeros, whatever they are to read */
 	bool closed;
 };
 
@@ -63,6 +65,8 @@ struct fake_world {
 void fake_open(struct fake_world *world);
 /* The same with all of them in one region; each can be reached by its core too. */
 void fake_open_together(struct fake_world *world);
+/* One node of those alone, without the others. */
+void fake_open_node(struct fake_world *world, uint8_t index);
 void fake_close(struct fake_world *world);
 /* `to` as `from` knows it, told by its application. */
 struct correspondent *fake_peer(struct far_node *from, const struct far_node *to);
