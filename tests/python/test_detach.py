@@ -32,7 +32,7 @@ SEED = 20263
 
 @contextmanager
 def soak(
-    mpi: str, ranks: int, seconds: float = 0, **more: str
+    mpi: str, ranks: int, seconds: float = 0, *, heap: bool = False, **more: str
 ) -> Iterator[tuple[RunningJob, Path]]:
     """The program soak between nodes that have a network; yields when all ranks talk.
 
@@ -43,7 +43,7 @@ def soak(
         if not cluster.network:
             pytest.skip("the nodes have no network of their own here")
         command = [str(program), str(seconds or GUARD_SECONDS), str(SEED)]
-        job = Job(command, ranks, mpi=mpi, environment=more)
+        job = Job(command, ranks, mpi=mpi, heap=heap, environment=more)
         with RunningJob(job, cluster, stdout=output) as running:
             path = await_talk(running, ranks)
             yield running, path
@@ -110,10 +110,13 @@ class Flips:
             network = not network
 
 
-@pytest.mark.parametrize("mpi", MPIS)
-def test_a_job_goes_on_while_paths_flip(mpi: str) -> None:
-    """Every message once, whole and in order, and every one-sided operation, over both ways."""
-    with soak(mpi, RANKS, SECONDS) as (_, path), Flips(path) as flips:
+@pytest.mark.parametrize(("mpi", "heap"), [(MPIS[0], False), (MPIS[1], True)])
+def test_a_job_goes_on_while_paths_flip(mpi: str, heap: bool) -> None:
+    """Every message once, whole and in order, and every one-sided operation, over both ways.
+
+    With a heap, single copies and direct access of memory are under way as well.
+    """
+    with soak(mpi, RANKS, SECONDS, heap=heap) as (_, path), Flips(path) as flips:
         threading.Event().wait(SECONDS - 1)
     print(f"{len(flips.moved)} moves of up to {max(flips.moved)} connections")
     assert len(flips.moved) >= SECONDS / FLIP_SECONDS / 3

@@ -246,13 +246,12 @@ void fake_open(struct fake_world *world)
 		fake_open_node(world, i);
 }
 
-void fake_open_together(struct fake_world *world)
+void fake_open_together(struct fake_world *world, uint64_t heap_bytes)
 {
-	struct region_error error;
-	struct region *region = NULL;
+	struct region *region =
+		world_region_with_heaps(FAKE_MEMBERS, WORLD_SECTION_BYTES + heap_bytes, heap_bytes);
 
 	memset(world, 0, sizeof(*world));
-	assert_int_equal(region_attach(REGION_PRIVATE, &region, &error), 0);
 	for (uint8_t i = 0; i < FAKE_ENDS; i++) {
 		if (i > 0)
 			region_hold(region);

@@ -11,6 +11,8 @@
 
 #define FAKE_ENDS 3U
 #define FAKE_QUEUE 256U
+/* Slots of a region in which they all are. */
+#define FAKE_MEMBERS 6U
 
 struct fake_completion {
 	void *context;
@@ -63,8 +65,8 @@ struct fake_world {
 };
 
 void fake_open(struct fake_world *world);
-/* The same with all of them in one region; each can be reached by its core too. */
-void fake_open_together(struct fake_world *world);
+/* The same with all of them in one region, which has heaps of so many bytes; they have cores besides. */
+void fake_open_together(struct fake_world *world, uint64_t heap_bytes);
 /* One node of those alone, without the others. */
 void fake_open_node(struct fake_world *world, uint8_t index);
 void fake_close(struct fake_world *world);

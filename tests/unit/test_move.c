@@ -19,7 +19,7 @@ static struct far_node *c = &world.nodes[2];
 static int open_world(void **state)
 {
 	(void)state;
-	fake_open_together(&world);
+	fake_open_together(&world, 0);
 	return 0;
 }
 

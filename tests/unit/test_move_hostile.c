@@ -47,7 +47,7 @@ static void look(void)
 static int open_world(void **state)
 {
 	(void)state;
-	fake_open_together(&world);
+	fake_open_together(&world, 0);
 	assert_int_equal(fake_send(victim, peer(victim, hostile), "x", 1, 1), 0);
 	assert_int_equal(fake_send(hostile, peer(hostile, victim), "y", 1, 1), 0);
 	fake_settle(&world);
@@ -264,7 +264,7 @@ static void test_chunks_that_do_not_come_back(void **state)
 /* A newcomer in the slot, while frames to the one before are still on their way out. */
 static void test_a_successor_of_one_that_moved(void **state)
 {
-	static struct node others[REGION_PRIVATE_MEMBERS - FAKE_ENDS]; /* there is no other free slot */
+	static struct node others[FAKE_MEMBERS - FAKE_ENDS]; /* there is no other free slot */
 	struct node before;
 
 	(void)state;

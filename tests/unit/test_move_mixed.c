@@ -2,7 +2,8 @@
 /*
  * Everything at once between three peers of a region that move back and forth at any time: messages of
  * all protocols to receives from anybody, reads, writes and atomics, some with nobody looking for a
- * while. Each message arrives once, whole, and in the order in which it was sent.
+ * while; from and to private memory, and memory in the region, that is copied once or reached directly. Each
+ * message arrives once, whole, and in the order in which it was sent.
  */
 #include "fake_core.h"
 #include "random.h"
@@ -16,6 +17,7 @@
 #define AT_ONCE 24U
 #define RECEIVES_AT_ONCE 12U
 #define KEY 5U
+#define HEAP_BYTES ((uint64_t)16 << 20)
 
 /* A buffer of an operation that is not over. */
 struct buffer_in_use {
@@ -55,7 +57,8 @@ static uint64_t seed;
 static uint64_t messages;
 static uint64_t operations;
 static uint64_t wishes;
-static uint64_t moves; /* of one direction of a pair */
+static uint64_t moves;       /* of one direction of a pair */
+static uint64_t late_copies; /* looks that saw a single copy go on after a move */
 
 static struct path *path_of(const struct player *player)
 {
@@ -76,20 +79,39 @@ static struct correspondent *peer(const struct player *at, const struct player *
 	return world_peer(&at->far->node, &whom->far->node);
 }
 
-static void open_players(uint64_t most)
+static void *get(const struct player *player, bool in_heap, size_t bytes)
 {
-	fake_open_together(&world);
+	void *memory = in_heap ? heap_allocate(path_of(player)->heap, bytes, 1, true) : calloc(1, bytes);
+
+	assert_non_null(memory);
+	return memory;
+}
+
+static void give_back(void *memory, bool in_heap)
+{
+	if (in_heap)
+		(void)heap_release(memory);
+	else
+		free(memory);
+}
+
+/* With heaps every other buffer is there, and the windows are. */
+static bool lies_in_heap(uint32_t buffer, bool heaps)
+{
+	return heaps && buffer % 2 == 0;
+}
+
+static void open_players(uint64_t most, bool heaps)
+{
+	fake_open_together(&world, heaps ? HEAP_BYTES : 0);
 	for (uint32_t i = 0; i < FAKE_ENDS; i++) {
 		struct player *player = &players[i];
 		*player = (struct player){.far = &world.nodes[i]};
-		player->window = calloc(FAKE_ENDS, WINDOW_BYTES);
+		player->window = get(player, heaps, (size_t)FAKE_ENDS * WINDOW_BYTES);
 		player->got = calloc(most, sizeof(*player->got));
-		assert_non_null(player->window);
 		assert_non_null(player->got);
-		for (uint32_t k = 0; k < AT_ONCE; k++) {
-			player->buffers[k].bytes = malloc(MESSAGE_MOST);
-			assert_non_null(player->buffers[k].bytes);
-		}
+		for (uint32_t k = 0; k < AT_ONCE; k++)
+			player->buffers[k].bytes = get(player, lies_in_heap(k, heaps), MESSAGE_MOST);
 		player->registration = (struct registration){
 			.key = KEY,
 			.base = player->window,
@@ -100,19 +122,24 @@ static void open_players(uint64_t most)
 		registrations_open(&player->table);
 		assert_int_equal(registrations_add(&player->table, &player->registration), 0);
 		player->far->node.messenger->registrations = &player->table;
+		if (heaps) {
+			direct_expose(player->far->node.messenger, &player->registration);
+			assert_int_equal(single_copy_open(player->far->node.messenger, SINGLE_COPY_ON), 0);
+		}
 	}
 }
 
-static void close_players(void)
+static void close_players(bool heaps)
 {
+	for (uint32_t i = 0; i < FAKE_ENDS; i++) {
+		for (uint32_t k = 0; k < AT_ONCE; k++)
+			give_back(players[i].buffers[k].bytes, lies_in_heap(k, heaps));
+		give_back(players[i].window, heaps);
+	}
 	fake_close(&world);
 	for (uint32_t i = 0; i < FAKE_ENDS; i++) {
-		struct player *player = &players[i];
-		for (uint32_t k = 0; k < AT_ONCE; k++)
-			free(player->buffers[k].bytes);
-		registrations_close(&player->table);
-		free(player->window);
-		free(player->got);
+		registrations_close(&players[i].table);
+		free(players[i].got);
 	}
 }
 
@@ -303,6 +330,8 @@ static void count_moves(void)
 				path_of(&players[i])->peers[path_of(&players[k])->member->slot];
 			const struct network_peer *now = to != NULL ? to->network : NULL;
 			moves += (now != NULL) != (before[i][k] != NULL);
+			late_copies += now != NULL &&
+				       path_of(&players[i])->user->reaches(path_of(&players[i])->context, to);
 			before[i][k] = now;
 		}
 }
@@ -397,17 +426,19 @@ static void test_everything_at_once(void **state)
 	(void)state;
 	for (uint64_t run = 0; run < RUNS; run++) {
 		seed = 0x5eed + run * 7919;
-		open_players(STEPS);
+		bool heaps = run % 2 == 1;
+		open_players(STEPS, heaps);
 		for (uint32_t step = 0; step < STEPS; step++) {
 			act();
 			count_moves();
 		}
 		finish();
-		close_players();
+		close_players(heaps);
 	}
-	print_message("%lu messages, %lu one-sided operations, %lu wishes, %lu moves\n",
+	print_message("%lu messages, %lu one-sided operations, %lu wishes, %lu moves, %lu late copies\n",
 		      (unsigned long)messages, (unsigned long)operations, (unsigned long)wishes,
-		      (unsigned long)moves);
+		      (unsigned long)moves, (unsigned long)late_copies);
+	assert_true(late_copies > 0);
 	assert_true(moves > 100);
 	assert_true(messages > 1000);
 	assert_true(operations > 500);
