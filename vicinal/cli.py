@@ -13,6 +13,7 @@ from vicinal.bench.commands import register as register_bench
 from vicinal.cluster.commands import register as register_guests
 from vicinal.errors import VicinalError, describe_os_error
 from vicinal.launch.commands import register as register_launch
+from vicinal.launch.detach_command import register as register_detach
 from vicinal.launch.environment_command import register as register_environment
 from vicinal.region.commands import register as register_region
 from vicinal.signals import Ended, signals_raise
@@ -46,6 +47,7 @@ def build_app() -> typer.Typer:
         register_launch,
         register_environment,
         register_region,
+        register_detach,
         register_guests,
         register_bench,
     ):

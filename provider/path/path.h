@@ -41,13 +41,6 @@ struct peer {
 	const struct interrupts *interrupts; /* the path's */
 	bool sending;                        /* `out` is open */
 	struct network_peer *network; /* what we send goes over the network; NULL: through the region */
-	/* its way, and a change of it: see move.h */
-	struct network_peer *beyond; /* where it is in the network; NULL: in none, or nobody asked */
-	bool mapped;     /* through the region both ways: one end may reach into the other's memory */
-	bool moving;     /* our last slot this way is out: nothing is sent before it was taken */
-	bool owes_moved; /* its last slot was taken, and it was not told */
-	bool framed;     /* what it sends comes over the network */
-	uint64_t gone;   /* since when the region says that one beyond it left or died; 0: it does not */
 	/* receiving */
 	bool receiving; /* `in` is open */
 	bool hot;       /* in the path's list of rings polled at every poll */
@@ -69,7 +62,14 @@ struct peer {
 	struct pulse pulse;
 	int failure;   /* negative errno, once failed */
 	bool reported; /* the user was told */
+	bool mapped;   /* through the region both ways: one end may reach into the other's memory */
 	const char *reason;
+	/* its way, and a change of it: see move.h */
+	struct network_peer *beyond; /* where it is in the network; NULL: in none, or nobody asked */
+	bool moving;                 /* our last slot this way is out: nothing is sent before it was taken */
+	bool owes_moved;             /* its last slot was taken, and it was not told */
+	bool framed;                 /* what it sends comes over the network */
+	uint64_t gone; /* since when the region says that one beyond it left or died; 0: it does not */
 };
 
 struct path;

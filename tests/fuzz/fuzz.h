@@ -89,4 +89,10 @@ void hostile_expose(struct fuzz *fuzz);
 void hostile_scribble(struct fuzz *fuzz);
 void hostile_transfer(struct fuzz *fuzz);
 
+/* network.c */
+void hostile_network(struct fuzz *fuzz);
+/* The victim's network is gone; and what is left of it, after the messenger. */
+void close_network(struct fuzz *fuzz);
+void forget_network(void);
+
 #endif

@@ -8,6 +8,9 @@ from pathlib import Path
 INLINE, SHORT, CONTINUATION, EAGER, RENDEZVOUS = 1, 2, 3, 4, 5
 EARLY, CLEAR, PIECE, ACKNOWLEDGE, RECLAIM = 6, 7, 8, 9, 10
 
+# Places in the kinds of take_slot()
+NET_OFFER, NET_MOVE = 3, 4
+
 # Kinds of one-sided operations, as differences from the first
 WRITE, WRITE_CHUNK, READ, ATOMIC, ATOMIC_CHUNK, REPLY, REPLY_CHUNK, DONE = range(8)
 
@@ -119,6 +122,23 @@ def look(style: int, length: int = LARGE) -> bytes:
     return struct.pack("<BBB", 12, style, length)
 
 
+def network(what: int, style: int = 0, more: bytes = b"") -> bytes:
+    """A step of network.c."""
+    return struct.pack("<BBB", 14 | 64, style, what) + more
+
+
+def frame_slot(kind: int, length: int = 0, payload: bytes = b"") -> bytes:
+    """What take_slot() makes one of; MOVE and OFFER have no length, and MOVE nothing else."""
+    choice = struct.pack("<B", kind)
+    if kind == NET_MOVE:
+        return choice
+    return choice + (b"" if kind == NET_OFFER else struct.pack("<H", length)) + b"\1\1" + payload
+
+
+def frame(*slots: bytes, style: int = 0) -> bytes:
+    return network(5, style | (len(slots) - 1), b"".join(slots))
+
+
 CONNECT = struct.pack("<BB", 5, 2)
 PROGRESS = struct.pack("<B", 15 | 16)
 CHECK = struct.pack("<B", 14)
@@ -131,7 +151,64 @@ OPEN = CONNECT + PROGRESS
 ONCE = OPEN + transfer(5, 80000, 80000) + receive(MIDDLE, 0x10)
 ONCE_BY_HALF = ONCE + transfer(5, 40000, 80000) + offer(5, 80000) + PROGRESS
 
+WISH, BEGIN, MOVE, LOOK = network(0), network(1), network(3), network(4)
+PONG, MOVED = network(5, 8, b"\7"), network(5, 8, b"\10")
+# Known to each other in the network, and the hostile member's ring left.
+MOVED_OUT = OPEN + WISH + BEGIN + MOVE + PROGRESS
+
 SEEDS = {
+    "moves-out": MOVED_OUT + frame(frame_slot(0, 30, bytes(48))) * 2 + LOOK + receive(SMALL),
+    "moves-back": MOVED_OUT
+    + frame(frame_slot(0, 30, bytes(48)), frame_slot(NET_MOVE))
+    + LOOK
+    + PROGRESS
+    + CONNECT
+    + push(INLINE, 40)
+    + PROGRESS,
+    "moves-twice": MOVED_OUT + frame(frame_slot(NET_MOVE)) * 2 + LOOK + MOVE + PROGRESS,
+    "moves-with-chunks": OPEN
+    + push(EAGER, 4000) * 3
+    + WISH
+    + BEGIN
+    + MOVE
+    + PROGRESS
+    + frame(frame_slot(1, 4000, bytes(24)))
+    + LOOK
+    + receive(EAGER_LENGTH) * 3,
+    "victim-moves": OPEN
+    + send(SMALL)
+    + WISH
+    + BEGIN
+    + PONG
+    + LOOK
+    + BEGIN
+    + credit(2)
+    + PROGRESS
+    + send(LARGE)
+    + network(0, 32)
+    + BEGIN
+    + MOVED
+    + LOOK
+    + PROGRESS,
+    "victim-moves-and-die": OPEN
+    + send(LARGE)
+    + WISH
+    + BEGIN
+    + PONG
+    + LOOK
+    + BEGIN
+    + REJOIN
+    + CHECK
+    + CONNECT
+    + PROGRESS,
+    "offered": MOVED_OUT
+    + receive(LARGE)
+    + network(5, 0, frame_slot(NET_OFFER | 64, 0, b"\1" * 40))
+    + LOOK * 3
+    + PROGRESS,
+    "frames-without-a-move": OPEN + WISH + BEGIN + frame(frame_slot(0, 30, bytes(48))) + LOOK,
+    "moved-without-a-move": OPEN + WISH + BEGIN + MOVED + LOOK,
+    "hello": OPEN + WISH + network(5, 8, b"\2") + LOOK + BEGIN + MOVE + PROGRESS,
     "inline": OPEN + receive(SMALL) + push(INLINE, 40) + PROGRESS,
     "inline-unexpected": OPEN + push(INLINE, 40) + PROGRESS + receive(SMALL),
     "inline-acknowledged": OPEN + push(INLINE, 8, flags=7) * 3 + PROGRESS + receive(SMALL) * 3,

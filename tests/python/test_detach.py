@@ -140,7 +140,7 @@ def test_the_command_moves_one_member(vicinal: Vicinal) -> None:
         for (sender, receiver), way in talking.items():
             assert way == ("network" if slot in (sender, receiver) else "region")
         assert vicinal("region", "check", path).returncode == 0
-        done = vicinal("region", "attach", path)
+        done = vicinal("region", "attach")  # of the job that started last
         assert (done.returncode, done.stderr) == (0, "")
         assert "12 connections go through the region" in done.stdout
 

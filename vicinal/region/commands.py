@@ -1,4 +1,4 @@
-"""`vicinal region`: create, show, check, detach, attach and remove."""
+"""`vicinal region`: create, show, check and remove. detach and attach are vicinal.launch's."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vicinal.region import checking, creation, detaching, inspection
+from vicinal.region import checking, creation, inspection
 from vicinal.region.filesystem import advice, filesystem_type
 from vicinal.region.sizes import parse_size, show_size
 
@@ -29,16 +29,6 @@ def region_file(text: str) -> Path:
 RegionPath = Annotated[
     Path,
     typer.Argument(metavar="PATH", parser=region_file, help="The region's file; file:PATH too."),
-]
-
-MemberSlots = Annotated[
-    list[int] | None,
-    typer.Option(
-        "--member", metavar="SLOT", help="Only this member; can be repeated. All without it."
-    ),
-]
-Seconds = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait for it.")
 ]
 
 commands = typer.Typer(
@@ -123,31 +113,6 @@ def check(path: RegionPath) -> None:
     if any(finding.fault for finding in findings):
         raise typer.Exit(1)
     typer.echo(f"{path} is sound")
-
-
-@commands.command()
-def detach(path: RegionPath, member: MemberSlots = None, timeout: Seconds = 10.0) -> None:
-    """Have members be reached over the network while their job runs; nothing is lost.
-
-    Whoever sends to them or hears from them moves over at the next message, and says so here.
-    Exits with 1 if somebody cannot, or does not in time.
-    """
-    _tell(path, detaching.detach(path, member or (), timeout=timeout), "over the network")
-
-
-@commands.command()
-def attach(path: RegionPath, member: MemberSlots = None, timeout: Seconds = 10.0) -> None:
-    """Have members that were detached be reached through the region again."""
-    _tell(path, detaching.attach(path, member or (), timeout=timeout), "through the region")
-
-
-def _tell(path: Path, outcome: detaching.Outcome, way: str) -> None:
-    for trouble in outcome.troubles:
-        typer.echo(f"vicinal: error: {trouble}", err=True)
-    if outcome.troubles:
-        raise typer.Exit(1)
-    members = f"{len(outcome.members)} member{'' if len(outcome.members) == 1 else 's'}"
-    typer.echo(f"{members} of {path}: {outcome.moved} connections go {way}")
 
 
 @commands.command()
