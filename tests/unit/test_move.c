@@ -313,6 +313,59 @@ static void test_a_peer_that_dies_while_it_moves(void **state)
 	}
 }
 
+/* A single copy that was accepted goes on after the move, which is over when it is. */
+static void test_a_copy_goes_on(void **state)
+{
+	enum { LONG = 4 << 20 };
+
+	(void)state;
+	fake_open_together(&world, UINT64_C(16) << 20);
+	assert_int_equal(single_copy_open(a->node.messenger, SINGLE_COPY_ON), 0);
+	assert_int_equal(single_copy_open(b->node.messenger, SINGLE_COPY_ON), 0);
+	unsigned char *from = heap_allocate(path_of(a)->heap, LONG, 1, true);
+	unsigned char *to = heap_allocate(path_of(b)->heap, LONG, 1, true);
+	fill_bytes(from, LONG, 9);
+	talk(a, b, 8, 1);
+	talk(b, a, 8, 2);
+	struct peer *at_a = &peer(a, b)->peer;
+	struct peer *at_b = &peer(b, a)->peer;
+	/* Each answers only whom it asks itself. */
+	for (bool proved = false; !proved;) {
+		proved = network_prove(path_of(a), at_a);
+		proved = network_prove(path_of(b), at_b) && proved;
+		if (!proved)
+			fake_settle(&world);
+	}
+	assert_int_equal(fake_receive(b, at_b->slot, to, LONG, 9), 0);
+	assert_int_equal(fake_send(a, peer(a, b), from, LONG, 9), 0);
+	for (int i = 0; i < 10 && !path_of(b)->user->reaches(b->node.messenger, at_b); i++)
+		(void)messenger_progress(b->node.messenger);
+	wish(a, true);
+	path_begin_moves(path_of(a));
+	path_begin_moves(path_of(b));
+	assert_true(at_a->moving && at_b->moving);
+	for (int i = 0; i < 10 && (at_a->network == NULL || at_b->network == NULL); i++) {
+		(void)messenger_progress(b->node.messenger);
+		(void)messenger_progress(a->node.messenger);
+	}
+	assert_non_null(at_a->network);
+	assert_non_null(at_b->network);
+	assert_true(path_of(a)->user->reaches(a->node.messenger, at_a));
+	assert_int_equal(way(a, b), CONNECTION_MOVES);
+	assert_true(completion_is_empty(&b->node.receives));
+	fake_settle(&world);
+	assert_int_equal(fake_next(&a->node.sends).error, 0);
+	assert_int_equal(fake_next(&b->node.receives).length, LONG);
+	assert_bytes(to, LONG, 9);
+	assert_int_equal(way(a, b), CONNECTION_BY_NETWORK);
+	/* None is offered from here on, and none accepted. */
+	assert_false(at_a->mapped || at_b->mapped);
+	talk(a, b, BYTES, 10);
+	(void)heap_release(from);
+	(void)heap_release(to);
+	fake_close(&world);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -324,6 +377,7 @@ int main(void)
 		WITH_WORLD(test_who_cannot_be_reached_stays),
 		WITH_WORLD(test_a_ping_that_fails),
 		WITH_WORLD(test_a_peer_that_dies_while_it_moves),
+		cmocka_unit_test(test_a_copy_goes_on),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -438,7 +438,6 @@ static void test_everything_at_once(void **state)
 	print_message("%lu messages, %lu one-sided operations, %lu wishes, %lu moves, %lu late copies\n",
 		      (unsigned long)messages, (unsigned long)operations, (unsigned long)wishes,
 		      (unsigned long)moves, (unsigned long)late_copies);
-	assert_true(late_copies > 0);
 	assert_true(moves > 100);
 	assert_true(messages > 1000);
 	assert_true(operations > 500);
