@@ -357,8 +357,8 @@ uint32_t rendezvous_work(struct messenger *messenger);
 /* We are out of chunks: ask for those that lie with messages which nobody receives. */
 void rendezvous_ask_chunks(struct messenger *messenger);
 /* A call found no chunk, and will be made again: now and then, ask. */
+void rendezvous_miss_chunk(struct messenger *messenger);
 /* Push a MOVE. `context` is the messenger. */
 void rendezvous_move(void *context, struct peer *peer);
-void rendezvous_miss_chunk(struct messenger *messenger);
 
 #endif
