@@ -16,6 +16,7 @@ bool network_lend(struct peer *peer, void *buffer, size_t length, struct network
 	if (network->lost || !core->reads ||
 	    fi_mr_reg(core->domain, buffer, length, FI_REMOTE_READ, 0, ++core->mr_key, 0, &mr, NULL) != 0)
 		return false;
+	network->loans++;
 	loan->mr = mr;
 	loan->network = network;
 	loan->key = fi_mr_key(mr);
@@ -25,7 +26,10 @@ bool network_lend(struct peer *peer, void *buffer, size_t length, struct network
 
 void network_take_back(struct network_loan *loan)
 {
-	if (loan->mr != NULL && !loan->network->lost)
+	if (loan->mr == NULL)
+		return;
+	loan->network->loans--;
+	if (!loan->network->lost)
 		(void)fi_close(&loan->mr->fid);
 	loan->mr = NULL;
 }

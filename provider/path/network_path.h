@@ -103,6 +103,8 @@ struct network {
 	bool listening;    /* buffers are posted */
 	bool busy;         /* counted in path->attention */
 	uint32_t patience; /* looks that may find nothing until it is not busy any more */
+	uint32_t loans;    /* memory that peers may be reading now */
+	uint32_t waits;    /* patience that was lost since the last frame, while there were loans */
 	uint64_t looked;   /* when, by monotonic_now() */
 	uint64_t interval; /* nanoseconds from one look to the next while it is not busy */
 	int pulse;         /* our UDP socket, or -1 */

@@ -79,8 +79,10 @@ static uint32_t ask(struct messenger *messenger, struct receive *receive)
 		struct iovec piece = next_piece(receive);
 		int result = network_fetch(&from->peer, &receive->loan, receive->asked, piece.iov_base,
 					   piece.iov_len, receive);
-		if (result == -EAGAIN)
+		if (result == -EAGAIN) {
+			messenger->fetches_wait = true;
 			break;
+		}
 		if (result != 0) {
 			path_fail(messenger->path, &from->peer, -ECONNRESET,
 				  "the network connection to it broke");
@@ -122,7 +124,6 @@ bool fetch_begin(struct messenger *messenger, struct receive *receive, struct co
 		end(messenger, receive);
 		return true;
 	}
-	messenger->fetching++;
 	(void)ask(messenger, receive);
 	return true;
 }
@@ -157,16 +158,14 @@ void fetch_ended(void *context, void *cookie, size_t length, int error)
 		(void)ask(messenger, receive);
 		return;
 	}
-	messenger->fetching--;
 	receive->fetching = false;
 	end(messenger, receive);
 }
 
-bool fetch_abandon(struct messenger *messenger, struct receive *receive)
+bool fetch_abandon(struct receive *receive)
 {
 	if (!receive->fetching)
 		return false;
-	messenger->fetching--;
 	receive->fetching = false;
 	receive->abandoned = receive->fetches > 0;
 	return receive->abandoned;
@@ -176,6 +175,7 @@ uint32_t fetch_work(struct messenger *messenger)
 {
 	uint32_t asked = 0;
 
+	messenger->fetches_wait = false;
 	for (struct match_link *link = messenger->incoming.next; link != &messenger->incoming;) {
 		struct receive *receive =
 			(struct receive *)(void *)((char *)link - offsetof(struct receive, incoming));

@@ -48,7 +48,7 @@ static void fail_incoming(struct messenger *messenger, const struct corresponden
 			continue;
 		match_unlink(&receive->incoming);
 		operations_remove(&messenger->receive_ids, receive->id);
-		if (fetch_abandon(messenger, receive))
+		if (fetch_abandon(receive))
 			continue;
 		if (!single_copy_drain(messenger, receive, -from->peer.failure, from->peer.reason))
 			receive_fail(messenger, receive, -from->peer.failure, from->peer.reason);
@@ -307,7 +307,7 @@ uint32_t messenger_progress(struct messenger *messenger)
 {
 	uint32_t handled = path_poll(messenger->path, arrive);
 
-	if (__builtin_expect((messenger->waiting_controls | messenger->copying | messenger->fetching) != 0 ||
+	if (__builtin_expect((messenger->waiting_controls | messenger->copying | messenger->fetches_wait) != 0 ||
 				     !match_is_empty(&messenger->pumping),
 			     0))
 		handled += rendezvous_work(messenger);

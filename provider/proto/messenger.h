@@ -173,7 +173,7 @@ struct messenger {
 	uint32_t waiting_controls;          /* control slots that wait for room, over all peers */
 	uint32_t chunk_misses;              /* calls that found no chunk, modulo 2^32 */
 	uint32_t copying;                   /* receives in single->pulling */
-	uint32_t fetching;                  /* receives that are read over the network */
+	bool fetches_wait;                  /* the core had no room for reads */
 	struct single_copies *single;       /* NULL: messages go in pieces always */
 	uint32_t remote_pending;            /* entries of the next two lists */
 	struct match_link remote_answering; /* struct remote_peer: has answers to give */
@@ -337,7 +337,7 @@ bool fetch_offer(const struct send_request *request, struct send *send, uint32_t
 bool fetch_begin(struct messenger *messenger, struct receive *receive, struct correspondent *from,
 		 const struct wire_offer *offer, uint64_t tag, uint32_t wire_flags);
 /* Its sender failed. True if reads are under way, and it ends with them. */
-bool fetch_abandon(struct messenger *messenger, struct receive *receive);
+bool fetch_abandon(struct receive *receive);
 void fetch_ended(void *messenger, void *receive, size_t length, int error);
 uint32_t fetch_work(struct messenger *messenger);
 

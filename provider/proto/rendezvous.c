@@ -408,7 +408,7 @@ uint32_t rendezvous_work(struct messenger *messenger)
 		budget = send->copy != NULL ? single_copy_push(messenger, send, budget)
 					    : pump(messenger, send, budget);
 	}
-	if (messenger->fetching > 0)
+	if (messenger->fetches_wait)
 		(void)fetch_work(messenger);
 	if (messenger->copying > 0)
 		return PIECES_PER_POLL - budget + single_copy_work(messenger, PIECES_PER_POLL);
