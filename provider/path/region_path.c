@@ -274,6 +274,7 @@ void path_check_peers(struct path *path)
 		if (peer->framed && state != MEMBER_ALIVE && may_be_on_its_way(peer, now))
 			continue;
 		if (state == MEMBER_ALIVE) {
+			peer->gone = 0;
 			(void)path_refresh(path, peer, 0);
 			if (peer->receiving && !ring_is_sound(&peer->in) && path_intact(peer))
 				path_fail(path, peer, -EPROTO, "its ring was written over");
