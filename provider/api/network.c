@@ -12,6 +12,14 @@ static bool has_no_region(const struct domain *domain)
 	return strcmp(domain->region->name, REGION_PRIVATE) == 0;
 }
 
+/* What endpoints find out later, each for itself. */
+static void say_once(const char *text)
+{
+	static atomic_bool said;
+
+	provider_say_once(&said, "%s", text);
+}
+
 int network_enable(struct endpoint *endpoint)
 {
 	static atomic_bool said;
@@ -32,6 +40,7 @@ int network_enable(struct endpoint *endpoint)
 			core_close(core);
 			return result;
 		}
+		network_say_to(endpoint->messenger->path, say_once);
 		if (has_no_region(domain))
 			network_listen(endpoint->messenger->path);
 		FI_INFO(&provider, FI_LOG_EP_CTRL, "peers beyond the region are reached by %s on %s\n",

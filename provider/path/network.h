@@ -42,6 +42,8 @@ int network_open(struct path *path, struct core *core, struct directory *directo
  * which may take megabytes, are not filled, and it is not looked at.
  */
 void network_listen(struct path *path);
+/* Who is to be told what a user must see, a line at a time. */
+void network_say_to(struct path *path, void (*say)(const char *text));
 /* Closes the core. Does nothing without a network. */
 void network_close(struct path *path);
 

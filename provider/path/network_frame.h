@@ -40,6 +40,7 @@ enum frame_kind {
 	FRAME_MOVED = 8,
 };
 
+/* `magic`, `version`, `to` and `from` stay where they are in every version, so that it can be told. */
 struct frame_header {
 	uint16_t magic;
 	uint8_t version;

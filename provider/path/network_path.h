@@ -92,6 +92,12 @@ struct network_peer {
 	uint64_t unreachable; /* since when the kernel says so; 0: it does not */
 	int probe;            /* a socket connected to its pulse; 0: none */
 	uint64_t stuck;       /* since when the core has no room for what goes to it; 0: it has */
+	/* its host */
+	int host;                /* a connection that it may refuse; 0: none */
+	bool host_answers;       /* it has answered one */
+	uint32_t host_questions; /* that it did not answer, since it last did or a frame came */
+	uint64_t host_asked;     /* the last */
+	uint64_t host_silent;    /* the first of them */
 };
 
 struct network {
@@ -109,6 +115,9 @@ struct network {
 	uint64_t interval; /* nanoseconds from one look to the next while it is not busy */
 	int pulse;         /* our UDP socket, or -1 */
 	uint64_t strays;   /* frames that were dropped: not for us, or from nobody we know */
+	/* saying */
+	void (*say)(const char *text); /* to the user; NULL: nobody listens */
+	bool said;                     /* that a peer has another version */
 	/* sending */
 	struct chunk_pool chunks;
 	unsigned char *chunk_memory;
@@ -159,6 +168,14 @@ void network_pulse_close(struct network *network);
 /* Now and then: is it still there? Fails it if not. */
 void network_probe(struct network_peer *peer, const struct core_name *name, uint64_t now, uint64_t timeout);
 void network_probe_end(struct network_peer *peer);
+/* The peer's address as sockets take it. Returns its length; 0 if it is none of the internet's. */
+socklen_t network_address_of(const struct core_name *name, struct sockaddr_storage *address);
+
+/* network_host.c */
+/* Now and then: did its host answer before, and does not any more for a whole timeout? */
+bool network_host_is_gone(struct network_peer *peer, const struct core_name *name, uint64_t now,
+			  uint64_t timeout);
+void network_host_end(struct network_peer *peer);
 
 /* network_fetch.c */
 void network_fetched(struct network *network, struct fetch *fetch, int error);

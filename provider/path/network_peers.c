@@ -117,6 +117,11 @@ void network_listen(struct path *path)
 		(void)network_post(network, &network->buffers[i]);
 }
 
+void network_say_to(struct path *path, void (*say)(const char *text))
+{
+	path->network->say = say;
+}
+
 const struct core_name *network_name(const struct network *network)
 {
 	return &network->core->name;

@@ -23,8 +23,7 @@
 /* Refused for so long, without a frame meanwhile, it is gone. */
 #define REFUSED_NANOSECONDS UINT64_C(300000000)
 
-/* Which kind of address it is; 0 if it is none of the internet's. */
-static socklen_t length_of(const struct core_name *name, struct sockaddr_storage *address)
+socklen_t network_address_of(const struct core_name *name, struct sockaddr_storage *address)
 {
 	*address = (struct sockaddr_storage){0};
 	memcpy(address, name->bytes, name->length);
@@ -44,7 +43,7 @@ void network_pulse_open(struct network *network)
 {
 	struct core_name *name = &network->core->name;
 	struct sockaddr_storage address;
-	socklen_t length = length_of(name, &address);
+	socklen_t length = network_address_of(name, &address);
 	const int least = 1;
 
 	network->pulse = length > 0 ? open_socket(&address) : -1;
@@ -67,23 +66,29 @@ void network_pulse_close(struct network *network)
 	network->pulse = -1;
 }
 
-void network_probe_end(struct network_peer *peer)
+static void end_pulse(struct network_peer *peer)
 {
 	if (peer->probe > 0)
 		(void)close(peer->probe);
 	peer->probe = 0;
 }
 
+void network_probe_end(struct network_peer *peer)
+{
+	end_pulse(peer);
+	network_host_end(peer);
+}
+
 /* Ask, and remember where the answer comes. */
 static void ask(struct network_peer *peer, const struct core_name *name)
 {
 	struct sockaddr_storage address;
-	socklen_t length = length_of(name, &address);
+	socklen_t length = network_address_of(name, &address);
 
 	if (peer->probe == 0 && length > 0) {
 		peer->probe = open_socket(&address);
 		if (peer->probe <= 0 || connect(peer->probe, (const struct sockaddr *)&address, length) != 0)
-			network_probe_end(peer);
+			end_pulse(peer);
 	}
 	if (peer->probe > 0)
 		(void)send(peer->probe, "", 0, 0);
@@ -103,17 +108,24 @@ void network_probe(struct network_peer *peer, const struct core_name *name, uint
 {
 	int error = answer(peer);
 
-	if (error == ECONNREFUSED) {
-		/* What it sent before may still be on its way to us through the core: that goes first. */
-		if (peer->refused == 0 || peer->heard > peer->refused)
-			peer->refused = now;
-		if (now - peer->refused > REFUSED_NANOSECONDS)
-			network_fail(peer, error);
-		else
-			ask(peer, name);
+	if (network_host_is_gone(peer, name, now, timeout)) {
+		network_fail(peer, ETIMEDOUT);
 		return;
 	}
-	peer->refused = 0;
+	/*
+	 * What it sent before may still be on its way to us through the core: that goes first. It is not
+	 * asked again meanwhile: a kernel answers a host's datagrams to nobody six times at once, and then
+	 * once a second, and others of our host ask as well.
+	 */
+	if (error == ECONNREFUSED)
+		peer->refused = now;
+	else if (peer->heard > peer->refused)
+		peer->refused = 0;
+	if (peer->refused != 0) {
+		if (now - peer->refused > REFUSED_NANOSECONDS)
+			network_fail(peer, ECONNREFUSED);
+		return;
+	}
 	if (error == EHOSTUNREACH || error == ENETUNREACH) {
 		peer->unreachable = peer->unreachable == 0 ? now : peer->unreachable;
 		if (now - peer->unreachable > timeout) {
@@ -123,7 +135,7 @@ void network_probe(struct network_peer *peer, const struct core_name *name, uint
 	}
 	if (now - peer->heard < peer->patience || now - peer->asked < peer->patience) {
 		if (now - peer->heard < FIRST_NANOSECONDS) {
-			network_probe_end(peer);
+			end_pulse(peer);
 			peer->patience = FIRST_NANOSECONDS;
 			peer->unreachable = 0;
 		}

@@ -7,6 +7,8 @@
 #include "path/move.h"
 #include "path/network_path.h"
 
+#include <stdio.h>
+
 /* Completions in one look, so that the region's turn comes. */
 #define COMPLETIONS_PER_LOOK 16U
 
@@ -235,6 +237,27 @@ static bool is_numbered(uint8_t kind)
 	return kind == FRAME_SLOTS || kind == FRAME_HELLO || kind == FRAME_LEAVE;
 }
 
+/* It knows our nonce, so it is of our job, but of another Vicinal: neither understands the other. */
+static __attribute__((noinline)) void refuse_version(struct network *network,
+						     const struct frame_header *header)
+{
+	struct network_peer *from = sender_of(network, header->from);
+	struct region_error error;
+
+	if (!network->said && network->say != NULL) {
+		(void)snprintf(
+			error.text, sizeof(error.text),
+			"a peer on another host speaks version %u of Vicinal's network protocol, and this "
+			"process version %u: install the same Vicinal on all hosts",
+			header->version, FRAME_VERSION);
+		network->say(error.text);
+		network->said = true;
+	}
+	/* It is told, and finds out the same from our version. */
+	if (from != NULL)
+		path_fail(network->path, from->peer, -EPROTO, "it has another version of Vicinal");
+}
+
 /* Returns false if the buffer is still needed. */
 static bool take_frame(struct network *network, struct frame_in *frame)
 {
@@ -243,8 +266,12 @@ static bool take_frame(struct network *network, struct frame_in *frame)
 	if (frame->length < sizeof(header))
 		goto stray;
 	memcpy(&header, frame->bytes, sizeof(header));
-	if (header.magic != FRAME_MAGIC || header.version != FRAME_VERSION || header.to != network->nonce)
+	if (header.magic != FRAME_MAGIC || header.to != network->nonce)
 		goto stray;
+	if (__builtin_expect(header.version != FRAME_VERSION, 0)) {
+		refuse_version(network, &header);
+		goto stray;
+	}
 	struct network_peer *from = header.kind == FRAME_HELLO ? take_hello(network, &header, frame)
 							       : sender_of(network, header.from);
 	if (from == NULL)

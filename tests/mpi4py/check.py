@@ -1,12 +1,14 @@
 """`make check-mpis`: mpi4py's whole suite over the region, with every MPI library.
 
-    python check.py [--only NAME,...] [--without NAME,...] [--full] [--resume]
+    python check.py [--only NAME,...] [--without NAME,...] [--hosts 1,2] [--full] [--resume]
 
 Each rank is a node of its own. With 2 ranks the whole suite is run; with 4 the tests that
-say more there, listed in selection.toml, or with --full the whole suite too. What is excluded
-or fails is listed in known-failures-*.toml with the reason, and what fails must fail in the
-same way where no message goes through Vicinal. The results are in build/check-mpis, and
-result.json there has them all; --resume keeps those that were good with this same provider.
+say more there, listed in selection.toml, or with --full the whole suite too; and these once more
+over two hosts with two nodes each, which share a region in a host and have the network in
+between, with the libraries that `make` installs. --hosts 1 leaves that out, --hosts 2 all else.
+What is excluded or fails is listed in known-failures-*.toml with the reason, and what fails must
+fail in the same way where no message goes through Vicinal. The results are in build/check-mpis,
+and result.json there has them all; --resume keeps those that were good with this same provider.
 """
 
 import argparse
@@ -33,11 +35,12 @@ from vicinal.cluster.native import NativeCluster
 from vicinal.errors import VicinalError
 from vicinal.launch.environment import PROVIDER_FILE, checkout, provider_directory
 from vicinal.launch.libfabric import mpi_version
-from vicinal.launch.mpi import Mpi, installation
+from vicinal.launch.mpi import STANDARD, Mpi, installation
 
 GUARD_SECONDS = 1500
 """After this a job hangs; with 4 ranks on 2 cores the slowest takes a third of it."""
-RANKS = (2, 4)
+RANKS = {1: (2, 4), 2: (4,)}
+"""By the number of hosts."""
 
 
 @dataclass
@@ -47,6 +50,7 @@ class Line:
     mpi: str
     version: str
     libfabric: str
+    hosts: int
     ranks: int
     tests: str
     """Which were run: `whole`, or `subset` for those of selection.toml."""
@@ -69,6 +73,7 @@ COLUMNS = {
     "mpi": "MPI",
     "version": "version",
     "libfabric": "libfabric",
+    "hosts": "hosts",
     "ranks": "ranks",
     "tests": "tests",
     "passed": "passed",
@@ -83,6 +88,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", default=",".join(Mpi))
     parser.add_argument("--without", default="")
+    parser.add_argument("--hosts", default="1,2")
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--resume", action="store_true")
     options = parser.parse_args()
@@ -94,6 +100,9 @@ def main() -> int:
         left_out = [Mpi(name) for name in options.without.split(",") if name]
         mpis = [Mpi(name) for name in options.only.split(",") if name]
         installed = {mpi: installation(mpi) for mpi in mpis if mpi not in left_out}
+        hosts = [int(number) for number in options.hosts.split(",")]
+        if not set(hosts) <= set(RANKS):
+            raise VicinalError(f"there are no runs over {options.hosts} hosts", "say 1, 2 or 1,2")
         provider = provider_directory() / PROVIDER_FILE
     except (VicinalError, ValueError) as error:
         print(f"make check-mpis: error: {error}", file=sys.stderr)
@@ -102,32 +111,44 @@ def main() -> int:
     suite = fetch_suite(tree / "build" / "mpi4py")
 
     lines = _kept(output / "result.json", digest) if options.resume else []
-    for mpi, found in installed.items():
-        for ranks in RANKS:
-            tests = "whole" if ranks == 2 or options.full else "subset"
-            if any((line.mpi, line.ranks, line.tests) == (mpi, ranks, tests) for line in lines):
-                print(f"{mpi}, {ranks} ranks: kept from an earlier run", flush=True)
-                continue
-            line = _run(mpi, ranks, tests, suite, output)
-            line.version, line.provider = mpi_version(found), digest
-            lines.append(line)
-            _write(output / "result.json", lines)
-            print(f"{mpi}, {ranks} ranks: {line.faults or 'good'}", flush=True)
+    runs = [
+        (mpi, count, ranks)
+        for count in hosts
+        for mpi in installed
+        for ranks in RANKS[count]
+        if count == 1 or mpi in STANDARD
+    ]
+    for mpi, count, ranks in runs:
+        tests = "whole" if ranks == RANKS[1][0] or options.full else "subset"
+        name = _name(mpi, count, ranks)
+        done = [(line.mpi, line.hosts, line.ranks, line.tests) for line in lines]
+        if (mpi, count, ranks, tests) in done:
+            print(f"{name}: kept from an earlier run", flush=True)
+            continue
+        line = _run(mpi, count, ranks, tests, suite, output)
+        line.version, line.provider = mpi_version(installed[mpi]), digest
+        lines.append(line)
+        _write(output / "result.json", lines)
+        print(f"{name}: {line.faults or 'good'}", flush=True)
     print(_table(lines))
     bad = [line for line in lines if line.faults]
     for line in bad:
-        print(f"\n{line.mpi}, {line.ranks} ranks:\n{line.faults}", file=sys.stderr)
+        print(f"\n{_name(line.mpi, line.hosts, line.ranks)}:\n{line.faults}", file=sys.stderr)
     # The plain closing line that is understood everywhere.
     print(f"\n{len(lines) - len(bad)} passed, {len(bad)} failed")
     return 1 if bad or not lines else 0
 
 
-def _run(mpi: Mpi, ranks: int, tests: str, suite: Path, output: Path) -> Line:
+def _name(mpi: str, hosts: int, ranks: int) -> str:
+    return f"{mpi}, {ranks} ranks" + (f" over {hosts} hosts" if hosts > 1 else "")
+
+
+def _run(mpi: Mpi, hosts: int, ranks: int, tests: str, suite: Path, output: Path) -> Line:
     lists = Lists.load(mpi, ranks)
-    directory = output / f"{mpi}-{ranks}"
+    directory = output / (f"{mpi}-{ranks}" + (f"-hosts-{hosts}" if hosts > 1 else ""))
     shutil.rmtree(directory, ignore_errors=True)
     job = {"ranks": ranks, "mpi": mpi, "members": MEMBERS, "without": lists.excluded}
-    job["environment"] = lists.environment
+    job |= {"hosts": hosts, "environment": lists.environment}
     if tests == "subset":
         job["only"] = lists.four_ranks
     began = time.monotonic()
@@ -143,7 +164,7 @@ def _run(mpi: Mpi, ranks: int, tests: str, suite: Path, output: Path) -> Line:
     wrong.append(faults(results, lists, whole=tests == "whole"))
     if not results.facts.get("provider"):
         wrong.append("the ranks did not load Vicinal's provider")
-    if ranks == RANKS[0]:
+    if ranks == RANKS[1][0]:
         for number, entry in enumerate([*lists.failures, *lists.unreliable, *lists.avoided]):
             place = directory / f"elsewhere-{number}"
             wrong.append(fails_elsewhere(entry, mpi, suite, place, GUARD_SECONDS))
@@ -152,6 +173,7 @@ def _run(mpi: Mpi, ranks: int, tests: str, suite: Path, output: Path) -> Line:
         mpi=mpi.value,
         version="",
         libfabric=results.facts.get("libfabric", ""),
+        hosts=hosts,
         ranks=ranks,
         tests=tests,
         passed=len(results.having("passed")) + again,
@@ -169,7 +191,7 @@ def _kept(path: Path, provider: str) -> list[Line]:
     """The good lines of an earlier result with the same provider."""
     if not path.is_file():
         return []
-    lines = [Line(**values) for values in json.loads(path.read_text())["lines"]]
+    lines = [Line(**{"hosts": 1, **values}) for values in json.loads(path.read_text())["lines"]]
     return [line for line in lines if line.provider == provider and not line.faults]
 
 

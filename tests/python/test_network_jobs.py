@@ -68,3 +68,27 @@ def test_without_a_network_hosts_do_not_reach_each_other() -> None:
 def test_hosts_have_regions_of_their_own(tmp_path: Path) -> None:
     with pytest.raises(VicinalError, match="a region made for each"):
         Job([str(tmp_path)], 2, hosts=2, region="file:/dev/shm/x")
+
+
+@pytest.mark.parametrize(
+    ("variable", "complaint"),
+    [
+        (
+            "VICINAL_NET=nonsense",
+            "VICINAL_NET=nonsense: libfabric has no such provider with reliable messages",
+        ),
+        ("VICINAL_NET=verbs", "vicinal: error: VICINAL_NET=verbs: "),
+        ("VICINAL_NET_INTERFACE=nosuch0", "nosuch0"),
+    ],
+)
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_core_that_is_not_there_is_said_in_a_line(
+    mpi: str, variable: str, complaint: str
+) -> None:
+    """By each rank, and the job ends."""
+    name, _, text = variable.partition("=")
+    result = verify(mpi, HOSTS, **{name: text})
+    assert result.returncode != 0
+    said = [line for line in result.stderr.splitlines() if line.startswith("vicinal: error: ")]
+    assert said
+    assert all(complaint in line for line in said), said

@@ -190,15 +190,14 @@ static void test_strays_are_dropped(void **state)
 	(void)fake_peer(b, a);
 	size_t length = frame_of(frame, 8);
 	fake_settle(&world);
-	for (uint32_t change = 0; change < 6; change++) {
+	for (uint32_t change = 0; change < 5; change++) {
 		unsigned char changed[FRAME_MOST];
-		size_t cut = change == 4 ? sizeof(header) - 1 : length;
+		size_t cut = change == 3 ? sizeof(header) - 1 : length;
 		memcpy(&header, frame, sizeof(header));
 		header.magic ^= change == 0;
-		header.version = (uint8_t)(header.version ^ (change == 1));
-		header.to ^= change == 2;
-		header.from ^= change == 3;
-		if (change == 5) {
+		header.to ^= change == 1;
+		header.from ^= change == 2;
+		if (change == 4) {
 			header.kind = FRAME_HELLO; /* of the wrong length */
 		}
 		memcpy(changed, frame, length);
@@ -212,6 +211,52 @@ static void test_strays_are_dropped(void **state)
 	fake_settle(&world);
 	assert_int_equal(known(b, a)->peer->state, PEER_PRESENT);
 	assert_int_equal(b->end->posted_count, NETWORK_BUFFERS);
+	fake_close(&world);
+}
+
+static char said[4][256];
+static uint32_t said_count;
+
+static void hear(const char *text)
+{
+	assert_true(said_count < 4 && strlen(text) < sizeof(said[0]));
+	memcpy(said[said_count++], text, strlen(text) + 1);
+}
+
+/*
+ * Who knows our nonce and speaks another version is of our job: it is said once, which versions they
+ * are, and the peer fails at both ends, so that nobody waits for it.
+ */
+static void test_another_version_is_said_once(void **state)
+{
+	unsigned char frame[FRAME_MOST];
+	struct frame_header header;
+
+	(void)state;
+	fake_open(&world);
+	said_count = 0;
+	network_say_to(b->node.messenger->path, hear);
+	(void)fake_peer(b, a);
+	size_t length = frame_of(frame, 8);
+	fake_settle(&world);
+	memcpy(&header, frame, sizeof(header));
+	header.version = FRAME_VERSION + 6;
+	header.from ^= 1; /* somebody that we do not know: said all the same */
+	memcpy(frame, &header, sizeof(header));
+	assert_true(fake_deliver(b->end, frame, length));
+	fake_settle(&world);
+	assert_int_equal(said_count, 1);
+	assert_non_null(strstr(said[0], "version 7 of"));
+	assert_non_null(strstr(said[0], "this process version 1: install the same"));
+	assert_int_equal(known(b, a)->peer->state, PEER_PRESENT);
+	header.from ^= 1;
+	memcpy(frame, &header, sizeof(header));
+	assert_true(fake_deliver(b->end, frame, length));
+	fake_settle(&world);
+	assert_int_equal(said_count, 1);
+	assert_int_equal(known(b, a)->peer->state, PEER_FAILED);
+	assert_int_equal(known(b, a)->peer->failure, -EPROTO);
+	assert_int_equal(known(a, b)->peer->state, PEER_FAILED); /* it was refused */
 	fake_close(&world);
 }
 
@@ -354,6 +399,7 @@ int main(void)
 		cmocka_unit_test(test_what_the_core_says_ends_a_peer),
 		cmocka_unit_test(test_who_leaves_is_told),
 		cmocka_unit_test(test_strays_are_dropped),
+		cmocka_unit_test(test_another_version_is_said_once),
 		cmocka_unit_test(test_hellos_that_cannot_be),
 		cmocka_unit_test(test_the_order_of_frames),
 		cmocka_unit_test(test_frames_of_a_hostile_peer),
