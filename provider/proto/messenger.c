@@ -307,7 +307,8 @@ uint32_t messenger_progress(struct messenger *messenger)
 {
 	uint32_t handled = path_poll(messenger->path, arrive);
 
-	if (__builtin_expect((messenger->waiting_controls | messenger->copying | messenger->fetches_wait) != 0 ||
+	if (__builtin_expect((messenger->waiting_controls | messenger->copying | messenger->fetches_wait) !=
+					     0 ||
 				     !match_is_empty(&messenger->pumping),
 			     0))
 		handled += rendezvous_work(messenger);
