@@ -50,9 +50,9 @@ static void blocked_on_descriptor(int rank)
 		CHECK(!readable(descriptor, 20));
 		post(&side);
 		barrier(NULL);
-		double before = used();
+		struct effort before = effort();
 		(void)await_by_descriptor(&side, descriptor);
-		check_idle(before);
+		check_idle(&before);
 		/* Something there: one may not wait. It stays so until it is read. */
 		post(&side);
 		POST(&side, fi_inject(side.endpoint, "abc", 3, side.peer[0]));

@@ -13,11 +13,16 @@
 
 /* Seconds, of a clock that only goes on. */
 double now(void);
-/* Seconds of processor time that this process used, all of its threads together. */
-double used(void);
+/* What this process, all of its threads together, did so far. */
+struct effort {
+	double time; /* seconds, as now() */
+	double used; /* seconds of processor time */
+	long sleeps; /* how often it gave its processor back of its own accord */
+};
+struct effort effort(void);
+/* Since `before` this process was blocked, but for a look now and then. */
+void check_idle(const struct effort *before);
 void pause_for(double seconds);
-/* What was used since `before` is what a process uses that is blocked. */
-void check_idle(double before);
 
 /* The message that was received last. */
 extern char awaited[64];
