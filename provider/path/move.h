@@ -34,8 +34,6 @@ void path_go_on_moving(struct path *path);
 void path_end_move(struct path *path, struct peer *peer);
 /* Its last slot through the region, or over the network, was taken out. */
 void path_take_move(struct path *path, struct peer *peer);
-/* It has taken our last frame. */
-void path_moved(struct path *path, struct peer *peer);
 /* Say for people and the manager how what we send to `peer` goes. */
 void path_publish_way(const struct path *path, const struct peer *peer);
 

@@ -11,8 +11,8 @@
 #define PATIENCE 4096U
 /*
  * Of a peer that reads our memory the core says nothing, but goes on only while it is looked at. So it is
- * for so many times as long: else messages of 4 MiB, of which nothing is heard for 3 ms, came with 0.9 to
- * 1.1 instead of 1.1 to 1.4 GB/s (MPICH, tcp, busy machine).
+ * for so many times as long: a read of 4 MiB takes 3 ms over tcp. Chosen by that; what it gains could not
+ * be told from the machine's noise: docs/performance.md
  */
 #define WAITS_FOR_READS 256U
 /*
@@ -20,7 +20,7 @@
  * through the region, the core is looked at by the clock: so often if its last frame was not long ago,
  * and otherwise so that it takes a hundredth of the time, but at least and at most so often. The clock
  * itself is a few polls' worth. With 50 us, and the clock read in one poll in 64, messages through the
- * region took 4 to 7 % longer: docs/network.md
+ * region took 2 to 6 % longer: docs/network.md
  */
 #define BUSY_NANOSECONDS 10000U
 #define LOOKS_SHARE 100U
