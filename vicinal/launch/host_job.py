@@ -6,7 +6,6 @@ makes it and takes it away. Ranks of different hosts reach each other over the n
 
 import os
 import secrets
-import select
 import signal
 import subprocess
 import time
@@ -30,8 +29,8 @@ from vicinal.launch.libfabric import check_loads_provider
 from vicinal.launch.mpi import tested
 from vicinal.launch.running import job_label
 from vicinal.launch.traffic import JobTraffic, together
+from vicinal.launch.waiting import wait_for_launcher
 
-_CHECK_SECONDS = 1.0
 _GRACE_SECONDS = 3.0
 _LOST_SECONDS = 15.0
 """How long a launcher may take to notice that a host is gone after we did."""
@@ -120,29 +119,20 @@ class HostJob:
         not end by itself, or calls that a success; the job is then still there for close() to end.
         """
         assert self._launcher is not None
-        end = os.pidfd_open(self._launcher.pid) if self._launcher.poll() is None else None
-        try:
-            while end is not None:
-                left = _CHECK_SECONDS
-                if timeout is not None:
-                    left = min(left, max(0.0, self.started + timeout - time.monotonic()))
-                if select.select([end], [], [], left)[0]:
-                    break
-                self._check_hosts()
-                if timeout is not None and time.monotonic() - self.started >= timeout:
-                    raise VicinalError(
-                        f"the job did not end within {timeout:g} s",
-                        "allow it more time, or see what its ranks wait for",
-                    )
-        finally:
-            if end is not None:
-                os.close(end)
-        status = self._launcher.wait()
+        status = wait_for_launcher(
+            self._launcher,
+            self._check_hosts,
+            until=None if timeout is None else self.started + timeout,
+            too_late=lambda: VicinalError(
+                f"the job did not end within {timeout:g} s",
+                "allow it more time, or see what its ranks wait for",
+            ),
+        )
         if status == 0:
             # Open MPI's launcher may end so when a host with ranks is gone.
             for connection in self._connections:
                 connection.check()
-        return status if status >= 0 else 128 - status
+        return status
 
     def forward(self, number: signal.Signals) -> None:
         """Hand a signal to the launcher, which hands it to the ranks or ends them."""

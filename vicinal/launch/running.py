@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import select
 import signal
 import subprocess
 import tempfile
@@ -27,6 +26,7 @@ from vicinal.launch.launcher import Placement, launcher, place
 from vicinal.launch.libfabric import check_loads_provider
 from vicinal.launch.mpi import tested
 from vicinal.launch.program import check_visible
+from vicinal.launch.waiting import wait_for_launcher
 from vicinal.region import RegionState, create, inspect
 from vicinal.region.creation import LABEL_BYTES
 
@@ -35,7 +35,6 @@ REGION_PREFIX = "region-"
 
 _RANK_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
 
-_CHECK_SECONDS = 1.0
 _GRACE_SECONDS = 3.0
 
 
@@ -143,22 +142,15 @@ class RunningJob:
         Raises VicinalError after `timeout` seconds, or when a node ended; the job is then
         still there for close() to end.
         """
-        # A descriptor rather than polling: ranks may need every core.
-        end = os.pidfd_open(self._launcher.pid) if self._launcher.poll() is None else None
-        try:
-            while end is not None:
-                left = _CHECK_SECONDS
-                if timeout is not None:
-                    left = min(left, max(0.0, self.started + timeout - time.monotonic()))
-                if select.select([end], [], [], left)[0]:
-                    break
-                self._check_time(timeout)
-                self._check_nodes()
-        finally:
-            if end is not None:
-                os.close(end)
-        status = self._launcher.wait()
-        return status if status >= 0 else 128 - status
+        return wait_for_launcher(
+            self._launcher,
+            self._check_nodes,
+            until=None if timeout is None else self.started + timeout,
+            too_late=lambda: VicinalError(
+                f"the job did not end within {timeout:g} s{self._not_joined()}",
+                "allow it more time, or see what its ranks wait for",
+            ),
+        )
 
     def ranks(self) -> dict[int, psutil.Process]:
         """The process of each rank that has started, by its host process id."""
@@ -273,13 +265,6 @@ class RunningJob:
         given, self._input = self._input, None
         if given is not None:
             given.close()
-
-    def _check_time(self, timeout: float | None) -> None:
-        if timeout is not None and time.monotonic() - self.started >= timeout:
-            raise VicinalError(
-                f"the job did not end within {timeout:g} s{self._not_joined()}",
-                "allow it more time, or see what its ranks wait for",
-            )
 
     def _check_nodes(self) -> None:
         ended = self._cluster.ended_nodes()
