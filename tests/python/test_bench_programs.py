@@ -18,7 +18,7 @@ from vicinal.launch.environment import MessagePath, Mpi, mpi_prefix, provider_di
 from vicinal.launch.job import CompletedJob, Job
 from vicinal.launch.mpi import STANDARD
 from vicinal.launch.running import launch
-from vicinal.region import create, inspect
+from vicinal.region import Region, create, inspect
 
 CHECKS = [
     *("sizes", "sendrecv", "order", "self", "storm", "collectives", "tags"),
@@ -211,21 +211,28 @@ def test_collective_operations_are_checked_and_timed(
     ]
 
 
+def run_fabric_program(
+    region: Region, name: str, *arguments: str
+) -> subprocess.CompletedProcess[str]:
+    """One that uses libfabric itself, over this region."""
+    return subprocess.run(
+        [fabric_program(name), *arguments],
+        env=os.environ
+        | {
+            "FI_PROVIDER": "vicinal",
+            "FI_PROVIDER_PATH": str(provider_directory()),
+            "VICINAL_REGION": region.name,
+        },
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
 def test_idle_peers_are_measured(tmp_path: Path) -> None:
     with create(tmp_path / "region", members=3) as region:
-        done = subprocess.run(
-            [fabric_program("peers"), "2", "1"],
-            env=os.environ
-            | {
-                "FI_PROVIDER": "vicinal",
-                "FI_PROVIDER_PATH": str(provider_directory()),
-                "VICINAL_REGION": region.name,
-            },
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
+        done = run_fabric_program(region, "peers", "2", "1")
         assert done.returncode == 0, done.stderr
         assert len(inspect(region.path).connections) >= 4
     (record,) = (json.loads(line) for line in done.stdout.splitlines())
@@ -242,19 +249,7 @@ def test_messages_beside_idle_network_peers_are_measured(tmp_path: Path) -> None
         create(tmp_path / "region", members=4) as region,
         create(tmp_path / "other", members=2) as other,
     ):
-        done = subprocess.run(
-            [fabric_program("beside"), *map(str, cpus[:2]), "2", other.name, "1"],
-            env=os.environ
-            | {
-                "FI_PROVIDER": "vicinal",
-                "FI_PROVIDER_PATH": str(provider_directory()),
-                "VICINAL_REGION": region.name,
-            },
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
+        done = run_fabric_program(region, "beside", *map(str, cpus[:2]), "2", other.name, "1")
         assert done.returncode == 0, done.stderr
         # Both pairs are connected through the region, and nobody else is.
         assert len({each.sender for each in inspect(region.path).connections}) == 4
