@@ -91,8 +91,8 @@ void hostile_transfer(struct fuzz *fuzz);
 
 /* network.c */
 void hostile_network(struct fuzz *fuzz);
-/* The victim's network is gone; and what is left of it, after the messenger. */
-void close_network(struct fuzz *fuzz);
+/* All whom the victim knows there fail; and what is left of its network, after the messenger. */
+void fail_network(struct fuzz *fuzz);
 void forget_network(void);
 
 #endif

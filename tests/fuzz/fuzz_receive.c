@@ -412,7 +412,7 @@ static void check_end(struct fuzz *fuzz)
 
 	set_claim(fuzz, HOSTILE, fuzz->hostile_epoch + 1000, SLOT_CLAIMED);
 	set_claim(fuzz, VICTIM, 77777, SLOT_FREE);
-	close_network(fuzz);
+	fail_network(fuzz);
 	for (uint32_t round = 0; round < 4; round++) {
 		victim_progress(fuzz, 128);
 		path_check_peers(messenger->path);

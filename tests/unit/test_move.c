@@ -32,20 +32,10 @@ static int close_world(void **state)
 
 #define WITH_WORLD(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
 
-static struct correspondent *peer(const struct far_node *at, const struct far_node *whom)
-{
-	return world_peer(&at->node, &whom->node);
-}
-
-static struct path *path_of(const struct far_node *far)
-{
-	return far->node.messenger->path;
-}
-
 /* What the manager writes. */
 static void wish(const struct far_node *whom, bool network)
 {
-	const struct member *member = path_of(whom)->member;
+	const struct member *member = fake_path(whom)->member;
 
 	shared_store_u64(&region_slot(whom->region, member->slot)->way,
 			 network ? (uint64_t)member->epoch << 32 | 1 : 0);
@@ -57,16 +47,16 @@ static void look(void)
 	for (int round = 0; round < 4; round++) {
 		for (uint32_t i = 0; i < FAKE_ENDS; i++)
 			if (world.nodes[i].node.messenger != NULL)
-				path_begin_moves(path_of(&world.nodes[i]));
+				path_begin_moves(fake_path(&world.nodes[i]));
 		fake_settle(&world);
 	}
 }
 
 static enum connection_way way(const struct far_node *from, const struct far_node *to)
 {
-	path_publish_way(path_of(from), &peer(from, to)->peer);
+	path_publish_way(fake_path(from), &fake_neighbour(from, to)->peer);
 	return shared_load_u32(
-		&section_connection(from->region, path_of(from)->member->slot, path_of(to)->member->slot)
+		&section_connection(from->region, fake_path(from)->member->slot, fake_path(to)->member->slot)
 			 ->way);
 }
 
@@ -74,14 +64,14 @@ static void talk(struct far_node *from, struct far_node *to, size_t length, uint
 {
 	fill_bytes(out, length, seed);
 	memset(in, 0, length);
-	assert_int_equal(fake_receive(to, path_of(from)->member->slot, in, length, seed), 0);
-	assert_int_equal(fake_send(from, peer(from, to), out, length, seed), 0);
+	assert_int_equal(fake_receive(to, fake_path(from)->member->slot, in, length, seed), 0);
+	assert_int_equal(fake_send(from, fake_neighbour(from, to), out, length, seed), 0);
 	fake_settle(&world);
 	assert_int_equal(fake_next(&from->node.sends).error, 0);
 	struct completion got = fake_next(&to->node.receives);
 	assert_int_equal(got.error, 0);
 	assert_int_equal(got.length, length);
-	assert_int_equal((uint32_t)got.source, path_of(from)->member->slot);
+	assert_int_equal((uint32_t)got.source, fake_path(from)->member->slot);
 	assert_bytes(in, length, seed);
 }
 
@@ -118,8 +108,8 @@ static void test_there_and_back(void **state)
 		talk_all(1000 * round + 500);
 		assert_int_equal(a->end->frames, frames);
 	}
-	assert_int_equal(path_of(a)->moves, 0);
-	assert_int_equal(path_of(a)->attention - path_of(a)->network->busy, 0);
+	assert_int_equal(fake_path(a)->moves, 0);
+	assert_int_equal(fake_path(a)->attention - fake_path(a)->network->busy, 0);
 }
 
 /* Nobody talked yet: the way is found when somebody does. */
@@ -159,7 +149,7 @@ static void test_unexpected_messages_keep_their_order(void **state)
 							.pieces = &piece,
 							.count = 1,
 							.length = sizes[i % COUNT],
-							.to = peer(a, b),
+							.to = fake_neighbour(a, b),
 							.tag = i,
 							.context = copy,
 							.flags = FI_TAGGED | FI_COMPLETION,
@@ -167,7 +157,8 @@ static void test_unexpected_messages_keep_their_order(void **state)
 				 0);
 		fake_settle(&world);
 	}
-	assert_null(peer(b, a)->holding); /* the last that came by the region were before the last move */
+	assert_null(fake_neighbour(b, a)
+			    ->holding); /* the last that came by the region were before the last move */
 	for (uint64_t i = 0; i < 3 * COUNT; i++) {
 		struct iovec piece = {in, BYTES};
 		assert_int_equal(messenger_receive(b->node.messenger,
@@ -200,12 +191,12 @@ static void test_a_receiver_that_does_not_look(void **state)
 	look();
 	wish(a, false);
 	/* Only a looks: its last slot over the network is out. */
-	path_begin_moves(path_of(a));
+	path_begin_moves(fake_path(a));
 	assert_int_equal(way(a, b), CONNECTION_MOVES);
-	assert_int_equal(fake_send(a, peer(a, b), &sent, 8, 5), -EAGAIN);
+	assert_int_equal(fake_send(a, fake_neighbour(a, b), &sent, 8, 5), -EAGAIN);
 	for (int i = 0; i < 1000; i++)
 		(void)messenger_progress(a->node.messenger);
-	assert_int_equal(fake_send(a, peer(a, b), &sent, 8, 5), -EAGAIN);
+	assert_int_equal(fake_send(a, fake_neighbour(a, b), &sent, 8, 5), -EAGAIN);
 	look();
 	assert_int_equal(way(a, b), CONNECTION_BY_REGION);
 	talk(a, b, 8, 7);
@@ -240,12 +231,12 @@ static void test_who_cannot_be_reached_stays(void **state)
 	look();
 	assert_int_equal(way(a, b), CONNECTION_MOVES); /* there is hope yet */
 	talk(a, b, 8, 2);
-	peer(a, b)->peer.beyond->asking -= UINT64_C(4000000000);
+	fake_neighbour(a, b)->peer.beyond->asking -= UINT64_C(4000000000);
 	assert_int_equal(way(a, b), CONNECTION_STAYS);
 	talk(a, b, 100000, 3);
 
 	/* One whose place cannot be one, and one that has none. */
-	struct section_header *header = section_header(c->region, path_of(c)->member->slot);
+	struct section_header *header = section_header(c->region, fake_path(c)->member->slot);
 	shared_store_u32(&header->core, 8 | 1 << 16);
 	talk(a, c, 8, 4);
 	look();
@@ -270,7 +261,7 @@ static void test_a_ping_that_fails(void **state)
 	a->end->send_error = ECONNREFUSED;
 	wish(a, true);
 	look();
-	assert_int_equal(peer(a, b)->peer.state, PEER_PRESENT);
+	assert_int_equal(fake_neighbour(a, b)->peer.state, PEER_PRESENT);
 	talk(a, b, 100000, 2);
 	a->end->send_error = 0;
 	look();
@@ -293,23 +284,23 @@ static void test_a_peer_that_dies_while_it_moves(void **state)
 		look();
 		wish(b, !back);
 		if (back) {
-			path_begin_moves(path_of(a));
+			path_begin_moves(fake_path(a));
 			assert_int_equal(way(a, b), CONNECTION_MOVES);
 		}
-		struct peer *dying = &peer(a, b)->peer;
+		struct peer *dying = &fake_neighbour(a, b)->peer;
 		assert_int_equal(fake_receive(a, dying->slot, in, 8, 9), 0);
 		node_die(&b->node);
 		/* What may be on its way over the network is waited for. */
-		path_check_peers(path_of(a));
+		path_check_peers(fake_path(a));
 		assert_true(dying->framed);
 		assert_int_equal(dying->state, PEER_PRESENT);
 		dying->gone -= UINT64_C(1100000000);
-		path_check_peers(path_of(a));
-		(void)path_look(path_of(a));
+		path_check_peers(fake_path(a));
+		(void)path_look(fake_path(a));
 		assert_int_equal(fake_next(&a->node.receives).error, FI_ECONNRESET);
-		assert_int_equal(path_of(a)->moves, 0);
+		assert_int_equal(fake_path(a)->moves, 0);
 		(void)messenger_progress(a->node.messenger);
-		assert_int_equal(fake_send(a, peer(a, c), "12345678", 8, 2), 0);
+		assert_int_equal(fake_send(a, fake_neighbour(a, c), "12345678", 8, 2), 0);
 	}
 }
 
@@ -322,27 +313,27 @@ static void test_a_copy_goes_on(void **state)
 	fake_open_together(&world, UINT64_C(16) << 20);
 	assert_int_equal(single_copy_open(a->node.messenger, SINGLE_COPY_ON), 0);
 	assert_int_equal(single_copy_open(b->node.messenger, SINGLE_COPY_ON), 0);
-	unsigned char *from = heap_allocate(path_of(a)->heap, LONG, 1, true);
-	unsigned char *to = heap_allocate(path_of(b)->heap, LONG, 1, true);
+	unsigned char *from = heap_allocate(fake_path(a)->heap, LONG, 1, true);
+	unsigned char *to = heap_allocate(fake_path(b)->heap, LONG, 1, true);
 	fill_bytes(from, LONG, 9);
 	talk(a, b, 8, 1);
 	talk(b, a, 8, 2);
-	struct peer *at_a = &peer(a, b)->peer;
-	struct peer *at_b = &peer(b, a)->peer;
+	struct peer *at_a = &fake_neighbour(a, b)->peer;
+	struct peer *at_b = &fake_neighbour(b, a)->peer;
 	/* Each answers only whom it asks itself. */
 	for (bool proved = false; !proved;) {
-		proved = network_prove(path_of(a), at_a);
-		proved = network_prove(path_of(b), at_b) && proved;
+		proved = network_prove(fake_path(a), at_a);
+		proved = network_prove(fake_path(b), at_b) && proved;
 		if (!proved)
 			fake_settle(&world);
 	}
 	assert_int_equal(fake_receive(b, at_b->slot, to, LONG, 9), 0);
-	assert_int_equal(fake_send(a, peer(a, b), from, LONG, 9), 0);
-	for (int i = 0; i < 10 && !path_of(b)->user->reaches(b->node.messenger, at_b); i++)
+	assert_int_equal(fake_send(a, fake_neighbour(a, b), from, LONG, 9), 0);
+	for (int i = 0; i < 10 && !fake_path(b)->user->reaches(b->node.messenger, at_b); i++)
 		(void)messenger_progress(b->node.messenger);
 	wish(a, true);
-	path_begin_moves(path_of(a));
-	path_begin_moves(path_of(b));
+	path_begin_moves(fake_path(a));
+	path_begin_moves(fake_path(b));
 	assert_true(at_a->moving && at_b->moving);
 	for (int i = 0; i < 10 && (at_a->network == NULL || at_b->network == NULL); i++) {
 		(void)messenger_progress(b->node.messenger);
@@ -350,7 +341,7 @@ static void test_a_copy_goes_on(void **state)
 	}
 	assert_non_null(at_a->network);
 	assert_non_null(at_b->network);
-	assert_true(path_of(a)->user->reaches(a->node.messenger, at_a));
+	assert_true(fake_path(a)->user->reaches(a->node.messenger, at_a));
 	assert_int_equal(way(a, b), CONNECTION_MOVES);
 	assert_true(completion_is_empty(&b->node.receives));
 	fake_settle(&world);

@@ -16,19 +16,9 @@ static struct fake_world world;
 static struct far_node *victim = &world.nodes[0];
 static struct far_node *hostile = &world.nodes[1];
 
-static struct path *path_of(const struct far_node *far)
-{
-	return far->node.messenger->path;
-}
-
-static struct correspondent *peer(const struct far_node *at, const struct far_node *whom)
-{
-	return world_peer(&at->node, &whom->node);
-}
-
 static void wish(bool network)
 {
-	const struct member *member = path_of(hostile)->member;
+	const struct member *member = fake_path(hostile)->member;
 
 	shared_store_u64(&region_slot(hostile->region, member->slot)->way,
 			 network ? (uint64_t)member->epoch << 32 | 1 : 0);
@@ -37,8 +27,8 @@ static void wish(bool network)
 static void look(void)
 {
 	for (int round = 0; round < 4; round++) {
-		path_begin_moves(path_of(victim));
-		path_begin_moves(path_of(hostile));
+		path_begin_moves(fake_path(victim));
+		path_begin_moves(fake_path(hostile));
 		fake_settle(&world);
 	}
 }
@@ -48,8 +38,8 @@ static int open_world(void **state)
 {
 	(void)state;
 	fake_open_together(&world, 0);
-	assert_int_equal(fake_send(victim, peer(victim, hostile), "x", 1, 1), 0);
-	assert_int_equal(fake_send(hostile, peer(hostile, victim), "y", 1, 1), 0);
+	assert_int_equal(fake_send(victim, fake_neighbour(victim, hostile), "x", 1, 1), 0);
+	assert_int_equal(fake_send(hostile, fake_neighbour(hostile, victim), "y", 1, 1), 0);
 	fake_settle(&world);
 	return 0;
 }
@@ -67,18 +57,18 @@ static void go_on(void)
 {
 	for (int i = 0; i < 200; i++) {
 		(void)messenger_progress(victim->node.messenger);
-		(void)path_look(path_of(victim));
+		(void)path_look(fake_path(victim));
 	}
 }
 
 static void assert_violation(const char *what)
 {
-	const struct peer *lost = &peer(victim, hostile)->peer;
+	const struct peer *lost = &fake_neighbour(victim, hostile)->peer;
 
 	go_on();
 	if (lost->state != PEER_FAILED || lost->failure != -EPROTO)
 		fail_msg("this was accepted: %s", what);
-	assert_int_equal(path_of(victim)->moves, 0);
+	assert_int_equal(fake_path(victim)->moves, 0);
 }
 
 static void deliver(enum frame_kind kind, uint32_t sequence, const void *rest, size_t length)
@@ -89,8 +79,8 @@ static void deliver(enum frame_kind kind, uint32_t sequence, const void *rest, s
 		.version = FRAME_VERSION,
 		.kind = (uint8_t)kind,
 		.slots = kind == FRAME_SLOTS,
-		.to = path_of(victim)->member->nonce,
-		.from = path_of(hostile)->member->nonce,
+		.to = fake_path(victim)->member->nonce,
+		.from = fake_path(hostile)->member->nonce,
 		.sequence = sequence,
 	};
 
@@ -102,7 +92,7 @@ static void deliver(enum frame_kind kind, uint32_t sequence, const void *rest, s
 
 static void push(struct far_node *from, const struct far_node *to, uint32_t kind)
 {
-	struct peer *peer_there = &peer(from, to)->peer;
+	struct peer *peer_there = &fake_neighbour(from, to)->peer;
 
 	shared_store_u64(&ring_next(&peer_there->out, 0)->word, 0);
 	ring_push(&peer_there->out, control_word(kind, 0, 0), 1);
@@ -120,7 +110,7 @@ static void test_frames_of_one_that_did_not_move(void **state)
 			(void)open_world(state);
 		}
 		/* Known to the network, but not there yet. */
-		assert_true(network_attach(path_of(victim), &peer(victim, hostile)->peer));
+		assert_true(network_attach(fake_path(victim), &fake_neighbour(victim, hostile)->peer));
 		switch (which) {
 		case 0:
 			deliver(FRAME_SLOTS, 0, &slot, sizeof(slot));
@@ -136,7 +126,7 @@ static void test_frames_of_one_that_did_not_move(void **state)
 			break;
 		default:
 			wish(true);
-			path_begin_moves(path_of(victim));
+			path_begin_moves(fake_path(victim));
 			deliver(FRAME_MOVED, 0, NULL, 0); /* an answer to a MOVE through the region */
 			break;
 		}
@@ -154,11 +144,11 @@ static void test_moved_that_cannot_be(void **state)
 		}
 		wish(true);
 		look();
-		struct peer *moving = &peer(victim, hostile)->peer;
+		struct peer *moving = &fake_neighbour(victim, hostile)->peer;
 		assert_non_null(moving->network);
 		if (which > 0) {
 			wish(false);
-			path_begin_moves(path_of(victim));
+			path_begin_moves(fake_path(victim));
 			assert_true(moving->moving);
 		}
 		deliver(FRAME_MOVED, moving->beyond->sequence - (which == 1), NULL, 0);
@@ -172,25 +162,25 @@ static void test_moved_that_cannot_be(void **state)
 static void test_a_ring_that_was_left(void **state)
 {
 	(void)state;
-	assert_true(network_attach(path_of(victim), &peer(victim, hostile)->peer));
+	assert_true(network_attach(fake_path(victim), &fake_neighbour(victim, hostile)->peer));
 	assert_int_equal(fake_receive(victim, MATCH_ANY_SOURCE, in, 1, 1), 0); /* takes what is there */
 	push(hostile, victim, WIRE_MOVE);
 	push(hostile, victim, WIRE_MOVE);
-	assert_int_equal(fake_send(hostile, peer(hostile, victim), "z", 1, 2), 0);
+	assert_int_equal(fake_send(hostile, fake_neighbour(hostile, victim), "z", 1, 2), 0);
 	assert_int_equal(fake_receive(victim, MATCH_ANY_SOURCE, in, 1, 2), 0);
 	go_on();
 	(void)fake_next(&victim->node.receives);
 	assert_true(completion_is_empty(&victim->node.receives));
-	assert_true(peer(victim, hostile)->peer.framed);
-	assert_int_equal(peer(victim, hostile)->peer.state, PEER_PRESENT);
+	assert_true(fake_neighbour(victim, hostile)->peer.framed);
+	assert_int_equal(fake_neighbour(victim, hostile)->peer.state, PEER_PRESENT);
 	/* Its bell alone says nothing; another ring cannot be. */
-	path_ring(&peer(hostile, victim)->peer);
+	path_ring(&fake_neighbour(hostile, victim)->peer);
 	go_on();
-	assert_int_equal(peer(victim, hostile)->peer.state, PEER_PRESENT);
-	struct connection_line *line = section_connection(hostile->region, path_of(hostile)->member->slot,
-							  path_of(victim)->member->slot);
+	assert_int_equal(fake_neighbour(victim, hostile)->peer.state, PEER_PRESENT);
+	struct connection_line *line = section_connection(hostile->region, fake_path(hostile)->member->slot,
+							  fake_path(victim)->member->slot);
 	shared_store_u32(&line->id, shared_load_u32(&line->id) + 2);
-	path_ring(&peer(hostile, victim)->peer);
+	path_ring(&fake_neighbour(hostile, victim)->peer);
 	assert_violation("a ring of one that is in the network");
 }
 
@@ -208,14 +198,14 @@ static void test_moves_in_frames(void **state)
 		}
 		wish(true);
 		look();
-		struct network_peer *beyond = peer(victim, hostile)->peer.beyond;
+		struct network_peer *beyond = fake_neighbour(victim, hostile)->peer.beyond;
 		struct frame_header header = {
 			.magic = FRAME_MAGIC,
 			.version = FRAME_VERSION,
 			.kind = FRAME_SLOTS,
 			.slots = which == 0 ? 2 : 1,
-			.to = path_of(victim)->member->nonce,
-			.from = path_of(hostile)->member->nonce,
+			.to = fake_path(victim)->member->nonce,
+			.from = fake_path(hostile)->member->nonce,
 			.sequence = beyond->expected + 1,
 		};
 		memcpy(frame, &header, sizeof(header));
@@ -237,26 +227,26 @@ static void test_moves_in_frames(void **state)
 	ring_push(&to->peer.out, control_word(WIRE_MOVE, 0, 0), 1);
 	path_wake(&to->peer);
 	go_on();
-	assert_int_equal(path_of(victim)->peers[place]->failure, -EPROTO);
+	assert_int_equal(fake_path(victim)->peers[place]->failure, -EPROTO);
 }
 
 /* All is taken, it says, and it kept some of our chunks. */
 static void test_chunks_that_do_not_come_back(void **state)
 {
 	(void)state;
-	assert_int_equal(fake_send(victim, peer(victim, hostile), out, 4000, 1), 0);
+	assert_int_equal(fake_send(victim, fake_neighbour(victim, hostile), out, 4000, 1), 0);
 	wish(true);
 	/* Only we look, so that the other's answers are ours to write. */
-	for (int i = 0; i < 100 && !peer(victim, hostile)->peer.moving; i++) {
-		path_begin_moves(path_of(victim));
-		path_begin_moves(path_of(hostile));
-		(void)path_look(path_of(victim));
-		(void)network_look(path_of(hostile));
+	for (int i = 0; i < 100 && !fake_neighbour(victim, hostile)->peer.moving; i++) {
+		path_begin_moves(fake_path(victim));
+		path_begin_moves(fake_path(hostile));
+		(void)path_look(fake_path(victim));
+		(void)network_look(fake_path(hostile));
 	}
-	struct peer *moving = &peer(victim, hostile)->peer;
+	struct peer *moving = &fake_neighbour(victim, hostile)->peer;
 	assert_true(moving->moving);
 	shared_store_u64(
-		&section_credit(victim->region, moving->slot, path_of(victim)->member->slot)->consumed,
+		&section_credit(victim->region, moving->slot, fake_path(victim)->member->slot)->consumed,
 		(uint64_t)moving->out.connection << 32 | moving->out.position);
 	assert_violation("a chunk that is not given back");
 }
@@ -272,19 +262,19 @@ static void test_a_successor_of_one_that_moved(void **state)
 		node_open(&others[i], victim->region);
 	wish(true);
 	look();
-	struct peer *old = &peer(victim, hostile)->peer;
+	struct peer *old = &fake_neighbour(victim, hostile)->peer;
 	struct network_peer *beyond = old->beyond;
 	uint32_t slot = old->slot;
 	assert_non_null(old->network);
 	assert_int_equal(fake_receive(victim, slot, in, 8, 9), 0);
-	assert_int_equal(fake_send(victim, peer(victim, hostile), out, 10000, 5), 0);
+	assert_int_equal(fake_send(victim, fake_neighbour(victim, hostile), out, 10000, 5), 0);
 	assert_int_equal(beyond->in_flight, 1);
 	before = hostile->node;
 	node_die(&before);
 	node_open(&hostile->node, hostile->region);
-	assert_int_equal(path_of(hostile)->member->slot, slot);
+	assert_int_equal(fake_path(hostile)->member->slot, slot);
 	/* It is met as somebody new, by the same struct peer. */
-	struct correspondent *now = peer(victim, hostile);
+	struct correspondent *now = fake_neighbour(victim, hostile);
 	assert_ptr_equal(&now->peer, old);
 	assert_null(now->peer.beyond);
 	assert_int_equal(beyond->peer->state, PEER_FAILED);
@@ -296,7 +286,7 @@ static void test_a_successor_of_one_that_moved(void **state)
 	assert_int_equal(fake_next(&hostile->node.receives).length, 4000);
 	assert_bytes(in, 4000, 6);
 	assert_int_equal(beyond->in_flight, 0);
-	const struct chunk_pool *pool = &path_of(victim)->network->chunks;
+	const struct chunk_pool *pool = &fake_path(victim)->network->chunks;
 	uint32_t back = 0;
 	for (uint32_t i = 0; i < CHUNK_CLASSES; i++)
 		back += pool->classes[i].free_count;
