@@ -162,6 +162,117 @@ def running(
 @contextmanager
 def stopped(checkout: Path, directory: Path, load: tuple[int, int]) -> Iterator[Hosts]:
     """Started, and then the second one stopped: what is under way between the two stays so."""
+    with running(checkout, directory, load) as hosts:
+        hosts.signal(1, signal.SIGSTOP)
+        time.sleep(STOPPED_SECONDS)
+        # Their kernel answers: nobody takes them for dead.
+        assert [hosts.processes[rank].poll() for rank in HERE] == [None, None]
+        yield hosts
+
+
+def check_survivors(hosts: Hosts, began: float, seconds: float) -> None:
+    """All between these two was right, and what was under way with others ended in an error."""
+    for rank in HERE:
+        exchanges = hosts.finish(rank, 4 * seconds)
+        assert exchanges[1 - rank] == Exchange(1 - rank, hosts.messages, hosts.messages, 0)
+        for other in THERE:
+            assert exchanges[other].error != 0
+            assert exchanges[other].received < hosts.messages
+    took = time.monotonic() - began
+    print(f"after {took:.2f} s")
+    assert took < seconds
+
+
+def test_the_others_go_on_when_a_host_is_killed(checkout: Path, tmp_path: Path) -> None:
+    with stopped(checkout, tmp_path, READ_TOO) as hosts:
+        began = time.monotonic()
+        hosts.signal(1, signal.SIGKILL)
+        check_survivors(hosts, began, KILLED_SECONDS)
+
+
+def test_the_others_go_on_when_a_host_is_cut_off(checkout: Path, tmp_path: Path) -> None:
+    """No process ends, no connection is closed, and nothing comes back: not even a refusal."""
+    with stopped(checkout, tmp_path, IN_FRAMES) as hosts:
+        began = time.monotonic()
+        hosts.link(1, "down")
+        check_survivors(hosts, began, SILENT_SECONDS)
+
+
+def check_all(hosts: Hosts) -> None:
+    """Every message came, once, in order, as it was sent."""
+    began = time.monotonic()
+    for rank in (*HERE, *THERE):
+        exchanges = hosts.finish(rank, GUARD_SECONDS / 2)
+        others = {*HERE, *THERE} - {rank}
+        whole = hosts.messages
+        assert exchanges == {other: Exchange(other, whole, whole, 0) for other in others}
+    print(f"after {time.monotonic() - began:.2f} s")
+
+
+@pytest.mark.parametrize("flaps", [False, True])
+def test_a_host_that_was_stopped_goes_on(checkout: Path, tmp_path: Path, flaps: bool) -> None:
+    """It loses nothing, nor if its link was down for less than the timeout meanwhile.
+
+    What the kernels could not send then they send when their timers say so, which a stop doubles
+    each time: seconds later, after a long one.
+    """
+    with stopped(checkout, tmp_path, READ_TOO) as hosts:
+        if flaps:
+            hosts.link(1, "down")
+            time.sleep(DOWN_SECONDS)
+            hosts.link(1, "up")
+        hosts.signal(1, signal.SIGCONT)
+        check_all(hosts)
+
+
+def test_ranks_that_are_stopped_and_killed_one_by_one(checkout: Path, tmp_path: Path) -> None:
+    """Their neighbour goes on with those who are there."""
+    with running(checkout, tmp_path, IN_FRAMES) as hosts:
+        one, other = hosts.ranks(1)
+        gone = hosts.rank_of(other)
+        one.send_signal(signal.SIGSTOP)
+        time.sleep(0.5)
+        other.send_signal(signal.SIGSTOP)
+        one.send_signal(signal.SIGCONT)
+        time.sleep(0.5)
+        began = time.monotonic()
+        other.send_signal(signal.SIGKILL)
+        for rank in {*HERE, *THERE} - {gone}:
+            exchanges = hosts.finish(rank, 4 * KILLED_SECONDS)
+            assert [peer for peer, each in exchanges.items() if each.error != 0] == [gone]
+        took = time.monotonic() - began
+        print(f"after {took:.2f} s")
+        assert took < 4 * KILLED_SECONDS
+
+
+# --- bad links -----------------------------------------------------------------------------
+
+
+def slow(hosts: Hosts, host: int) -> None:
+    """Some fifty times slower than between cores, and with a queue that delays."""
+    hosts.tc(host, "qdisc add dev eth0 root tbf rate 60mbit burst 64kb latency 40ms")
+
+
+def lossy(hosts: Hosts, host: int) -> None:
+    """A queue of so few packets that bursts do not fit."""
+    hosts.tc(host, "qdisc add dev eth0 root tbf rate 60mbit burst 4kb limit 12kb")
+
+
+def reordered(hosts: Hosts, host: int) -> None:
+    """Every second packet takes a slower way."""
+    # Else several go as one.
+    hosts.cluster.run_in(f"node{host}", ["ip", "link", "set", "eth0", "gso_max_segs", "1"])
+    hosts.tc(host, "qdisc add dev eth0 root handle 1: htb default 1")
+    hosts.tc(host, "class add dev eth0 parent 1: classid 1:1 htb rate 400mbit")
+    hosts.tc(host, "class add dev eth0 parent 1: classid 1:2 htb rate 60mbit burst 4kb cburst 4kb")
+    # By the lowest bit of the number in its header.
+    every_second = "u32 match u16 0x0001 0x0001 at 4"
+    hosts.tc(host, f"filter add dev eth0 parent 1: protocol ip {every_second} flowid 1:2")
+
+
+@pytest.mark.parametrize("spoil", [slow, lossy, reordered])
+def test_a_bad_link(checkout: Path, tmp_path: Path, spoil: Callable[[Hosts, int], None]) -> None:
+    """All comes as it was sent, and nobody is taken for dead."""
 
     def spoil_both(hosts: Hosts) -> None:
         for host in range(2):
