@@ -26,6 +26,9 @@ SSHD = "/usr/sbin/sshd"
 class Hosts:
     """So many hosts node0, node1, ..., and a head that reaches them, which is none of them."""
 
+    services: tuple[str, ...] = ("sshd",)
+    """Names of the processes that stay there."""
+
     def __init__(self, count: int, directory: Path) -> None:
         if not Path(SSHD).exists() or os.geteuid() != 0:
             pytest.skip("hosts of a test need root, and sshd: apt-get install openssh-server")
@@ -93,7 +96,7 @@ class Hosts:
         )
 
     def leftovers(self) -> dict[str, Sequence[str]]:
-        """What a job left on each host: files in /dev/shm, and processes beside sshd."""
+        """What a job left on each host: files in /dev/shm, and processes beside its services."""
         left = {}
         for name in self.names:
             # MPICH leaves files of its own there, with and without Vicinal, when it is killed.
@@ -102,7 +105,7 @@ class Hosts:
             processes = []
             for process in self.cluster.processes(name):
                 with suppress(psutil.Error):  # it may end just now
-                    if process.name() != "sshd":
+                    if process.name() not in self.services:
                         processes.append(process.name())
             if files or processes:
                 left[name] = [*files, *processes]

@@ -96,7 +96,7 @@ def test_ranks_are_spread_over_slots() -> None:
         (["--region", "file:/dev/shm/x"], "has a region of its own"),
         (["--path", "shared-memory"], "does not reach from host to host"),
         (["--bind"], "--bind pins to cores of this host"),
-        (["--hostfile", "x"], "leave out one of them"),
+        (["--hostfile", "x"], "leave out all but one of them"),
     ],
 )
 def test_what_does_not_go_with_hosts(vicinal: Vicinal, options: list[str], complaint: str) -> None:

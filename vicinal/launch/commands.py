@@ -26,7 +26,9 @@ from vicinal.launch.mpi_option import MPI_PREFIX, chosen_mpi
 from vicinal.launch.paths import newest_job, paths_table, traffic_of
 from vicinal.launch.paths_watch import watch_paths
 from vicinal.launch.program import find_program
+from vicinal.launch.reach import Reach
 from vicinal.launch.running import RunningJob, region_name
+from vicinal.launch.slurm import allocation
 from vicinal.launch.traffic import JobTraffic, job_traffic
 from vicinal.region import inspect
 from vicinal.region.sizes import show_size
@@ -104,14 +106,20 @@ def run(
             metavar="FILE", help="The same, with a line HOST, HOST:RANKS or HOST slots=RANKS each."
         ),
     ] = None,
+    slurm: Annotated[
+        bool,
+        typer.Option(
+            "--slurm",
+            help="The same, on the hosts of the Slurm allocation that this is in; srun reaches "
+            "them, not ssh.",
+        ),
+    ] = False,
 ) -> int:
     """Run an MPI program on isolated nodes of this host, or on several hosts."""
-    found = find_program(program[0], anywhere=hosts is not None or hostfile is not None)
-    if hosts is not None or hostfile is not None:
-        if hosts is not None and hostfile is not None:
-            raise VicinalError("--hosts and --hostfile both name hosts", "leave out one of them")
+    chosen = _chosen_hosts(hosts, hostfile, slurm=slurm)
+    found = find_program(program[0], anywhere=chosen is not None)
+    if chosen is not None:
         _check_for_hosts(path, nodes=nodes, region=region, bind=bind)
-        chosen = parse_hosts(hosts) if hosts is not None else read_hostfile(hostfile or Path())
         job = Job(
             program=[str(found), *program[1:]],
             ranks=ranks,
@@ -121,7 +129,8 @@ def run(
             heap_bytes=(parse_heap(heap) if heap is not None else None) or DEFAULT_HEAP_BYTES,
             progress=progress,
         )
-        return _run_on_hosts(job, chosen, timeout, show_paths)
+        reach = Reach.SLURM if slurm else Reach.SSH
+        return _run_on_hosts(job, chosen, reach, timeout, show_paths)
     wanted = nodes if nodes is not None else ranks
     if path is MessagePath.SHARED_MEMORY:
         if nodes is not None and nodes > 1:
@@ -199,6 +208,19 @@ def _run(job: Job, cluster: NativeCluster, timeout: float | None, show_paths: bo
         return status
 
 
+def _chosen_hosts(hosts: str | None, hostfile: Path | None, *, slurm: bool) -> list[Host] | None:
+    """The hosts that were named in whatever way; None where none were."""
+    if (hosts is not None) + (hostfile is not None) + slurm > 1:
+        raise VicinalError(
+            "--hosts, --hostfile and --slurm all name hosts", "leave out all but one of them"
+        )
+    if slurm:
+        return allocation()
+    if hosts is not None:
+        return parse_hosts(hosts)
+    return read_hostfile(hostfile) if hostfile is not None else None
+
+
 def _check_for_hosts(
     path: MessagePath, *, nodes: int | None, region: str | None, bind: bool
 ) -> None:
@@ -209,7 +231,7 @@ def _check_for_hosts(
         )
     if nodes is not None:
         raise VicinalError(
-            "--nodes makes isolated nodes of this host, and --hosts takes others as they are",
+            "--nodes makes isolated nodes of this host, and other hosts are taken as they are",
             "leave out one of them",
         )
     if region is not None:
@@ -223,8 +245,10 @@ def _check_for_hosts(
         )
 
 
-def _run_on_hosts(job: Job, hosts: Sequence[Host], timeout: float | None, show_paths: bool) -> int:
-    with HostJob(job, hosts, stdin=_input()) as running, _signals_forwarded(running):
+def _run_on_hosts(
+    job: Job, hosts: Sequence[Host], reach: Reach, timeout: float | None, show_paths: bool
+) -> int:
+    with HostJob(job, hosts, reach=reach, stdin=_input()) as running, _signals_forwarded(running):
         try:
             status = running.wait(timeout)
         except Ended as ended:

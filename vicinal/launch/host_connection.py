@@ -1,10 +1,9 @@
-"""The connection to a host of a job: ssh, and the agent that it runs there."""
+"""The connection to a host of a job: ssh or a step of Slurm, and the agent that it runs there."""
 
 import json
 import os
 import re
 import select
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -17,7 +16,7 @@ import vicinal
 from vicinal.errors import VicinalError
 from vicinal.launch.host_agent import MARK, HostRequest
 from vicinal.launch.hosts import Host
-from vicinal.launch.launcher import SSH_OPTIONS
+from vicinal.launch.reach import Reach
 from vicinal.region.inspection import printable
 
 AGENT_MODULE = "vicinal.launch.host_agent"
@@ -29,19 +28,19 @@ _ANSWER_SECONDS = 30.0
 _STOP_SECONDS = 10.0
 _MOST_BYTES = 16 << 20
 _NOT_FOUND = (126, 127)
-_SSH_FAILED = 255
 
 
 class HostConnection:
     """An agent on a host, from prepare() to close()."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, reach: Reach) -> None:
         self.host = host
+        self.reach = reach
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (close() closes it)
         self._received = b""
         try:
             self._process = subprocess.Popen(
-                _command(host),
+                _command(host, reach),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
@@ -50,7 +49,9 @@ class HostConnection:
             )
         except FileNotFoundError as error:
             self._errors.close()
-            raise VicinalError("ssh was not found", "install openssh-client") from error
+            raise VicinalError(
+                f"{reach.value} was not found", f"install {reach.package}"
+            ) from error
 
     def ask(self, request: HostRequest) -> None:
         """Send what the host shall do; whether it could answered() tells."""
@@ -126,7 +127,7 @@ class HostConnection:
             if not select.select([self._process.stdout], [], [], left)[0]:
                 raise self._trouble(
                     f"it did not answer within {_ANSWER_SECONDS:g} s",
-                    f"see whether `ssh {self.host.name} true` ends",
+                    f"see whether `{self.reach.trial(self.host.name)}` ends",
                 )
             more = os.read(self._process.stdout.fileno(), 65536)
             if not more or len(self._received) > _MOST_BYTES:
@@ -145,11 +146,12 @@ class HostConnection:
         self._errors.seek(0)
         lines = [line.strip() for line in self._errors.read().decode(errors="replace").splitlines()]
         said = printable(next((line for line in reversed(lines) if line), f"status {status}"))
-        said = re.sub(r"^ssh: ", "", said)
-        if status == _SSH_FAILED:
+        if self.reach.failed(status, said):
+            said = re.sub(r"^(ssh|srun): (error: )?", "", said)
+            trial = self.reach.trial(self.host.name)
             return self._trouble(
-                f"ssh does not reach it ({said})",
-                f"see that the name is right and `ssh {self.host.name} true` asks for nothing",
+                f"{self.reach.value} does not reach it ({said})",
+                f"see that the name is right and `{trial}` asks for nothing",
             )
         if status in _NOT_FOUND or "No module named" in said:
             return self._trouble(
@@ -162,10 +164,9 @@ class HostConnection:
         return VicinalError(f"host {self.host.name}: {printable(message)}", printable(remedy))
 
 
-def _command(host: Host) -> list[str]:
+def _command(host: Host, reach: Reach) -> list[str]:
     command = [sys.executable, "-P", "-m", AGENT_MODULE]
     if host.is_this:
         return command
     command = ["env", *(f"{name}={value}" for name, value in _SEARCH.items()), *command]
-    options = [word for option in ("BatchMode=yes", *SSH_OPTIONS) for word in ("-o", option)]
-    return ["ssh", "-x", *options, host.name, shlex.join(command)]
+    return reach.command(host.name, command)

@@ -1,4 +1,4 @@
-"""A job over several hosts: started by the MPI library's own launcher through ssh.
+"""A job over several hosts: started by the MPI library's own launcher through ssh or Slurm.
 
 Each host gets a region for its ranks, under the same name, before they start: an agent on each
 makes it and takes it away. Ranks of different hosts reach each other over the network.
@@ -27,6 +27,7 @@ from vicinal.launch.job_input import Stream
 from vicinal.launch.launcher import host_launcher
 from vicinal.launch.libfabric import check_loads_provider
 from vicinal.launch.mpi import tested
+from vicinal.launch.reach import Reach
 from vicinal.launch.running import job_label
 from vicinal.launch.traffic import JobTraffic, together
 from vicinal.launch.waiting import wait_for_launcher
@@ -47,11 +48,13 @@ class HostJob:
         job: Job,
         hosts: Sequence[Host],
         *,
+        reach: Reach = Reach.SSH,
         stdin: Stream = subprocess.DEVNULL,
         stdout: Stream = None,
         stderr: Stream = None,
     ) -> None:
         self.job = job
+        self._reach = reach
         self.mpi, found = job.resolved_mpi()
         self.path = MessagePath(job.path)
         self.lost: list[str] = []
@@ -71,7 +74,7 @@ class HostJob:
             program = with_heap(job, program)
         variables = job_environment(job, self.mpi, region, placements) | dict(job.environment)
         command, environment = host_launcher(
-            self.mpi, placements, program, inherited(self.mpi, found=found), variables
+            self.mpi, placements, program, inherited(self.mpi, found=found), variables, reach
         )
         used = {placement.node: placement.ranks for placement in placements}
         try:
@@ -181,7 +184,7 @@ class HostJob:
     def _prepare(self, hosts: Sequence[Host], request: HostRequest) -> None:
         """Have all hosts get ready at the same time."""
         for host in hosts:
-            connection = HostConnection(host)
+            connection = HostConnection(host, self._reach)
             self._connections.append(connection)
             connection.ask(request)
         for connection in self._connections:

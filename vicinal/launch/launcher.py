@@ -1,7 +1,8 @@
 """The command lines of the stock launchers: MPICH's and Intel's mpiexec, Open MPI's mpirun.
 
-All start a daemon on each node through a remote shell: over hosts ssh, and on the nodes of a
-native cluster a script that enters a node's namespaces instead.
+All start a daemon on each node through a remote shell: over hosts ssh or, inside of an
+allocation, Slurm's srun, and on the nodes of a native cluster a script that enters a node's
+namespaces instead.
 """
 
 import os
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 
 from vicinal.cluster.native_layout import NODE_DIRECTORY, REMOTE_SHELL
 from vicinal.launch.mpi import Family, Installation
+from vicinal.launch.reach import SSH_OPTIONS, Reach
 from vicinal.launch.variables import portable_variables
 
 _OUTER_JOB = ("SLURM_", "PBS_", "LSB_", "PMI_", "PMIX_", "OMPI_COMM_WORLD_")
@@ -20,9 +22,6 @@ _OPEN_MPI_HANDS_ON = ("OMPI_", "PRTE_", "PMIX_")
 
 _FOR_RANKS = ("LD_LIBRARY_PATH", "MPI4PY_LIBMPI", "VICINAL_NET_INTERFACE")
 """Others that ranks on other hosts need, where they are set."""
-
-SSH_OPTIONS = ("ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=4")
-"""With these ssh misses a host that is gone after some 20 seconds."""
 
 _TOPOLOGY = "HWLOC_XMLFILE"
 """Variable that names a file with the machine's topology for hwloc."""
@@ -65,27 +64,35 @@ def host_launcher(
     program: Sequence[str],
     inherited: Mapping[str, str],
     chosen: Mapping[str, str],
+    reach: Reach = Reach.SSH,
 ) -> tuple[list[str], dict[str, str]]:
-    """The same over hosts that ssh reaches; `chosen` are variables that all ranks must have."""
+    """The same over several hosts; `chosen` are variables that all ranks must have."""
     variables = _without_outer_job(mpi, inherited) | dict(chosen)
+    if reach is Reach.SLURM:
+        # What srun needs to know of the allocation. What it hands on to the daemons is no rank's.
+        variables |= {name: inherited[name] for name in inherited if name.startswith("SLURM_")}
     hosts, ranks = _hosts(placements), str(_ranks(placements))
+    started_by = {Reach.SSH: "ssh", Reach.SLURM: "slurm"}[reach]
     ssh_options = " ".join(f"-o {option}" for option in SSH_OPTIONS)
     match mpi.family:
         case Family.MPICH:
-            variables.setdefault("HYDRA_LAUNCHER_EXTRA_ARGS", ssh_options)
-            command = [str(mpi.launcher), "-launcher", "ssh", "-hosts", hosts, "-n", ranks]
+            if reach is Reach.SSH:
+                variables.setdefault("HYDRA_LAUNCHER_EXTRA_ARGS", ssh_options)
+            command = [str(mpi.launcher), "-launcher", started_by, "-hosts", hosts, "-n", ranks]
         case Family.INTEL:
             variables["I_MPI_ROOT"] = str(mpi.prefix)
-            variables.setdefault("I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS", ssh_options)
-            command = [str(mpi.launcher), "-bootstrap", "ssh"]
+            if reach is Reach.SSH:
+                variables.setdefault("I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS", ssh_options)
+            command = [str(mpi.launcher), "-bootstrap", started_by]
             return command + _sets_of_arguments(placements, program), variables
         case Family.OPENMPI:
             command = [str(mpi.launcher), "--prefix", str(mpi.prefix), "--host", hosts]
             command += ["-n", ranks, "--map-by", "slot"]
-            variables.setdefault(
-                "PRTE_MCA_plm_ssh_args" if mpi.starts_with_prrte else "OMPI_MCA_plm_rsh_args",
-                ssh_options,
-            )
+            if reach is Reach.SSH:
+                variables.setdefault(
+                    "PRTE_MCA_plm_ssh_args" if mpi.starts_with_prrte else "OMPI_MCA_plm_rsh_args",
+                    ssh_options,
+                )
             # The others hand on all there is.
             handed_on = {*chosen, *_FOR_RANKS, *portable_variables(variables)} & variables.keys()
             for name in sorted(handed_on):

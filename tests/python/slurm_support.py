@@ -1,0 +1,116 @@
+"""A Slurm cluster for tests: the hosts of host_support, each with a slurmd, and a slurmctld at
+the head.
+
+Its munge has a socket and a key of its own, so the machine's own Slurm, if there is one, is left
+alone.
+"""
+
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Self
+
+import pytest
+from host_support import Hosts
+from launch_support import GUARD_SECONDS
+
+CPUS = 4
+"""Of each host, as Slurm is told."""
+UP_SECONDS = 60.0
+
+
+class SlurmHosts(Hosts):
+    """Hosts node0, node1, ... in one partition; jobs are started at the head."""
+
+    services = (*Hosts.services, "slurmd")
+
+    def __init__(self, count: int, directory: Path) -> None:
+        for tool in ("slurmctld", "slurmd", "salloc", "munged"):
+            if shutil.which(tool) is None:
+                pytest.skip(
+                    f"{tool} is missing: apt-get install slurmctld slurmd slurm-client munge"
+                )
+        super().__init__(count, directory)
+        self._state = directory / "slurm"
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        try:
+            self._state.mkdir()
+            self._configure()
+            self._start()
+        except BaseException:
+            self.cluster.close()
+            raise
+        return self
+
+    def environment(self, **variables: str) -> dict[str, str]:
+        return super().environment(SLURM_CONF=str(self._state / "slurm.conf"), **variables)
+
+    def at_head(self, *command: object, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run a command at the head to its end."""
+        return subprocess.run(
+            self.cluster.head_command([str(word) for word in command], self.directory),
+            env=self.environment(**variables),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=GUARD_SECONDS,
+            check=False,
+        )
+
+    def _configure(self) -> None:
+        key = self._state / "key"
+        key.write_bytes(os.urandom(64))
+        key.chmod(0o600)
+        settings = {
+            "ClusterName": "test",
+            "SlurmctldHost": "head",
+            "AuthType": "auth/munge",
+            "AuthInfo": f"socket={self._state}/munge.socket",
+            "SlurmUser": "root",
+            "SlurmdUser": "root",
+            "StateSaveLocation": self._state,
+            "SlurmdSpoolDir": f"{self._state}/%n",
+            "SlurmctldPidFile": f"{self._state}/slurmctld.pid",
+            "SlurmdPidFile": f"{self._state}/%n.pid",
+            "SlurmctldLogFile": f"{self._state}/slurmctld.log",
+            "SlurmdLogFile": f"{self._state}/%n.log",
+            # Containers often have no cgroups to give.
+            "ProctrackType": "proctrack/linuxproc",
+            "TaskPlugin": "task/none",
+            "SelectType": "select/cons_tres",
+            "SelectTypeParameters": "CR_CPU",
+            "SlurmdParameters": "config_overrides",
+            "ReturnToService": 2,
+            "MpiDefault": "none",
+            "KillWait": 5,
+        }
+        lines = [f"{name}={value}" for name, value in settings.items()]
+        lines.append(f"NodeName={','.join(self.names)} CPUs={CPUS} State=UNKNOWN")
+        lines.append("PartitionName=all Nodes=ALL Default=YES State=UP")
+        (self._state / "slurm.conf").write_text("\n".join(lines) + "\n")
+
+    def _start(self) -> None:
+        files = {
+            "socket": "munge.socket",
+            "key-file": "key",
+            "pid-file": "munge.pid",
+            "log-file": "munge.log",
+            "seed-file": "seed",
+        }
+        options = [f"--{name}={self._state / file}" for name, file in files.items()]
+        for command in (["munged", "--force", *options], ["slurmctld"]):
+            done = self.at_head(*command)
+            assert done.returncode == 0, done.stderr
+        conf = f"SLURM_CONF={self._state}/slurm.conf"
+        for name in self.names:
+            self.cluster.run_in(name, ["env", conf, "slurmd", "-N", name])
+        deadline = time.monotonic() + UP_SECONDS
+        idle: list[str] = []
+        while len(idle) < len(self.names):
+            assert time.monotonic() < deadline, (self._state / "slurmctld.log").read_text()
+            idle = self.at_head("sinfo", "-h", "-N", "-t", "idle", "-o", "%N").stdout.split()
+            time.sleep(0.1)

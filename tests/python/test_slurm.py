@@ -1,0 +1,137 @@
+"""`vicinal run --slurm` inside of an allocation of a real Slurm, with two hosts."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import CHECKOUT, Vicinal, error_line
+from launch_support import MPIS, check_reports, wait_for
+from slurm_support import CPUS, SlurmHosts
+
+from vicinal.errors import VicinalError
+from vicinal.launch import slurm
+from vicinal.launch.hosts import Host
+
+VICINAL = f"{sys.executable} -m vicinal"
+LEFT_SECONDS = 30.0
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmHosts]:
+    with SlurmHosts(2, tmp_path_factory.mktemp("slurm")) as opened:
+        yield opened
+
+
+def without_ssh(hosts: SlurmHosts) -> str:
+    """Text for a shell that takes care that nothing is reached by ssh."""
+    (hosts.directory / "bin/ssh").write_text("#!/bin/sh\nexit 255\n")
+    return VICINAL
+
+
+def nothing_left(hosts: SlurmHosts) -> None:
+    deadline = time.monotonic() + LEFT_SECONDS
+    while left := hosts.leftovers():
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+
+
+# --- the allocation ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm, "_expanded", lambda _listed: ["node0", "node1"])
+
+
+@pytest.mark.usefixtures("two_names")
+def test_each_host_takes_as_many_ranks_as_tasks_or_else_processors() -> None:
+    found = {
+        "SLURM_JOB_NODELIST": "node[0-1]",
+        "SLURM_TASKS_PER_NODE": "3,1",
+        "SLURM_JOB_CPUS_PER_NODE": "4(x2)",
+    }
+    assert slurm.allocation(found) == [Host("node0", 4), Host("node1", 4)]
+    found["SLURM_NTASKS"] = "4"
+    assert slurm.allocation(found) == [Host("node0", 3), Host("node1", 1)]
+
+
+@pytest.mark.usefixtures("two_names")
+@pytest.mark.parametrize("counts", ["", "2", "x", "2(x3)", "2(x99999999)", "2(x9999999)"])
+def test_variables_that_do_not_fit_the_allocation_are_refused(counts: str) -> None:
+    found = {"SLURM_JOB_NODELIST": "node[0-1]", "SLURM_JOB_CPUS_PER_NODE": counts}
+    with pytest.raises(VicinalError, match="the allocation has 2 hosts, and SLURM_JOB_CPUS_PER"):
+        slurm.allocation(found)
+
+
+def test_outside_of_an_allocation(vicinal: Vicinal) -> None:
+    line = error_line(vicinal("run", "-n", 2, "--slurm", "true", SLURM_JOB_NODELIST=""))
+    assert "this is not inside of a Slurm allocation" in line
+    assert "start it from salloc or sbatch" in line
+    assert "leave out all but one" in error_line(
+        vicinal("run", "-n", 2, "--slurm", "--hosts", "a", "true")
+    )
+
+
+# --- jobs ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_answers_are_right_in_an_allocation(hosts: SlurmHosts, mpi: str) -> None:
+    """Two ranks on each host, the region between these and the network to the others."""
+    program = CHECKOUT / "build/programs" / mpi / "verify"
+    command = f"{without_ssh(hosts)} run -n 4 --slurm --paths {program} --max-size 65536"
+    result = hosts.at_head("salloc", "-N2", "--ntasks-per-node=2", "sh", "-c", command)
+    assert result.returncode == 0, result.stderr
+    checks = [json.loads(line) for line in result.stdout.splitlines()]
+    assert len(checks) > 10
+    assert not [each for each in checks if each["errors"]]
+    rows = [line.split("│")[1:6] for line in result.stderr.splitlines() if line.startswith("│")]
+    ways = {(row[0].strip(), row[2].strip()): row[4].strip() for row in rows}
+    for pair, way in ways.items():
+        assert way == ("region" if int(pair[0]) // 2 == int(pair[1]) // 2 else "network"), pair
+    assert set(ways.values()) == {"region", "network"}
+    nothing_left(hosts)
+
+
+def test_ranks_follow_the_tasks_of_a_batch_script(
+    hosts: SlurmHosts, programs: dict[str, Path], tmp_path: Path
+) -> None:
+    """The script runs on the first host, which needs no step for its region."""
+    script, output = tmp_path / "script", tmp_path / "output"
+    command = f"{without_ssh(hosts)} run -n 3 --slurm {programs['mpich']} report"
+    script.write_text(f'#!/bin/sh\n{command}\necho "status $?"\n')
+    output.touch()
+    result = hosts.at_head(
+        *("sbatch", "-N2", "-n3", "--distribution=block", f"--output={output}", script)
+    )
+    assert result.returncode == 0, result.stderr
+    wait_for(output, "status ")
+    *reports, status = output.read_text().splitlines()
+    assert status == "status 0"
+    check_reports("\n".join(reports), ["node0", "node0", "node1"])
+    nothing_left(hosts)
+
+
+def test_more_ranks_than_the_allocation_has(hosts: SlurmHosts) -> None:
+    command = f"{VICINAL} run -n 9 --slurm true"
+    result = hosts.at_head("salloc", "-Q", "-N2", f"--cpus-per-task={CPUS}", "sh", "-c", command)
+    assert f"the hosts have slots for {2 * CPUS} ranks, and the job has 9" in error_line(result)
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_cancelled_job_leaves_nothing(
+    hosts: SlurmHosts, programs: dict[str, Path], tmp_path: Path, mpi: str
+) -> None:
+    script, output = tmp_path / "script", tmp_path / "output"
+    command = f"{without_ssh(hosts)} run -n 4 --slurm {programs[mpi]} wait"
+    script.write_text(f"#!/bin/sh\nexec {command}\n")
+    output.touch()
+    job = ["sbatch", "--parsable", "-N2", "--ntasks-per-node=2", f"--output={output}", script]
+    number = hosts.at_head(*job).stdout.strip()
+    wait_for(output, "ready")
+    assert hosts.leftovers().keys() == set(hosts.names)
+    assert hosts.at_head("scancel", number).returncode == 0
+    nothing_left(hosts)
