@@ -15,10 +15,11 @@ from guest_support import BOUND, wait_until
 
 import vicinal.cluster.guest_pair
 from vicinal.bench.programs import mpi_program
-from vicinal.cluster import guest_qemu
+from vicinal.cluster import guest_qemu_choice
 from vicinal.cluster.guest_job import run_in_guests
 from vicinal.cluster.guest_pair import GuestPair
 from vicinal.cluster.image import GuestImage, build_image
+from vicinal.cluster.image_kind import GuestNetwork
 from vicinal.errors import VicinalError
 from vicinal.launch.environment import Mpi
 from vicinal.launch.job import CompletedJob, Job
@@ -101,8 +102,8 @@ def test_a_guest_that_does_not_boot_shows_its_console(
     empty = tmp_path / "empty.cpio"
     empty.write_bytes(bytes(512))
 
-    def broken_image(say: Callable[[str], None]) -> GuestImage:
-        return replace(build_image(say), files=empty)
+    def broken_image(say: Callable[[str], None], network: GuestNetwork) -> GuestImage:
+        return replace(build_image(say, network), files=empty)
 
     monkeypatch.setattr(vicinal.cluster.guest_pair, "build_image", broken_image)
     before = run_directories()
@@ -114,7 +115,7 @@ def test_a_guest_that_does_not_boot_shows_its_console(
 
 
 def test_a_host_without_qemu_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    guest_qemu.find_qemu.cache_clear()
+    guest_qemu_choice.find_qemu.cache_clear()
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(VicinalError, match="install qemu-system-x86"):
         GuestPair().open()

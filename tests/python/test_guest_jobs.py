@@ -10,14 +10,15 @@ from launch_support import MPIS, REGION
 
 from vicinal.cluster.guest_job import job_command
 from vicinal.cluster.guest_pair import GuestPair
+from vicinal.cluster.image_kind import GuestNetwork
 from vicinal.launch.job import Job
 
 
-def pair() -> GuestPair:
+def pair(network: GuestNetwork = GuestNetwork.VIRTIO) -> GuestPair:
     """As much of two guests as a command line takes."""
     guests = [SimpleNamespace(name=name) for name in ("guest0", "guest1")]
     everything = SimpleNamespace(has=lambda path: isinstance(path, Path))
-    return cast("Any", SimpleNamespace(guests=guests, image=everything))
+    return cast("Any", SimpleNamespace(guests=guests, image=everything, network=network))
 
 
 @pytest.mark.parametrize("path", ["network", REGION])

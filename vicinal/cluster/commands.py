@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 
 from vicinal.bench.commands import results_directory
+from vicinal.cluster.image_kind import GuestNetwork
 from vicinal.launch.environment import MessagePath, Mpi
 from vicinal.launch.variables import check_variables
 
@@ -85,6 +86,14 @@ def run(
     path: Annotated[
         MessagePath, typer.Option(help="How messages travel: region or network.")
     ] = MessagePath.REGION,
+    network: Annotated[
+        GuestNetwork,
+        typer.Option(
+            help="What the guests are: nodes of one host, with one region and virtio cards, or two "
+            "hosts, each with its region and a virtual function of an SR-IOV card for verbs. "
+            "The card and RDMA are emulated."
+        ),
+    ] = GuestNetwork.VIRTIO,
     show_paths: Annotated[
         bool, typer.Option("--paths", help="Show afterwards which path each pair of ranks used.")
     ] = False,
@@ -95,16 +104,17 @@ def run(
     from vicinal.launch.job import Job, default_members
     from vicinal.launch.paths import paths_table
     from vicinal.launch.program import find_program
-    from vicinal.launch.traffic import job_traffic
+    from vicinal.launch.traffic import job_traffic, together
 
     job = Job(
         program=[str(find_program(program[0])), *program[1:]], ranks=ranks, mpi=mpi, path=path
     )
     check_guest_job(job)
-    with GuestPair(members=default_members(ranks), say=_note) as pair:
+    with GuestPair(members=default_members(ranks), network=network, say=_note) as pair:
         status = show_in_guests(job, pair)
         if show_paths and path is MessagePath.REGION:
-            Console(stderr=True).print(paths_table(job_traffic(pair.inspect())))
+            traffic = together(map(job_traffic, pair.inspect_all()))
+            Console(stderr=True).print(paths_table(traffic))
         return status
 
 

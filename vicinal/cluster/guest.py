@@ -13,6 +13,7 @@ import vicinal
 from vicinal.cluster.guest_console import console_tail, consoles_directory
 from vicinal.cluster.guest_keys import Keys
 from vicinal.cluster.guest_qemu import Accelerator, GuestDevices, dies_with_parent, guest_command
+from vicinal.cluster.guest_qemu_choice import Qemu
 from vicinal.cluster.image import GuestImage
 from vicinal.cluster.image_layout import USER, guest_name
 from vicinal.errors import VicinalError
@@ -61,18 +62,22 @@ class Guest:
         """Whether QEMU runs."""
         return self._qemu is not None and self._qemu.poll() is None
 
-    def start(self, image: GuestImage, accelerator: Accelerator, devices: GuestDevices) -> None:
+    def start(
+        self, qemu: Qemu, image: GuestImage, accelerator: Accelerator, devices: GuestDevices
+    ) -> None:
         """Start QEMU; the guest boots while this returns."""
         self._accelerator = accelerator
         self.console.unlink(missing_ok=True)
-        command = guest_command(self.name, self.number, image, accelerator, self.console, devices)
+        command = guest_command(
+            qemu, self.name, self.number, image, accelerator, self.console, devices
+        )
         with self._errors.open("wb") as errors:
             self._qemu = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=errors,
                 stderr=errors,
-                pass_fds=[devices.network],
+                pass_fds=[wire for wire in (devices.network, devices.fabric) if wire is not None],
                 start_new_session=True,  # Ctrl-C is for the manager, which stops guests in order
             )
 

@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from vicinal.cluster.guest_console import console_lines, consoles_directory
-from vicinal.cluster.guest_qemu import Accelerator, guest_command, qemu_version
-from vicinal.cluster.image import GuestImage, guests_directory
+from vicinal.cluster.guest_qemu import Accelerator, guest_command
+from vicinal.cluster.guest_qemu_choice import Qemu
+from vicinal.cluster.image import GuestImage
 from vicinal.cluster.image_layout import USER_SPACE_LINE
 
 _DEVICE = Path("/dev/kvm")
@@ -26,7 +27,9 @@ class Choice:
     reason: str
 
 
-def choose_accelerator(image: GuestImage, say: Callable[[str], None] = lambda _: None) -> Choice:
+def choose_accelerator(
+    qemu: Qemu, image: GuestImage, say: Callable[[str], None] = lambda _: None
+) -> Choice:
     """KVM where a guest really comes up in it, else TCG.
 
     The answer is kept until the host is booted anew or QEMU or the guests' kernel change.
@@ -34,10 +37,10 @@ def choose_accelerator(image: GuestImage, say: Callable[[str], None] = lambda _:
     conditions = {
         "host": f"{platform.release()} {_boot_id()}",
         "user": os.geteuid(),
-        "qemu": qemu_version(),
+        "qemu": qemu.version,
         "guest": image.kernel_version,
     }
-    cache = guests_directory() / "accelerator.json"
+    cache = image.files.parent / "accelerator.json"
     try:
         kept = json.loads(cache.read_text())
         if kept["conditions"] == conditions:
@@ -45,18 +48,18 @@ def choose_accelerator(image: GuestImage, say: Callable[[str], None] = lambda _:
     except (OSError, ValueError, KeyError, TypeError):
         pass  # nothing kept that could be read: find out
     say("finding out whether KVM works here")
-    choice = _probe(image)
+    choice = _probe(qemu, image)
     cache.write_text(json.dumps({"conditions": conditions, "choice": asdict(choice)}, indent=1))
     return choice
 
 
-def _probe(image: GuestImage) -> Choice:
+def _probe(qemu: Qemu, image: GuestImage) -> Choice:
     if not os.access(_DEVICE, os.R_OK | os.W_OK):
         why = "may not be opened by this user" if _DEVICE.exists() else "is not there"
         return Choice(Accelerator.TCG, f"{_DEVICE} {why}")
     console = consoles_directory() / "kvm-probe.log"
     console.unlink(missing_ok=True)
-    command = guest_command("kvm-probe", 0, image, Accelerator.KVM, console, None)
+    command = guest_command(qemu, "kvm-probe", 0, image, Accelerator.KVM, console, None)
     try:
         done = subprocess.run(
             command,

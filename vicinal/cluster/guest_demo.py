@@ -17,7 +17,7 @@ from vicinal.bench.sizes import KIB, MIB
 from vicinal.bench.statistics import median_estimate
 from vicinal.cluster.guest_job import check_guests_have, run_in_guests
 from vicinal.cluster.guest_pair import GuestPair
-from vicinal.cluster.guest_qemu import MEMORY_MIB, qemu_version
+from vicinal.cluster.guest_qemu import MEMORY_MIB
 from vicinal.errors import VicinalError
 from vicinal.launch.environment import MessagePath, Mpi, provider_directory
 from vicinal.launch.job import Job
@@ -86,7 +86,7 @@ def run_guest_demo(
             "accelerator": pair.choice.accelerator.value,
             "accelerator_note": pair.choice.accelerator.description,
             "accelerator_reason": pair.choice.reason,
-            "qemu": qemu_version(),
+            "qemu": pair.qemu.version,
             "kernel": pair.image.kernel_version,
             "processors": 1,
             "memory_mib": MEMORY_MIB,

@@ -1,9 +1,9 @@
 #!/bin/sh
 # guest_init.sh - the first process of a guest: brings one node of the cluster up.
 #
-# What it needs to know comes from the kernel's command line (vicinal.node=N, and
-# vicinal.probe=1 to power off as soon as user space runs) and from QEMU's firmware
-# configuration (the keys, a tar archive). It says on the console how far it got;
+# What it needs to know comes from the kernel's command line (vicinal.node=N, vicinal.verbs=1 if
+# there is an SR-IOV card to make ready, and vicinal.probe=1 to power off as soon as user space
+# runs) and from QEMU's firmware configuration (the keys, a tar archive). It says on the console how far it got;
 # vicinal/cluster/guest.py waits for that and shows it when a guest does not come up.
 export PATH=/usr/sbin:/usr/bin HOME=/root
 
@@ -22,11 +22,12 @@ give_up() {
 /usr/bin/busybox --install -s /usr/bin 2>/dev/null # what is there already stays
 say "user space runs"
 
-node=0 probe=0
+node=0 probe=0 verbs=0
 for word in $(cat /proc/cmdline); do
 	case $word in
 	vicinal.node=*) node=${word#*=} ;;
 	vicinal.probe=*) probe=${word#*=} ;;
+	vicinal.verbs=*) verbs=${word#*=} ;;
 	esac
 done
 [ "$probe" = 1 ] && poweroff -f
@@ -49,6 +50,7 @@ hostname "guest$node"
 ip link set lo up
 ip link set eth0 up || give_up "there is no network interface eth0"
 ip address add "10.0.0.$((node + 1))/24" dev eth0 || give_up "eth0 got no address"
+[ "$verbs" = 1 ] && . /usr/lib/vicinal-verbs/guest_verbs.sh
 
 # The rule that hands the shared memory to the users' group is an ordinary udev rule.
 /usr/lib/systemd/systemd-udevd --daemon || give_up "udev did not start"

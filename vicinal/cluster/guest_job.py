@@ -1,7 +1,8 @@
 """Running MPI jobs across a pair of guests, by the launchers that the MPI libraries bring.
 
 The launcher runs in the first guest and starts the ranks of the other over ssh, as between
-any two machines. Nothing tells the provider where the region is: it finds it.
+any two machines. Nothing tells the provider where the region is: it finds it. Guests with SR-IOV
+cards are hosts, and what is not in a guest's own region is reached by RDMA.
 """
 
 import os
@@ -11,13 +12,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from vicinal.cluster.guest_pair import GuestPair
+from vicinal.cluster.image_kind import GuestNetwork
 from vicinal.cluster.image_layout import HOME
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import MessagePath, mpi_environment, provider_directory
+from vicinal.launch.environment import (
+    MessagePath,
+    core_environment,
+    mpi_environment,
+    provider_directory,
+)
 from vicinal.launch.job import CompletedJob, Job
 from vicinal.launch.launcher import Placement, place
 from vicinal.launch.mpi import STANDARD, Family, Installation, Mpi
 from vicinal.launch.variables import portable_variables
+
+VERBS_CORE = "verbs;ofi_rxm"
+"""What reaches the other guest over a virtual function, as libfabric calls it."""
 
 _OWN_PREFIXES = ("OMPI_", "PRTE_", "PMIX_")
 """Variables that Open MPI's launcher hands on by itself."""
@@ -33,8 +43,9 @@ def run_in_guests(job: Job, pair: GuestPair, *, timeout: float = 120.0) -> Compl
     began = time.monotonic()
     done = pair.guests[0].run(command, environment=environment, timeout=timeout)
     seconds = time.monotonic() - began
-    region = pair.inspect() if MessagePath(job.path) is MessagePath.REGION else None
-    return CompletedJob(done.returncode, done.stdout, done.stderr, seconds, region)
+    regions = pair.inspect_all() if MessagePath(job.path) is MessagePath.REGION else ()
+    first = regions[0] if regions else None
+    return CompletedJob(done.returncode, done.stdout, done.stderr, seconds, first, regions)
 
 
 def show_in_guests(job: Job, pair: GuestPair) -> int:
@@ -85,8 +96,12 @@ def job_command(job: Job, pair: GuestPair) -> tuple[list[str], dict[str, str]]:
     """
     mpi = check_guest_job(job)
     program = [_placed(Path(job.program[0]), pair), *job.program[1:]]
+    beyond = {}
+    if pair.network is GuestNetwork.VERBS and MessagePath(job.path) is MessagePath.REGION:
+        beyond = core_environment(mpi.family, VERBS_CORE)
     environment = {
         **mpi_environment(mpi, job.path, job.region),
+        **beyond,
         **portable_variables(os.environ),
         **job.environment,
     }

@@ -1,11 +1,12 @@
-"""Two guests on this host that share a region and a network.
+"""Two guests on this host that share a region and a network, or a network alone.
 
     with GuestPair() as pair:
         print(pair.guests[0].run(["hostname"]).stdout)
 
 The region is the memory of an ivshmem device in each guest; the network is a wire between
-their virtio network cards. Neither is reachable from elsewhere. Root is not needed. All of
-it ends with the process that started it, whatever ends that.
+their virtio network cards, and another between SR-IOV cards if they are to be hosts of their
+own, each with its region. Nothing of it is reachable from elsewhere. Root is not needed. All
+of it ends with the process that started it, whatever ends that.
 """
 
 import os
@@ -24,10 +25,12 @@ import psutil
 from vicinal.cluster.guest import Guest
 from vicinal.cluster.guest_accelerator import Choice, choose_accelerator
 from vicinal.cluster.guest_keys import make_keys
-from vicinal.cluster.guest_qemu import MEMORY_MIB, GuestDevices, find_qemu
+from vicinal.cluster.guest_qemu import MEMORY_MIB, GuestDevices
+from vicinal.cluster.guest_qemu_choice import Qemu, find_qemu, qemu_for
 from vicinal.cluster.guest_verdict import condemn
 from vicinal.cluster.image import GuestImage, build_image
-from vicinal.cluster.image_layout import MOST_GUESTS
+from vicinal.cluster.image_kind import GuestNetwork
+from vicinal.cluster.image_layout import MOST_GUESTS, function_address
 from vicinal.errors import VicinalError
 from vicinal.region import DEFAULT_MEMBERS, DEFAULT_SECTION_BYTES, Region, RegionState
 from vicinal.region import create as create_region
@@ -55,8 +58,9 @@ exit 1
 class GuestPair:
     """Two guests, guest0 and guest1, for as long as it is open.
 
-    `members` and `section_bytes` are those of the region. `say` is told what is being
-    done. Raises VicinalError where guests cannot be had or do not come up.
+    `members` and `section_bytes` are those of a region. `network` says how the guests reach
+    each other, and whether they share a region. `say` is told what is being done. Raises
+    VicinalError where guests cannot be had or do not come up.
     """
 
     def __init__(
@@ -64,15 +68,18 @@ class GuestPair:
         *,
         members: int = DEFAULT_MEMBERS,
         section_bytes: int = DEFAULT_SECTION_BYTES,
+        network: GuestNetwork = GuestNetwork.VIRTIO,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.guests: list[Guest] = []
+        self.network = network
         self._members = members
         self._section_bytes = section_bytes
         self._say = say
         self._closing = False
         self._sweeper: subprocess.Popen[bytes] | None = None
-        self._region: Region | None = None
+        self._regions: list[Region] = []
+        self._qemu: Qemu | None = None
         self._choice: Choice | None = None
         self._image: GuestImage | None = None
 
@@ -90,8 +97,13 @@ class GuestPair:
 
     @property
     def region(self) -> Path:
-        """The region's file on this host."""
-        return self._opened(self._region).path
+        """The region's file on this host, the first guest's if each has one."""
+        return self._opened(next(iter(self._regions), None)).path
+
+    @property
+    def qemu(self) -> Qemu:
+        """What the guests run in."""
+        return self._opened(self._qemu)
 
     @property
     def choice(self) -> Choice:
@@ -107,9 +119,10 @@ class GuestPair:
         """Start the guests; when this returns they are up and see each other."""
         try:
             find_qemu()
-            self._image = build_image(self._say)
-            self._choice = choose_accelerator(self._image, self._say)
-            self._start(self._image, self._choice)
+            self._qemu = qemu_for(self.network, self._say)
+            self._image = build_image(self._say, self.network)
+            self._choice = choose_accelerator(self._qemu, self._image, self._say)
+            self._start(self._qemu, self._image, self._choice)
             self._check()
         except BaseException:
             self.close()
@@ -120,7 +133,8 @@ class GuestPair:
         self._closing = True
         for guest in self.guests:
             guest.stop()
-        self._region = self._choice = self._image = None
+        self._regions = []
+        self._choice = self._image = self._qemu = None
         sweeper, self._sweeper = self._sweeper, None
         if sweeper is not None:
             assert sweeper.stdin is not None
@@ -128,40 +142,50 @@ class GuestPair:
             sweeper.wait(_SWEEP_SECONDS)
 
     def inspect(self) -> RegionState:
-        """What the region holds now, seen from this host."""
+        """What the region holds now, seen from this host; the first guest's if each has one."""
         return inspect_region(self.region)
 
-    def _start(self, image: GuestImage, choice: Choice) -> None:
+    def inspect_all(self) -> tuple[RegionState, ...]:
+        """The same of each region: there is one for both guests, or one for each."""
+        self._opened(self._image)
+        return tuple(inspect_region(region.path) for region in self._regions)
+
+    def _start(self, qemu: Qemu, image: GuestImage, choice: Choice) -> None:
         self._say(f"starting two guests ({choice.accelerator.description})")
         _check_memory()
         directory = self._make_directory()
-        region = create_region(
-            directory / "region",
-            members=self._members,
-            section_bytes=self._section_bytes,
-            label="guests",
-            for_guests=True,
-        )
-        self._region = region
+        verbs = self.network is GuestNetwork.VERBS
+        for number in range(MOST_GUESTS if verbs else 1):
+            region = create_region(
+                directory / f"region{number}",
+                members=self._members,
+                section_bytes=self._section_bytes,
+                label="guests",
+                for_guests=True,
+            )
+            self._regions.append(region)
         keys = make_keys(directory)
         wire = socket.socketpair()
+        fabric = socket.socketpair() if verbs else ()
         for number in range(MOST_GUESTS):
+            region = self._regions[number % len(self._regions)]
             guest = Guest(number, directory, keys)
             self.guests.append(guest)
             devices = GuestDevices(
                 region=region.path,
                 region_bytes=region.path.stat().st_size,
                 network=wire[number].fileno(),
+                fabric=fabric[number].fileno() if fabric else None,
                 control=guest.control,
                 keys=keys.archive,
             )
-            guest.start(image, choice.accelerator, devices)
-        for end in wire:
+            guest.start(qemu, image, choice.accelerator, devices)
+        for end in (*wire, *fabric):
             end.close()
         for guest in self.guests:
             guest.wait_ready()
             # A daemon: it ends with the guest, which ends with us.
-            Thread(target=self._watch, args=(guest, region.path), daemon=True).start()
+            Thread(target=self._watch, args=(guest, self.region), daemon=True).start()
 
     def _check(self) -> None:
         """See that each guest can do what a job will ask of it; say what it cannot do."""
@@ -171,11 +195,19 @@ class GuestPair:
             for what, command in (
                 (f"{other} did not let it in over the network", ["ssh", other, "true"]),
                 ("its user has no region", ["sh", "-c", _FIND_REGION]),
+                *self._fabric_checks(1 - guest.number),
             ):
                 seconds = _CHECK_SECONDS * self.choice.accelerator.patience
                 done = guest.run(command, timeout=seconds)
                 if done.returncode != 0:
                     raise guest.failure(f"{what}: {done.stderr.strip()}")
+
+    def _fabric_checks(self, other: int) -> list[tuple[str, list[str]]]:
+        if self.network is not GuestNetwork.VERBS:
+            return []
+        # Whoever answers: the ssh there says its name. RDMA itself has no such simple question.
+        what = "the other did not answer over the virtual functions"
+        return [(what, ["nc", "-w", "20", function_address(other), "22"])]
 
     def _watch(self, guest: Guest, region: Path) -> None:
         """When a guest ends while others go on, tell them through the region."""

@@ -1,21 +1,17 @@
-"""QEMU: whether the one of this host will do, and the command line of a guest."""
+"""QEMU's command line of a guest."""
 
 import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
 from pathlib import Path
 
+from vicinal.cluster.guest_qemu_choice import Qemu
 from vicinal.cluster.image import GuestImage
 from vicinal.cluster.image_layout import CONTROL_PORT, KEYS_FILE
 from vicinal.errors import VicinalError
 
-QEMU = "qemu-system-x86_64"
 MEMORY_MIB = 1024
-
-_HELP_SECONDS = 60
 
 
 class Accelerator(StrEnum):
@@ -47,50 +43,15 @@ class GuestDevices:
     region_bytes: int
     network: int
     """File descriptor of this guest's end of the wire between the two."""
+    fabric: int | None
+    """The same of another wire, between SR-IOV cards; None: there are none."""
     control: Path
     """Where QEMU is to open the socket of the virtio port that the host gets in by."""
     keys: Path
 
 
-@cache
-def find_qemu() -> str:
-    """Path of a QEMU that has what guests need. Raises VicinalError where there is none."""
-    qemu = shutil.which(QEMU)
-    if qemu is None:
-        raise VicinalError(f"{QEMU} was not found", "install qemu-system-x86")
-    if '"ivshmem-plain"' not in _ask(qemu, "-device", "help"):
-        raise VicinalError(
-            f"{qemu} has no device ivshmem-plain, by which guests share memory",
-            "use a QEMU that is built with it, as Debian's is",
-        )
-    if "stream" not in _ask(qemu, "-netdev", "help").split():
-        raise VicinalError(
-            f"{qemu} has no network back end 'stream', by which guests reach each other",
-            "use QEMU 7.2 or newer",
-        )
-    return qemu
-
-
-@cache
-def qemu_version() -> str:
-    """QEMU's version, as it gives it itself."""
-    first = _ask(find_qemu(), "--version").splitlines()[0]
-    return first.removeprefix("QEMU emulator version ")
-
-
-def _ask(qemu: str, *arguments: str) -> str:
-    done = subprocess.run(
-        [qemu, *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_HELP_SECONDS,
-        check=False,
-    )
-    return done.stdout
-
-
 def guest_command(
+    qemu: Qemu,
     name: str,
     number: int,
     image: GuestImage,
@@ -102,7 +63,7 @@ def guest_command(
 
     Without `devices` the guest powers off as soon as its user space runs.
     """
-    command = [*dies_with_parent(), find_qemu(), "-name", name]
+    command = [*dies_with_parent(), *qemu.command, "-name", name]
     command += ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]
     command += ["-machine", "q35", *_processor(accelerator), "-m", f"{MEMORY_MIB}M"]
     command += ["-kernel", str(image.kernel), "-initrd", str(image.files)]
@@ -111,6 +72,13 @@ def guest_command(
     words = ["console=ttyS0", "quiet", "panic=-1", "net.ifnames=0", f"vicinal.node={number}"]
     if devices is None:
         return [*command, "-append", " ".join([*words, "vicinal.probe=1"])]
+    if devices.fabric is not None:
+        words.append("vicinal.verbs=1")
+        # A card makes functions only behind a port of its own.
+        command += ["-device", "pcie-root-port,id=socket,chassis=1"]
+        command += ["-netdev", f"stream,id=fabric,addr.type=fd,addr.str={devices.fabric}"]
+        hardware_address = f"52:54:00:00:01:{number + 1:02x}"
+        command += ["-device", f"igb,bus=socket,netdev=fabric,mac={hardware_address},romfile="]
     command += ["-append", " ".join(words)]
     command += ["-fw_cfg", f"name={KEYS_FILE},file={_escaped(devices.keys)}"]
     memory = f"mem-path={_escaped(devices.region)},size={devices.region_bytes},share=on"

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vicinal.cluster.image_archive import Archive
+from vicinal.cluster.image_kind import GuestNetwork, ImageKind, kind_of
 from vicinal.cluster.image_layout import HOME, MOST_GUESTS, USER, USER_ID, guest_address, guest_name
 from vicinal.cluster.image_modules import load_order
-from vicinal.cluster.image_packages import KERNEL_PACKAGE, PackageStore
+from vicinal.cluster.image_packages import PackageStore
 from vicinal.directories import check_writable, locked, may_write
 from vicinal.errors import VicinalError
 from vicinal.launch.environment import (
@@ -29,9 +30,6 @@ from vicinal.launch.environment import (
     provider_directory,
 )
 from vicinal.launch.mpi import STANDARD
-
-PACKAGES = ("busybox-static", "openssh-client", "openssh-server", "udev", "zlib1g")
-MODULES = ("virtio_pci", "virtio_net", "virtio_console", "qemu_fw_cfg")
 
 _HERE = Path(__file__).parent
 _LEFT_OUT = (
@@ -108,24 +106,27 @@ def guests_directory() -> Path:
     return Path(cache) / "vicinal" / "guests"
 
 
-def build_image(say: Callable[[str], None] = lambda _: None) -> GuestImage:
+def build_image(
+    say: Callable[[str], None] = lambda _: None, network: GuestNetwork = GuestNetwork.VIRTIO
+) -> GuestImage:
     """The image for what is on this host now; made if there is none yet, in seconds.
 
     `say` is told what is being done. Raises VicinalError where something is missing.
     """
-    directory = guests_directory()
+    kind = kind_of(network)
+    directory = guests_directory() / kind.directory
     check_writable(directory, "let XDG_CACHE_HOME name a directory that you may write to")
     with locked(directory):
-        system = _system(directory, say)
+        system = _system(directory, kind, say)
         parts = _host_parts()
-        key = _hash(_descriptions(system, parts))
+        key = _hash(_descriptions(kind, system, parts))
         files = directory / f"image-{key}.cpio"
         if not files.is_file():
             say("writing the guest image")
             for old in directory.glob("image-*.cpio*"):
                 old.unlink()
             fresh = files.with_suffix(".cpio.part")
-            _write(fresh, system, parts)
+            _write(fresh, kind, system, parts)
             fresh.replace(files)
     modules = _modules(system)
     return GuestImage(
@@ -136,9 +137,9 @@ def build_image(say: Callable[[str], None] = lambda _: None) -> GuestImage:
     )
 
 
-def _system(directory: Path, say: Callable[[str], None]) -> Path:
+def _system(directory: Path, kind: ImageKind, say: Callable[[str], None]) -> Path:
     """Directory with the unpacked Debian packages and kernel."""
-    target = directory / f"debian-{_hash([*PACKAGES, KERNEL_PACKAGE])}"
+    target = directory / f"debian-{_hash([*kind.packages, kind.kernel_package])}"
     if target.is_dir():
         return target
     for old in directory.glob("debian-*"):
@@ -146,10 +147,12 @@ def _system(directory: Path, say: Callable[[str], None]) -> Path:
     store = directory / "packages"
     shutil.rmtree(store, ignore_errors=True)
     fresh = directory / "debian-part"
-    say("fetching Debian packages for the guests (some 60 MB)")
+    say(f"fetching Debian packages for the guests (some {kind.megabytes} MB)")
     packages = PackageStore(store)
-    packages.unpack(PACKAGES, fresh)
-    packages.unpack_kernel(fresh)
+    packages.unpack(kind.packages, fresh)
+    if kind.kernel_from_backports:
+        packages.prefer_backports()
+    packages.unpack_kernel(kind.kernel_package, fresh)
     shutil.rmtree(store)
     fresh.rename(target)
     return target
@@ -177,14 +180,15 @@ def _host_files(part: Path) -> Iterator[Path]:
             yield path
 
 
-def _descriptions(system: Path, parts: list[Path]) -> Iterator[str]:
+def _descriptions(kind: ImageKind, system: Path, parts: list[Path]) -> Iterator[str]:
     """What the image is made of, in words: any change of them makes a new image."""
     yield system.name
     yield repr(_TEXTS)
-    yield repr((_LEFT_OUT, MODULES))
+    yield repr((_LEFT_OUT, kind))
     for own in sorted(_HERE.glob("image*.py")):
         yield own.read_text()
-    yield (_HERE / "guest_init.sh").read_text()
+    for script in sorted(_HERE.glob("guest_*.sh")):
+        yield script.read_text()
     yield (_HERE / "70-vicinal.rules").read_text()
     for part in parts:
         for path in _host_files(part):
@@ -192,7 +196,7 @@ def _descriptions(system: Path, parts: list[Path]) -> Iterator[str]:
             yield f"{path} {status.st_size} {status.st_mtime_ns} {status.st_mode}"
 
 
-def _write(target: Path, system: Path, parts: list[Path]) -> None:
+def _write(target: Path, kind: ImageKind, system: Path, parts: list[Path]) -> None:
     with Archive(target) as archive:
         for name in _MERGED:
             archive.link(name, f"usr/{name}")
@@ -202,13 +206,14 @@ def _write(target: Path, system: Path, parts: list[Path]) -> None:
         # The kernel opens it before there is a /dev.
         archive.device("dev/console", 5, 1)
         archive.file("init", (_HERE / "guest_init.sh").read_bytes(), 0o755)
+        verbs = (_HERE / "guest_verbs.sh").read_bytes()
+        archive.file("usr/lib/vicinal-verbs/guest_verbs.sh", verbs)
         archive.file("etc/udev/udev.conf", b"")
         rule = _HERE / "70-vicinal.rules"
         archive.file(f"etc/udev/rules.d/{rule.name}", rule.read_bytes())
-        for name, text in _TEXTS.items():
+        for name, text in {**_TEXTS, **kind.texts}.items():
             archive.file(name, text.encode())
-        for number, (name, content) in enumerate(load_order(_modules(system), MODULES)):
-            archive.file(f"usr/lib/vicinal-modules/{number:02}-{name}.ko", content)
+        _write_modules(archive, kind, _modules(system))
         for path in sorted(system.rglob("*")):
             name = _merged_name(path.relative_to(system))
             if not _left_out(name):
@@ -217,6 +222,16 @@ def _write(target: Path, system: Path, parts: list[Path]) -> None:
         for part in parts:
             for path in _host_files(part):
                 archive.copy(path, str(path).lstrip("/"))
+
+
+def _write_modules(archive: Archive, kind: ImageKind, modules: Path) -> None:
+    """Each with what it depends on, unless that is loaded by an earlier step."""
+    written: set[str] = set()
+    for directory, wanted in kind.modules.items():
+        for number, (name, content) in enumerate(load_order(modules, wanted)):
+            if name not in written:
+                archive.file(f"{directory}/{number:02}-{name}.ko", content)
+                written.add(name)
 
 
 def _merged_name(path: Path) -> str:

@@ -20,6 +20,11 @@ def guest_name(number: int) -> str:
     return f"guest{number}"
 
 
+def function_address(number: int) -> str:
+    """IPv4 address of a guest's virtual function, where there are SR-IOV cards."""
+    return f"10.0.1.{number + 1}"
+
+
 def guest_address(number: int) -> str:
     """IPv4 address of a guest on the network between guests."""
     return f"10.0.0.{number + 1}"

@@ -32,7 +32,7 @@ def load_order(modules: Path, wanted: Iterable[str]) -> list[tuple[str, bytes]]:
         if name not in files:
             raise VicinalError(
                 f"the kernel {modules.name} has no module {name}",
-                "let apt offer a Debian cloud kernel, which has it",
+                "let apt offer a newer Debian kernel, which has it",
             )
         content = _read(files[name])
         for dependency in _dependencies(content):

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from vicinal.errors import VicinalError
 
-KERNEL_PACKAGE = "linux-image-cloud-amd64"
-"""Depends on the newest cloud kernel: small, and made for virtual machines."""
+_ARCHIVE_KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+"""Keys of Debian's archive, its backports among it; apt checks everything with them."""
 
 _APT_SECONDS = 600
 _UNPACK_SECONDS = 120
@@ -28,36 +28,81 @@ class PackageStore:
         self._archives = directory / "archives"
         self._own_lists = directory / "lists"
         self._use_own_lists = False
+        self._release = ""
         _check_host()
         for directory in (self._archives / "partial", self._own_lists / "partial"):
             directory.mkdir(parents=True)
         # An empty package database: everything counts as missing.
         (self._directory / "status").touch()
 
-    def unpack(self, packages: Sequence[str], target: Path) -> None:
-        """Unpack packages and all they depend on into `target`.
+    def unpack(self, packages: Sequence[str], target: Path, *, without: str = "") -> None:
+        """Unpack packages and all they depend on, but for `without`, into `target`.
 
         Raises VicinalError where a package cannot be had.
         """
         install = ["apt-get", "install", "--download-only", "--no-install-recommends", "--yes"]
         self._apt_or_update(f"the packages {' '.join(packages)}", *install, *packages)
+        for file in self._archives.glob(f"{without}_*.deb"):
+            file.unlink()
         self._unpack_all(target)
 
-    def unpack_kernel(self, target: Path) -> None:
-        """Unpack the newest cloud kernel, without what its installation would need."""
+    def unpack_kernel(self, package: str, target: Path) -> None:
+        """Unpack the kernel that `package` depends on, without what its installation would need."""
         listing = self._apt_or_update(
-            f"the package {KERNEL_PACKAGE}", "apt-cache", "depends", "--important", KERNEL_PACKAGE
+            f"the package {package}", "apt-cache", "depends", "--important", package
         )
         fields = [line.split() for line in listing.splitlines()]
         kernels = [field[1] for field in fields if len(field) == 2 and field[0] == "Depends:"]
         kernel = next((name for name in kernels if name.startswith("linux-image-")), None)
         if kernel is None:
             raise VicinalError(
-                f"{KERNEL_PACKAGE} names no kernel",
+                f"{package} names no kernel",
                 "see that the Debian mirror of this host's apt configuration has it",
             )
         self._apt_or_update(f"the kernel package {kernel}", "apt-get", "download", kernel)
         self._unpack_all(target)
+
+    def prefer_backports(self) -> None:
+        """From now on take what the backports of this host's Debian release have, from them.
+
+        They need not be configured on this host: they are where the release itself is.
+        """
+        found = self._debian_mirrors()
+        if not found:
+            self._use_lists_of_our_own()
+            found = self._debian_mirrors()
+        if not found:
+            raise VicinalError(
+                "no Debian mirror was found in this host's apt configuration",
+                "see whether `apt-get indextargets` on this host lists one",
+            )
+        keys = f"[signed-by={_ARCHIVE_KEYS}] " if _ARCHIVE_KEYS.is_file() else ""
+        lines = [f"deb {keys}{mirror} {suite} {component}" for mirror, suite, component in found]
+        # The release has a plain name, its updates and its security fixes have longer ones.
+        mirror, release = next((where, name) for where, name, _ in found if "-" not in name)
+        self._release = f"{release}-backports"
+        lines.append(f"deb {keys}{mirror} {self._release} main")
+        self._sources.write_text("".join(f"{line}\n" for line in lines))
+        self._use_lists_of_our_own()
+
+    @property
+    def _sources(self) -> Path:
+        return self._directory / "sources.list"
+
+    def _debian_mirrors(self) -> list[tuple[str, str, str]]:
+        """Address, release and component of the Debian packages that this host's apt knows."""
+        form = "$(REPO_URI) $(CODENAME) $(COMPONENT)"
+        command = ["apt-get", "indextargets", "--format", form, "Created-By: Packages"]
+        lines = self._apt(*command, "Origin: Debian").stdout.splitlines()
+        fields = {tuple(line.split()): None for line in lines}  # each once, in order
+        found = [(each[0], each[1], each[2]) for each in fields if len(each) == 3]
+        return found if any("-" not in name for _, name, _ in found) else []
+
+    def _use_lists_of_our_own(self) -> None:
+        self._use_own_lists = True
+        update = self._apt("apt-get", "update")
+        if update.returncode != 0:
+            raise _apt_failed("the lists of Debian packages", update)
 
     def _unpack_all(self, target: Path) -> None:
         for file in sorted(self._archives.glob("*.deb")):
@@ -69,10 +114,7 @@ class PackageStore:
         result = self._apt(*command)
         if result.returncode != 0 and not self._use_own_lists:
             # This host's package lists are missing or too old; leave them, and get our own.
-            self._use_own_lists = True
-            update = self._apt("apt-get", "update")
-            if update.returncode != 0:
-                raise _apt_failed("the lists of Debian packages", update)
+            self._use_lists_of_our_own()
             result = self._apt(*command)
         if result.returncode != 0:
             raise _apt_failed(what, result)
@@ -89,6 +131,10 @@ class PackageStore:
         }
         if self._use_own_lists:
             options["Dir::State::lists"] = self._own_lists
+        if self._release:
+            options["Dir::Etc::sourcelist"] = self._sources
+            options["Dir::Etc::sourceparts"] = "-"
+            options["APT::Default-Release"] = self._release
         arguments = [part for name, value in options.items() for part in ("-o", f"{name}={value}")]
         try:
             return subprocess.run(

@@ -19,6 +19,7 @@ __all__ = [
     "Mpi",
     "check_region_name",
     "checkout",
+    "core_environment",
     "mpi_environment",
     "mpi_prefix",
     "provider_directory",
@@ -87,6 +88,21 @@ def check_region_name(region: str) -> str:
             "give an absolute path",
         )
     return region
+
+
+def core_environment(family: Family, core: str) -> dict[str, str]:
+    """Variables beside those of the path region: how peers beyond the region are reached.
+
+    `core` is a value for VICINAL_NET. One with two names, such as "verbs;ofi_rxm", libfabric
+    opens only if FI_PROVIDER admits the first, and then an MPI library may take that itself.
+    """
+    first, _, layer = core.partition(";")
+    variables = {"VICINAL_NET": core}
+    if layer:
+        variables["FI_PROVIDER"] = f"vicinal,{first}"
+        if family is Family.MPICH:  # the others are told by names of their own anyhow
+            variables["MPIR_CVAR_OFI_USE_PROVIDER"] = "vicinal"
+    return variables
 
 
 def mpi_environment(
