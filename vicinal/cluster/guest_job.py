@@ -29,6 +29,10 @@ from vicinal.launch.variables import portable_variables
 VERBS_CORE = "verbs;ofi_rxm"
 """What reaches the other guest over a virtual function, as libfabric calls it."""
 
+_MOST_PEERS = "64"
+"""ofi_rxm makes a completion queue for so many peers at once: of 256, its default, it would have
+65,536 entries, and Soft-RoCE has no queue of more than 32,767."""
+
 _OWN_PREFIXES = ("OMPI_", "PRTE_", "PMIX_")
 """Variables that Open MPI's launcher hands on by itself."""
 
@@ -96,18 +100,29 @@ def job_command(job: Job, pair: GuestPair) -> tuple[list[str], dict[str, str]]:
     """
     mpi = check_guest_job(job)
     program = [_placed(Path(job.program[0]), pair), *job.program[1:]]
-    beyond = {}
-    if pair.network is GuestNetwork.VERBS and MessagePath(job.path) is MessagePath.REGION:
-        beyond = core_environment(mpi.family, VERBS_CORE)
     environment = {
         **mpi_environment(mpi, job.path, job.region),
-        **beyond,
+        **_beyond(mpi, job, pair),
         **portable_variables(os.environ),
         **job.environment,
     }
     placements = place(job.ranks, [guest.name for guest in pair.guests])
     launcher = _launcher(mpi, placements, environment)
     return [*launcher, *program], environment
+
+
+def _beyond(mpi: Installation, job: Job, pair: GuestPair) -> dict[str, str]:
+    """Variables for ranks that are not alone in a guest, or not all in one region."""
+    if MessagePath(job.path) is not MessagePath.REGION:
+        return {}
+    variables = {}
+    if mpi.family is Family.MPICH and job.ranks > len(pair.guests):
+        # MPICH would take its own shared memory between ranks in one guest.
+        variables["MPIR_CVAR_NOLOCAL"] = "1"
+    if pair.network is GuestNetwork.VERBS:
+        variables |= core_environment(mpi, VERBS_CORE)
+        variables["FI_UNIVERSE_SIZE"] = _MOST_PEERS
+    return variables
 
 
 def _placed(program: Path, pair: GuestPair) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from vicinal.errors import VicinalError
 from vicinal.launch.checkout import checkout
-from vicinal.launch.libfabric import stock_libfabric
+from vicinal.launch.libfabric import libfabric_of, stock_libfabric
 from vicinal.launch.mpi import Family, Installation, Mpi, installation, mpi_prefix
 
 __all__ = [
@@ -90,18 +90,25 @@ def check_region_name(region: str) -> str:
     return region
 
 
-def core_environment(family: Family, core: str) -> dict[str, str]:
-    """Variables beside those of the path region: how peers beyond the region are reached.
+def core_environment(mpi: Installation, core: str) -> dict[str, str]:
+    """What the variables of the path region have to be to reach others by `core`.
 
-    `core` is a value for VICINAL_NET. One with two names, such as "verbs;ofi_rxm", libfabric
-    opens only if FI_PROVIDER admits the first, and then an MPI library may take that itself.
+    It is a value for VICINAL_NET. One of two names, such as "verbs;ofi_rxm", libfabric opens
+    only if FI_PROVIDER admits the first. That may be a library of its own beside the MPI's
+    libfabric, where libfabric does not look for it once FI_PROVIDER_PATH is set.
     """
-    first, _, layer = core.partition(";")
     variables = {"VICINAL_NET": core}
+    first, _, layer = core.partition(";")
     if layer:
+        libfabric = libfabric_of(mpi)
+        own = libfabric.parent / "libfabric" if libfabric is not None else None
+        path = [provider_directory(), *([own] if own is not None and own.is_dir() else [])]
         variables["FI_PROVIDER"] = f"vicinal,{first}"
-        if family is Family.MPICH:  # the others are told by names of their own anyhow
-            variables["MPIR_CVAR_OFI_USE_PROVIDER"] = "vicinal"
+        variables["FI_PROVIDER_PATH"] = ":".join(map(str, path))
+    if core == "verbs;ofi_rxm":
+        # Without, ofi_rxm posts a receive to a connection that it closed (libfabric 2.5.1): of
+        # jobs of 4 ranks in two guests 2 of 4 died so in the end, with it none of 8.
+        variables["FI_OFI_RXM_USE_SRX"] = "1"
     return variables
 
 

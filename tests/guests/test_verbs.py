@@ -1,0 +1,138 @@
+"""Guests as hosts of their own: the region inside, and RDMA on a virtual function across.
+
+The SR-IOV card is one that QEMU emulates, and RDMA is Linux's own over Ethernet (Soft-RoCE): what
+is shown is that the parts work together, and nothing about their speed.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from vicinal.bench.output import read_records
+from vicinal.bench.programs import mpi_program
+from vicinal.cluster.guest import Guest
+from vicinal.cluster.guest_job import VERBS_CORE, run_in_guests
+from vicinal.cluster.guest_pair import GuestPair
+from vicinal.cluster.image_kind import GuestNetwork
+from vicinal.launch.environment import Mpi
+from vicinal.launch.job import CompletedJob, Job
+from vicinal.launch.mpi import STANDARD
+from vicinal.launch.traffic import NETWORK_PATH, REGION_PATH, JobTraffic, job_traffic, together
+from vicinal.region import RegionState
+
+TIMEOUT = 400.0  # a hang guard: on two idle cores a job takes 20 to 50 s
+RANKS = 4
+SIZE_MOST = 256 << 10  # above 64 KiB a receiver reads the sender's memory
+ROCE_PAYLOAD = 1024
+"""Bytes that fit a packet: the power of two below what Ethernet carries."""
+
+COUNTERS = "/sys/class/infiniband/rxe0/ports/1/hw_counters"
+
+# Longer than others: the guests have other kernels, and RDMA has to be set up in each.
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[GuestPair]:
+    with GuestPair(members=32, network=GuestNetwork.VERBS, say=print) as running:
+        print(running.choice, running.qemu.version, running.image.kernel_version)
+        yield running
+
+
+def verify(hosts: GuestPair, mpi: Mpi, check: str) -> CompletedJob:
+    """Run a check of every byte, with what the provider says of its network in stderr."""
+    program = [str(mpi_program(mpi, "verify")), "--only", check]
+    job = Job(
+        program=[*program, "--max-size", str(SIZE_MOST), "--rounds", "1"],
+        ranks=RANKS,
+        mpi=mpi,
+        environment={
+            "FI_LOG_LEVEL": "info",
+            "FI_LOG_PROV": "vicinal",
+            "FI_LOG_SUBSYS": "ep_ctrl",
+        },
+    )
+    done = run_in_guests(job, hosts, timeout=TIMEOUT)
+    assert done.returncode == 0, done.stderr[-4000:]
+    records = read_records(done.stdout)
+    assert [record["check"] for record in records] == [check]
+    assert records[0]["errors"] == 0, records[0]["first_error"]
+    assert records[0]["messages"] > 0
+    return done
+
+
+def members(hosts: GuestPair) -> list[set[tuple[int, int]]]:
+    """Slot and epoch of whoever joined each region so far."""
+    return [{(m.slot, m.epoch) for m in state.members} for state in hosts.inspect_all()]
+
+
+def traffic_since(hosts: GuestPair, before: list[set[tuple[int, int]]]) -> JobTraffic:
+    """What the members that joined since have sent, as `vicinal paths` says it."""
+
+    def new(state: RegionState, old: set[tuple[int, int]]) -> RegionState:
+        joined = tuple(m for m in state.members if (m.slot, m.epoch) not in old)
+        slots = {member.slot for member in joined}
+        return replace(
+            state,
+            members=joined,
+            beyond=tuple(sent for sent in state.beyond if sent.sender in slots),
+        )
+
+    states = zip(hosts.inspect_all(), before, strict=True)
+    return together(job_traffic(new(state, old)) for state, old in states)
+
+
+def counters(guest: Guest) -> dict[str, int]:
+    """What the RDMA device has counted."""
+    lines = guest.run(["sh", "-c", f"cd {COUNTERS} && grep . *"]).stdout.split()
+    return {name: int(count) for name, count in (line.split(":") for line in lines)}
+
+
+def test_the_rdma_device_is_on_a_virtual_function(hosts: GuestPair) -> None:
+    for guest in hosts.guests:
+        name = guest.run(["cat", "/sys/class/infiniband/rxe0/parent"]).stdout.strip()
+        done = guest.run(["readlink", f"/sys/class/net/{name}/device/physfn"])
+        assert done.returncode == 0, f"{name} is no virtual function"
+        driver = guest.run(["readlink", f"/sys/class/net/{name}/device/driver"]).stdout
+        assert driver.strip().endswith("/igbvf")
+
+
+@pytest.mark.parametrize(
+    ("mpi", "check"), [*((mpi, "sizes") for mpi in STANDARD), (Mpi.MPICH, "collectives")]
+)
+def test_one_job_uses_the_region_inside_and_verbs_across(
+    hosts: GuestPair, mpi: Mpi, check: str
+) -> None:
+    before = members(hosts)
+    counted = [counters(guest) for guest in hosts.guests]
+    done = verify(hosts, mpi, check)
+
+    # The provider's own word, by the name that the core gives itself.
+    said = re.findall(r"peers beyond the region are reached by (\S+) on (\S+)", done.stderr)
+    assert len(said) >= RANKS
+    assert set(said) == {(VERBS_CORE, "rxe0")}
+
+    traffic = traffic_since(hosts, before)
+    assert [traffic.hostnames[rank] for rank in range(RANKS)] == ["guest0"] * 2 + ["guest1"] * 2
+    assert traffic.beyond == [], "somebody sent to a peer that is in neither region"
+    talked = [pair for pair in traffic.pairs if pair.sender != pair.receiver]
+    inside = {(0, 1), (1, 0), (2, 3), (3, 2)}
+    for pair in talked:
+        near = (pair.sender, pair.receiver) in inside
+        assert pair.path == (REGION_PATH if near else NETWORK_PATH), pair
+    far = {(pair.sender, pair.receiver) for pair in talked} - inside
+    assert inside <= {(pair.sender, pair.receiver) for pair in talked}
+    assert {(0, 2), (2, 0)} <= far
+
+    for guest, earlier in zip(hosts.guests, counted, strict=True):
+        sent = sum(
+            pair.bytes
+            for pair in talked
+            if pair.path == NETWORK_PATH and traffic.hostnames[pair.sender] == guest.name
+        )
+        now = counters(guest)
+        assert sent > 0
+        assert now["rdma_sends"] > earlier["rdma_sends"]
+        assert now["sent_pkts"] - earlier["sent_pkts"] >= sent // ROCE_PAYLOAD
