@@ -11,6 +11,7 @@ from launch_support import MPIS, REGION
 from vicinal.cluster.guest_job import job_command
 from vicinal.cluster.guest_pair import GuestPair
 from vicinal.cluster.image_kind import GuestNetwork
+from vicinal.launch.environment import provider_directory
 from vicinal.launch.job import Job
 
 
@@ -43,6 +44,32 @@ def test_the_providers_variables_are_handed_on(
     assert {name: text for name, text in environment.items() if "VICINAL_" in name} == handed
     if mpi == "openmpi":  # its launcher hands on what it is told to
         assert handed.keys() <= set(command)
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_guests_that_are_hosts_reach_each_other_by_verbs(mpi: str) -> None:
+    command, environment = job_command(
+        Job(["/bin/true"], 4, mpi=mpi, path="region"), pair(GuestNetwork.VERBS)
+    )
+    assert environment["VICINAL_NET"] == "verbs;ofi_rxm"
+    assert environment["FI_PROVIDER"] == "vicinal,verbs"
+    provider, own = map(Path, environment["FI_PROVIDER_PATH"].split(":"))
+    assert provider == provider_directory()
+    assert (own / "libverbs-fi.so").is_file()
+    assert environment["FI_OFI_RXM_USE_SRX"] == "1"
+    # Soft-RoCE has no completion queue of more entries: 256 for each of so many peers.
+    assert 256 * int(environment["FI_UNIVERSE_SIZE"]) <= 32767
+    if mpi == "openmpi":
+        assert {"VICINAL_NET", "FI_UNIVERSE_SIZE", "FI_OFI_RXM_USE_SRX"} <= set(command)
+    else:
+        assert environment["MPIR_CVAR_NOLOCAL"] == "1"
+
+
+def test_the_network_between_hosts_is_only_for_the_region() -> None:
+    job = Job(["/bin/true"], 4, mpi="mpich", path="network")
+    _, environment = job_command(job, pair(GuestNetwork.VERBS))
+    assert environment["FI_PROVIDER"] == "tcp"
+    assert not {"VICINAL_NET", "MPIR_CVAR_NOLOCAL"} & environment.keys()
 
 
 @pytest.mark.parametrize(
