@@ -203,8 +203,9 @@ int core_open(struct core **core, const char *wanted, const char *interface, str
 					   interface != NULL ? interface : "");
 		return region_fail(error, result, "VICINAL_NET=%.64s: the provider cannot be opened (%s)%s",
 				   wanted, fi_strerror(-result),
-				   result == -FI_ENODATA && strchr(wanted, ';') != NULL
-					   ? ": if FI_PROVIDER is set, it must name it besides vicinal"
+				   strchr(wanted, ';') != NULL
+					   ? ": if FI_PROVIDER is set, it must name it besides vicinal; "
+					     "FI_LOG_LEVEL=warn says more"
 					   : "; FI_LOG_LEVEL=warn says more");
 	}
 	for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++)
