@@ -78,7 +78,7 @@ def _fetched(say: Callable[[str], None]) -> Qemu:
     with locked(directory):
         target = directory / "root"
         if not target.is_dir():
-            say(f"fetching a newer QEMU (some 75 MB): {QEMU} of this host has no SR-IOV card")
+            say(f"fetching a newer QEMU (some 40 MB): {QEMU} of this host has no SR-IOV card")
             store, fresh = directory / "packages", directory / "part"
             for old in (store, fresh):
                 shutil.rmtree(old, ignore_errors=True)
