@@ -106,8 +106,8 @@ def core_environment(mpi: Installation, core: str) -> dict[str, str]:
         variables["FI_PROVIDER"] = f"vicinal,{first}"
         variables["FI_PROVIDER_PATH"] = ":".join(map(str, path))
     if core == "verbs;ofi_rxm":
-        # Without, ofi_rxm may post a receive to a connection that it has closed (libfabric 2.5.1): of
-        # 11 jobs of 4 ranks in two guests 4 died so in the end, with it none of 11.
+        # Without, ofi_rxm (libfabric 2.5.1) may post a receive to a connection that it has closed:
+        # of 11 jobs of 4 ranks in two guests 4 died so in the end, with it none of 11.
         variables["FI_OFI_RXM_USE_SRX"] = "1"
     return variables
 
