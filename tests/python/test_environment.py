@@ -52,6 +52,23 @@ def test_region_with_open_mpi(provider: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
+def test_a_core_of_two_names_is_admitted_where_the_library_has_it(
+    provider: Path, monkeypatch: pytest.MonkeyPatch, mpi: str
+) -> None:
+    monkeypatch.setenv("VICINAL_NET", "verbs;ofi_rxm")
+    variables = mpi_environment(mpi)
+    assert variables["FI_PROVIDER"] == "vicinal,verbs"
+    assert variables["FI_OFI_RXM_USE_SRX"] == "1"
+    first, own = variables["FI_PROVIDER_PATH"].split(":")
+    assert first == str(provider)
+    assert (Path(own) / "libverbs-fi.so").is_file()
+    monkeypatch.setenv("VICINAL_NET", "tcp")
+    assert mpi_environment(mpi)["FI_PROVIDER"] == "vicinal"
+    assert mpi_environment(mpi, core="tcp;ofi_rxm")["FI_PROVIDER"] == "vicinal,tcp"
+    assert mpi_environment(mpi, "network").keys().isdisjoint({"FI_PROVIDER_PATH"})
+
+
 @pytest.mark.usefixtures("provider")
 def test_open_mpi_4_does_not_ask_for_atomics_it_ends_programs_at() -> None:
     assert mpi_environment("openmpi41")["OMPI_MCA_osc_rdma_acc_use_amo"] == "0"

@@ -58,6 +58,14 @@ def test_answers_are_right_over_hosts(mpi: str, nodes: int) -> None:
     assert not traffic.beyond
 
 
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_core_of_two_names_carries_a_job(mpi: str) -> None:
+    core = {"VICINAL_NET": "tcp;ofi_rxm", "FI_LOG_LEVEL": "info", "FI_LOG_PROV": "vicinal"}
+    result = verify(mpi, HOSTS, **core)
+    check(result)
+    assert "peers beyond the region are reached by tcp;ofi_rxm on " in result.stderr
+
+
 def test_without_a_network_hosts_do_not_reach_each_other() -> None:
     """So it was the network that carried the messages: without it the job fails, and says why."""
     result = verify("mpich", HOSTS, VICINAL_NET="off", FI_LOG_LEVEL="warn")

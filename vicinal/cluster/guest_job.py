@@ -17,7 +17,6 @@ from vicinal.cluster.image_layout import HOME
 from vicinal.errors import VicinalError
 from vicinal.launch.environment import (
     MessagePath,
-    core_environment,
     mpi_environment,
     provider_directory,
 )
@@ -100,9 +99,10 @@ def job_command(job: Job, pair: GuestPair) -> tuple[list[str], dict[str, str]]:
     """
     mpi = check_guest_job(job)
     program = [_placed(Path(job.program[0]), pair), *job.program[1:]]
+    beyond = _beyond(mpi, job, pair)
     environment = {
-        **mpi_environment(mpi, job.path, job.region),
-        **_beyond(mpi, job, pair),
+        **mpi_environment(mpi, job.path, job.region, core=beyond.get("VICINAL_NET")),
+        **beyond,
         **portable_variables(os.environ),
         **job.environment,
     }
@@ -120,8 +120,7 @@ def _beyond(mpi: Installation, job: Job, pair: GuestPair) -> dict[str, str]:
         # MPICH would take its own shared memory between ranks in one guest.
         variables["MPIR_CVAR_NOLOCAL"] = "1"
     if pair.network is GuestNetwork.VERBS:
-        variables |= core_environment(mpi, VERBS_CORE)
-        variables["FI_UNIVERSE_SIZE"] = _MOST_PEERS
+        variables |= {"VICINAL_NET": VERBS_CORE, "FI_UNIVERSE_SIZE": _MOST_PEERS}
     return variables
 
 

@@ -19,7 +19,6 @@ __all__ = [
     "Mpi",
     "check_region_name",
     "checkout",
-    "core_environment",
     "mpi_environment",
     "mpi_prefix",
     "provider_directory",
@@ -90,47 +89,29 @@ def check_region_name(region: str) -> str:
     return region
 
 
-def core_environment(mpi: Installation, core: str) -> dict[str, str]:
-    """What the variables of the path region have to be to reach others by `core`.
-
-    It is a value for VICINAL_NET. One of two names, such as "verbs;ofi_rxm", libfabric opens
-    only if FI_PROVIDER admits the first. That may be a library of its own beside the MPI's
-    libfabric, where libfabric does not look for it once FI_PROVIDER_PATH is set.
-    """
-    variables = {"VICINAL_NET": core}
-    first, _, layer = core.partition(";")
-    if layer:
-        libfabric = libfabric_of(mpi)
-        own = libfabric.parent / "libfabric" if libfabric is not None else None
-        path = [provider_directory(), *([own] if own is not None and own.is_dir() else [])]
-        variables["FI_PROVIDER"] = f"vicinal,{first}"
-        variables["FI_PROVIDER_PATH"] = ":".join(map(str, path))
-    if core == "verbs;ofi_rxm":
-        # Without, ofi_rxm (libfabric 2.5.1) may post a receive to a connection that it has closed:
-        # of 11 jobs of 4 ranks in two guests 4 died so in the end, with it none of 11.
-        variables["FI_OFI_RXM_USE_SRX"] = "1"
-    return variables
-
-
 def mpi_environment(
     mpi: Mpi | Installation | str,
     path: MessagePath | str = MessagePath.REGION,
     region: str | None = None,
     *,
     cma: bool = True,
+    core: str | None = None,
 ) -> dict[str, str]:
     """The variables that make the ranks of an MPI job use a path.
 
     `region` is a value for VICINAL_REGION; without it the provider looks for a region by
     itself. It is for the path `region` only. `cma` is for the path `shared-memory` only:
     whether the MPI library may copy straight out of another process (cross-memory attach).
+    `core` is what VICINAL_NET will be for the ranks, by default as it is for this process; it
+    is for the path `region` only.
     Raises VicinalError where the region's name is malformed, the provider is not built, or
     there is no libfabric for Intel MPI.
     """
     mpi = mpi if isinstance(mpi, Installation) else Mpi(mpi)
     path = MessagePath(path)
     if path is MessagePath.REGION:
-        return _region(mpi, region)
+        own = os.environ.get("VICINAL_NET") or os.environ.get("FI_VICINAL_NET", "")
+        return _region(mpi, region) | _layered_core(mpi, own if core is None else core)
     if region is not None:
         raise VicinalError(
             f"the path {path.value} takes no region", "leave out the region, or use path region"
@@ -170,6 +151,33 @@ def _region(mpi: Mpi | Installation, region: str | None) -> dict[str, str]:
                 # mpi4py would load Intel's own beside it, and the provider be bound to that.
                 "I_MPI_OFI_LIBRARY_INTERNAL": "0",
             }
+
+
+def _layered_core(mpi: Mpi | Installation, core: str) -> dict[str, str]:
+    """What the variables of the path region have to be to reach others by a core of two names.
+
+    One such as "verbs;ofi_rxm" libfabric opens only if FI_PROVIDER admits the first. That may be
+    a library of its own beside the MPI's libfabric, where libfabric does not look for it once
+    FI_PROVIDER_PATH is set.
+    """
+    first, _, layer = core.partition(";")
+    if not layer:
+        return {}
+    path = [provider_directory()]
+    with suppress(VicinalError):  # of an MPI library that is not here there is nothing to find
+        found = mpi if isinstance(mpi, Installation) else installation(mpi)
+        libfabric = libfabric_of(found)
+        if libfabric is not None and (libfabric.parent / "libfabric").is_dir():
+            path.append(libfabric.parent / "libfabric")
+    variables = {
+        "FI_PROVIDER": f"vicinal,{first}",
+        "FI_PROVIDER_PATH": ":".join(map(str, path)),
+    }
+    if core == "verbs;ofi_rxm":
+        # Without, ofi_rxm (libfabric 2.5.1) may post a receive to a connection that it has closed:
+        # of 11 jobs of 4 ranks in two guests 4 died so in the end, with it none of 11.
+        variables["FI_OFI_RXM_USE_SRX"] = "1"
+    return variables
 
 
 def _libfabric_for_intel() -> Path:

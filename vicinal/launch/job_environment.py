@@ -31,7 +31,8 @@ def job_environment(
 ) -> dict[str, str]:
     """The variables that have the ranks of a job use its path; `region` as ranks call it."""
     path = MessagePath(job.path)
-    variables = mpi_environment(mpi, path, region, cma=job.cma)
+    core = job.environment.get("VICINAL_NET")
+    variables = mpi_environment(mpi, path, region, cma=job.cma, core=core)
     if job.progress is not None:
         variables["VICINAL_PROGRESS"] = Progress(job.progress).value
     neighbours = any(placement.ranks > 1 for placement in placements)
