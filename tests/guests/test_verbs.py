@@ -22,9 +22,9 @@ from vicinal.launch.mpi import STANDARD
 from vicinal.launch.traffic import NETWORK_PATH, REGION_PATH, JobTraffic, job_traffic, together
 from vicinal.region import RegionState
 
-TIMEOUT = 400.0  # a hang guard: on two idle cores a job takes 20 to 50 s
+TIMEOUT = 400.0  # a hang guard: on two busy cores a job takes a minute
 RANKS = 4
-SIZE_MOST = 256 << 10  # above 64 KiB a receiver reads the sender's memory
+SIZE_MOST = 128 << 10  # above 64 KiB a receiver reads the sender's memory
 ROCE_PAYLOAD = 1024
 """Bytes that fit a packet: the power of two below what Ethernet carries."""
 
@@ -41,11 +41,11 @@ def hosts() -> Iterator[GuestPair]:
         yield running
 
 
-def verify(hosts: GuestPair, mpi: Mpi, check: str) -> CompletedJob:
-    """Run a check of every byte, with what the provider says of its network in stderr."""
-    program = [str(mpi_program(mpi, "verify")), "--only", check]
+def verify(hosts: GuestPair, mpi: Mpi) -> CompletedJob:
+    """Check messages of every kind, with what the provider says of its network in stderr."""
+    program = str(mpi_program(mpi, "verify"))
     job = Job(
-        program=[*program, "--max-size", str(SIZE_MOST), "--rounds", "1"],
+        program=[program, "--max-size", str(SIZE_MOST), "--rounds", "1"],
         ranks=RANKS,
         mpi=mpi,
         environment={
@@ -57,9 +57,11 @@ def verify(hosts: GuestPair, mpi: Mpi, check: str) -> CompletedJob:
     done = run_in_guests(job, hosts, timeout=TIMEOUT)
     assert done.returncode == 0, done.stderr[-4000:]
     records = read_records(done.stdout)
-    assert [record["check"] for record in records] == [check]
-    assert records[0]["errors"] == 0, records[0]["first_error"]
-    assert records[0]["messages"] > 0
+    assert {"sizes", "order", "collectives", "any-source", "probe"} <= {
+        record["check"] for record in records
+    }
+    assert [record["first_error"] for record in records if record["errors"]] == []
+    assert sum(record["bytes"] for record in records) > 10 * SIZE_MOST
     return done
 
 
@@ -99,15 +101,11 @@ def test_the_rdma_device_is_on_a_virtual_function(hosts: GuestPair) -> None:
         assert driver.strip().endswith("/igbvf")
 
 
-@pytest.mark.parametrize(
-    ("mpi", "check"), [*((mpi, "sizes") for mpi in STANDARD), (Mpi.MPICH, "collectives")]
-)
-def test_one_job_uses_the_region_inside_and_verbs_across(
-    hosts: GuestPair, mpi: Mpi, check: str
-) -> None:
+@pytest.mark.parametrize("mpi", STANDARD)
+def test_one_job_uses_the_region_inside_and_verbs_across(hosts: GuestPair, mpi: Mpi) -> None:
     before = members(hosts)
     counted = [counters(guest) for guest in hosts.guests]
-    done = verify(hosts, mpi, check)
+    done = verify(hosts, mpi)
 
     # The provider's own word, by the name that the core gives itself.
     said = re.findall(r"peers beyond the region are reached by (\S+) on (\S+)", done.stderr)
