@@ -36,18 +36,27 @@ struct correspondent *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr
 		endpoint->resolved_count = count;
 	}
 	const struct av_entry *entry = &av->entries[address];
+	struct member_core where = {.provider = entry->address.core,
+				    .length = entry->address.core_length,
+				    .flags = entry->address.core_flags};
 	struct path *path = endpoint->messenger->path;
 	bool beyond = entry->slot >= path->region->members;
 	struct peer *peer = beyond ? network_meet(path, entry->slot)
 				   : path_meet(path, entry->slot, entry->epoch, entry->address.nonce);
 	if (peer == NULL && beyond)
 		return NULL;
+	memcpy(where.name, entry->address.core_name, sizeof(where.name));
 	if (peer == NULL) {
 		/* It may have left: what it sent before stays reachable as long as nobody took its slot. */
 		peer = path->peers[entry->slot];
-		if (peer == NULL || peer->epoch != entry->epoch)
+		if (peer == NULL)
+			peer = path_meet_without_region(path, entry->slot, entry->epoch, entry->address.nonce,
+							&where);
+		if (peer == NULL || peer->epoch != entry->epoch || peer->nonce != entry->address.nonce)
 			return NULL;
 	}
+	if (!beyond)
+		path_tell_place(peer, &where);
 	endpoint->resolved[address] = (struct resolved){(struct correspondent *)(void *)peer, peer->epoch};
 	return endpoint->resolved[address].peer;
 }
@@ -75,8 +84,8 @@ static bool is_in_region(const struct av *av, const struct address *address)
 
 	return address->slot < region->members && address->region[0] == region->id[0] &&
 	       address->region[1] == region->id[1] &&
-	       (address->core_length == 0 || av->domain->network == NETWORK_NONE ||
-		network_is_ours(av->domain, address->nonce) ||
+	       (atomic_load_explicit(&region->cut, memory_order_relaxed) || address->core_length == 0 ||
+		av->domain->network == NETWORK_NONE || network_is_ours(av->domain, address->nonce) ||
 		member_confirm(region, address->slot, address->epoch, address->nonce));
 }
 

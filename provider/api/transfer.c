@@ -72,9 +72,8 @@ static inline __attribute__((always_inline)) ssize_t post(struct fid_ep *fid, co
 		}
 		request.source = from->peer.slot;
 		/* Nothing will come any more but what came already. */
-		if (__builtin_expect(is_failed(from), 0) &&
-		    !messenger_may_receive(endpoint->messenger, from, &request)) {
-			result = from->peer.failure;
+		if (!is_present(from) && !messenger_may_receive(endpoint->messenger, from, &request)) {
+			result = path_refuse(&from->peer);
 			domain_unlock(endpoint->domain);
 			return result;
 		}

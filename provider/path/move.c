@@ -4,6 +4,7 @@
 
 #include "path/network.h"
 #include "path/region_path.h"
+#include "path/renew.h"
 #include "region/detach.h"
 
 /* ---- what the manager wants, and what there is ---- */
@@ -24,6 +25,8 @@ static void settle_mapped(struct peer *peer, bool wanted)
 
 static enum connection_way way_of(const struct path *path, const struct peer *peer)
 {
+	if (peer->renewal != RENEWAL_NONE)
+		return CONNECTION_ENDED;
 	if (peer->moving)
 		return CONNECTION_MOVES;
 	if (peer->network != NULL)
@@ -99,7 +102,8 @@ void path_begin_moves(struct path *path)
 {
 	for (uint32_t slot = 0; slot < path->region->members && !path->evicted; slot++) {
 		struct peer *peer = path->peers[slot];
-		if (peer == NULL || peer->state == PEER_FAILED || slot == path->member->slot)
+		if (peer == NULL || peer->state == PEER_FAILED || slot == path->member->slot ||
+		    peer->renewal != RENEWAL_NONE)
 			continue;
 		consider(path, peer);
 		path_publish_way(path, peer);
@@ -132,7 +136,8 @@ static bool is_taken(struct path *path, struct peer *peer)
 	if (credit == RING_CREDIT_VIOLATION)
 		path_fail(path, peer, -EPROTO, "it gave credit that cannot be");
 	else if (credit == RING_CREDIT_CLOSED)
-		path_fail(path, peer, -ECONNABORTED, "it took us for dead or for hostile, and reads no more");
+		path_break(path, peer, -ECONNABORTED,
+			   "it took us for dead or for hostile, and reads no more");
 	if (credit != RING_CREDIT_OK || !all)
 		return false;
 	/* The core may still have what is taken: then its word comes later. */
@@ -168,17 +173,23 @@ void path_go_on_moving(struct path *path)
 {
 	for (uint32_t slot = 0; slot < path->region->members && path->moves > 0; slot++) {
 		struct peer *peer = path->peers[slot];
-		if (peer != NULL && (peer->moving || peer->owes_moved) && peer->state != PEER_FAILED)
+		if (peer == NULL || peer->state == PEER_FAILED)
+			continue;
+		if (path_is_renewing(peer))
+			path_go_on_renewing(path, peer);
+		else if (peer->moving || peer->owes_moved)
 			go_on(path, peer);
 	}
 }
 
 void path_end_move(struct path *path, struct peer *peer)
 {
-	count(path, -(int)peer->moving - (int)peer->owes_moved);
+	count(path, -(int)peer->moving - (int)peer->owes_moved - (int)path_is_renewing(peer));
 	peer->moving = false;
 	peer->owes_moved = false;
 	peer->mapped = false;
+	if (peer->renewal != RENEWAL_NONE)
+		peer->renewal = RENEWAL_DONE;
 }
 
 /* ---- the receiver ---- */

@@ -18,6 +18,7 @@
  * network_receive.c    frames into slots
  * network_fetch.c      reading a peer's memory
  * network_move.c       peers of the region that are reached over the network for a while
+ * network_renew.c      and those that the region is of no use for
  * network_pulse.c      finding out that a peer is gone
  *
  * docs/network.md says the same in prose.
@@ -98,14 +99,26 @@ bool network_tell_moved(struct peer *peer);
 /* A newcomer has the slot of `peer`, which failed: what is left of it gets a place of its own. */
 bool network_bury(struct path *path, struct peer *peer);
 
+/* ---- peers of the region that it is of no use for: see renew.h ---- */
+
+/* Is there a core that works? */
+bool network_is_there(const struct path *path);
+/* Nothing is known of before. False if the peer is nowhere that our core reaches. */
+bool network_begin_renewal(struct path *path, struct peer *peer);
+/* What we send goes there, as far as it is let. */
+void network_enter_renewed(struct peer *peer);
+/* Now and then a frame to the peer, until it answers. */
+void network_ask_renewal(struct peer *peer);
+bool network_renewal_is_hopeless(const struct peer *peer);
+
 /* ---- for the path ---- */
 
 /* Open the ring to `peer`. Returns 0 or a negative errno. */
 int network_connect(struct peer *peer);
 /* Slots were pushed: they go now, or when there is room. */
 void network_ship(struct peer *peer);
-/* `peer` failed: nothing more goes to it. */
-void network_stop(struct path *path, struct peer *peer);
+/* `peer` failed: nothing more goes to it of what there is, nor at all unless it `renews`. */
+void network_stop(struct path *path, struct peer *peer, bool renews);
 /* Does the core have nothing of ours that is for `peer`? */
 bool network_is_quiet(const struct peer *peer);
 /* What a poll does for the network; both return how many frames came. */

@@ -53,6 +53,7 @@ int network_fetch(struct peer *peer, const struct network_loan *loan, uint64_t o
 		return -EAGAIN;
 	fetch->operation.use = CORE_FETCHES;
 	fetch->from = from;
+	fetch->stream = from->stream;
 	fetch->cookie = cookie;
 	fetch->length = length;
 	network->free_fetches = fetch->next;
@@ -73,7 +74,8 @@ void network_fetched(struct network *network, struct fetch *fetch, int error)
 	void *cookie = fetch->cookie;
 	size_t length = fetch->length;
 
-	if (error != 0)
+	/* Of before a renewal it is over anyway, and what there was to read may be gone. */
+	if (error != 0 && fetch->stream == fetch->from->stream)
 		network_fail(fetch->from, error);
 	fetch->next = network->free_fetches;
 	network->free_fetches = fetch;

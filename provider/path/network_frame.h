@@ -12,9 +12,12 @@
  *   FRAME_PING    nothing: are you there? Answered by PONG
  *   FRAME_PONG    nothing
  *   FRAME_MOVED   nothing: all up to your last slot this way was taken, and `sequence` frames in all
+ *   FRAME_RENEW   struct frame_renew: I know nothing of before, and begin at 0 again, as you will. The
+ *                 `sequence` is 0 if you are to say so too, and 1 if this answers you
  *
  * HELLO, SLOTS and LEAVE are numbered from 0 on by each sender for each receiver: one that is lost,
  * repeated or comes from another stream shows. The others say nothing that matters in which order.
+ * `stream` is 0, and 1 after a RENEW: frames of the other one are dropped.
  *
  * A slot is its control word, its word, and as many bytes of its payload as the lowest 16 bits of
  * the control word say, where a ring has the lap. If its payload names a chunk, that is the one in
@@ -38,6 +41,7 @@ enum frame_kind {
 	FRAME_PING = 6,
 	FRAME_PONG = 7,
 	FRAME_MOVED = 8,
+	FRAME_RENEW = 9,
 };
 
 /* `magic`, `version`, `to` and `from` stay where they are in every version, so that it can be told. */
@@ -45,7 +49,8 @@ struct frame_header {
 	uint16_t magic;
 	uint8_t version;
 	uint8_t kind;
-	uint32_t slots;
+	uint16_t slots;
+	uint16_t stream;
 	uint64_t to;   /* the receiver's nonce: only who was told of it can send to it */
 	uint64_t from; /* the sender's */
 	uint32_t sequence;
@@ -60,6 +65,14 @@ struct frame_hello {
 	uint8_t name[CORE_NAME_MOST];
 };
 _Static_assert(sizeof(struct frame_hello) == 32, "the same everywhere");
+
+/* Who the sender is in the region that both are, or were, in; and where in the network. */
+struct frame_renew {
+	uint32_t slot;
+	uint32_t epoch;
+	struct frame_hello hello;
+};
+_Static_assert(sizeof(struct frame_renew) == 40, "the same everywhere");
 
 /* The beginning of a slot in a frame. */
 struct frame_slot {

@@ -14,10 +14,10 @@
 /* Where it says that it is, if our core can make something of that. */
 static uint32_t place_of(struct network *network, const struct peer *peer)
 {
-	struct member_core said;
+	struct member_core said = peer->where;
 	struct core_name name;
 
-	if (!member_core(network->path->region, peer->slot, peer->epoch, &said))
+	if (said.length == 0 && !member_core(network->path->region, peer->slot, peer->epoch, &said))
 		return DIRECTORY_NONE;
 	name = (struct core_name){.provider = said.provider, .length = said.length, .flags = said.flags};
 	memcpy(name.bytes, said.name, said.length);
@@ -116,7 +116,7 @@ void network_take_moved(struct network_peer *from, const struct frame_header *he
 
 	if (!peer->moving || peer->network == NULL || from->moved || header->sequence != from->sequence ||
 	    from->shipped != peer->out.position)
-		path_fail(from->network->path, peer, -EPROTO, "it took a last frame that was not sent");
+		network_violate(from, -EPROTO, "it took a last frame that was not sent");
 	from->moved = true;
 }
 
@@ -162,6 +162,7 @@ bool network_bury(struct path *path, struct peer *peer)
 	rest->active_word = &beyond->active;
 	rest->active_bit = 1;
 	rest->claim = &beyond->claim;
+	shared_store_u64(&beyond->claim, (uint64_t)NETWORK_EPOCH << 32);
 	rest->pool = &path->network->chunks;
 	rest->account.credit = &beyond->credit;
 	if (peer->network != NULL)

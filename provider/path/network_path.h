@@ -52,6 +52,7 @@ struct fetch {
 	struct core_operation operation; /* must be first */
 	struct fetch *next;              /* while it is free */
 	struct network_peer *from;
+	uint16_t stream; /* in which it was asked for */
 	void *cookie;
 	size_t length;
 };
@@ -70,7 +71,10 @@ struct network_peer {
 	uint64_t asking;    /* since when it is pinged without an answer; 0: it is not */
 	bool proved;        /* it answered */
 	bool moved;         /* it took our last frame */
+	uint16_t stream;    /* of its frames and ours: see network_renew.c */
 	uint32_t ring_left; /* the connection that it left for the network */
+	uint64_t renewing;  /* since when */
+	uint64_t renewal_asked;
 	/* sending */
 	uint32_t shipped;  /* of the ring's positions */
 	uint32_t sequence; /* of the next frame */
@@ -155,9 +159,24 @@ bool network_make_reachable(struct network_peer *to);
 /* network_send.c */
 /* A frame without slots. `numbered` ones go after what was pushed before. Returns whether it went. */
 bool network_send_notice(struct network_peer *to, enum frame_kind kind);
+bool network_send_renew(struct network_peer *to, bool answers);
 void network_sent(struct frame_out *frame, int error);
 /* Try again what found no room. */
 void network_ship_backlog(struct network *network);
+
+/* network_receive.c */
+/* It broke the rules of the network: there is no other way to it. */
+void network_violate(struct network_peer *from, int failure, const char *reason);
+/* What a hello says. False if it cannot be. */
+bool network_read_hello(const struct network *network, const struct frame_hello *hello,
+			struct core_name *name);
+void network_write_hello(const struct network *network, struct frame_hello *hello);
+
+/* network_renew.c */
+/* Who sent this RENEW; NULL if it is nobody of our region. */
+struct network_peer *network_renewing_peer(struct network *network, const struct frame_header *header,
+					   const struct frame_in *frame);
+void network_take_renew(struct network_peer *from, const struct frame_header *header);
 
 /* network_move.c */
 void network_take_moved(struct network_peer *from, const struct frame_header *header);

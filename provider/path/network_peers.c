@@ -246,6 +246,11 @@ struct peer *network_meet(struct path *path, uint32_t slot)
 	return peer;
 }
 
+bool network_is_there(const struct path *path)
+{
+	return path->network != NULL && !path->network->lost;
+}
+
 bool network_has_peers(const struct path *path)
 {
 	return path->network != NULL && path->network->directory->count > 0;
@@ -325,7 +330,7 @@ bool network_is_quiet(const struct peer *peer)
 	return peer->beyond->in_flight == 0;
 }
 
-void network_stop(struct path *path, struct peer *peer)
+void network_stop(struct path *path, struct peer *peer, bool renews)
 {
 	struct network_peer *to = peer->beyond;
 	struct network *network = path->network;
@@ -341,7 +346,7 @@ void network_stop(struct path *path, struct peer *peer)
 			(void)network_post(network, held);
 	}
 	/* It may live, and wait for us to read on. */
-	if (!to->left && peer->failure == -EPROTO && network_is_used(to))
+	if (!to->left && peer->failure == -EPROTO && network_is_used(to) && !renews)
 		(void)network_send_notice(to, FRAME_REFUSE);
 }
 
@@ -454,7 +459,7 @@ bool network_drained(struct path *path)
 	for (uint32_t slot = path->region->members; slot < path->peer_end; slot++) {
 		struct network_peer *peer = peer_at(path, slot);
 		if (peer == NULL || peer->peer->state == PEER_FAILED || peer->left || !peer->peer->sending ||
-		    peer->peer->network == NULL)
+		    peer->peer->network == NULL || path_is_renewing(peer->peer))
 			continue;
 		if (peer->sequence == 0 || peer->shipped != peer->peer->out.position) {
 			drained = false;

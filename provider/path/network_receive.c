@@ -6,6 +6,7 @@
  */
 #include "path/move.h"
 #include "path/network_path.h"
+#include "path/renew.h"
 
 #include <stdio.h>
 
@@ -77,7 +78,7 @@ static void take_slots(struct network_peer *from, const struct frame_header *hea
 	bool moves = false;
 
 	if (bytes == NULL) {
-		path_fail(path, peer, -EPROTO, "it sent a frame that cannot be");
+		network_violate(from, -EPROTO, "it sent a frame that cannot be");
 		return;
 	}
 	ring_in_open(&peer->in, network->slots, NETWORK_RING_SLOTS, network->unread, CONNECTION_OPEN);
@@ -93,7 +94,9 @@ static void take_slots(struct network_peer *from, const struct frame_header *hea
 		if (moves)
 			break;
 		if (slots <= 0 || (uint32_t)slots > header->slots - peer->in.position) {
-			path_end_slots(path, peer, slots > 0 || slots == PATH_MOVES ? -EPROTO : slots);
+			network_violate(from, slots == -ENOMEM ? -ENOMEM : -EPROTO,
+					slots == -ENOMEM ? "it sent more than there is memory for"
+							 : "it broke the protocol");
 			break;
 		}
 		peer->in.position += (uint32_t)slots;
@@ -104,6 +107,36 @@ static void take_slots(struct network_peer *from, const struct frame_header *hea
 	peer->section_bytes = 0;
 	if (moves && peer->state != PEER_FAILED)
 		path_take_move(path, peer);
+}
+
+void network_violate(struct network_peer *from, int failure, const char *reason)
+{
+	struct peer *peer = from->peer;
+
+	if (peer->state == PEER_FAILED)
+		return;
+	path_fail(from->network->path, peer, failure, reason);
+	peer->broken = false;
+}
+
+bool network_read_hello(const struct network *network, const struct frame_hello *hello,
+			struct core_name *name)
+{
+	if (hello->length > CORE_NAME_MOST)
+		return false;
+	*name = (struct core_name){
+		.provider = hello->provider, .length = hello->length, .flags = hello->flags};
+	memcpy(name->bytes, hello->name, hello->length);
+	return core_accepts(network->core, name);
+}
+
+void network_write_hello(const struct network *network, struct frame_hello *hello)
+{
+	const struct core_name *name = &network->core->name;
+
+	*hello = (struct frame_hello){
+		.provider = name->provider, .length = name->length, .flags = name->flags};
+	memcpy(hello->name, name->bytes, name->length);
 }
 
 static struct network_peer *sender_of(struct network *network, uint64_t nonce)
@@ -121,18 +154,12 @@ static struct network_peer *take_hello(struct network *network, const struct fra
 				       const struct frame_in *frame)
 {
 	struct frame_hello hello;
-	struct core_name name = {0};
+	struct core_name name;
 
 	if (frame->length != sizeof(*header) + sizeof(hello))
 		return NULL;
 	memcpy(&hello, frame->bytes + sizeof(*header), sizeof(hello));
-	if (hello.length > CORE_NAME_MOST)
-		return NULL;
-	name.provider = hello.provider;
-	name.length = hello.length;
-	name.flags = hello.flags;
-	memcpy(name.bytes, hello.name, hello.length);
-	if (!core_accepts(network->core, &name) ||
+	if (!network_read_hello(network, &hello, &name) ||
 	    directory_add(network->directory, header->from, &name) == DIRECTORY_NONE)
 		return NULL;
 	return sender_of(network, header->from);
@@ -185,16 +212,22 @@ static bool take_in_order(struct network_peer *from, const struct frame_header *
 {
 	struct network *network = from->network;
 
-	if (!from->peer->framed) {
-		path_fail(network->path, from->peer, -EPROTO,
-			  "it sends over the network what must come through the region");
+	/* Of the time before a renewal. */
+	if (header->stream != from->stream) {
+		network->strays++;
 		return true;
 	}
+	if (!from->peer->framed) {
+		network_violate(from, -EPROTO, "it sends over the network what must come through the region");
+		return true;
+	}
+	/* Its first of the new stream, before the answer that it overtook. */
+	if (from->peer->renewal == RENEWAL_ASKS)
+		path_renewed(network->path, from->peer);
 	if (header->sequence != from->expected) {
 		if (hold(from, frame, header->sequence))
 			return false;
-		path_fail(network->path, from->peer, -EPROTO,
-			  "frames of it were lost on the way, or came twice");
+		network_violate(from, -EPROTO, "frames of it were lost on the way, or came twice");
 		return true;
 	}
 	take_numbered(from, header, frame);
@@ -225,7 +258,11 @@ static void take_notice(struct network_peer *from, const struct frame_header *he
 		from->proved = from->proved || from->asking != 0;
 		break;
 	case FRAME_MOVED:
-		network_take_moved(from, header);
+		if (header->stream == from->stream)
+			network_take_moved(from, header);
+		break;
+	case FRAME_RENEW:
+		network_take_renew(from, header);
 		break;
 	default:
 		break;
@@ -255,7 +292,7 @@ static __attribute__((noinline)) void refuse_version(struct network *network,
 	}
 	/* It is told, and finds out the same from our version. */
 	if (from != NULL)
-		path_fail(network->path, from->peer, -EPROTO, "it has another version of Vicinal");
+		network_violate(from, -EPROTO, "it has another version of Vicinal");
 }
 
 /* Returns false if the buffer is still needed. */
@@ -273,7 +310,9 @@ static bool take_frame(struct network *network, struct frame_in *frame)
 		goto stray;
 	}
 	struct network_peer *from = header.kind == FRAME_HELLO ? take_hello(network, &header, frame)
-							       : sender_of(network, header.from);
+				    : header.kind == FRAME_RENEW
+					    ? network_renewing_peer(network, &header, frame)
+					    : sender_of(network, header.from);
 	if (from == NULL)
 		goto stray;
 	from->heard = monotonic_now();
@@ -281,6 +320,9 @@ static bool take_frame(struct network *network, struct frame_in *frame)
 		/* It may not know yet; and who leaves waits for this. */
 		if (header.kind == FRAME_LEAVE)
 			from->owes_left = !network_send_notice(from, FRAME_LEFT);
+		/* Nor does it wait for an answer that does not come. */
+		if (header.kind == FRAME_RENEW && from->peer->reported)
+			(void)network_send_notice(from, FRAME_REFUSE);
 		return true;
 	}
 	if (is_numbered(header.kind))

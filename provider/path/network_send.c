@@ -19,6 +19,7 @@ static void write_header(struct network_peer *to, enum frame_kind kind, unsigned
 	packing->header.to = to->peer->nonce;
 	packing->header.from = to->network->nonce;
 	packing->header.sequence = to->sequence;
+	packing->header.stream = to->stream;
 	memcpy(head, &packing->header, sizeof(packing->header));
 }
 
@@ -126,12 +127,11 @@ static bool send_frame(struct network_peer *to, unsigned char *head, const struc
 /* Say who we are. */
 static bool greet(struct network_peer *to)
 {
-	const struct core_name *name = &to->network->core->name;
 	unsigned char head[sizeof(struct frame_header) + sizeof(struct frame_hello)];
 	struct packing packing = {.length = sizeof(head), .chunk = CHUNK_NONE};
-	struct frame_hello hello = {.provider = name->provider, .length = name->length, .flags = name->flags};
+	struct frame_hello hello;
 
-	memcpy(hello.name, name->bytes, name->length);
+	network_write_hello(to->network, &hello);
 	memcpy(head + sizeof(struct frame_header), &hello, sizeof(hello));
 	write_header(to, FRAME_HELLO, head, &packing);
 	if (!send_frame(to, head, &packing))
@@ -212,6 +212,21 @@ bool network_send_notice(struct network_peer *to, enum frame_kind kind)
 	if (kind == FRAME_LEAVE)
 		to->sequence++;
 	return true;
+}
+
+bool network_send_renew(struct network_peer *to, bool answers)
+{
+	const struct member *self = to->network->path->member;
+	unsigned char head[sizeof(struct frame_header) + sizeof(struct frame_renew)];
+	struct packing packing = {.length = sizeof(head), .chunk = CHUNK_NONE};
+	struct frame_renew renew = {.slot = self->slot, .epoch = self->epoch};
+
+	network_write_hello(to->network, &renew.hello);
+	memcpy(head + sizeof(struct frame_header), &renew, sizeof(renew));
+	write_header(to, FRAME_RENEW, head, &packing);
+	packing.header.sequence = answers;
+	memcpy(head, &packing.header, sizeof(packing.header));
+	return send_frame(to, head, &packing);
 }
 
 void network_sent(struct frame_out *frame, int error)

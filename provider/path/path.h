@@ -14,6 +14,7 @@
 #include <limits.h>
 
 #include "region/chunks.h"
+#include "region/detach.h"
 #include "region/heap.h"
 #include "region/member.h"
 #include "region/ring.h"
@@ -22,6 +23,15 @@
 enum peer_state {
 	PEER_PRESENT, /* confirmed; the rings are opened when first used */
 	PEER_FAILED,  /* left, dead, or a violator: everything to it completes in error */
+	PEER_UNTOLD,  /* it failed, but is gone on with: the first to ask for something is told, once */
+};
+
+/* Going on over the network with a peer of the region that the region is of no use for: see renew.h. */
+enum peer_renewal {
+	RENEWAL_NONE,
+	RENEWAL_DRAINS, /* the core still has frames of before */
+	RENEWAL_ASKS,   /* the peer has not said yet that it begins anew */
+	RENEWAL_DONE,   /* or given up: it is not tried again */
 };
 
 /*
@@ -60,7 +70,7 @@ struct peer {
 	uint64_t messages; /* sent, for people */
 	uint64_t bytes;
 	struct pulse pulse;
-	int failure;   /* negative errno, once failed */
+	int failure;   /* negative errno, once failed, or until that is told */
 	bool reported; /* the user was told */
 	bool mapped;   /* through the region both ways: one end may reach into the other's memory */
 	const char *reason;
@@ -69,7 +79,10 @@ struct peer {
 	bool moving;                 /* our last slot this way is out: nothing is sent before it was taken */
 	bool owes_moved;             /* its last slot was taken, and it was not told */
 	bool framed;                 /* what it sends comes over the network */
+	bool broken;                 /* it failed for what is in the region, and may be elsewhere */
+	enum peer_renewal renewal;
 	uint64_t gone; /* since when the region says that one beyond it left or died; 0: it does not */
+	struct member_core where; /* in the network, as its address or its section said; length 0: unknown */
 };
 
 struct path;
@@ -88,8 +101,11 @@ struct slot_shape {
 /* The layer above, as the path calls it. */
 struct path_user {
 	size_t peer_bytes; /* of the struct that embeds struct peer */
-	/* `peer` failed: complete what concerns it. Called once a peer, never from a send. */
-	void (*failed)(void *user, struct peer *peer);
+	/*
+	 * `peer` failed: complete what concerns it. Called once a peer, or twice if it is gone on with, never
+	 * from a send. Returns whether there was anything, and so somebody who knows now.
+	 */
+	bool (*failed)(void *user, struct peer *peer);
 	/* Another member took the slot of `peer`, which failed before: forget what it sent. */
 	void (*replaced)(void *user, struct peer *peer);
 	/* There is a peer in `slot`, which is beyond the region's members. Returns 0 or -ENOMEM. */
@@ -137,6 +153,7 @@ struct path {
 	bool moves_refused;      /* people were told that a peer cannot be moved */
 	struct network *network; /* NULL if there is none */
 	bool evicted;            /* we were taken for dead, and another has our slot and section */
+	bool cut;                /* the region's file was cut: what is mapped is ours alone */
 	uint64_t next_check;
 	uint64_t timeout; /* nanoseconds a heartbeat may be still */
 	/* sleeping */
@@ -169,6 +186,15 @@ int path_connect(struct path *path, struct peer *peer);
 /* The peer broke the protocol, left or died. Told to the user at the next poll. */
 void path_fail(struct path *path, struct peer *peer, int failure, const char *reason);
 
+/*
+ * The same where the region is what failed, and not the peer: it is gone on with over the network, if that
+ * reaches it. So it is with every violation of what the region's words may be (-EPROTO). See renew.h.
+ */
+void path_break(struct path *path, struct peer *peer, int failure, const char *reason);
+
+/* Whoever asks for something from a peer that is not PEER_PRESENT is told this. */
+int path_refuse(struct peer *peer);
+
 /* What a slot came to that a handler did not take: see path_handler. */
 void path_end_slots(struct path *path, struct peer *peer, int result);
 
@@ -199,6 +225,24 @@ void path_lose(struct path *path);
 
 /* Check all peers' lives now. */
 void path_check_peers(struct path *path);
+
+/* Is it neither reached through the region any more, nor over the network yet? */
+static inline bool path_is_renewing(const struct peer *peer)
+{
+	return peer->renewal == RENEWAL_DRAINS || peer->renewal == RENEWAL_ASKS;
+}
+
+/*
+ * The application says where in the network (slot, epoch, nonce) is, whom it knows by the region. Its
+ * word counts more than the region's.
+ */
+void path_tell_place(struct peer *peer, const struct member_core *where);
+/*
+ * The peer (slot, epoch, nonce), which is at `where`, once the region is of no use and confirms nobody:
+ * met now if it was not before. NULL if the region is of use, or there is no network.
+ */
+struct peer *path_meet_without_region(struct path *path, uint32_t slot, uint32_t epoch, uint64_t nonce,
+				      const struct member_core *where);
 
 /* Read fresh credit; false if there still is no room for `count` slots. */
 bool path_refresh(struct path *path, struct peer *peer, uint32_t count);
@@ -268,7 +312,7 @@ static inline __attribute__((always_inline)) uint32_t path_drain(struct path *pa
 	while (handled < PATH_BURST && ring_peek(&peer->in, &control)) {
 		/* Is it from this peer, or from somebody who took its slot, to somebody else? */
 		if (!path_intact(peer)) {
-			path_fail(path, peer, -ECONNRESET, "it is gone, and its slot was taken by another");
+			path_break(path, peer, -ECONNRESET, "it is gone, and its slot was taken by another");
 			break;
 		}
 		int slots = handle(path->context, peer, control);

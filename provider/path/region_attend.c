@@ -93,14 +93,15 @@ static void sweep_cold_rings(struct path *path)
 
 bool path_refresh(struct path *path, struct peer *peer, uint32_t count)
 {
-	if (!peer->sending || peer->moving)
+	if (!peer->sending || peer->moving || path_is_renewing(peer))
 		return false;
 	switch (ring_credit(&peer->out)) {
 	case RING_CREDIT_VIOLATION:
 		path_fail(path, peer, -EPROTO, "it gave credit that cannot be");
 		return false;
 	case RING_CREDIT_CLOSED:
-		path_fail(path, peer, -ECONNABORTED, "it took us for dead or for hostile, and reads no more");
+		path_break(path, peer, -ECONNABORTED,
+			   "it took us for dead or for hostile, and reads no more");
 		return false;
 	default:
 		if (ring_has_room(&peer->out, count))
@@ -114,7 +115,7 @@ uint32_t path_chunk_slow(struct path *path, struct peer *peer, uint32_t length)
 {
 	for (uint32_t slot = 0; slot < path->peer_end; slot++) {
 		struct peer *other = path->peers[slot];
-		if (other != NULL && other->account.lent > 0 && other->state == PEER_PRESENT &&
+		if (other != NULL && other->account.lent > 0 && other->state != PEER_FAILED &&
 		    chunk_collect(other->pool, &other->account) < 0)
 			path_fail(path, other, -EPROTO, "it returned a chunk that it does not have");
 	}
@@ -128,7 +129,7 @@ bool path_drained(struct path *path)
 	for (uint32_t slot = 0; slot < path->region->members; slot++) {
 		struct peer *peer = path->peers[slot];
 		if (peer == NULL || !peer->sending || peer->state == PEER_FAILED ||
-		    slot == path->member->slot)
+		    slot == path->member->slot || path_is_renewing(peer))
 			continue;
 		if (peer->moving)
 			return false;

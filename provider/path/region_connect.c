@@ -78,18 +78,25 @@ static void accept_connection(struct path *path, uint32_t slot)
 	uint32_t receiver_epoch = shared_load_u32(&line->receiver_epoch);
 	uint64_t offset = shared_load_u64(&line->ring);
 	uint32_t slots = shared_load_u32(&line->slots);
+	bool ended = shared_load_u32(&line->ended) == path->member->epoch;
 	/* It changes just now: its writer rings when it is done. */
 	shared_fence_loads();
 	if (shared_load_u32(&line->id) != id || !member_is_intact(region, slot, epoch))
 		return;
 	/* Offered to nobody any more, or to a former occupant of our slot? */
-	if (id == 0 || receiver_epoch != path->member->epoch)
+	if (!ended && (id == 0 || receiver_epoch != path->member->epoch))
 		return;
 	struct peer *peer = path_meet(path, slot, epoch, nonce);
 	struct credit_line *credit = section_credit(region, path->member->slot, slot);
 
 	if (peer == NULL)
 		return;
+	if (peer->renewal != RENEWAL_NONE)
+		return; /* the region has no say in it */
+	if (ended) {
+		path_break(path, peer, -ECONNABORTED, "it took us for hostile, and reads no more");
+		return;
+	}
 	if (peer->state == PEER_FAILED) {
 		ring_refuse(credit, id);
 		return;

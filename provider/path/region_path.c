@@ -4,6 +4,7 @@
 
 #include "path/move.h"
 #include "path/network.h"
+#include "path/renew.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -116,7 +117,7 @@ void path_expect_ring(const struct path *path, struct peer *peer)
 	peer->section_bytes = path->region->section_bytes;
 }
 
-static void reset_peer(struct path *path, struct peer *peer, uint32_t slot, uint32_t epoch, uint64_t nonce)
+void path_reset_peer(struct path *path, struct peer *peer, uint32_t slot, uint32_t epoch, uint64_t nonce)
 {
 	memset(peer, 0, sizeof(*peer));
 	peer->slot = slot;
@@ -131,6 +132,9 @@ static void reset_peer(struct path *path, struct peer *peer, uint32_t slot, uint
 	peer->interrupts = path->interrupts;
 	path_aim_at_region(path, peer);
 	path_expect_ring(path, peer);
+	/* Now, since the region may be of no use when it is needed. */
+	if (!member_core(path->region, slot, epoch, &peer->where))
+		peer->where = (struct member_core){0};
 }
 
 void path_fail(struct path *path, struct peer *peer, int failure, const char *reason)
@@ -140,8 +144,17 @@ void path_fail(struct path *path, struct peer *peer, int failure, const char *re
 	peer->state = PEER_FAILED;
 	peer->failure = failure != 0 ? failure : -EPROTO;
 	peer->reason = reason;
+	peer->broken = peer->failure == -EPROTO;
 	path->failures++;
 	path->attention++;
+}
+
+void path_break(struct path *path, struct peer *peer, int failure, const char *reason)
+{
+	if (peer->state == PEER_FAILED)
+		return;
+	path_fail(path, peer, failure, reason);
+	peer->broken = true;
 }
 
 static void publish_counts_beyond(const struct path *path, const struct peer *peer)
@@ -175,19 +188,23 @@ void path_report_failures(struct path *path)
 		struct peer *peer = path->peers[slot];
 		if (peer == NULL || peer->state != PEER_FAILED || peer->reported)
 			continue;
+		bool renews = path_may_renew(path, peer);
 		peer->reported = true;
 		path->failures--;
 		path->attention--;
 		path_end_move(path, peer);
+		path_tell_end(path, peer);
 		path_stop_receiving(path, peer);
 		publish_counts_of(path, peer); /* the last that people will see of it */
 		peer->sending = false;
 		if (peer->beyond != NULL)
-			network_stop(path, peer);
+			network_stop(path, peer, renews);
 		if (peer->network == NULL || network_is_quiet(peer))
 			chunk_recall(peer->pool, &peer->account);
 		/* Another may fail meanwhile: it is told at the next poll, if its slot is behind us. */
-		path->user->failed(path->context, peer);
+		bool told = path->user->failed(path->context, peer);
+		if (renews)
+			path_renew(path, peer, told);
 	}
 }
 
@@ -205,6 +222,11 @@ struct peer *path_meet(struct path *path, uint32_t slot, uint32_t epoch, uint64_
 		if (peer == NULL)
 			return NULL;
 		path->peers[slot] = peer;
+	} else if (peer->nonce == nonce) {
+		/* A successor would have chosen its own: somebody wrote over the claim word. */
+		if (peer->renewal == RENEWAL_NONE)
+			path_break(path, peer, -EPROTO, "somebody wrote over its slot");
+		return NULL;
 	} else {
 		/* Somebody else took the slot: what concerned the former occupant ends first. */
 		path_fail(path, peer, -ECONNRESET, "it is gone, and its slot was taken by another");
@@ -213,7 +235,7 @@ struct peer *path_meet(struct path *path, uint32_t slot, uint32_t epoch, uint64_
 			return NULL;
 		path->user->replaced(path->context, peer);
 	}
-	reset_peer(path, peer, slot, epoch, nonce);
+	path_reset_peer(path, peer, slot, epoch, nonce);
 	return peer;
 }
 
@@ -221,9 +243,7 @@ struct peer *path_meet(struct path *path, uint32_t slot, uint32_t epoch, uint64_
 static void evict(struct path *path, const char *reason)
 {
 	path->evicted = true;
-	for (uint32_t slot = 0; slot < path->region->members; slot++)
-		if (path->peers[slot] != NULL)
-			path_fail(path, path->peers[slot], -ECONNABORTED, reason);
+	path_break_all(path, reason);
 }
 
 /* What becomes of the heap is the heap's own affair: see region/heap.c. */
@@ -244,9 +264,10 @@ static void check_ourselves(struct path *path)
 {
 	if (path->evicted || member_is_joined(path->member))
 		return;
-	evict(path, atomic_load_explicit(&path->region->cut, memory_order_relaxed)
-			    ? "the region's file was cut short"
-			    : "this endpoint was taken for dead, and another has its slot");
+	if (atomic_load_explicit(&path->region->cut, memory_order_relaxed))
+		path_go_on_alone(path);
+	else
+		evict(path, "this endpoint was taken for dead, and another has its slot");
 	if (path->heap != NULL)
 		heap_stop(path->heap);
 }
@@ -267,7 +288,7 @@ void path_check_peers(struct path *path)
 	for (uint32_t slot = 0; slot < path->region->members; slot++) {
 		struct peer *peer = path->peers[slot];
 		uint64_t control = 0;
-		if (peer == NULL || peer->state == PEER_FAILED)
+		if (peer == NULL || peer->state == PEER_FAILED || peer->renewal != RENEWAL_NONE)
 			continue;
 		enum member_state state =
 			member_observe(path->member, slot, peer->epoch, &peer->pulse, now, path->timeout);
@@ -287,8 +308,10 @@ void path_check_peers(struct path *path)
 		}
 		if (state == MEMBER_LEFT)
 			path_fail(path, peer, -ECONNABORTED, "it left the region");
-		else
+		else if (path_intact(peer))
 			path_fail(path, peer, -ECONNRESET, "it died");
+		else /* or somebody wrote over its slot: it may live */
+			path_break(path, peer, -ECONNRESET, "its slot is another's: it died");
 	}
 	network_check(path, now);
 }

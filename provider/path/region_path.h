@@ -14,6 +14,8 @@ void path_expect_ring(const struct path *path, struct peer *peer);
 /* Tell the user of the peers that failed, from a place where it may complete operations. */
 void path_report_failures(struct path *path);
 void path_publish_arena_used(const struct path *path);
+/* All that we know of the peer in `slot` of the region, of which nothing is known so far. */
+void path_reset_peer(struct path *path, struct peer *peer, uint32_t slot, uint32_t epoch, uint64_t nonce);
 
 /* ---- region_connect.c: rings offered and taken ---- */
 
@@ -24,6 +26,11 @@ void path_publish_arena_used(const struct path *path);
 void path_take_first_rings(struct path *path);
 /* Look who rang since the last time, and take the rings that are offered. Returns how many rang. */
 uint32_t path_read_doorbells(struct path *path);
+
+/* ---- region_sleep.c ---- */
+
+/* Ring the peer's doorbell, whichever way what we send goes, and wake it if it sleeps. */
+void path_ring_doorbell(struct peer *peer);
 
 /* ---- region_attend.c: which rings are looked at ---- */
 

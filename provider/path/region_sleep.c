@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* region_sleep.c - going to sleep over the rings of a region, and waking who does. */
 #include "path/network.h"
-#include "path/path.h"
+#include "path/region_path.h"
 
 static struct section_header *own_header(const struct path *path)
 {
@@ -134,7 +134,7 @@ static void wake(struct peer *peer, uint32_t sleeping)
 		peer->woken = sleeping;
 }
 
-static void ring_doorbell(struct peer *peer)
+void path_ring_doorbell(struct peer *peer)
 {
 	shared_release_u32(peer->doorbell, ++peer->doorbell_count);
 	/* Pairs with the fence in path_sleep_watch(). */
@@ -149,7 +149,7 @@ __attribute__((cold, noinline)) void path_ring(struct peer *peer)
 	if (peer->network != NULL)
 		network_ship(peer);
 	else
-		ring_doorbell(peer);
+		path_ring_doorbell(peer);
 }
 
 void path_wake_for_room(struct path *path)
@@ -160,6 +160,6 @@ void path_wake_for_room(struct path *path)
 		if (__builtin_expect((sleeping & SLEEPING_FOR_ROOM) == 0 || sleeping == peer->woken, 1))
 			continue;
 		ring_publish(&peer->in);
-		ring_doorbell(peer); /* of its ring in the region, whichever way ours goes */
+		path_ring_doorbell(peer); /* of its ring in the region, whichever way ours goes */
 	}
 }

@@ -267,8 +267,8 @@ bool direct_carry_out(struct messenger *messenger, const struct remote_request *
 	to->peer.messages++;
 	to->peer.bytes += request->length;
 	if (__builtin_expect(!done, 0))
-		path_fail(messenger->path, &to->peer, -ECONNRESET,
-			  "it is gone, and its slot was taken by another");
+		path_break(messenger->path, &to->peer, -ECONNRESET,
+			   "it is gone, and its slot was taken by another");
 	remote_complete(messenger, request->kind, atomic && request->form != ATOMIC_BASE, request->context,
 			request->flags, done ? 0 : ECONNRESET, done ? NULL : to->peer.reason);
 	return true;

@@ -28,24 +28,33 @@ static void drop_waiting_controls(struct messenger *messenger, struct correspond
 	peer->waiting_tail = 0;
 }
 
-static void fail_sends(struct messenger *messenger, struct match_link *head, const struct correspondent *to)
+/* These return whether there were any. */
+static bool fail_sends(struct messenger *messenger, struct match_link *head, const struct correspondent *to)
 {
+	bool any = false;
+
 	for (struct match_link *link = head->next; link != head;) {
 		struct send *send = (struct send *)(void *)link;
 		link = link->next;
-		if (send->to == to)
-			send_end(messenger, send, -to->peer.failure, to->peer.reason);
+		if (send->to != to)
+			continue;
+		send_end(messenger, send, -to->peer.failure, to->peer.reason);
+		any = true;
 	}
+	return any;
 }
 
-static void fail_incoming(struct messenger *messenger, const struct correspondent *from)
+static bool fail_incoming(struct messenger *messenger, const struct correspondent *from)
 {
+	bool any = false;
+
 	for (struct match_link *link = messenger->incoming.next; link != &messenger->incoming;) {
 		struct receive *receive =
 			(struct receive *)(void *)((char *)link - offsetof(struct receive, incoming));
 		link = link->next;
 		if (receive->from != from)
 			continue;
+		any = true;
 		match_unlink(&receive->incoming);
 		operations_remove(&messenger->receive_ids, receive->id);
 		if (fetch_abandon(receive))
@@ -53,20 +62,23 @@ static void fail_incoming(struct messenger *messenger, const struct corresponden
 		if (!single_copy_drain(messenger, receive, -from->peer.failure, from->peer.reason))
 			receive_fail(messenger, receive, -from->peer.failure, from->peer.reason);
 	}
+	return any;
 }
 
-static void fail_posted(struct messenger *messenger, struct match_queue *queue,
+static bool fail_posted(struct messenger *messenger, struct match_queue *queue,
 			const struct correspondent *from)
 {
 	struct match_link failing;
 
 	match_list_open(&failing);
 	match_withdraw_source(queue, from->peer.slot, &failing);
+	bool any = !match_is_empty(&failing);
 	while (!match_is_empty(&failing)) {
 		struct receive *receive = (struct receive *)(void *)match_from_link(failing.next);
 		match_unlink(&receive->match.node.same);
 		receive_fail(messenger, receive, -from->peer.failure, from->peer.reason);
 	}
+	return any;
 }
 
 /* What came whole can still be received, if `keep`. */
@@ -100,7 +112,7 @@ static void settle_claimed(struct messenger *messenger, const struct corresponde
 	}
 }
 
-static void peer_failed(void *context, struct peer *peer)
+static bool peer_failed(void *context, struct peer *peer)
 {
 	struct messenger *messenger = context;
 	struct correspondent *correspondent = (struct correspondent *)(void *)peer;
@@ -108,15 +120,16 @@ static void peer_failed(void *context, struct peer *peer)
 	correspondent->early_receive = NULL;
 	correspondent->early_message = NULL;
 	drop_waiting_controls(messenger, correspondent);
-	remote_fail(messenger, correspondent);
-	fail_sends(messenger, &messenger->pumping, correspondent);
-	fail_sends(messenger, &messenger->awaiting, correspondent);
-	fail_incoming(messenger, correspondent);
+	bool told = remote_fail(messenger, correspondent);
+	told |= fail_sends(messenger, &messenger->pumping, correspondent);
+	told |= fail_sends(messenger, &messenger->awaiting, correspondent);
+	told |= fail_incoming(messenger, correspondent);
 	settle_waiting(messenger, &messenger->tagged, correspondent, true);
 	settle_waiting(messenger, &messenger->untagged, correspondent, true);
 	settle_claimed(messenger, correspondent);
-	fail_posted(messenger, &messenger->tagged, correspondent);
-	fail_posted(messenger, &messenger->untagged, correspondent);
+	told |= fail_posted(messenger, &messenger->tagged, correspondent);
+	told |= fail_posted(messenger, &messenger->untagged, correspondent);
+	return told;
 }
 
 static void peer_replaced(void *context, struct peer *peer)

@@ -275,6 +275,11 @@ static inline bool is_failed(const struct correspondent *correspondent)
 	return correspondent->peer.state == PEER_FAILED;
 }
 
+static inline bool is_present(const struct correspondent *correspondent)
+{
+	return __builtin_expect(correspondent->peer.state == PEER_PRESENT, 1);
+}
+
 /* `counter` may be NULL. */
 static inline void messenger_count(struct messenger *messenger, struct completion_counter *counter, int error)
 {

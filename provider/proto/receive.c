@@ -226,8 +226,8 @@ static void deliver_rendezvous(struct messenger *messenger, struct receive *rece
 		chunk_return(&from->peer.returns, message->piece[piece].chunk);
 		/* Not too many: they were counted against `early` when they arrived. */
 		if (!taken) {
-			path_fail(messenger->path, &from->peer, -ECONNRESET,
-				  "it is gone, and its slot was taken by another");
+			path_break(messenger->path, &from->peer, -ECONNRESET,
+				   "it is gone, and its slot was taken by another");
 			return;
 		}
 	}
@@ -401,7 +401,7 @@ bool messenger_may_receive(struct messenger *messenger, const struct corresponde
 {
 	struct match_queue *queue = request->flags & FI_TAGGED ? &messenger->tagged : &messenger->untagged;
 
-	if (!is_failed(from))
+	if (is_present(from))
 		return true;
 	if ((request->flags & (FI_PEEK | FI_CLAIM)) == FI_CLAIM)
 		return from->kept > 0;

@@ -146,14 +146,17 @@ void remote_forget(struct messenger *messenger, struct correspondent *peer)
 	*remote = (struct remote_peer){0};
 }
 
-static void fail_operations(struct messenger *messenger, struct match_link *head,
+static bool fail_operations(struct messenger *messenger, struct match_link *head,
 			    const struct correspondent *to)
 {
+	bool any = false;
+
 	for (struct match_link *link = head->next; link != head;) {
 		struct remote_operation *operation = (struct remote_operation *)(void *)link;
 		link = link->next;
 		if (operation->to != to)
 			continue;
+		any = true;
 		operation->error = -to->peer.failure;
 		operation->outstanding = 0;
 		operation->sent_all = true;
@@ -164,13 +167,14 @@ static void fail_operations(struct messenger *messenger, struct match_link *head
 		}
 		remote_end_if_over(messenger, operation, to->peer.reason);
 	}
+	return any;
 }
 
-void remote_fail(struct messenger *messenger, struct correspondent *peer)
+bool remote_fail(struct messenger *messenger, struct correspondent *peer)
 {
 	remote_forget(messenger, peer);
-	fail_operations(messenger, &messenger->remote_pumping, peer);
-	fail_operations(messenger, &messenger->remote_awaiting, peer);
+	bool pumping = fail_operations(messenger, &messenger->remote_pumping, peer);
+	return fail_operations(messenger, &messenger->remote_awaiting, peer) || pumping;
 }
 
 static bool concerns(const struct match_link *head, const struct correspondent *to, bool sends)

@@ -149,7 +149,8 @@ bool messenger_is_quiet(const struct messenger *messenger, const struct correspo
 int remote_arrive(struct messenger *messenger, struct correspondent *from, uint64_t control,
 		  const struct ring_slot *slot);
 uint32_t remote_work(struct messenger *messenger);
-void remote_fail(struct messenger *messenger, struct correspondent *peer);
+/* Returns whether anything was under way. */
+bool remote_fail(struct messenger *messenger, struct correspondent *peer);
 /* Give back its memory, saying nothing to anybody. */
 void remote_forget(struct messenger *messenger, struct correspondent *peer);
 /* Room for `slots`, connecting if need be. Returns 0, -EAGAIN or another errno. */

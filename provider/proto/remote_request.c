@@ -411,8 +411,8 @@ ssize_t messenger_remote(struct messenger *messenger, const struct remote_reques
 {
 	struct correspondent *to = request->to;
 
-	if (is_failed(to))
-		return to->peer.failure;
+	if (!is_present(to))
+		return path_refuse(&to->peer);
 	if ((request->flags & FI_FENCE) != 0 && !messenger_is_quiet(messenger, to))
 		return -EAGAIN;
 	if ((request->flags & FI_INJECT) != 0 && request->length > MESSENGER_INJECT_BYTES)

@@ -172,8 +172,8 @@ ssize_t messenger_send(struct messenger *messenger, const struct send_request *r
 	uint32_t chunk = CHUNK_NONE;
 	uint64_t id = 0;
 
-	if (is_failed(to))
-		return to->peer.failure;
+	if (!is_present(to))
+		return path_refuse(&to->peer);
 	if ((request->flags & FI_INJECT) != 0 && request->length > MESSENGER_INJECT_BYTES)
 		return -EINVAL;
 	if (acknowledged) {

@@ -280,12 +280,17 @@ _Static_assert(sizeof(struct credit_line) == REGION_LINE, "a sender's credit is 
  * ring only if receiver_epoch is its own epoch.
  * messages and bytes are for people, brought up to date now and then. way is for the manager and for
  * people: how what the owner sends goes now. Over the network there is no ring, and id is zero.
+ * ended is the receiver's epoch once the owner has found in the region, of that member, what cannot be,
+ * and has nothing to do with it there any more, in either direction; else 0. The owner rings the
+ * receiver's doorbell after it, with release order; pairs with the acquire load in
+ * path_read_doorbells(). For those that are in the network too: see path/renew.h.
  */
 enum connection_way {
 	CONNECTION_BY_REGION = 0,
 	CONNECTION_MOVES = 1, /* from one to the other */
 	CONNECTION_BY_NETWORK = 2,
 	CONNECTION_STAYS = 3, /* it is to go over the network, and there is none that works */
+	CONNECTION_ENDED = 4, /* over the network for good: see `ended` */
 };
 
 struct connection_line {
@@ -296,7 +301,8 @@ struct connection_line {
 	shared_u32 way;            /* 20  enum connection_way */
 	shared_u64 messages;       /* 24  sent so far */
 	shared_u64 bytes;          /* 32 */
-	shared_bytes reserved1[24];
+	shared_u32 ended;          /* 40 */
+	shared_bytes reserved1[20];
 };
 _Static_assert(sizeof(struct connection_line) == REGION_LINE, "a connection is one line");
 

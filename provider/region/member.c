@@ -329,6 +329,14 @@ static void write_section(const struct member *self, uint32_t endpoint)
 	shared_store_u64(&header->process, identify_process());
 }
 
+void member_restore(struct member *self)
+{
+	write_section(self, 0);
+	/* Pairs with the acquire load in member_identify(). */
+	shared_release_u64(&region_slot(self->region, self->slot)->claim,
+			   claim_word(self->epoch, SLOT_JOINED));
+}
+
 static void *beat(void *argument)
 {
 	struct member *self = argument;

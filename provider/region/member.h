@@ -57,6 +57,12 @@ void member_lose(struct member *member);
 /* The same, of the process: fork.c calls it. Endpoints that the child opens are not its parent's. */
 void member_forget_process(void);
 
+/*
+ * The region's file was cut, and the memory in its place is this process's alone: be a member of that, in
+ * the slot and epoch that we had.
+ */
+void member_restore(struct member *member);
+
 /* Is our slot still ours? Not if we were paused for so long that we were taken for dead. */
 bool member_is_joined(const struct member *member);
 

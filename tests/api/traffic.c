@@ -3,12 +3,16 @@
  * traffic.c - one rank of a job that is stopped, continued and killed from outside: sends
  * numbered and checksummed messages to all others, and checks theirs.
  *
- *   traffic DIRECTORY RANK RANKS SEND RECEIVE LONGEST SEED
+ *   traffic DIRECTORY RANK RANKS SEND RECEIVE LONGEST SEED [SECONDS]
  *
  * Ranks find each other through files name.RANK in DIRECTORY. Each sends SEND messages of up
  * to LONGEST bytes to each other, and wants RECEIVE from each. At the end there is a line
  * for each peer, "peer N sent S received R ERROR": the error is 0, or what ended the
  * exchange with a peer that is gone. The status is 0 unless something was wrong.
+ *
+ * With SECONDS it goes on so long, and beyond errors: what ended in one is given up, and the next message
+ * sent. From the first error of a peer on, numbers of its may be left out, but none comes again or late. The
+ * lines go on with " later L", how many messages came after it.
  */
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
@@ -42,7 +46,8 @@ struct peer {
 	uint64_t received;
 	bool sending;   /* `out` is under way */
 	bool receiving; /* `in` is posted */
-	int error;      /* positive errno: it is gone */
+	int error;      /* positive errno: it is gone; the first, if we go on beyond errors */
+	uint64_t later; /* received after it */
 };
 
 struct rank {
@@ -55,7 +60,16 @@ struct rank {
 	uint64_t receive;
 	size_t longest;
 	uint64_t seed;
+	double until; /* by the clock; 0: to the end */
 };
+
+static double now(void)
+{
+	struct timespec time;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &time);
+	return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
+}
 
 static _Noreturn void fail(const char *what, long long value)
 {
@@ -214,6 +228,12 @@ static void check(struct rank *self, int from, size_t length)
 	struct header header;
 
 	memcpy(&header, peer->in, sizeof(header));
+	if (self->until != 0 && peer->error != 0) {
+		if (header.number < peer->received)
+			fail("a message is doubled or out of order, from rank", from);
+		peer->received = header.number;
+		peer->later++;
+	}
 	if (header.number != peer->received)
 		fail("a message is lost, doubled or out of order, from rank", from);
 	if (length != header.length || length != length_of(self, from, self->number, peer->received))
@@ -250,7 +270,12 @@ static void take_completions(struct rank *self)
 		*(sent ? &peer->sending : &peer->receiving) = false;
 		if (result != 1)
 			lose(peer, error.err);
-		else if (sent)
+		/* What ended in an error is not sent again: its number is left out. */
+		if (result != 1 && sent && self->until != 0)
+			peer->sent++;
+		if (result != 1)
+			continue;
+		if (sent)
 			peer->sent++;
 		else
 			check(self, rank, entry.len);
@@ -262,15 +287,18 @@ static bool exchange(struct rank *self)
 {
 	bool busy = false;
 
+	if (self->until != 0 && now() > self->until)
+		return false;
 	for (int rank = 0; rank < self->count; rank++) {
 		struct peer *peer = &self->peers[rank];
 		if (rank == self->number)
 			continue;
-		if (peer->error == 0 && !peer->sending && peer->sent < self->send)
+		bool good = peer->error == 0 || self->until != 0;
+		if (good && !peer->sending && peer->sent < self->send)
 			send_next(self, rank);
-		if (peer->error == 0 && !peer->receiving && peer->received < self->receive)
+		if (good && !peer->receiving && peer->received < self->receive)
 			post(self, rank);
-		busy = busy || peer->sending || peer->receiving ||
+		busy = busy || self->until != 0 || peer->sending || peer->receiving ||
 		       (peer->error == 0 && (peer->sent < self->send || peer->received < self->receive));
 	}
 	return busy;
@@ -280,8 +308,9 @@ int main(int argc, char **argv)
 {
 	static struct rank self; /* its buffers live as long as the process */
 
-	if (argc != 8) {
-		(void)fprintf(stderr, "usage: traffic DIRECTORY RANK RANKS SEND RECEIVE LONGEST SEED\n");
+	if (argc != 8 && argc != 9) {
+		(void)fprintf(stderr,
+			      "usage: traffic DIRECTORY RANK RANKS SEND RECEIVE LONGEST SEED [SECONDS]\n");
 		return 2;
 	}
 	(void)alarm(GUARD_SECONDS);
@@ -294,13 +323,19 @@ int main(int argc, char **argv)
 	if (self.count > RANKS_MAX || self.number >= self.count)
 		fail("too many ranks", self.count);
 	join(&self, argv[1]);
+	self.until = argc == 9 ? now() + strtod(argv[8], NULL) : 0;
 	while (exchange(&self))
 		take_completions(&self);
-	for (int rank = 0; rank < self.count; rank++)
-		if (rank != self.number)
-			(void)printf("peer %d sent %llu received %llu %d\n", rank,
-				     (unsigned long long)self.peers[rank].sent,
-				     (unsigned long long)self.peers[rank].received, self.peers[rank].error);
+	for (int rank = 0; rank < self.count; rank++) {
+		if (rank == self.number)
+			continue;
+		(void)printf("peer %d sent %llu received %llu %d", rank,
+			     (unsigned long long)self.peers[rank].sent,
+			     (unsigned long long)self.peers[rank].received, self.peers[rank].error);
+		if (self.until != 0)
+			(void)printf(" later %llu", (unsigned long long)self.peers[rank].later);
+		(void)printf("\n");
+	}
 	must(fi_close(&self.endpoint->fid), "fi_close");
 	return 0;
 }

@@ -153,6 +153,7 @@ ONCE_BY_HALF = ONCE + transfer(5, 40000, 80000) + offer(5, 80000) + PROGRESS
 
 WISH, BEGIN, MOVE, LOOK = network(0), network(1), network(3), network(4)
 PONG, MOVED = network(5, 8, b"\7"), network(5, 8, b"\10")
+HELLO, RENEW = network(5, 8, b"\2"), network(5, 8, b"\11")
 # Known to each other in the network, and the hostile member's ring left.
 MOVED_OUT = OPEN + WISH + BEGIN + MOVE + PROGRESS
 
@@ -208,6 +209,35 @@ SEEDS = {
     + PROGRESS,
     "frames-without-a-move": OPEN + WISH + BEGIN + frame(frame_slot(0, 30, bytes(48))) + LOOK,
     "moved-without-a-move": OPEN + WISH + BEGIN + MOVED + LOOK,
+    "renews": OPEN
+    + WISH
+    + BEGIN
+    + send(LARGE)
+    + receive(SMALL)
+    + push(200, 1)
+    + PROGRESS * 2
+    + RENEW
+    + LOOK
+    + PROGRESS
+    + HELLO
+    + frame(frame_slot(0, 30, bytes(48)))
+    + LOOK
+    + receive(SMALL)
+    + send(SMALL)
+    + PROGRESS,
+    "renewal-of-a-liar": OPEN
+    + WISH
+    + BEGIN
+    + receive(SMALL)
+    + RENEW
+    + LOOK * 2
+    + PROGRESS * 2
+    + RENEW * 2
+    + LOOK
+    + frame(frame_slot(0, 30, bytes(48)), style=4)
+    + LOOK
+    + CHECK
+    + PROGRESS,
     "hello": OPEN + WISH + network(5, 8, b"\2") + LOOK + BEGIN + MOVE + PROGRESS,
     "inline": OPEN + receive(SMALL) + push(INLINE, 40) + PROGRESS,
     "inline-unexpected": OPEN + push(INLINE, 40) + PROGRESS + receive(SMALL),

@@ -82,7 +82,8 @@ static void send_frame(struct fuzz *fuzz, uint8_t style)
 		.magic = FRAME_MAGIC,
 		.version = FRAME_VERSION,
 		.kind = style & 8 ? take_u8(input) % 10 : FRAME_SLOTS,
-		.slots = 1U + style % 4,
+		.slots = (uint16_t)(1U + style % 4),
+		.stream = beyond != NULL ? beyond->stream : 0,
 		.to = fuzz->messenger->path->member->nonce,
 		.from = shared_load_u64(&section_header(fuzz->region, HOSTILE)->nonce) + (style & 128),
 		.sequence = beyond != NULL ? beyond->expected : 0,
@@ -99,6 +100,18 @@ static void send_frame(struct fuzz *fuzz, uint8_t style)
 			.provider = FAKE_PROVIDER, .length = 1, .name = {style & 64 ? take_u8(input) : 0}};
 		memcpy(end, &hello, sizeof(hello));
 		end += sizeof(hello);
+	}
+	if (header.kind == FRAME_RENEW) {
+		struct frame_renew renew = {
+			.slot = style & 32 ? take_u8(input) : HOSTILE,
+			.epoch = fuzz->hostile_epoch,
+			.hello = {.provider = FAKE_PROVIDER,
+				  .length = 1,
+				  .name = {style & 64 ? take_u8(input) : 0}},
+		};
+		header.stream = style & 16 ? take_u8(input) : 1;
+		memcpy(end, &renew, sizeof(renew));
+		end += sizeof(renew);
 	}
 	memset(end, 3, chunk);
 	header.bytes = style & 16 ? take_u16(input) : chunk;

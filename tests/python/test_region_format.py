@@ -44,6 +44,7 @@ CONSTANTS = {
     "CONNECTION_MOVES": layout.Way.MOVES,
     "CONNECTION_BY_NETWORK": layout.Way.NETWORK,
     "CONNECTION_STAYS": layout.Way.STAYS,
+    "CONNECTION_ENDED": layout.Way.ENDED,
 }
 
 MEMBER_COUNTS = (2, 3, 8, 15, 16, 17, 63, 64, 65, 511, 512)

@@ -43,6 +43,13 @@ void fake_open_together(struct fake_world *world, uint64_t heap_bytes)
 	}
 }
 
+void fake_open_in(struct fake_world *world, struct region *const regions[FAKE_ENDS])
+{
+	memset(world, 0, sizeof(*world));
+	for (uint8_t i = 0; i < FAKE_ENDS; i++)
+		open_node(world, i, regions[i]);
+}
+
 void fake_close(struct fake_world *world)
 {
 	for (uint32_t i = 0; i < FAKE_ENDS; i++) {

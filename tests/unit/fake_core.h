@@ -28,6 +28,8 @@ struct fake_world {
 void fake_open(struct fake_world *world);
 /* The same with all of them in one region, which has heaps of so many bytes; they have cores besides. */
 void fake_open_together(struct fake_world *world, uint64_t heap_bytes);
+/* The same with each on a region of its own, which may be another mapping of the same. */
+void fake_open_in(struct fake_world *world, struct region *const regions[FAKE_ENDS]);
 /* One node of those alone, without the others. */
 void fake_open_node(struct fake_world *world, uint8_t index);
 void fake_close(struct fake_world *world);

@@ -416,14 +416,32 @@ static void test_a_violator_is_refused_and_hears_of_it(void **state)
 	struct correspondent *violator = world_peer(self, other);
 	struct ring_out *ring = &world_peer(other, self)->peer.out;
 	ring_push(ring, control_word(200, 0, 0), 1);
+	assert_int_equal(node_send(other, self, source, LONGEST, TAG, FI_TAGGED, NULL), 0);
 	world_settle(&world);
 	assert_int_equal(violator->peer.state, PEER_FAILED);
 	assert_int_equal(violator->peer.failure, -EPROTO);
-	assert_int_equal(node_send(other, self, source, LONGEST, TAG, FI_TAGGED, NULL), 0);
 	world_check_peers(&world);
 	struct completion entry = world_await(&world, &other->sends); /* of "x" */
 	assert_int_equal(entry.error, 0);
 	assert_int_equal(world_await(&world, &other->sends).error, ECONNABORTED);
+}
+
+/* The same, where it has sent us nothing and so has no ring that we could close. */
+static void test_a_violator_without_a_ring_hears_of_it(void **state)
+{
+	(void)state;
+	assert_int_equal(node_send(self, other, "x", 1, TAG, FI_TAGGED, NULL), 0);
+	assert_int_equal(node_receive(other, self, target, 1, TAG, FI_TAGGED, NULL), 0);
+	world_settle(&world);
+	assert_int_equal(world_await(&world, &other->receives).error, 0);
+	assert_int_equal(node_receive(other, self, target, 1, TAG, FI_TAGGED, NULL), 0);
+	/* It says that it read what was not written. */
+	const struct ring_out *ring = &world_peer(self, other)->peer.out;
+	shared_store_u64(&section_credit(world.region, node_slot(other), node_slot(self))->consumed,
+			 (uint64_t)ring->connection << 32 | 1000);
+	world_check_peers(&world);
+	assert_int_equal(world_peer(self, other)->peer.failure, -EPROTO);
+	assert_int_equal(world_await(&world, &other->receives).error, ECONNABORTED);
 }
 
 /* Paused for so long that another took our slot: we speak to nobody any more, and disturb nothing. */
@@ -469,13 +487,14 @@ struct chain {
 	uint32_t told;
 };
 
-static void tell(void *context, struct peer *peer)
+static bool tell(void *context, struct peer *peer)
 {
 	struct chain *chain = context;
 
 	(void)peer;
 	chain->told++;
 	path_fail(chain->path, chain->next, -EPROTO, "the other failed");
+	return true;
 }
 
 static void test_none_is_forgotten_that_fails_while_another_is_told(void **state)
@@ -516,6 +535,7 @@ int main(void)
 		WITH_WORLD(test_the_others_go_on),
 		WITH_WORLD(test_a_death_is_noticed_in_spite_of_constant_traffic),
 		WITH_WORLD(test_a_violator_is_refused_and_hears_of_it),
+		WITH_WORLD(test_a_violator_without_a_ring_hears_of_it),
 		WITH_WORLD(test_one_that_was_replaced_knows_it),
 		WITH_WORLD(test_none_is_forgotten_that_fails_while_another_is_told),
 		WITH_WORLD(test_closing_with_everything_under_way_frees_it),

@@ -149,7 +149,7 @@ def pair_traffic(state: RegionState) -> list[PairTraffic]:
             messages + connection.messages,
             count + connection.bytes,
         )
-        if connection.way is Way.NETWORK:  # `vicinal region detach`
+        if connection.way in (Way.NETWORK, Way.ENDED):  # `vicinal region detach`
             moved.add((sender.rank, receiver.rank))
     return [
         PairTraffic(*pair, NETWORK_PATH if pair in moved else REGION_PATH, messages, count)

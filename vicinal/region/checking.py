@@ -105,7 +105,7 @@ def _connection(state: RegionState, connection: Connection) -> Iterator[Finding]
     sender = state.member(connection.sender)
     if sender is None or sender.state is not SlotState.JOINED:
         return
-    if connection.way is Way.NETWORK:
+    if connection.way in (Way.NETWORK, Way.ENDED):
         return  # there is no ring
     slots, ring = connection.slots, connection.ring
     arena_end = state.header.section_bytes - state.header.heap_bytes

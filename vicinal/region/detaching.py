@@ -70,7 +70,7 @@ def _wish(
         state = inspect(path, patience=0)
         concerned = [each for each in state.connections if _concerns(state, each, named)]
         behind = [each for each in concerned if not _is_settled(state, each)]
-        waits = any(each.way is not Way.STAYS for each in behind)
+        waits = any(each.way not in (Way.STAYS, Way.ENDED) for each in behind)
         if not waits or time.monotonic() > deadline:
             break
     troubles = [_trouble(state, each, timeout) for each in behind]
@@ -141,7 +141,7 @@ def _concerns(state: RegionState, connection: Connection, slots: Collection[int]
 def _is_settled(state: RegionState, connection: Connection) -> bool:
     sender, receiver = state.member(connection.sender), state.member(connection.receiver)
     wanted = any(each is not None and each.detached for each in (sender, receiver))
-    return connection.way is (Way.NETWORK if wanted else Way.REGION)
+    return connection.way in ((Way.NETWORK, Way.ENDED) if wanted else (Way.REGION,))
 
 
 def _name(member: Member | None) -> str:
@@ -154,6 +154,11 @@ def _trouble(state: RegionState, connection: Connection, seconds: float) -> str:
     sender, receiver = state.member(connection.sender), state.member(connection.receiver)
     assert sender is not None
     assert receiver is not None
+    if connection.way is Way.ENDED:
+        return (
+            f"{_name(sender)} and {_name(receiver)} found in the region what cannot be and use the "
+            "network for good: run `vicinal region check` and start the job again"
+        )
     if connection.way is Way.STAYS:
         for each in (receiver, sender):
             if not each.network:

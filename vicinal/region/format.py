@@ -71,6 +71,8 @@ class Way(IntEnum):
     """There is no ring then, and `id` is 0."""
     STAYS = 3
     """It is to go over the network, and there is none that works."""
+    ENDED = 4
+    """Over the network for good: the region was of no use for the two."""
 
 
 def _record(size: int, **fields: tuple[str, int]) -> np.dtype[np.void]:
@@ -152,6 +154,7 @@ CONNECTION = _record(
     way=("<u4", 20),
     messages=("<u8", 24),
     bytes=("<u8", 32),
+    ended=("<u4", 40),
 )
 
 TRANSFER = _record(

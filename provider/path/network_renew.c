@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * network_renew.c - a stream of frames that begins anew, with a peer of the region that the region is of no
+ * use for any more: see renew.h. What comes here is from anybody who knows our nonce, as all frames are.
+ */
+#include "path/network_path.h"
+#include "path/renew.h"
+
+/* So often is it asked. */
+#define ASK_NANOSECONDS UINT64_C(50000000)
+/* Without an answer for so long, it is not reached. It may be busy, and look at the region seldom. */
+#define HOPE_NANOSECONDS UINT64_C(3000000000)
+
+static void leave_backlog(struct network_peer *peer)
+{
+	for (struct network_peer **link = &peer->network->backlog; *link != NULL;
+	     link = &(*link)->next_backlog)
+		if (*link == peer) {
+			*link = peer->next_backlog;
+			break;
+		}
+	peer->backlogged = false;
+}
+
+bool network_begin_renewal(struct path *path, struct peer *peer)
+{
+	uint64_t now = monotonic_now();
+
+	if (!network_attach(path, peer))
+		return false;
+	struct network_peer *to = peer->beyond;
+	leave_backlog(to);
+	to->stream = 1;
+	to->sequence = 0;
+	to->expected = 0;
+	to->moved = false;
+	to->left = false;
+	to->leave_sent = false;
+	to->owes_left = false;
+	to->stuck = 0;
+	to->refused = 0;
+	to->unreachable = 0;
+	to->heard = now;
+	to->renewing = now;
+	to->renewal_asked = 0;
+	network_stay_busy(path->network);
+	return true;
+}
+
+void network_enter_renewed(struct peer *peer)
+{
+	struct network_peer *to = peer->beyond;
+
+	/* Nobody else writes this one. */
+	shared_store_u64(&to->claim, (uint64_t)peer->epoch << 32);
+	peer->claim = &to->claim;
+	network_enter(peer);
+}
+
+void network_ask_renewal(struct peer *peer)
+{
+	struct network_peer *to = peer->beyond;
+	uint64_t now = monotonic_now();
+
+	if (now - to->renewal_asked < ASK_NANOSECONDS || to->in_flight > 0)
+		return;
+	to->renewal_asked = now;
+	(void)network_send_renew(to, false);
+	network_stay_busy(to->network);
+}
+
+bool network_renewal_is_hopeless(const struct peer *peer)
+{
+	return monotonic_now() - peer->beyond->renewing > HOPE_NANOSECONDS;
+}
+
+/* As our region has it, or, if that is of no use, as the frame says. */
+static struct peer *meet(struct path *path, const struct frame_renew *renew, uint64_t nonce,
+			 const struct member_core *where)
+{
+	if (renew->slot >= path->region->members || renew->slot == path->member->slot)
+		return NULL;
+	struct peer *peer = path->peers[renew->slot];
+	if (peer == NULL || peer->epoch != renew->epoch || peer->nonce != nonce)
+		peer = path_meet(path, renew->slot, renew->epoch, nonce);
+	return peer != NULL ? peer : path_meet_without_region(path, renew->slot, renew->epoch, nonce, where);
+}
+
+struct network_peer *network_renewing_peer(struct network *network, const struct frame_header *header,
+					   const struct frame_in *frame)
+{
+	struct frame_renew renew;
+	struct core_name name;
+	struct member_core where = {0};
+
+	if (frame->length != sizeof(*header) + sizeof(renew) || header->stream != 1 || header->sequence > 1)
+		return NULL;
+	memcpy(&renew, frame->bytes + sizeof(*header), sizeof(renew));
+	if (!network_read_hello(network, &renew.hello, &name))
+		return NULL;
+	where = (struct member_core){.provider = name.provider, .length = name.length, .flags = name.flags};
+	memcpy(where.name, name.bytes, sizeof(where.name));
+	struct peer *peer = meet(network->path, &renew, header->from, &where);
+	if (peer == NULL)
+		return NULL;
+	if (peer->where.length == 0)
+		path_tell_place(peer, &where);
+	return network_attach(network->path, peer) ? peer->beyond : NULL;
+}
+
+void network_take_renew(struct network_peer *from, const struct frame_header *header)
+{
+	struct path *path = from->network->path;
+	struct peer *peer = from->peer;
+
+	switch (peer->renewal) {
+	case RENEWAL_NONE:
+		path_break(path, peer, -ECONNABORTED,
+			   "it took us for hostile, or lost the region, and goes on over the network");
+		break;
+	case RENEWAL_DRAINS:
+		break; /* it asks again */
+	case RENEWAL_ASKS:
+	case RENEWAL_DONE:
+		if (header->sequence == 0)
+			(void)network_send_renew(from, true);
+		if (peer->renewal == RENEWAL_ASKS)
+			path_renewed(path, peer);
+		break;
+	}
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* renew.c - see renew.h. */
+#include "path/renew.h"
+
+#include "path/move.h"
+#include "path/network.h"
+#include "path/region_path.h"
+
+#include <stdlib.h>
+
+bool path_may_renew(const struct path *path, const struct peer *peer)
+{
+	if (!peer->broken || peer->renewal != RENEWAL_NONE || peer->slot >= path->region->members)
+		return false;
+	/* What one says to itself goes through memory of its own, while there is any. */
+	if (peer->slot == path->member->slot)
+		return path->cut;
+	return network_is_there(path);
+}
+
+void path_tell_end(const struct path *path, struct peer *peer)
+{
+	if (path->evicted || path->cut || peer->slot >= path->region->members ||
+	    peer->slot == path->member->slot || peer->renewal != RENEWAL_NONE || !path_intact(peer))
+		return;
+	shared_store_u32(&section_connection(path->region, path->member->slot, peer->slot)->ended,
+			 peer->epoch);
+	path_ring_doorbell(peer);
+}
+
+/* The memory that was the region is still there, and what is in it comes from us. */
+static void renew_ourselves(struct path *path, struct peer *peer)
+{
+	peer->reported = false;
+	peer->broken = false;
+	peer->sending = false;
+	peer->out = (struct ring_out){0}; /* no room, until it is connected */
+	peer->doorbell_count = shared_load_u32(peer->doorbell);
+	path_aim_at_region(path, peer);
+	path_expect_ring(path, peer);
+}
+
+/* Nothing finds room until it is over: callers try again, as with a ring that is full. */
+static void begin(struct path *path, struct peer *peer)
+{
+	peer->reported = false;
+	peer->broken = false;
+	peer->mapped = false;
+	peer->renewal = RENEWAL_DRAINS;
+	peer->sending = true;
+	peer->out.limit = peer->out.position;
+	path->moves++;
+	path->attention++;
+	/* There is no ring any more. */
+	if (!path->evicted)
+		shared_store_u32(&section_connection(path->region, path->member->slot, peer->slot)->id, 0);
+	path_publish_way(path, peer);
+}
+
+int path_refuse(struct peer *peer)
+{
+	int failure = peer->failure;
+
+	if (peer->state == PEER_UNTOLD)
+		peer->state = PEER_PRESENT;
+	return failure;
+}
+
+void path_renew(struct path *path, struct peer *peer, bool told)
+{
+	if (peer->slot == path->member->slot)
+		renew_ourselves(path, peer);
+	else if (network_begin_renewal(path, peer))
+		begin(path, peer);
+	else
+		return;
+	peer->state = told ? PEER_PRESENT : PEER_UNTOLD;
+}
+
+/* All that the core had of before has left: what is sent next is of the new stream. */
+static bool enter(struct path *path, struct peer *peer)
+{
+	if (!network_is_quiet(peer))
+		return false;
+	chunk_recall(peer->pool, &peer->account);
+	peer->framed = true;
+	network_enter_renewed(peer);
+	if (peer->state == PEER_FAILED)
+		return false;
+	peer->out.limit = peer->out.position;
+	peer->renewal = RENEWAL_ASKS;
+	path_publish_way(path, peer);
+	return true;
+}
+
+void path_go_on_renewing(struct path *path, struct peer *peer)
+{
+	if (network_renewal_is_hopeless(peer)) {
+		path_fail(path, peer, -EHOSTUNREACH,
+			  "it is not reached through the region any more, and not over the network either");
+		return;
+	}
+	if (peer->renewal == RENEWAL_ASKS || enter(path, peer))
+		network_ask_renewal(peer);
+}
+
+void path_renewed(struct path *path, struct peer *peer)
+{
+	peer->renewal = RENEWAL_DONE;
+	path->moves--;
+	path->attention--;
+	path_publish_way(path, peer);
+	/* It hears who we are, though there is nothing to send yet. */
+	network_ship(peer);
+}
+
+void path_break_all(struct path *path, const char *reason)
+{
+	for (uint32_t slot = 0; slot < path->region->members; slot++)
+		if (path->peers[slot] != NULL && path->peers[slot]->renewal == RENEWAL_NONE)
+			path_break(path, path->peers[slot], -ECONNABORTED, reason);
+	/* Peers that we have not met yet may call. */
+	if (network_is_there(path))
+		network_listen(path);
+}
+
+void path_go_on_alone(struct path *path)
+{
+	path->cut = true;
+	member_restore(path->member);
+	path_break_all(path, "the region's file was cut short");
+}
+
+void path_tell_place(struct peer *peer, const struct member_core *where)
+{
+	if (where->length > 0 && where->length <= MEMBER_CORE_MOST)
+		peer->where = *where;
+}
+
+struct peer *path_meet_without_region(struct path *path, uint32_t slot, uint32_t epoch, uint64_t nonce,
+				      const struct member_core *where)
+{
+	if ((!path->evicted && !path->cut) || slot >= path->region->members || slot == path->member->slot ||
+	    !network_is_there(path))
+		return NULL;
+	if (path->peers[slot] != NULL)
+		return path->peers[slot]->epoch == epoch && path->peers[slot]->nonce == nonce
+			       ? path->peers[slot]
+			       : NULL;
+	struct peer *peer = calloc(1, path->user->peer_bytes);
+	if (peer == NULL)
+		return NULL;
+	path_reset_peer(path, peer, slot, epoch, nonce);
+	path_tell_place(peer, where);
+	if (!network_begin_renewal(path, peer)) {
+		free(peer);
+		return NULL;
+	}
+	path->peers[slot] = peer;
+	begin(path, peer);
+	return peer;
+}

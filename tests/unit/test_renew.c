@@ -1,0 +1,661 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Peers of a region that it is of no use for any more: what was under way ends in error at both ends, and
+ * what is posted afterwards goes over the network, whole and in order.
+ */
+#include "fake_core.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "path/move.h"
+#include "path/region_path.h"
+#include "path/renew.h"
+
+#define BYTES ((size_t)1 << 20)
+#define LONG 300000U /* more than goes without an answer */
+
+static unsigned char in[BYTES];
+static unsigned char out[BYTES];
+static struct fake_world world;
+
+static struct far_node *a = &world.nodes[0];
+static struct far_node *b = &world.nodes[1];
+static struct far_node *c = &world.nodes[2];
+
+static struct path *path_of(const struct far_node *far)
+{
+	return far->node.messenger->path;
+}
+
+/* Also when the region confirms nobody any more. */
+static struct correspondent *peer(const struct far_node *at, const struct far_node *whom)
+{
+	uint32_t slot = path_of(whom)->member->slot;
+
+	if (path_of(at)->peers[slot] != NULL)
+		return (struct correspondent *)(void *)path_of(at)->peers[slot];
+	return world_peer(&at->node, &whom->node);
+}
+
+static struct connection_line *line(const struct far_node *from, const struct far_node *to)
+{
+	return section_connection(from->region, path_of(from)->member->slot, path_of(to)->member->slot);
+}
+
+/* Until nobody waits for anybody's answer: they ask now and then. */
+static void settle(void)
+{
+	const struct timespec pause = {.tv_nsec = 5000000};
+	uint32_t waiting = 1;
+
+	for (int round = 0; waiting > 0; round++) {
+		waiting = 0;
+		fake_settle(&world);
+		for (uint32_t i = 0; i < FAKE_ENDS; i++)
+			waiting += path_of(&world.nodes[i])->moves;
+		assert_true(round < 1000);
+		(void)nanosleep(&pause, NULL);
+	}
+}
+
+static void talk(struct far_node *from, struct far_node *to, size_t length, uint64_t seed)
+{
+	memset(in, 0, length);
+	fill_bytes(out, length, seed);
+	assert_int_equal(fake_receive(to, peer(to, from)->peer.slot, in, length, seed), 0);
+	assert_int_equal(fake_send(from, peer(from, to), out, length, seed), 0);
+	fake_settle(&world);
+	assert_int_equal(fake_next(&from->node.sends).error, 0);
+	struct completion got = fake_next(&to->node.receives);
+	assert_int_equal(got.error, 0);
+	assert_int_equal(got.length, length);
+	assert_bytes(in, length, seed);
+}
+
+/* By every protocol, both ways. */
+static void talk_of_all(struct far_node *one, struct far_node *other)
+{
+	static const size_t sizes[] = {0, 8, 300, 4096, 16384, 100000, BYTES};
+
+	for (uint64_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		talk(one, other, sizes[i], 100 + i);
+		talk(other, one, sizes[i], 200 + i);
+	}
+}
+
+static int open_world(void **state)
+{
+	(void)state;
+	fake_open_together(&world, 0);
+	talk(a, b, 8, 1);
+	talk(b, a, 8, 2);
+	talk(c, a, 8, 3);
+	return 0;
+}
+
+static int close_world(void **state)
+{
+	(void)state;
+	fake_close(&world);
+	return 0;
+}
+
+#define WITH_WORLD(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
+
+/* b writes into the ring to a what no slot can be. */
+static void violate(void)
+{
+	ring_push(&peer(b, a)->peer.out, control_word(200, 0, 0), 1);
+}
+
+static void assert_renewed(struct far_node *at, const struct far_node *whom)
+{
+	const struct peer *there = &peer(at, whom)->peer;
+
+	/* Who had nothing under way hears of it when it asks for something. */
+	if (there->state == PEER_UNTOLD)
+		assert_true(fake_send(at, peer(at, whom), "x", 1, 1) < 0);
+	assert_int_equal(there->state, PEER_PRESENT);
+	assert_int_equal(there->renewal, RENEWAL_DONE);
+	assert_non_null(there->network);
+	assert_true(there->framed);
+	assert_int_equal(path_of(at)->moves, 0);
+	if (!path_of(at)->evicted)
+		assert_int_equal(shared_load_u32(&line(at, whom)->way), CONNECTION_ENDED);
+}
+
+static void assert_given_up(const struct far_node *at, const struct far_node *whom)
+{
+	assert_int_equal(peer(at, whom)->peer.state, PEER_FAILED);
+	assert_int_equal(path_of(at)->moves, 0);
+	assert_true(fake_send((struct far_node *)(uintptr_t)at, peer(at, whom), "x", 1, 1) < 0);
+}
+
+static void drop_completions(void)
+{
+	for (uint32_t i = 0; i < FAKE_ENDS; i++) {
+		world.nodes[i].node.sends.head = world.nodes[i].node.sends.tail;
+		world.nodes[i].node.receives.head = world.nodes[i].node.receives.tail;
+	}
+}
+
+static void test_what_is_under_way_ends_and_the_rest_goes_on(void **state)
+{
+	static unsigned char kept[4096];
+
+	(void)state;
+	/* One that waits, whole; and large ones, of which the first pieces came. */
+	fill_bytes(kept, sizeof(kept), 7);
+	assert_int_equal(fake_send(b, peer(b, a), kept, sizeof(kept), 7), 0);
+	assert_int_equal(fake_send(b, peer(b, a), out, LONG, 8), 0);
+	assert_int_equal(fake_send(a, peer(a, b), out, LONG, 9), 0);
+	assert_int_equal(fake_receive(a, peer(a, b)->peer.slot, in, 8, 10), 0);
+	assert_int_equal(fake_receive(b, peer(b, a)->peer.slot, in, 8, 11), 0);
+	assert_int_equal(fake_receive(a, MATCH_ANY_SOURCE, in, 8, 12), 0);
+	fake_settle(&world);
+	violate();
+	settle();
+	assert_renewed(a, b);
+	assert_renewed(b, a);
+	/* Each of these once. */
+	assert_int_equal(fake_next(&a->node.sends).error, EPROTO);
+	assert_int_equal(fake_next(&a->node.receives).error, EPROTO);
+	assert_int_equal(fake_next(&b->node.sends).error, 0);
+	assert_int_equal(fake_next(&b->node.sends).error, ECONNABORTED);
+	assert_int_equal(fake_next(&b->node.receives).error, ECONNABORTED);
+	assert_true(completion_is_empty(&a->node.sends) && completion_is_empty(&a->node.receives));
+	assert_true(completion_is_empty(&b->node.sends) && completion_is_empty(&b->node.receives));
+	/* What came whole before is there still, and what did not is not. */
+	assert_int_equal(fake_receive(a, peer(a, b)->peer.slot, in, sizeof(kept), 7), 0);
+	assert_int_equal(fake_next(&a->node.receives).error, 0);
+	assert_bytes(in, sizeof(kept), 7);
+	talk(b, a, 8, 12); /* by the receive from anybody that was posted before */
+	in[0] = 0;
+	talk_of_all(a, b);
+	talk(c, a, 100000, 13);
+	assert_null(peer(c, a)->peer.network);
+	/* Nothing went through the region. */
+	assert_false(peer(a, b)->peer.receiving || peer(b, a)->peer.receiving);
+}
+
+/* What is posted while it is not agreed waits; and comes in order, before what is posted after. */
+static void test_what_is_posted_meanwhile_waits(void **state)
+{
+	const struct iovec piece = {in, 1};
+	const struct receive_request request = {
+		.pieces = &piece, .count = 1, .source = peer(a, b)->peer.slot, .tag = 6, .flags = FI_TAGGED};
+
+	(void)state;
+	violate();
+	for (int i = 0; i < 100; i++) {
+		(void)messenger_progress(a->node.messenger);
+		(void)path_look(path_of(a));
+	}
+	assert_true(path_is_renewing(&peer(a, b)->peer));
+	/* Nothing was under way, that could have told of it. */
+	assert_false(messenger_may_receive(a->node.messenger, peer(a, b), &request));
+	assert_int_equal(path_refuse(&peer(a, b)->peer), -EPROTO);
+	assert_true(messenger_may_receive(a->node.messenger, peer(a, b), &request));
+	assert_int_equal(fake_send(a, peer(a, b), "x", 1, 5), -EAGAIN);
+	assert_int_equal(fake_receive(a, peer(a, b)->peer.slot, in, 1, 6), 0);
+	assert_true(completion_is_empty(&a->node.receives));
+	settle();
+	assert_renewed(a, b);
+	assert_renewed(b, a);
+	assert_int_equal(fake_send(b, peer(b, a), "y", 1, 6), 0);
+	fake_settle(&world);
+	assert_int_equal(fake_next(&a->node.receives).error, 0);
+	assert_int_equal(in[0], 'y');
+}
+
+/* All that a member can find in the region of another, that cannot be. */
+static void test_whatever_it_is(void **state)
+{
+	for (int which = 0; which < 7; which++) {
+		if (which > 0) {
+			(void)close_world(state);
+			(void)open_world(state);
+		}
+		uint32_t self = path_of(a)->member->slot;
+		uint32_t other = path_of(b)->member->slot;
+		struct credit_line *credit = section_credit(a->region, other, self);
+		const struct ring_out *ring = &peer(a, b)->peer.out;
+		switch (which) {
+		case 0: /* credit for what was not sent */
+			shared_store_u64(&credit->consumed, (uint64_t)ring->connection << 32 | 1000);
+			break;
+		case 1: /* a ring that was closed, as if by b */
+			ring_refuse(credit, ring->connection);
+			break;
+		case 2: /* another ring */
+			shared_store_u32(&line(b, a)->id, shared_load_u32(&line(b, a)->id) + 2);
+			path_ring(&peer(b, a)->peer);
+			break;
+		case 3: /* what b would say if it had found something */
+			shared_store_u32(&line(b, a)->ended, path_of(a)->member->epoch);
+			path_ring_doorbell(&peer(b, a)->peer);
+			break;
+		case 4: /* its slot is another's, which has the nonce that it had */
+			shared_store_u64(&region_slot(a->region, other)->claim,
+					 (uint64_t)9 << 32 | SLOT_JOINED);
+			path_ring_doorbell(&peer(b, a)->peer);
+			for (int i = 0; i < 70; i++)
+				(void)path_look(path_of(a));
+			assert_ptr_equal(path_of(a)->peers[other], &peer(a, b)->peer);
+			break;
+		case 5: /* its slot is nobody's */
+			shared_store_u64(&region_slot(a->region, other)->claim, (uint64_t)99 << 32);
+			break;
+		default: /* a slot that was written over */
+			shared_store_u64(&ring_next(&peer(b, a)->peer.out, 0)->control, 0x8000);
+			break;
+		}
+		for (uint32_t i = 0; i < FAKE_ENDS; i++)
+			path_check_peers(path_of(&world.nodes[i]));
+		settle();
+		assert_renewed(a, b);
+		assert_renewed(b, a);
+		drop_completions();
+		talk_of_all(a, b);
+		/* Its bell says nothing any more. */
+		path_ring_doorbell(&peer(b, a)->peer);
+		talk_of_all(b, a);
+	}
+}
+
+/* Both find something, before either hears of the other. */
+static void test_both_at_once(void **state)
+{
+	(void)state;
+	violate();
+	ring_push(&peer(a, b)->peer.out, control_word(201, 0, 0), 1);
+	settle();
+	assert_renewed(a, b);
+	assert_renewed(b, a);
+	talk_of_all(a, b);
+}
+
+static void wish(bool network)
+{
+	const struct member *member = path_of(b)->member;
+
+	shared_store_u64(&region_slot(b->region, member->slot)->way,
+			 network ? (uint64_t)member->epoch << 32 | 1 : 0);
+	for (int round = 0; round < 4; round++) {
+		for (uint32_t i = 0; i < FAKE_ENDS; i++)
+			path_begin_moves(path_of(&world.nodes[i]));
+		fake_settle(&world);
+	}
+}
+
+/* The core still has frames of before: chunks come back, and the frames that come late are dropped. */
+static void test_frames_of_before_are_dropped(void **state)
+{
+	unsigned char old[FRAME_MOST];
+	struct network *network = path_of(a)->network;
+
+	(void)state;
+	wish(true);
+	assert_non_null(peer(a, b)->peer.network);
+	talk(a, b, 4000, 5);
+	/* One that is sent, and comes after all else. */
+	b->end->sinks = true;
+	assert_int_equal(fake_send(a, peer(a, b), out, 4000, 6), 0);
+	size_t length = a->end->last_length;
+	memcpy(old, a->end->last, length);
+	b->end->sinks = false;
+	assert_int_equal(peer(a, b)->peer.beyond->in_flight, 1);
+	shared_store_u32(&line(b, a)->ended, path_of(a)->member->epoch);
+	path_ring_doorbell(&peer(b, a)->peer);
+	settle();
+	assert_renewed(a, b);
+	assert_renewed(b, a);
+	drop_completions();
+	uint64_t strays = path_of(b)->network->strays;
+	assert_true(fake_deliver(b->end, old, length));
+	fake_settle(&world);
+	assert_int_equal(path_of(b)->network->strays, strays + 1);
+	talk_of_all(a, b);
+	(void)chunk_collect(&network->chunks, &peer(a, b)->peer.account);
+	uint32_t back = 0;
+	for (uint32_t i = 0; i < CHUNK_CLASSES; i++)
+		back += network->chunks.classes[i].free_count;
+	assert_int_equal(back, network->chunks.count);
+	/* And the manager has no say in it. */
+	wish(false);
+	assert_renewed(a, b);
+	talk_of_all(a, b);
+}
+
+/* Its first frame overtakes its answer. */
+static void test_a_hello_in_place_of_an_answer(void **state)
+{
+	(void)state;
+	violate();
+	a->end->sinks = true;
+	fake_settle(&world);
+	assert_true(path_is_renewing(&peer(a, b)->peer));
+	while (path_is_renewing(&peer(b, a)->peer))
+		fake_settle(&world);
+	assert_renewed(b, a);
+	struct {
+		struct frame_header header;
+		struct frame_hello hello;
+	} frame = {.header = {.magic = FRAME_MAGIC,
+			      .version = FRAME_VERSION,
+			      .kind = FRAME_HELLO,
+			      .stream = 1,
+			      .to = path_of(a)->member->nonce,
+			      .from = path_of(b)->member->nonce}};
+	network_write_hello(path_of(b)->network, &frame.hello);
+	a->end->sinks = false;
+	assert_true(fake_deliver(a->end, &frame, sizeof(frame)));
+	/* It went already, into the sink. */
+	settle();
+	assert_renewed(a, b);
+	talk_of_all(a, b);
+}
+
+/* Who is in no network, or where nobody answers, is given up, and what was posted meanwhile fails. */
+static void test_without_a_way(void **state)
+{
+	(void)state;
+	struct section_header *header = section_header(b->region, path_of(b)->member->slot);
+	shared_store_u32(&header->core, 0);
+	peer(a, b)->peer.where.length = 0;
+	violate();
+	fake_settle(&world);
+	assert_given_up(a, b);
+	/* It asks, and nobody hears it. */
+	assert_true(path_is_renewing(&peer(b, a)->peer));
+	peer(b, a)->peer.beyond->renewing -= UINT64_C(4000000000);
+	settle();
+	assert_given_up(b, a);
+	talk(c, a, 8, 4);
+	(void)close_world(state);
+	(void)open_world(state);
+	a->end->sinks = b->end->sinks = true;
+	violate();
+	fake_settle(&world);
+	struct peer *lost = &peer(a, b)->peer;
+	assert_true(path_is_renewing(lost));
+	assert_int_equal(fake_receive(a, lost->slot, in, 8, 9), 0);
+	lost->beyond->renewing -= UINT64_C(4000000000);
+	settle();
+	assert_given_up(a, b);
+	assert_int_equal(fake_next(&a->node.receives).error, EHOSTUNREACH);
+}
+
+/* Who was taken for dead, and is not, asks, and is told at once. */
+static void test_one_that_was_taken_for_dead_is_refused(void **state)
+{
+	(void)state;
+	assert_true(network_attach(path_of(a), &peer(a, b)->peer));
+	assert_int_equal(fake_receive(b, peer(b, a)->peer.slot, in, 8, 9), 0);
+	path_fail(path_of(a), &peer(a, b)->peer, -ECONNRESET, "it died");
+	settle();
+	assert_given_up(a, b);
+	assert_given_up(b, a);
+	assert_int_equal(fake_next(&b->node.receives).error, ECONNABORTED);
+}
+
+/* The network is the last way: who breaks the rules there too is given up. */
+static void test_only_once(void **state)
+{
+	struct frame_slot slot = {.control = (uint64_t)200 << 16};
+	unsigned char frame[sizeof(struct frame_header) + sizeof(slot)];
+
+	(void)state;
+	violate();
+	settle();
+	assert_renewed(a, b);
+	struct frame_header header = {.magic = FRAME_MAGIC,
+				      .version = FRAME_VERSION,
+				      .kind = FRAME_SLOTS,
+				      .slots = 1,
+				      .stream = 1,
+				      .to = path_of(a)->member->nonce,
+				      .from = path_of(b)->member->nonce,
+				      .sequence = peer(a, b)->peer.beyond->expected};
+	memcpy(frame, &header, sizeof(header));
+	memcpy(frame + sizeof(header), &slot, sizeof(slot));
+	assert_true(fake_deliver(a->end, frame, sizeof(frame)));
+	settle();
+	assert_given_up(a, b);
+	assert_int_equal(peer(a, b)->peer.failure, -EPROTO);
+	assert_given_up(b, a);
+}
+
+struct renewal_frame {
+	struct frame_header header;
+	struct frame_renew renew;
+};
+
+static struct renewal_frame renewal(const struct far_node *from, const struct far_node *to)
+{
+	const struct member *member = path_of(from)->member;
+	struct renewal_frame frame = {
+		.header = {.magic = FRAME_MAGIC,
+			   .version = FRAME_VERSION,
+			   .kind = FRAME_RENEW,
+			   .stream = 1,
+			   .to = path_of(to)->member->nonce,
+			   .from = member->nonce},
+		.renew = {.slot = member->slot, .epoch = member->epoch},
+	};
+
+	network_write_hello(path_of(from)->network, &frame.renew.hello);
+	return frame;
+}
+
+/* Renewals that cannot be are dropped, and nobody loses anything by them. */
+static void test_renewals_that_cannot_be(void **state)
+{
+	(void)state;
+	network_listen(path_of(a));
+	for (int which = 0; which < 9; which++) {
+		struct renewal_frame frame = renewal(b, a);
+		size_t length = sizeof(frame);
+		switch (which) {
+		case 0:
+			length--;
+			break;
+		case 1:
+			frame.header.stream = 2;
+			break;
+		case 2:
+			frame.header.sequence = 2;
+			break;
+		case 3:
+			frame.renew.slot = FAKE_MEMBERS;
+			break;
+		case 4:
+			frame.renew.slot = UINT32_MAX;
+			break;
+		case 5:
+			frame.renew.slot = path_of(a)->member->slot;
+			break;
+		case 6:
+			frame.renew.epoch++;
+			break;
+		case 7:
+			frame.header.from++;
+			break;
+		default:
+			frame.renew.hello.length = CORE_NAME_MOST + 1;
+			break;
+		}
+		uint64_t strays = path_of(a)->network->strays;
+		assert_true(fake_deliver(a->end, &frame, length));
+		fake_settle(&world);
+		assert_int_equal(path_of(a)->network->strays, strays + 1);
+		assert_int_equal(peer(a, b)->peer.state, PEER_PRESENT);
+		assert_int_equal(peer(a, b)->peer.renewal, RENEWAL_NONE);
+	}
+	talk_of_all(a, b);
+	assert_null(peer(a, b)->peer.network);
+}
+
+/* One that comes as it should, though nobody found anything: the pair goes on, once. Later ones do nothing.
+ */
+static void test_renewals_of_a_liar(void **state)
+{
+	(void)state;
+	network_listen(path_of(a));
+	struct renewal_frame frame = renewal(b, a);
+	assert_true(fake_deliver(a->end, &frame, sizeof(frame)));
+	settle();
+	assert_renewed(a, b);
+	assert_renewed(b, a);
+	talk_of_all(a, b);
+	for (uint32_t answers = 0; answers < 2; answers++) {
+		frame.header.sequence = answers;
+		assert_true(fake_deliver(a->end, &frame, sizeof(frame)));
+		settle();
+	}
+	talk_of_all(a, b);
+}
+
+/* ---- the region's file is cut ---- */
+
+static char file_path[] = "/dev/shm/vicinal-renew-XXXXXX";
+static int file_fd;
+
+/* Each with a mapping of its own, as processes have. Within the test, which has handlers of its own. */
+static void open_on_file(void)
+{
+	static const uint64_t id[2] = {5, 6};
+	size_t bytes = region_size(FAKE_MEMBERS, WORLD_SECTION_BYTES);
+	struct region *regions[FAKE_ENDS];
+	char name[64];
+
+	(void)strcpy(strrchr(file_path, '-'), "-XXXXXX");
+	file_fd = mkostemp(file_path, O_CLOEXEC);
+	assert_true(file_fd >= 0);
+	(void)snprintf(name, sizeof(name), "file:%s", file_path);
+	assert_int_equal(posix_fallocate(file_fd, 0, (off_t)bytes), 0);
+	void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_fd, 0);
+	assert_ptr_not_equal(base, MAP_FAILED);
+	assert_int_equal(region_format(base, bytes, FAKE_MEMBERS, WORLD_SECTION_BYTES, id), 0);
+	assert_int_equal(munmap(base, bytes), 0);
+	for (uint32_t i = 0; i < FAKE_ENDS; i++) {
+		struct region_error error;
+		assert_int_equal(region_attach(name, &regions[i], &error), 0);
+	}
+	fake_open_in(&world, regions);
+	talk(a, b, 8, 1);
+	talk(b, a, 8, 2);
+}
+
+static void close_file(void)
+{
+	fake_close(&world);
+	assert_int_equal(close(file_fd), 0);
+	assert_int_equal(unlink(file_path), 0);
+}
+
+static void cut(void)
+{
+	assert_int_equal(ftruncate(file_fd, 0), 0);
+	for (uint32_t i = 0; i < FAKE_ENDS; i++)
+		path_check_peers(path_of(&world.nodes[i]));
+	settle();
+}
+
+static void test_all_go_on_when_the_file_is_cut(void **state)
+{
+	(void)state;
+	open_on_file();
+	const struct correspondent *self = peer(a, a);
+	talk(a, a, 8, 3);
+	assert_int_equal(fake_send(a, peer(a, b), out, LONG, 9), 0);
+	assert_int_equal(fake_receive(b, peer(b, a)->peer.slot, in, 8, 11), 0);
+	assert_int_equal(fake_receive(a, self->peer.slot, in, 8, 12), 0);
+	fake_settle(&world);
+	cut();
+	assert_int_equal(fake_next(&a->node.sends).error, ECONNABORTED);
+	assert_int_equal(fake_next(&b->node.receives).error, ECONNABORTED);
+	assert_int_equal(fake_next(&a->node.receives).error, ECONNABORTED);
+	assert_renewed(a, b);
+	assert_renewed(b, a);
+	talk_of_all(a, b);
+	/* What it says to itself too. */
+	talk_of_all(a, a);
+	assert_null(self->peer.network);
+	close_file();
+}
+
+/* Some had not talked before: their addresses tell where they are, and nothing else does. */
+static void test_new_pairs_after_the_cut(void **state)
+{
+	struct member_core where = {.provider = 7, .length = 1, .name = {2}};
+
+	(void)state;
+	open_on_file();
+	const struct member *member = path_of(c)->member;
+	assert_null(path_meet_without_region(path_of(a), member->slot, member->epoch, member->nonce, &where));
+	cut();
+	assert_null(path_meet(path_of(a), member->slot, member->epoch, member->nonce));
+	assert_null(path_meet_without_region(path_of(a), FAKE_MEMBERS, 1, 1, &where));
+	struct peer *met =
+		path_meet_without_region(path_of(a), member->slot, member->epoch, member->nonce, &where);
+	assert_non_null(met);
+	assert_ptr_equal(met, path_meet_without_region(path_of(a), member->slot, member->epoch, member->nonce,
+						       &where));
+	assert_null(path_meet_without_region(path_of(a), member->slot, member->epoch, 1, &where));
+	assert_int_equal(fake_receive(c, MATCH_ANY_SOURCE, in, 5, 1), 0);
+	fake_settle(&world);
+	assert_int_equal(fake_send(a, (struct correspondent *)(void *)met, "12345", 5, 1), 0);
+	fake_settle(&world);
+	struct completion got = fake_next(&c->node.receives);
+	assert_int_equal(got.error, 0);
+	assert_int_equal((uint32_t)got.source, path_of(a)->member->slot);
+	assert_memory_equal(in, "12345", 5);
+	drop_completions();
+	talk_of_all(a, c);
+	assert_renewed(a, b);
+	assert_renewed(b, a);
+	talk_of_all(a, b);
+	close_file();
+}
+
+/* Our slot is another's: we write nothing there any more, and go on with those that we know. */
+static void test_one_whose_slot_is_anothers(void **state)
+{
+	(void)state;
+	shared_store_u64(&region_slot(b->region, path_of(b)->member->slot)->claim, (uint64_t)99 << 32 | 2);
+	for (uint32_t i = 0; i < FAKE_ENDS; i++)
+		path_check_peers(path_of(&world.nodes[i]));
+	fake_settle(&world);
+	assert_true(path_of(b)->evicted);
+	assert_renewed(a, b);
+	assert_renewed(b, a);
+	talk_of_all(a, b);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		WITH_WORLD(test_what_is_under_way_ends_and_the_rest_goes_on),
+		WITH_WORLD(test_what_is_posted_meanwhile_waits),
+		WITH_WORLD(test_whatever_it_is),
+		WITH_WORLD(test_both_at_once),
+		WITH_WORLD(test_frames_of_before_are_dropped),
+		WITH_WORLD(test_a_hello_in_place_of_an_answer),
+		WITH_WORLD(test_without_a_way),
+		WITH_WORLD(test_one_that_was_taken_for_dead_is_refused),
+		WITH_WORLD(test_only_once),
+		WITH_WORLD(test_renewals_that_cannot_be),
+		WITH_WORLD(test_renewals_of_a_liar),
+		WITH_WORLD(test_one_whose_slot_is_anothers),
+		cmocka_unit_test(test_all_go_on_when_the_file_is_cut),
+		cmocka_unit_test(test_new_pairs_after_the_cut),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
