@@ -115,7 +115,7 @@ format: setup ## Put C and Python into the project's style
 	@$(bin)/ruff check --quiet --fix --exit-zero .
 
 .PHONY: lint
-lint: ## Run the linters alone, the static analyzer to its full depth
+lint: ## Run the linters alone, the static analyzer too
 	@scripts/check lint
 
 .PHONY: requirements
