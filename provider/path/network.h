@@ -39,8 +39,8 @@
  */
 int network_open(struct path *path, struct core *core, struct directory *directory);
 /*
- * Take what comes from here on. It is so once the directory has somebody: until then a core's buffers,
- * which may take megabytes, are not filled, and it is not looked at.
+ * Take what comes from here on. It is so once the directory has somebody, or somebody else knocks: until
+ * then a core's buffers, which may take megabytes, are not filled, and it is not looked at.
  */
 void network_listen(struct path *path);
 /* Who is to be told what a user must see, a line at a time. */

@@ -184,6 +184,10 @@ void network_take_moved(struct network_peer *from, const struct frame_header *he
 /* network_pulse.c */
 void network_pulse_open(struct network *network);
 void network_pulse_close(struct network *network);
+/* Have the peer of this name look at its core. */
+void network_knock(struct network *network, const struct core_name *name);
+/* Did anybody have us do so, since this was asked last? */
+bool network_was_knocked(const struct network *network);
 /* Now and then: is it still there? Fails it if not. */
 void network_probe(struct network_peer *peer, const struct core_name *name, uint64_t now, uint64_t timeout);
 void network_probe_end(struct network_peer *peer);

@@ -27,6 +27,9 @@
 #define IDLE_NANOSECONDS_LEAST 50000U
 #define IDLE_NANOSECONDS_MOST 500000U
 #define POLLS_PER_CLOCK 512U
+/* Who knows nobody there asks whether somebody knocked: a system call, which so takes less than a hundredth.
+ */
+#define POLLS_PER_KNOCK 4096U
 /* The region is quiet when its rings were empty for so many polls. */
 #define QUIET_POLLS 256U
 
@@ -253,7 +256,9 @@ bool network_is_there(const struct path *path)
 
 bool network_has_peers(const struct path *path)
 {
-	return path->network != NULL && path->network->directory->count > 0;
+	const struct network *network = path->network;
+
+	return network != NULL && (network->listening || network->directory->count > 0);
 }
 
 bool network_make_reachable(struct network_peer *to)
@@ -272,12 +277,13 @@ bool network_make_reachable(struct network_peer *to)
 int network_connect(struct peer *peer)
 {
 	struct network_peer *to = peer->beyond;
+	struct network *network = to->network;
 	uint32_t id = 0;
 
-	if (to->network->lost)
+	if (network->lost)
 		return -ECONNABORTED;
 	if (!network_make_reachable(to))
-		return to->network->frames == NULL ? -ENOMEM : -EHOSTUNREACH;
+		return network->frames == NULL ? -ENOMEM : -EHOSTUNREACH;
 	if (to->slots == NULL)
 		to->slots = reserve(NETWORK_RING_SLOTS * sizeof(*to->slots));
 	if (to->slots == NULL)
@@ -295,6 +301,7 @@ int network_connect(struct peer *peer)
 	peer->account = (struct chunk_account){.credit = &to->credit, .connection = id};
 	to->heard = monotonic_now();
 	peer->sending = true;
+	network_knock(network, &network->directory->identities[to->place].name);
 	return 0;
 }
 
@@ -387,12 +394,14 @@ static uint32_t look(struct network *network)
 	return frames;
 }
 
-/* As soon as our application knows of anybody beyond the region. */
+/* As soon as our application knows of anybody beyond the region, or somebody there, whom it need not know. */
 static bool is_listening(struct path *path)
 {
-	if (!path->network->listening && path->network->directory->count > 0)
+	struct network *network = path->network;
+
+	if (!network->listening && (network->directory->count > 0 || network_was_knocked(network)))
 		network_listen(path);
-	return path->network->listening;
+	return network->listening;
 }
 
 static void settle_interval(struct network *network, uint64_t took)
@@ -410,7 +419,11 @@ uint32_t network_attend(struct path *path, bool idle)
 	bool seldom = (path->polls & 63) == 0;
 	uint64_t now = 0;
 
-	if (network->lost || (!network->busy && !seldom) || !is_listening(path))
+	if (network->lost || (!network->busy && !seldom))
+		return 0;
+	if (!network_has_peers(path) && path->polls % POLLS_PER_KNOCK != 0)
+		return 0;
+	if (!is_listening(path))
 		return 0;
 	if (!idle || !region_is_quiet(path)) {
 		if (!seldom || (!network->busy && path->polls % POLLS_PER_CLOCK != 0))

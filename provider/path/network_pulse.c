@@ -5,9 +5,12 @@
  * that does not look.
  *
  * Each endpoint binds a UDP socket to the address and port that the core has for its own protocol,
- * says so in its address, and never reads it. A datagram to it is dropped by the kernel while the
- * process lives, however busy or stopped it is; afterwards the kernel answers that nobody has the
- * port, and if the whole host is gone, a router or our own kernel says that it cannot be reached.
+ * and says so in its address. A datagram to it is kept or dropped by the kernel while the process lives,
+ * however busy or stopped it is; afterwards the kernel answers that nobody has the port, and if the whole
+ * host is gone, a router or our own kernel says that it cannot be reached.
+ *
+ * Whoever sends to a peer for the first time knocks there: an endpoint whose application knows nobody
+ * beyond the region does not look at the core, but hears that.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -49,7 +52,7 @@ void network_pulse_open(struct network *network)
 	network->pulse = length > 0 ? open_socket(&address) : -1;
 	if (network->pulse < 0)
 		return;
-	/* What comes is never read: none of it needs to be kept. */
+	/* Of what comes one is read at most, and says that there was one: no more need to be kept. */
 	(void)setsockopt(network->pulse, SOL_SOCKET, SO_RCVBUF, &least, sizeof(least));
 	if (bind(network->pulse, (const struct sockaddr *)&address, length) == 0) {
 		name->flags |= CORE_NAME_PULSE;
@@ -64,6 +67,24 @@ void network_pulse_close(struct network *network)
 	if (network->pulse >= 0)
 		(void)close(network->pulse);
 	network->pulse = -1;
+}
+
+void network_knock(struct network *network, const struct core_name *name)
+{
+	struct sockaddr_storage address;
+	socklen_t length = network_address_of(name, &address);
+
+	/* If it is lost, the first question whether the peer is still there does as well. */
+	if (network->pulse >= 0 && (name->flags & CORE_NAME_PULSE) != 0 && length > 0)
+		(void)sendto(network->pulse, "", 0, 0, (const struct sockaddr *)&address, length);
+}
+
+bool network_was_knocked(const struct network *network)
+{
+	char nothing = 0;
+
+	/* Where nobody can knock, anybody may have come. */
+	return network->pulse < 0 || recv(network->pulse, &nothing, sizeof(nothing), 0) >= 0;
 }
 
 static void end_pulse(struct network_peer *peer)

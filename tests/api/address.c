@@ -256,6 +256,43 @@ static void unknown_source(int rank)
 	side_close(&side);
 }
 
+/* The same from beyond the region, to one that knows nobody there and only waits. */
+static void unknown_beyond(int rank)
+{
+	struct side side;
+	struct fi_cq_tagged_entry entry;
+	uint64_t name[NAME_MAX_BYTES / sizeof(uint64_t)] = {0};
+	size_t length = sizeof(name);
+	char buffer = 0;
+	fi_addr_t to = 0;
+
+	if (rank == 1) {
+		SAME(unsetenv("VICINAL_REGION"), 0);
+		SAME(setenv("FI_PROVIDER", "vicinal", 1), 0); /* it is offered without a region then */
+	}
+	side_prepare(&side, rank, &(struct wish){.wait = FI_WAIT_UNSPEC});
+	side.endpoints[side.count++] = side.endpoint = side_endpoint(&side, &(struct wish){0});
+	SAME(fi_enable(side.endpoint), 0);
+	if (rank == 0) {
+		SAME(fi_getname(&side.endpoint->fid, name, &length), 0);
+		for (int i = 0; i < (int)(sizeof(name) / sizeof(name[0])); i++)
+			*shared_word(i) = name[i];
+		SAME(fi_recv(side.endpoint, &buffer, 1, NULL, FI_ADDR_UNSPEC, NULL), 0);
+	}
+	barrier(NULL);
+	if (rank == 0) {
+		SAME(fi_cq_sread(side.received, &entry, 1, NULL, -1), 1);
+		CHECK(entry.len == 1 && buffer == 'x');
+	} else {
+		for (int i = 0; i < (int)(sizeof(name) / sizeof(name[0])); i++)
+			name[i] = *shared_word(i);
+		SAME(fi_av_insert(side.av, name, 1, &to, 0, NULL), 1);
+		POST(&side, fi_inject(side.endpoint, "x", 1, to));
+	}
+	barrier(&side);
+	side_close(&side);
+}
+
 const struct scenario address_scenarios[] = {
 	{"names", 1, names},
 	{"table", 4, table},
@@ -266,5 +303,6 @@ const struct scenario address_scenarios[] = {
 	{"many", 2, many},
 	{"former_occupant", 1, former_occupant},
 	{"unknown_source", 2, unknown_source},
+	{"unknown_beyond", 2, unknown_beyond},
 	{0},
 };
