@@ -535,7 +535,7 @@ static void open_on_file(void)
 	struct region *regions[FAKE_ENDS];
 	char name[64];
 
-	(void)strcpy(strrchr(file_path, '-'), "-XXXXXX");
+	memcpy(strrchr(file_path, '-'), "-XXXXXX", sizeof("-XXXXXX"));
 	file_fd = mkostemp(file_path, O_CLOEXEC);
 	assert_true(file_fd >= 0);
 	(void)snprintf(name, sizeof(name), "file:%s", file_path);
