@@ -369,6 +369,7 @@ static void test_without_a_way(void **state)
 	struct section_header *header = section_header(b->region, path_of(b)->member->slot);
 	shared_store_u32(&header->core, 0);
 	peer(a, b)->peer.where.length = 0;
+	a->end->sinks = true;
 	violate();
 	fake_settle(&world);
 	assert_given_up(a, b);
@@ -377,6 +378,7 @@ static void test_without_a_way(void **state)
 	peer(b, a)->peer.beyond->renewing -= UINT64_C(4000000000);
 	settle();
 	assert_given_up(b, a);
+	a->end->sinks = false;
 	talk(c, a, 8, 4);
 	(void)close_world(state);
 	(void)open_world(state);
