@@ -59,7 +59,8 @@ static const struct ring_slot *victims_slot(const struct fuzz *fuzz, uint32_t ba
 {
 	const struct peer *peer = fuzz->messenger->path->peers[HOSTILE];
 
-	if (peer == NULL || !peer->sending)
+	/* One that goes on over the network without having been connected has no ring yet. */
+	if (peer == NULL || !peer->sending || peer->out.slots == NULL)
 		return NULL;
 	return &peer->out.slots[(peer->out.position - 1 - back) & peer->out.mask];
 }

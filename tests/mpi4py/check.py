@@ -38,8 +38,8 @@ from vicinal.launch.libfabric import mpi_version
 from vicinal.launch.mpi import STANDARD, Mpi, installation
 
 GUARD_SECONDS = 3600
-"""After this a job hangs. The whole suite with 4 ranks on 2 cores took 1171 s with MPICH 4.3, and Open
-MPI 5 was near its end after 1500, beside other work."""
+"""After this a job hangs. The whole suite with 4 ranks on 2 cores took 1171 s with MPICH 4.3, and
+Open MPI 5 was near its end after 1500, beside other work."""
 RANKS = {1: (2, 4), 2: (4,)}
 """By the number of hosts."""
 
