@@ -104,9 +104,9 @@ mpis: setup ## Install the other MPI libraries; Intel's is not free software, WI
 	@scripts/setup mpis
 
 .PHONY: check-mpis
-check-mpis: all mpis ## Run mpi4py's tests with every MPI library; ONLY=name,name  HOSTS=2  FULL=1  RESUME=1
+check-mpis: all mpis ## Run mpi4py's tests with every MPI library; ONLY=name,name  HOSTS=2  RANKS=4  FULL=1  RESUME=1
 	@$(bin)/python tests/mpi4py/check.py $(if $(ONLY),--only '$(ONLY)') $(if $(HOSTS),--hosts '$(HOSTS)') \
-		$(if $(FULL),--full) $(if $(RESUME),--resume) $(if $(WITHOUT),--without '$(WITHOUT)')
+		$(if $(RANKS),--ranks '$(RANKS)') $(if $(FULL),--full) $(if $(RESUME),--resume) $(if $(WITHOUT),--without '$(WITHOUT)')
 
 .PHONY: format
 format: setup ## Put C and Python into the project's style

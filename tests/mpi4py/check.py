@@ -1,11 +1,13 @@
 """`make check-mpis`: mpi4py's whole suite over the region, with every MPI library.
 
-    python check.py [--only NAME,...] [--without NAME,...] [--hosts 1,2] [--full] [--resume]
+    python check.py [--only NAME,...] [--without NAME,...] [--hosts 1,2] [--ranks 2,4]
+                    [--full] [--resume]
 
 Each rank is a node of its own. With 2 ranks the whole suite is run; with 4 the tests that
 say more there, listed in selection.toml, or with --full the whole suite too; and these once more
 over two hosts with two nodes each, which share a region in a host and have the network in
-between, with the libraries that `make` installs. --hosts 1 leaves that out, --hosts 2 all else.
+between, with the libraries that `make` installs. --hosts 1 leaves that out, --hosts 2 all else,
+and --ranks does so with the number of ranks.
 What is excluded or fails is listed in known-failures-*.toml with the reason, and what fails must
 fail in the same way where no message goes through Vicinal. The results are in build/check-mpis,
 and result.json there has them all; --resume keeps those that were good with this same provider.
@@ -90,6 +92,7 @@ def main() -> int:
     parser.add_argument("--only", default=",".join(Mpi))
     parser.add_argument("--without", default="")
     parser.add_argument("--hosts", default="1,2")
+    parser.add_argument("--ranks", default="2,4")
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--resume", action="store_true")
     options = parser.parse_args()
@@ -104,6 +107,9 @@ def main() -> int:
         hosts = [int(number) for number in options.hosts.split(",")]
         if not set(hosts) <= set(RANKS):
             raise VicinalError(f"there are no runs over {options.hosts} hosts", "say 1, 2 or 1,2")
+        numbers = [int(number) for number in options.ranks.split(",")]
+        if not set(numbers) <= set(RANKS[1]):
+            raise VicinalError(f"there are no runs of {options.ranks} ranks", "say 2, 4 or 2,4")
         provider = provider_directory() / PROVIDER_FILE
     except (VicinalError, ValueError) as error:
         print(f"make check-mpis: error: {error}", file=sys.stderr)
@@ -117,7 +123,7 @@ def main() -> int:
         for count in hosts
         for mpi in installed
         for ranks in RANKS[count]
-        if count == 1 or mpi in STANDARD
+        if ranks in numbers and (count == 1 or mpi in STANDARD)
     ]
     for mpi, count, ranks in runs:
         tests = "whole" if ranks == RANKS[1][0] or options.full else "subset"
