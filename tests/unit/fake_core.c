@@ -85,7 +85,14 @@ struct correspondent *fake_peer(struct far_node *from, const struct far_node *to
 
 struct correspondent *fake_neighbour(const struct far_node *at, const struct far_node *whom)
 {
-	return world_peer(&at->node, &whom->node);
+	const struct member *member = fake_path(whom)->member;
+	struct path *path = fake_path(at);
+	struct peer *peer = path_meet(path, member->slot, member->epoch, member->nonce);
+
+	if (peer == NULL)
+		peer = path->peers[member->slot];
+	assert_non_null(peer);
+	return (struct correspondent *)(void *)peer;
 }
 
 struct path *fake_path(const struct far_node *far)

@@ -35,7 +35,7 @@ void fake_open_node(struct fake_world *world, uint8_t index);
 void fake_close(struct fake_world *world);
 /* `to` as `from` knows it, told by its application. */
 struct correspondent *fake_peer(struct far_node *from, const struct far_node *to);
-/* `whom` as `at` knows it, in the region that they share. */
+/* `whom` as `at` knows it, in the region that they share, or shared: it may confirm nobody any more. */
 struct correspondent *fake_neighbour(const struct far_node *at, const struct far_node *whom);
 struct path *fake_path(const struct far_node *far);
 /* All nodes make progress until nothing moves. */

@@ -28,24 +28,9 @@ static struct far_node *a = &world.nodes[0];
 static struct far_node *b = &world.nodes[1];
 static struct far_node *c = &world.nodes[2];
 
-static struct path *path_of(const struct far_node *far)
-{
-	return far->node.messenger->path;
-}
-
-/* Also when the region confirms nobody any more. */
-static struct correspondent *peer(const struct far_node *at, const struct far_node *whom)
-{
-	uint32_t slot = path_of(whom)->member->slot;
-
-	if (path_of(at)->peers[slot] != NULL)
-		return (struct correspondent *)(void *)path_of(at)->peers[slot];
-	return world_peer(&at->node, &whom->node);
-}
-
 static struct connection_line *line(const struct far_node *from, const struct far_node *to)
 {
-	return section_connection(from->region, path_of(from)->member->slot, path_of(to)->member->slot);
+	return section_connection(from->region, fake_path(from)->member->slot, fake_path(to)->member->slot);
 }
 
 /* Until nobody waits for anybody's answer: they ask now and then. */
@@ -58,7 +43,7 @@ static void settle(void)
 		waiting = 0;
 		fake_settle(&world);
 		for (uint32_t i = 0; i < FAKE_ENDS; i++)
-			waiting += path_of(&world.nodes[i])->moves;
+			waiting += fake_path(&world.nodes[i])->moves;
 		assert_true(round < 1000);
 		(void)nanosleep(&pause, NULL);
 	}
@@ -68,8 +53,8 @@ static void talk(struct far_node *from, struct far_node *to, size_t length, uint
 {
 	memset(in, 0, length);
 	fill_bytes(out, length, seed);
-	assert_int_equal(fake_receive(to, peer(to, from)->peer.slot, in, length, seed), 0);
-	assert_int_equal(fake_send(from, peer(from, to), out, length, seed), 0);
+	assert_int_equal(fake_receive(to, fake_neighbour(to, from)->peer.slot, in, length, seed), 0);
+	assert_int_equal(fake_send(from, fake_neighbour(from, to), out, length, seed), 0);
 	fake_settle(&world);
 	assert_int_equal(fake_next(&from->node.sends).error, 0);
 	struct completion got = fake_next(&to->node.receives);
@@ -111,30 +96,30 @@ static int close_world(void **state)
 /* b writes into the ring to a what no slot can be. */
 static void violate(void)
 {
-	ring_push(&peer(b, a)->peer.out, control_word(200, 0, 0), 1);
+	ring_push(&fake_neighbour(b, a)->peer.out, control_word(200, 0, 0), 1);
 }
 
 static void assert_renewed(struct far_node *at, const struct far_node *whom)
 {
-	const struct peer *there = &peer(at, whom)->peer;
+	const struct peer *there = &fake_neighbour(at, whom)->peer;
 
 	/* Who had nothing under way hears of it when it asks for something. */
 	if (there->state == PEER_UNTOLD)
-		assert_true(fake_send(at, peer(at, whom), "x", 1, 1) < 0);
+		assert_true(fake_send(at, fake_neighbour(at, whom), "x", 1, 1) < 0);
 	assert_int_equal(there->state, PEER_PRESENT);
 	assert_int_equal(there->renewal, RENEWAL_DONE);
 	assert_non_null(there->network);
 	assert_true(there->framed);
-	assert_int_equal(path_of(at)->moves, 0);
-	if (!path_of(at)->evicted)
+	assert_int_equal(fake_path(at)->moves, 0);
+	if (!fake_path(at)->evicted)
 		assert_int_equal(shared_load_u32(&line(at, whom)->way), CONNECTION_ENDED);
 }
 
 static void assert_given_up(const struct far_node *at, const struct far_node *whom)
 {
-	assert_int_equal(peer(at, whom)->peer.state, PEER_FAILED);
-	assert_int_equal(path_of(at)->moves, 0);
-	assert_true(fake_send((struct far_node *)(uintptr_t)at, peer(at, whom), "x", 1, 1) < 0);
+	assert_int_equal(fake_neighbour(at, whom)->peer.state, PEER_FAILED);
+	assert_int_equal(fake_path(at)->moves, 0);
+	assert_true(fake_send((struct far_node *)(uintptr_t)at, fake_neighbour(at, whom), "x", 1, 1) < 0);
 }
 
 static void drop_completions(void)
@@ -152,11 +137,11 @@ static void test_what_is_under_way_ends_and_the_rest_goes_on(void **state)
 	(void)state;
 	/* One that waits, whole; and large ones, of which the first pieces came. */
 	fill_bytes(kept, sizeof(kept), 7);
-	assert_int_equal(fake_send(b, peer(b, a), kept, sizeof(kept), 7), 0);
-	assert_int_equal(fake_send(b, peer(b, a), out, LONG, 8), 0);
-	assert_int_equal(fake_send(a, peer(a, b), out, LONG, 9), 0);
-	assert_int_equal(fake_receive(a, peer(a, b)->peer.slot, in, 8, 10), 0);
-	assert_int_equal(fake_receive(b, peer(b, a)->peer.slot, in, 8, 11), 0);
+	assert_int_equal(fake_send(b, fake_neighbour(b, a), kept, sizeof(kept), 7), 0);
+	assert_int_equal(fake_send(b, fake_neighbour(b, a), out, LONG, 8), 0);
+	assert_int_equal(fake_send(a, fake_neighbour(a, b), out, LONG, 9), 0);
+	assert_int_equal(fake_receive(a, fake_neighbour(a, b)->peer.slot, in, 8, 10), 0);
+	assert_int_equal(fake_receive(b, fake_neighbour(b, a)->peer.slot, in, 8, 11), 0);
 	assert_int_equal(fake_receive(a, MATCH_ANY_SOURCE, in, 8, 12), 0);
 	fake_settle(&world);
 	violate();
@@ -172,43 +157,46 @@ static void test_what_is_under_way_ends_and_the_rest_goes_on(void **state)
 	assert_true(completion_is_empty(&a->node.sends) && completion_is_empty(&a->node.receives));
 	assert_true(completion_is_empty(&b->node.sends) && completion_is_empty(&b->node.receives));
 	/* What came whole before is there still, and what did not is not. */
-	assert_int_equal(fake_receive(a, peer(a, b)->peer.slot, in, sizeof(kept), 7), 0);
+	assert_int_equal(fake_receive(a, fake_neighbour(a, b)->peer.slot, in, sizeof(kept), 7), 0);
 	assert_int_equal(fake_next(&a->node.receives).error, 0);
 	assert_bytes(in, sizeof(kept), 7);
 	talk(b, a, 8, 12); /* by the receive from anybody that was posted before */
 	in[0] = 0;
 	talk_of_all(a, b);
 	talk(c, a, 100000, 13);
-	assert_null(peer(c, a)->peer.network);
+	assert_null(fake_neighbour(c, a)->peer.network);
 	/* Nothing went through the region. */
-	assert_false(peer(a, b)->peer.receiving || peer(b, a)->peer.receiving);
+	assert_false(fake_neighbour(a, b)->peer.receiving || fake_neighbour(b, a)->peer.receiving);
 }
 
 /* What is posted while it is not agreed waits; and comes in order, before what is posted after. */
 static void test_what_is_posted_meanwhile_waits(void **state)
 {
 	const struct iovec piece = {in, 1};
-	const struct receive_request request = {
-		.pieces = &piece, .count = 1, .source = peer(a, b)->peer.slot, .tag = 6, .flags = FI_TAGGED};
+	const struct receive_request request = {.pieces = &piece,
+						.count = 1,
+						.source = fake_neighbour(a, b)->peer.slot,
+						.tag = 6,
+						.flags = FI_TAGGED};
 
 	(void)state;
 	violate();
 	for (int i = 0; i < 100; i++) {
 		(void)messenger_progress(a->node.messenger);
-		(void)path_look(path_of(a));
+		(void)path_look(fake_path(a));
 	}
-	assert_true(path_is_renewing(&peer(a, b)->peer));
+	assert_true(path_is_renewing(&fake_neighbour(a, b)->peer));
 	/* Nothing was under way, that could have told of it. */
-	assert_false(messenger_may_receive(a->node.messenger, peer(a, b), &request));
-	assert_int_equal(path_refuse(&peer(a, b)->peer), -EPROTO);
-	assert_true(messenger_may_receive(a->node.messenger, peer(a, b), &request));
-	assert_int_equal(fake_send(a, peer(a, b), "x", 1, 5), -EAGAIN);
-	assert_int_equal(fake_receive(a, peer(a, b)->peer.slot, in, 1, 6), 0);
+	assert_false(messenger_may_receive(a->node.messenger, fake_neighbour(a, b), &request));
+	assert_int_equal(path_refuse(&fake_neighbour(a, b)->peer), -EPROTO);
+	assert_true(messenger_may_receive(a->node.messenger, fake_neighbour(a, b), &request));
+	assert_int_equal(fake_send(a, fake_neighbour(a, b), "x", 1, 5), -EAGAIN);
+	assert_int_equal(fake_receive(a, fake_neighbour(a, b)->peer.slot, in, 1, 6), 0);
 	assert_true(completion_is_empty(&a->node.receives));
 	settle();
 	assert_renewed(a, b);
 	assert_renewed(b, a);
-	assert_int_equal(fake_send(b, peer(b, a), "y", 1, 6), 0);
+	assert_int_equal(fake_send(b, fake_neighbour(b, a), "y", 1, 6), 0);
 	fake_settle(&world);
 	assert_int_equal(fake_next(&a->node.receives).error, 0);
 	assert_int_equal(in[0], 'y');
@@ -222,10 +210,10 @@ static void test_whatever_it_is(void **state)
 			(void)close_world(state);
 			(void)open_world(state);
 		}
-		uint32_t self = path_of(a)->member->slot;
-		uint32_t other = path_of(b)->member->slot;
+		uint32_t self = fake_path(a)->member->slot;
+		uint32_t other = fake_path(b)->member->slot;
 		struct credit_line *credit = section_credit(a->region, other, self);
-		const struct ring_out *ring = &peer(a, b)->peer.out;
+		const struct ring_out *ring = &fake_neighbour(a, b)->peer.out;
 		switch (which) {
 		case 0: /* credit for what was not sent */
 			shared_store_u64(&credit->consumed, (uint64_t)ring->connection << 32 | 1000);
@@ -235,36 +223,36 @@ static void test_whatever_it_is(void **state)
 			break;
 		case 2: /* another ring */
 			shared_store_u32(&line(b, a)->id, shared_load_u32(&line(b, a)->id) + 2);
-			path_ring(&peer(b, a)->peer);
+			path_ring(&fake_neighbour(b, a)->peer);
 			break;
 		case 3: /* what b would say if it had found something */
-			shared_store_u32(&line(b, a)->ended, path_of(a)->member->epoch);
-			path_ring_doorbell(&peer(b, a)->peer);
+			shared_store_u32(&line(b, a)->ended, fake_path(a)->member->epoch);
+			path_ring_doorbell(&fake_neighbour(b, a)->peer);
 			break;
 		case 4: /* its slot is another's, which has the nonce that it had */
 			shared_store_u64(&region_slot(a->region, other)->claim,
 					 (uint64_t)9 << 32 | SLOT_JOINED);
-			path_ring_doorbell(&peer(b, a)->peer);
+			path_ring_doorbell(&fake_neighbour(b, a)->peer);
 			for (int i = 0; i < 70; i++)
-				(void)path_look(path_of(a));
-			assert_ptr_equal(path_of(a)->peers[other], &peer(a, b)->peer);
+				(void)path_look(fake_path(a));
+			assert_ptr_equal(fake_path(a)->peers[other], &fake_neighbour(a, b)->peer);
 			break;
 		case 5: /* its slot is nobody's */
 			shared_store_u64(&region_slot(a->region, other)->claim, (uint64_t)99 << 32);
 			break;
 		default: /* a slot that was written over */
-			shared_store_u64(&ring_next(&peer(b, a)->peer.out, 0)->control, 0x8000);
+			shared_store_u64(&ring_next(&fake_neighbour(b, a)->peer.out, 0)->control, 0x8000);
 			break;
 		}
 		for (uint32_t i = 0; i < FAKE_ENDS; i++)
-			path_check_peers(path_of(&world.nodes[i]));
+			path_check_peers(fake_path(&world.nodes[i]));
 		settle();
 		assert_renewed(a, b);
 		assert_renewed(b, a);
 		drop_completions();
 		talk_of_all(a, b);
 		/* Its bell says nothing any more. */
-		path_ring_doorbell(&peer(b, a)->peer);
+		path_ring_doorbell(&fake_neighbour(b, a)->peer);
 		talk_of_all(b, a);
 	}
 }
@@ -274,7 +262,7 @@ static void test_both_at_once(void **state)
 {
 	(void)state;
 	violate();
-	ring_push(&peer(a, b)->peer.out, control_word(201, 0, 0), 1);
+	ring_push(&fake_neighbour(a, b)->peer.out, control_word(201, 0, 0), 1);
 	settle();
 	assert_renewed(a, b);
 	assert_renewed(b, a);
@@ -283,13 +271,13 @@ static void test_both_at_once(void **state)
 
 static void wish(bool network)
 {
-	const struct member *member = path_of(b)->member;
+	const struct member *member = fake_path(b)->member;
 
 	shared_store_u64(&region_slot(b->region, member->slot)->way,
 			 network ? (uint64_t)member->epoch << 32 | 1 : 0);
 	for (int round = 0; round < 4; round++) {
 		for (uint32_t i = 0; i < FAKE_ENDS; i++)
-			path_begin_moves(path_of(&world.nodes[i]));
+			path_begin_moves(fake_path(&world.nodes[i]));
 		fake_settle(&world);
 	}
 }
@@ -298,31 +286,31 @@ static void wish(bool network)
 static void test_frames_of_before_are_dropped(void **state)
 {
 	unsigned char old[FRAME_MOST];
-	struct network *network = path_of(a)->network;
+	struct network *network = fake_path(a)->network;
 
 	(void)state;
 	wish(true);
-	assert_non_null(peer(a, b)->peer.network);
+	assert_non_null(fake_neighbour(a, b)->peer.network);
 	talk(a, b, 4000, 5);
 	/* One that is sent, and comes after all else. */
 	b->end->sinks = true;
-	assert_int_equal(fake_send(a, peer(a, b), out, 4000, 6), 0);
+	assert_int_equal(fake_send(a, fake_neighbour(a, b), out, 4000, 6), 0);
 	size_t length = a->end->last_length;
 	memcpy(old, a->end->last, length);
 	b->end->sinks = false;
-	assert_int_equal(peer(a, b)->peer.beyond->in_flight, 1);
-	shared_store_u32(&line(b, a)->ended, path_of(a)->member->epoch);
-	path_ring_doorbell(&peer(b, a)->peer);
+	assert_int_equal(fake_neighbour(a, b)->peer.beyond->in_flight, 1);
+	shared_store_u32(&line(b, a)->ended, fake_path(a)->member->epoch);
+	path_ring_doorbell(&fake_neighbour(b, a)->peer);
 	settle();
 	assert_renewed(a, b);
 	assert_renewed(b, a);
 	drop_completions();
-	uint64_t strays = path_of(b)->network->strays;
+	uint64_t strays = fake_path(b)->network->strays;
 	assert_true(fake_deliver(b->end, old, length));
 	fake_settle(&world);
-	assert_int_equal(path_of(b)->network->strays, strays + 1);
+	assert_int_equal(fake_path(b)->network->strays, strays + 1);
 	talk_of_all(a, b);
-	(void)chunk_collect(&network->chunks, &peer(a, b)->peer.account);
+	(void)chunk_collect(&network->chunks, &fake_neighbour(a, b)->peer.account);
 	uint32_t back = 0;
 	for (uint32_t i = 0; i < CHUNK_CLASSES; i++)
 		back += network->chunks.classes[i].free_count;
@@ -340,8 +328,8 @@ static void test_a_hello_in_place_of_an_answer(void **state)
 	violate();
 	a->end->sinks = true;
 	fake_settle(&world);
-	assert_true(path_is_renewing(&peer(a, b)->peer));
-	while (path_is_renewing(&peer(b, a)->peer))
+	assert_true(path_is_renewing(&fake_neighbour(a, b)->peer));
+	while (path_is_renewing(&fake_neighbour(b, a)->peer))
 		fake_settle(&world);
 	assert_renewed(b, a);
 	struct {
@@ -351,9 +339,9 @@ static void test_a_hello_in_place_of_an_answer(void **state)
 			      .version = FRAME_VERSION,
 			      .kind = FRAME_HELLO,
 			      .stream = 1,
-			      .to = path_of(a)->member->nonce,
-			      .from = path_of(b)->member->nonce}};
-	network_write_hello(path_of(b)->network, &frame.hello);
+			      .to = fake_path(a)->member->nonce,
+			      .from = fake_path(b)->member->nonce}};
+	network_write_hello(fake_path(b)->network, &frame.hello);
 	a->end->sinks = false;
 	assert_true(fake_deliver(a->end, &frame, sizeof(frame)));
 	/* It went already, into the sink. */
@@ -366,16 +354,16 @@ static void test_a_hello_in_place_of_an_answer(void **state)
 static void test_without_a_way(void **state)
 {
 	(void)state;
-	struct section_header *header = section_header(b->region, path_of(b)->member->slot);
+	struct section_header *header = section_header(b->region, fake_path(b)->member->slot);
 	shared_store_u32(&header->core, 0);
-	peer(a, b)->peer.where.length = 0;
+	fake_neighbour(a, b)->peer.where.length = 0;
 	a->end->sinks = true;
 	violate();
 	fake_settle(&world);
 	assert_given_up(a, b);
 	/* It asks, and nobody hears it. */
-	assert_true(path_is_renewing(&peer(b, a)->peer));
-	peer(b, a)->peer.beyond->renewing -= UINT64_C(4000000000);
+	assert_true(path_is_renewing(&fake_neighbour(b, a)->peer));
+	fake_neighbour(b, a)->peer.beyond->renewing -= UINT64_C(4000000000);
 	settle();
 	assert_given_up(b, a);
 	a->end->sinks = false;
@@ -385,7 +373,7 @@ static void test_without_a_way(void **state)
 	a->end->sinks = b->end->sinks = true;
 	violate();
 	fake_settle(&world);
-	struct peer *lost = &peer(a, b)->peer;
+	struct peer *lost = &fake_neighbour(a, b)->peer;
 	assert_true(path_is_renewing(lost));
 	assert_int_equal(fake_receive(a, lost->slot, in, 8, 9), 0);
 	lost->beyond->renewing -= UINT64_C(4000000000);
@@ -398,9 +386,9 @@ static void test_without_a_way(void **state)
 static void test_one_that_was_taken_for_dead_is_refused(void **state)
 {
 	(void)state;
-	assert_true(network_attach(path_of(a), &peer(a, b)->peer));
-	assert_int_equal(fake_receive(b, peer(b, a)->peer.slot, in, 8, 9), 0);
-	path_fail(path_of(a), &peer(a, b)->peer, -ECONNRESET, "it died");
+	assert_true(network_attach(fake_path(a), &fake_neighbour(a, b)->peer));
+	assert_int_equal(fake_receive(b, fake_neighbour(b, a)->peer.slot, in, 8, 9), 0);
+	path_fail(fake_path(a), &fake_neighbour(a, b)->peer, -ECONNRESET, "it died");
 	settle();
 	assert_given_up(a, b);
 	assert_given_up(b, a);
@@ -422,15 +410,15 @@ static void test_only_once(void **state)
 				      .kind = FRAME_SLOTS,
 				      .slots = 1,
 				      .stream = 1,
-				      .to = path_of(a)->member->nonce,
-				      .from = path_of(b)->member->nonce,
-				      .sequence = peer(a, b)->peer.beyond->expected};
+				      .to = fake_path(a)->member->nonce,
+				      .from = fake_path(b)->member->nonce,
+				      .sequence = fake_neighbour(a, b)->peer.beyond->expected};
 	memcpy(frame, &header, sizeof(header));
 	memcpy(frame + sizeof(header), &slot, sizeof(slot));
 	assert_true(fake_deliver(a->end, frame, sizeof(frame)));
 	settle();
 	assert_given_up(a, b);
-	assert_int_equal(peer(a, b)->peer.failure, -EPROTO);
+	assert_int_equal(fake_neighbour(a, b)->peer.failure, -EPROTO);
 	assert_given_up(b, a);
 }
 
@@ -441,18 +429,18 @@ struct renewal_frame {
 
 static struct renewal_frame renewal(const struct far_node *from, const struct far_node *to)
 {
-	const struct member *member = path_of(from)->member;
+	const struct member *member = fake_path(from)->member;
 	struct renewal_frame frame = {
 		.header = {.magic = FRAME_MAGIC,
 			   .version = FRAME_VERSION,
 			   .kind = FRAME_RENEW,
 			   .stream = 1,
-			   .to = path_of(to)->member->nonce,
+			   .to = fake_path(to)->member->nonce,
 			   .from = member->nonce},
 		.renew = {.slot = member->slot, .epoch = member->epoch},
 	};
 
-	network_write_hello(path_of(from)->network, &frame.renew.hello);
+	network_write_hello(fake_path(from)->network, &frame.renew.hello);
 	return frame;
 }
 
@@ -460,7 +448,7 @@ static struct renewal_frame renewal(const struct far_node *from, const struct fa
 static void test_renewals_that_cannot_be(void **state)
 {
 	(void)state;
-	network_listen(path_of(a));
+	network_listen(fake_path(a));
 	for (int which = 0; which < 9; which++) {
 		struct renewal_frame frame = renewal(b, a);
 		size_t length = sizeof(frame);
@@ -481,7 +469,7 @@ static void test_renewals_that_cannot_be(void **state)
 			frame.renew.slot = UINT32_MAX;
 			break;
 		case 5:
-			frame.renew.slot = path_of(a)->member->slot;
+			frame.renew.slot = fake_path(a)->member->slot;
 			break;
 		case 6:
 			frame.renew.epoch++;
@@ -493,15 +481,15 @@ static void test_renewals_that_cannot_be(void **state)
 			frame.renew.hello.length = CORE_NAME_MOST + 1;
 			break;
 		}
-		uint64_t strays = path_of(a)->network->strays;
+		uint64_t strays = fake_path(a)->network->strays;
 		assert_true(fake_deliver(a->end, &frame, length));
 		fake_settle(&world);
-		assert_int_equal(path_of(a)->network->strays, strays + 1);
-		assert_int_equal(peer(a, b)->peer.state, PEER_PRESENT);
-		assert_int_equal(peer(a, b)->peer.renewal, RENEWAL_NONE);
+		assert_int_equal(fake_path(a)->network->strays, strays + 1);
+		assert_int_equal(fake_neighbour(a, b)->peer.state, PEER_PRESENT);
+		assert_int_equal(fake_neighbour(a, b)->peer.renewal, RENEWAL_NONE);
 	}
 	talk_of_all(a, b);
-	assert_null(peer(a, b)->peer.network);
+	assert_null(fake_neighbour(a, b)->peer.network);
 }
 
 /* One that comes as it should, though nobody found anything: the pair goes on, once. Later ones do nothing.
@@ -509,7 +497,7 @@ static void test_renewals_that_cannot_be(void **state)
 static void test_renewals_of_a_liar(void **state)
 {
 	(void)state;
-	network_listen(path_of(a));
+	network_listen(fake_path(a));
 	struct renewal_frame frame = renewal(b, a);
 	assert_true(fake_deliver(a->end, &frame, sizeof(frame)));
 	settle();
@@ -566,7 +554,7 @@ static void cut(void)
 {
 	assert_int_equal(ftruncate(file_fd, 0), 0);
 	for (uint32_t i = 0; i < FAKE_ENDS; i++)
-		path_check_peers(path_of(&world.nodes[i]));
+		path_check_peers(fake_path(&world.nodes[i]));
 	settle();
 }
 
@@ -574,10 +562,10 @@ static void test_all_go_on_when_the_file_is_cut(void **state)
 {
 	(void)state;
 	open_on_file();
-	const struct correspondent *self = peer(a, a);
+	const struct correspondent *self = fake_neighbour(a, a);
 	talk(a, a, 8, 3);
-	assert_int_equal(fake_send(a, peer(a, b), out, LONG, 9), 0);
-	assert_int_equal(fake_receive(b, peer(b, a)->peer.slot, in, 8, 11), 0);
+	assert_int_equal(fake_send(a, fake_neighbour(a, b), out, LONG, 9), 0);
+	assert_int_equal(fake_receive(b, fake_neighbour(b, a)->peer.slot, in, 8, 11), 0);
 	assert_int_equal(fake_receive(a, self->peer.slot, in, 8, 12), 0);
 	fake_settle(&world);
 	cut();
@@ -600,24 +588,25 @@ static void test_new_pairs_after_the_cut(void **state)
 
 	(void)state;
 	open_on_file();
-	const struct member *member = path_of(c)->member;
-	assert_null(path_meet_without_region(path_of(a), member->slot, member->epoch, member->nonce, &where));
+	const struct member *member = fake_path(c)->member;
+	assert_null(
+		path_meet_without_region(fake_path(a), member->slot, member->epoch, member->nonce, &where));
 	cut();
-	assert_null(path_meet(path_of(a), member->slot, member->epoch, member->nonce));
-	assert_null(path_meet_without_region(path_of(a), FAKE_MEMBERS, 1, 1, &where));
+	assert_null(path_meet(fake_path(a), member->slot, member->epoch, member->nonce));
+	assert_null(path_meet_without_region(fake_path(a), FAKE_MEMBERS, 1, 1, &where));
 	struct peer *met =
-		path_meet_without_region(path_of(a), member->slot, member->epoch, member->nonce, &where);
+		path_meet_without_region(fake_path(a), member->slot, member->epoch, member->nonce, &where);
 	assert_non_null(met);
-	assert_ptr_equal(met, path_meet_without_region(path_of(a), member->slot, member->epoch, member->nonce,
-						       &where));
-	assert_null(path_meet_without_region(path_of(a), member->slot, member->epoch, 1, &where));
+	assert_ptr_equal(met, path_meet_without_region(fake_path(a), member->slot, member->epoch,
+						       member->nonce, &where));
+	assert_null(path_meet_without_region(fake_path(a), member->slot, member->epoch, 1, &where));
 	assert_int_equal(fake_receive(c, MATCH_ANY_SOURCE, in, 5, 1), 0);
 	fake_settle(&world);
 	assert_int_equal(fake_send(a, (struct correspondent *)(void *)met, "12345", 5, 1), 0);
 	fake_settle(&world);
 	struct completion got = fake_next(&c->node.receives);
 	assert_int_equal(got.error, 0);
-	assert_int_equal((uint32_t)got.source, path_of(a)->member->slot);
+	assert_int_equal((uint32_t)got.source, fake_path(a)->member->slot);
 	assert_memory_equal(in, "12345", 5);
 	drop_completions();
 	talk_of_all(a, c);
@@ -631,11 +620,11 @@ static void test_new_pairs_after_the_cut(void **state)
 static void test_one_whose_slot_is_anothers(void **state)
 {
 	(void)state;
-	shared_store_u64(&region_slot(b->region, path_of(b)->member->slot)->claim, (uint64_t)99 << 32 | 2);
+	shared_store_u64(&region_slot(b->region, fake_path(b)->member->slot)->claim, (uint64_t)99 << 32 | 2);
 	for (uint32_t i = 0; i < FAKE_ENDS; i++)
-		path_check_peers(path_of(&world.nodes[i]));
+		path_check_peers(fake_path(&world.nodes[i]));
 	fake_settle(&world);
-	assert_true(path_of(b)->evicted);
+	assert_true(fake_path(b)->evicted);
 	assert_renewed(a, b);
 	assert_renewed(b, a);
 	talk_of_all(a, b);
