@@ -23,6 +23,13 @@ from vicinal.cluster.native import NativeCluster
 SSHD = "/usr/sbin/sshd"
 
 
+def shown_ways(stderr: str) -> dict[tuple[int, int], str]:
+    """What `vicinal run --paths` shows: by which path each rank reached each other one."""
+    rows = [line.split("│")[1:6] for line in stderr.splitlines() if line.startswith("│")]
+    ways = {(int(row[0]), int(row[2])): row[4].strip() for row in rows}
+    return {pair: way for pair, way in ways.items() if pair[0] != pair[1]}
+
+
 class Hosts:
     """So many hosts node0, node1, ..., and a head that reaches them, which is none of them."""
 
@@ -85,8 +92,16 @@ class Hosts:
 
     def vicinal(self, *arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run `vicinal` at the head to its end."""
+        return self._ended(self.command(*arguments), **variables)
+
+    def at_head(self, *command: object, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run any command there to its end."""
+        words = [str(word) for word in command]
+        return self._ended(self.cluster.head_command(words, self.directory), **variables)
+
+    def _ended(self, command: list[str], **variables: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            self.command(*arguments),
+            command,
             env=self.environment(**variables),
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -7,14 +7,12 @@ alone.
 
 import os
 import shutil
-import subprocess
 import time
 from pathlib import Path
 from typing import Self
 
 import pytest
 from host_support import Hosts
-from launch_support import GUARD_SECONDS
 
 CPUS = 4
 """Of each host, as Slurm is told."""
@@ -48,18 +46,6 @@ class SlurmHosts(Hosts):
 
     def environment(self, **variables: str) -> dict[str, str]:
         return super().environment(SLURM_CONF=str(self._state / "slurm.conf"), **variables)
-
-    def at_head(self, *command: object, **variables: str) -> subprocess.CompletedProcess[str]:
-        """Run a command at the head to its end."""
-        return subprocess.run(
-            self.cluster.head_command([str(word) for word in command], self.directory),
-            env=self.environment(**variables),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=GUARD_SECONDS,
-            check=False,
-        )
 
     def _configure(self) -> None:
         key = self._state / "key"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import CHECKOUT, Vicinal, error_line
-from host_support import Hosts
+from host_support import Hosts, shown_ways
 from launch_support import GUARD_SECONDS, MPIS, check_reports, wait_for
 
 from vicinal.errors import VicinalError
@@ -133,14 +133,12 @@ def test_answers_are_right_over_hosts(hosts: Hosts, tmp_path: Path, mpi: str) ->
     checks = [json.loads(line) for line in result.stdout.splitlines()]
     assert len(checks) > 10
     assert not [each for each in checks if each["errors"]]
-    rows = [line.split("│")[1:6] for line in result.stderr.splitlines() if line.startswith("│")]
-    ways = {(row[0].strip(), row[2].strip()): row[4].strip() for row in rows}
-    ways = {pair: way for pair, way in ways.items() if pair[0] != pair[1]}
-    here = {("0", "1"), ("1", "0"), ("2", "3"), ("3", "2")}
+    ways = shown_ways(result.stderr)
+    here = {(0, 1), (1, 0), (2, 3), (3, 2)}
     assert {pair for pair, way in ways.items() if way == "region"} == here
     # The barrier of its end alone goes from each to one of the other host.
     across = {pair for pair, way in ways.items() if way == "network"}
-    assert across >= {("0", "2"), ("1", "3"), ("2", "0"), ("3", "1")}
+    assert across >= {(0, 2), (1, 3), (2, 0), (3, 1)}
     assert not across & here
     assert hosts.leftovers() == {}
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import CHECKOUT, Vicinal, error_line
+from host_support import shown_ways
 from launch_support import MPIS, check_reports, wait_for
 from slurm_support import CPUS, SlurmHosts
 
@@ -88,10 +89,9 @@ def test_answers_are_right_in_an_allocation(hosts: SlurmHosts, mpi: str) -> None
     checks = [json.loads(line) for line in result.stdout.splitlines()]
     assert len(checks) > 10
     assert not [each for each in checks if each["errors"]]
-    rows = [line.split("│")[1:6] for line in result.stderr.splitlines() if line.startswith("│")]
-    ways = {(row[0].strip(), row[2].strip()): row[4].strip() for row in rows}
-    for pair, way in ways.items():
-        assert way == ("region" if int(pair[0]) // 2 == int(pair[1]) // 2 else "network"), pair
+    ways = shown_ways(result.stderr)
+    for (sender, receiver), way in ways.items():
+        assert way == ("region" if sender // 2 == receiver // 2 else "network")
     assert set(ways.values()) == {"region", "network"}
     nothing_left(hosts)
 
@@ -119,6 +119,16 @@ def test_more_ranks_than_the_allocation_has(hosts: SlurmHosts) -> None:
     command = f"{VICINAL} run -n 9 --slurm true"
     result = hosts.at_head("salloc", "-Q", "-N2", f"--cpus-per-task={CPUS}", "sh", "-c", command)
     assert f"the hosts have slots for {2 * CPUS} ranks, and the job has 9" in error_line(result)
+
+
+def test_a_host_that_no_step_reaches(hosts: SlurmHosts) -> None:
+    """One that is not in the allocation, though the variables say so."""
+    wrong = "SLURM_JOB_NODELIST=node[0-1] SLURM_JOB_CPUS_PER_NODE='1(x2)'"
+    command = f"unset SLURM_NTASKS; {wrong} {without_ssh(hosts)} run -n 2 --slurm true"
+    line = error_line(hosts.at_head("salloc", "-Q", "-wnode0", "sh", "-c", command))
+    assert line.startswith("vicinal: error: host node1: srun does not reach it (")
+    assert "srun --overlap --nodelist=node1 --ntasks=1 true" in line
+    nothing_left(hosts)
 
 
 @pytest.mark.parametrize("mpi", MPIS)
