@@ -27,8 +27,9 @@
 #define IDLE_NANOSECONDS_LEAST 50000U
 #define IDLE_NANOSECONDS_MOST 500000U
 #define POLLS_PER_CLOCK 512U
-/* Who knows nobody there asks whether somebody knocked: a system call, which so takes less than a hundredth.
- */
+/* Who knows nobody there asks whether somebody knocked: a call that takes 0.4 us if nobody did (recv of an
+ * empty socket, best of 200 times 1000 at real-time priority), where so many polls of an idle endpoint take
+ * 0.2 ms. */
 #define POLLS_PER_KNOCK 4096U
 /* The region is quiet when its rings were empty for so many polls. */
 #define QUIET_POLLS 256U

@@ -3,8 +3,8 @@
 #
 # What it needs to know comes from the kernel's command line (vicinal.node=N, vicinal.verbs=1 if
 # there is an SR-IOV card to make ready, and vicinal.probe=1 to power off as soon as user space
-# runs) and from QEMU's firmware configuration (the keys, a tar archive). It says on the console how far it got;
-# vicinal/cluster/guest.py waits for that and shows it when a guest does not come up.
+# runs) and from QEMU's firmware configuration (the keys, a tar archive). It says on the console how
+# far it got; vicinal/cluster/guest.py waits for that and shows it when a guest does not come up.
 export PATH=/usr/sbin:/usr/bin HOME=/root
 
 say() { echo "vicinal-guest: $*"; }

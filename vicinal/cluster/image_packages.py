@@ -42,8 +42,9 @@ class PackageStore:
         """
         install = ["apt-get", "install", "--download-only", "--no-install-recommends", "--yes"]
         self._apt_or_update(f"the packages {' '.join(packages)}", *install, *packages)
-        for file in self._archives.glob(f"{without}_*.deb"):
-            file.unlink()
+        if without:
+            for file in self._archives.glob(f"{without}_*.deb"):
+                file.unlink()
         self._unpack_all(target)
 
     def unpack_kernel(self, package: str, target: Path) -> None:
