@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from suite import (
-    MEMBERS,
+    MEMBERS_PER_RANK,
     Lists,
     fails_elsewhere,
     faults,
@@ -154,7 +154,8 @@ def _run(mpi: Mpi, hosts: int, ranks: int, tests: str, suite: Path, output: Path
     lists = Lists.load(mpi, ranks)
     directory = output / (f"{mpi}-{ranks}" + (f"-hosts-{hosts}" if hosts > 1 else ""))
     shutil.rmtree(directory, ignore_errors=True)
-    job = {"ranks": ranks, "mpi": mpi, "members": MEMBERS, "without": lists.excluded}
+    members = MEMBERS_PER_RANK * ranks
+    job = {"ranks": ranks, "mpi": mpi, "members": members, "without": lists.excluded}
     job |= {"hosts": hosts, "environment": lists.environment}
     if tests == "subset":
         job["only"] = lists.four_ranks

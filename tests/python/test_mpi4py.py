@@ -15,7 +15,7 @@ from vicinal.cluster.native import NativeCluster
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "mpi4py"))
 
-from suite import MEMBERS, Lists, fails_elsewhere, faults, fetch_suite, run_suite
+from suite import MEMBERS_PER_RANK, Lists, fails_elsewhere, faults, fetch_suite, run_suite
 
 MPIS = ("mpich", "openmpi")
 GUARD_SECONDS = 400
@@ -39,7 +39,12 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[NativeCluster]:
 def test_suite(mpi: str, cluster: NativeCluster, suite: Path, tmp_path: Path) -> None:
     ranks = len(cluster.nodes)
     lists = Lists.load(mpi, ranks)
-    job = {"ranks": ranks, "mpi": mpi, "members": MEMBERS, "environment": lists.environment}
+    job = {
+        "ranks": ranks,
+        "mpi": mpi,
+        "members": MEMBERS_PER_RANK * ranks,
+        "environment": lists.environment,
+    }
     job["without"] = [*lists.excluded, *lists.selection["left-out"]]
     if ranks > 2:
         job["only"] = lists.four_ranks
