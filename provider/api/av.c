@@ -8,13 +8,13 @@
 #define AV_REMOVED UINT32_MAX
 fi_addr_t av_name_sender(const struct av *av, uint64_t source)
 {
-	uint32_t slot = (uint32_t)source;
+	uint32_t number = (uint32_t)source;
 
-	if (av == NULL || source == COMPLETION_NO_SOURCE || slot >= av->slots)
+	if (av == NULL || source == COMPLETION_NO_SOURCE || number >= av->sources)
 		return FI_ADDR_NOTAVAIL;
 	/* Who has the slot now may have been inserted before one who had it once. SIZE_MAX is nobody. */
-	for (size_t i = av->by_slot[slot] + 1; i-- > 0;)
-		if (av->entries[i].slot == slot && av->entries[i].epoch == (uint32_t)(source >> 32))
+	for (size_t i = av->by_source[number] + 1; i-- > 0;)
+		if (av->entries[i].source == number && av->entries[i].epoch == (uint32_t)(source >> 32))
 			return i;
 	return FI_ADDR_NOTAVAIL;
 }
@@ -23,7 +23,7 @@ struct correspondent *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr
 {
 	struct av *av = endpoint->av;
 
-	if (av == NULL || address >= av->count || av->entries[address].slot == AV_REMOVED)
+	if (av == NULL || address >= av->count || av->entries[address].source == AV_REMOVED)
 		return NULL;
 	if (address >= endpoint->resolved_count) {
 		size_t count = av->capacity;
@@ -40,18 +40,18 @@ struct correspondent *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr
 				    .length = entry->address.core_length,
 				    .flags = entry->address.core_flags};
 	struct path *path = endpoint->messenger->path;
-	bool beyond = entry->slot >= path->region->members;
-	struct peer *peer = beyond ? network_meet(path, entry->slot)
-				   : path_meet(path, entry->slot, entry->epoch, entry->address.nonce);
+	bool beyond = entry->source >= path->members;
+	struct peer *peer = beyond ? network_meet(path, entry->source)
+				   : path_meet(path, entry->source, entry->epoch, entry->address.nonce);
 	if (peer == NULL && beyond)
 		return NULL;
 	memcpy(where.name, entry->address.core_name, sizeof(where.name));
 	if (peer == NULL) {
 		/* It may have left: what it sent before stays reachable as long as nobody took its slot. */
-		peer = path->peers[entry->slot];
+		peer = path->peers[entry->source];
 		if (peer == NULL)
-			peer = path_meet_without_region(path, entry->slot, entry->epoch, entry->address.nonce,
-							&where);
+			peer = path_meet_without_region(path, entry->source, entry->epoch,
+							entry->address.nonce, &where);
 		if (peer == NULL || peer->epoch != entry->epoch || peer->nonce != entry->address.nonce)
 			return NULL;
 	}
@@ -89,21 +89,21 @@ static bool is_in_region(const struct av *av, const struct address *address)
 		member_confirm(region, address->slot, address->epoch, address->nonce));
 }
 
-/* Room in `by_slot` for this one. */
-static bool reach_slot(struct av *av, uint32_t slot)
+/* Room in `by_source` for this one. */
+static bool reach_source(struct av *av, uint32_t source)
 {
-	uint32_t slots = av->slots == 0 ? av->domain->region->members : av->slots;
+	uint32_t sources = av->sources == 0 ? av->domain->region->members : av->sources;
 
-	while (slots <= slot)
-		slots *= 2;
-	if (slots == av->slots)
+	while (sources <= source)
+		sources *= 2;
+	if (sources == av->sources)
 		return true;
-	size_t *grown = realloc(av->by_slot, slots * sizeof(*grown));
+	size_t *grown = realloc(av->by_source, sources * sizeof(*grown));
 	if (grown == NULL)
 		return false;
-	av->by_slot = grown;
-	for (; av->slots < slots; av->slots++)
-		grown[av->slots] = SIZE_MAX;
+	av->by_source = grown;
+	for (; av->sources < sources; av->sources++)
+		grown[av->sources] = SIZE_MAX;
 	return true;
 }
 
@@ -119,7 +119,7 @@ static bool is_well_formed(const struct address *address)
 	return true;
 }
 
-/* The entry of an address. Its slot is AV_REMOVED if it cannot be reached, and then that was said. */
+/* The entry of an address. Its source is AV_REMOVED if it cannot be reached, and then that was said. */
 static struct av_entry make_entry(struct av *av, const struct address *address)
 {
 	struct av_entry entry = {*address, address->epoch, AV_REMOVED};
@@ -130,14 +130,14 @@ static struct av_entry make_entry(struct av *av, const struct address *address)
 		return entry;
 	}
 	if (is_in_region(av, address)) {
-		entry.slot = address->slot;
+		entry.source = address->slot;
 		return entry;
 	}
-	uint32_t slot = network_place(av->domain, address);
-	if (slot == UINT32_MAX || !reach_slot(av, slot))
+	uint32_t source = network_place(av->domain, address);
+	if (source == UINT32_MAX || !reach_source(av, source))
 		return entry;
 	entry.epoch = NETWORK_EPOCH;
-	entry.slot = slot;
+	entry.source = source;
 	return entry;
 }
 
@@ -188,9 +188,9 @@ static int av_insert(struct fid_av *fid, const void *addresses, size_t count, fi
 		/* A table counts every address, so that a caller can number them itself. */
 		struct av_entry *entry = &av->entries[av->count];
 		*entry = make_entry(av, &address);
-		bool good = entry->slot != AV_REMOVED;
+		bool good = entry->source != AV_REMOVED;
 		if (good) {
-			av->by_slot[entry->slot] = av->count;
+			av->by_source[entry->source] = av->count;
 			inserted++;
 		}
 		if (indices != NULL)
@@ -205,19 +205,19 @@ static int av_insert(struct fid_av *fid, const void *addresses, size_t count, fi
 	return av->events ? report_insertion(av, (uint64_t)inserted, context) : inserted;
 }
 
-/* Of a slot there may be several: when the newest entry goes, the one before is the newest. */
+/* Of a peer there may be several: when the newest entry goes, the one before is the newest. */
 static void remove_entry(struct av *av, size_t index)
 {
 	struct av_entry *entry = &av->entries[index];
-	uint32_t slot = entry->slot;
+	uint32_t source = entry->source;
 
-	entry->slot = AV_REMOVED;
-	if (slot == AV_REMOVED || av->by_slot[slot] != index)
+	entry->source = AV_REMOVED;
+	if (source == AV_REMOVED || av->by_source[source] != index)
 		return;
-	av->by_slot[slot] = SIZE_MAX;
+	av->by_source[source] = SIZE_MAX;
 	for (size_t i = index; i-- > 0;)
-		if (av->entries[i].slot == slot) {
-			av->by_slot[slot] = i;
+		if (av->entries[i].source == source) {
+			av->by_source[source] = i;
 			return;
 		}
 }
@@ -249,7 +249,7 @@ static int av_lookup(struct fid_av *fid, fi_addr_t index, void *buffer, size_t *
 	int result = -FI_EINVAL;
 
 	domain_lock(av->domain);
-	if (index < av->count && av->entries[index].slot != AV_REMOVED) {
+	if (index < av->count && av->entries[index].source != AV_REMOVED) {
 		const struct address *address = &av->entries[index].address;
 		memcpy(buffer, address, *length < sizeof(*address) ? *length : sizeof(*address));
 		*length = sizeof(*address);
@@ -285,7 +285,7 @@ static int av_close(struct fid *fid)
 		atomic_fetch_sub(&av->eq->bound, 1);
 	atomic_fetch_sub(&av->domain->objects, 1);
 	free(av->entries);
-	free(av->by_slot);
+	free(av->by_source);
 	free(av);
 	return 0;
 }
@@ -332,7 +332,7 @@ int av_open(struct fid_domain *fid, struct fi_av_attr *attributes, struct fid_av
 	if (av == NULL)
 		return -FI_ENOMEM;
 	av->domain = domain;
-	if (!reach_slot(av, 0)) {
+	if (!reach_source(av, 0)) {
 		free(av);
 		return -FI_ENOMEM;
 	}

@@ -53,7 +53,7 @@ static void settle_reach(const struct endpoint *endpoint)
 /* An uncached mapping is reported with its remedy, not silently used. */
 static int check_memory(const struct messenger *messenger)
 {
-	double slower = member_measure(messenger->path->member, SLOW_MEMORY);
+	double slower = member_measure(messenger->path->ports[0].member, SLOW_MEMORY);
 	char text[512];
 
 	FI_INFO(&provider, FI_LOG_EP_CTRL,

@@ -60,7 +60,7 @@ int network_enable(struct endpoint *endpoint)
 bool network_is_ours(const struct domain *domain, uint64_t nonce)
 {
 	for (const struct endpoint *endpoint = domain->endpoints; endpoint != NULL; endpoint = endpoint->next)
-		if (endpoint->messenger != NULL && endpoint->messenger->path->member->nonce == nonce)
+		if (endpoint->messenger != NULL && endpoint->messenger->path->ports[0].member->nonce == nonce)
 			return true;
 	return false;
 }

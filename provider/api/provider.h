@@ -131,7 +131,7 @@ struct domain {
 struct av_entry {
 	struct address address; /* as it was inserted */
 	uint32_t epoch;         /* of the peer that it stands for */
-	uint32_t slot; /* from region->members on: a place in the directory. UINT32_MAX once removed */
+	uint32_t source;        /* its number in every path of the domain. UINT32_MAX once removed */
 };
 
 struct av {
@@ -141,8 +141,8 @@ struct av {
 	struct av_entry *entries;
 	size_t count;
 	size_t capacity;
-	size_t *by_slot; /* the entry inserted last for each slot, to name senders */
-	uint32_t slots;  /* that `by_slot` has */
+	size_t *by_source; /* the entry inserted last for each number, to name senders */
+	uint32_t sources;  /* that `by_source` has */
 	struct eq *eq;
 	bool events; /* insertion is reported there */
 };
@@ -303,13 +303,12 @@ bool eq_has_any(struct eq *eq);
 int network_enable(struct endpoint *endpoint);
 /* Does an endpoint of this domain have this nonce? By whatever address, it is not beyond anything. */
 bool network_is_ours(const struct domain *domain, uint64_t nonce);
-/* The place of `address` in the directory of peers beyond the region, as a slot. UINT32_MAX after saying why.
- */
+/* The number of who is at `address`, beyond the region. UINT32_MAX after saying why. */
 uint32_t network_place(struct domain *domain, const struct address *address);
 
 /* av.c: who `address` stands for; NULL if nobody that can be reached. */
 struct correspondent *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr_t address);
-/* The fi_addr_t of a sender (epoch << 32 | slot), or FI_ADDR_NOTAVAIL. */
+/* The fi_addr_t of a sender (epoch << 32 | its number), or FI_ADDR_NOTAVAIL. */
 fi_addr_t av_name_sender(const struct av *av, uint64_t source);
 /* address.c: addresses as text. */
 int address_to_text(const struct address *address, char *text, size_t length);

@@ -9,12 +9,13 @@
 
 /* ---- what the manager wants, and what there is ---- */
 
-static bool wants_network(const struct path *path, const struct peer *peer)
+static bool wants_network(const struct peer *peer)
 {
-	const struct member *self = path->member;
+	const struct region *region = peer->port->region;
+	const struct member *self = peer->port->member;
 
-	return member_is_detached(path->region, peer->slot, peer->epoch) ||
-	       member_is_detached(path->region, self->slot, self->epoch);
+	return member_is_detached(region, peer->slot, peer->epoch) ||
+	       member_is_detached(region, self->slot, self->epoch);
 }
 
 /* May one end reach into the other's memory? Not from the wish on. */
@@ -32,16 +33,17 @@ static enum connection_way way_of(const struct path *path, const struct peer *pe
 	if (peer->network != NULL)
 		/* While the other's memory is copied from, the region is still needed. */
 		return path->user->reaches(path->context, peer) ? CONNECTION_MOVES : CONNECTION_BY_NETWORK;
-	if (!peer->sending || !wants_network(path, peer))
+	if (!peer->sending || !wants_network(peer))
 		return CONNECTION_BY_REGION;
 	return network_is_hopeless(peer) ? CONNECTION_STAYS : CONNECTION_MOVES;
 }
 
 void path_publish_way(const struct path *path, const struct peer *peer)
 {
-	struct connection_line *line = section_connection(path->region, path->member->slot, peer->slot);
+	const struct port *port = peer->port;
+	struct connection_line *line = section_connection(port->region, port->member->slot, peer->slot);
 
-	if (!path->evicted)
+	if (!port->evicted)
 		shared_store_u32(&line->way, way_of(path, peer));
 }
 
@@ -59,7 +61,9 @@ static void refuse(struct path *path, const struct peer *peer)
 {
 	struct region_error notice;
 
-	if (path->moves_refused || path->region->notice == NULL)
+	const struct region *region = peer->port->region;
+
+	if (path->moves_refused || region->notice == NULL)
 		return;
 	path->moves_refused = true;
 	(void)region_fail(
@@ -68,7 +72,7 @@ static void refuse(struct path *path, const struct peer *peer)
 		"that this process can use: it is reached through the region still (VICINAL_NET must "
 		"choose the same provider everywhere)",
 		peer->slot);
-	path->region->notice(notice.text);
+	region->notice(notice.text);
 }
 
 static void begin(struct path *path, struct peer *peer)
@@ -84,7 +88,7 @@ static void begin(struct path *path, struct peer *peer)
 
 static void consider(struct path *path, struct peer *peer)
 {
-	bool wanted = wants_network(path, peer);
+	bool wanted = wants_network(peer);
 
 	settle_mapped(peer, wanted);
 	if (!wanted && peer->network == NULL)
@@ -100,29 +104,31 @@ static void consider(struct path *path, struct peer *peer)
 
 void path_begin_moves(struct path *path)
 {
-	for (uint32_t slot = 0; slot < path->region->members && !path->evicted; slot++) {
-		struct peer *peer = path->peers[slot];
-		if (peer == NULL || peer->state == PEER_FAILED || slot == path->member->slot ||
-		    peer->renewal != RENEWAL_NONE)
+	for (uint32_t source = 0; source < path->members; source++) {
+		struct peer *peer = path->peers[source];
+		if (peer == NULL || peer->state == PEER_FAILED || peer_is_self(peer) ||
+		    peer->renewal != RENEWAL_NONE || peer->port->evicted)
 			continue;
 		consider(path, peer);
 		path_publish_way(path, peer);
 	}
 }
 
-static void leave_region(struct path *path, struct peer *peer)
+static void leave_region(struct peer *peer)
 {
+	const struct port *port = peer->port;
+
 	/* The ring is not there any more: a newcomer that reads the line takes none. */
-	shared_store_u32(&section_connection(path->region, path->member->slot, peer->slot)->id, 0);
+	shared_store_u32(&section_connection(port->region, port->member->slot, peer->slot)->id, 0);
 	network_enter(peer);
 }
 
 static void return_to_region(struct path *path, struct peer *peer)
 {
 	peer->network = NULL;
-	path_aim_at_region(path, peer);
+	path_aim_at_region(peer);
 	/* There was a ring before, so there is room for it. */
-	if (path_connect(path, peer) != 0)
+	if (path_connect(peer) != 0)
 		path_fail(path, peer, -ENOMEM, "there is no room in the region to return to");
 }
 
@@ -162,17 +168,17 @@ static void go_on(struct path *path, struct peer *peer)
 	peer->moving = false;
 	count(path, -1);
 	if (peer->network == NULL)
-		leave_region(path, peer);
+		leave_region(peer);
 	else
 		return_to_region(path, peer);
-	settle_mapped(peer, wants_network(path, peer));
+	settle_mapped(peer, wants_network(peer));
 	path_publish_way(path, peer);
 }
 
 void path_go_on_moving(struct path *path)
 {
-	for (uint32_t slot = 0; slot < path->region->members && path->moves > 0; slot++) {
-		struct peer *peer = path->peers[slot];
+	for (uint32_t source = 0; source < path->members && path->moves > 0; source++) {
+		struct peer *peer = path->peers[source];
 		if (peer == NULL || peer->state == PEER_FAILED)
 			continue;
 		if (path_is_renewing(peer))
@@ -219,7 +225,7 @@ static void leave_frames(struct path *path, struct peer *peer)
 {
 	peer->framed = false;
 	peer->gone = 0;
-	path_expect_ring(path, peer);
+	path_expect_ring(peer);
 	if (!peer->owes_moved)
 		count(path, 1);
 	peer->owes_moved = true;
@@ -227,7 +233,7 @@ static void leave_frames(struct path *path, struct peer *peer)
 
 void path_take_move(struct path *path, struct peer *peer)
 {
-	if (peer->slot >= path->region->members || peer->slot == path->member->slot)
+	if (peer->port == NULL || peer_is_self(peer))
 		path_fail(path, peer, -EPROTO, "it moves, and there is no other way to it");
 	else if (peer->framed)
 		leave_frames(path, peer);

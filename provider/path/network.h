@@ -30,6 +30,9 @@
 #include "path/network_directory.h"
 #include "path/path.h"
 
+/* The numbers that peers of one path may have, in all. */
+#define PATH_PEERS_MOST (PATH_PORTS_MOST * REGION_MEMBERS_MAX + NETWORK_PEERS_MOST)
+
 /* Network peers have one epoch: an address that was used once is never another's. */
 #define NETWORK_EPOCH 1U
 
@@ -52,10 +55,10 @@ void network_close(struct path *path);
 const struct core_name *network_name(const struct network *network);
 
 /*
- * The peer whose slot is region->members and its place in the directory, met now if it was not
+ * The peer whose number is path->members and its place in the directory, met now if it was not
  * before. NULL without a network, at an address that is none of our core's, or without memory.
  */
-struct peer *network_meet(struct path *path, uint32_t slot);
+struct peer *network_meet(struct path *path, uint32_t source);
 
 /* Memory that a peer may read by the core. */
 struct network_loan {

@@ -17,7 +17,7 @@ static uint32_t place_of(struct network *network, const struct peer *peer)
 	struct member_core said = peer->where;
 	struct core_name name;
 
-	if (said.length == 0 && !member_core(network->path->region, peer->slot, peer->epoch, &said))
+	if (said.length == 0 && !member_core(peer->port->region, peer->slot, peer->epoch, &said))
 		return DIRECTORY_NONE;
 	name = (struct core_name){.provider = said.provider, .length = said.length, .flags = said.flags};
 	memcpy(name.bytes, said.name, said.length);
@@ -34,19 +34,19 @@ bool network_attach(struct path *path, struct peer *peer)
 	uint32_t place = network != NULL && !network->lost ? place_of(network, peer) : DIRECTORY_NONE;
 	if (place == DIRECTORY_NONE)
 		return false;
-	uint32_t slot = path->region->members + place;
+	uint32_t source = path->members + place;
 	/* It is known as another already: it has said hello where it must not. */
-	if (path->peers[slot] != NULL)
+	if (path->peers[source] != NULL)
 		return false;
 	struct network_peer *new = network_new_peer(network, peer, place);
-	if (new == NULL || path->user->added(path->context, slot) != 0 || !network_make_reachable(new)) {
+	if (new == NULL || path->user->added(path->context, source) != 0 || !network_make_reachable(new)) {
 		free(new);
 		return false;
 	}
 	peer->beyond = new;
-	path->peers[slot] = peer;
-	if (slot >= path->peer_end)
-		path->peer_end = slot + 1;
+	path->peers[source] = peer;
+	if (source >= path->peer_end)
+		path->peer_end = source + 1;
 	network_listen(path);
 	return true;
 }
@@ -144,7 +144,7 @@ static void hand_over(struct chunk_pool *pool, const struct peer *from, struct p
 bool network_bury(struct path *path, struct peer *peer)
 {
 	struct network_peer *beyond = peer->beyond;
-	uint32_t slot = path->region->members + beyond->place;
+	uint32_t source = path->members + beyond->place;
 	struct peer *rest = calloc(1, path->user->peer_bytes);
 
 	if (rest == NULL)
@@ -152,7 +152,7 @@ bool network_bury(struct path *path, struct peer *peer)
 	rest->network = beyond;
 	rest->beyond = beyond;
 	rest->framed = true;
-	rest->slot = slot;
+	rest->source = source;
 	rest->epoch = NETWORK_EPOCH;
 	rest->nonce = peer->nonce;
 	rest->state = PEER_FAILED;
@@ -168,7 +168,7 @@ bool network_bury(struct path *path, struct peer *peer)
 	if (peer->network != NULL)
 		hand_over(&path->network->chunks, peer, rest);
 	beyond->peer = rest;
-	path->peers[slot] = rest;
+	path->peers[source] = rest;
 	peer->beyond = NULL;
 	peer->network = NULL;
 	return true;

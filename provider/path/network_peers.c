@@ -96,7 +96,7 @@ int network_open(struct path *path, struct core *core, struct directory *directo
 	network->path = path;
 	network->core = core;
 	network->directory = directory;
-	network->nonce = path->member->nonce;
+	network->nonce = path->ports[0].member->nonce; /* the same in all */
 	network->buffers = reserve(buffers_bytes());
 	network->slots = reserve(scratch_bytes());
 	if (network->buffers == NULL || network->slots == NULL) {
@@ -106,7 +106,8 @@ int network_open(struct path *path, struct core *core, struct directory *directo
 	network->unread = (struct credit_line *)(void *)(network->slots + NETWORK_RING_SLOTS);
 	network_pulse_open(network);
 	path->network = network;
-	publish_name(path->member, &core->name);
+	for (uint32_t i = 0; i < path->port_count; i++)
+		publish_name(path->ports[i].member, &core->name);
 	return 0;
 }
 
@@ -150,9 +151,9 @@ static int open_sending(struct network *network)
 	return 0;
 }
 
-static struct network_peer *peer_at(const struct path *path, uint32_t slot)
+static struct network_peer *peer_at(const struct path *path, uint32_t source)
 {
-	return path->peers[slot] != NULL ? path->peers[slot]->beyond : NULL;
+	return path->peers[source] != NULL ? path->peers[source]->beyond : NULL;
 }
 
 void network_close(struct path *path)
@@ -164,9 +165,9 @@ void network_close(struct path *path)
 	/* The core's objects are our parent's if we are a forked child: not even closed. */
 	if (!network->lost)
 		network->core->close(network->core);
-	for (uint32_t slot = path->region->members; slot < path->peer_end; slot++) {
-		if (peer_at(path, slot) != NULL)
-			network_free_peer(peer_at(path, slot));
+	for (uint32_t source = path->members; source < path->peer_end; source++) {
+		if (peer_at(path, source) != NULL)
+			network_free_peer(peer_at(path, source));
 	}
 	path->network = NULL;
 	network_pulse_close(network);
@@ -182,9 +183,9 @@ void network_lose(struct path *path, const char *reason)
 	network->lost = true;
 	/* Else our parent would seem to live as long as we do. */
 	network_pulse_close(network);
-	for (uint32_t slot = path->region->members; slot < path->peer_end; slot++)
-		if (path->peers[slot] != NULL)
-			path_fail(path, path->peers[slot], -ECONNABORTED, reason);
+	for (uint32_t source = path->members; source < path->peer_end; source++)
+		if (path->peers[source] != NULL)
+			path_fail(path, path->peers[source], -ECONNABORTED, reason);
 }
 
 /* ---- peers ---- */
@@ -213,19 +214,19 @@ struct network_peer *network_new_peer(struct network *network, struct peer *peer
 	return new;
 }
 
-struct peer *network_meet(struct path *path, uint32_t slot)
+struct peer *network_meet(struct path *path, uint32_t source)
 {
 	struct network *network = path->network;
-	uint32_t place = slot - path->region->members;
+	uint32_t place = source - path->members;
 
 	if (network == NULL || place >= network->directory->count ||
 	    !core_accepts(network->core, &network->directory->identities[place].name))
 		return NULL;
-	if (path->peers[slot] != NULL)
-		return path->peers[slot];
+	if (path->peers[source] != NULL)
+		return path->peers[source];
 	struct peer *peer = calloc(1, path->user->peer_bytes);
 	struct network_peer *new = peer != NULL ? network_new_peer(network, peer, place) : NULL;
-	if (new == NULL || path->user->added(path->context, slot) != 0) {
+	if (new == NULL || path->user->added(path->context, source) != 0) {
 		free(new);
 		free(peer);
 		return NULL;
@@ -233,7 +234,7 @@ struct peer *network_meet(struct path *path, uint32_t slot)
 	peer->network = new;
 	peer->beyond = new;
 	peer->framed = true;
-	peer->slot = slot;
+	peer->source = source;
 	peer->epoch = NETWORK_EPOCH;
 	peer->nonce = network->directory->identities[place].nonce;
 	peer->state = network->lost ? PEER_FAILED : PEER_PRESENT;
@@ -244,9 +245,9 @@ struct peer *network_meet(struct path *path, uint32_t slot)
 	peer->claim = &new->claim;
 	peer->pool = &network->chunks;
 	peer->account.credit = &new->credit;
-	path->peers[slot] = peer;
-	if (slot >= path->peer_end)
-		path->peer_end = slot + 1;
+	path->peers[source] = peer;
+	if (source >= path->peer_end)
+		path->peer_end = source + 1;
 	return peer;
 }
 
@@ -453,8 +454,8 @@ void network_check(struct path *path, uint64_t now)
 
 	if (network == NULL || network->lost)
 		return;
-	for (uint32_t slot = path->region->members; slot < path->peer_end; slot++) {
-		struct network_peer *peer = peer_at(path, slot);
+	for (uint32_t source = path->members; source < path->peer_end; source++) {
+		struct network_peer *peer = peer_at(path, source);
 		if (peer != NULL && peer->owes_left)
 			peer->owes_left = !network_send_notice(peer, FRAME_LEFT);
 		if (peer == NULL || peer->peer->state == PEER_FAILED || !network_is_used(peer))
@@ -470,8 +471,8 @@ bool network_drained(struct path *path)
 
 	if (network == NULL || network->lost)
 		return true;
-	for (uint32_t slot = path->region->members; slot < path->peer_end; slot++) {
-		struct network_peer *peer = peer_at(path, slot);
+	for (uint32_t source = path->members; source < path->peer_end; source++) {
+		struct network_peer *peer = peer_at(path, source);
 		if (peer == NULL || peer->peer->state == PEER_FAILED || peer->left || !peer->peer->sending ||
 		    peer->peer->network == NULL || path_is_renewing(peer->peer))
 			continue;

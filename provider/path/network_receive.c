@@ -142,9 +142,8 @@ void network_write_hello(const struct network *network, struct frame_hello *hell
 static struct network_peer *sender_of(struct network *network, uint64_t nonce)
 {
 	uint32_t place = directory_find(network->directory, nonce);
-	struct peer *peer = place != DIRECTORY_NONE
-				    ? network_meet(network->path, network->path->region->members + place)
-				    : NULL;
+	struct peer *peer =
+		place != DIRECTORY_NONE ? network_meet(network->path, network->path->members + place) : NULL;
 
 	return peer != NULL ? peer->beyond : NULL;
 }

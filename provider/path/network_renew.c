@@ -78,12 +78,15 @@ bool network_renewal_is_hopeless(const struct peer *peer)
 static struct peer *meet(struct path *path, const struct frame_renew *renew, uint64_t nonce,
 			 const struct member_core *where)
 {
-	if (renew->slot >= path->region->members || renew->slot == path->member->slot)
+	const struct port *port = &path->ports[0];
+
+	if (renew->slot >= port->region->members || renew->slot == port->member->slot)
 		return NULL;
-	struct peer *peer = path->peers[renew->slot];
+	uint32_t source = port->base + renew->slot;
+	struct peer *peer = path->peers[source];
 	if (peer == NULL || peer->epoch != renew->epoch || peer->nonce != nonce)
-		peer = path_meet(path, renew->slot, renew->epoch, nonce);
-	return peer != NULL ? peer : path_meet_without_region(path, renew->slot, renew->epoch, nonce, where);
+		peer = path_meet(path, source, renew->epoch, nonce);
+	return peer != NULL ? peer : path_meet_without_region(path, source, renew->epoch, nonce, where);
 }
 
 struct network_peer *network_renewing_peer(struct network *network, const struct frame_header *header,

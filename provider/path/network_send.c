@@ -216,7 +216,7 @@ bool network_send_notice(struct network_peer *to, enum frame_kind kind)
 
 bool network_send_renew(struct network_peer *to, bool answers)
 {
-	const struct member *self = to->network->path->member;
+	const struct member *self = to->peer->port->member;
 	unsigned char head[sizeof(struct frame_header) + sizeof(struct frame_renew)];
 	struct packing packing = {.length = sizeof(head), .chunk = CHUNK_NONE};
 	struct frame_renew renew = {.slot = self->slot, .epoch = self->epoch};

@@ -48,7 +48,7 @@ struct peer {
 	uint32_t doorbell_count;
 	uint32_t woken;                      /* its `sleeping` when we woke it last */
 	const shared_u32 *sleeping_word;     /* the receiver's: must it be woken? */
-	const struct interrupts *interrupts; /* the path's */
+	const struct interrupts *interrupts; /* the port's */
 	bool sending;                        /* `out` is open */
 	struct network_peer *network; /* what we send goes over the network; NULL: through the region */
 	/* receiving */
@@ -64,9 +64,11 @@ struct peer {
 	struct chunk_account account;
 	/* identity */
 	enum peer_state state;
-	uint32_t slot;
+	uint32_t source; /* its number here: in path->peers, and what its messages are matched by */
 	uint32_t epoch;
 	uint64_t nonce;
+	struct port *port; /* the region that it is in with us; NULL: in none */
+	uint32_t slot;     /* and its slot there */
 	uint64_t messages; /* sent, for people */
 	uint64_t bytes;
 	struct pulse pulse;
@@ -108,8 +110,8 @@ struct path_user {
 	bool (*failed)(void *user, struct peer *peer);
 	/* Another member took the slot of `peer`, which failed before: forget what it sent. */
 	void (*replaced)(void *user, struct peer *peer);
-	/* There is a peer in `slot`, which is beyond the region's members. Returns 0 or -ENOMEM. */
-	int (*added)(void *user, uint32_t slot);
+	/* There is a peer with this number, and none had one as high. Returns 0 or -ENOMEM. */
+	int (*added)(void *user, uint32_t source);
 	/* What came over the network lies in a buffer of ours, and that is needed: take it out. Or -ENOMEM.
 	 */
 	int (*settle)(void *user, struct peer *peer);
@@ -128,16 +130,15 @@ struct path_user {
 /* What a handler says of the last slot that comes this way. */
 #define PATH_MOVES INT_MIN
 
-struct path {
-	struct member *member;
+/* So many regions an endpoint may be in. */
+#define PATH_PORTS_MOST 4U
+
+/* What an endpoint has in one region that it is in: its place there, rings, chunks and doorbells. */
+struct port {
+	struct path *path;
 	struct region *region;
-	const struct path_user *user;
-	void *context;
-	struct peer **peers; /* by slot; NULL until first met */
-	uint32_t peer_end; /* no peer has this slot or a higher one. From region->members on: the network's */
-	struct peer **hot; /* rings polled at every poll */
-	uint32_t hot_count;
-	uint32_t polls;
+	struct member *member;
+	uint32_t base;            /* the member in slot 0 has this number in path->peers */
 	uint32_t *doorbells_seen; /* by slot */
 	uint64_t active[8];       /* our own copy of what we publish */
 	/* our arena */
@@ -146,26 +147,40 @@ struct path {
 	uint32_t *ring_of;       /* by slot: section offset of a ring made before, 0 if none */
 	uint32_t *ring_slots_of; /* by slot */
 	uint32_t rings;
+	bool evicted; /* we were taken for dead, and another has our slot and section */
+	bool cut;     /* the region's file was cut: what is mapped is ours alone */
+	/* sleeping */
+	uint32_t sleeping;                   /* our own copy of what we publish */
+	bool strangers;                      /* a member is there that barriers or futexes do not reach */
+	uint64_t next_survey;                /* when `strangers` is out of date */
+	const struct interrupts *interrupts; /* NULL if the region's device has none */
+	struct chunk_pool chunks;
+};
+
+struct path {
+	const struct path_user *user;
+	void *context;
+	struct peer **peers; /* by their numbers; NULL until first met */
+	uint32_t members;    /* the members of all ports have lower numbers; from here on: the network's */
+	uint32_t peer_end;   /* no peer has this number or a higher one */
+	struct peer **hot;   /* rings polled at every poll */
+	uint32_t hot_count;
+	uint32_t polls;
 	uint32_t failures;       /* peers failed but not yet told to the user */
 	uint32_t attention;      /* reasons to attend to more than the rings at every poll: failures, a busy
 				    network, moves */
 	uint32_t moves;          /* peers that are moving, or are owed a word of it */
 	bool moves_refused;      /* people were told that a peer cannot be moved */
 	struct network *network; /* NULL if there is none */
-	bool evicted;            /* we were taken for dead, and another has our slot and section */
-	bool cut;                /* the region's file was cut: what is mapped is ours alone */
 	uint64_t next_check;
 	uint64_t timeout; /* nanoseconds a heartbeat may be still */
 	/* sleeping */
-	uint32_t sleepers;                   /* threads that sleep, or are about to */
-	uint32_t sleeping;                   /* our own copy of what we publish */
-	bool ordered;                        /* the last sleep_begin() put a barrier into all senders */
-	bool strangers;                      /* a member is there that barriers or futexes do not reach */
-	bool short_of_room;                  /* for a ring or a chunk, since the last sleep */
-	uint64_t next_survey;                /* when `strangers` is out of date */
-	const struct interrupts *interrupts; /* NULL if the region's device has none */
-	struct chunk_pool chunks;
-	struct heap *heap; /* the application's memory in our section; NULL if it has none there */
+	uint32_t sleepers;  /* threads that sleep, or are about to */
+	bool ordered;       /* the last sleep_begin() put a barrier into all senders */
+	bool short_of_room; /* for a ring or a chunk, since the last sleep */
+	struct heap *heap;  /* the application's memory in our section of the first; NULL if it has none */
+	uint32_t port_count;
+	struct port ports[PATH_PORTS_MOST]; /* the regions that we are in, the first first */
 };
 
 /* Join `region`. Returns 0 or a negative errno with a text. */
@@ -175,13 +190,28 @@ int path_open(struct path **path, struct region *region, uint32_t endpoint, uint
 void path_close(struct path *path);
 
 /*
- * The peer at (slot, epoch, nonce), met now if it was not before. NULL if it does not
- * take part in this region, or not any more.
+ * The member with this number, epoch and nonce, met now if it was not before. NULL if it does not
+ * take part in that region, or not any more.
  */
-struct peer *path_meet(struct path *path, uint32_t slot, uint32_t epoch, uint64_t nonce);
+struct peer *path_meet(struct path *path, uint32_t source, uint32_t epoch, uint64_t nonce);
+
+/* The port of the member with this number; NULL if it is none of our regions'. */
+static inline struct port *path_port(struct path *path, uint32_t source)
+{
+	for (uint32_t i = path->port_count; i-- > 0;)
+		if (source >= path->ports[i].base)
+			return source < path->members ? &path->ports[i] : NULL;
+	return NULL;
+}
+
+/* Is it this very endpoint, which may send to itself? */
+static inline bool peer_is_self(const struct peer *peer)
+{
+	return peer->port != NULL && peer->slot == peer->port->member->slot;
+}
 
 /* Open the ring to `peer`. Returns 0, or -ENOMEM if our arena has no room for one. */
-int path_connect(struct path *path, struct peer *peer);
+int path_connect(struct peer *peer);
 
 /* The peer broke the protocol, left or died. Told to the user at the next poll. */
 void path_fail(struct path *path, struct peer *peer, int failure, const char *reason);
@@ -238,10 +268,10 @@ static inline bool path_is_renewing(const struct peer *peer)
  */
 void path_tell_place(struct peer *peer, const struct member_core *where);
 /*
- * The peer (slot, epoch, nonce), which is at `where`, once the region is of no use and confirms nobody:
- * met now if it was not before. NULL if the region is of use, or there is no network.
+ * The same as path_meet(), of one that is at `where`, once its region is of no use and confirms nobody.
+ * NULL if the region is of use, or there is no network.
  */
-struct peer *path_meet_without_region(struct path *path, uint32_t slot, uint32_t epoch, uint64_t nonce,
+struct peer *path_meet_without_region(struct path *path, uint32_t source, uint32_t epoch, uint64_t nonce,
 				      const struct member_core *where);
 
 /* Read fresh credit; false if there still is no room for `count` slots. */

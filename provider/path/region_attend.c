@@ -18,15 +18,17 @@
 #define POLLS_PER_CHECK_IDLE 1024U
 #define POLLS_PER_CHECK_BUSY 65536U
 
-static void publish_active(struct path *path, uint32_t slot, bool hot)
+static void publish_active(const struct peer *peer)
 {
-	uint64_t bit = UINT64_C(1) << slot % 64;
+	struct port *port = peer->port;
+	uint32_t word = peer->slot / 64;
+	uint64_t bit = UINT64_C(1) << peer->slot % 64;
 
-	path->active[slot / 64] = hot ? path->active[slot / 64] | bit : path->active[slot / 64] & ~bit;
+	port->active[word] = peer->hot ? port->active[word] | bit : port->active[word] & ~bit;
 	/* While one sleeps, every sender must ring. */
-	if (path->sleepers == 0 && !path->evicted)
-		shared_store_u64(&section_header(path->region, path->member->slot)->active[slot / 64],
-				 path->active[slot / 64]);
+	if (port->path->sleepers == 0 && !port->evicted)
+		shared_store_u64(&section_header(port->region, port->member->slot)->active[word],
+				 port->active[word]);
 }
 
 void path_warm(struct path *path, struct peer *peer)
@@ -36,7 +38,7 @@ void path_warm(struct path *path, struct peer *peer)
 		return;
 	peer->hot = true;
 	path->hot[path->hot_count++] = peer;
-	publish_active(path, peer->slot, true);
+	publish_active(peer);
 }
 
 static void cool(struct path *path, uint32_t index)
@@ -45,7 +47,7 @@ static void cool(struct path *path, uint32_t index)
 
 	peer->hot = false;
 	path->hot[index] = path->hot[--path->hot_count];
-	publish_active(path, peer->slot, false);
+	publish_active(peer);
 }
 
 void path_stop_reading(struct path *path, struct peer *peer)
@@ -59,7 +61,7 @@ void path_stop_reading(struct path *path, struct peer *peer)
 void path_stop_receiving(struct path *path, struct peer *peer)
 {
 	/* The sender may live, and wait for us to read on. */
-	if (peer->receiving && !path->evicted)
+	if (peer->receiving && !peer->port->evicted)
 		ring_refuse(peer->in.credit, peer->in.connection);
 	path_stop_reading(path, peer);
 }
@@ -84,8 +86,8 @@ static void sweep_cold_rings(struct path *path)
 {
 	uint64_t control = 0;
 
-	for (uint32_t slot = 0; slot < path->region->members; slot++) {
-		struct peer *peer = path->peers[slot];
+	for (uint32_t source = 0; source < path->members; source++) {
+		struct peer *peer = path->peers[source];
 		if (peer != NULL && peer->receiving && !peer->hot && ring_peek(&peer->in, &control))
 			path_warm(path, peer);
 	}
@@ -113,8 +115,8 @@ bool path_refresh(struct path *path, struct peer *peer, uint32_t count)
 
 uint32_t path_chunk_slow(struct path *path, struct peer *peer, uint32_t length)
 {
-	for (uint32_t slot = 0; slot < path->peer_end; slot++) {
-		struct peer *other = path->peers[slot];
+	for (uint32_t source = 0; source < path->peer_end; source++) {
+		struct peer *other = path->peers[source];
 		if (other != NULL && other->account.lent > 0 && other->state != PEER_FAILED &&
 		    chunk_collect(other->pool, &other->account) < 0)
 			path_fail(path, other, -EPROTO, "it returned a chunk that it does not have");
@@ -126,10 +128,10 @@ uint32_t path_chunk_slow(struct path *path, struct peer *peer, uint32_t length)
 
 bool path_drained(struct path *path)
 {
-	for (uint32_t slot = 0; slot < path->region->members; slot++) {
-		struct peer *peer = path->peers[slot];
-		if (peer == NULL || !peer->sending || peer->state == PEER_FAILED ||
-		    slot == path->member->slot || path_is_renewing(peer))
+	for (uint32_t source = 0; source < path->members; source++) {
+		struct peer *peer = path->peers[source];
+		if (peer == NULL || !peer->sending || peer->state == PEER_FAILED || peer_is_self(peer) ||
+		    path_is_renewing(peer))
 			continue;
 		if (peer->moving)
 			return false;
@@ -153,13 +155,22 @@ static void check_now_and_then(struct path *path)
 	path_publish_counts(path);
 }
 
+static uint32_t read_all_doorbells(struct path *path)
+{
+	uint32_t heard = 0;
+
+	for (uint32_t i = 0; i < path->port_count; i++)
+		heard += path_read_doorbells(&path->ports[i]);
+	return heard;
+}
+
 /*
  * Returns how many rang. The poll looked at their rings before it heard them, and who rings one that
  * is about to sleep does so once: so it must look again, and not find that there was nothing.
  */
-static uint32_t attend_region(struct path *path, bool idle)
+static uint32_t attend_regions(struct path *path, bool idle)
 {
-	uint32_t heard = path_read_doorbells(path);
+	uint32_t heard = read_all_doorbells(path);
 
 	if (idle)
 		publish_idle_credit(path);
@@ -183,7 +194,7 @@ uint32_t path_attend(struct path *path, bool idle)
 	if (path->moves != 0)
 		path_go_on_moving(path);
 	if ((path->polls & 63) == 0)
-		handled += attend_region(path, idle);
+		handled += attend_regions(path, idle);
 	if (path->failures != 0)
 		path_report_failures(path);
 	return handled;
@@ -193,7 +204,7 @@ uint32_t path_look(struct path *path)
 {
 	uint32_t handled = path->network != NULL ? network_look(path) : 0;
 
-	(void)path_read_doorbells(path);
+	(void)read_all_doorbells(path);
 	publish_idle_credit(path);
 	sweep_cold_rings(path);
 	path_wake_for_room(path);

@@ -9,38 +9,39 @@
 #define RING_SLOTS_USUAL 128U
 
 /* Room for a ring of `count` slots, that leaves a smallest one for everybody without. */
-static bool ring_fits(const struct path *path, uint32_t count)
+static bool ring_fits(const struct port *port, uint32_t count)
 {
-	uint64_t others = path->region->members - path->rings - 1;
+	uint64_t others = port->region->members - port->rings - 1;
 	uint64_t needed =
 		count * sizeof(struct ring_slot) + others * RING_SLOTS_MIN * sizeof(struct ring_slot);
 
-	return needed <= path->ring_end - path->ring_next;
+	return needed <= port->ring_end - port->ring_next;
 }
 
-int path_connect(struct path *path, struct peer *peer)
+int path_connect(struct peer *peer)
 {
 	if (peer->network != NULL)
 		return network_connect(peer);
 
-	struct region *region = path->region;
-	uint32_t self = path->member->slot;
+	struct port *port = peer->port;
+	struct region *region = port->region;
+	uint32_t self = port->member->slot;
 	struct connection_line *line = section_connection(region, self, peer->slot);
 	uint32_t slots = RING_SLOTS_USUAL;
 	uint32_t id = 0;
 
-	if (path->ring_of[peer->slot] == 0) {
-		while (slots > RING_SLOTS_MIN && !ring_fits(path, slots))
+	if (port->ring_of[peer->slot] == 0) {
+		while (slots > RING_SLOTS_MIN && !ring_fits(port, slots))
 			slots /= 2;
-		if (path->ring_end - path->ring_next < slots * sizeof(struct ring_slot))
+		if (port->ring_end - port->ring_next < slots * sizeof(struct ring_slot))
 			return -ENOMEM;
-		path->ring_of[peer->slot] = path->ring_next;
-		path->ring_slots_of[peer->slot] = slots;
-		path->ring_next += slots * (uint32_t)sizeof(struct ring_slot);
-		path->rings++;
-		path_publish_arena_used(path);
+		port->ring_of[peer->slot] = port->ring_next;
+		port->ring_slots_of[peer->slot] = slots;
+		port->ring_next += slots * (uint32_t)sizeof(struct ring_slot);
+		port->rings++;
+		path_publish_arena_used(port);
 	}
-	slots = path->ring_slots_of[peer->slot];
+	slots = port->ring_slots_of[peer->slot];
 	if (getrandom(&id, sizeof(id), 0) != (ssize_t)sizeof(id))
 		id = (uint32_t)monotonic_now();
 	id |= CONNECTION_OPEN; /* and so never zero */
@@ -49,12 +50,12 @@ int path_connect(struct path *path, struct peer *peer)
 	shared_store_u32(&line->id, 0);
 	shared_fence_stores();
 	shared_bytes *memory =
-		section_view(region, self, path->ring_of[peer->slot], slots * sizeof(struct ring_slot));
+		section_view(region, self, port->ring_of[peer->slot], slots * sizeof(struct ring_slot));
 	shared_clear(memory, slots * sizeof(struct ring_slot));
 	ring_out_open(&peer->out, (struct ring_slot *)(void *)memory, slots, peer->account.credit, id);
 	peer->account.connection = id;
 	shared_store_u32(&line->receiver_epoch, peer->epoch);
-	shared_store_u64(&line->ring, path->ring_of[peer->slot]);
+	shared_store_u64(&line->ring, port->ring_of[peer->slot]);
 	shared_store_u32(&line->slots, slots);
 	/* Pairs with the acquire load in accept_connection(). */
 	shared_release_u32(&line->id, id);
@@ -64,10 +65,12 @@ int path_connect(struct path *path, struct peer *peer)
 }
 
 /* Somebody rang. Take its ring if it is offered to us and we did not already. */
-static void accept_connection(struct path *path, uint32_t slot)
+static void accept_connection(struct port *port, uint32_t slot)
 {
-	struct region *region = path->region;
-	const struct connection_line *line = section_connection(region, slot, path->member->slot);
+	struct path *path = port->path;
+	struct region *region = port->region;
+	const struct member *self = port->member;
+	const struct connection_line *line = section_connection(region, slot, self->slot);
 	uint32_t epoch = 0;
 	uint64_t nonce = 0;
 
@@ -78,16 +81,16 @@ static void accept_connection(struct path *path, uint32_t slot)
 	uint32_t receiver_epoch = shared_load_u32(&line->receiver_epoch);
 	uint64_t offset = shared_load_u64(&line->ring);
 	uint32_t slots = shared_load_u32(&line->slots);
-	bool ended = shared_load_u32(&line->ended) == path->member->epoch;
+	bool ended = shared_load_u32(&line->ended) == self->epoch;
 	/* It changes just now: its writer rings when it is done. */
 	shared_fence_loads();
 	if (shared_load_u32(&line->id) != id || !member_is_intact(region, slot, epoch))
 		return;
 	/* Offered to nobody any more, or to a former occupant of our slot? */
-	if (!ended && (id == 0 || receiver_epoch != path->member->epoch))
+	if (!ended && (id == 0 || receiver_epoch != self->epoch))
 		return;
-	struct peer *peer = path_meet(path, slot, epoch, nonce);
-	struct credit_line *credit = section_credit(region, path->member->slot, slot);
+	struct peer *peer = path_meet(path, port->base + slot, epoch, nonce);
+	struct credit_line *credit = section_credit(region, self->slot, slot);
 
 	if (peer == NULL)
 		return;
@@ -125,27 +128,27 @@ static void accept_connection(struct path *path, uint32_t slot)
 	path_warm(path, peer);
 }
 
-void path_take_first_rings(struct path *path)
+void path_take_first_rings(struct port *port)
 {
-	for (uint32_t slot = 0; slot < path->region->members; slot++) {
+	for (uint32_t slot = 0; slot < port->region->members; slot++) {
 		/* Before the look: who offers a ring after it rings once more. */
-		path->doorbells_seen[slot] =
-			shared_acquire_u32(section_doorbell(path->region, path->member->slot, slot));
-		accept_connection(path, slot);
+		port->doorbells_seen[slot] =
+			shared_acquire_u32(section_doorbell(port->region, port->member->slot, slot));
+		accept_connection(port, slot);
 	}
 }
 
-uint32_t path_read_doorbells(struct path *path)
+uint32_t path_read_doorbells(struct port *port)
 {
-	uint32_t self = path->member->slot;
+	uint32_t self = port->member->slot;
 	uint32_t heard = 0;
 
-	for (uint32_t slot = 0; slot < path->region->members; slot++) {
-		uint32_t rung = shared_acquire_u32(section_doorbell(path->region, self, slot));
-		if (rung == path->doorbells_seen[slot])
+	for (uint32_t slot = 0; slot < port->region->members; slot++) {
+		uint32_t rung = shared_acquire_u32(section_doorbell(port->region, self, slot));
+		if (rung == port->doorbells_seen[slot])
 			continue;
-		path->doorbells_seen[slot] = rung;
-		accept_connection(path, slot);
+		port->doorbells_seen[slot] = rung;
+		accept_connection(port, slot);
 		heard++;
 	}
 	return heard;

@@ -12,9 +12,9 @@
 /* What came over the network from one that the region says is gone is looked for so long. */
 #define GONE_NANOSECONDS UINT64_C(1000000000)
 
-static void divide_arena(struct path *path)
+static void divide_arena(struct port *port)
 {
-	struct region *region = path->region;
+	struct region *region = port->region;
 	uint64_t arena = section_arena_end(region) - SECTION_ARENA_OFFSET(region->members);
 	/* A ring of the smallest kind for everybody, or an eighth if that is more. */
 	uint64_t rings = (uint64_t)region->members * RING_SLOTS_MIN * sizeof(struct ring_slot);
@@ -23,117 +23,145 @@ static void divide_arena(struct path *path)
 		rings = arena / 8;
 	/* What is left for chunks is 128 KiB at least: region_check_header() saw to SECTION_LEAST. */
 	rings = rings / REGION_PAGE * REGION_PAGE;
-	path->ring_next = (uint32_t)SECTION_ARENA_OFFSET(region->members);
-	path->ring_end = path->ring_next + (uint32_t)rings;
-	chunk_pool_open(&path->chunks, region, path->member->slot, path->ring_end, arena - rings);
+	port->ring_next = (uint32_t)SECTION_ARENA_OFFSET(region->members);
+	port->ring_end = port->ring_next + (uint32_t)rings;
+	chunk_pool_open(&port->chunks, region, port->member->slot, port->ring_end, arena - rings);
 }
 
-static size_t peers_bytes(const struct region *region)
+/* Of all that there may ever be. */
+static size_t peers_bytes(void)
 {
-	return (region->members + NETWORK_PEERS_MOST) * sizeof(struct peer *);
+	return PATH_PEERS_MOST * sizeof(struct peer *);
+}
+
+static void close_port(struct port *port)
+{
+	free(port->doorbells_seen);
+	free(port->ring_of);
+	free(port->ring_slots_of);
+}
+
+/* Take part in one more region. */
+static int open_port(struct path *path, struct region *region, uint32_t endpoint, struct region_error *error)
+{
+	struct port *port = &path->ports[path->port_count];
+	uint32_t members = region->members;
+	struct peer **hot = realloc(path->hot, (path->members + members) * sizeof(*hot));
+
+	if (hot != NULL)
+		path->hot = hot;
+	*port = (struct port){.path = path, .region = region, .base = path->members};
+	port->doorbells_seen = calloc(members, sizeof(*port->doorbells_seen));
+	port->ring_of = calloc(members, sizeof(*port->ring_of));
+	port->ring_slots_of = calloc(members, sizeof(*port->ring_slots_of));
+	int result = hot == NULL || port->doorbells_seen == NULL || port->ring_of == NULL ||
+				     port->ring_slots_of == NULL
+			     ? region_fail(error, -ENOMEM, "no memory is left for an endpoint: free some")
+			     : member_join(region, endpoint, path->timeout, &port->member, error);
+	if (result != 0) {
+		close_port(port);
+		return result;
+	}
+	path->port_count++;
+	path->members += members;
+	path->peer_end = path->members;
+	divide_arena(port);
+	return 0;
 }
 
 int path_open(struct path **opened, struct region *region, uint32_t endpoint, uint64_t timeout,
 	      const struct path_user *user, void *context, struct region_error *error)
 {
 	struct path *path = calloc(1, sizeof(*path));
-	uint32_t members = region->members;
-	int result = -ENOMEM;
 
 	if (path == NULL)
 		return region_fail(error, -ENOMEM, "no memory is left for an endpoint: free some");
-	path->region = region;
 	path->user = user;
 	path->context = context;
 	path->timeout = timeout;
-	/* Room for peers beyond the region is address space alone, until there are any. */
-	path->peers = mmap(NULL, peers_bytes(region), PROT_READ | PROT_WRITE,
+	/* Room for more peers than there are is address space alone. */
+	path->peers = mmap(NULL, peers_bytes(), PROT_READ | PROT_WRITE,
 			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (path->peers == MAP_FAILED)
-		path->peers = NULL;
-	path->peer_end = members;
-	path->hot = calloc(members, sizeof(struct peer *));
-	path->doorbells_seen = calloc(members, sizeof(*path->doorbells_seen));
-	path->ring_of = calloc(members, sizeof(*path->ring_of));
-	path->ring_slots_of = calloc(members, sizeof(*path->ring_slots_of));
-	if (path->peers == NULL || path->hot == NULL || path->doorbells_seen == NULL ||
-	    path->ring_of == NULL || path->ring_slots_of == NULL)
-		(void)region_fail(error, -ENOMEM, "no memory is left for an endpoint: free some");
-	else
-		result = member_join(region, endpoint, timeout, &path->member, error);
+	if (path->peers == MAP_FAILED) {
+		free(path);
+		return region_fail(error, -ENOMEM, "no memory is left for an endpoint: free some");
+	}
+	int result = open_port(path, region, endpoint, error);
+	if (result == 0)
+		result = heap_open(&path->heap, path->ports[0].member, error);
 	if (result != 0) {
 		path_close(path);
 		return result;
 	}
-	result = heap_open(&path->heap, path->member, error);
-	if (result != 0) {
-		path_close(path);
-		return result;
-	}
-	divide_arena(path);
-	path_take_first_rings(path);
+	path_take_first_rings(&path->ports[0]);
 	*opened = path;
 	return 0;
 }
 
 void path_close(struct path *path)
 {
-	if (path->member != NULL) {
-		path_publish_counts(path);
+	path_publish_counts(path);
+	for (uint32_t i = 0; i < path->port_count; i++) {
 		/* What the application has there keeps the slot from being taken. */
-		if (path->heap != NULL)
-			heap_leave(path->heap, path->member);
+		if (i == 0 && path->heap != NULL)
+			heap_leave(path->heap, path->ports[i].member);
 		else
-			member_leave(path->member);
+			member_leave(path->ports[i].member);
 	}
 	network_close(path);
-	if (path->peers != NULL)
-		/* One of the region that is in the network too has a place there besides: it comes first. */
-		for (uint32_t slot = path->peer_end; slot-- > 0;)
-			if (path->peers[slot] != NULL && path->peers[slot]->slot == slot)
-				free(path->peers[slot]);
-	if (path->peers != NULL)
-		(void)munmap(path->peers, peers_bytes(path->region));
+	/* One of a region that is in the network too has a place there besides: it comes first. */
+	for (uint32_t source = path->peer_end; source-- > 0;)
+		if (path->peers[source] != NULL && path->peers[source]->source == source)
+			free(path->peers[source]);
+	(void)munmap(path->peers, peers_bytes());
+	for (uint32_t i = 0; i < path->port_count; i++)
+		close_port(&path->ports[i]);
 	free(path->hot);
-	free(path->doorbells_seen);
-	free(path->ring_of);
-	free(path->ring_slots_of);
 	free(path);
 }
 
-void path_aim_at_region(struct path *path, struct peer *peer)
+void path_aim_at_region(struct peer *peer)
 {
-	peer->pool = &path->chunks;
-	peer->active_word = &section_header(path->region, peer->slot)->active[path->member->slot / 64];
-	peer->active_bit = UINT64_C(1) << path->member->slot % 64;
+	struct port *port = peer->port;
+	uint32_t self = port->member->slot;
+
+	peer->pool = &port->chunks;
+	peer->active_word = &section_header(port->region, peer->slot)->active[self / 64];
+	peer->active_bit = UINT64_C(1) << self % 64;
 	peer->account = (struct chunk_account){
-		.credit = section_credit(path->region, peer->slot, path->member->slot),
+		.credit = section_credit(port->region, peer->slot, self),
 	};
 }
 
-void path_expect_ring(const struct path *path, struct peer *peer)
+void path_expect_ring(struct peer *peer)
 {
-	peer->section = (shared_bytes *)region_section(path->region, peer->slot);
-	peer->section_bytes = path->region->section_bytes;
+	const struct region *region = peer->port->region;
+
+	peer->section = (shared_bytes *)region_section(region, peer->slot);
+	peer->section_bytes = region->section_bytes;
 }
 
-void path_reset_peer(struct path *path, struct peer *peer, uint32_t slot, uint32_t epoch, uint64_t nonce)
+void path_reset_peer(struct port *port, struct peer *peer, uint32_t slot, uint32_t epoch, uint64_t nonce)
 {
+	struct region *region = port->region;
+
 	memset(peer, 0, sizeof(*peer));
+	peer->source = port->base + slot;
+	peer->port = port;
 	peer->slot = slot;
 	peer->epoch = epoch;
 	peer->nonce = nonce;
 	peer->state = PEER_PRESENT;
 	peer->mapped = true;
-	peer->claim = &region_slot(path->region, slot)->claim;
-	peer->doorbell = section_doorbell(path->region, slot, path->member->slot);
+	peer->claim = &region_slot(region, slot)->claim;
+	peer->doorbell = section_doorbell(region, slot, port->member->slot);
 	peer->doorbell_count = shared_load_u32(peer->doorbell); /* our own word, from a former life */
-	peer->sleeping_word = &section_header(path->region, slot)->sleeping;
-	peer->interrupts = path->interrupts;
-	path_aim_at_region(path, peer);
-	path_expect_ring(path, peer);
+	peer->sleeping_word = &section_header(region, slot)->sleeping;
+	peer->interrupts = port->interrupts;
+	path_aim_at_region(peer);
+	path_expect_ring(peer);
 	/* Now, since the region may be of no use when it is needed. */
-	if (!member_core(path->region, slot, epoch, &peer->where))
+	if (!member_core(region, slot, epoch, &peer->where))
 		peer->where = (struct member_core){0};
 }
 
@@ -157,13 +185,15 @@ void path_break(struct path *path, struct peer *peer, int failure, const char *r
 	peer->broken = true;
 }
 
+/* In the first of our regions: who looks finds out by the nonce whom it means. */
 static void publish_counts_beyond(const struct path *path, const struct peer *peer)
 {
-	uint32_t place = peer->slot - path->region->members;
+	const struct port *home = &path->ports[0];
+	uint32_t place = peer->source - path->members;
 
-	if (place >= REGION_NETWORK_LINES)
+	if (home->evicted || place >= REGION_NETWORK_LINES)
 		return;
-	struct network_line *line = section_network(path->region, path->member->slot, place);
+	struct network_line *line = section_network(home->region, home->member->slot, place);
 	shared_store_u64(&line->nonce, peer->nonce);
 	shared_store_u64(&line->messages, peer->messages);
 	shared_store_u64(&line->bytes, peer->bytes);
@@ -171,21 +201,25 @@ static void publish_counts_beyond(const struct path *path, const struct peer *pe
 
 static void publish_counts_of(const struct path *path, const struct peer *peer)
 {
-	if (path->evicted || !peer->sending)
+	const struct port *port = peer->port;
+
+	if (!peer->sending)
 		return;
-	if (peer->slot >= path->region->members) {
+	if (port == NULL) {
 		publish_counts_beyond(path, peer);
 		return;
 	}
-	struct connection_line *line = section_connection(path->region, path->member->slot, peer->slot);
+	if (port->evicted)
+		return;
+	struct connection_line *line = section_connection(port->region, port->member->slot, peer->slot);
 	shared_store_u64(&line->messages, peer->messages);
 	shared_store_u64(&line->bytes, peer->bytes);
 }
 
 void path_report_failures(struct path *path)
 {
-	for (uint32_t slot = 0; path->failures > 0 && slot < path->peer_end; slot++) {
-		struct peer *peer = path->peers[slot];
+	for (uint32_t source = 0; path->failures > 0 && source < path->peer_end; source++) {
+		struct peer *peer = path->peers[source];
 		if (peer == NULL || peer->state != PEER_FAILED || peer->reported)
 			continue;
 		bool renews = path_may_renew(path, peer);
@@ -193,7 +227,7 @@ void path_report_failures(struct path *path)
 		path->failures--;
 		path->attention--;
 		path_end_move(path, peer);
-		path_tell_end(path, peer);
+		path_tell_end(peer);
 		path_stop_receiving(path, peer);
 		publish_counts_of(path, peer); /* the last that people will see of it */
 		peer->sending = false;
@@ -201,27 +235,28 @@ void path_report_failures(struct path *path)
 			network_stop(path, peer, renews);
 		if (peer->network == NULL || network_is_quiet(peer))
 			chunk_recall(peer->pool, &peer->account);
-		/* Another may fail meanwhile: it is told at the next poll, if its slot is behind us. */
+		/* Another may fail meanwhile: it is told at the next poll, if its number is behind us. */
 		bool told = path->user->failed(path->context, peer);
 		if (renews)
 			path_renew(path, peer, told);
 	}
 }
 
-struct peer *path_meet(struct path *path, uint32_t slot, uint32_t epoch, uint64_t nonce)
+struct peer *path_meet(struct path *path, uint32_t source, uint32_t epoch, uint64_t nonce)
 {
+	struct port *port = path_port(path, source);
 	struct peer *peer = NULL;
 
-	if (path->evicted || !member_confirm(path->region, slot, epoch, nonce))
+	if (port == NULL || port->evicted || !member_confirm(port->region, source - port->base, epoch, nonce))
 		return NULL;
-	peer = path->peers[slot];
+	peer = path->peers[source];
 	if (peer != NULL && peer->epoch == epoch)
 		return peer;
 	if (peer == NULL) {
 		peer = calloc(1, path->user->peer_bytes);
 		if (peer == NULL)
 			return NULL;
-		path->peers[slot] = peer;
+		path->peers[source] = peer;
 	} else if (peer->nonce == nonce) {
 		/* A successor would have chosen its own: somebody wrote over the claim word. */
 		if (peer->renewal == RENEWAL_NONE)
@@ -235,15 +270,15 @@ struct peer *path_meet(struct path *path, uint32_t slot, uint32_t epoch, uint64_
 			return NULL;
 		path->user->replaced(path->context, peer);
 	}
-	path_reset_peer(path, peer, slot, epoch, nonce);
+	path_reset_peer(port, peer, source - port->base, epoch, nonce);
 	return peer;
 }
 
 /* What we write now would be another's, or nobody's. */
-static void evict(struct path *path, const char *reason)
+static void evict(struct port *port, const char *reason)
 {
-	path->evicted = true;
-	path_break_all(path, reason);
+	port->evicted = true;
+	path_break_all(port, reason);
 }
 
 /* What becomes of the heap is the heap's own affair: see region/heap.c. */
@@ -251,8 +286,10 @@ void path_lose(struct path *path)
 {
 	const char *reason = "this process was forked, and the endpoint is its parent's";
 
-	member_lose(path->member);
-	evict(path, reason);
+	for (uint32_t i = 0; i < path->port_count; i++) {
+		member_lose(path->ports[i].member);
+		evict(&path->ports[i], reason);
+	}
 	network_lose(path, reason);
 }
 
@@ -260,15 +297,17 @@ void path_lose(struct path *path)
  * We were paused for so long that another has our slot: what we write now would be its. Or
  * the region is gone altogether.
  */
-static void check_ourselves(struct path *path)
+static void check_ourselves(struct port *port)
 {
-	if (path->evicted || member_is_joined(path->member))
+	struct path *path = port->path;
+
+	if (port->evicted || member_is_joined(port->member))
 		return;
-	if (atomic_load_explicit(&path->region->cut, memory_order_relaxed))
-		path_go_on_alone(path);
+	if (atomic_load_explicit(&port->region->cut, memory_order_relaxed))
+		path_go_on_alone(port);
 	else
-		evict(path, "this endpoint was taken for dead, and another has its slot");
-	if (path->heap != NULL)
+		evict(port, "this endpoint was taken for dead, and another has its slot");
+	if (port == &path->ports[0] && path->heap != NULL)
 		heap_stop(path->heap);
 }
 
@@ -284,14 +323,15 @@ void path_check_peers(struct path *path)
 {
 	uint64_t now = monotonic_now();
 
-	check_ourselves(path);
-	for (uint32_t slot = 0; slot < path->region->members; slot++) {
-		struct peer *peer = path->peers[slot];
+	for (uint32_t i = 0; i < path->port_count; i++)
+		check_ourselves(&path->ports[i]);
+	for (uint32_t source = 0; source < path->members; source++) {
+		struct peer *peer = path->peers[source];
 		uint64_t control = 0;
 		if (peer == NULL || peer->state == PEER_FAILED || peer->renewal != RENEWAL_NONE)
 			continue;
-		enum member_state state =
-			member_observe(path->member, slot, peer->epoch, &peer->pulse, now, path->timeout);
+		enum member_state state = member_observe(peer->port->member, peer->slot, peer->epoch,
+							 &peer->pulse, now, path->timeout);
 		if (peer->framed && state != MEMBER_ALIVE && may_be_on_its_way(peer, now))
 			continue;
 		if (state == MEMBER_ALIVE) {
@@ -316,25 +356,26 @@ void path_check_peers(struct path *path)
 	network_check(path, now);
 }
 
-void path_publish_arena_used(const struct path *path)
+void path_publish_arena_used(const struct port *port)
 {
-	uint32_t rings = path->ring_next - (uint32_t)SECTION_ARENA_OFFSET(path->region->members);
+	uint32_t rings = port->ring_next - (uint32_t)SECTION_ARENA_OFFSET(port->region->members);
 	uint32_t used = rings;
 
 	for (uint32_t i = 0; i < CHUNK_CLASSES; i++) {
-		const struct chunk_class *class = &path->chunks.classes[i];
+		const struct chunk_class *class = &port->chunks.classes[i];
 		used += (class->count - class->free_count) * class->stride;
 	}
-	shared_store_u32(&section_header(path->region, path->member->slot)->arena_used, used);
+	shared_store_u32(&section_header(port->region, port->member->slot)->arena_used, used);
 }
 
 void path_publish_counts(struct path *path)
 {
-	if (path->evicted)
-		return;
-	uint32_t end = path->region->members + REGION_NETWORK_LINES;
-	for (uint32_t slot = 0; slot < path->peer_end && slot < end; slot++)
-		if (path->peers[slot] != NULL)
-			publish_counts_of(path, path->peers[slot]);
-	path_publish_arena_used(path);
+	uint32_t end = path->members + REGION_NETWORK_LINES;
+
+	for (uint32_t source = 0; source < path->peer_end && source < end; source++)
+		if (path->peers[source] != NULL)
+			publish_counts_of(path, path->peers[source]);
+	for (uint32_t i = 0; i < path->port_count; i++)
+		if (!path->ports[i].evicted)
+			path_publish_arena_used(&path->ports[i]);
 }

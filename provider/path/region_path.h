@@ -8,14 +8,14 @@
 /* ---- region_path.c: joining and leaving; peers that come, fail and go ---- */
 
 /* What we send to `peer`, which is not connected, goes through the region. */
-void path_aim_at_region(struct path *path, struct peer *peer);
+void path_aim_at_region(struct peer *peer);
 /* What `peer` sends comes through the region. */
-void path_expect_ring(const struct path *path, struct peer *peer);
+void path_expect_ring(struct peer *peer);
 /* Tell the user of the peers that failed, from a place where it may complete operations. */
 void path_report_failures(struct path *path);
-void path_publish_arena_used(const struct path *path);
-/* All that we know of the peer in `slot` of the region, of which nothing is known so far. */
-void path_reset_peer(struct path *path, struct peer *peer, uint32_t slot, uint32_t epoch, uint64_t nonce);
+void path_publish_arena_used(const struct port *port);
+/* All that we know of the peer in `slot` of the port's region, of which nothing is known so far. */
+void path_reset_peer(struct port *port, struct peer *peer, uint32_t slot, uint32_t epoch, uint64_t nonce);
 
 /* ---- region_connect.c: rings offered and taken ---- */
 
@@ -23,9 +23,9 @@ void path_reset_peer(struct path *path, struct peer *peer, uint32_t slot, uint32
  * Once, when we have joined: doorbells still count what was rung for former occupants of our slot,
  * and somebody may have found us in the region and rung already. So every offer is looked at.
  */
-void path_take_first_rings(struct path *path);
+void path_take_first_rings(struct port *port);
 /* Look who rang since the last time, and take the rings that are offered. Returns how many rang. */
-uint32_t path_read_doorbells(struct path *path);
+uint32_t path_read_doorbells(struct port *port);
 
 /* ---- region_sleep.c ---- */
 

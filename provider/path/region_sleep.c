@@ -3,117 +3,147 @@
 #include "path/network.h"
 #include "path/region_path.h"
 
-static struct section_header *own_header(const struct path *path)
+static struct section_header *own_header(const struct port *port)
 {
-	return section_header(path->region, path->member->slot);
+	return section_header(port->region, port->member->slot);
 }
 
-static void publish_active(const struct path *path, bool sleeps)
+static void publish_active(const struct port *port, bool sleeps)
 {
-	uint32_t words = (path->region->members + 63) / 64;
+	uint32_t words = (port->region->members + 63) / 64;
 
 	for (uint32_t i = 0; i < words; i++)
-		shared_store_u64(&own_header(path)->active[i], sleeps ? 0 : path->active[i]);
+		shared_store_u64(&own_header(port)->active[i], sleeps ? 0 : port->active[i]);
 }
 
 /* How a waker can reach us: nothing, where members look by themselves now and then. */
-static uint32_t ways_to_wake(const struct path *path)
+static uint32_t ways_to_wake(const struct port *port)
 {
-	if (path->interrupts != NULL)
+	if (port->interrupts != NULL)
 		return SLEEPING_INTERRUPTED;
-	if (path->region->kind != REGION_FILE)
+	if (port->region->kind != REGION_FILE)
 		return 0;
 	return sleep_waits_on_many() ? SLEEPING_ON_DOORBELLS | SLEEPING_ON_WORD : SLEEPING_ON_WORD;
 }
 
-static void publish_sleeping(struct path *path)
+static void publish_sleeping(struct port *port)
 {
-	uint32_t flags = ways_to_wake(path) | (path->short_of_room ? SLEEPING_FOR_ROOM : 0);
+	uint32_t flags = ways_to_wake(port) | (port->path->short_of_room ? SLEEPING_FOR_ROOM : 0);
 
-	path->sleeping = (path->sleeping / SLEEPING_STEP + 1) * SLEEPING_STEP + flags;
-	shared_store_u32(&own_header(path)->sleeping, path->sleeping);
+	port->sleeping = (port->sleeping / SLEEPING_STEP + 1) * SLEEPING_STEP + flags;
+	shared_store_u32(&own_header(port)->sleeping, port->sleeping);
 }
 
 void path_sleep_begin(struct path *path)
 {
-	if (path->sleepers++ > 0 || path->evicted)
+	bool files = false;
+
+	if (path->sleepers++ > 0)
 		return;
-	publish_active(path, true);
-	publish_sleeping(path);
+	for (uint32_t i = 0; i < path->port_count; i++) {
+		struct port *port = &path->ports[i];
+		if (port->evicted)
+			continue;
+		publish_active(port, true);
+		publish_sleeping(port);
+		files = files || port->region->kind == REGION_FILE;
+	}
 	/* Pairs with nothing in path_wake(): it is for senders that did not pay for a fence. */
-	path->ordered = path->region->kind == REGION_FILE && sleep_order_senders();
+	path->ordered = files && sleep_order_senders();
 	shared_fence_full();
 }
 
 void path_sleep_end(struct path *path)
 {
 	/* A thread may have begun on a path that was closed and opened again meanwhile. */
-	if (path->sleepers == 0 || --path->sleepers > 0 || path->evicted)
+	if (path->sleepers == 0 || --path->sleepers > 0)
 		return;
-	shared_store_u32(&own_header(path)->sleeping, 0);
-	publish_active(path, false);
+	for (uint32_t i = 0; i < path->port_count; i++) {
+		const struct port *port = &path->ports[i];
+		if (port->evicted)
+			continue;
+		shared_store_u32(&own_header(port)->sleeping, 0);
+		publish_active(port, false);
+	}
 }
 
-static bool is_ordered(const struct path *path, uint32_t slot)
+static bool is_ordered(const struct port *port, uint32_t slot)
 {
-	return shared_load_u32(&section_header(path->region, slot)->membarrier) == 1;
+	return shared_load_u32(&section_header(port->region, slot)->membarrier) == 1;
 }
 
 /* Members that do not share our kernel: any of them may ring, and nobody would wake us. */
-static void survey_strangers(struct path *path)
+static void survey_strangers(struct port *port)
 {
 	uint64_t now = monotonic_now();
 
-	if (now < path->next_survey)
+	if (now < port->next_survey)
 		return;
-	path->next_survey = now + LIVENESS_INTERVAL;
-	path->strangers = false;
-	for (uint32_t slot = 0; slot < path->region->members && !path->strangers; slot++)
-		path->strangers =
-			(uint32_t)shared_load_u64(&region_slot(path->region, slot)->claim) == SLOT_JOINED &&
-			!is_ordered(path, slot);
+	port->next_survey = now + LIVENESS_INTERVAL;
+	port->strangers = false;
+	for (uint32_t slot = 0; slot < port->region->members && !port->strangers; slot++)
+		port->strangers =
+			(uint32_t)shared_load_u64(&region_slot(port->region, slot)->claim) == SLOT_JOINED &&
+			!is_ordered(port, slot);
+}
+
+/* Watch the port's own word. Returns whether whoever rings is bound to be noticed. */
+static bool watch_port(struct port *port, struct sleep_watch *watch)
+{
+	const struct path *path = port->path;
+
+	if (port->evicted)
+		return false;
+	if (port->interrupts != NULL)
+		watch->descriptor = port->interrupts->descriptor;
+	if (port->region->kind != REGION_FILE)
+		return false;
+	survey_strangers(port);
+	sleep_on_shared(watch, &own_header(port)->sleeping, path->sleepers > 0 ? port->sleeping : 0);
+	return port->interrupts == NULL && !port->strangers;
+}
+
+/* The doorbells of those that send to us, or of the others. Are barriers heeded by all that send? */
+static bool watch_doorbells(const struct port *port, struct sleep_watch *watch, bool senders)
+{
+	const struct path *path = port->path;
+	bool certain = true;
+
+	if (port->evicted || port->region->kind != REGION_FILE)
+		return certain;
+	for (uint32_t slot = 0; slot < port->region->members; slot++) {
+		const struct peer *peer = path->peers[port->base + slot];
+		if ((peer != NULL && peer->receiving) != senders)
+			continue;
+		certain = certain && (!senders || is_ordered(port, slot));
+		sleep_on_shared(watch, section_doorbell(port->region, port->member->slot, slot),
+				port->doorbells_seen[slot]);
+	}
+	return certain;
 }
 
 bool path_sleep_watch(struct path *path, struct sleep_watch *watch)
 {
-	struct region *region = path->region;
-	uint32_t self = path->member->slot;
-	bool certain =
-		path->ordered && sleep_waits_on_many() && !path->short_of_room && path->interrupts == NULL;
-
-	if (path->evicted)
-		return false;
 	/* What comes over the network wakes nobody. */
-	certain = certain && !network_has_peers(path);
+	bool certain =
+		path->ordered && sleep_waits_on_many() && !path->short_of_room && !network_has_peers(path);
+
 	/* A thread may wait with the others before any of them sleeps: see api/watch.c. */
-	if (path->sleepers > 0)
-		publish_sleeping(path);
+	for (uint32_t i = 0; i < path->port_count && path->sleepers > 0; i++)
+		if (!path->ports[i].evicted)
+			publish_sleeping(&path->ports[i]);
 	/* Pairs with the fence in path_ring(): it sees that we sleep, or we its ring. */
 	shared_fence_full();
 	path->short_of_room = false;
-	if (path->interrupts != NULL)
-		watch->descriptor = path->interrupts->descriptor;
-	if (region->kind != REGION_FILE)
-		return false;
-	survey_strangers(path);
-	certain = certain && !path->strangers;
-	sleep_on_shared(watch, &own_header(path)->sleeping, path->sleepers > 0 ? path->sleeping : 0);
+	for (uint32_t i = 0; i < path->port_count; i++)
+		certain = watch_port(&path->ports[i], watch) && certain;
 	if (!sleep_waits_on_many())
 		return false;
 	/* Those that send to us first, should there be more than fit. */
-	for (uint32_t slot = 0; slot < region->members; slot++) {
-		const struct peer *peer = path->peers[slot];
-		if (peer == NULL || !peer->receiving)
-			continue;
-		certain = certain && is_ordered(path, slot);
-		sleep_on_shared(watch, section_doorbell(region, self, slot), path->doorbells_seen[slot]);
-	}
-	for (uint32_t slot = 0; slot < region->members; slot++) {
-		const struct peer *peer = path->peers[slot];
-		if (peer == NULL || !peer->receiving)
-			sleep_on_shared(watch, section_doorbell(region, self, slot),
-					path->doorbells_seen[slot]);
-	}
+	for (uint32_t i = 0; i < path->port_count; i++)
+		certain = watch_doorbells(&path->ports[i], watch, true) && certain;
+	for (uint32_t i = 0; i < path->port_count; i++)
+		(void)watch_doorbells(&path->ports[i], watch, false);
 	return certain && watch->missing == 0;
 }
 

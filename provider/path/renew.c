@@ -10,39 +10,43 @@
 
 bool path_may_renew(const struct path *path, const struct peer *peer)
 {
-	if (!peer->broken || peer->renewal != RENEWAL_NONE || peer->slot >= path->region->members)
+	if (!peer->broken || peer->renewal != RENEWAL_NONE || peer->port == NULL)
 		return false;
 	/* What one says to itself goes through memory of its own, while there is any. */
-	if (peer->slot == path->member->slot)
-		return path->cut;
+	if (peer_is_self(peer))
+		return peer->port->cut;
 	return network_is_there(path);
 }
 
-void path_tell_end(const struct path *path, struct peer *peer)
+void path_tell_end(struct peer *peer)
 {
-	if (path->evicted || path->cut || peer->slot >= path->region->members ||
-	    peer->slot == path->member->slot || peer->renewal != RENEWAL_NONE || !path_intact(peer))
+	const struct port *port = peer->port;
+
+	if (port == NULL || port->evicted || port->cut || peer_is_self(peer) ||
+	    peer->renewal != RENEWAL_NONE || !path_intact(peer))
 		return;
-	shared_store_u32(&section_connection(path->region, path->member->slot, peer->slot)->ended,
+	shared_store_u32(&section_connection(port->region, port->member->slot, peer->slot)->ended,
 			 peer->epoch);
 	path_ring_doorbell(peer);
 }
 
 /* The memory that was the region is still there, and what is in it comes from us. */
-static void renew_ourselves(struct path *path, struct peer *peer)
+static void renew_ourselves(struct peer *peer)
 {
 	peer->reported = false;
 	peer->broken = false;
 	peer->sending = false;
 	peer->out = (struct ring_out){0}; /* no room, until it is connected */
 	peer->doorbell_count = shared_load_u32(peer->doorbell);
-	path_aim_at_region(path, peer);
-	path_expect_ring(path, peer);
+	path_aim_at_region(peer);
+	path_expect_ring(peer);
 }
 
 /* Nothing finds room until it is over: callers try again, as with a ring that is full. */
 static void begin(struct path *path, struct peer *peer)
 {
+	const struct port *port = peer->port;
+
 	peer->reported = false;
 	peer->broken = false;
 	peer->mapped = false;
@@ -52,8 +56,8 @@ static void begin(struct path *path, struct peer *peer)
 	path->moves++;
 	path->attention++;
 	/* There is no ring any more. */
-	if (!path->evicted)
-		shared_store_u32(&section_connection(path->region, path->member->slot, peer->slot)->id, 0);
+	if (!port->evicted)
+		shared_store_u32(&section_connection(port->region, port->member->slot, peer->slot)->id, 0);
 	path_publish_way(path, peer);
 }
 
@@ -68,8 +72,8 @@ int path_refuse(struct peer *peer)
 
 void path_renew(struct path *path, struct peer *peer, bool told)
 {
-	if (peer->slot == path->member->slot)
-		renew_ourselves(path, peer);
+	if (peer_is_self(peer))
+		renew_ourselves(peer);
 	else if (network_begin_renewal(path, peer))
 		begin(path, peer);
 	else
@@ -114,21 +118,25 @@ void path_renewed(struct path *path, struct peer *peer)
 	network_ship(peer);
 }
 
-void path_break_all(struct path *path, const char *reason)
+void path_break_all(struct port *port, const char *reason)
 {
-	for (uint32_t slot = 0; slot < path->region->members; slot++)
-		if (path->peers[slot] != NULL && path->peers[slot]->renewal == RENEWAL_NONE)
-			path_break(path, path->peers[slot], -ECONNABORTED, reason);
+	struct path *path = port->path;
+
+	for (uint32_t slot = 0; slot < port->region->members; slot++) {
+		struct peer *peer = path->peers[port->base + slot];
+		if (peer != NULL && peer->renewal == RENEWAL_NONE)
+			path_break(path, peer, -ECONNABORTED, reason);
+	}
 	/* Peers that we have not met yet may call. */
 	if (network_is_there(path))
 		network_listen(path);
 }
 
-void path_go_on_alone(struct path *path)
+void path_go_on_alone(struct port *port)
 {
-	path->cut = true;
-	member_restore(path->member);
-	path_break_all(path, "the region's file was cut short");
+	port->cut = true;
+	member_restore(port->member);
+	path_break_all(port, "the region's file was cut short");
 }
 
 void path_tell_place(struct peer *peer, const struct member_core *where)
@@ -137,26 +145,27 @@ void path_tell_place(struct peer *peer, const struct member_core *where)
 		peer->where = *where;
 }
 
-struct peer *path_meet_without_region(struct path *path, uint32_t slot, uint32_t epoch, uint64_t nonce,
+struct peer *path_meet_without_region(struct path *path, uint32_t source, uint32_t epoch, uint64_t nonce,
 				      const struct member_core *where)
 {
-	if ((!path->evicted && !path->cut) || slot >= path->region->members || slot == path->member->slot ||
+	struct port *port = path_port(path, source);
+	struct peer *peer = port != NULL ? path->peers[source] : NULL;
+
+	if (port == NULL || (!port->evicted && !port->cut) || source == port->base + port->member->slot ||
 	    !network_is_there(path))
 		return NULL;
-	if (path->peers[slot] != NULL)
-		return path->peers[slot]->epoch == epoch && path->peers[slot]->nonce == nonce
-			       ? path->peers[slot]
-			       : NULL;
-	struct peer *peer = calloc(1, path->user->peer_bytes);
+	if (peer != NULL)
+		return peer->epoch == epoch && peer->nonce == nonce ? peer : NULL;
+	peer = calloc(1, path->user->peer_bytes);
 	if (peer == NULL)
 		return NULL;
-	path_reset_peer(path, peer, slot, epoch, nonce);
+	path_reset_peer(port, peer, source - port->base, epoch, nonce);
 	path_tell_place(peer, where);
 	if (!network_begin_renewal(path, peer)) {
 		free(peer);
 		return NULL;
 	}
-	path->peers[slot] = peer;
+	path->peers[source] = peer;
 	begin(path, peer);
 	return peer;
 }

@@ -30,7 +30,7 @@
 /* `peer` failed. Is it one to go on with? */
 bool path_may_renew(const struct path *path, const struct peer *peer);
 /* Tell a peer that failed that it did, in the region, if that is of use. */
-void path_tell_end(const struct path *path, struct peer *peer);
+void path_tell_end(struct peer *peer);
 /* A peer that may renew, and of which everything has ended: begin anew. Was there anything, to tell of it? */
 void path_renew(struct path *path, struct peer *peer, bool told);
 /* At each poll while it is renewing. */
@@ -38,9 +38,9 @@ void path_go_on_renewing(struct path *path, struct peer *peer);
 /* It has forgotten the old stream: from here on it is sent to. */
 void path_renewed(struct path *path, struct peer *peer);
 
-/* All peers of the region fail, and may be gone on with over the network. */
-void path_break_all(struct path *path, const char *reason);
+/* All peers of the port's region fail, and may be gone on with over the network. */
+void path_break_all(struct port *port, const char *reason);
 /* The region's file was cut: from here on the memory in its place is our own, and nobody else is in it. */
-void path_go_on_alone(struct path *path);
+void path_go_on_alone(struct port *port);
 
 #endif

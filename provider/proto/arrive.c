@@ -29,7 +29,7 @@ static struct message *new_message(struct messenger *messenger, const struct arr
 	/* Not `match` and `bytes`, which are written when they are used. */
 	memset(&message->from, 0, offsetof(struct message, bytes) - offsetof(struct message, from));
 	message->match.key.tag = arrival->tag;
-	message->match.key.source = arrival->from->peer.slot;
+	message->match.key.source = arrival->from->peer.source;
 	message->from = arrival->from;
 	message->data = arrival->data;
 	message->sender_id = arrival->id;
@@ -51,7 +51,7 @@ static struct receive *find_receive(struct messenger *messenger, const struct ar
 {
 	struct match_queue *queue = messenger_queue(messenger, arrival->flags);
 	struct receive *receive =
-		(struct receive *)(void *)match_arrival(queue, arrival->from->peer.slot, arrival->tag);
+		(struct receive *)(void *)match_arrival(queue, arrival->from->peer.source, arrival->tag);
 
 	if (receive == NULL)
 		return NULL;
@@ -132,7 +132,7 @@ static int arrive_inline(struct messenger *messenger, struct arrival *arrival, c
 	/* The short path: posted, in one piece, large enough, nothing asked back. */
 	struct match_queue *queue = messenger_queue(messenger, arrival->flags);
 	struct receive *receive =
-		(struct receive *)(void *)match_arrival(queue, arrival->from->peer.slot, arrival->tag);
+		(struct receive *)(void *)match_arrival(queue, arrival->from->peer.source, arrival->tag);
 	if (__builtin_expect(receive != NULL && (receive->flags & FI_MULTI_RECV) == 0 &&
 				     receive->buffer.count == 1 &&
 				     receive->buffer.length >= arrival->length &&

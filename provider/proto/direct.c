@@ -24,7 +24,7 @@ void direct_expose(struct messenger *messenger, const struct registration *regis
 	struct heap_part part;
 	uint32_t access = 0;
 
-	if (!messenger->exposes || messenger->path->evicted || !registration->enabled ||
+	if (!messenger->exposes || messenger->path->ports[0].evicted || !registration->enabled ||
 	    (registration->owner != NULL && registration->owner != messenger->owner))
 		return;
 	/* What is counted here goes through here. */
@@ -33,17 +33,17 @@ void direct_expose(struct messenger *messenger, const struct registration *regis
 	if ((registration->access & FI_REMOTE_WRITE) != 0 && messenger->remote_write_counter == NULL &&
 	    registration->counter == NULL)
 		access |= EXPOSED_TO_WRITE;
-	if (access == 0 || !heap_overlap(messenger->path->heap, messenger->path->region, registration->base,
-					 registration->length, &part))
+	if (access == 0 || !heap_overlap(messenger->path->heap, messenger->path->ports[0].region,
+					 registration->base, registration->length, &part))
 		return;
-	exposure_publish(&messenger->exposures, messenger->path->member, registration, registration->key,
-			 registration->address + part.before, access, &part);
+	exposure_publish(&messenger->exposures, messenger->path->ports[0].member, registration,
+			 registration->key, registration->address + part.before, access, &part);
 }
 
 void direct_conceal(struct messenger *messenger, const struct registration *registration)
 {
-	if (messenger->exposures.published != 0 && !messenger->path->evicted)
-		exposure_withdraw(&messenger->exposures, messenger->path->member, registration);
+	if (messenger->exposures.published != 0 && !messenger->path->ports[0].evicted)
+		exposure_withdraw(&messenger->exposures, messenger->path->ports[0].member, registration);
 }
 
 /* ---- the initiator: where it is ---- */
@@ -58,7 +58,7 @@ static uint32_t place_of(uint64_t key)
 static __attribute__((noinline)) bool look(struct messenger *messenger, struct correspondent *to,
 					   uint64_t key, struct exposed *known)
 {
-	if (exposure_look(messenger->path->region, to->peer.slot, to->peer.epoch, key, known))
+	if (exposure_look(messenger->path->ports[0].region, to->peer.slot, to->peer.epoch, key, known))
 		return true;
 	path_fail(messenger->path, &to->peer, -EPROTO, "it let us reach memory that cannot be");
 	return false;
@@ -77,14 +77,14 @@ static bool is_theirs(const struct messenger *messenger, const struct correspond
 {
 	return path_intact(&to->peer) &&
 	       (__builtin_expect(reached->slot == to->peer.slot, 1) ||
-		member_is_intact(messenger->path->region, reached->slot, reached->epoch));
+		member_is_intact(messenger->path->ports[0].region, reached->slot, reached->epoch));
 }
 
 /* We are going to write there. False if it is not theirs any more. */
 static bool enter(const struct messenger *messenger, const struct correspondent *to,
 		  const struct reached *reached)
 {
-	exposure_enter(messenger->path->member, reached->slot, reached->epoch);
+	exposure_enter(messenger->path->ports[0].member, reached->slot, reached->epoch);
 	return is_theirs(messenger, to, reached);
 }
 
@@ -261,7 +261,7 @@ bool direct_carry_out(struct messenger *messenger, const struct remote_request *
 	bool done = carry_out(messenger, request, reached);
 	/* What is complete is seen by all: by whoever then reads what we write elsewhere, or we read. */
 	if (request->kind != REMOTE_READ) {
-		exposure_leave(messenger->path->member);
+		exposure_leave(messenger->path->ports[0].member);
 		shared_fence_full();
 	}
 	to->peer.messages++;

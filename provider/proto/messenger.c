@@ -71,7 +71,7 @@ static bool fail_posted(struct messenger *messenger, struct match_queue *queue,
 	struct match_link failing;
 
 	match_list_open(&failing);
-	match_withdraw_source(queue, from->peer.slot, &failing);
+	match_withdraw_source(queue, from->peer.source, &failing);
 	bool any = !match_is_empty(&failing);
 	while (!match_is_empty(&failing)) {
 		struct receive *receive = (struct receive *)(void *)match_from_link(failing.next);
@@ -85,7 +85,7 @@ static bool fail_posted(struct messenger *messenger, struct match_queue *queue,
 static void settle_waiting(struct messenger *messenger, struct match_queue *queue,
 			   const struct correspondent *from, bool keep)
 {
-	struct match_link *head = &queue->messages[from->peer.slot];
+	struct match_link *head = &queue->messages[from->peer.source];
 
 	for (struct match_link *link = head->next; link != head;) {
 		struct message *message = (struct message *)(void *)match_from_source(link);
@@ -142,12 +142,12 @@ static void peer_replaced(void *context, struct peer *peer)
 	settle_waiting(messenger, &messenger->untagged, correspondent, false);
 }
 
-static int peer_added(void *context, uint32_t slot)
+static int peer_added(void *context, uint32_t source)
 {
 	struct messenger *messenger = context;
 
-	match_add_sources(&messenger->tagged, slot + 1);
-	match_add_sources(&messenger->untagged, slot + 1);
+	match_add_sources(&messenger->tagged, source + 1);
+	match_add_sources(&messenger->untagged, source + 1);
 	return 0;
 }
 
@@ -212,10 +212,9 @@ int messenger_open(struct messenger **opened, struct region *region, uint32_t en
 		   struct region_error *error)
 {
 	struct messenger *messenger = calloc(1, sizeof(*messenger));
-	uint32_t most = region->members + NETWORK_PEERS_MOST;
 
-	if (messenger == NULL || match_open(&messenger->tagged, region->members, most) != 0 ||
-	    match_open(&messenger->untagged, region->members, most) != 0) {
+	if (messenger == NULL || match_open(&messenger->tagged, region->members, PATH_PEERS_MOST) != 0 ||
+	    match_open(&messenger->untagged, region->members, PATH_PEERS_MOST) != 0) {
 		if (messenger != NULL)
 			match_close(&messenger->tagged);
 		free(messenger);
@@ -288,15 +287,15 @@ static void take_back_loans(const struct match_link *head)
 void messenger_close(struct messenger *messenger)
 {
 	direct_conceal(messenger, NULL);
-	if (messenger->path->member->process == getpid())
+	if (messenger->path->ports[0].member->process == getpid())
 		linger(messenger);
 	free_messages(&messenger->tagged);
 	free_messages(&messenger->untagged);
 	for (struct match_link *link = messenger->claimed.next; link != &messenger->claimed;
 	     link = link->next)
 		free(((struct message *)(void *)((char *)link - offsetof(struct message, claimed)))->copy);
-	for (uint32_t slot = 0; slot < messenger->path->peer_end; slot++) {
-		struct correspondent *peer = (struct correspondent *)(void *)messenger->path->peers[slot];
+	for (uint32_t source = 0; source < messenger->path->peer_end; source++) {
+		struct correspondent *peer = (struct correspondent *)(void *)messenger->path->peers[source];
 		if (peer != NULL) {
 			drop_waiting_controls(messenger, peer);
 			remote_forget(messenger, peer);

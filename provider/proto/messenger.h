@@ -216,7 +216,7 @@ struct send_request {
 struct receive_request {
 	const struct iovec *pieces;
 	size_t count;
-	uint32_t source; /* slot, or MATCH_ANY_SOURCE */
+	uint32_t source; /* the peer's number, or MATCH_ANY_SOURCE */
 	uint64_t tag;
 	uint64_t ignore;
 	void *context;
@@ -299,7 +299,7 @@ static inline struct match_queue *messenger_queue(struct messenger *messenger, u
 
 static inline uint64_t correspondent_source(const struct correspondent *from)
 {
-	return (uint64_t)from->peer.epoch << 32 | from->peer.slot;
+	return (uint64_t)from->peer.epoch << 32 | from->peer.source;
 }
 
 /* The bytes of a chunk in the sender's section, or NULL if they cannot be there. */

@@ -405,7 +405,7 @@ bool messenger_may_receive(struct messenger *messenger, const struct corresponde
 		return true;
 	if ((request->flags & (FI_PEEK | FI_CLAIM)) == FI_CLAIM)
 		return from->kept > 0;
-	return match_waiting(queue, from->peer.slot, request->tag, request->ignore) != NULL;
+	return match_waiting(queue, from->peer.source, request->tag, request->ignore) != NULL;
 }
 
 /* A buffer for several messages: take all that wait and fit, then post what is left of it. */

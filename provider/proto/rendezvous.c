@@ -80,7 +80,7 @@ static bool send_control(struct messenger *messenger, struct correspondent *to,
 {
 	if (is_failed(to))
 		return true; /* nobody is there to read it */
-	if (!to->peer.sending && path_connect(messenger->path, &to->peer) != 0)
+	if (!to->peer.sending && path_connect(&to->peer) != 0)
 		return false;
 	if (to->waiting_head == to->waiting_tail && path_room(messenger->path, &to->peer, 1)) {
 		push_control(&to->peer, slot);
@@ -116,8 +116,8 @@ void rendezvous_ask_chunks(struct messenger *messenger)
 {
 	struct path *path = messenger->path;
 
-	for (uint32_t slot = 0; slot < path->peer_end; slot++) {
-		struct correspondent *peer = (struct correspondent *)(void *)path->peers[slot];
+	for (uint32_t source = 0; source < path->peer_end; source++) {
+		struct correspondent *peer = (struct correspondent *)(void *)path->peers[source];
 		if (peer == NULL || peer->peer.account.lent == 0 || is_failed(peer))
 			continue;
 		/* Once for all that it holds now: it answers by giving them back. */
@@ -393,8 +393,8 @@ uint32_t rendezvous_work(struct messenger *messenger)
 	struct path *path = messenger->path;
 
 	if (messenger->waiting_controls > 0)
-		for (uint32_t slot = 0; slot < path->peer_end; slot++) {
-			struct correspondent *to = (struct correspondent *)(void *)path->peers[slot];
+		for (uint32_t source = 0; source < path->peer_end; source++) {
+			struct correspondent *to = (struct correspondent *)(void *)path->peers[source];
 			if (to != NULL && to->waiting_head != to->waiting_tail)
 				flush_controls(messenger, to);
 		}

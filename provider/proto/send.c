@@ -155,7 +155,7 @@ static ssize_t make_room(struct messenger *messenger, struct correspondent *to, 
 		return to->peer.failure;
 	if (to->peer.sending)
 		return -EAGAIN;
-	int result = path_connect(messenger->path, &to->peer);
+	int result = path_connect(&to->peer);
 	if (result != 0)
 		return result;
 	return path_room(messenger->path, &to->peer, slots) ? 0 : -EAGAIN;

@@ -45,7 +45,8 @@ static struct transfer_line *region_line(const struct messenger *messenger, cons
 {
 	const struct path *path = messenger->path;
 
-	return section_transfer(path->region, path->member->slot, transfer_index(copy->own));
+	return section_transfer(path->ports[0].region, path->ports[0].member->slot,
+				transfer_index(copy->own));
 }
 
 static struct process_line *process_line(const struct messenger *messenger, const struct single_copy *copy)
@@ -128,8 +129,8 @@ static enum meeting look(struct messenger *messenger, struct single_copy *copy,
 	uint64_t until = 0;
 
 	if (copy->way == WIRE_BY_REGION) {
-		const struct transfer_line *line = section_transfer(messenger->path->region, other->peer.slot,
-								    transfer_index(copy->other));
+		const struct transfer_line *line = section_transfer(
+			messenger->path->ports[0].region, other->peer.slot, transfer_index(copy->other));
 		/* Not intact: a successor has the section, and nothing there is this message's any more. */
 		if (!transfer_look(line, copy->other, &claimed, &until) || !path_intact(&other->peer))
 			return MEETING_ENDED;
@@ -386,11 +387,11 @@ static bool may_write_in_region(const struct messenger *messenger, const struct 
 	uint64_t until = 0;
 
 	/* Evicted, or forked: the section is another's. */
-	return !path->evicted &&
-	       transfer_look(section_transfer(path->region, from->slot, transfer_index(copy->other)),
+	return !path->ports[0].evicted &&
+	       transfer_look(section_transfer(path->ports[0].region, from->slot, transfer_index(copy->other)),
 			     copy->other, &claimed, &until) &&
 	       claimed < until &&
-	       member_observe(path->member, from->slot, copy->epoch, &from->pulse, monotonic_now(),
+	       member_observe(path->ports[0].member, from->slot, copy->epoch, &from->pulse, monotonic_now(),
 			      path->timeout) == MEMBER_ALIVE;
 }
 
@@ -417,7 +418,7 @@ static void close_line(const struct messenger *messenger, const struct single_co
 {
 	if (copy->way == WIRE_BY_PROCESS)
 		atomic_store_explicit(&process_line(messenger, copy)->id, 0, memory_order_relaxed);
-	else if (!messenger->path->evicted)
+	else if (!messenger->path->ports[0].evicted)
 		transfer_close(region_line(messenger, copy));
 	transfer_fence();
 }

@@ -28,7 +28,7 @@ int single_copy_open(struct messenger *messenger, enum single_copy_policy policy
 	single->process = policy == SINGLE_COPY_ON || process_measure() <= WORTH_AT_MOST;
 	/* Who cannot show itself, for want of locks, only is not found. */
 	if (single->process)
-		(void)process_offer_open(&single->offer, messenger->path->member);
+		(void)process_offer_open(&single->offer, messenger->path->ports[0].member);
 	messenger->single = single;
 	return 0;
 }
@@ -39,9 +39,10 @@ void single_copy_close(struct messenger *messenger)
 		return;
 	/* Buffers are the application's from here on: who still copies finds out. */
 	const struct path *path = messenger->path;
-	for (uint32_t index = 0;
-	     path->member->process == getpid() && !path->evicted && index < REGION_TRANSFERS; index++)
-		transfer_close(section_transfer(path->region, path->member->slot, index));
+	for (uint32_t index = 0; path->ports[0].member->process == getpid() && !path->ports[0].evicted &&
+				 index < REGION_TRANSFERS;
+	     index++)
+		transfer_close(section_transfer(path->ports[0].region, path->ports[0].member->slot, index));
 	process_offer_close(&messenger->single->offer);
 	free(messenger->single);
 	messenger->single = NULL;
@@ -81,7 +82,8 @@ static void show(struct messenger *messenger, const struct single_copy *copy,
 	uint64_t other = (uint64_t)peer->peer.epoch << 32 | peer->peer.slot;
 	const struct transfer_words words = {.claimed = claimed, .done = done, .place = place, .peer = other};
 
-	transfer_open(section_transfer(path->region, path->member->slot, index), copy->own, &words);
+	transfer_open(section_transfer(path->ports[0].region, path->ports[0].member->slot, index), copy->own,
+		      &words);
 	if (messenger->single->offer.record == NULL)
 		return;
 	struct process_transfer *transfer = &messenger->single->offer.record->transfers[index];
@@ -103,8 +105,8 @@ void single_copy_release(struct messenger *messenger, struct single_copy *copy)
 	uint32_t index = index_of(messenger, copy);
 
 	/* Before the buffer is the application's again, which the caller says next. */
-	if (!path->evicted)
-		transfer_close(section_transfer(path->region, path->member->slot, index));
+	if (!path->ports[0].evicted)
+		transfer_close(section_transfer(path->ports[0].region, path->ports[0].member->slot, index));
 	if (single->offer.record != NULL)
 		atomic_store_explicit(&single->offer.record->transfers[index].line.id, 0,
 				      memory_order_seq_cst);
@@ -137,8 +139,8 @@ static bool process_is_proved(struct messenger *messenger, struct correspondent 
 	if ((tries & (tries - 1)) != 0)
 		return false;
 	process_offer_renew(&single->offer);
-	if (!process_prove(messenger->path->member, peer->peer.slot, peer->peer.epoch, peer->peer.nonce,
-			   &peer->process))
+	if (!process_prove(messenger->path->ports[0].member, peer->peer.slot, peer->peer.epoch,
+			   peer->peer.nonce, &peer->process))
 		return false;
 	peer->process_state = PROCESS_PROVED;
 	return true;
@@ -156,7 +158,7 @@ void single_copy_refuse_process(struct correspondent *peer)
 static bool read_theirs(struct messenger *messenger, struct single_copy *copy, struct correspondent *peer,
 			uint32_t id, uint64_t operation, uint64_t bytes)
 {
-	const struct member *self = messenger->path->member;
+	const struct member *self = messenger->path->ports[0].member;
 	struct process_transfer theirs;
 	uint64_t sum = 0;
 
@@ -231,8 +233,8 @@ int single_copy_answered(struct messenger *messenger, struct send *send, const s
 	switch (clear->way) {
 	case WIRE_BY_REGION:
 		if (clear->place != 0) {
-			copy->view = transfer_view(messenger->path->region, to->peer.slot, clear->place,
-						   clear->accepted);
+			copy->view = transfer_view(messenger->path->ports[0].region, to->peer.slot,
+						   clear->place, clear->accepted);
 			if (copy->view == NULL)
 				return -EPROTO;
 			copy->copies = true;
@@ -269,8 +271,8 @@ bool single_copy_accept(struct messenger *messenger, struct receive *receive, ui
 	if (copy == NULL)
 		return false;
 	uint64_t place = place_of(messenger, &receive->buffer, accepted);
-	copy->view =
-		transfer_source(messenger->path->region, from->peer.slot, receive->offered, receive->total);
+	copy->view = transfer_source(messenger->path->ports[0].region, from->peer.slot, receive->offered,
+				     receive->total);
 	if (copy->view != NULL || place != 0) {
 		copy->copies = copy->view != NULL;
 		copy->way = WIRE_BY_REGION;

@@ -176,7 +176,7 @@ static void victim_send(struct fuzz *fuzz)
 	if (operation == NULL)
 		return;
 	operation->send = true;
-	operation->directed = to->peer.slot == HOSTILE;
+	operation->directed = to->peer.source == HOSTILE;
 	ssize_t result =
 		messenger_send(fuzz->messenger, &(struct send_request){
 							.pieces = pieces,
@@ -201,7 +201,7 @@ static void victim_receive(struct fuzz *fuzz)
 	struct iovec pieces[BUFFER_PIECES];
 	struct receive_request request = {
 		.pieces = pieces,
-		.source = from == NULL ? MATCH_ANY_SOURCE : from->peer.slot,
+		.source = from == NULL ? MATCH_ANY_SOURCE : from->peer.source,
 		.tag = take_u8(&fuzz->input) % 4,
 		.ignore = style & 4 ? 0 : UINT64_MAX,
 		.flags = FI_COMPLETION | (style & 8 ? FI_MSG : FI_TAGGED),
@@ -219,7 +219,7 @@ static void victim_receive(struct fuzz *fuzz)
 		request.flags |= FI_MULTI_RECV;
 		operation->several = true;
 	}
-	operation->directed = from != NULL && from->peer.slot == HOSTILE;
+	operation->directed = from != NULL && from->peer.source == HOSTILE;
 	request.count =
 		cut(pieces, operation, length, operation->several || place != IN_MEMORY ? 0 : style >> 6);
 	if (messenger_receive(fuzz->messenger, &request) != 0)
@@ -408,7 +408,7 @@ static void step(struct fuzz *fuzz)
 static void check_end(struct fuzz *fuzz)
 {
 	struct messenger *messenger = fuzz->messenger;
-	const struct chunk_pool *pool = &messenger->path->chunks;
+	const struct chunk_pool *pool = &messenger->path->ports[0].chunks;
 
 	set_claim(fuzz, HOSTILE, fuzz->hostile_epoch + 1000, SLOT_CLAIMED);
 	set_claim(fuzz, VICTIM, 77777, SLOT_FREE);
@@ -444,7 +444,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	ASAN_UNPOISON_MEMORY_REGION(shared_region.base, shared_region.bytes);
 	format_region();
 	require(messenger_open(&fuzz.messenger, fuzz.region, 0, UINT64_C(1) << 40, &error) == 0, error.text);
-	require(fuzz.messenger->path->member->slot == VICTIM, "the victim has another slot");
+	require(fuzz.messenger->path->ports[0].member->slot == VICTIM, "the victim has another slot");
 	require(completion_open(&fuzz.completions, 1) == 0, "no memory");
 	require(single_copy_open(fuzz.messenger, SINGLE_COPY_AUTO) == 0, "no memory");
 	/* In the region alone: what the kernel copies, no sanitizer sees. */
@@ -459,7 +459,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		step(&fuzz);
 	check_end(&fuzz);
 	/* It ends without a word, so that it does not wait for the hostile member to read. */
-	fuzz.messenger->path->member->process = 0;
+	fuzz.messenger->path->ports[0].member->process = 0;
 	messenger_close(fuzz.messenger);
 	forget_network();
 	completion_close(&fuzz.completions);

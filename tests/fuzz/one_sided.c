@@ -60,7 +60,7 @@ void victim_remote(struct fuzz *fuzz)
 	struct operation *operation = to == NULL ? NULL : new_operation(fuzz, length, IN_MEMORY);
 	if (operation == NULL)
 		return;
-	operation->directed = to->peer.slot == HOSTILE;
+	operation->directed = to->peer.source == HOSTILE;
 	const struct iovec piece = {operation->buffer, length};
 	struct fi_rma_iov places[2] = {{take_u16(&fuzz->input), length / 16 * 8, 1},
 				       {take_u8(&fuzz->input), length - length / 16 * 8, 1}};

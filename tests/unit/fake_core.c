@@ -74,8 +74,8 @@ void fake_close(struct fake_world *world)
 
 struct correspondent *fake_peer(struct far_node *from, const struct far_node *to)
 {
-	uint32_t place =
-		directory_add(&from->directory, to->node.messenger->path->member->nonce, &to->end->core.name);
+	uint32_t place = directory_add(&from->directory, to->node.messenger->path->ports[0].member->nonce,
+				       &to->end->core.name);
 
 	assert_int_not_equal(place, DIRECTORY_NONE);
 	struct peer *peer = network_meet(from->node.messenger->path, from->region->members + place);
@@ -85,7 +85,7 @@ struct correspondent *fake_peer(struct far_node *from, const struct far_node *to
 
 struct correspondent *fake_neighbour(const struct far_node *at, const struct far_node *whom)
 {
-	const struct member *member = fake_path(whom)->member;
+	const struct member *member = fake_path(whom)->ports[0].member;
 	struct path *path = fake_path(at);
 	struct peer *peer = path_meet(path, member->slot, member->epoch, member->nonce);
 

@@ -49,16 +49,17 @@ static void assert_clean(void)
 	struct path *path = messenger->path;
 
 	/* The living gave theirs back, which is looked at only when chunks are wanted. */
-	for (uint32_t slot = 0; slot < path->region->members; slot++)
+	for (uint32_t slot = 0; slot < path->ports[0].region->members; slot++)
 		if (path->peers[slot] != NULL && path->peers[slot]->state == PEER_PRESENT)
-			assert_true(chunk_collect(&path->chunks, &path->peers[slot]->account) >= 0);
+			assert_true(chunk_collect(&path->ports[0].chunks, &path->peers[slot]->account) >= 0);
 
 	assert_true(match_is_empty(&messenger->pumping));
 	assert_true(match_is_empty(&messenger->awaiting));
 	assert_true(match_is_empty(&messenger->incoming));
 	assert_int_equal(messenger->waiting_controls, 0);
 	for (uint32_t i = 0; i < CHUNK_CLASSES; i++)
-		assert_int_equal(path->chunks.classes[i].free_count, path->chunks.classes[i].count);
+		assert_int_equal(path->ports[0].chunks.classes[i].free_count,
+				 path->ports[0].chunks.classes[i].count);
 }
 
 static void reopen(void)
@@ -76,9 +77,9 @@ static void end(enum ending ending)
 		return;
 	}
 	/* It does not wait for us: what it sent lies in its section, and it goes. */
-	other->messenger->path->member->process = 0;
+	other->messenger->path->ports[0].member->process = 0;
 	shared_store_u64(&region_slot(world.region, node_slot(other))->claim,
-			 (uint64_t)other->messenger->path->member->epoch << 32 | SLOT_FREE);
+			 (uint64_t)other->messenger->path->ports[0].member->epoch << 32 | SLOT_FREE);
 	node_close(other);
 }
 
@@ -241,7 +242,7 @@ static void test_calls_that_concern_a_dead_peer_fail_at_once(void **state)
 
 static bool may_receive(const struct correspondent *from, uint64_t tag, uint64_t flags)
 {
-	const struct receive_request request = {.source = from->peer.slot, .tag = tag, .flags = flags};
+	const struct receive_request request = {.source = from->peer.source, .tag = tag, .flags = flags};
 
 	return messenger_may_receive(self->messenger, from, &request);
 }
@@ -272,7 +273,7 @@ static void test_only_what_came_is_received_from_the_dead(void **state)
 					   &(struct receive_request){
 						   .pieces = &(struct iovec){target, LONGEST},
 						   .count = 1,
-						   .source = peer->peer.slot,
+						   .source = peer->peer.source,
 						   .ignore = UINT64_MAX,
 						   .context = target,
 						   .flags = FI_MSG | FI_COMPLETION | FI_MULTI_RECV,
@@ -320,7 +321,7 @@ static void test_a_successor_is_not_taken_for_its_predecessor(void **state)
 	ring_push(&back->out, control_word(WIRE_RECLAIM, 0, 0), 1);
 	path_wake(back);
 	world_settle(&world);
-	assert_int_equal(chunk_collect(&other->messenger->path->chunks, &back->account), 0);
+	assert_int_equal(chunk_collect(&other->messenger->path->ports[0].chunks, &back->account), 0);
 	/* What was claimed whole is there; what was not, fails; neither disturbs the successor. */
 	assert_int_equal(node_receive(self, NULL, &byte, 1, 2, FI_TAGGED | FI_CLAIM, &byte), 0);
 	assert_int_equal(world_await(&world, &self->receives).error, 0);
@@ -447,10 +448,10 @@ static void test_a_violator_without_a_ring_hears_of_it(void **state)
 /* Paused for so long that another took our slot: we speak to nobody any more, and disturb nothing. */
 static void test_one_that_was_replaced_knows_it(void **state)
 {
-	const struct member *member = self->messenger->path->member;
+	const struct member *member = self->messenger->path->ports[0].member;
 	uint64_t successor = (uint64_t)(member->epoch + 1) << 32 | SLOT_JOINED;
 	shared_u64 *claim = &region_slot(world.region, member->slot)->claim;
-	const struct member *peer = other->messenger->path->member;
+	const struct member *peer = other->messenger->path->ports[0].member;
 
 	(void)state;
 	assert_int_equal(node_receive(self, other, target, 8, TAG, FI_TAGGED, NULL), 0);
@@ -507,7 +508,7 @@ static void test_none_is_forgotten_that_fails_while_another_is_told(void **state
 	(void)state;
 	assert_int_equal(path_open(&chain.path, world.region, 0, WORLD_TIMEOUT, &user, &chain, &error), 0);
 	for (uint32_t i = 0; i < 2; i++) {
-		const struct member *member = world.nodes[i].messenger->path->member;
+		const struct member *member = world.nodes[i].messenger->path->ports[0].member;
 		peers[i] = path_meet(chain.path, member->slot, member->epoch, member->nonce);
 		assert_non_null(peers[i]);
 	}

@@ -35,7 +35,7 @@ static int close_world(void **state)
 /* What the manager writes. */
 static void wish(const struct far_node *whom, bool network)
 {
-	const struct member *member = fake_path(whom)->member;
+	const struct member *member = fake_path(whom)->ports[0].member;
 
 	shared_store_u64(&region_slot(whom->region, member->slot)->way,
 			 network ? (uint64_t)member->epoch << 32 | 1 : 0);
@@ -55,23 +55,23 @@ static void look(void)
 static enum connection_way way(const struct far_node *from, const struct far_node *to)
 {
 	path_publish_way(fake_path(from), &fake_neighbour(from, to)->peer);
-	return shared_load_u32(
-		&section_connection(from->region, fake_path(from)->member->slot, fake_path(to)->member->slot)
-			 ->way);
+	return shared_load_u32(&section_connection(from->region, fake_path(from)->ports[0].member->slot,
+						   fake_path(to)->ports[0].member->slot)
+					->way);
 }
 
 static void talk(struct far_node *from, struct far_node *to, size_t length, uint64_t seed)
 {
 	fill_bytes(out, length, seed);
 	memset(in, 0, length);
-	assert_int_equal(fake_receive(to, fake_path(from)->member->slot, in, length, seed), 0);
+	assert_int_equal(fake_receive(to, fake_path(from)->ports[0].member->slot, in, length, seed), 0);
 	assert_int_equal(fake_send(from, fake_neighbour(from, to), out, length, seed), 0);
 	fake_settle(&world);
 	assert_int_equal(fake_next(&from->node.sends).error, 0);
 	struct completion got = fake_next(&to->node.receives);
 	assert_int_equal(got.error, 0);
 	assert_int_equal(got.length, length);
-	assert_int_equal((uint32_t)got.source, fake_path(from)->member->slot);
+	assert_int_equal((uint32_t)got.source, fake_path(from)->ports[0].member->slot);
 	assert_bytes(in, length, seed);
 }
 
@@ -236,7 +236,7 @@ static void test_who_cannot_be_reached_stays(void **state)
 	talk(a, b, 100000, 3);
 
 	/* One whose place cannot be one, and one that has none. */
-	struct section_header *header = section_header(c->region, fake_path(c)->member->slot);
+	struct section_header *header = section_header(c->region, fake_path(c)->ports[0].member->slot);
 	shared_store_u32(&header->core, 8 | 1 << 16);
 	talk(a, c, 8, 4);
 	look();
@@ -288,7 +288,7 @@ static void test_a_peer_that_dies_while_it_moves(void **state)
 			assert_int_equal(way(a, b), CONNECTION_MOVES);
 		}
 		struct peer *dying = &fake_neighbour(a, b)->peer;
-		assert_int_equal(fake_receive(a, dying->slot, in, 8, 9), 0);
+		assert_int_equal(fake_receive(a, dying->source, in, 8, 9), 0);
 		node_die(&b->node);
 		/* What may be on its way over the network is waited for. */
 		path_check_peers(fake_path(a));
@@ -327,7 +327,7 @@ static void test_a_copy_goes_on(void **state)
 		if (!proved)
 			fake_settle(&world);
 	}
-	assert_int_equal(fake_receive(b, at_b->slot, to, LONG, 9), 0);
+	assert_int_equal(fake_receive(b, at_b->source, to, LONG, 9), 0);
 	assert_int_equal(fake_send(a, fake_neighbour(a, b), from, LONG, 9), 0);
 	for (int i = 0; i < 10 && !fake_path(b)->user->reaches(b->node.messenger, at_b); i++)
 		(void)messenger_progress(b->node.messenger);

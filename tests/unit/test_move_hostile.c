@@ -18,7 +18,7 @@ static struct far_node *hostile = &world.nodes[1];
 
 static void wish(bool network)
 {
-	const struct member *member = fake_path(hostile)->member;
+	const struct member *member = fake_path(hostile)->ports[0].member;
 
 	shared_store_u64(&region_slot(hostile->region, member->slot)->way,
 			 network ? (uint64_t)member->epoch << 32 | 1 : 0);
@@ -88,8 +88,8 @@ static void deliver(enum frame_kind kind, uint32_t sequence, const void *rest, s
 		.version = FRAME_VERSION,
 		.kind = (uint8_t)kind,
 		.slots = kind == FRAME_SLOTS,
-		.to = fake_path(victim)->member->nonce,
-		.from = fake_path(hostile)->member->nonce,
+		.to = fake_path(victim)->ports[0].member->nonce,
+		.from = fake_path(hostile)->ports[0].member->nonce,
 		.sequence = sequence,
 	};
 
@@ -186,8 +186,9 @@ static void test_a_ring_that_was_left(void **state)
 	path_ring(&fake_neighbour(hostile, victim)->peer);
 	go_on();
 	assert_int_equal(fake_neighbour(victim, hostile)->peer.state, PEER_PRESENT);
-	struct connection_line *line = section_connection(hostile->region, fake_path(hostile)->member->slot,
-							  fake_path(victim)->member->slot);
+	struct connection_line *line =
+		section_connection(hostile->region, fake_path(hostile)->ports[0].member->slot,
+				   fake_path(victim)->ports[0].member->slot);
 	shared_store_u32(&line->id, shared_load_u32(&line->id) + 2);
 	path_ring(&fake_neighbour(hostile, victim)->peer);
 	assert_left_for_good("a ring of one that is in the network");
@@ -213,8 +214,8 @@ static void test_moves_in_frames(void **state)
 			.version = FRAME_VERSION,
 			.kind = FRAME_SLOTS,
 			.slots = which == 0 ? 2 : 1,
-			.to = fake_path(victim)->member->nonce,
-			.from = fake_path(hostile)->member->nonce,
+			.to = fake_path(victim)->ports[0].member->nonce,
+			.from = fake_path(hostile)->ports[0].member->nonce,
 			.sequence = beyond->expected + 1,
 		};
 		memcpy(frame, &header, sizeof(header));
@@ -230,7 +231,7 @@ static void test_moves_in_frames(void **state)
 	fake_close(&world);
 	fake_open(&world);
 	struct correspondent *to = fake_peer(hostile, victim);
-	uint32_t place = fake_peer(victim, hostile)->peer.slot;
+	uint32_t place = fake_peer(victim, hostile)->peer.source;
 	assert_int_equal(fake_send(hostile, to, "x", 1, 1), 0);
 	shared_store_u64(&ring_next(&to->peer.out, 0)->word, 0);
 	ring_push(&to->peer.out, control_word(WIRE_MOVE, 0, 0), 1);
@@ -254,9 +255,10 @@ static void test_chunks_that_do_not_come_back(void **state)
 	}
 	struct peer *moving = &fake_neighbour(victim, hostile)->peer;
 	assert_true(moving->moving);
-	shared_store_u64(
-		&section_credit(victim->region, moving->slot, fake_path(victim)->member->slot)->consumed,
-		(uint64_t)moving->out.connection << 32 | moving->out.position);
+	shared_store_u64(&section_credit(victim->region, moving->slot,
+					 fake_path(victim)->ports[0].member->slot)
+				  ->consumed,
+			 (uint64_t)moving->out.connection << 32 | moving->out.position);
 	assert_left_for_good("a chunk that is not given back");
 }
 
@@ -281,7 +283,7 @@ static void test_a_successor_of_one_that_moved(void **state)
 	before = hostile->node;
 	node_die(&before);
 	node_open(&hostile->node, hostile->region);
-	assert_int_equal(fake_path(hostile)->member->slot, slot);
+	assert_int_equal(fake_path(hostile)->ports[0].member->slot, slot);
 	/* It is met as somebody new, by the same struct peer. */
 	struct correspondent *now = fake_neighbour(victim, hostile);
 	assert_ptr_equal(&now->peer, old);

@@ -68,7 +68,7 @@ static struct path *path_of(const struct player *player)
 static uint32_t number_of(uint64_t source)
 {
 	for (uint32_t i = 0; i < FAKE_ENDS; i++)
-		if (path_of(&players[i])->member->slot == (uint32_t)source)
+		if (path_of(&players[i])->ports[0].member->slot == (uint32_t)source)
 			return i;
 	fail_msg("a message from nobody");
 	return 0;
@@ -306,7 +306,7 @@ static void take_completions(struct player *player)
 
 static void flip(struct player *player)
 {
-	const struct member *member = path_of(player)->member;
+	const struct member *member = path_of(player)->ports[0].member;
 	struct member_slot *slot = region_slot(player->far->region, member->slot);
 	bool network = shared_load_u64(&slot->way) != 0;
 
@@ -327,7 +327,7 @@ static void count_moves(void)
 	for (uint32_t i = 0; i < FAKE_ENDS; i++)
 		for (uint32_t k = 0; k < FAKE_ENDS; k++) {
 			const struct peer *to =
-				path_of(&players[i])->peers[path_of(&players[k])->member->slot];
+				path_of(&players[i])->peers[path_of(&players[k])->ports[0].member->slot];
 			const struct network_peer *now = to != NULL ? to->network : NULL;
 			moves += (now != NULL) != (before[i][k] != NULL);
 			late_copies += now != NULL &&

@@ -26,7 +26,7 @@ static void test_messages_of_all_sizes(void **state)
 	(void)state;
 	fake_open(&world);
 	struct correspondent *to_b = fake_peer(a, b);
-	uint32_t from_a = fake_peer(b, a)->peer.slot;
+	uint32_t from_a = fake_peer(b, a)->peer.source;
 	for (uint64_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
 		for (int expected = 0; expected < 2; expected++)
 			for (size_t cut = 0; cut < 2 && cut <= sizes[i]; cut++) {
@@ -124,7 +124,7 @@ static void test_what_the_core_says_ends_a_peer(void **state)
 	(void)state;
 	fake_open(&world);
 	struct correspondent *to_b = fake_peer(a, b);
-	assert_int_equal(fake_receive(a, to_b->peer.slot, in, 8, 1), 0);
+	assert_int_equal(fake_receive(a, to_b->peer.source, in, 8, 1), 0);
 	assert_int_equal(fake_receive(a, MATCH_ANY_SOURCE, in, 8, 2), 0);
 	assert_int_equal(fake_send(a, to_b, out, 100000, 1), 0);
 	a->end->send_error = ECONNREFUSED;
@@ -139,7 +139,7 @@ static void test_what_the_core_says_ends_a_peer(void **state)
 
 	fake_open(&world);
 	to_b = fake_peer(a, b);
-	uint32_t from_a = fake_peer(b, a)->peer.slot;
+	uint32_t from_a = fake_peer(b, a)->peer.source;
 	b->end->read_error = EIO;
 	assert_int_equal(fake_receive(b, from_a, in, 100000, 1), 0);
 	assert_int_equal(fake_send(a, to_b, out, 100000, 1), 0);
@@ -154,7 +154,7 @@ static void test_who_leaves_is_told(void **state)
 	(void)state;
 	fake_open(&world);
 	struct correspondent *to_b = fake_peer(a, b);
-	uint32_t from_a = fake_peer(b, a)->peer.slot;
+	uint32_t from_a = fake_peer(b, a)->peer.source;
 	assert_int_equal(fake_send(a, to_b, "12345678", 8, 1), 0);
 	assert_false(network_drained(a->node.messenger->path));
 	fake_settle(&world);
@@ -275,8 +275,8 @@ static void test_hellos_that_cannot_be(void **state)
 		.magic = FRAME_MAGIC,
 		.version = FRAME_VERSION,
 		.kind = FRAME_HELLO,
-		.to = b->node.messenger->path->member->nonce,
-		.from = a->node.messenger->path->member->nonce,
+		.to = b->node.messenger->path->ports[0].member->nonce,
+		.from = a->node.messenger->path->ports[0].member->nonce,
 	};
 	frame.hello = (struct frame_hello){.provider = 7, .length = 1, .name = {2}};
 	assert_true(fake_deliver(b->end, &frame, sizeof(frame)));
@@ -353,7 +353,7 @@ static void test_frames_of_a_hostile_peer(void **state)
 	(void)state;
 	for (int round = 0; round < 400; round++) {
 		fake_open(&world);
-		uint32_t from_a = fake_peer(b, a)->peer.slot;
+		uint32_t from_a = fake_peer(b, a)->peer.source;
 		assert_int_equal(fake_receive(b, from_a, in, sizeof(in), 1), 0);
 		size_t length = frame_of(frame, sizes[round % 4]);
 		b->end->read_error = EIO; /* of an offer: the fake one would read from anywhere */

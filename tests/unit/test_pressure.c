@@ -351,7 +351,7 @@ static void test_cold_rings_are_woken(void **state)
 	assert_true(cold < PEERS);
 	assert_int_equal(node_send(&peers[cold], &hub, "x", 1, 9999, FI_TAGGED, NULL), 0);
 	shared_u32 *bell = section_doorbell(region, node_slot(&hub), node_slot(&peers[cold]));
-	shared_store_u32(bell, hub.messenger->path->doorbells_seen[node_slot(&peers[cold])]);
+	shared_store_u32(bell, hub.messenger->path->ports[0].doorbells_seen[node_slot(&peers[cold])]);
 	assert_int_equal(node_receive(&hub, NULL, &cold, 1, 9999, FI_TAGGED, NULL), 0);
 	for (uint32_t poll = 0; completion_is_empty(&hub.receives); poll++) {
 		assert_true(poll < 20000);
@@ -377,7 +377,7 @@ static void test_who_rings_before_the_first_look_is_heard(void **state)
 	assert_int_equal(node_send(&early, &node, "x", 1, 7, FI_TAGGED, NULL), 0);
 	/* The same words, as if meant for the next to take the slot: it finds all of them. */
 	struct connection_line *line = section_connection(region, node_slot(&early), node_slot(&node));
-	shared_store_u32(&line->receiver_epoch, node.messenger->path->member->epoch + 1);
+	shared_store_u32(&line->receiver_epoch, node.messenger->path->ports[0].member->epoch + 1);
 	node_die(&node);
 	node_open(&node, region);
 	assert_int_equal(node_receive(&node, NULL, &byte, 1, 7, FI_TAGGED, NULL), 0);

@@ -230,7 +230,7 @@ static void test_chunks_are_asked_back(void **state)
 		struct node *from = side == 0 ? initiator : target;
 		struct node *to = side == 0 ? target : initiator;
 		while (node_send(from, to, bytes, 4000, 9, FI_TAGGED, NULL) == 0 &&
-		       from->messenger->path->chunks.classes[2].free_count > 0)
+		       from->messenger->path->ports[0].chunks.classes[2].free_count > 0)
 			world_step(&world);
 		while (path_chunk(from->messenger->path, &world_peer(from, to)->peer, 1) != CHUNK_NONE &&
 		       world_peer(from, to)->peer.account.lent < 3)
@@ -300,7 +300,7 @@ static void test_operations_with_the_dead_end(void **state)
 		assert_int_equal(ended, 5);
 		assert_true(failed > 0 || steps > 0);
 		assert_int_equal(initiator->messenger->remote_pending, 0);
-		const struct chunk_pool *pool = &initiator->messenger->path->chunks;
+		const struct chunk_pool *pool = &initiator->messenger->path->ports[0].chunks;
 		for (uint32_t i = 0; i < CHUNK_CLASSES; i++)
 			assert_int_equal(pool->classes[i].free_count, pool->classes[i].count);
 		node_open(target, world.region);

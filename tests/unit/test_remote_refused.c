@@ -95,7 +95,7 @@ static void test_what_is_not_granted_is_refused(void **state)
 	registrations_open(&table);
 	target->messenger->registrations = &table;
 	struct correspondent *to = world_peer(initiator, target);
-	assert_int_equal(path_connect(initiator->messenger->path, &to->peer), 0);
+	assert_int_equal(path_connect(&to->peer), 0);
 	for (size_t i = 0; i < sizeof(registrations) / sizeof(registrations[0]); i++) {
 		registrations[i].base = memory;
 		registrations[i].length = REACHABLE;
@@ -109,7 +109,7 @@ static void test_what_is_not_granted_is_refused(void **state)
 			uint32_t chunk = path_chunk(path, &to->peer, refusals[i].length);
 			assert_int_not_equal(chunk, CHUNK_NONE);
 			header[refusals[i].kind == WIRE_WRITE_CHUNK ? 3 : 2] =
-				(uint64_t)chunk_place(&path->chunks, chunk, NULL) << 32 | chunk;
+				(uint64_t)chunk_place(&path->ports[0].chunks, chunk, NULL) << 32 | chunk;
 		}
 		/* It counts on, as an honest one does whose bytes had left: it is told of the error alone. */
 		to->remote.requests++;

@@ -30,7 +30,8 @@ static struct far_node *c = &world.nodes[2];
 
 static struct connection_line *line(const struct far_node *from, const struct far_node *to)
 {
-	return section_connection(from->region, fake_path(from)->member->slot, fake_path(to)->member->slot);
+	return section_connection(from->region, fake_path(from)->ports[0].member->slot,
+				  fake_path(to)->ports[0].member->slot);
 }
 
 /* Until nobody waits for anybody's answer: they ask now and then. */
@@ -53,7 +54,7 @@ static void talk(struct far_node *from, struct far_node *to, size_t length, uint
 {
 	memset(in, 0, length);
 	fill_bytes(out, length, seed);
-	assert_int_equal(fake_receive(to, fake_neighbour(to, from)->peer.slot, in, length, seed), 0);
+	assert_int_equal(fake_receive(to, fake_neighbour(to, from)->peer.source, in, length, seed), 0);
 	assert_int_equal(fake_send(from, fake_neighbour(from, to), out, length, seed), 0);
 	fake_settle(&world);
 	assert_int_equal(fake_next(&from->node.sends).error, 0);
@@ -111,7 +112,7 @@ static void assert_renewed(struct far_node *at, const struct far_node *whom)
 	assert_non_null(there->network);
 	assert_true(there->framed);
 	assert_int_equal(fake_path(at)->moves, 0);
-	if (!fake_path(at)->evicted)
+	if (!fake_path(at)->ports[0].evicted)
 		assert_int_equal(shared_load_u32(&line(at, whom)->way), CONNECTION_ENDED);
 }
 
@@ -140,8 +141,8 @@ static void test_what_is_under_way_ends_and_the_rest_goes_on(void **state)
 	assert_int_equal(fake_send(b, fake_neighbour(b, a), kept, sizeof(kept), 7), 0);
 	assert_int_equal(fake_send(b, fake_neighbour(b, a), out, LONG, 8), 0);
 	assert_int_equal(fake_send(a, fake_neighbour(a, b), out, LONG, 9), 0);
-	assert_int_equal(fake_receive(a, fake_neighbour(a, b)->peer.slot, in, 8, 10), 0);
-	assert_int_equal(fake_receive(b, fake_neighbour(b, a)->peer.slot, in, 8, 11), 0);
+	assert_int_equal(fake_receive(a, fake_neighbour(a, b)->peer.source, in, 8, 10), 0);
+	assert_int_equal(fake_receive(b, fake_neighbour(b, a)->peer.source, in, 8, 11), 0);
 	assert_int_equal(fake_receive(a, MATCH_ANY_SOURCE, in, 8, 12), 0);
 	fake_settle(&world);
 	violate();
@@ -157,7 +158,7 @@ static void test_what_is_under_way_ends_and_the_rest_goes_on(void **state)
 	assert_true(completion_is_empty(&a->node.sends) && completion_is_empty(&a->node.receives));
 	assert_true(completion_is_empty(&b->node.sends) && completion_is_empty(&b->node.receives));
 	/* What came whole before is there still, and what did not is not. */
-	assert_int_equal(fake_receive(a, fake_neighbour(a, b)->peer.slot, in, sizeof(kept), 7), 0);
+	assert_int_equal(fake_receive(a, fake_neighbour(a, b)->peer.source, in, sizeof(kept), 7), 0);
 	assert_int_equal(fake_next(&a->node.receives).error, 0);
 	assert_bytes(in, sizeof(kept), 7);
 	talk(b, a, 8, 12); /* by the receive from anybody that was posted before */
@@ -175,7 +176,7 @@ static void test_what_is_posted_meanwhile_waits(void **state)
 	const struct iovec piece = {in, 1};
 	const struct receive_request request = {.pieces = &piece,
 						.count = 1,
-						.source = fake_neighbour(a, b)->peer.slot,
+						.source = fake_neighbour(a, b)->peer.source,
 						.tag = 6,
 						.flags = FI_TAGGED};
 
@@ -191,7 +192,7 @@ static void test_what_is_posted_meanwhile_waits(void **state)
 	assert_int_equal(path_refuse(&fake_neighbour(a, b)->peer), -EPROTO);
 	assert_true(messenger_may_receive(a->node.messenger, fake_neighbour(a, b), &request));
 	assert_int_equal(fake_send(a, fake_neighbour(a, b), "x", 1, 5), -EAGAIN);
-	assert_int_equal(fake_receive(a, fake_neighbour(a, b)->peer.slot, in, 1, 6), 0);
+	assert_int_equal(fake_receive(a, fake_neighbour(a, b)->peer.source, in, 1, 6), 0);
 	assert_true(completion_is_empty(&a->node.receives));
 	settle();
 	assert_renewed(a, b);
@@ -210,8 +211,8 @@ static void test_whatever_it_is(void **state)
 			(void)close_world(state);
 			(void)open_world(state);
 		}
-		uint32_t self = fake_path(a)->member->slot;
-		uint32_t other = fake_path(b)->member->slot;
+		uint32_t self = fake_path(a)->ports[0].member->slot;
+		uint32_t other = fake_path(b)->ports[0].member->slot;
 		struct credit_line *credit = section_credit(a->region, other, self);
 		const struct ring_out *ring = &fake_neighbour(a, b)->peer.out;
 		switch (which) {
@@ -226,7 +227,7 @@ static void test_whatever_it_is(void **state)
 			path_ring(&fake_neighbour(b, a)->peer);
 			break;
 		case 3: /* what b would say if it had found something */
-			shared_store_u32(&line(b, a)->ended, fake_path(a)->member->epoch);
+			shared_store_u32(&line(b, a)->ended, fake_path(a)->ports[0].member->epoch);
 			path_ring_doorbell(&fake_neighbour(b, a)->peer);
 			break;
 		case 4: /* its slot is another's, which has the nonce that it had */
@@ -271,7 +272,7 @@ static void test_both_at_once(void **state)
 
 static void wish(bool network)
 {
-	const struct member *member = fake_path(b)->member;
+	const struct member *member = fake_path(b)->ports[0].member;
 
 	shared_store_u64(&region_slot(b->region, member->slot)->way,
 			 network ? (uint64_t)member->epoch << 32 | 1 : 0);
@@ -299,7 +300,7 @@ static void test_frames_of_before_are_dropped(void **state)
 	memcpy(old, a->end->last, length);
 	b->end->sinks = false;
 	assert_int_equal(fake_neighbour(a, b)->peer.beyond->in_flight, 1);
-	shared_store_u32(&line(b, a)->ended, fake_path(a)->member->epoch);
+	shared_store_u32(&line(b, a)->ended, fake_path(a)->ports[0].member->epoch);
 	path_ring_doorbell(&fake_neighbour(b, a)->peer);
 	settle();
 	assert_renewed(a, b);
@@ -339,8 +340,8 @@ static void test_a_hello_in_place_of_an_answer(void **state)
 			      .version = FRAME_VERSION,
 			      .kind = FRAME_HELLO,
 			      .stream = 1,
-			      .to = fake_path(a)->member->nonce,
-			      .from = fake_path(b)->member->nonce}};
+			      .to = fake_path(a)->ports[0].member->nonce,
+			      .from = fake_path(b)->ports[0].member->nonce}};
 	network_write_hello(fake_path(b)->network, &frame.hello);
 	a->end->sinks = false;
 	assert_true(fake_deliver(a->end, &frame, sizeof(frame)));
@@ -354,7 +355,7 @@ static void test_a_hello_in_place_of_an_answer(void **state)
 static void test_without_a_way(void **state)
 {
 	(void)state;
-	struct section_header *header = section_header(b->region, fake_path(b)->member->slot);
+	struct section_header *header = section_header(b->region, fake_path(b)->ports[0].member->slot);
 	shared_store_u32(&header->core, 0);
 	fake_neighbour(a, b)->peer.where.length = 0;
 	a->end->sinks = true;
@@ -375,7 +376,7 @@ static void test_without_a_way(void **state)
 	fake_settle(&world);
 	struct peer *lost = &fake_neighbour(a, b)->peer;
 	assert_true(path_is_renewing(lost));
-	assert_int_equal(fake_receive(a, lost->slot, in, 8, 9), 0);
+	assert_int_equal(fake_receive(a, lost->source, in, 8, 9), 0);
 	lost->beyond->renewing -= UINT64_C(4000000000);
 	settle();
 	assert_given_up(a, b);
@@ -387,7 +388,7 @@ static void test_one_that_was_taken_for_dead_is_refused(void **state)
 {
 	(void)state;
 	assert_true(network_attach(fake_path(a), &fake_neighbour(a, b)->peer));
-	assert_int_equal(fake_receive(b, fake_neighbour(b, a)->peer.slot, in, 8, 9), 0);
+	assert_int_equal(fake_receive(b, fake_neighbour(b, a)->peer.source, in, 8, 9), 0);
 	path_fail(fake_path(a), &fake_neighbour(a, b)->peer, -ECONNRESET, "it died");
 	settle();
 	assert_given_up(a, b);
@@ -410,8 +411,8 @@ static void test_only_once(void **state)
 				      .kind = FRAME_SLOTS,
 				      .slots = 1,
 				      .stream = 1,
-				      .to = fake_path(a)->member->nonce,
-				      .from = fake_path(b)->member->nonce,
+				      .to = fake_path(a)->ports[0].member->nonce,
+				      .from = fake_path(b)->ports[0].member->nonce,
 				      .sequence = fake_neighbour(a, b)->peer.beyond->expected};
 	memcpy(frame, &header, sizeof(header));
 	memcpy(frame + sizeof(header), &slot, sizeof(slot));
@@ -429,13 +430,13 @@ struct renewal_frame {
 
 static struct renewal_frame renewal(const struct far_node *from, const struct far_node *to)
 {
-	const struct member *member = fake_path(from)->member;
+	const struct member *member = fake_path(from)->ports[0].member;
 	struct renewal_frame frame = {
 		.header = {.magic = FRAME_MAGIC,
 			   .version = FRAME_VERSION,
 			   .kind = FRAME_RENEW,
 			   .stream = 1,
-			   .to = fake_path(to)->member->nonce,
+			   .to = fake_path(to)->ports[0].member->nonce,
 			   .from = member->nonce},
 		.renew = {.slot = member->slot, .epoch = member->epoch},
 	};
@@ -469,7 +470,7 @@ static void test_renewals_that_cannot_be(void **state)
 			frame.renew.slot = UINT32_MAX;
 			break;
 		case 5:
-			frame.renew.slot = fake_path(a)->member->slot;
+			frame.renew.slot = fake_path(a)->ports[0].member->slot;
 			break;
 		case 6:
 			frame.renew.epoch++;
@@ -565,8 +566,8 @@ static void test_all_go_on_when_the_file_is_cut(void **state)
 	const struct correspondent *self = fake_neighbour(a, a);
 	talk(a, a, 8, 3);
 	assert_int_equal(fake_send(a, fake_neighbour(a, b), out, LONG, 9), 0);
-	assert_int_equal(fake_receive(b, fake_neighbour(b, a)->peer.slot, in, 8, 11), 0);
-	assert_int_equal(fake_receive(a, self->peer.slot, in, 8, 12), 0);
+	assert_int_equal(fake_receive(b, fake_neighbour(b, a)->peer.source, in, 8, 11), 0);
+	assert_int_equal(fake_receive(a, self->peer.source, in, 8, 12), 0);
 	fake_settle(&world);
 	cut();
 	assert_int_equal(fake_next(&a->node.sends).error, ECONNABORTED);
@@ -588,7 +589,7 @@ static void test_new_pairs_after_the_cut(void **state)
 
 	(void)state;
 	open_on_file();
-	const struct member *member = fake_path(c)->member;
+	const struct member *member = fake_path(c)->ports[0].member;
 	assert_null(
 		path_meet_without_region(fake_path(a), member->slot, member->epoch, member->nonce, &where));
 	cut();
@@ -606,7 +607,7 @@ static void test_new_pairs_after_the_cut(void **state)
 	fake_settle(&world);
 	struct completion got = fake_next(&c->node.receives);
 	assert_int_equal(got.error, 0);
-	assert_int_equal((uint32_t)got.source, fake_path(a)->member->slot);
+	assert_int_equal((uint32_t)got.source, fake_path(a)->ports[0].member->slot);
 	assert_memory_equal(in, "12345", 5);
 	drop_completions();
 	talk_of_all(a, c);
@@ -620,11 +621,12 @@ static void test_new_pairs_after_the_cut(void **state)
 static void test_one_whose_slot_is_anothers(void **state)
 {
 	(void)state;
-	shared_store_u64(&region_slot(b->region, fake_path(b)->member->slot)->claim, (uint64_t)99 << 32 | 2);
+	shared_store_u64(&region_slot(b->region, fake_path(b)->ports[0].member->slot)->claim,
+			 (uint64_t)99 << 32 | 2);
 	for (uint32_t i = 0; i < FAKE_ENDS; i++)
 		path_check_peers(fake_path(&world.nodes[i]));
 	fake_settle(&world);
-	assert_true(fake_path(b)->evicted);
+	assert_true(fake_path(b)->ports[0].evicted);
 	assert_renewed(a, b);
 	assert_renewed(b, a);
 	talk_of_all(a, b);

@@ -74,7 +74,7 @@ static void post(struct side *side, unsigned char *bytes, size_t length, uint64_
 	CHECK(messenger_receive(side->node.messenger,
 				&(struct receive_request){.pieces = &piece,
 							  .count = 1,
-							  .source = side->other->peer.slot,
+							  .source = side->other->peer.source,
 							  .tag = tag,
 							  .context = bytes,
 							  .flags = FI_TAGGED | FI_COMPLETION}) == 0);

@@ -116,19 +116,21 @@ static uint32_t published(const struct node *node)
 {
 	const struct path *path = node->messenger->path;
 
-	return shared_load_u32(&section_header(path->region, path->member->slot)->sleeping);
+	return shared_load_u32(&section_header(path->ports[0].region, path->ports[0].member->slot)->sleeping);
 }
 
 static uint64_t active(const struct node *node)
 {
 	const struct path *path = node->messenger->path;
 
-	return shared_load_u64(&section_header(path->region, path->member->slot)->active[0]);
+	return shared_load_u64(
+		&section_header(path->ports[0].region, path->ports[0].member->slot)->active[0]);
 }
 
 static uint32_t rung(const struct node *at, const struct node *by)
 {
-	return shared_load_u32(section_doorbell(at->messenger->path->region, node_slot(at), node_slot(by)));
+	return shared_load_u32(
+		section_doorbell(at->messenger->path->ports[0].region, node_slot(at), node_slot(by)));
 }
 
 /* A pair that is connected, from 0 to 1. */
@@ -304,7 +306,7 @@ static void test_a_device_may_interrupt_instead(void **state)
 		assert_true(descriptors[slot] >= 0);
 		interrupts[i] =
 			(struct interrupts){.raise = raise_interrupt, .descriptor = descriptors[slot]};
-		world.nodes[i].messenger->path->interrupts = &interrupts[i];
+		world.nodes[i].messenger->path->ports[0].interrupts = &interrupts[i];
 	}
 	struct node *sender = &world.nodes[0];
 	struct node *sleeper = &world.nodes[1];

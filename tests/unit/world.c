@@ -97,7 +97,7 @@ void node_close(struct node *node)
 void node_die(struct node *node)
 {
 	/* Not to be this process is what a forked child is: it leaves without a word. */
-	node->messenger->path->member->process = 0;
+	node->messenger->path->ports[0].member->process = 0;
 	node_close(node);
 }
 
@@ -177,12 +177,12 @@ void world_check_peers(struct world *world)
 
 uint32_t node_slot(const struct node *node)
 {
-	return node->messenger->path->member->slot;
+	return node->messenger->path->ports[0].member->slot;
 }
 
 struct correspondent *world_peer(const struct node *from, const struct node *to)
 {
-	const struct member *member = to->messenger->path->member;
+	const struct member *member = to->messenger->path->ports[0].member;
 	struct peer *peer = path_meet(from->messenger->path, member->slot, member->epoch, member->nonce);
 
 	assert_non_null(peer);
@@ -216,7 +216,7 @@ ssize_t node_receive(struct node *at, const struct node *from, void *bytes, size
 					 .pieces = &piece,
 					 .count = 1,
 					 .source = from == NULL ? MATCH_ANY_SOURCE
-								: world_peer(at, from)->peer.slot,
+								: world_peer(at, from)->peer.source,
 					 .tag = tag,
 					 .ignore = flags & FI_TAGGED ? 0 : UINT64_MAX,
 					 .context = context,
