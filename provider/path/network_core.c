@@ -174,6 +174,7 @@ static int try_provider(struct core **opened, const char *provider, const char *
 			core->close = core_close;
 			core->inject = chosen->tx_attr->inject_size;
 			core->reads = i == 0 && chosen->domain_attr->mr_key_size <= sizeof(uint64_t);
+			core->reads_pieces = core->reads && chosen->tx_attr->rma_iov_limit >= 2;
 			core->name.provider = core_provider_number(chosen->fabric_attr->prov_name);
 			core->info = fi_dupinfo(chosen);
 			result = core->info != NULL ? open_objects(core) : -ENOMEM;

@@ -39,6 +39,7 @@ struct core {
 	struct core_name name; /* our own */
 	size_t inject;         /* bytes that fi_inject() takes */
 	bool reads;            /* fi_read() is there */
+	bool reads_pieces;     /* and fi_readmsg() of two pieces at once */
 	uint64_t mr_key;       /* the last that we chose, where the core does not */
 	void (*close)(struct core *core);
 };

@@ -34,6 +34,35 @@ void network_take_back(struct network_loan *loan)
 	loan->mr = NULL;
 }
 
+/*
+ * The processor's string copy goes byte by byte where the target begins up to 31 bytes after the source, as
+ * far as the low 12 bits of their addresses tell: 3 GB/s instead of 26 (AMD Zen 5). A kernel that copies what
+ * tcp answers with, 16 bytes of a header and then the peer's buffer, to the beginning of a page meets just
+ * that if the buffer begins with a page too. So what follows its first line is asked for first, and that line
+ * last: docs/network.md
+ */
+#define FIRST_LINE 64U
+#define TURNED_LEAST 4096U
+
+static ssize_t read_turned(const struct network *network, fi_addr_t from, char *to, size_t length,
+			   uint64_t address, uint64_t key, void *operation)
+{
+	const struct iovec local[] = {{to + FIRST_LINE, length - FIRST_LINE}, {to, FIRST_LINE}};
+	const struct fi_rma_iov remote[] = {{address + FIRST_LINE, length - FIRST_LINE, key},
+					    {address, FIRST_LINE, key}};
+
+	return fi_readmsg(network->core->endpoint,
+			  &(struct fi_msg_rma){
+				  .msg_iov = local,
+				  .iov_count = 2,
+				  .addr = from,
+				  .rma_iov = remote,
+				  .rma_iov_count = 2,
+				  .context = operation,
+			  },
+			  FI_COMPLETION);
+}
+
 int network_fetch(struct peer *peer, const struct network_loan *loan, uint64_t offset, void *to,
 		  size_t length, void *cookie)
 {
@@ -57,7 +86,12 @@ int network_fetch(struct peer *peer, const struct network_loan *loan, uint64_t o
 	fetch->cookie = cookie;
 	fetch->length = length;
 	network->free_fetches = fetch->next;
-	ssize_t result = fi_read(network->core->endpoint, to, length, NULL, from->address,
+	ssize_t result = 0;
+	if (network->core->reads_pieces && length >= TURNED_LEAST)
+		result = read_turned(network, from->address, to, length, loan->address + offset, loan->key,
+				     fetch);
+	else
+		result = fi_read(network->core->endpoint, to, length, NULL, from->address,
 				 loan->address + offset, loan->key, fetch);
 	if (result != 0) {
 		fetch->next = network->free_fetches;

@@ -94,22 +94,41 @@ static ssize_t ep_recv(struct fid_ep *fid, void *buffer, size_t length, void *de
 }
 
 /* The key is how many bytes there are, the address is one. */
-static ssize_t ep_read(struct fid_ep *fid, void *buffer, size_t length, void *descriptor, fi_addr_t from,
-		       uint64_t address, uint64_t key, void *context)
+static ssize_t ep_readmsg(struct fid_ep *fid, const struct fi_msg_rma *message, uint64_t flags)
 {
 	struct fake_end *end = END_OF(fid, endpoint);
 
-	(void)descriptor;
-	(void)from;
-	(void)key;
+	assert_int_equal(flags, FI_COMPLETION);
+	assert_int_equal(message->iov_count, message->rma_iov_count);
 	if (!has_room(end))
 		return -FI_EAGAIN;
-	if (end->read_error == 0 && end->reads_nothing && length > 0)
-		memset(buffer, 0, length);
-	else if (end->read_error == 0)
-		memcpy(buffer, (const void *)(uintptr_t)address, length);
-	complete(end, context, 0, end->read_error);
+	for (size_t i = 0; i < message->iov_count && end->read_error == 0; i++) {
+		const struct iovec *to = &message->msg_iov[i];
+		assert_int_equal(to->iov_len, message->rma_iov[i].len);
+		if (end->reads_nothing && to->iov_len > 0)
+			memset(to->iov_base, 0, to->iov_len);
+		else
+			memcpy(to->iov_base, (const void *)(uintptr_t)message->rma_iov[i].addr, to->iov_len);
+	}
+	complete(end, message->context, 0, end->read_error);
 	return 0;
+}
+
+static ssize_t ep_read(struct fid_ep *fid, void *buffer, size_t length, void *descriptor, fi_addr_t from,
+		       uint64_t address, uint64_t key, void *context)
+{
+	const struct iovec to = {buffer, length};
+	const struct fi_rma_iov there = {address, length, key};
+
+	(void)descriptor;
+	return ep_readmsg(fid,
+			  &(struct fi_msg_rma){.msg_iov = &to,
+					       .iov_count = 1,
+					       .addr = from,
+					       .rma_iov = &there,
+					       .rma_iov_count = 1,
+					       .context = context},
+			  FI_COMPLETION);
 }
 
 static ssize_t cq_read(struct fid_cq *fid, void *buffer, size_t count)
@@ -203,7 +222,8 @@ static void close_core(struct core *core)
 
 static struct fi_ops_msg message_ops = {
 	.size = sizeof(struct fi_ops_msg), .sendv = ep_sendv, .inject = ep_inject, .recv = ep_recv};
-static struct fi_ops_rma rma_ops = {.size = sizeof(struct fi_ops_rma), .read = ep_read};
+static struct fi_ops_rma rma_ops = {
+	.size = sizeof(struct fi_ops_rma), .read = ep_read, .readmsg = ep_readmsg};
 static struct fi_ops_cq cq_ops = {.size = sizeof(struct fi_ops_cq), .read = cq_read, .readerr = cq_readerr};
 static struct fi_ops_av av_ops = {.size = sizeof(struct fi_ops_av), .insert = av_insert};
 static struct fi_ops_mr domain_mr_ops = {.size = sizeof(struct fi_ops_mr), .reg = mr_reg};
@@ -229,6 +249,7 @@ void fake_end_open(struct fake_end *ends, uint8_t index)
 		.name = {.provider = FAKE_PROVIDER, .length = 1, .bytes = {index}},
 		.inject = 128,
 		.reads = true,
+		.reads_pieces = index != 1, /* one cannot */
 		.close = close_core,
 	};
 }
