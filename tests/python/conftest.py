@@ -42,6 +42,14 @@ def region_path() -> Iterator[Path]:
 
 
 COMMAND_SECONDS = 120.0
+BUILD_SECONDS = 600.0
+"""`make check` builds the sanitized ones beside these tests, and a build waits for that."""
+
+
+def made(kind: str) -> Path:
+    """build/KIND, with all that `scripts/build KIND` makes in it."""
+    subprocess.run([CHECKOUT / "scripts/build", kind], check=True, timeout=BUILD_SECONDS)
+    return CHECKOUT / "build" / kind
 
 
 class CommandServer:

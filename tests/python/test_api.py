@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from conftest import made
 
 from vicinal import region
 from vicinal.launch.environment import mpi_prefix
@@ -172,7 +173,7 @@ def test_the_library_is_the_one_that_was_meant(
 @pytest.mark.parametrize("group", ["order", "several", "thread"])
 def test_threads_do_not_race(run: Run, checkout: Path, group: str) -> None:
     """The same under the thread sanitizer; `scripts/build tsan` makes that build."""
-    subprocess.run([checkout / "scripts/build", "tsan"], check=True, timeout=GUARD_SECONDS)
+    made("tsan")
     names = scenarios_of(checkout, group)
     check(run(group, SANITIZED, build="tsan", TSAN_OPTIONS="halt_on_error=1"), names)
 
@@ -180,7 +181,7 @@ def test_threads_do_not_race(run: Run, checkout: Path, group: str) -> None:
 @pytest.mark.parametrize("group", GROUPS)
 def test_memory_is_used_as_it_should(run: Run, checkout: Path, group: str) -> None:
     """The same under the address and undefined behaviour sanitizers, leaks included."""
-    subprocess.run([checkout / "scripts/build", "asan"], check=True, timeout=GUARD_SECONDS)
+    made("asan")
     check(run(group, SANITIZED, build="asan"), scenarios_of(checkout, group))
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from conftest import made
 from launch_support import (
     GUARD_SECONDS,
     MPIS,
@@ -41,11 +42,8 @@ CRASHES = {128 + number: name for number, name in ((11, "SEGV"), (7, "BUS"), (6,
 
 
 @pytest.fixture(params=["release", "asan"])
-def build(request: pytest.FixtureRequest, checkout: Path) -> Path:
-    directory = checkout / "build" / request.param
-    if not (directory / "tests/hostile/victim").exists():
-        pytest.skip(f"there is no build/{request.param}: run scripts/build {request.param}")
-    return directory
+def build(request: pytest.FixtureRequest) -> Path:
+    return made(request.param)
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from conftest import made
 from test_api import GUARD_SECONDS, check, library_directory, scenarios_of
 
 GROUPS = (
@@ -99,7 +100,7 @@ def test_group(checkout: Path, library: str, core: str, group: str) -> None:
 @pytest.mark.parametrize("group", SANITIZED)
 def test_memory_is_used_as_it_should(checkout: Path, group: str) -> None:
     """The same under the address and undefined behaviour sanitizers."""
-    subprocess.run([checkout / "scripts/build", "asan"], check=True, timeout=GUARD_SECONDS)
+    made("asan")
     suppressions = f"suppressions={checkout / 'tests/api/libfabric.supp'}:print_suppressions=0"
     run_group(checkout, group, "mpich", "", build="asan", LSAN_OPTIONS=suppressions)
 
@@ -107,7 +108,7 @@ def test_memory_is_used_as_it_should(checkout: Path, group: str) -> None:
 @pytest.mark.parametrize("group", ["order", "thread"])
 def test_threads_do_not_race(checkout: Path, group: str) -> None:
     """The same under the thread sanitizer."""
-    subprocess.run([checkout / "scripts/build", "tsan"], check=True, timeout=GUARD_SECONDS)
+    made("tsan")
     run_group(checkout, group, "mpich", "", build="tsan", TSAN_OPTIONS="halt_on_error=1")
 
 
