@@ -293,6 +293,46 @@ static void unknown_beyond(int rank)
 	side_close(&side);
 }
 
+/* Addresses beyond the region that nobody has, or that no route leads to: errors, and all else goes on. */
+static void unreachable_beyond(int rank)
+{
+	/* Bytes of an address, and of the IPv4 address in it: struct address in api/provider.h. */
+	enum { NONCE_AT = 8, PORT_AT = 38, HOST_AT = 40 };
+	static const unsigned char nowhere[][6] = {
+		{0, 1, 0, 0, 0, 0},   /* our own host, a port that nobody has */
+		{0, 1, 240, 0, 0, 1}, /* which is no host's */
+	};
+	static char large[1 << 20];
+	struct side side;
+	unsigned char name[NAME_MAX_BYTES];
+	size_t length = 0;
+
+	SAME(unsetenv("VICINAL_REGION"), 0);
+	SAME(setenv("FI_PROVIDER", "vicinal", 1), 0);
+	side_open(&side, rank, NULL);
+	for (size_t i = 0; i < sizeof(nowhere) / sizeof(nowhere[0]); i++) {
+		fi_addr_t to = 0;
+		char sent = 0;
+		char received = 0;
+		own_name(&side, name, &length);
+		name[NONCE_AT] ^= (unsigned char)(i + 1);
+		memcpy(name + PORT_AT, nowhere[i], 2);
+		if (nowhere[i][2] != 0)
+			memcpy(name + HOST_AT, nowhere[i] + 2, 4);
+		SAME(fi_av_insert(side.av, name, 1, &to, 0, NULL), 1);
+		SAME(fi_trecv(side.endpoint, &received, 1, NULL, to, 7, 0, &received), 0);
+		POST(&side, fi_tsend(side.endpoint, large, sizeof(large), NULL, to, 7, &sent));
+		struct fi_cq_err_entry error = next_error(side.sent);
+		CHECK(error.op_context == &sent && error.err > 0);
+		error = next_error(side.received);
+		CHECK(error.op_context == &received && error.err > 0);
+		/* From now on at once. */
+		CHECK(fi_tinject(side.endpoint, "x", 1, to, 7) < 0);
+		exchange(&side, side.peer[rank], 8);
+	}
+	side_close(&side);
+}
+
 const struct scenario address_scenarios[] = {
 	{"names", 1, names},
 	{"table", 4, table},
@@ -304,5 +344,6 @@ const struct scenario address_scenarios[] = {
 	{"former_occupant", 1, former_occupant},
 	{"unknown_source", 2, unknown_source},
 	{"unknown_beyond", 2, unknown_beyond},
+	{"unreachable_beyond", 1, unreachable_beyond},
 	{0},
 };
