@@ -5,7 +5,8 @@
 
 #include <stdlib.h>
 
-#define AV_REMOVED UINT32_MAX
+#define AV_REMOVED PLACE_NONE
+
 fi_addr_t av_name_sender(const struct av *av, uint64_t source)
 {
 	uint32_t number = (uint32_t)source;
@@ -77,22 +78,10 @@ static int grow(struct av *av, size_t count)
 	return 0;
 }
 
-/* An address in our region, that its member's section confirms, or that there is no other way to. */
-static bool is_in_region(const struct av *av, const struct address *address)
-{
-	const struct region *region = av->domain->region;
-
-	return address->slot < region->members && address->region[0] == region->id[0] &&
-	       address->region[1] == region->id[1] &&
-	       (atomic_load_explicit(&region->cut, memory_order_relaxed) || address->core_length == 0 ||
-		av->domain->network == NETWORK_NONE || network_is_ours(av->domain, address->nonce) ||
-		member_confirm(region, address->slot, address->epoch, address->nonce));
-}
-
 /* Room in `by_source` for this one. */
 static bool reach_source(struct av *av, uint32_t source)
 {
-	uint32_t sources = av->sources == 0 ? av->domain->region->members : av->sources;
+	uint32_t sources = av->sources == 0 ? av->domain->members : av->sources;
 
 	while (sources <= source)
 		sources *= 2;
@@ -129,12 +118,11 @@ static struct av_entry make_entry(struct av *av, const struct address *address)
 			      "an address is of another provider, or another version of this one\n");
 		return entry;
 	}
-	if (is_in_region(av, address)) {
-		entry.source = address->slot;
+	entry.source = domain_place(av->domain, address, &entry.epoch);
+	if (entry.source != PLACE_NONE)
 		return entry;
-	}
 	uint32_t source = network_place(av->domain, address);
-	if (source == UINT32_MAX || !reach_source(av, source))
+	if (source == PLACE_NONE || !reach_source(av, source))
 		return entry;
 	entry.epoch = NETWORK_EPOCH;
 	entry.source = source;

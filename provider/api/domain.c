@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * domain.c - a domain maps the region; its lock serialises threads.
+ * domain.c - a domain maps the regions; its lock serialises threads.
  */
 #include "api/extension.h"
 #include "api/provider.h"
@@ -11,6 +11,35 @@
 #include <unistd.h>
 
 /* ---- domain ---- */
+
+static void detach_all(struct domain *domain)
+{
+	for (uint32_t i = 0; i < domain->region_count; i++)
+		region_detach(domain->regions[i]);
+}
+
+/* All of them, or none after saying why. */
+static int attach_all(struct domain *domain)
+{
+	const char *const *names = NULL;
+	uint32_t count = 0;
+	struct region_error error;
+	int result = parameter_regions(&names, &count);
+
+	for (uint32_t i = 0; i < count && result == 0; i++) {
+		result = region_attach(names[i], &domain->regions[i], &error);
+		if (result != 0) {
+			provider_say(error.text);
+			break;
+		}
+		domain->regions[i]->notice = provider_caution;
+		domain->members += domain->regions[i]->members;
+		domain->region_count++;
+	}
+	if (result != 0)
+		detach_all(domain);
+	return result;
+}
 
 static int domain_close(struct fid *fid)
 {
@@ -23,7 +52,7 @@ static int domain_close(struct fid *fid)
 	(void)pthread_mutex_destroy(&domain->mutex);
 	registrations_close(&domain->registrations);
 	directory_close(&domain->directory);
-	region_detach(domain->region);
+	detach_all(domain);
 	atomic_fetch_sub(&domain->fabric->objects, 1);
 	free(domain);
 	return 0;
@@ -96,23 +125,15 @@ int domain_open(struct fid_fabric *fabric, struct fi_info *info, struct fid_doma
 {
 	struct domain *domain = calloc(1, sizeof(*domain));
 	const struct fi_domain_attr *asked = info->domain_attr;
-	const char *name = NULL;
-	struct region_error error;
 
 	if (domain == NULL)
 		return -FI_ENOMEM;
 	domain->fabric = (struct fabric *)(void *)fabric;
-	int result = parameter_region(&name);
-	if (result == 0) {
-		result = region_attach(name, &domain->region, &error);
-		if (result != 0)
-			provider_say(error.text);
-	}
+	int result = attach_all(domain);
 	if (result != 0) {
 		free(domain);
 		return result;
 	}
-	domain->region->notice = provider_caution;
 	atomic_fetch_add(&domain->fabric->objects, 1);
 	domain->automatic = asked != NULL && asked->data_progress == FI_PROGRESS_AUTO;
 	domain->locking = asked == NULL || asked->threading != FI_THREAD_DOMAIN || domain->automatic;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* enable.c - an endpoint joins the region: checked, measured, and connected to its queues and counters. */
+/* enable.c - an endpoint joins its regions: checked, measured, and connected to its queues and counters. */
 #include "api/extension.h"
 #include "api/provider.h"
 
@@ -53,9 +53,14 @@ static void settle_reach(const struct endpoint *endpoint)
 /* An uncached mapping is reported with its remedy, not silently used. */
 static int check_memory(const struct messenger *messenger)
 {
-	double slower = member_measure(messenger->path->ports[0].member, SLOW_MEMORY);
+	const struct path *path = messenger->path;
+	double slower = 0;
 	char text[512];
 
+	for (uint32_t i = 0; i < path->port_count; i++) {
+		double measured = member_measure(path->ports[i].member, SLOW_MEMORY);
+		slower = measured > slower ? measured : slower;
+	}
 	FI_INFO(&provider, FI_LOG_EP_CTRL,
 		"a copy through the region takes %.1f times one through private memory\n", slower);
 	if (slower < SLOW_MEMORY) {
@@ -92,6 +97,25 @@ static void detach(struct cq *cq, const struct endpoint *endpoint)
 		endpoint_list_remove(&cq->endpoints, endpoint);
 }
 
+/* Be in all regions of the domain, or in none. */
+static int join(struct endpoint *endpoint, struct region_error *error)
+{
+	const struct domain *domain = endpoint->domain;
+	uint32_t number = atomic_fetch_add_explicit(&endpoints_opened, 1, memory_order_relaxed);
+	int result = messenger_open(&endpoint->messenger, domain->regions[0], number,
+				    parameter_peer_timeout(), error);
+
+	if (result != 0)
+		return result;
+	for (uint32_t i = 1; i < domain->region_count && result == 0; i++)
+		result = messenger_join(endpoint->messenger, domain->regions[i], number, error);
+	if (result != 0) {
+		messenger_close(endpoint->messenger);
+		endpoint->messenger = NULL;
+	}
+	return result;
+}
+
 int endpoint_enable(struct endpoint *endpoint)
 {
 	struct region_error error;
@@ -108,9 +132,7 @@ int endpoint_enable(struct endpoint *endpoint)
 	    (sends == 0 && reaches != 0 && endpoint->send_cq == NULL && endpoint->read_cntr == NULL &&
 	     endpoint->write_cntr == NULL))
 		return -FI_ENOCQ;
-	int result = messenger_open(&endpoint->messenger, endpoint->domain->region,
-				    atomic_fetch_add_explicit(&endpoints_opened, 1, memory_order_relaxed),
-				    parameter_peer_timeout(), &error);
+	int result = join(endpoint, &error);
 	if (result != 0) {
 		provider_say(error.text);
 		return result;

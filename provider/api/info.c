@@ -219,12 +219,13 @@ static int fill_addresses(struct fi_info *info, const char *node, uint64_t flags
 int provider_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags,
 		     const struct fi_info *hints, struct fi_info **offered)
 {
-	const char *region = NULL;
+	const char *const *regions = NULL;
+	uint32_t count = 0;
 
 	(void)service;
 	if (!agrees(hints))
 		return -FI_ENODATA;
-	if ((flags & FI_PROV_ATTR_ONLY) == 0 && parameter_region(&region) != 0)
+	if ((flags & FI_PROV_ATTR_ONLY) == 0 && parameter_regions(&regions, &count) != 0)
 		return -FI_ENODATA;
 
 	struct fi_info *info = fi_allocinfo();

@@ -9,7 +9,7 @@
 
 static bool has_no_region(const struct domain *domain)
 {
-	return strcmp(domain->region->name, REGION_PRIVATE) == 0;
+	return strcmp(domain->regions[0]->name, REGION_PRIVATE) == 0;
 }
 
 /* What endpoints find out later, each for itself. */
@@ -57,14 +57,6 @@ int network_enable(struct endpoint *endpoint)
 	return has_no_region(domain) ? result : 0;
 }
 
-bool network_is_ours(const struct domain *domain, uint64_t nonce)
-{
-	for (const struct endpoint *endpoint = domain->endpoints; endpoint != NULL; endpoint = endpoint->next)
-		if (endpoint->messenger != NULL && endpoint->messenger->path->ports[0].member->nonce == nonce)
-			return true;
-	return false;
-}
-
 uint32_t network_place(struct domain *domain, const struct address *address)
 {
 	static atomic_bool said;
@@ -74,25 +66,25 @@ uint32_t network_place(struct domain *domain, const struct address *address)
 		.provider = address->core, .length = address->core_length, .flags = address->core_flags};
 
 	if (address->core_length == 0 || address->core_length > CORE_NAME_MOST ||
-	    network_is_ours(domain, address->nonce)) {
+	    domain_has(domain, address->nonce)) {
 		provider_warn(FI_LOG_AV, "an address is of another region, and in no network\n");
-		return UINT32_MAX;
+		return PLACE_NONE;
 	}
 	if (!parameter_network(&wanted, &interface) || domain->network == NETWORK_NONE) {
 		provider_warn(FI_LOG_AV, "an address is of another region, and there is no network here\n");
-		return UINT32_MAX;
+		return PLACE_NONE;
 	}
 	if (domain->network == NETWORK_OPEN && domain->network_core != address->core) {
 		provider_say_once(&said, "a peer in another region is reached by another provider than this "
 					 "process opened: set VICINAL_NET to the same on all hosts");
-		return UINT32_MAX;
+		return PLACE_NONE;
 	}
 	memcpy(name.bytes, address->core_name, name.length);
 	uint32_t place = directory_add(&domain->directory, address->nonce, &name);
 	if (place == DIRECTORY_NONE) {
 		provider_warn(FI_LOG_AV, "an address is of another place in the network than one before, or "
 					 "there are too many\n");
-		return UINT32_MAX;
+		return PLACE_NONE;
 	}
-	return domain->region->members + place;
+	return domain->members + place;
 }

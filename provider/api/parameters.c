@@ -44,7 +44,8 @@ void parameters_define(void)
 {
 	(void)fi_param_define(
 		&provider, "region", FI_PARAM_STRING,
-		"Region to use: file:/PATH or pci:ADDRESS. VICINAL_REGION is the same and comes first. "
+		"Region to use: file:/PATH or pci:ADDRESS; or up to 4 of them, with commas between. "
+		"VICINAL_REGION is the same and comes first. "
 		"(default: found by itself: an ivshmem device, /run/vicinal/region, "
 		"/dev/shm/vicinal-region)");
 	(void)fi_param_define(
@@ -139,33 +140,95 @@ static bool is_wanted(void)
 	return parameter_network(&core, &interface) && (core != NULL || interface != NULL || is_named());
 }
 
-static char region_name[PATH_MAX];
+static char *region_names[PATH_PORTS_MOST];
+static uint32_t region_count;
 static int region_result;
 static pthread_once_t region_once = PTHREAD_ONCE_INIT;
 
-static void find_region(void)
+/* One more, of `length` characters. */
+static int add_region(const char *name, size_t length, struct region_error *error)
+{
+	if (length == 0)
+		return region_fail(error, -EINVAL,
+				   "VICINAL_REGION has an empty place in its list: write file:/PATH or "
+				   "pci:ADDRESS, and one comma between two");
+	if (region_count == PATH_PORTS_MOST)
+		return region_fail(error, -E2BIG, "VICINAL_REGION names more than %u regions: leave some out",
+				   PATH_PORTS_MOST);
+	region_names[region_count] = strndup(name, length);
+	if (region_names[region_count] == NULL)
+		return region_fail(error, -ENOMEM, "no memory is left to attach a region: free some");
+	region_count++;
+	return 0;
+}
+
+static int split_regions(const char *list, struct region_error *error)
+{
+	for (int result = 0;; list++) {
+		size_t length = strcspn(list, ",");
+		result = add_region(list, length, error);
+		list += length;
+		if (result != 0 || *list == '\0')
+			return result;
+	}
+}
+
+/* By what the regions say themselves: one may have several names. */
+static int compare_regions(struct region *const regions[], uint32_t last, struct region_error *error)
+{
+	for (uint32_t i = 0; i < last; i++)
+		if (memcmp(regions[i]->id, regions[last]->id, sizeof(regions[i]->id)) == 0)
+			return region_fail(
+				error, -EINVAL,
+				"VICINAL_REGION names one region twice (%.1024s and %.1024s are the "
+				"same): name each once",
+				regions[i]->name, regions[last]->name);
+	return 0;
+}
+
+/* Can all of them be used, and together? */
+static int try_regions(struct region_error *error)
+{
+	struct region *regions[PATH_PORTS_MOST] = {NULL};
+	int result = 0;
+
+	for (uint32_t i = 0; i < region_count && result == 0; i++) {
+		result = region_attach(region_names[i], &regions[i], error);
+		if (result == 0)
+			result = compare_regions(regions, i, error);
+	}
+	for (uint32_t i = 0; i < region_count; i++)
+		region_detach(regions[i]);
+	return result;
+}
+
+static int find_unnamed(struct region_error *error)
+{
+	char name[PATH_MAX];
+	int result = region_discover(name, error);
+
+	/* Who wants us all the same has nobody beside it, and reaches others over the network. */
+	if (result == -ENODEV && is_wanted()) {
+		(void)snprintf(name, sizeof(name), "%s", REGION_PRIVATE);
+		result = 0;
+	}
+	return result == 0 ? add_region(name, strlen(name), error) : result;
+}
+
+static void find_regions(void)
 {
 	const char *configured = parameter("VICINAL_REGION", "region");
 	struct region_error error;
-	struct region *region = NULL;
 
 	if (configured != NULL && *configured != '\0') {
-		region_result = region_attach(configured, &region, &error);
-		if (region_result == 0) {
-			region_detach(region);
-			(void)snprintf(region_name, sizeof(region_name), "%s", configured);
-		}
+		region_result = split_regions(configured, &error);
+		if (region_result == 0)
+			region_result = try_regions(&error);
 	} else {
-		region_result = region_discover(region_name, &error);
+		region_result = find_unnamed(&error);
 	}
 	if (region_result == 0)
 		return;
-	/* Who wants us all the same has nobody beside it, and reaches others over the network. */
-	if (region_result == -ENODEV && (configured == NULL || *configured == '\0') && is_wanted()) {
-		(void)snprintf(region_name, sizeof(region_name), "%s", REGION_PRIVATE);
-		region_result = 0;
-		return;
-	}
 	/* Without any region this is just a machine that has none; with one, somebody must know. */
 	if (region_result == -ENODEV)
 		FI_INFO(&provider, FI_LOG_CORE, "%s\n", error.text);
@@ -173,10 +236,11 @@ static void find_region(void)
 		provider_say(error.text);
 }
 
-int parameter_region(const char **name)
+int parameter_regions(const char *const **names, uint32_t *count)
 {
-	(void)pthread_once(&region_once, find_region);
-	*name = region_name;
+	(void)pthread_once(&region_once, find_regions);
+	*names = (const char *const *)region_names;
+	*count = region_result == 0 ? region_count : 0;
 	return region_result == 0 ? 0 : -FI_ENODATA;
 }
 

@@ -41,7 +41,8 @@ static void in_child(void)
 {
 	atomic_operations_unlock();
 	for (struct domain *domain = domains; domain != NULL; domain = domain->next) {
-		region_lose(domain->region);
+		for (uint32_t i = 0; i < domain->region_count; i++)
+			region_lose(domain->regions[i]);
 		for (struct endpoint *endpoint = domain->endpoints; endpoint != NULL;
 		     endpoint = endpoint->next)
 			if (endpoint->messenger != NULL)

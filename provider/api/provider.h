@@ -97,7 +97,9 @@ struct endpoint_list {
 struct domain {
 	struct fid_domain fid;
 	struct fabric *fabric;
-	struct region *region;
+	struct region *regions[PATH_PORTS_MOST]; /* that each of its endpoints joins, in this order */
+	uint32_t region_count;
+	uint32_t members; /* of all of them */
 	/* Taken in every call unless the application serialises its calls (FI_THREAD_DOMAIN). */
 	pthread_mutex_t mutex;
 	bool locking;
@@ -242,8 +244,11 @@ extern struct fi_provider provider;
 
 /* parameters.c */
 void parameters_define(void);
-/* The region's name, found once in this process. Returns 0, or -FI_ENODATA after saying why, once. */
-int parameter_region(const char **name);
+/*
+ * The names of the regions to be in, `count` of them, found once in this process. Returns 0, or -FI_ENODATA
+ * after saying why, once.
+ */
+int parameter_regions(const char *const **names, uint32_t *count);
 /* How long a heartbeat may be still, in nanoseconds. */
 uint64_t parameter_peer_timeout(void);
 bool parameter_allow_slow(void);
@@ -301,11 +306,18 @@ bool eq_has_any(struct eq *eq);
 
 /* network.c: open the core for an endpoint, and say what is wrong. 0, or the error of fi_enable(). */
 int network_enable(struct endpoint *endpoint);
-/* Does an endpoint of this domain have this nonce? By whatever address, it is not beyond anything. */
-bool network_is_ours(const struct domain *domain, uint64_t nonce);
-/* The number of who is at `address`, beyond the region. UINT32_MAX after saying why. */
+/* The number of who is at `address`, beyond the regions. PLACE_NONE after saying why. */
 uint32_t network_place(struct domain *domain, const struct address *address);
 
+/* place.c */
+#define PLACE_NONE UINT32_MAX
+/* Does an endpoint of this domain have this nonce? By whatever address, it is not beyond anything. */
+bool domain_has(const struct domain *domain, uint64_t nonce);
+/*
+ * The number of who is at `address` in one of the regions, and its epoch there. PLACE_NONE if it is in none
+ * that both share: then only the network may reach it.
+ */
+uint32_t domain_place(const struct domain *domain, const struct address *address, uint32_t *epoch);
 /* av.c: who `address` stands for; NULL if nobody that can be reached. */
 struct correspondent *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr_t address);
 /* The fi_addr_t of a sender (epoch << 32 | its number), or FI_ADDR_NOTAVAIL. */

@@ -21,7 +21,8 @@ static bool wants_network(const struct peer *peer)
 /* May one end reach into the other's memory? Not from the wish on. */
 static void settle_mapped(struct peer *peer, bool wanted)
 {
-	peer->mapped = !wanted && peer->network == NULL && !peer->framed && !peer->moving;
+	peer->mapped =
+		path_may_map(peer) && !wanted && peer->network == NULL && !peer->framed && !peer->moving;
 }
 
 static enum connection_way way_of(const struct path *path, const struct peer *peer)

@@ -66,13 +66,14 @@ struct frame_hello {
 };
 _Static_assert(sizeof(struct frame_hello) == 32, "the same everywhere");
 
-/* Who the sender is in the region that both are, or were, in; and where in the network. */
+/* Who the sender is in the region by which the two knew each other; and where in the network. */
 struct frame_renew {
+	uint64_t region[2]; /* its id */
 	uint32_t slot;
 	uint32_t epoch;
 	struct frame_hello hello;
 };
-_Static_assert(sizeof(struct frame_renew) == 40, "the same everywhere");
+_Static_assert(sizeof(struct frame_renew) == 56, "the same everywhere");
 
 /* The beginning of a slot in a frame. */
 struct frame_slot {

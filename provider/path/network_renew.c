@@ -74,13 +74,21 @@ bool network_renewal_is_hopeless(const struct peer *peer)
 	return monotonic_now() - peer->beyond->renewing > HOPE_NANOSECONDS;
 }
 
+static const struct port *port_in(const struct path *path, const uint64_t id[2])
+{
+	for (uint32_t i = 0; i < path->port_count; i++)
+		if (path->ports[i].region->id[0] == id[0] && path->ports[i].region->id[1] == id[1])
+			return &path->ports[i];
+	return NULL;
+}
+
 /* As our region has it, or, if that is of no use, as the frame says. */
 static struct peer *meet(struct path *path, const struct frame_renew *renew, uint64_t nonce,
 			 const struct member_core *where)
 {
-	const struct port *port = &path->ports[0];
+	const struct port *port = port_in(path, renew->region);
 
-	if (renew->slot >= port->region->members || renew->slot == port->member->slot)
+	if (port == NULL || renew->slot >= port->region->members || renew->slot == port->member->slot)
 		return NULL;
 	uint32_t source = port->base + renew->slot;
 	struct peer *peer = path->peers[source];

@@ -219,7 +219,11 @@ bool network_send_renew(struct network_peer *to, bool answers)
 	const struct member *self = to->peer->port->member;
 	unsigned char head[sizeof(struct frame_header) + sizeof(struct frame_renew)];
 	struct packing packing = {.length = sizeof(head), .chunk = CHUNK_NONE};
-	struct frame_renew renew = {.slot = self->slot, .epoch = self->epoch};
+	struct frame_renew renew = {
+		.region = {self->region->id[0], self->region->id[1]},
+		.slot = self->slot,
+		.epoch = self->epoch,
+	};
 
 	network_write_hello(to->network, &renew.hello);
 	memcpy(head + sizeof(struct frame_header), &renew, sizeof(renew));

@@ -67,8 +67,6 @@ struct peer {
 	uint32_t source; /* its number here: in path->peers, and what its messages are matched by */
 	uint32_t epoch;
 	uint64_t nonce;
-	struct port *port; /* the region that it is in with us; NULL: in none */
-	uint32_t slot;     /* and its slot there */
 	uint64_t messages; /* sent, for people */
 	uint64_t bytes;
 	struct pulse pulse;
@@ -76,6 +74,8 @@ struct peer {
 	bool reported; /* the user was told */
 	bool mapped;   /* through the region both ways: one end may reach into the other's memory */
 	const char *reason;
+	struct port *port; /* the region that it is in with us; NULL: in none */
+	uint32_t slot;     /* and its slot there */
 	/* its way, and a change of it: see move.h */
 	struct network_peer *beyond; /* where it is in the network; NULL: in none, or nobody asked */
 	bool moving;                 /* our last slot this way is out: nothing is sent before it was taken */
@@ -180,13 +180,19 @@ struct path {
 	bool short_of_room; /* for a ring or a chunk, since the last sleep */
 	struct heap *heap;  /* the application's memory in our section of the first; NULL if it has none */
 	uint32_t port_count;
+	uint32_t next_port;                 /* whose doorbells are read next */
 	struct port ports[PATH_PORTS_MOST]; /* the regions that we are in, the first first */
 };
 
 /* Join `region`. Returns 0 or a negative errno with a text. */
 int path_open(struct path **path, struct region *region, uint32_t endpoint, uint64_t timeout,
 	      const struct path_user *user, void *context, struct region_error *error);
-/* Leave it. The peers' memory goes with it. */
+/*
+ * Join one more, before anybody is told of us, and before network_open(): at most PATH_PORTS_MOST in all.
+ * We are the same endpoint there. Returns 0 or a negative errno with a text, and then all is as before.
+ */
+int path_join(struct path *path, struct region *region, uint32_t endpoint, struct region_error *error);
+/* Leave all. The peers' memory goes with it. */
 void path_close(struct path *path);
 
 /*

@@ -170,7 +170,11 @@ static uint32_t read_all_doorbells(struct path *path)
  */
 static uint32_t attend_regions(struct path *path, bool idle)
 {
-	uint32_t heard = read_all_doorbells(path);
+	/* One region's at a time: with several, nobody is heard less than a few hundred polls later. */
+	uint32_t heard = path_read_doorbells(&path->ports[path->next_port]);
+
+	if (++path->next_port >= path->port_count)
+		path->next_port = 0;
 
 	if (idle)
 		publish_idle_credit(path);

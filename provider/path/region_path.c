@@ -57,7 +57,8 @@ static int open_port(struct path *path, struct region *region, uint32_t endpoint
 	int result = hot == NULL || port->doorbells_seen == NULL || port->ring_of == NULL ||
 				     port->ring_slots_of == NULL
 			     ? region_fail(error, -ENOMEM, "no memory is left for an endpoint: free some")
-			     : member_join(region, endpoint, path->timeout, &port->member, error);
+			     : member_join_as(path->port_count > 0 ? path->ports[0].member : NULL, region,
+					      endpoint, path->timeout, &port->member, error);
 	if (result != 0) {
 		close_port(port);
 		return result;
@@ -96,6 +97,18 @@ int path_open(struct path **opened, struct region *region, uint32_t endpoint, ui
 	path_take_first_rings(&path->ports[0]);
 	*opened = path;
 	return 0;
+}
+
+int path_join(struct path *path, struct region *region, uint32_t endpoint, struct region_error *error)
+{
+	int result = path->port_count < PATH_PORTS_MOST
+			     ? open_port(path, region, endpoint, error)
+			     : region_fail(error, -E2BIG, "an endpoint can be in %u regions and no more",
+					   PATH_PORTS_MOST);
+
+	if (result == 0)
+		path_take_first_rings(&path->ports[path->port_count - 1]);
+	return result;
 }
 
 void path_close(struct path *path)
@@ -152,7 +165,7 @@ void path_reset_peer(struct port *port, struct peer *peer, uint32_t slot, uint32
 	peer->epoch = epoch;
 	peer->nonce = nonce;
 	peer->state = PEER_PRESENT;
-	peer->mapped = true;
+	peer->mapped = path_may_map(peer);
 	peer->claim = &region_slot(region, slot)->claim;
 	peer->doorbell = section_doorbell(region, slot, port->member->slot);
 	peer->doorbell_count = shared_load_u32(peer->doorbell); /* our own word, from a former life */

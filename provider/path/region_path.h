@@ -11,6 +11,14 @@
 void path_aim_at_region(struct peer *peer);
 /* What `peer` sends comes through the region. */
 void path_expect_ring(struct peer *peer);
+/*
+ * May one end reach into the other's memory, where that lies in the region? Heaps, and the lines of single
+ * copies, are used in the first of our regions alone: no more than one region's heap is the application's.
+ */
+static inline bool path_may_map(const struct peer *peer)
+{
+	return peer->port == &peer->port->path->ports[0];
+}
 /* Tell the user of the peers that failed, from a place where it may complete operations. */
 void path_report_failures(struct path *path);
 void path_publish_arena_used(const struct port *port);

@@ -246,6 +246,19 @@ int messenger_open(struct messenger **opened, struct region *region, uint32_t en
 	return 0;
 }
 
+int messenger_join(struct messenger *messenger, struct region *region, uint32_t endpoint,
+		   struct region_error *error)
+{
+	uint32_t members = messenger->path->members + region->members;
+
+	if (members > PATH_PORTS_MOST * REGION_MEMBERS_MAX)
+		return region_fail(error, -E2BIG, "an endpoint can be in %u regions and no more",
+				   PATH_PORTS_MOST);
+	/* Before anybody there sends to us. */
+	(void)peer_added(messenger, members - 1);
+	return path_join(messenger->path, region, endpoint, error);
+}
+
 static void free_messages(struct match_queue *queue)
 {
 	for (struct match_link *link = queue->arrivals.next; link != &queue->arrivals; link = link->next)

@@ -245,6 +245,9 @@ struct receive_request {
 /* `endpoint` counts this process's endpoints; `timeout` is path_open()'s. */
 int messenger_open(struct messenger **messenger, struct region *region, uint32_t endpoint, uint64_t timeout,
 		   struct region_error *error);
+/* Join one more region: see path_join(). */
+int messenger_join(struct messenger *messenger, struct region *region, uint32_t endpoint,
+		   struct region_error *error);
 /* Waits a short, bounded time until what was sent is read; drops what was posted. */
 void messenger_close(struct messenger *messenger);
 

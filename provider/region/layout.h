@@ -187,7 +187,15 @@ struct section_header {
 	shared_u32 pid;        /* 20  in the owner's own PID namespace; for people */
 	shared_u32 endpoint;   /* 24  which endpoint of its process this is, from 0; for people */
 	shared_u32 arena_used; /* 28  bytes of rings and chunks in use, for people */
-	shared_bytes reserved0[32];
+	/*
+	 * Where the owner is first, if that is another region: its id, and the owner's slot and epoch
+	 * there, as in its libfabric address. All 0 in the region that the address names. Before
+	 * SLOT_JOINED; read in member_find().
+	 */
+	shared_u64 home[2];    /* 32 */
+	shared_u32 home_slot;  /* 48 */
+	shared_u32 home_epoch; /* 52 */
+	shared_bytes reserved0[8];
 	/* line 1: heartbeat, on a line of its own since it changes while others read line 0 */
 	shared_u64 heartbeat; /* 64 */
 	shared_bytes reserved1[56];
@@ -237,6 +245,9 @@ struct section_header {
 	struct exposure_line exposures[REGION_EXPOSURES]; /* 1024 */
 };
 _Static_assert(sizeof(struct section_header) == REGION_PAGE, "the section header is one page");
+_Static_assert(offsetof(struct section_header, home) == 32, "documented offset");
+_Static_assert(offsetof(struct section_header, home_slot) == 48, "documented offset");
+_Static_assert(offsetof(struct section_header, home_epoch) == 52, "documented offset");
 _Static_assert(offsetof(struct section_header, heartbeat) == 64, "documented offset");
 _Static_assert(offsetof(struct section_header, hostname) == 128, "documented offset");
 _Static_assert(offsetof(struct section_header, active) == 192, "documented offset");

@@ -324,6 +324,10 @@ static void write_section(const struct member *self, uint32_t endpoint)
 	shared_store_u32(&header->rank, launcher_rank());
 	shared_store_u32(&header->pid, (uint32_t)getpid());
 	shared_store_u32(&header->endpoint, endpoint);
+	shared_store_u64(&header->home[0], self->home[0]);
+	shared_store_u64(&header->home[1], self->home[1]);
+	shared_store_u32(&header->home_slot, self->home_slot);
+	shared_store_u32(&header->home_epoch, self->home_epoch);
 	/* A guest's kernel has no part in the barriers of its host's. */
 	shared_store_u32(&header->membarrier, region->kind == REGION_FILE && sleep_is_ordered());
 	shared_store_u64(&header->process, identify_process());
@@ -366,8 +370,27 @@ static bool start_heart(struct member *self)
 	return self->beating;
 }
 
+/* Who we are: by a nonce of our own, or as in the region that we joined first. */
+static void choose_identity(struct member *self, const struct member *first)
+{
+	if (first != NULL) {
+		self->nonce = first->nonce;
+		memcpy(self->home, first->region->id, sizeof(self->home));
+		self->home_slot = first->slot;
+		self->home_epoch = first->epoch;
+	} else if (getrandom(&self->nonce, sizeof(self->nonce), 0) != (ssize_t)sizeof(self->nonce)) {
+		self->nonce = monotonic_now() ^ (uint64_t)getpid() << 32;
+	}
+}
+
 int member_join(struct region *region, uint32_t endpoint, uint64_t timeout, struct member **member,
 		struct region_error *error)
+{
+	return member_join_as(NULL, region, endpoint, timeout, member, error);
+}
+
+int member_join_as(const struct member *first, struct region *region, uint32_t endpoint, uint64_t timeout,
+		   struct member **member, struct region_error *error)
 {
 	struct member *self = calloc(1, sizeof(*self));
 
@@ -387,8 +410,7 @@ int member_join(struct region *region, uint32_t endpoint, uint64_t timeout, stru
 				   "region %.1024s was replaced or closed while joining (%s): start again",
 				   region->path, strerror(-result));
 	}
-	if (getrandom(&self->nonce, sizeof(self->nonce), 0) != (ssize_t)sizeof(self->nonce))
-		self->nonce = monotonic_now() ^ (uint64_t)getpid() << 32;
+	choose_identity(self, first);
 	if (!claim_any(self) && !claim_stale(self, timeout)) {
 		if (self->lock_fd >= 0)
 			(void)close(self->lock_fd);

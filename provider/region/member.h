@@ -11,12 +11,16 @@
 
 #include "region/region.h"
 
-/* Our own membership. One for each endpoint. Everything here is private. */
+/* Our own membership. One for each endpoint and region. Everything here is private. */
 struct member {
 	struct region *region;
 	uint64_t nonce;
 	uint32_t slot;
 	uint32_t epoch;
+	/* as in section_header: the region that this endpoint joined first, if that is another */
+	uint64_t home[2];
+	uint32_t home_slot;
+	uint32_t home_epoch;
 	int lock_fd;   /* holds the lock on byte `slot`, and asks about others' */
 	pid_t process; /* a forked child must not leave in its parent's name */
 	bool beating;  /* the heartbeat thread runs */
@@ -44,6 +48,9 @@ enum member_state {
  */
 int member_join(struct region *region, uint32_t endpoint, uint64_t timeout, struct member **member,
 		struct region_error *error);
+/* The same with one more region, by an endpoint that is `first` in another: with the same nonce. */
+int member_join_as(const struct member *first, struct region *region, uint32_t endpoint, uint64_t timeout,
+		   struct member **member, struct region_error *error);
 void member_leave(struct member *member);
 
 /*

@@ -88,6 +88,7 @@ void hostile_credit(struct fuzz *fuzz);
 void hostile_expose(struct fuzz *fuzz);
 void hostile_scribble(struct fuzz *fuzz);
 void hostile_transfer(struct fuzz *fuzz);
+void hostile_identity(struct fuzz *fuzz);
 
 /* network.c */
 void hostile_network(struct fuzz *fuzz);

@@ -387,6 +387,10 @@ static void step(struct fuzz *fuzz)
 			hostile_network(fuzz);
 			break;
 		}
+		if ((choice & 48) == 48) {
+			hostile_identity(fuzz);
+			break;
+		}
 		if (choice & 16) {
 			hostile_transfer(fuzz);
 			break;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* hostile.c - the member that writes whatever it likes: now almost right, now anything. */
 #include "fuzz/fuzz.h"
+#include "region/identity.h"
 
 /* Where the heap begins in a section. */
 #define HEAP_OFFSET ((uint64_t)REGION_SECTION_MIN)
@@ -186,6 +187,30 @@ void hostile_transfer(struct fuzz *fuzz)
 	if (style & 8)
 		words.done = take_u64(&fuzz->input);
 	transfer_open(line, style & 16 ? take_u32(&fuzz->input) : transfer_id(index, 1), &words);
+}
+
+/* Who one is in another region, as the victim looks for it, or has any words; and the victim's look. */
+void hostile_identity(struct fuzz *fuzz)
+{
+	struct fuzz_input *input = &fuzz->input;
+	uint8_t style = take_u8(input);
+	const struct member_identity wanted = {
+		.region = {3, 4}, .slot = 1, .epoch = 2, .nonce = fuzz->hostile_epoch * UINT64_C(0x1234567)};
+	/* In the victim's section, too: then there may be two. */
+	struct section_header *header = section_header(fuzz->region, style & 1 ? VICTIM : HOSTILE);
+	uint32_t slot = UINT32_MAX;
+	uint32_t epoch = 0;
+
+	shared_store_u64(&header->home[0], style & 2 ? take_u64(input) : wanted.region[0]);
+	shared_store_u64(&header->home[1], style & 4 ? take_u64(input) : wanted.region[1]);
+	shared_store_u32(&header->home_slot, style & 8 ? take_u32(input) : wanted.slot);
+	shared_store_u32(&header->home_epoch, style & 16 ? take_u32(input) : wanted.epoch);
+	if (style & 32)
+		shared_store_u64(&header->nonce, style & 64 ? take_u64(input) : wanted.nonce);
+	enum member_found found = member_find(fuzz->region, &wanted, &slot, &epoch);
+	require(found != MEMBER_FOUND ||
+			((slot == HOSTILE || slot == VICTIM) && member_is_intact(fuzz->region, slot, epoch)),
+		"somebody was found where nobody is");
 }
 
 void hostile_credit(struct fuzz *fuzz)

@@ -88,6 +88,11 @@ def transfer(index: int, claimed: int, done: int, style: int = 0) -> bytes:
     return struct.pack("<BBBIIB", 14 | 16, style, index, claimed, done, 0)
 
 
+def identity(style: int = 0) -> bytes:
+    """Who the hostile member, or with 1 the victim, is elsewhere; 32 for the nonce as well."""
+    return struct.pack("<BB", 14 | 16 | 32, style)
+
+
 def offer(index: int, total: int, early: int = 0) -> bytes:
     """A large message whose sender's buffer lies in its heap."""
     more = struct.pack("<BIBIB", 1, total, 0, early, index)  # style 137 is RENDEZVOUS, and offers
@@ -435,6 +440,8 @@ SEEDS = {
     + CHECK
     + begin(1, 1)
     + PROGRESS,
+    "identity": OPEN + identity() + identity(8) + send(SMALL) + PROGRESS,
+    "identity-twice": OPEN + identity() + identity(32 | 1) + PROGRESS + CHECK,
     "scribble": OPEN + struct.pack("<BIB4s", 6, 4096, 3, b"abcd") + PROGRESS + CHECK,
     "bad-offer": struct.pack("<BIQBB", 5 | 16, 64, 8192, 3, 1) + PROGRESS + send(SMALL),
 }

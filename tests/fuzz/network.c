@@ -103,6 +103,7 @@ static void send_frame(struct fuzz *fuzz, uint8_t style)
 	}
 	if (header.kind == FRAME_RENEW) {
 		struct frame_renew renew = {
+			.region = {fuzz->region->id[0] + (style & 1), fuzz->region->id[1]},
 			.slot = style & 32 ? take_u8(input) : HOSTILE,
 			.epoch = fuzz->hostile_epoch,
 			.hello = {.provider = FAKE_PROVIDER,

@@ -438,7 +438,9 @@ static struct renewal_frame renewal(const struct far_node *from, const struct fa
 			   .stream = 1,
 			   .to = fake_path(to)->ports[0].member->nonce,
 			   .from = member->nonce},
-		.renew = {.slot = member->slot, .epoch = member->epoch},
+		.renew = {.region = {member->region->id[0], member->region->id[1]},
+			  .slot = member->slot,
+			  .epoch = member->epoch},
 	};
 
 	network_write_hello(fake_path(from)->network, &frame.renew.hello);
@@ -450,7 +452,7 @@ static void test_renewals_that_cannot_be(void **state)
 {
 	(void)state;
 	network_listen(fake_path(a));
-	for (int which = 0; which < 9; which++) {
+	for (int which = 0; which < 10; which++) {
 		struct renewal_frame frame = renewal(b, a);
 		size_t length = sizeof(frame);
 		switch (which) {
@@ -477,6 +479,9 @@ static void test_renewals_that_cannot_be(void **state)
 			break;
 		case 7:
 			frame.header.from++;
+			break;
+		case 8:
+			frame.renew.region[1]++; /* a region that the receiver is not in */
 			break;
 		default:
 			frame.renew.hello.length = CORE_NAME_MOST + 1;

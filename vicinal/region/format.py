@@ -120,6 +120,7 @@ EXPOSURE = _record(
     access=("<u4", 48),
 )
 
+# home: the id of the region that the member's address names, if that is another than this
 SECTION = _record(
     PAGE,
     nonce=("<u8", 0),
@@ -129,6 +130,9 @@ SECTION = _record(
     pid=("<u4", 20),
     endpoint=("<u4", 24),
     arena_used=("<u4", 28),
+    home=("V16", 32),
+    home_slot=("<u4", 48),
+    home_epoch=("<u4", 52),
     heartbeat=("<u8", 64),
     hostname=("V64", 128),
     active=("V64", 192),

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* identity.c - see identity.h. */
+#include "region/identity.h"
+
+/* Does whoever is in `slot` say so? Each word is loaded once, and believed if its writer still has the slot.
+ */
+static bool claims(const struct region *region, uint32_t slot, const struct member_identity *identity,
+		   uint32_t *epoch)
+{
+	const struct section_header *header = section_header(region, slot);
+	uint64_t nonce = 0;
+
+	if (!member_identify(region, slot, epoch, &nonce) || nonce != identity->nonce)
+		return false;
+	bool agrees = shared_load_u64(&header->home[0]) == identity->region[0] &&
+		      shared_load_u64(&header->home[1]) == identity->region[1] &&
+		      shared_load_u32(&header->home_slot) == identity->slot &&
+		      shared_load_u32(&header->home_epoch) == identity->epoch;
+	return agrees && member_is_intact(region, slot, *epoch);
+}
+
+enum member_found member_find(const struct region *region, const struct member_identity *identity,
+			      uint32_t *slot, uint32_t *epoch)
+{
+	enum member_found found = MEMBER_ABSENT;
+
+	/* Epochs count from 1, and a section that says 0 is of one that is first in this region. */
+	if (identity->epoch == 0)
+		return MEMBER_ABSENT;
+	for (uint32_t i = 0; i < region->members; i++) {
+		uint32_t its_epoch = 0;
+		if (!claims(region, i, identity, &its_epoch))
+			continue;
+		if (found == MEMBER_FOUND)
+			return MEMBER_CONTESTED;
+		found = MEMBER_FOUND;
+		*slot = i;
+		*epoch = its_epoch;
+	}
+	return found;
+}
