@@ -129,6 +129,19 @@ def test_other_releases(run: Run, checkout: Path, library: str) -> None:
         check(run(group, library), scenarios_of(checkout, group))
 
 
+@pytest.mark.parametrize("group", ["address", "fork", "several", "wait"])
+def test_in_two_regions(run: Run, checkout: Path, region_path: Path, group: str) -> None:
+    """All ranks are members of both, and find each other in the first."""
+    other = region_path.with_name(f"{region_path.name}-other")
+    with region.create(other) as second:
+        both = f"file:{region_path},{second.name}"
+        check(run(group, "mpich", VICINAL_REGION=both), scenarios_of(checkout, group))
+        state = region.inspect(other)
+    assert state.members
+    assert all(member.home is not None for member in state.members)
+    assert {(each.sender, each.receiver) for each in state.connections} == set()
+
+
 def test_each_file_of_scenarios_is_a_group(checkout: Path) -> None:
     files = {path.stem for path in (checkout / "tests/api").glob("*.c")}
     assert files - {"harness", "waiting", "traffic"} == set(GROUPS)

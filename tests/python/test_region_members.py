@@ -251,6 +251,48 @@ def test_a_section_of_another_epoch_is_a_fault(job: Job) -> None:
     assert "epoch 1 by its slot and 9 by its section" in fault
 
 
+def set_home(path: Path, slot: int, region_id: str, home_slot: int, epoch: int) -> None:
+    words = bytes.fromhex(region_id) + home_slot.to_bytes(4, "little") + epoch.to_bytes(4, "little")
+    write(path, section(slot) + 32, words)
+
+
+def test_where_a_member_is_first_is_shown(job: Job, vicinal: Vicinal) -> None:
+    job.join(0)
+    job.join(1)
+    assert "first in" not in vicinal("region", "show", job.path).stdout
+    set_home(job.path, 1, "0123456789abcdef" * 2, 3, 7)
+    alone, other = region.inspect(job.path).members
+    assert alone.home is None
+    assert other.home == region.Home("0123456789abcdef" * 2, 3, 7)
+    assert region.check(job.path) == []
+    shown = vicinal("region", "show", job.path).stdout
+    assert "first in" in shown
+    assert "this region" in shown
+    document: dict[str, Any] = json.loads(vicinal("region", "show", "--json", job.path).stdout)
+    homes = [member["home"] for member in document["members"]]
+    assert homes == [None, {"region": "0123456789abcdef" * 2, "slot": 3, "epoch": 7}]
+
+
+@pytest.mark.parametrize(("home_slot", "epoch"), [(layout.MEMBERS_MAX, 1), (0, 0), (1, 1)])
+def test_impossible_homes_are_faults(job: Job, home_slot: int, epoch: int) -> None:
+    job.join(0)
+    own = region.inspect(job.path).header.id
+    set_home(job.path, 0, own if (home_slot, epoch) == (1, 1) else "11" * 16, home_slot, epoch)
+    (fault,) = faults(job.path)
+    assert "says that it is first in" in fault
+
+
+def test_two_that_say_they_are_one_are_a_fault(job: Job) -> None:
+    job.join(0)
+    job.join(1)
+    job.join(2)
+    for slot in (0, 2):
+        set_home(job.path, slot, "11" * 16, 3, 7)
+        write(job.path, section(slot), bytes(range(8)))
+    (fault,) = faults(job.path)
+    assert "slots 0 and 2 say that they are one" in fault
+
+
 def test_unknown_liveness_is_a_fault(job: Job) -> None:
     job.join(0)
     write(job.path, section(0) + 12, (3).to_bytes(4, "little"))

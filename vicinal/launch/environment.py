@@ -18,6 +18,7 @@ __all__ = [
     "MessagePath",
     "Mpi",
     "check_region_name",
+    "check_region_names",
     "checkout",
     "mpi_environment",
     "mpi_prefix",
@@ -49,6 +50,9 @@ class Progress(StrEnum):
 
 PROVIDER_FILE = "libvicinal-fi.so"
 
+REGIONS_MAX = 4
+"""In which a rank can be at the same time."""
+
 _REGION_FORMS = "write it as file:PATH or pci:0000:00:04.0"
 
 
@@ -77,7 +81,7 @@ def provider_directory() -> Path:
 
 
 def check_region_name(region: str) -> str:
-    """Return `region` if it has the form of VICINAL_REGION; raise VicinalError if not."""
+    """Return `region` if it names one as VICINAL_REGION does; raise VicinalError if not."""
     kind, _, place = region.partition(":")
     if kind not in ("file", "pci") or not place:
         raise VicinalError(f"{region!r} does not name a region", _REGION_FORMS)
@@ -87,6 +91,20 @@ def check_region_name(region: str) -> str:
             "give an absolute path",
         )
     return region
+
+
+def check_region_names(regions: str) -> str:
+    """Return a value for VICINAL_REGION, one region or several; raise VicinalError if malformed."""
+    names = regions.split(",")
+    if len(names) > REGIONS_MAX:
+        raise VicinalError(
+            f"a rank cannot be in {len(names)} regions", f"name {REGIONS_MAX} at most"
+        )
+    for name in names:
+        check_region_name(name)
+        if names.count(name) > 1:
+            raise VicinalError(f"the region {name} is named twice", "name each once")
+    return regions
 
 
 def mpi_environment(
@@ -99,9 +117,10 @@ def mpi_environment(
 ) -> dict[str, str]:
     """The variables that make the ranks of an MPI job use a path.
 
-    `region` is a value for VICINAL_REGION; without it the provider looks for a region by
-    itself. It is for the path `region` only. `cma` is for the path `shared-memory` only:
-    whether the MPI library may copy straight out of another process (cross-memory attach).
+    `region` is a value for VICINAL_REGION, one region or several; without it the provider looks
+    for a region by itself. It is for the path `region` only. `cma` is for the path
+    `shared-memory` only: whether the MPI library may copy straight out of another process
+    (cross-memory attach).
     `core` is what VICINAL_NET will be for the ranks, by default as it is for this process; it
     is for the path `region` only.
     Raises VicinalError where the region's name is malformed, the provider is not built, or
@@ -124,7 +143,7 @@ def mpi_environment(
 def _region(mpi: Mpi | Installation, region: str | None) -> dict[str, str]:
     variables = {"FI_PROVIDER_PATH": str(provider_directory()), "FI_PROVIDER": "vicinal"}
     if region is not None:
-        variables["VICINAL_REGION"] = check_region_name(region)
+        variables["VICINAL_REGION"] = check_region_names(region)
     match mpi.family:
         case Family.MPICH:
             return variables | {"MPIR_CVAR_CH4_NETMOD": "ofi"}

@@ -42,7 +42,10 @@ class Job:
     path: MessagePath | str = MessagePath.REGION
     """On the path shared-memory all ranks run in the first node."""
     region: str | None = None
-    """Value for VICINAL_REGION, as nodes see it; by default a region is made for the job."""
+    """Value for VICINAL_REGION, as nodes see it; by default a region is made for the job.
+
+    Of several that all ranks are in, the first is that of their heaps.
+    """
     hosts: int = 1
     """On the path region: the cluster's nodes are so many hosts, each with some of them in a row
     and a region of its own. Ranks of different hosts reach each other over the nodes' network."""

@@ -255,8 +255,8 @@ class RunningJob:
         """The regions' files as this process sees them."""
         if self._made:
             return list(self._made)
-        kind, _, place = (self.job.region or "").partition(":")
-        return [self._cluster.seen_from_host(place)] if kind == "file" else []
+        names = [name.partition(":") for name in (self.job.region or "").split(",")]
+        return [self._cluster.seen_from_host(place) for kind, _, place in names if kind == "file"]
 
     def _remove_files(self) -> None:
         made, self._made = self._made, []

@@ -13,7 +13,15 @@ from vicinal.region.creation import (
     remove,
 )
 from vicinal.region.detaching import Outcome, attach, detach
-from vicinal.region.inspection import Beyond, Connection, Header, Member, RegionState, inspect
+from vicinal.region.inspection import (
+    Beyond,
+    Connection,
+    Header,
+    Home,
+    Member,
+    RegionState,
+    inspect,
+)
 
 __all__ = [
     "DEFAULT_MEMBERS",
@@ -22,6 +30,7 @@ __all__ = [
     "Connection",
     "Finding",
     "Header",
+    "Home",
     "Member",
     "Outcome",
     "Region",

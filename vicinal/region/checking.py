@@ -9,7 +9,7 @@ from vicinal.region import format as layout
 from vicinal.region.creation import user_name
 from vicinal.region.filesystem import advice, filesystem_type
 from vicinal.region.format import Liveness, SlotState, Way
-from vicinal.region.inspection import Connection, Member, RegionState, inspect
+from vicinal.region.inspection import Connection, Home, Member, RegionState, inspect
 from vicinal.region.sizes import show_size
 
 
@@ -37,6 +37,8 @@ def check(path: str | os.PathLike[str], *, patience: float = 3.0) -> list[Findin
     return [
         *_file(state),
         *(finding for member in state.members for finding in _member(member)),
+        *(finding for member in state.members for finding in _home(state, member)),
+        *_identities(state),
         *(finding for each in state.connections for finding in _connection(state, each)),
     ]
 
@@ -99,6 +101,35 @@ def _member(member: Member) -> Iterator[Finding]:
         yield Finding(
             f"{name} shows in an unknown way ({member.liveness}) that it lives", damage, fault=True
         )
+
+
+def _home(state: RegionState, member: Member) -> Iterator[Finding]:
+    home = member.home
+    if home is None or member.state is not SlotState.JOINED:
+        return
+    if home.region == state.header.id or not home.epoch or home.slot >= layout.MEMBERS_MAX:
+        yield Finding(
+            f"the member in slot {member.slot} says that it is first in slot {home.slot}, epoch "
+            f"{home.epoch}, of region {home.region}, which cannot be",
+            "it has a fault or does harm: end it, and create the region anew",
+            fault=True,
+        )
+
+
+def _identities(state: RegionState) -> Iterator[Finding]:
+    """Who is in several regions is one endpoint: nobody else is the same."""
+    known: dict[tuple[int, Home], Member] = {}
+    for member in state.members:
+        if member.home is None or member.state is not SlotState.JOINED:
+            continue
+        other = known.setdefault((member.nonce, member.home), member)
+        if other is not member:
+            yield Finding(
+                f"the members in slots {other.slot} and {member.slot} say that they are one and "
+                "the same endpoint of another region",
+                "one of them lies: end the one that is not of your job, and create the region anew",
+                fault=True,
+            )
 
 
 def _connection(state: RegionState, connection: Connection) -> Iterator[Finding]:

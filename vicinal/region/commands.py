@@ -152,7 +152,12 @@ def _member_table(state: inspection.RegionState) -> Table:
         table.add_column(name, justify="right")
     table.add_column("host")
     table.add_column("state")
+    several = any(member.home is not None for member in state.members)
+    if several:
+        table.add_column("first in")
     for member in state.members:
+        home = member.home
+        first = f"slot {home.slot} of {home.region}" if home is not None else "this region"
         table.add_row(
             str(member.slot),
             str(member.epoch),
@@ -162,6 +167,7 @@ def _member_table(state: inspection.RegionState) -> Table:
             show_size(member.arena_used),
             Text(member.hostname),
             Text(member.condition, style="bold red" if member.alive is False else ""),
+            *([Text(first, overflow="fold")] if several else []),
         )
     return table
 

@@ -38,6 +38,16 @@ class Header:
 
 
 @dataclass(frozen=True)
+class Home:
+    """Where a member that is in several regions is first: its address names this place."""
+
+    region: str
+    """The region's id, as in its Header."""
+    slot: int
+    epoch: int
+
+
+@dataclass(frozen=True)
 class Member:
     """An endpoint that took a slot; a slot that nobody ever took has none."""
 
@@ -68,6 +78,8 @@ class Member:
     """Whether it has an address in a network."""
     detached: bool = False
     """Whether the manager wants it to be reached over that."""
+    home: Home | None = None
+    """None for one whose address names this region."""
 
     @property
     def condition(self) -> str:
@@ -148,6 +160,7 @@ class RegionState:
                     "state": member.state.name.lower(),
                     "condition": member.condition,
                     "nonce": f"{member.nonce:016x}",
+                    "home": None if member.home is None else vars(member.home),
                 }
                 for member in self.members
             ],
@@ -331,6 +344,7 @@ class _Reader:
             section_epoch=int(section["epoch"]),
             nonce=int(section["nonce"]),
             network=int(section["core"]) != 0,
+            home=_home(section),
         )
 
     def _section(self, slot: int) -> np.void:
@@ -394,6 +408,12 @@ class _Reader:
 def _way(number: int) -> Way:
     """What a connection line says; what it cannot say is taken for nothing."""
     return Way(number) if number in list(Way) else Way.REGION
+
+
+def _home(section: np.void) -> Home | None:
+    region, slot = bytes(section["home"]).hex(), int(section["home_slot"])
+    epoch = int(section["home_epoch"])
+    return Home(region, slot, epoch) if int(region, 16) or slot or epoch else None
 
 
 def _text(raw: bytes) -> str:
