@@ -83,6 +83,10 @@ def changed(output: str, old: str, new: str) -> str:
 
 def test_netpipe_integrity() -> None:
     assert netpipe_integrity(NETPIPE, 128) == 1690
+    between = "-->  Using synchronous sends\n Integrity check passed"
+    assert (
+        netpipe_integrity(NETPIPE.replace("-->  Integrity check passed", between, 1), 128) == 1690
+    )
     failed = "Integrity check failed: Expecting 3 but received 4"
     for old, new, reason in (
         ("Integrity check passed", failed, "5 bytes: Integrity check failed"),
