@@ -54,11 +54,13 @@ static int open_port(struct path *path, struct region *region, uint32_t endpoint
 	port->doorbells_seen = calloc(members, sizeof(*port->doorbells_seen));
 	port->ring_of = calloc(members, sizeof(*port->ring_of));
 	port->ring_slots_of = calloc(members, sizeof(*port->ring_slots_of));
-	int result = hot == NULL || port->doorbells_seen == NULL || port->ring_of == NULL ||
-				     port->ring_slots_of == NULL
-			     ? region_fail(error, -ENOMEM, "no memory is left for an endpoint: free some")
-			     : member_join_as(path->port_count > 0 ? path->ports[0].member : NULL, region,
-					      endpoint, path->timeout, &port->member, error);
+	if (hot == NULL || port->doorbells_seen == NULL || port->ring_of == NULL ||
+	    port->ring_slots_of == NULL) {
+		close_port(port);
+		return region_fail(error, -ENOMEM, "no memory is left for an endpoint: free some");
+	}
+	int result = member_join_as(path->port_count > 0 ? path->ports[0].member : NULL, region, endpoint,
+				    path->timeout, &port->member, error);
 	if (result != 0) {
 		close_port(port);
 		return result;
