@@ -115,11 +115,11 @@ struct domain {
 	/* the thread that makes progress: see watch.c */
 	bool automatic; /* always, and not only while somebody waits on a descriptor */
 	bool watched;   /* it runs */
-	pthread_t thread;
 	atomic_bool stop;
 	atomic_uint thread_word; /* changed to wake it */
-	struct domain *next;     /* of this process's: see process.c */
-	atomic_uint objects;     /* others that are open on it: queues, vectors, counters, regions */
+	pthread_t thread;
+	struct domain *next; /* of this process's: see process.c */
+	atomic_uint objects; /* others that are open on it: queues, vectors, counters, regions */
 	/* memory registration: see mr.c */
 	struct registration_table registrations;
 	/* peers beyond the region: see network.c */
