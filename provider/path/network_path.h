@@ -89,12 +89,13 @@ struct network_peer {
 	uint32_t expected;     /* the next frame */
 	struct frame_in *held; /* frames that came too soon */
 	/* life */
-	uint64_t heard;       /* when the last frame came */
+	uint64_t heard;       /* when one had come by: the check's time */
 	uint64_t asked;       /* when it was last asked whether it is there */
 	uint64_t patience;    /* until it is asked again */
 	uint64_t refused;     /* since when its port is refused; 0: it is not */
 	uint64_t unreachable; /* since when the kernel says so; 0: it does not */
 	int probe;            /* a socket connected to its pulse; 0: none */
+	bool spoke;           /* a frame came since the last check */
 	uint64_t stuck;       /* since when the core has no room for what goes to it; 0: it has */
 	/* its host */
 	int host;                /* a connection that it may refuse; 0: none */

@@ -458,6 +458,10 @@ void network_check(struct path *path, uint64_t now)
 		struct network_peer *peer = peer_at(path, source);
 		if (peer != NULL && peer->owes_left)
 			peer->owes_left = !network_send_notice(peer, FRAME_LEFT);
+		if (peer != NULL && peer->spoke) {
+			peer->spoke = false;
+			peer->heard = now;
+		}
 		if (peer == NULL || peer->peer->state == PEER_FAILED || !network_is_used(peer))
 			continue;
 		network_probe(peer, &network->directory->identities[peer->place].name, now, path->timeout);

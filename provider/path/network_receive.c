@@ -13,6 +13,13 @@
 /* Completions in one look, so that the region's turn comes. */
 #define COMPLETIONS_PER_LOOK 16U
 
+/* Its frame was dealt with: it is posted when the core is looked at next, after what came was handed on. */
+static void post_later(struct network *network, struct frame_in *buffer)
+{
+	buffer->next = network->unposted;
+	network->unposted = buffer;
+}
+
 bool network_post(struct network *network, struct frame_in *buffer)
 {
 	struct core *core = network->core;
@@ -20,8 +27,7 @@ bool network_post(struct network *network, struct frame_in *buffer)
 	buffer->operation.use = CORE_RECEIVES;
 	if (fi_recv(core->endpoint, buffer->bytes, sizeof(buffer->bytes), NULL, FI_ADDR_UNSPEC, buffer) == 0)
 		return true;
-	buffer->next = network->unposted;
-	network->unposted = buffer;
+	post_later(network, buffer);
 	return false;
 }
 
@@ -314,7 +320,7 @@ static bool take_frame(struct network *network, struct frame_in *frame)
 					    : sender_of(network, header.from);
 	if (from == NULL)
 		goto stray;
-	from->heard = monotonic_now();
+	from->spoke = true;
 	if (from->peer->state == PEER_FAILED) {
 		/* It may not know yet; and who leaves waits for this. */
 		if (header.kind == FRAME_LEAVE)
@@ -353,6 +359,9 @@ uint32_t network_poll(struct network *network)
 {
 	struct fi_cq_msg_entry entries[COMPLETIONS_PER_LOOK];
 	uint32_t frames = 0;
+
+	if (network->unposted != NULL)
+		post_again(network);
 	ssize_t count = fi_cq_read(network->core->cq, entries, COMPLETIONS_PER_LOOK);
 
 	if (count == -FI_EAVAIL)
@@ -375,10 +384,8 @@ uint32_t network_poll(struct network *network)
 								      : (uint32_t)sizeof(frame->bytes);
 		frames++;
 		if (take_frame(network, frame))
-			(void)network_post(network, frame);
+			post_later(network, frame);
 	}
-	if (network->unposted != NULL)
-		post_again(network);
 	if (network->backlog != NULL)
 		network_ship_backlog(network);
 	return frames;
