@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Endpoints in several regions, one of which is of no use any more, or is not to be used: the others go on.
+ */
+#include "regions.h"
+
+#include "path/region_path.h"
+
+static void test_the_others_go_on_when_a_file_is_cut(void **state)
+{
+	(void)state;
+	for (int which = 0; which < 2; which++) {
+		open_endpoints("12", "1", "2");
+		talk(A, B, 8, 1);
+		talk(A, C, 8, 2);
+		/* Half way: one of each. */
+		assert_int_equal(fake_receive(&world.nodes[A], meet(A, B)->peer.source, in, LONG, 3), 0);
+		assert_int_equal(fake_receive(&world.nodes[A], meet(A, C)->peer.source, in, LONG, 4), 0);
+		cut_file(which == 0 ? '1' : '2');
+		settle_moves();
+		int gone = which == 0 ? B : C;
+		int stays = which == 0 ? C : B;
+		struct completion failed = fake_next(&world.nodes[A].node.receives);
+		assert_int_equal(failed.error, ECONNABORTED);
+		assert_true(completion_is_empty(&world.nodes[A].node.receives));
+		assert_int_equal(
+			fake_send(&world.nodes[stays], meet(stays, A), out, LONG, which == 0 ? 4 : 3), 0);
+		fake_settle(&world);
+		assert_int_equal(fake_next(&world.nodes[A].node.receives).error, 0);
+		assert_int_equal(fake_next(&world.nodes[stays].node.sends).error, 0);
+		assert_ways(A, stays, false);
+		assert_int_equal(meet(A, gone)->peer.renewal, RENEWAL_DONE);
+		assert_int_equal(meet(gone, A)->peer.renewal, RENEWAL_DONE);
+		assert_ways(A, gone, true);
+		assert_int_equal(meet(A, stays)->peer.renewal, RENEWAL_NONE);
+		/* Where nothing was under way the first who asks is told. */
+		assert_int_equal(fake_send(&world.nodes[gone], meet(gone, A), out, 8, 9), -ECONNABORTED);
+		talk_of_all(A, B);
+		talk_of_all(A, C);
+		close_endpoints();
+	}
+}
+
+/* Our slot in one of them was taken by another, while we were paused. */
+static void test_the_others_go_on_when_a_slot_is_lost(void **state)
+{
+	(void)state;
+	open_endpoints("12", "1", "2");
+	talk(A, B, 8, 1);
+	talk(A, C, 8, 2);
+	const struct member *lost = member_in(A, '2');
+	shared_store_u64(&region_slot(lost->region, lost->slot)->claim,
+			 (uint64_t)(lost->epoch + 1) << 32 | SLOT_CLAIMED);
+	settle_moves();
+	assert_true(path_of(A)->ports[1].evicted);
+	assert_false(path_of(A)->ports[0].evicted);
+	assert_ways(A, B, false);
+	talk_of_all(A, B);
+	/* The other found out as well, or is told; both go on. */
+	assert_int_equal(path_of(A)->peers[MEMBERS + member_in(C, '2')->slot]->renewal, RENEWAL_DONE);
+	close_endpoints();
+}
+
+static void test_a_wish_is_of_one_region(void **state)
+{
+	(void)state;
+	open_endpoints("12", "1", "2");
+	talk_of_all(A, B);
+	talk_of_all(A, C);
+	const struct member *moved = member_in(A, '2');
+	shared_store_u64(&region_slot(moved->region, moved->slot)->way, (uint64_t)moved->epoch << 32 | 1);
+	for (int round = 0; round < 20; round++)
+		settle_moves();
+	assert_ways(A, B, false);
+	assert_ways(A, C, true);
+	talk_of_all(A, B);
+	talk_of_all(A, C);
+	shared_store_u64(&region_slot(moved->region, moved->slot)->way, 0);
+	for (int round = 0; round < 20; round++)
+		settle_moves();
+	assert_ways(A, C, false);
+	talk_of_all(A, C);
+	close_endpoints();
+}
+
+static void test_a_member_that_dies(void **state)
+{
+	(void)state;
+	open_endpoints("12", "1", "2");
+	talk(A, B, 8, 1);
+	talk(A, C, 8, 2);
+	uint32_t of_c = meet(A, C)->peer.source;
+	assert_int_equal(fake_receive(&world.nodes[A], of_c, in, 8, 3), 0);
+	node_die(&world.nodes[C].node);
+	for (int round = 0; round < 2; round++) {
+		path_check_peers(path_of(A));
+		(void)messenger_progress(world.nodes[A].node.messenger);
+	}
+	assert_int_equal(fake_next(&world.nodes[A].node.receives).error, ECONNRESET);
+	assert_int_equal(path_of(A)->peers[of_c]->state, PEER_FAILED);
+	talk_of_all(A, B);
+	close_endpoints();
+}
+
+/* In a forked child all of them are its parent's. */
+static void test_all_are_lost_in_a_child(void **state)
+{
+	(void)state;
+	open_endpoints("12", "1", "2");
+	talk(A, B, 8, 1);
+	talk(A, C, 8, 2);
+	path_lose(path_of(A));
+	(void)messenger_progress(world.nodes[A].node.messenger);
+	for (uint32_t i = 0; i < 2; i++) {
+		assert_true(path_of(A)->ports[i].evicted);
+		assert_int_equal(path_of(A)->ports[i].member->lock_fd, -1);
+	}
+	assert_int_equal(path_of(A)->peers[member_in(B, '1')->slot]->state, PEER_FAILED);
+	assert_int_equal(path_of(A)->peers[MEMBERS + member_in(C, '2')->slot]->state, PEER_FAILED);
+	/* The core is the parent's as well. */
+	assert_false(world.ends[A].closed);
+	world.ends[A].closed = true;
+	close_endpoints();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_the_others_go_on_when_a_file_is_cut),
+		cmocka_unit_test(test_the_others_go_on_when_a_slot_is_lost),
+		cmocka_unit_test(test_a_wish_is_of_one_region),
+		cmocka_unit_test(test_a_member_that_dies),
+		cmocka_unit_test(test_all_are_lost_in_a_child),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

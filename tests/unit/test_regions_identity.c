@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Endpoints in several regions: nobody is taken for another, whatever stands there.
+ */
+#include "regions.h"
+
+#include <string.h>
+
+static void test_two_that_say_they_are_one(void **state)
+{
+	(void)state;
+	open_endpoints("2", "12", "2");
+	forge(C, B, '2');
+	assert_int_equal(region_between(A, B), '0');
+	assert_non_null(strstr(said, "one and the same endpoint"));
+	assert_non_null(strstr(said, files[1]));
+	/* Neither does the one that it was said of use the region for others. */
+	said[0] = '\0';
+	assert_int_equal(region_between(B, A), '0');
+	assert_non_null(strstr(said, "one and the same endpoint"));
+	talk_of_all(A, B);
+	close_endpoints();
+}
+
+/* Where both are at home nobody can pose as another in a section of its own. */
+static void test_a_liar_where_two_are_not_at_home(void **state)
+{
+	(void)state;
+	open_endpoints("32", "312", "2");
+	forge(C, B, '2');
+	assert_int_equal(region_between(A, B), '3');
+	assert_int_equal(region_between(B, A), '3');
+	close_endpoints();
+	/* Not in the region that the address names either: slot and epoch there are the liar's own. */
+	open_endpoints("2", "1", "12");
+	forge(C, B, '1');
+	assert_int_equal(region_between(A, B), '0');
+	close_endpoints();
+}
+
+static void test_each_word_must_agree(void **state)
+{
+	(void)state;
+	open_endpoints("2", "12", "2");
+	struct section_header *header = section_of(B, '2');
+	shared_u64 *words[] = {&header->nonce, &header->home[0], &header->home[1]};
+	shared_u32 *halves[] = {&header->home_slot, &header->home_epoch};
+	shared_u64 *claim = &region_slot(domains[A].regions[0], member_in(B, '2')->slot)->claim;
+	struct address address = address_of(B);
+	uint32_t epoch = 0;
+
+	for (int i = 0; i < 3; i++) {
+		uint64_t word = shared_load_u64(words[i]);
+		shared_store_u64(words[i], word + 1);
+		assert_int_equal(domain_place(&domains[A], &address, &epoch), PLACE_NONE);
+		shared_store_u64(words[i], word);
+	}
+	for (int i = 0; i < 2; i++) {
+		uint32_t half = shared_load_u32(halves[i]);
+		shared_store_u32(halves[i], half + 1);
+		assert_int_equal(domain_place(&domains[A], &address, &epoch), PLACE_NONE);
+		shared_store_u32(halves[i], half);
+	}
+	/* Nobody is in the slot, or somebody who joins just now. */
+	uint64_t whose = shared_load_u64(claim);
+	shared_store_u64(claim, 0);
+	assert_int_equal(domain_place(&domains[A], &address, &epoch), PLACE_NONE);
+	shared_store_u64(claim, (whose & ~UINT64_C(3)) | SLOT_CLAIMED);
+	assert_int_equal(domain_place(&domains[A], &address, &epoch), PLACE_NONE);
+	shared_store_u64(claim, whose);
+	/* An address without an epoch is nobody's, and a section of one that is at home says 0. */
+	struct address none = address;
+	none.epoch = 0;
+	shared_store_u32(&header->home_epoch, 0);
+	assert_int_equal(domain_place(&domains[A], &none, &epoch), PLACE_NONE);
+	shared_store_u32(&header->home_epoch, address.epoch);
+	assert_int_equal(domain_place(&domains[A], &address, &epoch), member_in(B, '2')->slot);
+	assert_int_equal(epoch, member_in(B, '2')->epoch);
+	talk_of_all(A, B);
+	close_endpoints();
+}
+
+/* Whatever stands there: a look at each slot, and no answer but the three. */
+static void test_words_at_random(void **state)
+{
+	uint64_t random = 1;
+
+	(void)state;
+	open_endpoints("2", "12", "2");
+	struct address address = address_of(B);
+	struct section_header *header = section_of(C, '2');
+	for (uint32_t i = 0; i < 20000; i++) {
+		uint32_t epoch = 0;
+		shared_store_u64(&header->nonce,
+				 random_below(&random, 2) ? address.nonce : next_random(&random));
+		shared_store_u64(&header->home[0], random_below(&random, 2) ? 7 : next_random(&random));
+		shared_store_u64(&header->home[1], random_below(&random, 3));
+		shared_store_u32(&header->home_slot, (uint32_t)random_below(&random, MEMBERS + 1));
+		shared_store_u32(&header->home_epoch, (uint32_t)random_below(&random, 3));
+		uint32_t place = domain_place(&domains[A], &address, &epoch);
+		assert_true(place == PLACE_NONE || place == member_in(B, '2')->slot);
+	}
+	close_endpoints();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_two_that_say_they_are_one),
+		cmocka_unit_test(test_a_liar_where_two_are_not_at_home),
+		cmocka_unit_test(test_each_word_must_agree),
+		cmocka_unit_test(test_words_at_random),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
