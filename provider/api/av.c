@@ -7,17 +7,80 @@
 
 #define AV_REMOVED PLACE_NONE
 
-fi_addr_t av_name_sender(const struct av *av, uint64_t source)
+static bool reach_source(struct av *av, uint32_t source);
+static void forget_source(struct av *av, size_t index);
+
+/* Whom `endpoint` has met by this number, in this epoch. */
+static const struct peer *peer_met(const struct endpoint *endpoint, uint32_t number, uint32_t epoch)
+{
+	const struct path *path = endpoint->messenger != NULL ? endpoint->messenger->path : NULL;
+	const struct peer *peer = path != NULL && number < path->peer_end ? path->peers[number] : NULL;
+
+	return peer != NULL && peer->source == number && peer->epoch == epoch ? peer : NULL;
+}
+
+/*
+ * Who is at the address of this entry was met, by this number. If nobody has met it where the entry has it,
+ * the entry follows: what was known of the regions has changed since it was made. Returns whether it did.
+ */
+static bool follow(struct av *av, size_t index, uint32_t number, uint32_t epoch)
+{
+	struct av_entry *entry = &av->entries[index];
+
+	for (const struct endpoint *endpoint = av->domain->endpoints; endpoint != NULL;
+	     endpoint = endpoint->next)
+		if (peer_met(endpoint, entry->source, entry->epoch) != NULL)
+			return false;
+	if (!reach_source(av, number))
+		return false;
+	forget_source(av, index);
+	entry->source = number;
+	entry->epoch = epoch;
+	if (av->by_source[number] == SIZE_MAX || av->by_source[number] < index)
+		av->by_source[number] = index;
+	return true;
+}
+
+static bool is_of_peer(const struct av *av, const struct av_entry *entry, uint64_t source)
+{
+	if (entry->source == AV_REMOVED)
+		return false;
+	for (const struct endpoint *endpoint = av->domain->endpoints; endpoint != NULL;
+	     endpoint = endpoint->next) {
+		const struct peer *peer = peer_met(endpoint, (uint32_t)source, (uint32_t)(source >> 32));
+		if (peer != NULL && address_is_of(endpoint->messenger->path, peer, &entry->address))
+			return true;
+	}
+	return false;
+}
+
+/* The sender has another number than the entry with its address, or there is no such entry: see place.c. */
+static __attribute__((noinline)) fi_addr_t name_by_address(struct av *av, uint64_t source)
+{
+	/* Who is in no entry may send often. */
+	if (source == av->stranger && av->count == av->stranger_count)
+		return FI_ADDR_NOTAVAIL;
+	for (size_t i = av->count; i-- > 0;)
+		if (is_of_peer(av, &av->entries[i], source)) {
+			(void)follow(av, i, (uint32_t)source, (uint32_t)(source >> 32));
+			return i;
+		}
+	av->stranger = source;
+	av->stranger_count = av->count;
+	return FI_ADDR_NOTAVAIL;
+}
+
+fi_addr_t av_name_sender(struct av *av, uint64_t source)
 {
 	uint32_t number = (uint32_t)source;
 
-	if (av == NULL || source == COMPLETION_NO_SOURCE || number >= av->sources)
+	if (av == NULL || source == COMPLETION_NO_SOURCE)
 		return FI_ADDR_NOTAVAIL;
 	/* Who has the slot now may have been inserted before one who had it once. SIZE_MAX is nobody. */
-	for (size_t i = av->by_source[number] + 1; i-- > 0;)
+	for (size_t i = number < av->sources ? av->by_source[number] + 1 : 0; i-- > 0;)
 		if (av->entries[i].source == number && av->entries[i].epoch == (uint32_t)(source >> 32))
 			return i;
-	return FI_ADDR_NOTAVAIL;
+	return name_by_address(av, source);
 }
 
 struct correspondent *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr_t address)
@@ -49,7 +112,11 @@ struct correspondent *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr
 	memcpy(where.name, entry->address.core_name, sizeof(where.name));
 	if (peer == NULL) {
 		/* It may have left: what it sent before stays reachable as long as nobody took its slot. */
+		uint32_t epoch = 0;
 		peer = path->peers[entry->source];
+		uint32_t met = peer == NULL ? domain_met(av->domain, &entry->address, &epoch) : PLACE_NONE;
+		if (met != PLACE_NONE && met != entry->source && follow(av, address, met, epoch))
+			return endpoint_resolve_slowly(endpoint, address);
 		if (peer == NULL)
 			peer = path_meet_without_region(path, entry->source, entry->epoch,
 							entry->address.nonce, &where);
@@ -194,7 +261,7 @@ static int av_insert(struct fid_av *fid, const void *addresses, size_t count, fi
 }
 
 /* Of a peer there may be several: when the newest entry goes, the one before is the newest. */
-static void remove_entry(struct av *av, size_t index)
+static void forget_source(struct av *av, size_t index)
 {
 	struct av_entry *entry = &av->entries[index];
 	uint32_t source = entry->source;
@@ -219,7 +286,7 @@ static int av_remove(struct fid_av *fid, fi_addr_t *indices, size_t count, uint6
 	domain_lock(av->domain);
 	for (size_t i = 0; i < count; i++) {
 		if (indices[i] < av->count)
-			remove_entry(av, indices[i]);
+			forget_source(av, indices[i]);
 		else
 			result = -FI_EINVAL;
 	}

@@ -62,11 +62,9 @@ uint32_t network_place(struct domain *domain, const struct address *address)
 	static atomic_bool said;
 	const char *wanted = NULL;
 	const char *interface = NULL;
-	struct core_name name = {
-		.provider = address->core, .length = address->core_length, .flags = address->core_flags};
+	struct core_name name;
 
-	if (address->core_length == 0 || address->core_length > CORE_NAME_MOST ||
-	    domain_has(domain, address->nonce)) {
+	if (!address_core_name(address, &name) || domain_has(domain, address->nonce)) {
 		provider_warn(FI_LOG_AV, "an address is of another region, and in no network\n");
 		return PLACE_NONE;
 	}
@@ -79,7 +77,6 @@ uint32_t network_place(struct domain *domain, const struct address *address)
 					 "process opened: set VICINAL_NET to the same on all hosts");
 		return PLACE_NONE;
 	}
-	memcpy(name.bytes, address->core_name, name.length);
 	uint32_t place = directory_add(&domain->directory, address->nonce, &name);
 	if (place == DIRECTORY_NONE) {
 		provider_warn(FI_LOG_AV, "an address is of another place in the network than one before, or "

@@ -8,6 +8,10 @@
  * one with the lower id. That one which both have first comes before all others has another reason: there
  * nobody else can pose as a member without writing over its section, and elsewhere whoever knows its nonce
  * can say that it is that member in a section of its own.
+ *
+ * What both know may change: a region may be cut, or somebody's words there be written over. So whom one of
+ * our endpoints has met stays where it was met, also if its address is inserted later: its messages are
+ * matched by that number, and named by it.
  */
 #include "api/provider.h"
 #include "region/identity.h"
@@ -85,6 +89,98 @@ static bool are_contested(const struct domain *domain, const struct region *regi
 	return false;
 }
 
+bool address_core_name(const struct address *address, struct core_name *name)
+{
+	if (address->core_length == 0 || address->core_length > CORE_NAME_MOST)
+		return false;
+	*name = (struct core_name){
+		.provider = address->core, .length = address->core_length, .flags = address->core_flags};
+	memcpy(name->bytes, address->core_name, name->length);
+	return true;
+}
+
+bool address_is_of(const struct path *path, const struct peer *peer, const struct address *address)
+{
+	const struct member_identity *said = &peer->said;
+	struct core_name name;
+
+	if (peer->nonce != address->nonce)
+		return false;
+	if (peer->port != NULL && said->region[0] == address->region[0] &&
+	    said->region[1] == address->region[1] && said->slot == address->slot &&
+	    said->epoch == address->epoch)
+		return true;
+	/* One that came when its region said nothing any more: its place in the network came with it. */
+	return address_core_name(address, &name) && network_met(path, peer->nonce, &name) == peer;
+}
+
+/* The base of our region `index`, as all paths of the domain have it. */
+static uint32_t base_of(const struct domain *domain, uint32_t index)
+{
+	uint32_t base = 0;
+
+	for (uint32_t i = 0; i < index; i++)
+		base += domain->regions[i]->members;
+	return base;
+}
+
+/* Has one of our endpoints met it in our region `index`? Not if several there say that they are it. */
+static bool was_met_in(const struct domain *domain, uint32_t index, const struct address *address,
+		       uint32_t *slot, uint32_t *epoch)
+{
+	uint32_t base = base_of(domain, index);
+
+	for (const struct endpoint *endpoint = domain->endpoints; endpoint != NULL;
+	     endpoint = endpoint->next) {
+		uint32_t found = 0;
+		for (uint32_t i = 0; endpoint->messenger != NULL && i < domain->regions[index]->members;
+		     i++) {
+			const struct path *path = endpoint->messenger->path;
+			const struct peer *peer = path->peers[base + i];
+			if (peer == NULL || !address_is_of(path, peer, address))
+				continue;
+			*slot = i;
+			*epoch = peer->epoch;
+			found++;
+		}
+		if (found > 0)
+			return found == 1;
+	}
+	return false;
+}
+
+/* Whom one of our endpoints has met at this address beyond all of our regions; NULL if none has. */
+static const struct peer *peer_beyond(const struct domain *domain, const struct address *address)
+{
+	struct core_name name;
+
+	if (!address_core_name(address, &name) || domain_has(domain, address->nonce))
+		return NULL;
+	for (const struct endpoint *endpoint = domain->endpoints; endpoint != NULL;
+	     endpoint = endpoint->next) {
+		const struct peer *peer = endpoint->messenger != NULL ? network_met(endpoint->messenger->path,
+										    address->nonce, &name)
+								      : NULL;
+		if (peer != NULL && peer->port == NULL)
+			return peer;
+	}
+	return NULL;
+}
+
+uint32_t domain_met(const struct domain *domain, const struct address *address, uint32_t *epoch)
+{
+	uint32_t slot = 0;
+
+	for (uint32_t index = 0; index < domain->region_count; index++)
+		if (was_met_in(domain, index, address, &slot, epoch))
+			return base_of(domain, index) + slot;
+	const struct peer *peer = peer_beyond(domain, address);
+	if (peer == NULL)
+		return PLACE_NONE;
+	*epoch = peer->epoch;
+	return peer->source;
+}
+
 /* Is it in our region `index`? Where, and in which epoch? */
 static bool is_there(const struct domain *domain, uint32_t index, const struct address *address,
 		     uint32_t *slot, uint32_t *epoch)
@@ -99,24 +195,21 @@ static bool is_there(const struct domain *domain, uint32_t index, const struct a
 
 	if (index != 0 && are_contested(domain, region))
 		return false;
-	if (!names(address, region))
-		return !atomic_load_explicit(&region->cut, memory_order_relaxed) &&
-		       find(region, &identity, slot, epoch) == MEMBER_FOUND;
-	*slot = address->slot;
-	*epoch = address->epoch;
+	if (names(address, region)) {
+		*slot = address->slot;
+		*epoch = address->epoch;
+		if (member_confirm(region, address->slot, address->epoch, address->nonce))
+			return true;
+	} else if (!atomic_load_explicit(&region->cut, memory_order_relaxed)) {
+		enum member_found found = find(region, &identity, slot, epoch);
+		if (found != MEMBER_ABSENT)
+			return found == MEMBER_FOUND;
+	}
+	if (was_met_in(domain, index, address, slot, epoch))
+		return true;
 	/* The first of both confirms nobody once its file was cut: its members go on as renew.h has it. */
-	return member_confirm(region, address->slot, address->epoch, address->nonce) ||
-	       (index == 0 && atomic_load_explicit(&region->cut, memory_order_relaxed));
-}
-
-/* The number of its member in slot 0. */
-static uint32_t base_of(const struct domain *domain, uint32_t index)
-{
-	uint32_t base = 0;
-
-	for (uint32_t i = 0; i < index; i++)
-		base += domain->regions[i]->members;
-	return base;
+	return index == 0 && names(address, region) &&
+	       atomic_load_explicit(&region->cut, memory_order_relaxed);
 }
 
 /* One of those that were not tried yet: the one that comes first. */
@@ -135,6 +228,10 @@ uint32_t domain_place(const struct domain *domain, const struct address *address
 	bool tried[PATH_PORTS_MOST] = {false};
 	uint32_t slot = 0;
 
+	if (peer_beyond(domain, address) != NULL) {
+		uint32_t met = domain_met(domain, address, epoch);
+		return met < domain->members ? met : PLACE_NONE;
+	}
 	for (uint32_t n = 0; n < domain->region_count; n++) {
 		uint32_t index = next_region(domain, address, tried);
 		tried[index] = true;

@@ -147,6 +147,9 @@ struct av {
 	uint32_t sources;  /* that `by_source` has */
 	struct eq *eq;
 	bool events; /* insertion is reported there */
+	/* whose address none of so many entries has */
+	uint64_t stranger;
+	size_t stranger_count;
 };
 
 struct cq {
@@ -318,10 +321,16 @@ bool domain_has(const struct domain *domain, uint64_t nonce);
  * that both share: then only the network may reach it.
  */
 uint32_t domain_place(const struct domain *domain, const struct address *address, uint32_t *epoch);
+/* The same of whom an endpoint of ours has met already, however little is known of the regions by now. */
+uint32_t domain_met(const struct domain *domain, const struct address *address, uint32_t *epoch);
+/* Where it is in the network. False if it is not. */
+bool address_core_name(const struct address *address, struct core_name *name);
+/* Is it the address of `peer`, whom `path` has met? By what it said then, or where it is in the network. */
+bool address_is_of(const struct path *path, const struct peer *peer, const struct address *address);
 /* av.c: who `address` stands for; NULL if nobody that can be reached. */
 struct correspondent *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr_t address);
 /* The fi_addr_t of a sender (epoch << 32 | its number), or FI_ADDR_NOTAVAIL. */
-fi_addr_t av_name_sender(const struct av *av, uint64_t source);
+fi_addr_t av_name_sender(struct av *av, uint64_t source);
 /* address.c: addresses as text. */
 int address_to_text(const struct address *address, char *text, size_t length);
 bool address_from_text(const char *text, struct address *address);

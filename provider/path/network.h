@@ -60,6 +60,12 @@ const struct core_name *network_name(const struct network *network);
  */
 struct peer *network_meet(struct path *path, uint32_t source);
 
+/*
+ * Who was met and has this nonce and this place in the network: one beyond our regions, or one of a region
+ * that is in the network too. NULL if nobody has.
+ */
+struct peer *network_met(const struct path *path, uint64_t nonce, const struct core_name *name);
+
 /* Memory that a peer may read by the core. */
 struct network_loan {
 	struct fid_mr *mr; /* ours; NULL if it is another's, or given back */

@@ -25,6 +25,16 @@ static uint32_t place_of(struct network *network, const struct peer *peer)
 						  : DIRECTORY_NONE;
 }
 
+struct peer *network_met(const struct path *path, uint64_t nonce, const struct core_name *name)
+{
+	const struct network *network = path->network;
+	uint32_t place = network != NULL ? directory_find(network->directory, nonce) : DIRECTORY_NONE;
+
+	if (place == DIRECTORY_NONE || !core_name_is(&network->directory->identities[place].name, name))
+		return NULL;
+	return path->peers[path->members + place];
+}
+
 bool network_attach(struct path *path, struct peer *peer)
 {
 	struct network *network = path->network;

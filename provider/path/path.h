@@ -16,6 +16,7 @@
 #include "region/chunks.h"
 #include "region/detach.h"
 #include "region/heap.h"
+#include "region/identity.h"
 #include "region/member.h"
 #include "region/ring.h"
 #include "region/sleep.h"
@@ -67,7 +68,8 @@ struct peer {
 	uint32_t source; /* its number here: in path->peers, and what its messages are matched by */
 	uint32_t epoch;
 	uint64_t nonce;
-	uint64_t messages; /* sent, for people */
+	struct member_identity said; /* of one in a region: who it said it was, when it was met there */
+	uint64_t messages;           /* sent, for people */
 	uint64_t bytes;
 	struct pulse pulse;
 	int failure;   /* negative errno, once failed, or until that is told */

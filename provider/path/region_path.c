@@ -176,6 +176,7 @@ void path_reset_peer(struct port *port, struct peer *peer, uint32_t slot, uint32
 	path_aim_at_region(peer);
 	path_expect_ring(peer);
 	/* Now, since the region may be of no use when it is needed. */
+	peer->said = member_identity_said(region, slot, epoch, nonce);
 	if (!member_core(region, slot, epoch, &peer->where))
 		peer->where = (struct member_core){0};
 }

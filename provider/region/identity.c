@@ -19,6 +19,28 @@ static bool claims(const struct region *region, uint32_t slot, const struct memb
 	return agrees && member_is_intact(region, slot, *epoch);
 }
 
+struct member_identity member_identity_said(const struct region *region, uint32_t slot, uint32_t epoch,
+					    uint64_t nonce)
+{
+	const struct section_header *header = section_header(region, slot);
+	const uint32_t home_epoch = shared_load_u32(&header->home_epoch);
+
+	/* As in member_find(): it is first in this one. */
+	if (home_epoch == 0)
+		return (struct member_identity){
+			.region = {region->id[0], region->id[1]},
+			.slot = slot,
+			.epoch = epoch,
+			.nonce = nonce,
+		};
+	return (struct member_identity){
+		.region = {shared_load_u64(&header->home[0]), shared_load_u64(&header->home[1])},
+		.slot = shared_load_u32(&header->home_slot),
+		.epoch = home_epoch,
+		.nonce = nonce,
+	};
+}
+
 enum member_found member_find(const struct region *region, const struct member_identity *identity,
 			      uint32_t *slot, uint32_t *epoch)
 {

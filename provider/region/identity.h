@@ -37,6 +37,13 @@ static inline struct member_identity member_identity_of(const struct member *fir
 }
 
 /*
+ * Who is in `slot`, with this epoch and nonce, by its own words: the region that it was first in, and its
+ * place there. They may change while they are read, or be a lie; then nobody has an address that is the same.
+ */
+struct member_identity member_identity_said(const struct region *region, uint32_t slot, uint32_t epoch,
+					    uint64_t nonce);
+
+/*
  * Look for it in a region that it was not first in. Where it is found, *slot and *epoch are those that it
  * has, or had until it left, in this one. One look at each slot, whatever stands there.
  */

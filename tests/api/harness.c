@@ -413,6 +413,7 @@ static const struct {
 	{"fork", fork_scenarios},
 	{"heap", heap_scenarios},
 	{"info", info_scenarios},
+	{"late", late_scenarios},
 	{"leaks", leaks_scenarios},
 	{"input", input_scenarios},
 	{"event", event_scenarios},

@@ -1,34 +1,171 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Endpoints in several regions: who calls before its address is known is the same peer afterwards. */
+/*
+ * Endpoints in several regions: who calls before its address is known is the same peer afterwards, whatever
+ * became of the region meanwhile.
+ */
 #include "regions.h"
 
-/* It is the same peer before and after its address is known. */
+#include "path/region_path.h"
+
+/* Of A and B, and the region by which they reach each other. */
+static const struct {
+	const char *of_a;
+	const char *of_b;
+	char shared;
+} lists[] = {{"12", "21", '1'}, {"1", "21", '1'}, {"12", "2", '2'}, {"12", "12", '1'}, {"312", "2", '2'}};
+#define LISTS (sizeof(lists) / sizeof(lists[0]))
+
+/* A takes a message from anybody. By which number it calls the sender, and in which epoch. */
+static uint64_t hear(uint64_t expected)
+{
+	uint64_t word = 0;
+
+	fake_settle(&world);
+	assert_int_equal(fake_receive(&world.nodes[A], MATCH_ANY_SOURCE, &word, 8, 5), 0);
+	struct completion got = fake_next(&world.nodes[A].node.receives);
+	assert_int_equal(got.error, 0);
+	assert_int_equal(word, expected);
+	return got.source;
+}
+
+/* B calls A, which does not know its address. */
+static uint64_t call(struct correspondent *to)
+{
+	const uint64_t word = 99;
+
+	assert_int_equal(fake_send(&world.nodes[B], to, &word, 8, 5), 0);
+	return hear(word);
+}
+
+/* A is told of the address now, and this is who it is; from here on they talk. */
+static void assert_known_as(uint64_t source, bool was_broken)
+{
+	const struct peer *stranger = path_of(A)->peers[(uint32_t)source];
+
+	assert_ptr_equal(stranger, &meet(A, B)->peer);
+	assert_int_equal(correspondent_source(meet(A, B)), source);
+	settle_moves();
+	/* Where nothing was under way the first who asks is told. */
+	if (was_broken) {
+		assert_true(fake_send(&world.nodes[B], meet(B, A), out, 8, 9) < 0);
+		assert_true(fake_send(&world.nodes[A], meet(A, B), out, 8, 9) < 0);
+	}
+	assert_int_equal(call(meet(B, A)), source);
+	talk_of_all(A, B);
+}
+
 static void test_a_stranger_is_told_of_later(void **state)
 {
-	static const char *const lists[][2] = {{"12", "21"}, {"1", "21"}, {"12", "2"}, {"12", "12"}};
-
 	(void)state;
-	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
-		uint64_t word = 99;
-		open_endpoints(lists[i][0], lists[i][1], "3");
-		assert_int_equal(fake_send(&world.nodes[B], meet(B, A), &word, 8, 5), 0);
-		fake_settle(&world);
-		word = 0;
-		assert_int_equal(fake_receive(&world.nodes[A], MATCH_ANY_SOURCE, &word, 8, 5), 0);
-		struct completion got = fake_next(&world.nodes[A].node.receives);
-		assert_int_equal(word, 99);
-		const struct peer *stranger = path_of(A)->peers[(uint32_t)got.source];
-		assert_ptr_equal(stranger, &meet(A, B)->peer);
-		assert_int_equal(correspondent_source(meet(A, B)), got.source);
-		talk_of_all(A, B);
+	for (size_t i = 0; i < LISTS; i++) {
+		open_endpoints(lists[i].of_a, lists[i].of_b, "3");
+		uint64_t source = call(meet(B, A));
+		assert_int_equal(region_between(A, B), lists[i].shared);
+		assert_known_as(source, false);
 		close_endpoints();
 	}
+}
+
+/* The region in which it was met is of no use when its address comes; that is known already, or not yet. */
+static void test_a_stranger_of_a_region_that_is_cut(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < LISTS; i++)
+		for (int noticed = 0; noticed < 2; noticed++) {
+			open_endpoints(lists[i].of_a, lists[i].of_b, "3");
+			uint64_t source = call(meet(B, A));
+			cut_file(lists[i].shared);
+			if (noticed)
+				settle_moves();
+			assert_known_as(source, true);
+			close_endpoints();
+		}
+}
+
+/* The same of the words that say who it is. */
+static void test_a_stranger_whose_words_were_written_over(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < LISTS; i++)
+		for (int noticed = 0; noticed < 2; noticed++) {
+			open_endpoints(lists[i].of_a, lists[i].of_b, "3");
+			uint64_t source = call(meet(B, A));
+			const struct member *lost = member_in(B, lists[i].shared);
+			shared_store_u64(&region_slot(lost->region, lost->slot)->claim,
+					 (uint64_t)(lost->epoch + 1) << 32 | SLOT_CLAIMED);
+			if (noticed)
+				settle_moves();
+			assert_known_as(source, true);
+			close_endpoints();
+		}
+}
+
+/* It is met when there are no words any more that say where it is first. */
+static void test_a_stranger_that_comes_after_the_cut(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < LISTS; i++) {
+		open_endpoints(lists[i].of_a, lists[i].of_b, "3");
+		const struct peer *called = &meet(B, A)->peer;
+		const uint32_t slot = member_in(B, lists[i].shared)->slot;
+		cut_file(lists[i].shared);
+		settle_moves();
+		assert_int_equal(called->renewal, RENEWAL_DONE);
+		uint32_t source = 0;
+		for (uint32_t k = 0; k < path_of(A)->port_count; k++)
+			if (path_of(A)->ports[k].region->id[1] == (uint64_t)(lists[i].shared - '0'))
+				source = path_of(A)->ports[k].base + slot;
+		assert_non_null(path_of(A)->peers[source]);
+		/* B had called, as far as it knows; A had not. */
+		assert_true(fake_send(&world.nodes[B], meet(B, A), out, 8, 9) < 0);
+		assert_known_as(correspondent_source((void *)path_of(A)->peers[source]), false);
+		close_endpoints();
+	}
+}
+
+/* It found no region that both are in, and called over the network: so it is answered, in spite of ours. */
+static void test_a_stranger_beyond(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < LISTS; i++) {
+		open_endpoints(lists[i].of_a, lists[i].of_b, "3");
+		network_listen(path_of(A));
+		uint32_t place = directory_add(&world.nodes[B].directory, address_of(A).nonce,
+					       network_name(path_of(A)->network));
+		uint64_t source = call((void *)network_meet(path_of(B), path_of(B)->members + place));
+		assert_true((uint32_t)source >= path_of(A)->members);
+		assert_int_equal(region_between(A, B), '0');
+		assert_known_as(source, false);
+		close_endpoints();
+	}
+}
+
+/* One that has a slot of its own, and says that it is B, is not taken for it once the region is cut. */
+static void test_a_liar_is_not_told_of(void **state)
+{
+	(void)state;
+	open_endpoints("12", "12", "2");
+	forge(C, B, '2');
+	uint64_t word = 7;
+	assert_int_equal(fake_send(&world.nodes[C], meet(C, A), &word, 8, 5), 0);
+	uint64_t liar = hear(word);
+	cut_file('2');
+	settle_moves();
+	assert_ptr_not_equal(path_of(A)->peers[(uint32_t)liar], &meet(A, B)->peer);
+	assert_int_equal(region_between(A, B), '1');
+	talk_of_all(A, B);
+	close_endpoints();
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_stranger_is_told_of_later),
+		cmocka_unit_test(test_a_stranger_of_a_region_that_is_cut),
+		cmocka_unit_test(test_a_stranger_whose_words_were_written_over),
+		cmocka_unit_test(test_a_stranger_that_comes_after_the_cut),
+		cmocka_unit_test(test_a_stranger_beyond),
+		cmocka_unit_test(test_a_liar_is_not_told_of),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
