@@ -13,24 +13,21 @@
  *     beside CPU CPU IDLE OTHER [REPETITIONS]
  */
 #define _GNU_SOURCE
-#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
 #define PROGRAM "beside"
-#include "side.h"
+#include "bounce.h"
 
 #define IDLE_MAX 256
 #define BURSTS 100
 #define ITERATIONS 4000
-#define PAUSE 500
 #define SETTLING 300000 /* microseconds until the core is not looked at for what came last */
 #define SECONDS_MAX 120 /* a hang guard */
 
 enum { PLAIN, BESIDE, PAIRS };
-enum { LEFT, RIGHT, ENDS };
 
 /* What the processes tell each other outside of libfabric, through memory. */
 struct common {
@@ -39,42 +36,6 @@ struct common {
 	volatile int named[ENDS + 1]; /* the ends, and the idle ones */
 	volatile int met[ENDS];       /* has this end heard all that are idle? */
 };
-
-static void name_of(struct side *side, struct name *name)
-{
-	name->length = sizeof(name->bytes);
-	check(fi_getname(&side->endpoint->fid, name->bytes, &name->length), "fi_getname");
-}
-
-static void await(volatile int *word)
-{
-	while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == 0)
-		usleep(PAUSE);
-}
-
-static void tell(volatile int *word)
-{
-	__atomic_store_n(word, 1, __ATOMIC_RELEASE);
-}
-
-static fi_addr_t know(struct side *side, const struct name *name)
-{
-	fi_addr_t address = FI_ADDR_UNSPEC;
-
-	if (fi_av_insert(side->av, name->bytes, 1, &address, 0, NULL) != 1)
-		check(-FI_EADDRNOTAVAIL, "fi_av_insert");
-	return address;
-}
-
-static void expect(struct side *side, fi_addr_t from, uint64_t tag)
-{
-	static long word;
-
-	check(fi_trecv(side->endpoint, &word, sizeof(word), NULL, from, tag, 0, NULL), "fi_trecv");
-}
-
-/* Tags: the end's number, so that what is exchanged with the idle ones does not meet the bouncing. */
-enum { BOUNCE = ENDS };
 
 /* All the idle ones in one process: each hears both ends and answers, and that is all it does. */
 static void be_idle(struct common *common, int idle)
@@ -114,18 +75,6 @@ static void meet_the_idle(struct side *side, struct common *common, int end, int
 	tell(&common->met[end]);
 }
 
-static void bounce(struct side *side, fi_addr_t other, int end, int iterations)
-{
-	for (int i = 0; i < iterations; i++) {
-		expect(side, other, BOUNCE);
-		if (end == LEFT)
-			send_to(side, other, BOUNCE);
-		wait_for_one(side, 0);
-		if (end == RIGHT)
-			send_to(side, other, BOUNCE);
-	}
-}
-
 static void repeat(struct side *sides, const fi_addr_t *others, int end, int idle, int repetition)
 {
 	static double times[PAIRS][BURSTS];
@@ -150,12 +99,8 @@ static void be_an_end(struct common *common, int end, int cpu, int idle, int rep
 {
 	struct side sides[PAIRS] = {0};
 	fi_addr_t others[PAIRS];
-	cpu_set_t cpus;
 
-	CPU_ZERO(&cpus);
-	CPU_SET(cpu, &cpus);
-	if (sched_setaffinity(0, sizeof(cpus), &cpus) != 0)
-		check(-FI_EINVAL, "sched_setaffinity");
+	pin(cpu);
 	for (int pair = 0; pair < PAIRS; pair++) {
 		open_side(&sides[pair]);
 		name_of(&sides[pair], &common->ends[end][pair]);

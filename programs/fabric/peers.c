@@ -128,7 +128,7 @@ int main(int argc, char **argv)
 	 * a tenth of a second, which is not paid for each peer if it is done before the fork. Nothing is
 	 * open yet that would have to survive it.
 	 */
-	fi_freeinfo(find_provider());
+	fi_freeinfo(find_provider(NULL));
 	for (int i = 0; i < peers; i++) {
 		children[i] = fork();
 		if (children[i] == 0)

@@ -43,7 +43,8 @@ static inline void check(long result, const char *what)
 	exit(1);
 }
 
-static inline struct fi_info *find_provider(void)
+/* What libfabric has of this provider, or of any if it is NULL. NULL if there is nothing. */
+static inline struct fi_info *list_provider(const char *provider)
 {
 	struct fi_info *hints = fi_allocinfo(), *info = NULL;
 
@@ -53,17 +54,29 @@ static inline struct fi_info *find_provider(void)
 	hints->ep_attr->type = FI_EP_RDM;
 	hints->domain_attr->threading = FI_THREAD_DOMAIN;
 	hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
-	check(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info), "fi_getinfo");
+	if (provider != NULL)
+		hints->fabric_attr->prov_name = strdup(provider);
+	if (fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info) != 0)
+		info = NULL;
 	fi_freeinfo(hints);
 	return info;
 }
 
-static inline void open_side(struct side *side)
+static inline struct fi_info *find_provider(const char *provider)
+{
+	struct fi_info *info = list_provider(provider);
+
+	if (info == NULL)
+		check(-FI_ENODATA, "fi_getinfo");
+	return info;
+}
+
+static inline void open_side_by(struct side *side, const char *provider)
 {
 	struct fi_cq_attr queue = {.format = FI_CQ_FORMAT_TAGGED};
 	struct fi_av_attr vector = {.type = FI_AV_TABLE};
 
-	side->info = find_provider();
+	side->info = find_provider(provider);
 	check(fi_fabric(side->info->fabric_attr, &side->fabric, NULL), "fi_fabric");
 	check(fi_domain(side->fabric, side->info, &side->domain, NULL), "fi_domain");
 	check(fi_av_open(side->domain, &vector, &side->av, NULL), "fi_av_open");
@@ -72,6 +85,11 @@ static inline void open_side(struct side *side)
 	check(fi_ep_bind(side->endpoint, &side->av->fid, 0), "fi_ep_bind");
 	check(fi_ep_bind(side->endpoint, &side->cq->fid, FI_TRANSMIT | FI_RECV), "fi_ep_bind");
 	check(fi_enable(side->endpoint), "fi_enable");
+}
+
+static inline void open_side(struct side *side)
+{
+	open_side_by(side, NULL);
 }
 
 /* In reverse: an endpoint before what it is bound to. */

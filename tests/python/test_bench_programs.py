@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from vicinal.bench.limits import measure_limits, run_memory
 from vicinal.bench.machine import choose_cpus
 from vicinal.bench.programs import fabric_program, memory_program, mpi_program
 from vicinal.cluster.native import NativeCluster
+from vicinal.cluster.native_layout import EXCHANGE
 from vicinal.errors import VicinalError
 from vicinal.launch.environment import MessagePath, Mpi, mpi_prefix, provider_directory
 from vicinal.launch.job import CompletedJob, Job
@@ -258,3 +260,31 @@ def test_messages_beside_idle_network_peers_are_measured(tmp_path: Path) -> None
     assert record["idle"] == 2
     assert record["plain_nanoseconds"] > 0
     assert record["beside_nanoseconds"] > 0
+
+
+def test_what_the_network_path_adds_is_measured(cluster: NativeCluster) -> None:
+    """Both ends of both pairs, in two nodes that share nothing but the file they meet in."""
+    meeting = f"{EXCHANGE}/across"
+    variables = ["FI_PROVIDER=vicinal,tcp,net", f"FI_PROVIDER_PATH={provider_directory()}"]
+    program = str(fabric_program("across"))
+    cpus = sorted(os.sched_getaffinity(0))
+
+    def run_end(end: int) -> str:
+        arguments = [str(end), str(cpus[end % len(cpus)]), meeting, "2", "5"]
+        return cluster.run_in(f"node{end}", ["env", *variables, program, *arguments])
+
+    with ThreadPoolExecutor(max_workers=2) as both:
+        left, right = both.map(run_end, range(2))
+    found = [json.loads(line) for line in left.splitlines()]
+    assert right == ""
+    assert [record["repetition"] for record in found] == [0, 1]
+    assert all(record["core"] in ("tcp", "net") for record in found)
+    assert all(record["core_nanoseconds"] > 0 and record["ratio"] > 0 for record in found)
+
+
+def test_across_names_what_it_was_asked_wrongly() -> None:
+    done = subprocess.run(
+        [fabric_program("across"), "2", "0", "nowhere"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "end 0 or 1, a CPU" in done.stderr

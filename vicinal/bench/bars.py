@@ -25,6 +25,7 @@ RING_MEMORY = "ring-memory"
 PEER_MEMORY = "peer-memory"
 EMPTY_POLL = "empty-poll"
 BESIDE_NETWORK = "beside-network"
+ACROSS_NETWORK = "across-network"
 _OWN_UNITS = {IDLE_ENDPOINT: "bytes", PEER_MEMORY: "bytes", EMPTY_POLL: "ns"}
 """Of metrics whose bar is no ratio."""
 

@@ -1,22 +1,28 @@
-"""What idle peers cost at the level of libfabric: memory of the region, polls, and messages."""
+"""What is measured by libfabric alone, without any MPI.
+
+What idle peers cost: memory of the region, polls, and messages; and what the network path adds to
+the core's own time.
+"""
 
 import os
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from vicinal.bench.bars import BESIDE_NETWORK, EMPTY_POLL, PEER_MEMORY, Bar, Group
+from vicinal.bench.bars import ACROSS_NETWORK, BESIDE_NETWORK, EMPTY_POLL, PEER_MEMORY, Bar, Group
 from vicinal.bench.compare import make_row
 from vicinal.bench.jobs import Stage
 from vicinal.bench.output import read_records
 from vicinal.bench.programs import fabric_program
 from vicinal.bench.scenario import Scenario
 from vicinal.bench.statistics import median_estimate
+from vicinal.cluster.native_layout import EXCHANGE
 from vicinal.errors import VicinalError
 from vicinal.launch.environment import provider_directory
 from vicinal.region import Region, RegionState, create, inspect
@@ -26,17 +32,18 @@ _MEMBERS = PEERS + 1
 NETWORK_PEERS = 32
 _STARTS = 2
 _BESIDE_STARTS = 7
+_ACROSS_STARTS = 7
 _REPETITIONS = 5
 _TIMEOUT_SECONDS = 150.0
 
 
 def is_fabric(bar: Bar) -> bool:
-    """Whether measure_fabric() measures it."""
+    """Whether measure_fabric() measures it, by the programs in programs/fabric."""
     return bar.metric in _MEASURES
 
 
 def measure_fabric(stage: Stage, bar: Bar, group: Group) -> dict[str, Any]:
-    """The row for a bar on idle peers. Raises VicinalError if the program fails."""
+    """The row for such a bar. Raises VicinalError if the program fails."""
     return _MEASURES[bar.metric](stage, bar, group) | {"group": group.name}
 
 
@@ -172,6 +179,44 @@ def _beside(stage: Stage, bar: Bar, group: Group) -> dict[str, Any]:
     return make_row(bar, measured, unit="ratio", trials=len(raw), ours=side, theirs=None)
 
 
+def _across(stage: Stage, bar: Bar, group: Group) -> dict[str, Any]:
+    """How many times longer 8 bytes take between two hosts than by the core alone, in turn."""
+    starts = [_run_across(stage) for _ in range(_ACROSS_STARTS)]
+    raw = [[record["ratio"] for record in start] for start in starts]
+    cores = {record["core"] for start in starts for record in start}
+    side = _side(bar, group, "ratio", raw)
+    side["detail"] = {
+        "core": ", ".join(sorted(cores)),
+        "core_ns": float(
+            np.median([record["core_nanoseconds"] for start in starts for record in start])
+        ),
+    }
+    measured = median_estimate([float(np.median(values)) for values in raw])
+    return make_row(bar, measured, unit="ratio", trials=len(raw), ours=side, theirs=None)
+
+
+def _run_across(stage: Stage) -> list[dict[str, Any]]:
+    """programs/fabric/across.c on two nodes, each a host of its own."""
+    meeting = f"{EXCHANGE}/across"
+    seen = stage.cluster.seen_from_host(meeting)
+    seen.unlink(missing_ok=True)
+    program = str(fabric_program("across"))
+    variables = ["FI_PROVIDER=vicinal,tcp,net", f"FI_PROVIDER_PATH={provider_directory()}"]
+
+    def run(end: int) -> list[dict[str, Any]]:
+        node = stage.cluster.nodes[end].name
+        arguments = [str(end), str(stage.cpus[end]), meeting, str(_REPETITIONS)]
+        command = ["env", "-u", "VICINAL_REGION", *variables, program, *arguments]
+        return read_records(stage.cluster.run_in(node, command, timeout=_TIMEOUT_SECONDS))
+
+    try:
+        with ThreadPoolExecutor(max_workers=2) as both:
+            left, _ = both.map(run, range(2))
+    finally:
+        seen.unlink(missing_ok=True)
+    return left
+
+
 def _side(bar: Bar, group: Group, unit: str, raw: list[list[float]]) -> dict[str, Any]:
     scenario = group.sides[bar.ours]
     assert isinstance(scenario, Scenario)
@@ -184,4 +229,9 @@ def _side(bar: Bar, group: Group, unit: str, raw: list[list[float]]) -> dict[str
     }
 
 
-_MEASURES = {PEER_MEMORY: _memory, EMPTY_POLL: _poll, BESIDE_NETWORK: _beside}
+_MEASURES = {
+    PEER_MEMORY: _memory,
+    EMPTY_POLL: _poll,
+    BESIDE_NETWORK: _beside,
+    ACROSS_NETWORK: _across,
+}

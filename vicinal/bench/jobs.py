@@ -94,6 +94,11 @@ class Stage:
             _check_regions(scenario, program, done)
         return trials
 
+    @property
+    def cluster(self) -> NativeCluster:
+        """The nodes, for what no launcher starts."""
+        return self._cluster
+
     def _cluster_for(self, scenario: Scenario) -> NativeCluster:
         """The nodes that a scenario's ranks are spread over."""
         if not scenario.one_node:
