@@ -94,6 +94,10 @@ check-guests: all ## Test between virtual machines
 check-soak: all ## Soak jobs while their paths flip: 8 ranks for two minutes with each MPI
 	@SOAK_RANKS=8 SOAK_SECONDS=120 $(bin)/pytest tests/python/test_detach.py -k flip -s
 
+.PHONY: check-mpi4py
+check-mpi4py: all ## Run mpi4py's whole suite in one region with MPICH and Open MPI; some minutes
+	@$(bin)/python tests/mpi4py/check.py --only mpich,openmpi --hosts 1 --ranks 2
+
 .PHONY: check-software
 check-software: all ## Test with programs of others: NetPIPE, HPCC, LAMMPS, FFTW, OpenCoarrays
 	@scripts/setup software

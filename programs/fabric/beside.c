@@ -10,7 +10,7 @@
  *
  * One JSON object for each repetition: nanoseconds of half a round trip, of the median burst.
  *
- *     beside CPU CPU IDLE OTHER [REPETITIONS]
+ *     beside CPU CPU IDLE OTHER [REPETITIONS [BURSTS]]
  */
 #define _GNU_SOURCE
 #include <signal.h>
@@ -22,7 +22,7 @@
 #include "bounce.h"
 
 #define IDLE_MAX 256
-#define BURSTS 100
+#define BURSTS_MOST 100 /* of each pair, in a repetition */
 #define ITERATIONS 4000
 #define SETTLING 300000 /* microseconds until the core is not looked at for what came last */
 #define SECONDS_MAX 120 /* a hang guard */
@@ -75,11 +75,11 @@ static void meet_the_idle(struct side *side, struct common *common, int end, int
 	tell(&common->met[end]);
 }
 
-static void repeat(struct side *sides, const fi_addr_t *others, int end, int idle, int repetition)
+static void repeat(struct side *sides, const fi_addr_t *others, int end, int idle, int repetition, int bursts)
 {
-	static double times[PAIRS][BURSTS];
+	static double times[PAIRS][BURSTS_MOST];
 
-	for (int burst = 0; burst < PAIRS * BURSTS; burst++) {
+	for (int burst = 0; burst < PAIRS * bursts; burst++) {
 		int pair = burst % PAIRS;
 		double start = now_ns();
 
@@ -89,13 +89,13 @@ static void repeat(struct side *sides, const fi_addr_t *others, int end, int idl
 	if (end != LEFT)
 		return;
 	for (int pair = 0; pair < PAIRS; pair++)
-		qsort(times[pair], BURSTS, sizeof(times[pair][0]), compare);
+		qsort(times[pair], (size_t)bursts, sizeof(times[pair][0]), compare);
 	printf("{\"idle\": %d, \"repetition\": %d, \"plain_nanoseconds\": %.3f, "
 	       "\"beside_nanoseconds\": %.3f}\n",
-	       idle, repetition, times[PLAIN][BURSTS / 2], times[BESIDE][BURSTS / 2]);
+	       idle, repetition, times[PLAIN][bursts / 2], times[BESIDE][bursts / 2]);
 }
 
-static void be_an_end(struct common *common, int end, int cpu, int idle, int repetitions)
+static void be_an_end(struct common *common, int end, int cpu, int idle, int repetitions, int bursts)
 {
 	struct side sides[PAIRS] = {0};
 	fi_addr_t others[PAIRS];
@@ -113,7 +113,7 @@ static void be_an_end(struct common *common, int end, int cpu, int idle, int rep
 	await(&common->met[ENDS - 1 - end]);
 	usleep(SETTLING);
 	for (int repetition = 0; repetition < repetitions; repetition++)
-		repeat(sides, others, end, idle, repetition);
+		repeat(sides, others, end, idle, repetition, bursts);
 	fflush(stdout);
 	for (int pair = 0; pair < PAIRS; pair++)
 		close_side(&sides[pair]);
@@ -125,15 +125,17 @@ int main(int argc, char **argv)
 			  argc > 2 ? number(argv[2], CPU_SETSIZE - 1) : -1};
 	int idle = argc > 4 ? number(argv[3], IDLE_MAX) : -1;
 	int repetitions = argc > 5 ? number(argv[5], 1000) : 5;
+	int bursts = argc > 6 ? number(argv[6], BURSTS_MOST) : BURSTS_MOST;
 	struct common *common =
 		mmap(NULL, sizeof(*common), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	pid_t children[2];
 	int status = 0;
 
-	if (cpus[LEFT] < 0 || cpus[RIGHT] < 0 || idle < 0 || repetitions < 1 || common == MAP_FAILED) {
+	if (cpus[LEFT] < 0 || cpus[RIGHT] < 0 || idle < 0 || repetitions < 1 || bursts < 1 ||
+	    common == MAP_FAILED) {
 		fprintf(stderr,
 			"beside: error: 0 to %d idle peers are possible: use beside CPU CPU IDLE OTHER "
-			"[REPETITIONS]\n",
+			"[REPETITIONS [BURSTS]]\n",
 			IDLE_MAX);
 		return 2;
 	}
@@ -149,11 +151,11 @@ int main(int argc, char **argv)
 			setenv("VICINAL_REGION", argv[4], 1);
 			be_idle(common, idle);
 		}
-		be_an_end(common, RIGHT, cpus[RIGHT], idle, repetitions);
+		be_an_end(common, RIGHT, cpus[RIGHT], idle, repetitions, bursts);
 		return 0;
 	}
 	alarm(SECONDS_MAX);
-	be_an_end(common, LEFT, cpus[LEFT], idle, repetitions);
+	be_an_end(common, LEFT, cpus[LEFT], idle, repetitions, bursts);
 	kill(children[0], SIGKILL);
 	waitpid(children[0], NULL, 0);
 	waitpid(children[1], &status, 0);

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,20 +22,25 @@ from vicinal.bench.schema import validate
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """What a short demo printed, and the directory that it wrote."""
-    directory = tmp_path_factory.mktemp("demo")
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "vicinal", "demo", "--sizes", "8,4096,1048576"),
-            *("--trials", "2", "--seconds", "0.002", "--output", str(directory)),
-        ],
+def vicinal_by_itself(*arguments: object) -> "subprocess.CompletedProcess[str]":
+    """The command in a process of its own, for what several tests look at."""
+    return subprocess.run(
+        [sys.executable, "-m", "vicinal", *map(str, arguments)],
         env=os.environ | {"PYTHONPATH": str(CHECKOUT), "COLUMNS": "80"},
         capture_output=True,
         text=True,
         timeout=240,
         check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """What a short demo printed, and the directory that it wrote."""
+    directory = tmp_path_factory.mktemp("demo")
+    done = vicinal_by_itself(
+        *("demo", "--sizes", "8,4096,1048576"),
+        *("--trials", "2", "--seconds", "0.002", "--output", directory),
     )
     assert done.returncode == 0, done.stderr
     return done.stdout, directory
@@ -161,13 +167,20 @@ def short_bench(
     return result
 
 
-def test_bench_writes_a_row_for_each_bar_it_was_asked_for(vicinal: Vicinal, tmp_path: Path) -> None:
-    result = short_bench(vicinal, tmp_path)
-    written = json.loads((tmp_path / "result.json").read_text())
+@pytest.fixture(scope="module")
+def benched(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """What a short bench printed, and the directory that it wrote, which is not to be changed."""
+    directory = tmp_path_factory.mktemp("bench")
+    return short_bench(vicinal_by_itself, directory).stdout, directory
+
+
+def test_bench_writes_a_row_for_each_bar_it_was_asked_for(benched: tuple[str, Path]) -> None:
+    shown, directory = benched
+    written = json.loads((directory / "result.json").read_text())
     validate(written, "bench")
     assert [row["name"] for row in written["rows"]] == ["latency-openmpi-8B", "latency-mpich-8B"]
     for row in written["rows"]:
-        assert row["name"] in result.stdout
+        assert row["name"] in shown
         assert row["trials"] == len(row["ours"]["raw"]) == len(row["theirs"]["raw"]) == 2
         assert row["ours"]["hosts"] == ["node0", "node1"]
         assert row["theirs"]["hosts"] == ["node0", "node0"]
@@ -176,9 +189,9 @@ def test_bench_writes_a_row_for_each_bar_it_was_asked_for(vicinal: Vicinal, tmp_
 
 
 def test_bench_goes_on_with_what_was_finished_under_the_same_conditions(
-    vicinal: Vicinal, tmp_path: Path
+    vicinal: Vicinal, benched: tuple[str, Path], tmp_path: Path
 ) -> None:
-    short_bench(vicinal, tmp_path)
+    shutil.copytree(benched[1], tmp_path, dirs_exist_ok=True)
     first = json.loads((tmp_path / "result.json").read_text())
     (tmp_path / "partial" / "native-mpich.json").unlink()
     short_bench(vicinal, tmp_path, "--resume")

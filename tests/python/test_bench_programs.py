@@ -251,7 +251,7 @@ def test_messages_beside_idle_network_peers_are_measured(tmp_path: Path) -> None
         create(tmp_path / "region", members=4) as region,
         create(tmp_path / "other", members=2) as other,
     ):
-        done = run_fabric_program(region, "beside", *map(str, cpus[:2]), "2", other.name, "1")
+        done = run_fabric_program(region, "beside", *map(str, cpus[:2]), "2", other.name, "1", "5")
         assert done.returncode == 0, done.stderr
         # Both pairs are connected through the region, and nobody else is.
         assert len({each.sender for each in inspect(region.path).connections}) == 4
