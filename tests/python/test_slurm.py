@@ -96,6 +96,47 @@ def test_answers_are_right_in_an_allocation(hosts: SlurmHosts, mpi: str) -> None
     nothing_left(hosts)
 
 
+def srun_example() -> list[str]:
+    """The commands of docs/hosts.md for ranks that srun starts itself."""
+    text = (CHECKOUT / "docs/hosts.md").read_text()
+    _, _, rest = text.partition("Ranks that srun starts itself")
+    example = rest.partition("    ")[2].partition("\n\n")[0]
+    return [line.strip() for line in example.splitlines()]
+
+
+def test_srun_starts_ranks_by_itself(hosts: SlurmHosts) -> None:
+    """As the documentation says: two on each host, the region inside and the network between."""
+    program = CHECKOUT / "build/programs/mpich/verify"
+    commands = {"vicinal": VICINAL, "program": f"{program} --max-size 65536"}
+    for name, command in commands.items():
+        script = hosts.directory / "bin" / name
+        script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+        script.chmod(0o755)
+    variables, create, run, remove = srun_example()
+    assert "./program" in run
+    show = create.partition(" --members")[0].replace("region create", "region show --json")
+    show = show.replace("srun ", "srun --label ")
+    example = "\n".join([variables, create, run.replace("./program", "program"), show, remove])
+    result = hosts.at_head("salloc", "-Q", "-N2", "--ntasks-per-node=2", "sh", "-ec", example)
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    checks = [json.loads(line) for line in lines if line.startswith('{"')]
+    assert len(checks) > 10, result.stdout
+    assert not [each for each in checks if each["errors"]]
+    for host in range(2):
+        shown = [line[3:] for line in lines if line.startswith(f"{host}: ")]
+        state = json.loads("\n".join(shown))
+        assert len(state["members"]) == 2
+        ways = {
+            (each["sender"], each["receiver"]): each["messages"] for each in state["connections"]
+        }
+        assert ways[0, 1] > 0
+        assert ways[1, 0] > 0
+        # Two ranks beyond it, of each of those here.
+        assert len(state["beyond"]) == 4
+    nothing_left(hosts)
+
+
 def test_ranks_follow_the_tasks_of_a_batch_script(
     hosts: SlurmHosts, programs: dict[str, Path], tmp_path: Path
 ) -> None:
