@@ -51,6 +51,16 @@ def compile_for_each_mpi(source: str, directory: Path) -> dict[str, Path]:
     return programs
 
 
+def in_regions(regions: dict[str, str], program: list[str], *, before: str = "") -> list[str]:
+    """The same command for all hosts, which runs `program` in the regions of that which it is on.
+
+    They are those of the host's name; `before` is for the shell to do then.
+    """
+    cases = " ".join(f"{host}) VICINAL_REGION={names};;" for host, names in regions.items())
+    shell = f'case $(uname -n) in {cases} esac; export VICINAL_REGION; {before}exec "$0" "$@"'
+    return ["/bin/sh", "-c", shell, *program]
+
+
 def scribble(build: Path, region: Path, place: str) -> int:
     """Write nonsense over a place of a region for a while; returns how often, 0 for `cut`."""
     program = build / "tests/hostile/scribbler"

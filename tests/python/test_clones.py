@@ -9,7 +9,7 @@ import shutil
 
 import pytest
 from conftest import CHECKOUT
-from launch_support import GUARD_SECONDS, MPIS
+from launch_support import GUARD_SECONDS, MPIS, in_regions
 
 from vicinal import region
 from vicinal.cluster.native import NativeCluster
@@ -19,11 +19,7 @@ from vicinal.launch.running import launch
 from vicinal.launch.traffic import pair_traffic
 
 ORIGINAL, CLONE = "original", "clone"
-PRETEND = (
-    f"case $(uname -n) in node0) place={ORIGINAL};; *) place={CLONE};; esac; "
-    f"export VICINAL_REGION=file:{EXCHANGE}/$place; "
-    'hostname same && echo "$(uname -n) $$" >&2; exec "$0" "$@"'
-)
+PRETEND = 'hostname same && echo "$(uname -n) $$" >&2; '
 
 
 @pytest.mark.parametrize("mpi", MPIS)
@@ -36,8 +32,13 @@ def test_a_clone_is_told_from_its_original(mpi: str) -> None:
         made = region.create(original, members=8)
         shutil.copyfile(original, clone)
         clone.chmod(0o600)
-        command = ["/bin/sh", "-c", PRETEND, str(program), "--max-size", "300000"]
-        job = Job(command, 2, mpi=mpi, region=f"file:{EXCHANGE}/{ORIGINAL}")
+        regions = [f"file:{EXCHANGE}/{name}" for name in (ORIGINAL, CLONE)]
+        command = in_regions(
+            dict(zip(("node0", "node1"), regions, strict=True)),
+            [str(program), "--max-size", "300000"],
+            before=PRETEND,
+        )
+        job = Job(command, 2, mpi=mpi, region=regions[0])
         result = launch(job, cluster, timeout=GUARD_SECONDS)
         states = [region.inspect(path) for path in (original, clone)]
     assert result.returncode == 0, result.stdout + result.stderr

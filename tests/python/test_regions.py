@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import CHECKOUT
-from launch_support import GUARD_SECONDS, MPIS
+from launch_support import GUARD_SECONDS, MPIS, in_regions
 
 from vicinal import region
 from vicinal.cluster.native import NativeCluster
@@ -23,11 +23,6 @@ from vicinal.launch.traffic import NETWORK_PATH, REGION_PATH, job_traffic, pair_
 from vicinal.region import RegionState
 
 FIRST, SECOND = "first", "second"
-CHOOSE = (
-    "case $(uname -n) in node0) VICINAL_REGION=${VICINAL_REGION%,*};; "
-    'node2) VICINAL_REGION=${VICINAL_REGION#*,};; esac; export VICINAL_REGION; exec "$0" "$@"'
-)
-"""Of two regions the first node has the first, the second both, and the third the second."""
 SOAK_SECONDS = 4
 SEED = 20262
 
@@ -54,9 +49,13 @@ def test_a_rank_in_two_regions_reaches_those_of_both(mpi: str) -> None:
             pytest.skip("the nodes have no network of their own here")
         for name in (FIRST, SECOND):
             region.create(cluster.exchange / name, members=8)
-        command = ["/bin/sh", "-c", CHOOSE, str(program), "--max-size", "300000"]
-        regions = ",".join(f"file:{EXCHANGE}/{name}" for name in (FIRST, SECOND))
-        job = Job(command, 3, mpi=mpi, region=regions)
+        first, second = (f"file:{EXCHANGE}/{name}" for name in (FIRST, SECOND))
+        both = f"{first},{second}"
+        command = in_regions(
+            {"node0": first, "node1": both, "node2": second},
+            [str(program), "--max-size", "300000"],
+        )
+        job = Job(command, 3, mpi=mpi, region=both)
         result = launch(job, cluster, timeout=GUARD_SECONDS)
         for name in (FIRST, SECOND):
             assert not [each for each in region.check(cluster.exchange / name) if each.fault]
@@ -64,11 +63,11 @@ def test_a_rank_in_two_regions_reaches_those_of_both(mpi: str) -> None:
     checks = [json.loads(line) for line in result.stdout.splitlines()]
     assert len(checks) > 10
     assert not [each for each in checks if each["errors"]]
-    first, second = result.regions
-    assert {member.rank for member in first.members} == {0, 1}
-    assert {member.rank for member in second.members} == {1, 2}
-    assert talked(first) == both_ways([(0, 1)])
-    assert talked(second) == both_ways([(1, 2)])
+    at_first, at_second = result.regions
+    assert {member.rank for member in at_first.members} == {0, 1}
+    assert {member.rank for member in at_second.members} == {1, 2}
+    assert talked(at_first) == both_ways([(0, 1)])
+    assert talked(at_second) == both_ways([(1, 2)])
     paths = {
         (pair.sender, pair.receiver): pair.path
         for pair in together(map(job_traffic, result.regions)).pairs
@@ -79,14 +78,14 @@ def test_a_rank_in_two_regions_reaches_those_of_both(mpi: str) -> None:
         for pair in both_ways([(0, 1), (1, 2), (0, 2)])
     }
     # In the second region the one that is in both says where it is first, and is the same endpoint.
-    homes = {member.nonce: member for member in first.members if member.rank == 1}
-    assert all(member.home is None for member in first.members)
-    for member in second.members:
+    homes = {member.nonce: member for member in at_first.members if member.rank == 1}
+    assert all(member.home is None for member in at_first.members)
+    for member in at_second.members:
         if member.rank == 2:
             assert member.home is None
             continue
         at_home = homes.pop(member.nonce)
-        assert member.home == region.Home(first.header.id, at_home.slot, at_home.epoch)
+        assert member.home == region.Home(at_first.header.id, at_home.slot, at_home.epoch)
     assert not homes
 
 
