@@ -146,3 +146,47 @@ struct completion fake_next(struct completion_queue *queue)
 	assert_false(completion_is_empty(queue));
 	return queue->entries[queue->head++ & queue->mask];
 }
+
+void fake_talk(struct fake_world *world, struct far_node *from, struct correspondent *to,
+	       struct far_node *receiver, uint32_t source, size_t length, uint64_t seed)
+{
+	static unsigned char in[FAKE_TALK_MOST];
+	static unsigned char out[FAKE_TALK_MOST];
+
+	assert_true(length <= FAKE_TALK_MOST);
+	memset(in, 0, length);
+	fill_bytes(out, length, seed);
+	assert_int_equal(fake_receive(receiver, source, in, length, seed), 0);
+	assert_int_equal(fake_send(from, to, out, length, seed), 0);
+	fake_settle(world);
+	assert_int_equal(fake_next(&from->node.sends).error, 0);
+	struct completion got = fake_next(&receiver->node.receives);
+	assert_int_equal(got.error, 0);
+	assert_int_equal(got.length, length);
+	assert_int_equal((uint32_t)got.source, source);
+	assert_bytes(in, length, seed);
+}
+
+void fake_wish(const struct far_node *whom, bool network)
+{
+	const struct member *member = fake_path(whom)->ports[0].member;
+
+	shared_store_u64(&region_slot(whom->region, member->slot)->way,
+			 network ? (uint64_t)member->epoch << 32 | 1 : 0);
+}
+
+struct fake_world fakes;
+
+int fake_setup(void **state)
+{
+	(void)state;
+	fake_open_together(&fakes, 0);
+	return 0;
+}
+
+int fake_teardown(void **state)
+{
+	(void)state;
+	fake_close(&fakes);
+	return 0;
+}

@@ -46,5 +46,19 @@ ssize_t fake_send(struct far_node *from, struct correspondent *to, const void *b
 ssize_t fake_receive(struct far_node *at, uint32_t source, void *bytes, size_t length, uint64_t tag);
 /* The next completion, which must be there. */
 struct completion fake_next(struct completion_queue *queue);
+/*
+ * A message whose bytes depend on `seed`, and must arrive: to the one whom `from` knows as `to`, which
+ * expects it from `source`. Of FAKE_TALK_MOST bytes at most.
+ */
+#define FAKE_TALK_MOST ((size_t)1 << 20)
+void fake_talk(struct fake_world *world, struct far_node *from, struct correspondent *to,
+	       struct far_node *receiver, uint32_t source, size_t length, uint64_t seed);
+/* What the manager writes: this one is to be reached over the network. */
+void fake_wish(const struct far_node *whom, bool network);
+
+/* The world of tests that all want the same, with everybody in one region: the setup and teardown of each. */
+extern struct fake_world fakes;
+int fake_setup(void **state);
+int fake_teardown(void **state);
 
 #endif

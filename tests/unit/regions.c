@@ -179,17 +179,9 @@ char region_between(int at, int whom)
 
 void talk(int from, int to, size_t length, uint64_t seed)
 {
-	memset(in, 0, length);
-	fill_bytes(out, length, seed);
-	assert_int_equal(fake_receive(&world.nodes[to], meet(to, from)->peer.source, in, length, seed), 0);
-	assert_int_equal(fake_send(&world.nodes[from], meet(from, to), out, length, seed), 0);
-	fake_settle(&world);
-	assert_int_equal(fake_next(&world.nodes[from].node.sends).error, 0);
-	struct completion got = fake_next(&world.nodes[to].node.receives);
-	assert_int_equal(got.error, 0);
-	assert_int_equal(got.length, length);
-	assert_int_equal((uint32_t)got.source, meet(to, from)->peer.source);
-	assert_bytes(in, length, seed);
+	uint32_t source = meet(to, from)->peer.source;
+
+	fake_talk(&world, &world.nodes[from], meet(from, to), &world.nodes[to], source, length, seed);
 }
 
 /* By every protocol, both ways. */

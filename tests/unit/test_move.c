@@ -10,45 +10,21 @@
 
 static unsigned char in[BYTES];
 static unsigned char out[BYTES];
-static struct fake_world world;
 
-static struct far_node *a = &world.nodes[0];
-static struct far_node *b = &world.nodes[1];
-static struct far_node *c = &world.nodes[2];
+static struct far_node *a = &fakes.nodes[0];
+static struct far_node *b = &fakes.nodes[1];
+static struct far_node *c = &fakes.nodes[2];
 
-static int open_world(void **state)
-{
-	(void)state;
-	fake_open_together(&world, 0);
-	return 0;
-}
-
-static int close_world(void **state)
-{
-	(void)state;
-	fake_close(&world);
-	return 0;
-}
-
-#define WITH_WORLD(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
-
-/* What the manager writes. */
-static void wish(const struct far_node *whom, bool network)
-{
-	const struct member *member = fake_path(whom)->ports[0].member;
-
-	shared_store_u64(&region_slot(whom->region, member->slot)->way,
-			 network ? (uint64_t)member->epoch << 32 | 1 : 0);
-}
+#define WITH_WORLD(name) cmocka_unit_test_setup_teardown(name, fake_setup, fake_teardown)
 
 /* All look after their peers, as they do by the clock. */
 static void look(void)
 {
 	for (int round = 0; round < 4; round++) {
 		for (uint32_t i = 0; i < FAKE_ENDS; i++)
-			if (world.nodes[i].node.messenger != NULL)
-				path_begin_moves(fake_path(&world.nodes[i]));
-		fake_settle(&world);
+			if (fakes.nodes[i].node.messenger != NULL)
+				path_begin_moves(fake_path(&fakes.nodes[i]));
+		fake_settle(&fakes);
 	}
 }
 
@@ -62,17 +38,8 @@ static enum connection_way way(const struct far_node *from, const struct far_nod
 
 static void talk(struct far_node *from, struct far_node *to, size_t length, uint64_t seed)
 {
-	fill_bytes(out, length, seed);
-	memset(in, 0, length);
-	assert_int_equal(fake_receive(to, fake_path(from)->ports[0].member->slot, in, length, seed), 0);
-	assert_int_equal(fake_send(from, fake_neighbour(from, to), out, length, seed), 0);
-	fake_settle(&world);
-	assert_int_equal(fake_next(&from->node.sends).error, 0);
-	struct completion got = fake_next(&to->node.receives);
-	assert_int_equal(got.error, 0);
-	assert_int_equal(got.length, length);
-	assert_int_equal((uint32_t)got.source, fake_path(from)->ports[0].member->slot);
-	assert_bytes(in, length, seed);
+	fake_talk(&fakes, from, fake_neighbour(from, to), to, fake_path(from)->ports[0].member->slot, length,
+		  seed);
 }
 
 static void talk_all(uint64_t seed)
@@ -93,14 +60,14 @@ static void test_there_and_back(void **state)
 	talk_all(0);
 	for (uint64_t round = 1; round < 4; round++) {
 		uint32_t frames = a->end->frames;
-		wish(a, true);
+		fake_wish(a, true);
 		look();
 		assert_int_equal(way(a, b), CONNECTION_BY_NETWORK);
 		assert_int_equal(way(b, a), CONNECTION_BY_NETWORK);
 		assert_int_equal(way(c, b), CONNECTION_BY_REGION);
 		talk_all(1000 * round);
 		assert_true(a->end->frames > frames + 10);
-		wish(a, false);
+		fake_wish(a, false);
 		look();
 		assert_int_equal(way(a, b), CONNECTION_BY_REGION);
 		assert_int_equal(way(b, a), CONNECTION_BY_REGION);
@@ -116,7 +83,7 @@ static void test_there_and_back(void **state)
 static void test_before_the_first_message(void **state)
 {
 	(void)state;
-	wish(b, true);
+	fake_wish(b, true);
 	look();
 	talk(a, b, 8, 1);
 	look();
@@ -136,7 +103,7 @@ static void test_unexpected_messages_keep_their_order(void **state)
 	talk(a, b, 8, 1);
 	for (uint64_t i = 0; i < 3 * COUNT; i++) {
 		if (i % COUNT == 3) {
-			wish(a, i / COUNT % 2 == 0);
+			fake_wish(a, i / COUNT % 2 == 0);
 			look();
 		}
 		fill_bytes(out, sizes[i % COUNT], i);
@@ -155,7 +122,7 @@ static void test_unexpected_messages_keep_their_order(void **state)
 							.flags = FI_TAGGED | FI_COMPLETION,
 						}),
 				 0);
-		fake_settle(&world);
+		fake_settle(&fakes);
 	}
 	assert_null(fake_neighbour(b, a)
 			    ->holding); /* the last that came by the region were before the last move */
@@ -170,7 +137,7 @@ static void test_unexpected_messages_keep_their_order(void **state)
 							   .flags = FI_TAGGED | FI_COMPLETION,
 						   }),
 				 0);
-		fake_settle(&world);
+		fake_settle(&fakes);
 		struct completion got = fake_next(&b->node.receives);
 		assert_int_equal(got.tag, i);
 		assert_int_equal(got.length, sizes[i % COUNT]);
@@ -187,9 +154,9 @@ static void test_a_receiver_that_does_not_look(void **state)
 
 	(void)state;
 	talk(a, b, 8, 1);
-	wish(a, true);
+	fake_wish(a, true);
 	look();
-	wish(a, false);
+	fake_wish(a, false);
 	/* Only a looks: its last slot over the network is out. */
 	path_begin_moves(fake_path(a));
 	assert_int_equal(way(a, b), CONNECTION_MOVES);
@@ -211,7 +178,7 @@ static void test_a_core_without_room(void **state)
 	for (int round = 0; round < 4; round++) {
 		a->end->refusals = 3;
 		b->end->refusals = 2;
-		wish(b, round % 2 == 0);
+		fake_wish(b, round % 2 == 0);
 		look();
 		look();
 		talk(a, b, 100000, 3);
@@ -227,7 +194,7 @@ static void test_who_cannot_be_reached_stays(void **state)
 	(void)state;
 	talk(a, b, 8, 1);
 	a->end->refusals = UINT32_MAX;
-	wish(a, true);
+	fake_wish(a, true);
 	look();
 	assert_int_equal(way(a, b), CONNECTION_MOVES); /* there is hope yet */
 	talk(a, b, 8, 2);
@@ -248,7 +215,7 @@ static void test_who_cannot_be_reached_stays(void **state)
 	look();
 	assert_int_equal(way(a, c), CONNECTION_STAYS);
 	talk(a, c, 100000, 5);
-	wish(a, false);
+	fake_wish(a, false);
 	look();
 	assert_int_equal(way(a, c), CONNECTION_BY_REGION);
 }
@@ -259,7 +226,7 @@ static void test_a_ping_that_fails(void **state)
 	(void)state;
 	talk(a, b, 8, 1);
 	a->end->send_error = ECONNREFUSED;
-	wish(a, true);
+	fake_wish(a, true);
 	look();
 	assert_int_equal(fake_neighbour(a, b)->peer.state, PEER_PRESENT);
 	talk(a, b, 100000, 2);
@@ -274,15 +241,15 @@ static void test_a_peer_that_dies_while_it_moves(void **state)
 {
 	for (int back = 0; back < 2; back++) {
 		if (back) {
-			(void)close_world(state);
-			(void)open_world(state);
+			(void)fake_teardown(state);
+			(void)fake_setup(state);
 		}
 		talk(a, b, 8, 1);
 		talk(b, a, 8, 1);
 		talk(c, a, 8, 1);
-		wish(b, true);
+		fake_wish(b, true);
 		look();
-		wish(b, !back);
+		fake_wish(b, !back);
 		if (back) {
 			path_begin_moves(fake_path(a));
 			assert_int_equal(way(a, b), CONNECTION_MOVES);
@@ -310,7 +277,7 @@ static void test_a_copy_goes_on(void **state)
 	enum { LONG = 4 << 20 };
 
 	(void)state;
-	fake_open_together(&world, UINT64_C(16) << 20);
+	fake_open_together(&fakes, UINT64_C(16) << 20);
 	assert_int_equal(single_copy_open(a->node.messenger, SINGLE_COPY_ON), 0);
 	assert_int_equal(single_copy_open(b->node.messenger, SINGLE_COPY_ON), 0);
 	unsigned char *from = heap_allocate(fake_path(a)->heap, LONG, 1, true);
@@ -325,13 +292,13 @@ static void test_a_copy_goes_on(void **state)
 		proved = network_prove(fake_path(a), at_a);
 		proved = network_prove(fake_path(b), at_b) && proved;
 		if (!proved)
-			fake_settle(&world);
+			fake_settle(&fakes);
 	}
 	assert_int_equal(fake_receive(b, at_b->source, to, LONG, 9), 0);
 	assert_int_equal(fake_send(a, fake_neighbour(a, b), from, LONG, 9), 0);
 	for (int i = 0; i < 10 && !fake_path(b)->user->reaches(b->node.messenger, at_b); i++)
 		(void)messenger_progress(b->node.messenger);
-	wish(a, true);
+	fake_wish(a, true);
 	path_begin_moves(fake_path(a));
 	path_begin_moves(fake_path(b));
 	assert_true(at_a->moving && at_b->moving);
@@ -344,7 +311,7 @@ static void test_a_copy_goes_on(void **state)
 	assert_true(fake_path(a)->user->reaches(a->node.messenger, at_a));
 	assert_int_equal(way(a, b), CONNECTION_MOVES);
 	assert_true(completion_is_empty(&b->node.receives));
-	fake_settle(&world);
+	fake_settle(&fakes);
 	assert_int_equal(fake_next(&a->node.sends).error, 0);
 	assert_int_equal(fake_next(&b->node.receives).length, LONG);
 	assert_bytes(to, LONG, 9);
@@ -354,7 +321,7 @@ static void test_a_copy_goes_on(void **state)
 	talk(a, b, BYTES, 10);
 	(void)heap_release(from);
 	(void)heap_release(to);
-	fake_close(&world);
+	fake_close(&fakes);
 }
 
 int main(void)

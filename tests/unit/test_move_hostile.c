@@ -11,47 +11,30 @@
 
 static unsigned char in[BYTES];
 static unsigned char out[BYTES];
-static struct fake_world world;
 
-static struct far_node *victim = &world.nodes[0];
-static struct far_node *hostile = &world.nodes[1];
-
-static void wish(bool network)
-{
-	const struct member *member = fake_path(hostile)->ports[0].member;
-
-	shared_store_u64(&region_slot(hostile->region, member->slot)->way,
-			 network ? (uint64_t)member->epoch << 32 | 1 : 0);
-}
+static struct far_node *victim = &fakes.nodes[0];
+static struct far_node *hostile = &fakes.nodes[1];
 
 static void look(void)
 {
 	for (int round = 0; round < 4; round++) {
 		path_begin_moves(fake_path(victim));
 		path_begin_moves(fake_path(hostile));
-		fake_settle(&world);
+		fake_settle(&fakes);
 	}
 }
 
 /* Connected both ways. */
 static int open_world(void **state)
 {
-	(void)state;
-	fake_open_together(&world, 0);
+	(void)fake_setup(state);
 	assert_int_equal(fake_send(victim, fake_neighbour(victim, hostile), "x", 1, 1), 0);
 	assert_int_equal(fake_send(hostile, fake_neighbour(hostile, victim), "y", 1, 1), 0);
-	fake_settle(&world);
+	fake_settle(&fakes);
 	return 0;
 }
 
-static int close_world(void **state)
-{
-	(void)state;
-	fake_close(&world);
-	return 0;
-}
-
-#define WITH_WORLD(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
+#define WITH_WORLD(name) cmocka_unit_test_setup_teardown(name, open_world, fake_teardown)
 
 static void go_on(void)
 {
@@ -115,7 +98,7 @@ static void test_frames_of_one_that_did_not_move(void **state)
 
 	for (int which = 0; which < 5; which++) {
 		if (which > 0) {
-			(void)close_world(state);
+			(void)fake_teardown(state);
 			(void)open_world(state);
 		}
 		/* Known to the network, but not there yet. */
@@ -134,7 +117,7 @@ static void test_frames_of_one_that_did_not_move(void **state)
 			deliver(FRAME_MOVED, 0, NULL, 0);
 			break;
 		default:
-			wish(true);
+			fake_wish(hostile, true);
 			path_begin_moves(fake_path(victim));
 			deliver(FRAME_MOVED, 0, NULL, 0); /* an answer to a MOVE through the region */
 			break;
@@ -148,15 +131,15 @@ static void test_moved_that_cannot_be(void **state)
 {
 	for (int which = 0; which < 3; which++) {
 		if (which > 0) {
-			(void)close_world(state);
+			(void)fake_teardown(state);
 			(void)open_world(state);
 		}
-		wish(true);
+		fake_wish(hostile, true);
 		look();
 		struct peer *moving = &fake_neighbour(victim, hostile)->peer;
 		assert_non_null(moving->network);
 		if (which > 0) {
-			wish(false);
+			fake_wish(hostile, false);
 			path_begin_moves(fake_path(victim));
 			assert_true(moving->moving);
 		}
@@ -203,10 +186,10 @@ static void test_moves_in_frames(void **state)
 
 	for (int which = 0; which < 2; which++) {
 		if (which > 0) {
-			(void)close_world(state);
+			(void)fake_teardown(state);
 			(void)open_world(state);
 		}
-		wish(true);
+		fake_wish(hostile, true);
 		look();
 		struct network_peer *beyond = fake_neighbour(victim, hostile)->peer.beyond;
 		struct frame_header header = {
@@ -228,8 +211,8 @@ static void test_moves_in_frames(void **state)
 		assert_true(fake_deliver(victim->end, frame, length));
 		assert_violation("a move that is not the last");
 	}
-	fake_close(&world);
-	fake_open(&world);
+	fake_close(&fakes);
+	fake_open(&fakes);
 	struct correspondent *to = fake_peer(hostile, victim);
 	uint32_t place = fake_peer(victim, hostile)->peer.source;
 	assert_int_equal(fake_send(hostile, to, "x", 1, 1), 0);
@@ -245,7 +228,7 @@ static void test_chunks_that_do_not_come_back(void **state)
 {
 	(void)state;
 	assert_int_equal(fake_send(victim, fake_neighbour(victim, hostile), out, 4000, 1), 0);
-	wish(true);
+	fake_wish(hostile, true);
 	/* Only we look, so that the other's answers are ours to write. */
 	for (int i = 0; i < 100 && !fake_neighbour(victim, hostile)->peer.moving; i++) {
 		path_begin_moves(fake_path(victim));
@@ -271,7 +254,7 @@ static void test_a_successor_of_one_that_moved(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
 		node_open(&others[i], victim->region);
-	wish(true);
+	fake_wish(hostile, true);
 	look();
 	struct peer *old = &fake_neighbour(victim, hostile)->peer;
 	struct network_peer *beyond = old->beyond;
@@ -290,10 +273,10 @@ static void test_a_successor_of_one_that_moved(void **state)
 	assert_null(now->peer.beyond);
 	assert_int_equal(beyond->peer->state, PEER_FAILED);
 	assert_int_equal(fake_next(&victim->node.receives).error, FI_ECONNRESET);
-	assert_int_equal(fake_receive(&world.nodes[1], MATCH_ANY_SOURCE, in, 4000, 6), 0);
+	assert_int_equal(fake_receive(&fakes.nodes[1], MATCH_ANY_SOURCE, in, 4000, 6), 0);
 	fill_bytes(out, 4000, 6);
 	assert_int_equal(fake_send(victim, now, out, 4000, 6), 0);
-	fake_settle(&world);
+	fake_settle(&fakes);
 	assert_int_equal(fake_next(&hostile->node.receives).length, 4000);
 	assert_bytes(in, 4000, 6);
 	assert_int_equal(beyond->in_flight, 0);

@@ -22,11 +22,10 @@
 
 static unsigned char in[BYTES];
 static unsigned char out[BYTES];
-static struct fake_world world;
 
-static struct far_node *a = &world.nodes[0];
-static struct far_node *b = &world.nodes[1];
-static struct far_node *c = &world.nodes[2];
+static struct far_node *a = &fakes.nodes[0];
+static struct far_node *b = &fakes.nodes[1];
+static struct far_node *c = &fakes.nodes[2];
 
 static struct connection_line *line(const struct far_node *from, const struct far_node *to)
 {
@@ -42,9 +41,9 @@ static void settle(void)
 
 	for (int round = 0; waiting > 0; round++) {
 		waiting = 0;
-		fake_settle(&world);
+		fake_settle(&fakes);
 		for (uint32_t i = 0; i < FAKE_ENDS; i++)
-			waiting += fake_path(&world.nodes[i])->moves;
+			waiting += fake_path(&fakes.nodes[i])->moves;
 		assert_true(round < 1000);
 		(void)nanosleep(&pause, NULL);
 	}
@@ -52,16 +51,8 @@ static void settle(void)
 
 static void talk(struct far_node *from, struct far_node *to, size_t length, uint64_t seed)
 {
-	memset(in, 0, length);
-	fill_bytes(out, length, seed);
-	assert_int_equal(fake_receive(to, fake_neighbour(to, from)->peer.source, in, length, seed), 0);
-	assert_int_equal(fake_send(from, fake_neighbour(from, to), out, length, seed), 0);
-	fake_settle(&world);
-	assert_int_equal(fake_next(&from->node.sends).error, 0);
-	struct completion got = fake_next(&to->node.receives);
-	assert_int_equal(got.error, 0);
-	assert_int_equal(got.length, length);
-	assert_bytes(in, length, seed);
+	fake_talk(&fakes, from, fake_neighbour(from, to), to, fake_neighbour(to, from)->peer.source, length,
+		  seed);
 }
 
 /* By every protocol, both ways. */
@@ -77,22 +68,14 @@ static void talk_of_all(struct far_node *one, struct far_node *other)
 
 static int open_world(void **state)
 {
-	(void)state;
-	fake_open_together(&world, 0);
+	(void)fake_setup(state);
 	talk(a, b, 8, 1);
 	talk(b, a, 8, 2);
 	talk(c, a, 8, 3);
 	return 0;
 }
 
-static int close_world(void **state)
-{
-	(void)state;
-	fake_close(&world);
-	return 0;
-}
-
-#define WITH_WORLD(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
+#define WITH_WORLD(name) cmocka_unit_test_setup_teardown(name, open_world, fake_teardown)
 
 /* b writes into the ring to a what no slot can be. */
 static void violate(void)
@@ -126,8 +109,8 @@ static void assert_given_up(const struct far_node *at, const struct far_node *wh
 static void drop_completions(void)
 {
 	for (uint32_t i = 0; i < FAKE_ENDS; i++) {
-		world.nodes[i].node.sends.head = world.nodes[i].node.sends.tail;
-		world.nodes[i].node.receives.head = world.nodes[i].node.receives.tail;
+		fakes.nodes[i].node.sends.head = fakes.nodes[i].node.sends.tail;
+		fakes.nodes[i].node.receives.head = fakes.nodes[i].node.receives.tail;
 	}
 }
 
@@ -144,7 +127,7 @@ static void test_what_is_under_way_ends_and_the_rest_goes_on(void **state)
 	assert_int_equal(fake_receive(a, fake_neighbour(a, b)->peer.source, in, 8, 10), 0);
 	assert_int_equal(fake_receive(b, fake_neighbour(b, a)->peer.source, in, 8, 11), 0);
 	assert_int_equal(fake_receive(a, MATCH_ANY_SOURCE, in, 8, 12), 0);
-	fake_settle(&world);
+	fake_settle(&fakes);
 	violate();
 	settle();
 	assert_renewed(a, b);
@@ -161,8 +144,13 @@ static void test_what_is_under_way_ends_and_the_rest_goes_on(void **state)
 	assert_int_equal(fake_receive(a, fake_neighbour(a, b)->peer.source, in, sizeof(kept), 7), 0);
 	assert_int_equal(fake_next(&a->node.receives).error, 0);
 	assert_bytes(in, sizeof(kept), 7);
-	talk(b, a, 8, 12); /* by the receive from anybody that was posted before */
-	in[0] = 0;
+	/* And the receive from anybody is posted still. */
+	fill_bytes(out, 8, 12);
+	assert_int_equal(fake_send(b, fake_neighbour(b, a), out, 8, 12), 0);
+	fake_settle(&fakes);
+	assert_int_equal(fake_next(&b->node.sends).error, 0);
+	assert_int_equal(fake_next(&a->node.receives).error, 0);
+	assert_bytes(in, 8, 12);
 	talk_of_all(a, b);
 	talk(c, a, 100000, 13);
 	assert_null(fake_neighbour(c, a)->peer.network);
@@ -198,7 +186,7 @@ static void test_what_is_posted_meanwhile_waits(void **state)
 	assert_renewed(a, b);
 	assert_renewed(b, a);
 	assert_int_equal(fake_send(b, fake_neighbour(b, a), "y", 1, 6), 0);
-	fake_settle(&world);
+	fake_settle(&fakes);
 	assert_int_equal(fake_next(&a->node.receives).error, 0);
 	assert_int_equal(in[0], 'y');
 }
@@ -208,7 +196,7 @@ static void test_whatever_it_is(void **state)
 {
 	for (int which = 0; which < 7; which++) {
 		if (which > 0) {
-			(void)close_world(state);
+			(void)fake_teardown(state);
 			(void)open_world(state);
 		}
 		uint32_t self = fake_path(a)->ports[0].member->slot;
@@ -246,7 +234,7 @@ static void test_whatever_it_is(void **state)
 			break;
 		}
 		for (uint32_t i = 0; i < FAKE_ENDS; i++)
-			path_check_peers(fake_path(&world.nodes[i]));
+			path_check_peers(fake_path(&fakes.nodes[i]));
 		settle();
 		assert_renewed(a, b);
 		assert_renewed(b, a);
@@ -272,14 +260,11 @@ static void test_both_at_once(void **state)
 
 static void wish(bool network)
 {
-	const struct member *member = fake_path(b)->ports[0].member;
-
-	shared_store_u64(&region_slot(b->region, member->slot)->way,
-			 network ? (uint64_t)member->epoch << 32 | 1 : 0);
+	fake_wish(b, network);
 	for (int round = 0; round < 4; round++) {
 		for (uint32_t i = 0; i < FAKE_ENDS; i++)
-			path_begin_moves(fake_path(&world.nodes[i]));
-		fake_settle(&world);
+			path_begin_moves(fake_path(&fakes.nodes[i]));
+		fake_settle(&fakes);
 	}
 }
 
@@ -308,7 +293,7 @@ static void test_frames_of_before_are_dropped(void **state)
 	drop_completions();
 	uint64_t strays = fake_path(b)->network->strays;
 	assert_true(fake_deliver(b->end, old, length));
-	fake_settle(&world);
+	fake_settle(&fakes);
 	assert_int_equal(fake_path(b)->network->strays, strays + 1);
 	talk_of_all(a, b);
 	(void)chunk_collect(&network->chunks, &fake_neighbour(a, b)->peer.account);
@@ -328,10 +313,10 @@ static void test_a_hello_in_place_of_an_answer(void **state)
 	(void)state;
 	violate();
 	a->end->sinks = true;
-	fake_settle(&world);
+	fake_settle(&fakes);
 	assert_true(path_is_renewing(&fake_neighbour(a, b)->peer));
 	while (path_is_renewing(&fake_neighbour(b, a)->peer))
-		fake_settle(&world);
+		fake_settle(&fakes);
 	assert_renewed(b, a);
 	struct {
 		struct frame_header header;
@@ -360,7 +345,7 @@ static void test_without_a_way(void **state)
 	fake_neighbour(a, b)->peer.where.length = 0;
 	a->end->sinks = true;
 	violate();
-	fake_settle(&world);
+	fake_settle(&fakes);
 	assert_given_up(a, b);
 	/* It asks, and nobody hears it. */
 	assert_true(path_is_renewing(&fake_neighbour(b, a)->peer));
@@ -369,11 +354,11 @@ static void test_without_a_way(void **state)
 	assert_given_up(b, a);
 	a->end->sinks = false;
 	talk(c, a, 8, 4);
-	(void)close_world(state);
+	(void)fake_teardown(state);
 	(void)open_world(state);
 	a->end->sinks = b->end->sinks = true;
 	violate();
-	fake_settle(&world);
+	fake_settle(&fakes);
 	struct peer *lost = &fake_neighbour(a, b)->peer;
 	assert_true(path_is_renewing(lost));
 	assert_int_equal(fake_receive(a, lost->source, in, 8, 9), 0);
@@ -489,7 +474,7 @@ static void test_renewals_that_cannot_be(void **state)
 		}
 		uint64_t strays = fake_path(a)->network->strays;
 		assert_true(fake_deliver(a->end, &frame, length));
-		fake_settle(&world);
+		fake_settle(&fakes);
 		assert_int_equal(fake_path(a)->network->strays, strays + 1);
 		assert_int_equal(fake_neighbour(a, b)->peer.state, PEER_PRESENT);
 		assert_int_equal(fake_neighbour(a, b)->peer.renewal, RENEWAL_NONE);
@@ -544,14 +529,14 @@ static void open_on_file(void)
 		struct region_error error;
 		assert_int_equal(region_attach(name, &regions[i], &error), 0);
 	}
-	fake_open_in(&world, regions);
+	fake_open_in(&fakes, regions);
 	talk(a, b, 8, 1);
 	talk(b, a, 8, 2);
 }
 
 static void close_file(void)
 {
-	fake_close(&world);
+	fake_close(&fakes);
 	assert_int_equal(close(file_fd), 0);
 	assert_int_equal(unlink(file_path), 0);
 }
@@ -560,7 +545,7 @@ static void cut(void)
 {
 	assert_int_equal(ftruncate(file_fd, 0), 0);
 	for (uint32_t i = 0; i < FAKE_ENDS; i++)
-		path_check_peers(fake_path(&world.nodes[i]));
+		path_check_peers(fake_path(&fakes.nodes[i]));
 	settle();
 }
 
@@ -573,7 +558,7 @@ static void test_all_go_on_when_the_file_is_cut(void **state)
 	assert_int_equal(fake_send(a, fake_neighbour(a, b), out, LONG, 9), 0);
 	assert_int_equal(fake_receive(b, fake_neighbour(b, a)->peer.source, in, 8, 11), 0);
 	assert_int_equal(fake_receive(a, self->peer.source, in, 8, 12), 0);
-	fake_settle(&world);
+	fake_settle(&fakes);
 	cut();
 	assert_int_equal(fake_next(&a->node.sends).error, ECONNABORTED);
 	assert_int_equal(fake_next(&b->node.receives).error, ECONNABORTED);
@@ -607,9 +592,9 @@ static void test_new_pairs_after_the_cut(void **state)
 						       member->nonce, &where));
 	assert_null(path_meet_without_region(fake_path(a), member->slot, member->epoch, 1, &where));
 	assert_int_equal(fake_receive(c, MATCH_ANY_SOURCE, in, 5, 1), 0);
-	fake_settle(&world);
+	fake_settle(&fakes);
 	assert_int_equal(fake_send(a, (struct correspondent *)(void *)met, "12345", 5, 1), 0);
-	fake_settle(&world);
+	fake_settle(&fakes);
 	struct completion got = fake_next(&c->node.receives);
 	assert_int_equal(got.error, 0);
 	assert_int_equal((uint32_t)got.source, fake_path(a)->ports[0].member->slot);
@@ -629,8 +614,8 @@ static void test_one_whose_slot_is_anothers(void **state)
 	shared_store_u64(&region_slot(b->region, fake_path(b)->ports[0].member->slot)->claim,
 			 (uint64_t)99 << 32 | 2);
 	for (uint32_t i = 0; i < FAKE_ENDS; i++)
-		path_check_peers(fake_path(&world.nodes[i]));
-	fake_settle(&world);
+		path_check_peers(fake_path(&fakes.nodes[i]));
+	fake_settle(&fakes);
 	assert_true(fake_path(b)->ports[0].evicted);
 	assert_renewed(a, b);
 	assert_renewed(b, a);
