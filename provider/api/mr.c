@@ -13,6 +13,7 @@
  */
 #include <stdlib.h>
 #include <sys/random.h>
+#include <time.h>
 
 #include "api/provider.h"
 #include "api/refused.h"
@@ -53,12 +54,71 @@ static void conceal(const struct mr *mr)
 			direct_conceal(endpoint->messenger, &mr->registration);
 }
 
+/* So long has the core to be done with memory that is to be deregistered. */
+#define LOANS_NANOSECONDS UINT64_C(2000000000)
+/* And so long those who lost their path for it, to be told. */
+#define RECALLS_NANOSECONDS UINT64_C(100000000)
+
+static void progress(const struct domain *domain)
+{
+	for (const struct endpoint *endpoint = domain->endpoints; endpoint != NULL; endpoint = endpoint->next)
+		if (endpoint->messenger != NULL) {
+			(void)messenger_progress(endpoint->messenger);
+			(void)path_look(endpoint->messenger->path);
+		}
+}
+
+static void recall(const struct mr *mr)
+{
+	for (const struct endpoint *endpoint = mr->domain->endpoints; endpoint != NULL;
+	     endpoint = endpoint->next)
+		if (endpoint->messenger != NULL)
+			messenger_recall(endpoint->messenger, &mr->registration);
+}
+
+/*
+ * Does the core move nothing to or from it any more? What it reads from a peer into this memory cannot be
+ * stopped: it must stay until the core is done.
+ */
+static bool is_given_back(struct mr *mr)
+{
+	const struct timespec pause = {.tv_nsec = 50000};
+	bool enabled = mr->registration.enabled;
+	bool recalled = false;
+	uint64_t until = monotonic_now() + LOANS_NANOSECONDS;
+
+	mr->registration.enabled = false; /* nothing new is begun */
+	for (;;) {
+		progress(mr->domain);
+		if (mr->registration.loans == 0)
+			return true;
+		if (monotonic_now() > until) {
+			if (recalled)
+				break;
+			recall(mr);
+			recalled = true;
+			until = monotonic_now() + RECALLS_NANOSECONDS;
+		}
+		(void)nanosleep(&pause, NULL);
+	}
+	mr->registration.enabled = enabled;
+	return false;
+}
+
 static int mr_close(struct fid *fid)
 {
 	struct mr *mr = (struct mr *)(void *)fid;
 	struct domain *domain = mr->domain;
 
 	domain_lock(domain);
+	if (mr->registration.loans > 0 && !is_given_back(mr)) {
+		domain_unlock(domain);
+		provider_say("memory stays registered: a peer's long write into it over the network has not "
+			     "ended for 2 s, and cannot be stopped. Close it after the peer's operation has "
+			     "ended, or again when the peer goes on or is found to be gone, or close the "
+			     "endpoint before it");
+		return -FI_EBUSY;
+	}
 	conceal(mr);
 	if (mr->reachable)
 		registrations_remove(&domain->registrations, &mr->registration);

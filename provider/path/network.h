@@ -74,6 +74,8 @@ struct network_loan {
 	uint64_t address; /* what the core calls its first byte */
 };
 
+/* Can our core read what `peer`, which is in the network, lends; and let it read what we lend? */
+bool network_reads(const struct peer *peer);
 /* Let `peer` read it. False if the core cannot do that. */
 bool network_lend(struct peer *peer, void *buffer, size_t length, struct network_loan *loan);
 void network_take_back(struct network_loan *loan);

@@ -7,6 +7,11 @@
 
 #include "path/network_path.h"
 
+bool network_reads(const struct peer *peer)
+{
+	return peer->beyond != NULL && !peer->beyond->network->lost && peer->beyond->network->core->reads;
+}
+
 bool network_lend(struct peer *peer, void *buffer, size_t length, struct network_loan *loan)
 {
 	struct network *network = peer->beyond->network;

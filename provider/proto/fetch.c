@@ -6,16 +6,11 @@
  *   OFFER                     ───────────▶   matched? read, straight into the receive's buffer
  *                             ◀── read ───
  *                             ◀───────────   ACKNOWLEDGE, when all is there
- *
- * It reads in pieces, a few at a time, so that what else comes by the same connection passes between
- * them; and no more than it has room for.
  */
 #include "proto/messenger.h"
 
 /* Shorter ones go in a frame with their header. Measured: docs/network.md */
 #define OFFER_BYTES ((size_t)CHUNK_LARGE)
-#define FETCH_BYTES ((uint64_t)1 << 20)
-#define FETCHES_AT_ONCE 2U
 
 bool fetch_offer(const struct send_request *request, struct send *send, uint32_t wire_flags)
 {
@@ -50,84 +45,6 @@ static void end(struct messenger *messenger, struct receive *receive)
 			 receive->wire_flags);
 }
 
-/* The next piece that lies in a row in the receive's buffer. */
-static struct iovec next_piece(const struct receive *receive)
-{
-	uint64_t offset = receive->asked;
-	uint64_t rest = receive->expected - receive->asked;
-
-	for (size_t i = 0; i < receive->buffer.count; i++) {
-		const struct iovec *piece = &receive->buffer.pieces[i];
-		if (offset >= piece->iov_len) {
-			offset -= piece->iov_len;
-			continue;
-		}
-		uint64_t length = piece->iov_len - offset < rest ? piece->iov_len - offset : rest;
-		return (struct iovec){(char *)piece->iov_base + offset,
-				      length < FETCH_BYTES ? length : FETCH_BYTES};
-	}
-	return (struct iovec){0};
-}
-
-/* Ask for more, as far as there is room. */
-static uint32_t ask(struct messenger *messenger, struct receive *receive)
-{
-	struct correspondent *from = receive->from;
-	uint32_t asked = 0;
-
-	while (receive->asked < receive->expected && receive->fetches < FETCHES_AT_ONCE && !is_failed(from)) {
-		struct iovec piece = next_piece(receive);
-		int result = network_fetch(&from->peer, &receive->loan, receive->asked, piece.iov_base,
-					   piece.iov_len, receive);
-		if (result == -EAGAIN) {
-			messenger->fetches_wait = true;
-			break;
-		}
-		if (result != 0) {
-			path_fail(messenger->path, &from->peer, -ECONNRESET,
-				  "the network connection to it broke");
-			break;
-		}
-		receive->asked += piece.iov_len;
-		receive->fetches++;
-		asked++;
-	}
-	return asked;
-}
-
-bool fetch_begin(struct messenger *messenger, struct receive *receive, struct correspondent *from,
-		 const struct wire_offer *offer, uint64_t tag, uint32_t wire_flags)
-{
-	receive->from = from;
-	receive->sender_id = offer->id;
-	receive->total = offer->total;
-	receive->tag = tag;
-	receive->data = offer->data;
-	receive->wire_flags = wire_flags;
-	receive->loan = (struct network_loan){.key = offer->key, .address = offer->address};
-	receive->expected = receive->total < receive->buffer.length ? receive->total : receive->buffer.length;
-	receive->early = receive->total;
-	receive->arrived = 0;
-	receive->asked = 0;
-	receive->fetches = 0;
-	receive->abandoned = false;
-	receive->copy = NULL;
-	receive->id = operations_add(&messenger->receive_ids, receive);
-	if (receive->id == OPERATION_NO_ID) {
-		receive_fail(messenger, receive, FI_ENOMEM, "no memory is left");
-		return false;
-	}
-	match_append(&messenger->incoming, &receive->incoming);
-	receive->fetching = true;
-	if (receive->expected == 0) {
-		receive->fetching = false;
-		end(messenger, receive);
-		return true;
-	}
-	(void)ask(messenger, receive);
-	return true;
-}
-
 /* Its sender failed; another may have its slot by now. */
 static void fail(struct messenger *messenger, struct receive *receive)
 {
@@ -139,49 +56,52 @@ static void fail(struct messenger *messenger, struct receive *receive)
 		receive_fail(messenger, receive, FI_ECONNRESET, "its sender is gone");
 }
 
-void fetch_ended(void *context, void *cookie, size_t length, int error)
+static void ended(struct messenger *messenger, struct reading *reading)
 {
-	struct messenger *messenger = context;
-	struct receive *receive = cookie;
+	struct receive *receive =
+		(struct receive *)(void *)((char *)reading - offsetof(struct receive, reading));
 
-	receive->fetches--;
-	if (error == 0)
-		receive->arrived += length;
-	if (receive->abandoned) {
-		if (receive->fetches == 0)
-			fail(messenger, receive);
-		return;
-	}
-	if (error != 0)
-		return; /* its peer failed: fetch_abandon() comes */
-	if (receive->arrived < receive->expected) {
-		(void)ask(messenger, receive);
-		return;
-	}
 	receive->fetching = false;
-	end(messenger, receive);
+	if (reading->abandoned)
+		fail(messenger, receive);
+	else
+		end(messenger, receive);
 }
 
-bool fetch_abandon(struct receive *receive)
+bool fetch_begin(struct messenger *messenger, struct receive *receive, struct correspondent *from,
+		 const struct wire_offer *offer, uint64_t tag, uint32_t wire_flags)
+{
+	receive->from = from;
+	receive->sender_id = offer->id;
+	receive->total = offer->total;
+	receive->tag = tag;
+	receive->data = offer->data;
+	receive->wire_flags = wire_flags;
+	receive->expected = receive->total < receive->buffer.length ? receive->total : receive->buffer.length;
+	receive->early = receive->total;
+	receive->arrived = 0;
+	receive->fetching = false;
+	receive->copy = NULL;
+	receive->id = operations_add(&messenger->receive_ids, receive);
+	if (receive->id == OPERATION_NO_ID) {
+		receive_fail(messenger, receive, FI_ENOMEM, "no memory is left");
+		return false;
+	}
+	match_append(&messenger->incoming, &receive->incoming);
+	if (receive->expected == 0) {
+		end(messenger, receive);
+		return true;
+	}
+	receive->fetching = true;
+	reading_begin(messenger, &receive->reading, from, &receive->buffer, receive->expected,
+		      &(struct network_loan){.key = offer->key, .address = offer->address}, ended);
+	return true;
+}
+
+bool fetch_abandon(struct messenger *messenger, struct receive *receive)
 {
 	if (!receive->fetching)
 		return false;
 	receive->fetching = false;
-	receive->abandoned = receive->fetches > 0;
-	return receive->abandoned;
-}
-
-uint32_t fetch_work(struct messenger *messenger)
-{
-	uint32_t asked = 0;
-
-	messenger->fetches_wait = false;
-	for (struct match_link *link = messenger->incoming.next; link != &messenger->incoming;) {
-		struct receive *receive =
-			(struct receive *)(void *)((char *)link - offsetof(struct receive, incoming));
-		link = link->next;
-		if (receive->fetching)
-			asked += ask(messenger, receive);
-	}
-	return asked;
+	return reading_abandon(messenger, &receive->reading);
 }

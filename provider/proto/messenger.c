@@ -57,7 +57,7 @@ static bool fail_incoming(struct messenger *messenger, const struct corresponden
 		any = true;
 		match_unlink(&receive->incoming);
 		operations_remove(&messenger->receive_ids, receive->id);
-		if (fetch_abandon(receive))
+		if (fetch_abandon(messenger, receive))
 			continue;
 		if (!single_copy_drain(messenger, receive, -from->peer.failure, from->peer.reason))
 			receive_fail(messenger, receive, -from->peer.failure, from->peer.reason);
@@ -203,7 +203,7 @@ static const struct path_user path_user = {
 	.settle = peer_settled,
 	.arrive = arrive,
 	.shape = wire_shape,
-	.fetched = fetch_ended,
+	.fetched = reading_piece_ended,
 	.move = rendezvous_move,
 	.reaches = peer_reaches,
 };
@@ -223,12 +223,17 @@ int messenger_open(struct messenger **opened, struct region *region, uint32_t en
 	match_list_open(&messenger->pumping);
 	match_list_open(&messenger->awaiting);
 	match_list_open(&messenger->incoming);
+	match_list_open(&messenger->readings);
 	match_list_open(&messenger->claimed);
 	match_list_open(&messenger->remote_answering);
 	match_list_open(&messenger->remote_pumping);
 	match_list_open(&messenger->remote_awaiting);
+	match_list_open(&messenger->remote_lending);
+	match_list_open(&messenger->remote_loans);
 	operations_open(&messenger->send_ids);
 	operations_open(&messenger->receive_ids);
+	operations_open(&messenger->remote_ids);
+	operations_open(&messenger->loan_ids);
 	pool_open(&messenger->send_pool, sizeof(struct send));
 	pool_open(&messenger->receive_pool, sizeof(struct receive));
 	pool_open(&messenger->message_pool, sizeof(struct message));
@@ -316,15 +321,19 @@ void messenger_close(struct messenger *messenger)
 	}
 	single_copy_close(messenger);
 	take_back_loans(&messenger->awaiting);
+	remote_take_back_loans(messenger);
 	match_close(&messenger->tagged);
 	match_close(&messenger->untagged);
 	operations_close(&messenger->send_ids);
 	operations_close(&messenger->receive_ids);
+	operations_close(&messenger->remote_ids);
 	pool_close(&messenger->send_pool);
 	pool_close(&messenger->receive_pool);
 	pool_close(&messenger->message_pool);
 	pool_close(&messenger->remote_pool);
 	path_close(messenger->path);
+	/* Until here the core may have written to registered memory. */
+	remote_free_loans(messenger);
 	free(messenger);
 }
 
@@ -332,7 +341,7 @@ uint32_t messenger_progress(struct messenger *messenger)
 {
 	uint32_t handled = path_poll(messenger->path, arrive);
 
-	if (__builtin_expect((messenger->waiting_controls | messenger->copying | messenger->fetches_wait) !=
+	if (__builtin_expect((messenger->waiting_controls | messenger->copying | messenger->readings_wait) !=
 					     0 ||
 				     !match_is_empty(&messenger->pumping),
 			     0))

@@ -7,6 +7,7 @@
  * arrive.c     what comes out of rings
  * receive.c    posting, peeking, cancelling, delivering
  * fetch.c      large messages over the network
+ * reading.h    what a peer lent, read by the core
  * rendezvous.c large messages, and the control slots that wait for room
  * remote.h     reads, writes and atomics
  * direct.h     the same in memory that lies in the region
@@ -28,6 +29,7 @@
 #include "proto/direct.h"
 #include "proto/operations.h"
 #include "proto/pool.h"
+#include "proto/reading.h"
 #include "proto/registration.h"
 #include "proto/remote.h"
 #include "proto/single_copy.h"
@@ -37,13 +39,15 @@
 struct message;
 struct receive;
 
-/* A control slot (CLEAR, ACKNOWLEDGE) that waits for room in a ring. */
+/* A control slot (CLEAR, ACKNOWLEDGE, LENT) that waits for room in a ring. */
 struct control_slot {
 	uint64_t control;
 	uint64_t word;
 	union {
 		struct wire_clear clear;
 		struct wire_resume resume;
+		struct wire_lent lent;
+		uint64_t error;
 	};
 };
 
@@ -118,11 +122,8 @@ struct receive {
 	struct single_copy *copy; /* of a large message: under way, else NULL */
 	uint32_t offered;         /* the sender's transfer, 0 if it offers none */
 	/* one that is read over the network: see fetch.c */
-	struct network_loan loan; /* the sender's */
-	uint64_t asked;           /* bytes of which the reads were begun */
-	uint32_t fetches;         /* reads under way */
+	struct reading reading;
 	bool fetching;
-	bool abandoned; /* its sender failed, and it fails with the last of the reads */
 };
 
 struct message_piece {
@@ -173,18 +174,24 @@ struct messenger {
 	uint32_t waiting_controls;          /* control slots that wait for room, over all peers */
 	uint32_t chunk_misses;              /* calls that found no chunk, modulo 2^32 */
 	uint32_t copying;                   /* receives in single->pulling */
-	bool fetches_wait;                  /* the core had no room for reads */
+	bool readings_wait;                 /* the core had no room for reads */
 	struct single_copies *single;       /* NULL: messages go in pieces always */
 	uint32_t remote_pending;            /* entries of the next two lists */
 	struct match_link remote_answering; /* struct remote_peer: has answers to give */
 	struct match_link remote_pumping;   /* struct remote_operation: not all of it was sent */
 	struct match_link remote_awaiting;  /* struct remote_operation: all was sent, not all answered */
+	struct match_link remote_lending;   /* struct remote_operation: its bytes are the core's to move */
+	struct match_link remote_loans;     /* struct remote_loan: the same, of peers' operations */
+	uint32_t lends;                     /* entries of these two lists */
 	struct match_link pumping;          /* struct send: cleared, and copied into chunks as room allows */
 	struct match_link awaiting;         /* struct send: waits for CLEAR or ACKNOWLEDGE */
 	struct match_link incoming;         /* struct receive: large messages */
+	struct match_link readings;         /* struct reading: what the core reads for us */
 	struct match_link claimed;          /* struct message */
 	struct operation_table send_ids;
 	struct operation_table receive_ids;
+	struct operation_table remote_ids; /* of remote_lending */
+	struct operation_table loan_ids;   /* of remote_loans */
 	struct pool send_pool;
 	struct pool receive_pool;
 	struct pool message_pool;
@@ -270,7 +277,8 @@ static inline bool messenger_awaits(const struct messenger *messenger)
 {
 	return messenger->tagged.posted != 0 || !match_is_empty(&messenger->awaiting) ||
 	       !match_is_empty(&messenger->incoming) || !match_is_empty(&messenger->pumping) ||
-	       !match_is_empty(&messenger->remote_awaiting) || messenger->remote_pending != 0;
+	       !match_is_empty(&messenger->remote_awaiting) ||
+	       (messenger->remote_pending | messenger->lends) != 0;
 }
 
 static inline bool is_failed(const struct correspondent *correspondent)
@@ -345,9 +353,7 @@ bool fetch_offer(const struct send_request *request, struct send *send, uint32_t
 bool fetch_begin(struct messenger *messenger, struct receive *receive, struct correspondent *from,
 		 const struct wire_offer *offer, uint64_t tag, uint32_t wire_flags);
 /* Its sender failed. True if reads are under way, and it ends with them. */
-bool fetch_abandon(struct receive *receive);
-void fetch_ended(void *messenger, void *receive, size_t length, int error);
-uint32_t fetch_work(struct messenger *messenger);
+bool fetch_abandon(struct messenger *messenger, struct receive *receive);
 
 /* rendezvous.c */
 ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *request, uint32_t wire_flags);
@@ -361,6 +367,13 @@ int rendezvous_resumed(struct messenger *messenger, struct correspondent *from, 
 		       const struct wire_resume *resume);
 bool rendezvous_resume(struct messenger *messenger, struct receive *receive, uint64_t from);
 bool rendezvous_acknowledge(struct messenger *messenger, struct correspondent *to, uint64_t sender_id);
+/* A control slot, now or when there is room. False if no memory is left. */
+bool rendezvous_tell(struct messenger *messenger, struct correspondent *to, const struct control_slot *slot);
+/* Does none wait? Then what is pushed now does not overtake any. */
+static inline bool rendezvous_told_all(const struct correspondent *to)
+{
+	return to->waiting_head == to->waiting_tail;
+}
 uint32_t rendezvous_work(struct messenger *messenger);
 /* We are out of chunks: ask for those that lie with messages which nobody receives. */
 void rendezvous_ask_chunks(struct messenger *messenger);

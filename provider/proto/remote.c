@@ -96,6 +96,13 @@ int remote_arrive(struct messenger *messenger, struct correspondent *from, uint6
 	case WIRE_REPLY_CHUNK:
 	case WIRE_DONE:
 		return remote_answered(messenger, from, control, slot);
+	case WIRE_LEND_WRITE:
+	case WIRE_LEND_READ:
+	case WIRE_RETURN:
+		return remote_lend_arrive(messenger, from, control, slot);
+	case WIRE_LENT:
+	case WIRE_ENDED:
+		return remote_lent(messenger, from, control, slot);
 	default:
 		return -EPROTO;
 	}
@@ -173,8 +180,11 @@ static bool fail_operations(struct messenger *messenger, struct match_link *head
 bool remote_fail(struct messenger *messenger, struct correspondent *peer)
 {
 	remote_forget(messenger, peer);
-	bool pumping = fail_operations(messenger, &messenger->remote_pumping, peer);
-	return fail_operations(messenger, &messenger->remote_awaiting, peer) || pumping;
+	remote_fail_loans(messenger, peer);
+	bool any = remote_fail_lends(messenger, peer);
+	any |= fail_operations(messenger, &messenger->remote_pumping, peer);
+	any |= fail_operations(messenger, &messenger->remote_awaiting, peer);
+	return any;
 }
 
 static bool concerns(const struct match_link *head, const struct correspondent *to, bool sends)
@@ -190,5 +200,6 @@ bool messenger_is_quiet(const struct messenger *messenger, const struct correspo
 {
 	return !concerns(&messenger->pumping, to, true) && !concerns(&messenger->awaiting, to, true) &&
 	       !concerns(&messenger->remote_pumping, to, false) &&
-	       !concerns(&messenger->remote_awaiting, to, false);
+	       !concerns(&messenger->remote_awaiting, to, false) &&
+	       !concerns(&messenger->remote_lending, to, false);
 }

@@ -7,7 +7,7 @@
 
 #include "proto/messenger.h"
 
-static const char *reason_of(int error)
+const char *remote_reason_of(int error)
 {
 	switch (error) {
 	case FI_EKEYREJECTED:
@@ -24,7 +24,7 @@ static const char *reason_of(int error)
 }
 
 /* Only what remote_target.c says. */
-static bool is_an_error(uint32_t error)
+bool remote_is_an_error(uint64_t error)
 {
 	return error == FI_EKEYREJECTED || error == FI_EACCES || error == FI_EINVAL ||
 	       error == FI_EOPNOTSUPP || error == FI_ENOMEM;
@@ -57,7 +57,7 @@ void remote_end_if_over(struct messenger *messenger, struct remote_operation *op
 		return;
 	match_unlink(&operation->link);
 	remote_complete(messenger, operation->kind, operation->fetches, operation->context, operation->flags,
-			operation->error, reason != NULL ? reason : reason_of(operation->error));
+			operation->error, reason != NULL ? reason : remote_reason_of(operation->error));
 	pool_give(&messenger->remote_pool, operation);
 }
 
@@ -113,7 +113,7 @@ static int take_done(struct messenger *messenger, struct correspondent *from, ui
 	uint32_t error = 0;
 
 	shared_copy_in(&error, slot->payload, sizeof(error));
-	if ((error != 0 && !is_an_error(error)) || !meet_before(messenger, remote, sequence))
+	if ((error != 0 && !remote_is_an_error(error)) || !meet_before(messenger, remote, sequence))
 		return -EPROTO;
 	const struct expectation *first = first_expected(remote);
 	if (first != NULL && first->sequence == sequence) {
@@ -122,7 +122,7 @@ static int take_done(struct messenger *messenger, struct correspondent *from, ui
 		meet(messenger, remote, (int)error);
 	} else if (error != 0) {
 		/* Of one that was complete when its bytes had left: there is no context to name it by. */
-		remote_complete(messenger, REMOTE_WRITE, false, NULL, 0, (int)error, reason_of((int)error));
+		remote_complete(messenger, REMOTE_WRITE, false, NULL, 0, (int)error, remote_reason_of((int)error));
 	}
 	return 1;
 }

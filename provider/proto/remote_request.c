@@ -334,6 +334,10 @@ uint32_t remote_pump(struct messenger *messenger, struct remote_operation *opera
 	struct correspondent *to = operation->to;
 	bool reads = operation->kind == REMOTE_READ;
 
+	if (operation->by_core && remote_lend(messenger, operation))
+		return budget - 1;
+	if (operation->by_core)
+		return budget;
 	for (; budget > 0 && operation->sent < operation->buffer.length; budget--) {
 		const struct fi_rma_iov *place = &operation->places[operation->place];
 		uint64_t rest = place->len - operation->place_sent;
@@ -396,6 +400,7 @@ static ssize_t request_long(struct messenger *messenger, const struct remote_req
 	operation->place_sent = 0;
 	operation->place = 0;
 	operation->place_count = (uint32_t)request->place_count;
+	operation->by_core = remote_may_lend(request);
 	/* The target may have no chunks longer than ours: all members' sections are of one size. */
 	operation->piece = piece < largest ? piece : largest;
 	memcpy(operation->places, request->places, request->place_count * sizeof(*request->places));

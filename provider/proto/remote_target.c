@@ -207,26 +207,32 @@ bool remote_answer(struct messenger *messenger, struct correspondent *to)
 
 /* ---- carrying out ---- */
 
-/* A request that changes memory was carried out. */
-static void tell_written(struct messenger *messenger, const struct request *request,
-			 const struct registration *registration)
+void remote_tell_written(struct messenger *messenger, const struct correspondent *from, uint32_t flags,
+			 uint64_t length, uint64_t data, const struct registration *registration)
 {
-	if ((request->flags & WIRE_LAST) == 0)
+	if ((flags & WIRE_LAST) == 0)
 		return;
 	messenger_count(messenger, messenger->remote_write_counter, 0);
 	if (registration != NULL)
 		messenger_count(messenger, registration->counter, 0);
-	if ((request->flags & WIRE_DATA) == 0 || messenger->receive_completions == NULL)
+	if ((flags & WIRE_DATA) == 0 || messenger->receive_completions == NULL)
 		return;
 	struct completion *entry = completion_add(messenger->receive_completions);
 	if (entry != NULL)
 		*entry = (struct completion){
 			.flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA,
-			.length = request->length,
-			.data = request->data,
-			.source = correspondent_source(request->from),
+			.length = length,
+			.data = data,
+			.source = correspondent_source(from),
 			.vector = messenger->vector,
 		};
+}
+
+static void tell_written(struct messenger *messenger, const struct request *request,
+			 const struct registration *registration)
+{
+	remote_tell_written(messenger, request->from, request->flags, request->length, request->data,
+			    registration);
 }
 
 /* One DONE for all that comes in a poll: remote_work() gives it at the poll's end. */

@@ -75,14 +75,13 @@ static bool keep_control(struct messenger *messenger, struct correspondent *to,
 	return true;
 }
 
-static bool send_control(struct messenger *messenger, struct correspondent *to,
-			 const struct control_slot *slot)
+bool rendezvous_tell(struct messenger *messenger, struct correspondent *to, const struct control_slot *slot)
 {
 	if (is_failed(to))
 		return true; /* nobody is there to read it */
 	if (!to->peer.sending && path_connect(&to->peer) != 0)
 		return false;
-	if (to->waiting_head == to->waiting_tail && path_room(messenger->path, &to->peer, 1)) {
+	if (rendezvous_told_all(to) && path_room(messenger->path, &to->peer, 1)) {
 		push_control(&to->peer, slot);
 		return true;
 	}
@@ -99,7 +98,7 @@ static void flush_controls(struct messenger *messenger, struct correspondent *to
 
 bool rendezvous_acknowledge(struct messenger *messenger, struct correspondent *to, uint64_t sender_id)
 {
-	return send_control(messenger, to,
+	return rendezvous_tell(messenger, to,
 			    &(struct control_slot){
 				    .control = control_word(WIRE_ACKNOWLEDGE, 0, 0),
 				    .word = sender_id,
@@ -408,8 +407,8 @@ uint32_t rendezvous_work(struct messenger *messenger)
 		budget = send->copy != NULL ? single_copy_push(messenger, send, budget)
 					    : pump(messenger, send, budget);
 	}
-	if (messenger->fetches_wait)
-		(void)fetch_work(messenger);
+	if (messenger->readings_wait)
+		(void)reading_work(messenger);
 	if (messenger->copying > 0)
 		return PIECES_PER_POLL - budget + single_copy_work(messenger, PIECES_PER_POLL);
 	return PIECES_PER_POLL - budget;
@@ -443,7 +442,7 @@ bool rendezvous_begin(struct messenger *messenger, struct receive *receive)
 	slot.clear.id = receive->id;
 	slot.clear.taking = ways_tell(&receive->from->ways);
 	(void)single_copy_accept(messenger, receive, accepted, &slot.clear);
-	if (!send_control(messenger, receive->from, &slot))
+	if (!rendezvous_tell(messenger, receive->from, &slot))
 		path_fail(messenger->path, &receive->from->peer, -ENOMEM, "no memory is left to answer it");
 	return true;
 }
@@ -507,7 +506,7 @@ void rendezvous_end_if_complete(struct messenger *messenger, struct receive *rec
 /* One copy cannot go on at `from`: have the rest in pieces. */
 bool rendezvous_resume(struct messenger *messenger, struct receive *receive, uint64_t from)
 {
-	return send_control(messenger, receive->from,
+	return rendezvous_tell(messenger, receive->from,
 			    &(struct control_slot){
 				    .control = control_word(WIRE_RESUME, 0, 0),
 				    .word = receive->sender_id,

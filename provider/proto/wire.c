@@ -61,6 +61,16 @@ struct slot_shape wire_shape(uint64_t control)
 				  sizeof(struct wire_atomic) + offsetof(struct wire_piece, chunk));
 	case WIRE_REPLY:
 		return without_chunk(length);
+	case WIRE_LEND_WRITE:
+		return without_chunk(sizeof(struct wire_lend_write));
+	case WIRE_LEND_READ:
+		return without_chunk(sizeof(struct wire_lend_read));
+	case WIRE_LENT:
+		return without_chunk(sizeof(struct wire_lent));
+	case WIRE_RETURN:
+		return without_chunk(0);
+	case WIRE_ENDED:
+		return without_chunk(8);
 	default:
 		return without_chunk(WIRE_INLINE_BYTES);
 	}

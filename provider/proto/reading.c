@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* reading.c - see reading.h. */
+#include "proto/messenger.h"
+
+/* Measured: docs/network.md */
+#define PIECE_BYTES ((uint64_t)1 << 20)
+#define PIECES_AT_ONCE 2U
+
+/* The next piece that lies in a row in the buffer. */
+static struct iovec next_piece(const struct reading *reading)
+{
+	uint64_t offset = reading->asked;
+	uint64_t rest = reading->length - reading->asked;
+
+	for (size_t i = 0; i < reading->to->count; i++) {
+		const struct iovec *piece = &reading->to->pieces[i];
+		if (offset >= piece->iov_len) {
+			offset -= piece->iov_len;
+			continue;
+		}
+		uint64_t length = piece->iov_len - offset < rest ? piece->iov_len - offset : rest;
+		return (struct iovec){(char *)piece->iov_base + offset,
+				      length < PIECE_BYTES ? length : PIECE_BYTES};
+	}
+	return (struct iovec){0};
+}
+
+/* Ask for more, as far as there is room. */
+static uint32_t ask(struct messenger *messenger, struct reading *reading)
+{
+	struct correspondent *from = reading->from;
+	uint32_t asked = 0;
+
+	while (reading->asked < reading->length && reading->pieces < PIECES_AT_ONCE && !is_failed(from)) {
+		struct iovec piece = next_piece(reading);
+		int result = network_fetch(&from->peer, &reading->loan, reading->asked, piece.iov_base,
+					   piece.iov_len, reading);
+		if (result == -EAGAIN) {
+			messenger->readings_wait = true;
+			break;
+		}
+		if (result != 0) {
+			path_fail(messenger->path, &from->peer, -ECONNRESET,
+				  "the network connection to it broke");
+			break;
+		}
+		reading->asked += piece.iov_len;
+		reading->pieces++;
+		asked++;
+	}
+	return asked;
+}
+
+void reading_begin(struct messenger *messenger, struct reading *reading, struct correspondent *from,
+		   const struct buffer *to, uint64_t length, const struct network_loan *loan,
+		   reading_ended ended)
+{
+	*reading = (struct reading){
+		.from = from,
+		.to = to,
+		.loan = {.key = loan->key, .address = loan->address},
+		.length = length,
+		.ended = ended,
+	};
+	match_append(&messenger->readings, &reading->link);
+	(void)ask(messenger, reading);
+}
+
+static void end(struct messenger *messenger, struct reading *reading)
+{
+	match_unlink(&reading->link);
+	reading->ended(messenger, reading);
+}
+
+void reading_piece_ended(void *context, void *cookie, size_t length, int error)
+{
+	struct messenger *messenger = context;
+	struct reading *reading = cookie;
+
+	reading->pieces--;
+	if (error == 0)
+		reading->arrived += length;
+	if (reading->abandoned) {
+		if (reading->pieces == 0)
+			end(messenger, reading);
+		return;
+	}
+	if (error != 0)
+		return; /* its peer failed: reading_abandon() comes */
+	if (reading->arrived < reading->length)
+		(void)ask(messenger, reading);
+	else
+		end(messenger, reading);
+}
+
+bool reading_abandon(struct messenger *messenger, struct reading *reading)
+{
+	/* In a forked child nothing comes of what the parent's core does, nor does it write here. */
+	reading->abandoned = reading->pieces > 0 && network_is_there(messenger->path);
+	if (!reading->abandoned)
+		match_unlink(&reading->link);
+	return reading->abandoned;
+}
+
+uint32_t reading_work(struct messenger *messenger)
+{
+	uint32_t asked = 0;
+
+	messenger->readings_wait = false;
+	for (struct match_link *link = messenger->readings.next; link != &messenger->readings;) {
+		struct reading *reading = (struct reading *)(void *)link;
+		link = link->next;
+		if (!reading->abandoned)
+			asked += ask(messenger, reading);
+	}
+	return asked;
+}

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * remote_lend.c - long reads and writes over the network, the initiator: the bytes are read by the core of
+ * whichever side they come to, straight from one application's memory to the other's.
+ *
+ *   initiator                               target
+ *   LEND_WRITE               ───────────▶   checked against its registrations
+ *                            ◀── read ───   straight into the registered memory
+ *                            ◀───────────   ENDED
+ *
+ *   LEND_READ                ───────────▶   checked against its registrations
+ *                            ◀───────────   LENT
+ *                            ─── read ──▶   straight into the initiator's buffer
+ *   RETURN                   ───────────▶
+ *
+ * Nobody's memory is written but by its own core, and at its own request: so each side knows when its
+ * memory is its application's again, whatever the other does. A write of the target's into the initiator's
+ * buffer would save half a round trip; but what if the target is given up while it writes? A core that is
+ * to forget the buffer may have begun to put bytes there, and does not say when it is done.
+ *
+ * They are not counted among the requests: they end when they end, and what came after them is answered
+ * meanwhile. An id of the side that gave it says which one is meant.
+ */
+#include "proto/messenger.h"
+
+/* Shorter ones go by requests. Measured: docs/performance.md */
+#define LEND_BYTES ((size_t)CHUNK_LARGE)
+
+bool remote_may_lend(const struct remote_request *request)
+{
+	const struct peer *peer = &request->to->peer;
+
+	return peer->network != NULL && request->length > LEND_BYTES && request->place_count == 1 &&
+	       (request->kind == REMOTE_READ || request->count == 1) && network_reads(peer);
+}
+
+/* ---- the beginning ---- */
+
+static void push(struct messenger *messenger, struct remote_operation *operation)
+{
+	struct peer *peer = &operation->to->peer;
+	const struct fi_rma_iov *place = &operation->places[0];
+	const struct wire_lend_write header = {
+		.key = place->key,
+		.address = place->addr,
+		.total = operation->buffer.length,
+		.data = operation->data,
+		.loan_key = operation->loan.key,
+		.loan_address = operation->loan.address,
+	};
+	_Static_assert(offsetof(struct wire_lend_write, data) == sizeof(struct wire_lend_read),
+		       "the one begins as the other");
+	bool reads = operation->kind == REMOTE_READ;
+	uint32_t flags = WIRE_LAST | ((operation->flags & FI_REMOTE_CQ_DATA) != 0 ? WIRE_DATA : 0U);
+
+	(void)messenger;
+	remote_push(peer, control_word(reads ? WIRE_LEND_READ : WIRE_LEND_WRITE, reads ? 0 : flags, 0),
+		    operation->id, &header, reads ? sizeof(struct wire_lend_read) : sizeof(header), NULL, 0);
+}
+
+/* It goes by requests. */
+static bool give_up(struct remote_operation *operation)
+{
+	operation->by_core = false;
+	return false;
+}
+
+bool remote_lend(struct messenger *messenger, struct remote_operation *operation)
+{
+	struct correspondent *to = operation->to;
+
+	/* The way to it may have changed since the call. */
+	if (to->peer.network == NULL || !network_reads(&to->peer))
+		return give_up(operation);
+	/* The target counts too, and must not see this before the RETURN of one that is over. */
+	if (to->remote.lends == WIRE_LENDS_MOST || !rendezvous_told_all(to) ||
+	    remote_room(messenger, to, 1) != 0)
+		return false;
+	operation->loan = (struct network_loan){0};
+	operation->id = operations_add(&messenger->remote_ids, operation);
+	if (operation->id == OPERATION_NO_ID)
+		return give_up(operation);
+	if (operation->kind == REMOTE_WRITE &&
+	    !network_lend(&to->peer, operation->buffer.pieces[0].iov_base, operation->buffer.length,
+			  &operation->loan)) {
+		operations_remove(&messenger->remote_ids, operation->id);
+		return give_up(operation);
+	}
+	operation->reading = false;
+	push(messenger, operation);
+	match_unlink(&operation->link);
+	messenger->remote_pending--;
+	match_append(&messenger->remote_lending, &operation->link);
+	messenger->lends++;
+	to->remote.lends++;
+	return true;
+}
+
+/* ---- the end ---- */
+
+/* It is in no list any more, and the target cannot name it. */
+static void leave(struct messenger *messenger, struct remote_operation *operation)
+{
+	match_unlink(&operation->link);
+	messenger->lends--;
+	network_take_back(&operation->loan);
+	if (operation->id != OPERATION_NO_ID)
+		operations_remove(&messenger->remote_ids, operation->id);
+}
+
+static void end(struct messenger *messenger, struct remote_operation *operation, int error,
+		const char *reason)
+{
+	leave(messenger, operation);
+	remote_complete(messenger, operation->kind, false, operation->context, operation->flags, error,
+			error != 0 && reason == NULL ? remote_reason_of(error) : reason);
+	pool_give(&messenger->remote_pool, operation);
+}
+
+static void read_ended(struct messenger *messenger, struct reading *reading)
+{
+	struct remote_operation *operation =
+		(struct remote_operation *)(void *)((char *)reading - offsetof(struct remote_operation, read));
+	struct correspondent *to = operation->to;
+
+	if (reading->abandoned) {
+		end(messenger, operation, operation->error, operation->reason);
+		return;
+	}
+	if (!rendezvous_tell(messenger, to,
+			     &(struct control_slot){
+				     .control = control_word(WIRE_RETURN, 0, 0),
+				     .word = operation->loan_id,
+			     }))
+		path_fail(messenger->path, &to->peer, -ENOMEM, "no memory is left to answer it");
+	to->remote.lends--;
+	end(messenger, operation, 0, NULL);
+}
+
+/* The target's core cannot do it, or ours cannot there. */
+static void go_on_by_requests(struct messenger *messenger, struct remote_operation *operation)
+{
+	leave(messenger, operation);
+	operation->by_core = false;
+	match_append(&messenger->remote_pumping, &operation->link);
+	messenger->remote_pending++;
+}
+
+static int take_lent(struct messenger *messenger, struct remote_operation *operation,
+		     const struct ring_slot *slot)
+{
+	struct wire_lent header;
+
+	shared_copy_in(&header, slot->payload, sizeof(header));
+	if (operation->kind != REMOTE_READ || operation->reading)
+		return -EPROTO;
+	operation->reading = true;
+	operation->loan_id = header.id;
+	reading_begin(messenger, &operation->read, operation->to, &operation->buffer, operation->buffer.length,
+		      &(struct network_loan){.key = header.key, .address = header.address}, read_ended);
+	return 1;
+}
+
+static int take_ended(struct messenger *messenger, struct remote_operation *operation,
+		      const struct ring_slot *slot)
+{
+	uint64_t error = 0;
+
+	shared_copy_in(&error, slot->payload, sizeof(error));
+	if ((error != 0 && error != WIRE_BY_REQUESTS && !remote_is_an_error(error)) || operation->reading ||
+	    (error == 0 && operation->kind == REMOTE_READ))
+		return -EPROTO;
+	operation->to->remote.lends--;
+	if (error == WIRE_BY_REQUESTS)
+		go_on_by_requests(messenger, operation);
+	else
+		end(messenger, operation, (int)error, NULL);
+	return 1;
+}
+
+int remote_lent(struct messenger *messenger, struct correspondent *from, uint64_t control,
+		const struct ring_slot *slot)
+{
+	struct remote_operation *operation =
+		operations_find(&messenger->remote_ids, shared_load_u64(&slot->word));
+
+	if (operation == NULL || operation->to != from || control_length(control) != 0)
+		return -EPROTO;
+	return control_kind(control) == WIRE_LENT ? take_lent(messenger, operation, slot)
+						  : take_ended(messenger, operation, slot);
+}
+
+bool remote_fail_lends(struct messenger *messenger, const struct correspondent *to)
+{
+	bool any = false;
+
+	for (struct match_link *link = messenger->remote_lending.next; link != &messenger->remote_lending;) {
+		struct remote_operation *operation = (struct remote_operation *)(void *)link;
+		link = link->next;
+		/* One that was abandoned before has no id any more. */
+		if (operation->to != to || operation->id == OPERATION_NO_ID)
+			continue;
+		any = true;
+		if (!operation->reading || !reading_abandon(messenger, &operation->read)) {
+			end(messenger, operation, -to->peer.failure, to->peer.reason);
+			continue;
+		}
+		/* Its buffer is the core's until the last read has ended. */
+		operations_remove(&messenger->remote_ids, operation->id);
+		operation->id = OPERATION_NO_ID;
+		operation->error = -to->peer.failure;
+		operation->reason = to->peer.reason;
+	}
+	return any;
+}
