@@ -17,6 +17,9 @@
 #define STEPS_MAX 200U
 #define OPERATIONS_MAX 32U
 #define SETTLING_MOST 10000U
+/* What the victim lets others reach, under this key. */
+#define REACHABLE_BYTES 200000U
+#define REACHABLE_KEY 1U
 
 enum { VICTIM, SENDER };
 
@@ -35,6 +38,9 @@ struct fuzz {
 	struct far_node *victim;
 	struct correspondent *sender;
 	struct operation operations[OPERATIONS_MAX];
+	unsigned char *reachable;
+	struct registration registration;
+	struct registration_table table;
 	uint64_t nonce;    /* the sender's */
 	uint32_t sequence; /* of its next frame */
 };
@@ -138,6 +144,39 @@ static void victim_operates(struct fuzz *fuzz, bool send)
 	}
 }
 
+/* A read or write of the sender's memory. */
+static void victim_reaches(struct fuzz *fuzz)
+{
+	uint8_t style = take_u8(&fuzz->input);
+	size_t length = take_length(fuzz);
+	struct operation *operation = new_operation(fuzz, length, true);
+
+	if (operation == NULL)
+		return;
+	size_t first = style & 64 ? length / 3 : length;
+	const struct iovec pieces[2] = {{operation->buffer, first},
+					{operation->buffer + first, length - first}};
+	const struct fi_rma_iov place = {take_u8(&fuzz->input), length, style & 3};
+	ssize_t result =
+		messenger_remote(fuzz->victim->node.messenger,
+				 &(struct remote_request){
+					 .kind = style & 4 ? REMOTE_READ : REMOTE_WRITE,
+					 .pieces = pieces,
+					 .count = style & 64 ? 2 : 1,
+					 .length = length,
+					 .places = &place,
+					 .place_count = 1,
+					 .to = fuzz->sender,
+					 .context = operation,
+					 .flags = FI_COMPLETION | (style & 8 ? FI_REMOTE_CQ_DATA : 0U),
+				 });
+	if (result != 0) {
+		operation->active = false;
+		free(operation->buffer);
+		operation->buffer = NULL;
+	}
+}
+
 /* ---- the sender ---- */
 
 /* Another process in place of one whose path is gone. */
@@ -165,7 +204,7 @@ static size_t write_slot(struct fuzz *fuzz, unsigned char *to, uint32_t chunk)
 	if ((shape & 32) != 0 && chunk > 0)
 		length = chunk;
 	uint8_t flags = kind & 128 ? take_u8(&fuzz->input) : 0;
-	uint64_t control = control_word(kind % 26, flags, length) & ~(uint64_t)CONTROL_LAP_MASK;
+	uint64_t control = control_word(kind % 30, flags, length) & ~(uint64_t)CONTROL_LAP_MASK;
 	/* A small number, or what the victim calls its operations: a generation and an index. */
 	uint8_t word = take_u8(&fuzz->input);
 	uint64_t generation = word & 32 ? 0 : 1U + (word >> 6);
@@ -241,6 +280,18 @@ static void begin(struct fuzz *fuzz)
 	fuzz->world.ends[SENDER].sinks = true;
 	fuzz->victim = &fuzz->world.nodes[VICTIM];
 	fuzz->victim->end->reads_nothing = true;
+	fuzz->reachable = malloc(REACHABLE_BYTES);
+	require(fuzz->reachable != NULL, "no memory");
+	fuzz->registration = (struct registration){
+		.key = REACHABLE_KEY,
+		.base = fuzz->reachable,
+		.length = REACHABLE_BYTES,
+		.access = FI_REMOTE_READ | FI_REMOTE_WRITE,
+		.enabled = true,
+	};
+	registrations_open(&fuzz->table);
+	require(registrations_add(&fuzz->table, &fuzz->registration) == 0, "no memory");
+	fuzz->victim->node.messenger->registrations = &fuzz->table;
 	meet_another(fuzz);
 }
 
@@ -259,7 +310,10 @@ static void end(struct fuzz *fuzz)
 	for (uint32_t i = 0; i < OPERATIONS_MAX; i++)
 		require(!fuzz->operations[i].active || !fuzz->operations[i].send,
 			"a send to who is gone has not ended");
+	require(fuzz->registration.loans == 0, "memory is lent to who is gone");
 	fake_close(&fuzz->world);
+	registrations_close(&fuzz->table);
+	free(fuzz->reachable);
 	for (uint32_t i = 0; i < OPERATIONS_MAX; i++)
 		free(fuzz->operations[i].buffer);
 }
@@ -282,6 +336,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			victim_operates(&fuzz, true);
 		else if (what < 210)
 			core_says(&fuzz);
+		else if (what < 225)
+			victim_reaches(&fuzz);
 		else
 			(void)step_victim(&fuzz);
 	}

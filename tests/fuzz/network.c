@@ -55,7 +55,8 @@ static unsigned char *take_slot(struct fuzz_input *input, unsigned char *to, uin
 					WIRE_MOVE,   WIRE_PIECE, WIRE_READ,       WIRE_REPLY_CHUNK};
 	uint8_t choice = take_u8(input);
 	uint32_t kind = choice & 128 ? choice & 31 : kinds[choice % 8];
-	uint32_t length = kind == WIRE_MOVE || kind == WIRE_OFFER ? 0 : take_u16(input) % 5000;
+	bool bare = kind == WIRE_MOVE || kind == WIRE_OFFER || kind >= WIRE_LEND_WRITE;
+	uint32_t length = bare ? 0 : take_u16(input) % 5000;
 	uint64_t control = control_word(kind, kind == WIRE_MOVE ? 0 : take_u8(input) & 127, length);
 	struct slot_shape shape = wire_shape(control);
 	struct frame_slot slot = {control | shape.payload, kind == WIRE_MOVE ? 0 : take_u8(input)};

@@ -110,8 +110,21 @@ static ssize_t ep_readmsg(struct fid_ep *fid, const struct fi_msg_rma *message, 
 		else
 			memcpy(to->iov_base, (const void *)(uintptr_t)message->rma_iov[i].addr, to->iov_len);
 	}
-	complete(end, message->context, 0, end->read_error);
+	if (!end->holds_reads) {
+		complete(end, message->context, 0, end->read_error);
+		return 0;
+	}
+	assert_true(end->held_count < FAKE_QUEUE);
+	end->held[end->held_count++] = (struct fake_completion){.context = message->context};
 	return 0;
+}
+
+void fake_release(struct fake_end *end)
+{
+	end->holds_reads = false;
+	for (uint32_t i = 0; i < end->held_count; i++)
+		complete(end, end->held[i].context, 0, end->read_error);
+	end->held_count = 0;
 }
 
 static ssize_t ep_read(struct fid_ep *fid, void *buffer, size_t length, void *descriptor, fi_addr_t from,
@@ -204,6 +217,10 @@ static int mr_reg(struct fid *fid, const void *buffer, size_t length, uint64_t a
 	(void)context;
 	assert_non_null(mr);
 	assert_int_equal(access, FI_REMOTE_READ);
+	if (end->lends_nothing) {
+		free(mr);
+		return -FI_ENOMEM;
+	}
 	mr->mr.fid.ops = &mr_ops;
 	mr->mr.key = length;
 	mr->end = end;

@@ -48,11 +48,17 @@ struct fake_end {
 	size_t last_length;
 	bool sinks;         /* frames to it leave, and come nowhere */
 	bool reads_nothing; /* its reads find zeros, whatever they are to read */
+	bool holds_reads;   /* those that it is asked for end when it is told: fake_release() */
+	struct fake_completion held[FAKE_QUEUE];
+	uint32_t held_count;
+	bool lends_nothing; /* no memory can be registered */
 	bool closed;
 };
 
 /* Open the one at `index` of an array of FAKE_ENDS. */
 void fake_end_open(struct fake_end *ends, uint8_t index);
+/* The reads that were held end, and no more are held. */
+void fake_release(struct fake_end *end);
 /* A frame that comes to `to`, from wherever. False if it has no buffer for it, or no room. */
 bool fake_deliver(struct fake_end *to, const void *bytes, size_t length);
 
