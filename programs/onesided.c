@@ -3,14 +3,15 @@
  * onesided - how long a put, a get and an accumulate take, for each message size.
  *
  * Rank 0 reaches into a window of rank 1 within one passive epoch (MPI_Win_lock_all); every
- * operation is followed by MPI_Win_flush, so that the time is that of the whole operation.
+ * operation is followed by MPI_Win_flush, so that the time is that of the whole operation; with
+ * `--together` so many are, and the time is that of one of them in a stream.
  * Rank 1 waits in MPI_Barrier meanwhile, where a library that needs its help gets it.
  * `--window create` opens a window on memory that the program allocated, `allocate` lets the
  * library allocate it, which may then lie where both ranks can reach it directly.
  * An accumulate adds 64-bit integers. Before anything is timed each operation's answer is
  * checked once.
  *
- *     mpiexec -n 2 onesided [--window create|allocate] [--sizes 8] [--repetitions 5]
+ *     mpiexec -n 2 onesided [--window create|allocate] [--together 1] [--sizes 8] [--repetitions 5]
  */
 #include <stdint.h>
 
@@ -21,11 +22,21 @@
 struct epoch {
 	struct exchange exchange; /* first: the operations get a pointer to it */
 	MPI_Win window;
+	long together; /* operations to one flush */
 };
 
 static MPI_Win window_of(const struct exchange *exchange)
 {
 	return ((const struct epoch *)(const void *)exchange)->window;
+}
+
+/* After operation `i` of so many. */
+static void flush_in_turn(const struct exchange *exchange, long i, long iterations)
+{
+	const struct epoch *epoch = (const struct epoch *)(const void *)exchange;
+
+	if ((i + 1) % epoch->together == 0 || i + 1 == iterations)
+		MPI_Win_flush(TARGET, epoch->window);
 }
 
 static void put(const struct exchange *exchange, long iterations)
@@ -35,7 +46,7 @@ static void put(const struct exchange *exchange, long iterations)
 	for (long i = 0; i < iterations; i++) {
 		MPI_Put(exchange->buffer, exchange->size, MPI_CHAR, TARGET, 0, exchange->size, MPI_CHAR,
 			window_of(exchange));
-		MPI_Win_flush(TARGET, window_of(exchange));
+		flush_in_turn(exchange, i, iterations);
 	}
 }
 
@@ -46,7 +57,7 @@ static void get(const struct exchange *exchange, long iterations)
 	for (long i = 0; i < iterations; i++) {
 		MPI_Get(exchange->buffer, exchange->size, MPI_CHAR, TARGET, 0, exchange->size, MPI_CHAR,
 			window_of(exchange));
-		MPI_Win_flush(TARGET, window_of(exchange));
+		flush_in_turn(exchange, i, iterations);
 	}
 }
 
@@ -59,7 +70,7 @@ static void accumulate(const struct exchange *exchange, long iterations)
 	for (long i = 0; i < iterations; i++) {
 		MPI_Accumulate(exchange->buffer, count, MPI_INT64_T, TARGET, 0, count, MPI_INT64_T, MPI_SUM,
 			       window_of(exchange));
-		MPI_Win_flush(TARGET, window_of(exchange));
+		flush_in_turn(exchange, i, iterations);
 	}
 }
 
@@ -117,9 +128,12 @@ static void measure_operation(const struct measure_options *options, struct epoc
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
-static void measure(const struct measure_options *options, int allocate, int rank, size_t size)
+static void measure(const struct measure_options *options, int allocate, long together, int rank, size_t size)
 {
-	struct epoch epoch = {.exchange = {.rank = rank, .buffer = measure_buffer(size), .size = (int)size}};
+	struct epoch epoch = {
+		.exchange = {.rank = rank, .buffer = measure_buffer(size), .size = (int)size},
+		.together = together,
+	};
 	char *own = NULL;
 
 	if (allocate) {
@@ -147,6 +161,7 @@ int main(int argc, char **argv)
 {
 	struct measure_options options;
 	int rank, ranks, allocate = 0;
+	long together = 1;
 
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -160,12 +175,20 @@ int main(int argc, char **argv)
 		argc -= 2;
 		argv += 2;
 	}
+	if (argc > 2 && strcmp(argv[1], "--together") == 0) {
+		together = strtol(argv[2], NULL, 10);
+		if (together < 1)
+			measure_usage("onesided", "--together is a number from 1 on");
+		argv[2] = argv[0];
+		argc -= 2;
+		argv += 2;
+	}
 	options = measure_options(argc, argv);
 	measure_print_run("onesided", rank, ranks);
 	for (int i = 0; i < options.size_count; i++) {
 		if (options.sizes[i] == 0 || options.sizes[i] % sizeof(int64_t) != 0)
 			measure_usage("onesided", "sizes are multiples of 8 bytes");
-		measure(&options, allocate, rank, options.sizes[i]);
+		measure(&options, allocate, together, rank, options.sizes[i]);
 	}
 	MPI_Finalize();
 	return 0;

@@ -55,7 +55,7 @@ static void conceal(const struct mr *mr)
 }
 
 /* So long has the core to be done with memory that is to be deregistered. */
-#define LOANS_NANOSECONDS UINT64_C(2000000000)
+#define LOANS_NANOSECONDS UINT64_C(1000000000)
 /* And so long those who lost their path for it, to be told. */
 #define RECALLS_NANOSECONDS UINT64_C(100000000)
 
@@ -114,7 +114,7 @@ static int mr_close(struct fid *fid)
 	if (mr->registration.loans > 0 && !is_given_back(mr)) {
 		domain_unlock(domain);
 		provider_say("memory stays registered: a peer's long write into it over the network has not "
-			     "ended for 2 s, and cannot be stopped. Close it after the peer's operation has "
+			     "ended for 1 s, and cannot be stopped. Close it after the peer's operation has "
 			     "ended, or again when the peer goes on or is found to be gone, or close the "
 			     "endpoint before it");
 		return -FI_EBUSY;

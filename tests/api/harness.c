@@ -404,6 +404,7 @@ static const struct {
 	{"address", address_scenarios},
 	{"atomic", atomic_scenarios},
 	{"atomic_refused", atomic_refused_scenarios},
+	{"beyond", beyond_scenarios},
 	{"complete", complete_scenarios},
 	{"counter", counter_scenarios},
 	{"crowd", crowd_scenarios},

@@ -29,6 +29,7 @@ GROUPS = (
         "address",
         "atomic",
         "atomic_refused",
+        "beyond",
         "complete",
         "counter",
         "crowd",
