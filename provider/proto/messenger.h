@@ -65,6 +65,7 @@ struct correspondent {
 	struct message *holding; /* messages of its that hold chunks */
 	uint32_t streak;         /* large messages to it since one came from it */
 	uint32_t kept;           /* messages of its that wait for a receive */
+	uint32_t reads;          /* of memory that it lent, under way */
 	uint64_t copied;         /* bytes of theirs that were moved to private memory */
 	struct ways ways;
 	struct ways writing; /* our parts of single copies into its heap, timed here alone */

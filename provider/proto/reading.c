@@ -2,9 +2,12 @@
 /* reading.c - see reading.h. */
 #include "proto/messenger.h"
 
-/* Measured: docs/network.md */
-#define PIECE_BYTES ((uint64_t)1 << 20)
-#define PIECES_AT_ONCE 2U
+/*
+ * So much of one peer's memory is on its way at once, as few bytes as keep both busy: what the kernel holds
+ * of it between the two copies then stays in a cache. Measured: docs/performance.md
+ */
+#define PIECE_BYTES ((uint64_t)128 << 10)
+#define PIECES_AT_ONCE 4U
 
 /* The next piece that lies in a row in the buffer. */
 static struct iovec next_piece(const struct reading *reading)
@@ -31,7 +34,7 @@ static uint32_t ask(struct messenger *messenger, struct reading *reading)
 	struct correspondent *from = reading->from;
 	uint32_t asked = 0;
 
-	while (reading->asked < reading->length && reading->pieces < PIECES_AT_ONCE && !is_failed(from)) {
+	while (reading->asked < reading->length && from->reads < PIECES_AT_ONCE && !is_failed(from)) {
 		struct iovec piece = next_piece(reading);
 		int result = network_fetch(&from->peer, &reading->loan, reading->asked, piece.iov_base,
 					   piece.iov_len, reading);
@@ -46,7 +49,22 @@ static uint32_t ask(struct messenger *messenger, struct reading *reading)
 		}
 		reading->asked += piece.iov_len;
 		reading->pieces++;
+		from->reads++;
 		asked++;
+	}
+	return asked;
+}
+
+/* What was begun first goes first, so that it ends soonest. */
+static uint32_t ask_all(struct messenger *messenger, const struct correspondent *from)
+{
+	uint32_t asked = 0;
+
+	for (struct match_link *link = messenger->readings.next; link != &messenger->readings;) {
+		struct reading *reading = (struct reading *)(void *)link;
+		link = link->next;
+		if (!reading->abandoned && (from == NULL || reading->from == from))
+			asked += ask(messenger, reading);
 	}
 	return asked;
 }
@@ -76,6 +94,7 @@ void reading_piece_ended(void *context, void *cookie, size_t length, int error)
 {
 	struct messenger *messenger = context;
 	struct reading *reading = cookie;
+	struct correspondent *from = reading->from;
 
 	reading->pieces--;
 	if (error == 0)
@@ -85,16 +104,18 @@ void reading_piece_ended(void *context, void *cookie, size_t length, int error)
 			end(messenger, reading);
 		return;
 	}
+	from->reads--;
 	if (error != 0)
 		return; /* its peer failed: reading_abandon() comes */
-	if (reading->arrived < reading->length)
-		(void)ask(messenger, reading);
-	else
+	if (reading->arrived == reading->length)
 		end(messenger, reading);
+	(void)ask_all(messenger, from);
 }
 
 bool reading_abandon(struct messenger *messenger, struct reading *reading)
 {
+	/* From here on the peer's count is of others. */
+	reading->from->reads -= reading->pieces;
 	/* In a forked child nothing comes of what the parent's core does, nor does it write here. */
 	reading->abandoned = reading->pieces > 0 && network_is_there(messenger->path);
 	if (!reading->abandoned)
@@ -104,14 +125,6 @@ bool reading_abandon(struct messenger *messenger, struct reading *reading)
 
 uint32_t reading_work(struct messenger *messenger)
 {
-	uint32_t asked = 0;
-
 	messenger->readings_wait = false;
-	for (struct match_link *link = messenger->readings.next; link != &messenger->readings;) {
-		struct reading *reading = (struct reading *)(void *)link;
-		link = link->next;
-		if (!reading->abandoned)
-			asked += ask(messenger, reading);
-	}
-	return asked;
+	return ask_all(messenger, NULL);
 }

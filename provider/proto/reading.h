@@ -24,7 +24,7 @@ typedef void (*reading_ended)(struct messenger *messenger, struct reading *readi
 struct reading {
 	struct match_link link; /* in messenger.readings */
 	struct correspondent *from;
-	const struct buffer *to; /* outlives it */
+	const struct buffer *to;  /* outlives it */
 	struct network_loan loan; /* the peer's: its key and address */
 	uint64_t length;          /* at least 1, and at most the buffer's */
 	uint64_t asked;           /* bytes of which the reads were begun */

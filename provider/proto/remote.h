@@ -87,7 +87,7 @@ struct remote_peer {
 	struct match_link answering; /* in messenger.remote_answering */
 	bool is_answering;
 	bool acknowledge; /* a DONE of all taken is asked for */
-	uint32_t loans; /* of its operations, those that the core moves */
+	uint32_t loans;   /* of its operations, those that the core moves */
 	uint32_t owed_count;
 	uint32_t owed_replies;
 	struct owed_answer *owed;
@@ -117,8 +117,8 @@ struct remote_operation {
 	struct fi_rma_iov places[REMOTE_PLACES];
 	/* of a long one that is to go by the core, or does */
 	bool by_core;
-	bool reading; /* the target has lent its memory */
-	uint64_t id;  /* that the target knows it by; OPERATION_NO_ID: its peer failed */
+	bool reading;             /* the target has lent its memory */
+	uint64_t id;              /* that the target knows it by; OPERATION_NO_ID: its peer failed */
 	const char *reason;       /* why that did */
 	struct network_loan loan; /* of a write: to the target */
 	uint64_t loan_id;         /* of a read: the target's */
@@ -222,8 +222,8 @@ const char *remote_reason_of(int error);
 /* May it go so, as far as is known before it begins? */
 bool remote_may_lend(const struct remote_request *request);
 /*
- * Begin it, and take it from remote_pumping. False if there is no room now; or if it cannot go so after all, and
- * then `by_core` is not set any more.
+ * Begin it, and take it from remote_pumping. False if there is no room now; or if it cannot go so after all,
+ * and then `by_core` is not set any more.
  */
 bool remote_lend(struct messenger *messenger, struct remote_operation *operation);
 int remote_lent(struct messenger *messenger, struct correspondent *from, uint64_t control,

@@ -122,7 +122,8 @@ static int take_done(struct messenger *messenger, struct correspondent *from, ui
 		meet(messenger, remote, (int)error);
 	} else if (error != 0) {
 		/* Of one that was complete when its bytes had left: there is no context to name it by. */
-		remote_complete(messenger, REMOTE_WRITE, false, NULL, 0, (int)error, remote_reason_of((int)error));
+		remote_complete(messenger, REMOTE_WRITE, false, NULL, 0, (int)error,
+				remote_reason_of((int)error));
 	}
 	return 1;
 }

@@ -24,7 +24,7 @@
 #include "proto/messenger.h"
 
 /* Shorter ones go by requests. Measured: docs/performance.md */
-#define LEND_BYTES ((size_t)CHUNK_LARGE)
+#define LEND_BYTES ((size_t)128 << 10)
 
 bool remote_may_lend(const struct remote_request *request)
 {
@@ -80,9 +80,8 @@ bool remote_lend(struct messenger *messenger, struct remote_operation *operation
 	operation->id = operations_add(&messenger->remote_ids, operation);
 	if (operation->id == OPERATION_NO_ID)
 		return give_up(operation);
-	if (operation->kind == REMOTE_WRITE &&
-	    !network_lend(&to->peer, operation->buffer.pieces[0].iov_base, operation->buffer.length,
-			  &operation->loan)) {
+	if (operation->kind == REMOTE_WRITE && !network_lend(&to->peer, operation->buffer.pieces[0].iov_base,
+							     operation->buffer.length, &operation->loan)) {
 		operations_remove(&messenger->remote_ids, operation->id);
 		return give_up(operation);
 	}
@@ -120,7 +119,8 @@ static void end(struct messenger *messenger, struct remote_operation *operation,
 static void read_ended(struct messenger *messenger, struct reading *reading)
 {
 	struct remote_operation *operation =
-		(struct remote_operation *)(void *)((char *)reading - offsetof(struct remote_operation, read));
+		(struct remote_operation *)(void *)((char *)reading -
+						    offsetof(struct remote_operation, read));
 	struct correspondent *to = operation->to;
 
 	if (reading->abandoned) {
@@ -156,7 +156,8 @@ static int take_lent(struct messenger *messenger, struct remote_operation *opera
 		return -EPROTO;
 	operation->reading = true;
 	operation->loan_id = header.id;
-	reading_begin(messenger, &operation->read, operation->to, &operation->buffer, operation->buffer.length,
+	reading_begin(messenger, &operation->read, operation->to, &operation->buffer,
+		      operation->buffer.length,
 		      &(struct network_loan){.key = header.key, .address = header.address}, read_ended);
 	return 1;
 }

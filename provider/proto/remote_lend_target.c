@@ -77,8 +77,8 @@ static uint64_t reach(const struct messenger *messenger, const struct correspond
 		      struct iovec *piece)
 {
 	unsigned char *bytes = NULL;
-	int error = registrations_reach(messenger->registrations, messenger->owner, range->key, range->address,
-					range->total, access, registration, &bytes);
+	int error = registrations_reach(messenger->registrations, messenger->owner, range->key,
+					range->address, range->total, access, registration, &bytes);
 
 	*piece = (struct iovec){bytes, range->total};
 	if (error == 0 && !network_reads(&from->peer))

@@ -392,7 +392,9 @@ static ssize_t request_long(struct messenger *messenger, const struct remote_req
 
 	if (operation == NULL)
 		return result == 0 ? -ENOMEM : result;
-	uint32_t piece = request->length < LONG_BYTES ? PIECE_BYTES : PIECE_BYTES_LONG;
+	/* Each is a frame there, and a call of the core's. */
+	bool by_network = to->peer.network != NULL;
+	uint32_t piece = request->length < LONG_BYTES && !by_network ? PIECE_BYTES : PIECE_BYTES_LONG;
 	uint32_t largest = to->peer.pool->largest;
 	operation->sent_all = false;
 	operation->data = request->data;

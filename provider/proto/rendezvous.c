@@ -99,10 +99,10 @@ static void flush_controls(struct messenger *messenger, struct correspondent *to
 bool rendezvous_acknowledge(struct messenger *messenger, struct correspondent *to, uint64_t sender_id)
 {
 	return rendezvous_tell(messenger, to,
-			    &(struct control_slot){
-				    .control = control_word(WIRE_ACKNOWLEDGE, 0, 0),
-				    .word = sender_id,
-			    });
+			       &(struct control_slot){
+				       .control = control_word(WIRE_ACKNOWLEDGE, 0, 0),
+				       .word = sender_id,
+			       });
 }
 
 void rendezvous_move(void *context, struct peer *peer)
@@ -507,9 +507,9 @@ void rendezvous_end_if_complete(struct messenger *messenger, struct receive *rec
 bool rendezvous_resume(struct messenger *messenger, struct receive *receive, uint64_t from)
 {
 	return rendezvous_tell(messenger, receive->from,
-			    &(struct control_slot){
-				    .control = control_word(WIRE_RESUME, 0, 0),
-				    .word = receive->sender_id,
-				    .resume = {.id = receive->id, .from = from},
-			    });
+			       &(struct control_slot){
+				       .control = control_word(WIRE_RESUME, 0, 0),
+				       .word = receive->sender_id,
+				       .resume = {.id = receive->id, .from = from},
+			       });
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * beyond.c - one-sided operations of ranks that share no region, as on different hosts: long ones, whose bytes
- * the core moves, beside short ones, and while the memory is deregistered.
+ * beyond.c - one-sided operations of ranks that share no region, as on different hosts: long ones, whose
+ * bytes the core moves, beside short ones, and while the memory is deregistered.
  */
 #include <stdlib.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 #define BYTES ((size_t)3 << 20)
 #define LONG_BYTES ((size_t)1 << 20)
 /* So many at once, each to a part of its own. */
-#define MANY 24U
+#define MANY 20U
 #define PART_BYTES (BYTES / MANY)
 
 static unsigned char memory[BYTES];
@@ -32,11 +32,12 @@ static void wait_exactly(struct fid_cntr *counter, uint64_t value)
 	SAME(fi_cntr_read(counter), value);
 }
 
-/* Every length around an edge, with data: completions, counters of both sides and of the memory, and bytes. */
+/* Every length around an edge, with data: completions, counters of both sides and of the memory, and bytes.
+ */
 static void lengths(int rank)
 {
-	static const size_t sizes[] = {8,     4096,	  4097,	     65536,	65537,
-				       262144, 262145, LONG_BYTES + 1, BYTES - 64};
+	static const size_t sizes[] = {8,      4096,   4097,           65536,     131072,
+				       131073, 262145, LONG_BYTES + 1, BYTES - 64};
 	const uint64_t count = sizeof(sizes) / sizeof(sizes[0]);
 	struct fid_cntr *counters[COUNTED];
 	struct fid_cntr *written = NULL;
@@ -57,8 +58,7 @@ static void lengths(int rank)
 					 KEY, buffer));
 		expect_completion(&side, buffer, WRITTEN);
 		memset(again, 0xee, sizes[i] + 1);
-		POST(&side,
-		     fi_read(side.endpoint, again, sizes[i], NULL, side.peer[1], i, KEY, again));
+		POST(&side, fi_read(side.endpoint, again, sizes[i], NULL, side.peer[1], i, KEY, again));
 		expect_completion(&side, again, READ);
 		CHECK_FILLED(again, sizes[i], i);
 		SAME(again[sizes[i]], 0xee);
@@ -160,8 +160,8 @@ static void progress_a_while(const struct side *side)
 }
 
 /*
- * Memory that a peer's write goes to, while that peer does nothing for it: it stays registered until the write has
- * ended, since the core cannot be stopped.
+ * Memory that a peer's write goes to, while that peer does nothing for it: it stays registered until the
+ * write has ended, since the core cannot be stopped.
  */
 static void closed_while_written(int rank)
 {

@@ -37,11 +37,12 @@ struct scenario {
 
 /* A group of scenarios is a file of them; the last has no name. */
 extern const struct scenario address_scenarios[], atomic_scenarios[], atomic_refused_scenarios[],
-	beyond_scenarios[], complete_scenarios[], counter_scenarios[], crowd_scenarios[], descriptor_scenarios[],
-	direct_scenarios[], ended_scenarios[], fork_scenarios[], heap_scenarios[], info_scenarios[],
-	late_scenarios[], leaks_scenarios[], input_scenarios[], event_scenarios[], match_scenarios[],
-	misuse_scenarios[], mr_scenarios[], multiple_scenarios[], order_scenarios[], rma_scenarios[],
-	rma_refused_scenarios[], send_scenarios[], several_scenarios[], thread_scenarios[], wait_scenarios[];
+	beyond_scenarios[], complete_scenarios[], counter_scenarios[], crowd_scenarios[],
+	descriptor_scenarios[], direct_scenarios[], ended_scenarios[], fork_scenarios[], heap_scenarios[],
+	info_scenarios[], late_scenarios[], leaks_scenarios[], input_scenarios[], event_scenarios[],
+	match_scenarios[], misuse_scenarios[], mr_scenarios[], multiple_scenarios[], order_scenarios[],
+	rma_scenarios[], rma_refused_scenarios[], send_scenarios[], several_scenarios[], thread_scenarios[],
+	wait_scenarios[];
 
 /* ---- what must hold ---- */
 

@@ -140,11 +140,11 @@ SEEDS = {
     + PROGRESS
     + frame(slot(RETURN, 0)),
     "lent-and-never-returned": lend_read(100000) * 3 + PROGRESS,
-    "core-writes": reach(OFFERED) + reach(HUGE, 9) + ended(0) + ended(13, 1) + PROGRESS,
-    "core-reads": reach(OFFERED, 5) + reach(HUGE, 69) + lent() + lent(1) + PROGRESS * 3,
+    "core-writes": reach(HUGE) + reach(HUGE, 9) + ended(0) + ended(13, 1) + PROGRESS,
+    "core-reads": reach(HUGE, 5) + reach(HUGE, 69) + lent() + lent(1) + PROGRESS * 3,
     "core-reads-twice": reach(HUGE, 5) + lent() + lent() + PROGRESS,
-    "core-refused": reach(OFFERED, 5)
-    + reach(OFFERED, 1)
+    "core-refused": reach(HUGE, 5)
+    + reach(HUGE, 1)
     + ended(0xFFFFFFFF)
     + ended(0xFFFFFFFF, 1)
     + PROGRESS * 3,
