@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * network_fetch.c - reading a peer's memory by the core: of large messages, straight into the buffer
- * of their receive. The owner lends what may be read for as long as the message is under way.
+ * network_fetch.c - reading a peer's memory by the core: of large messages and long one-sided operations,
+ * straight into the buffer that they are for. The owner lends what may be read for as long as that is under
+ * way.
  */
 #include <rdma/fi_rma.h>
 
