@@ -212,7 +212,10 @@ void remote_take_back_loans(struct messenger *messenger)
 
 void remote_free_loans(struct messenger *messenger)
 {
-	while (!match_is_empty(&messenger->remote_loans))
-		free_loan(messenger, (struct remote_loan *)(void *)messenger->remote_loans.next);
+	for (struct match_link *link = messenger->remote_loans.next; link != &messenger->remote_loans;) {
+		struct remote_loan *loan = (struct remote_loan *)(void *)link;
+		link = link->next;
+		free_loan(messenger, loan);
+	}
 	operations_close(&messenger->loan_ids);
 }
