@@ -114,7 +114,6 @@ static uint32_t count_completions(struct completion_queue *queue, int error)
 	return found;
 }
 
-
 /* ---- to the end ---- */
 
 /* Straight from memory to memory, and nothing else is touched; shorter ones go by requests. */
