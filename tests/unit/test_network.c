@@ -3,6 +3,7 @@
 #include "fake_core.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #define BYTES ((size_t)3 << 20)
 
@@ -389,6 +390,40 @@ static void test_frames_of_a_hostile_peer(void **state)
 	assert_in_range(failed, 100, 400);
 }
 
+/*
+ * Who polls now and then, between other work, and talks with others through its region, hears what comes
+ * over the network in a few polls and not in hundreds.
+ */
+static void test_polls_that_are_far_apart(void **state)
+{
+	enum { FAR_MICROSECONDS = 20, LEARNING = 1024, FEW = 60 };
+	struct completion_queue *receives = &b->node.receives;
+
+	(void)state;
+	fake_open(&world);
+	uint32_t from_a = fake_peer(b, a)->peer.source;
+	struct correspondent *to_b = fake_peer(a, b);
+	for (uint32_t i = 0; i < LEARNING; i++) {
+		(void)messenger_progress(b->node.messenger);
+		usleep(FAR_MICROSECONDS);
+	}
+	for (uint32_t i = 0; i < 5; i++) {
+		uint32_t polls = 0;
+		assert_int_equal(fake_receive(b, from_a, in, 8, i), 0);
+		assert_int_equal(fake_send(a, to_b, "12345678", 8, i), 0);
+		for (; completion_is_empty(receives) && polls < LEARNING; polls++) {
+			usleep(FAR_MICROSECONDS);
+			(void)messenger_progress(b->node.messenger);
+		}
+		assert_in_range(polls, 1, FEW);
+		assert_int_equal(fake_next(receives).length, 8);
+		/* It is not taken for one that is awaited next: that is looked for at every poll. */
+		fake_path(b)->network->patience = 1;
+		(void)messenger_progress(b->node.messenger);
+	}
+	fake_close(&world);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -403,6 +438,7 @@ int main(void)
 		cmocka_unit_test(test_hellos_that_cannot_be),
 		cmocka_unit_test(test_the_order_of_frames),
 		cmocka_unit_test(test_frames_of_a_hostile_peer),
+		cmocka_unit_test(test_polls_that_are_far_apart),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
