@@ -58,7 +58,7 @@ GROUPS = (
         "wait",
     ),
 )
-OVER_TCP = ("late",)
+OVER_TCP = ("beyond", "late")
 """Groups in which peers go on over the network."""
 GUARD_SECONDS = 240
 """After this a group hangs; it takes a few seconds."""
