@@ -36,7 +36,7 @@ bool remote_may_lend(const struct remote_request *request)
 
 /* ---- the beginning ---- */
 
-static void push(struct messenger *messenger, struct remote_operation *operation)
+static void push(struct remote_operation *operation)
 {
 	struct peer *peer = &operation->to->peer;
 	const struct fi_rma_iov *place = &operation->places[0];
@@ -53,7 +53,6 @@ static void push(struct messenger *messenger, struct remote_operation *operation
 	bool reads = operation->kind == REMOTE_READ;
 	uint32_t flags = WIRE_LAST | ((operation->flags & FI_REMOTE_CQ_DATA) != 0 ? WIRE_DATA : 0U);
 
-	(void)messenger;
 	remote_push(peer, control_word(reads ? WIRE_LEND_READ : WIRE_LEND_WRITE, reads ? 0 : flags, 0),
 		    operation->id, &header, reads ? sizeof(struct wire_lend_read) : sizeof(header), NULL, 0);
 }
@@ -86,7 +85,7 @@ bool remote_lend(struct messenger *messenger, struct remote_operation *operation
 		return give_up(operation);
 	}
 	operation->reading = false;
-	push(messenger, operation);
+	push(operation);
 	match_unlink(&operation->link);
 	messenger->remote_pending--;
 	match_append(&messenger->remote_lending, &operation->link);
