@@ -96,7 +96,7 @@ check-soak: all ## Soak jobs while their paths flip: 8 ranks for two minutes wit
 
 .PHONY: check-mpi4py
 check-mpi4py: all ## Run mpi4py's whole suite in one region with MPICH and Open MPI; some minutes
-	@$(bin)/python tests/mpi4py/check.py --only mpich,openmpi --hosts 1 --ranks 2
+	@$(bin)/python tests/mpi4py/check.py --only mpich,openmpi --hosts 1
 
 .PHONY: check-software
 check-software: all ## Test with programs of others: NetPIPE, HPCC, LAMMPS, FFTW, OpenCoarrays

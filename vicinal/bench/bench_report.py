@@ -191,10 +191,18 @@ def _limit_of(bar: Bar) -> str:
     return format_limit(bar.limit, at_most=bar.at_most is not None, unit=bar.unit)
 
 
+def _trials(result: Mapping[str, Any]) -> str:
+    """How many decided a row: what is measured by libfabric alone has a number of its own."""
+    numbers = {row["trials"] for row in result["rows"] if row["measured"]}
+    if not numbers:
+        return str(result["conditions"]["trials"])
+    return str(*numbers) if len(numbers) == 1 else f"{min(numbers)} to {max(numbers)}"
+
+
 def show_bench(result: dict[str, Any], console: Console) -> None:
     """Print the tables and everything that a reader has to know about them."""
     console.print(bench_table(result))
-    legend = BENCH_LEGEND.format(trials=result["conditions"]["trials"])
+    legend = BENCH_LEGEND.format(trials=_trials(result))
     console.print(legend, style="dim", highlight=False)
     states = states_table(result["rows"])
     if states is not None:
