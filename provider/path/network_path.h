@@ -113,16 +113,14 @@ struct network {
 	bool lost;         /* the core is not ours any more */
 	bool listening;    /* buffers are posted */
 	bool busy;         /* counted in path->attention */
-	bool sparse;       /* our polls are far apart; likewise */
 	uint32_t patience; /* looks that may find nothing until it is not busy any more */
 	uint32_t loans;    /* memory that peers may be reading now */
 	uint32_t waits;    /* patience that was lost since the last frame, while there were loans */
 	uint64_t looked;   /* when, by monotonic_now() */
 	uint64_t interval; /* nanoseconds from one look to the next while it is not busy */
-	uint64_t counted;  /* when the rate of polls was last noted */
-	uint32_t counted_polls;
-	int pulse;       /* our UDP socket, or -1 */
-	uint64_t strays; /* frames that were dropped: not for us, or from nobody we know */
+	uint64_t asked;    /* when a seldom poll last asked whether somebody knocked */
+	int pulse;         /* our UDP socket, or -1 */
+	uint64_t strays;   /* frames that were dropped: not for us, or from nobody we know */
 	/* saying */
 	void (*say)(const char *text); /* to the user; NULL: nobody listens */
 	bool said;                     /* that a peer has another version */

@@ -27,13 +27,6 @@
 #define IDLE_NANOSECONDS_LEAST 50000U
 #define IDLE_NANOSECONDS_MOST 500000U
 #define POLLS_PER_CLOCK 512U
-/*
- * Polls so far apart are sparse. One takes 0.02 us alone and 0.4 with a look at the core. Where the network
- * is in use that is found out in 64 polls, and else in so many: with the clock read for each 64, messages
- * through the region took 3 % longer beside 32 idle peers (1.02 to 1.07).
- */
-#define POLLS_PER_RATE 256U
-#define SPARSE_NANOSECONDS 2000U
 /* Who knows nobody there asks whether somebody knocked: a call that takes 0.4 us if nobody did (recv of an
  * empty socket, best of 200 times 1000 at real-time priority), where so many polls of an idle endpoint take
  * 0.2 ms. */
@@ -422,23 +415,21 @@ static void settle_interval(struct network *network, uint64_t took)
 	network->interval = interval < IDLE_NANOSECONDS_MOST ? interval : IDLE_NANOSECONDS_MOST;
 }
 
-/*
- * Who does other work between two polls, or sleeps, would hear what comes over the network at the 64th, or
- * later. So the clock is read in each of them, as long as they are far apart.
- */
-static void note_rate(struct path *path)
+/* Who polls seldom may do so for long before it comes to so many. */
+static bool may_be_knocked(struct network *network)
 {
-	struct network *network = path->network;
-	uint64_t now = monotonic_now();
-	uint64_t polls = path->polls - network->counted_polls;
-	bool sparse = now - network->counted > polls * SPARSE_NANOSECONDS;
+	const struct path *path = network->path;
+	uint64_t now = 0;
 
-	network->counted = now;
-	network->counted_polls = path->polls;
-	if (sparse == network->sparse)
-		return;
-	network->sparse = sparse;
-	path->attention += sparse ? 1U : -1U;
+	if (path->polls % POLLS_PER_KNOCK == 0)
+		return true;
+	if (!path->sparse)
+		return false;
+	now = monotonic_now();
+	if (now - network->asked < IDLE_NANOSECONDS_MOST)
+		return false;
+	network->asked = now;
+	return true;
 }
 
 uint32_t network_attend(struct path *path, bool idle)
@@ -447,16 +438,14 @@ uint32_t network_attend(struct path *path, bool idle)
 	bool seldom = (path->polls & 63) == 0;
 	uint64_t now = 0;
 
-	if (network->lost || (!network->busy && !network->sparse && !seldom))
+	if (network->lost || (!network->busy && !path->sparse && !seldom))
 		return 0;
-	if (!network_has_peers(path) && path->polls % POLLS_PER_KNOCK != 0)
+	if (!network_has_peers(path) && !may_be_knocked(network))
 		return 0;
 	if (!is_listening(path))
 		return 0;
-	if (seldom && (network->busy || network->sparse || path->polls % POLLS_PER_RATE == 0))
-		note_rate(path);
-	if (!idle || !region_is_quiet(path) || (network->sparse && !network->busy)) {
-		if (!network->sparse && (!seldom || (!network->busy && path->polls % POLLS_PER_CLOCK != 0)))
+	if (!idle || !region_is_quiet(path) || (path->sparse && !network->busy)) {
+		if (!path->sparse && (!seldom || (!network->busy && path->polls % POLLS_PER_CLOCK != 0)))
 			return 0;
 		now = monotonic_now();
 		if (now - network->looked < (network->busy ? BUSY_NANOSECONDS : network->interval))

@@ -170,7 +170,10 @@ struct path {
 	uint32_t polls;
 	uint32_t failures;       /* peers failed but not yet told to the user */
 	uint32_t attention;      /* reasons to attend to more than the rings at every poll: failures, a busy
-				    network, moves */
+				    network, moves, polls that are far apart */
+	bool sparse;             /* they are */
+	uint32_t rated_polls;    /* as many there were when their rate was last noted */
+	uint64_t rated;          /* when that was */
 	uint32_t moves;          /* peers that are moving, or are owed a word of it */
 	bool moves_refused;      /* people were told that a peer cannot be moved */
 	struct network *network; /* NULL if there is none */

@@ -18,6 +18,15 @@
 #define POLLS_PER_CHECK_IDLE 1024U
 #define POLLS_PER_CHECK_BUSY 65536U
 
+/*
+ * Polls so far apart are sparse: then all of this goes by the clock. A poll takes 0.02 us alone and 0.4 with
+ * a look at a core provider. Where a network is in use that is found out in 64 polls, and else in so many:
+ * with the clock read for each 64, messages through the region took 3 % longer beside 32 idle peers beyond
+ * it (1.02 to 1.07).
+ */
+#define POLLS_PER_RATE 256U
+#define SPARSE_NANOSECONDS 2000U
+
 static void publish_active(const struct peer *peer)
 {
 	struct port *port = peer->port;
@@ -150,6 +159,8 @@ static void check_now_and_then(struct path *path)
 	if (now < path->next_check)
 		return;
 	path->next_check = now + LIVENESS_INTERVAL;
+	if (path->sparse)
+		sweep_cold_rings(path);
 	path_check_peers(path);
 	path_begin_moves(path);
 	path_publish_counts(path);
@@ -184,20 +195,41 @@ static uint32_t attend_regions(struct path *path, bool idle)
 		sweep_cold_rings(path);
 	path_wake_for_room(path);
 	/* A busy endpoint has less need to ask who is still there, but must ask. */
-	if (path->polls % (idle ? POLLS_PER_CHECK_IDLE : POLLS_PER_CHECK_BUSY) == 0)
+	if (path->sparse || path->polls % (idle ? POLLS_PER_CHECK_IDLE : POLLS_PER_CHECK_BUSY) == 0)
 		check_now_and_then(path);
 	return heard;
 }
 
+/*
+ * Who does other work between two polls, or sleeps, or shares its processor, would hear at the 64th or
+ * thousands later what is not in a hot ring: so the clock is read in each, as long as they are far apart.
+ */
+static void note_rate(struct path *path)
+{
+	uint64_t now = monotonic_now();
+	uint64_t polls = path->polls - path->rated_polls;
+	bool sparse = now - path->rated > polls * SPARSE_NANOSECONDS;
+
+	path->rated = now;
+	path->rated_polls = path->polls;
+	if (sparse == path->sparse)
+		return;
+	path->sparse = sparse;
+	path->attention += sparse ? 1U : -1U;
+}
+
 uint32_t path_attend(struct path *path, bool idle)
 {
+	bool seldom = (path->polls & 63) == 0;
 	uint32_t handled = 0;
 
+	if (seldom && (path->attention != 0 || path->polls % POLLS_PER_RATE == 0))
+		note_rate(path);
 	if (path->network != NULL)
 		handled = network_attend(path, idle);
 	if (path->moves != 0)
 		path_go_on_moving(path);
-	if ((path->polls & 63) == 0)
+	if (seldom || path->sparse)
 		handled += attend_regions(path, idle);
 	if (path->failures != 0)
 		path_report_failures(path);

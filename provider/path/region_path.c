@@ -82,6 +82,7 @@ int path_open(struct path **opened, struct region *region, uint32_t endpoint, ui
 	path->user = user;
 	path->context = context;
 	path->timeout = timeout;
+	path->rated = monotonic_now();
 	/* Room for more peers than there are is address space alone. */
 	path->peers = mmap(NULL, peers_bytes(), PROT_READ | PROT_WRITE,
 			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

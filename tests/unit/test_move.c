@@ -77,7 +77,7 @@ static void test_there_and_back(void **state)
 	}
 	assert_int_equal(fake_path(a)->moves, 0);
 	const struct network *network = fake_path(a)->network;
-	assert_int_equal(fake_path(a)->attention, network->busy + network->sparse);
+	assert_int_equal(fake_path(a)->attention, network->busy + fake_path(a)->sparse);
 }
 
 /* Nobody talked yet: the way is found when somebody does. */

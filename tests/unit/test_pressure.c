@@ -3,6 +3,7 @@
 #include "world.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #define LARGE 2000000U
 
@@ -307,60 +308,136 @@ static void test_rings_for_as_many_as_there_are(void **state)
 	region_detach(region);
 }
 
-/* More peers than are polled at every poll: rings go cold, and doorbells wake them. */
+enum { COLD_PEERS = 24 };
+
+/* More peers than are polled at every poll, and all of them have said something. */
+struct crowd {
+	struct region *region;
+	struct node hub;
+	struct node peers[COLD_PEERS];
+};
+
+static struct crowd crowd;
+static unsigned char unheard;
+
+static void hear(uint32_t from, uint32_t number, uint32_t most, useconds_t between)
+{
+	uint32_t value = 0;
+
+	assert_int_equal(node_receive(&crowd.hub, NULL, &value, sizeof(value), number, FI_TAGGED, NULL), 0);
+	assert_int_equal(node_send(&crowd.peers[from], &crowd.hub, &number, sizeof(number), number, FI_TAGGED,
+				   NULL),
+			 0);
+	for (uint32_t poll = 0; completion_is_empty(&crowd.hub.receives); poll++) {
+		assert_true(poll < most);
+		if (between > 0)
+			usleep(between);
+		(void)messenger_progress(crowd.hub.messenger);
+	}
+	crowd.hub.receives.head++;
+	assert_int_equal(value, number);
+}
+
+static void open_crowd(void)
+{
+	crowd.region = world_region(32, WORLD_SECTION_BYTES);
+	node_open(&crowd.hub, crowd.region);
+	for (uint32_t i = 0; i < COLD_PEERS; i++)
+		node_open(&crowd.peers[i], crowd.region);
+	for (uint32_t i = 0; i < COLD_PEERS; i++)
+		hear(i, i, 200, 0);
+}
+
+static void close_crowd(void)
+{
+	node_die(&crowd.hub);
+	for (uint32_t i = 0; i < COLD_PEERS; i++)
+		node_die(&crowd.peers[i]);
+	region_detach(crowd.region);
+}
+
+static void idle(uint32_t polls, useconds_t between)
+{
+	for (uint32_t i = 0; i < polls; i++) {
+		if (between > 0)
+			usleep(between);
+		(void)messenger_progress(crowd.hub.messenger);
+	}
+}
+
+/* A peer whose ring is cold. */
+static uint32_t find_cold(void)
+{
+	for (uint32_t at = 0; at < COLD_PEERS; at++) {
+		const struct correspondent *peer = world_peer(&crowd.hub, &crowd.peers[at]);
+		if (peer->peer.receiving && !peer->peer.hot)
+			return at;
+	}
+	fail_msg("no ring is cold");
+	return COLD_PEERS;
+}
+
+/* It sends, and its doorbell gets lost. */
+static void send_unheard(uint32_t at, uint64_t tag)
+{
+	struct port *port = &crowd.hub.messenger->path->ports[0];
+	uint32_t slot = node_slot(&crowd.peers[at]);
+
+	assert_int_equal(node_send(&crowd.peers[at], &crowd.hub, "x", 1, tag, FI_TAGGED, NULL), 0);
+	shared_store_u32(section_doorbell(crowd.region, node_slot(&crowd.hub), slot),
+			 port->doorbells_seen[slot]);
+	assert_int_equal(node_receive(&crowd.hub, NULL, &unheard, 1, tag, FI_TAGGED, NULL), 0);
+}
+
+/* Rings go cold, and doorbells wake them. */
 static void test_cold_rings_are_woken(void **state)
 {
-	enum { PEERS = 24 };
-	struct node hub;
-	struct node peers[PEERS];
-	struct region *region = world_region(32, WORLD_SECTION_BYTES);
 	uint64_t seed = 5;
 
 	(void)state;
-	node_open(&hub, region);
-	for (uint32_t i = 0; i < PEERS; i++)
-		node_open(&peers[i], region);
+	open_crowd();
 	for (uint32_t round = 0; round < 200; round++) {
-		uint32_t value = 0;
 		/* Long idle times now and then, in which all but a few rings go cold. */
-		for (uint32_t idle = 0; round % 10 == 0 && idle < 6000; idle++)
-			(void)messenger_progress(hub.messenger);
+		if (round % 10 == 0)
+			idle(6000, 0);
 		if (round % 10 == 0 && round > 50)
-			assert_true(hub.messenger->path->hot_count <= 9);
-		uint32_t from = round < PEERS ? round : random_below(&seed, PEERS);
-		assert_int_equal(node_receive(&hub, NULL, &value, sizeof(value), round, FI_TAGGED, NULL), 0);
-		assert_int_equal(node_send(&peers[from], &hub, &round, sizeof(round), round, FI_TAGGED, NULL),
-				 0);
-		for (uint32_t poll = 0; completion_is_empty(&hub.receives); poll++) {
-			assert_true(poll < 200); /* a doorbell, not the sweep, found it */
-			(void)messenger_progress(hub.messenger);
-		}
-		hub.receives.head++;
-		assert_int_equal(value, round);
+			assert_true(crowd.hub.messenger->path->hot_count <= 9);
+		/* A doorbell, not the sweep, finds it. */
+		hear(random_below(&seed, COLD_PEERS), 1000 + round, 200, 0);
 	}
 	/* And with its doorbell lost, the sweep finds a message in the end. */
-	for (uint32_t idle = 0; idle < 20000; idle++)
-		(void)messenger_progress(hub.messenger);
-	uint32_t cold = 0;
-	const struct correspondent *peer = NULL;
-	for (; cold < PEERS; cold++) {
-		peer = world_peer(&hub, &peers[cold]);
-		if (peer->peer.receiving && !peer->peer.hot)
-			break;
-	}
-	assert_true(cold < PEERS);
-	assert_int_equal(node_send(&peers[cold], &hub, "x", 1, 9999, FI_TAGGED, NULL), 0);
-	shared_u32 *bell = section_doorbell(region, node_slot(&hub), node_slot(&peers[cold]));
-	shared_store_u32(bell, hub.messenger->path->ports[0].doorbells_seen[node_slot(&peers[cold])]);
-	assert_int_equal(node_receive(&hub, NULL, &cold, 1, 9999, FI_TAGGED, NULL), 0);
-	for (uint32_t poll = 0; completion_is_empty(&hub.receives); poll++) {
+	idle(20000, 0);
+	send_unheard(find_cold(), 9999);
+	for (uint32_t poll = 0; completion_is_empty(&crowd.hub.receives); poll++) {
 		assert_true(poll < 20000);
-		(void)messenger_progress(hub.messenger);
+		(void)messenger_progress(crowd.hub.messenger);
 	}
-	node_die(&hub);
-	for (uint32_t i = 0; i < PEERS; i++)
-		node_die(&peers[i]);
-	region_detach(region);
+	close_crowd();
+}
+
+/* Who works between two polls counts by the clock, and not in polls. */
+static void test_seldom_polls_hear_cold_rings(void **state)
+{
+	enum { FAR_MICROSECONDS = 20, LEARNING = 512, MOST = 3, SWEEP_POLLS = 3000 };
+
+	(void)state;
+	open_crowd();
+	for (uint32_t round = 0; round < 5; round++) {
+		idle(20000, 0);
+		uint32_t cold = find_cold();
+		idle(LEARNING, FAR_MICROSECONDS);
+		hear(cold, 2000 + round, MOST, FAR_MICROSECONDS);
+	}
+	/* And one whose doorbell is lost is found at the next look for peers that are gone. */
+	idle(20000, 0);
+	idle(LEARNING, FAR_MICROSECONDS);
+	send_unheard(find_cold(), 9999);
+	for (uint32_t poll = 0; completion_is_empty(&crowd.hub.receives); poll++) {
+		assert_true(poll < SWEEP_POLLS);
+		usleep(FAR_MICROSECONDS);
+		(void)messenger_progress(crowd.hub.messenger);
+	}
+	close_crowd();
 }
 
 /* Who finds us in the region as soon as we are there may ring before we look for the first time. */
@@ -407,6 +484,7 @@ int main(void)
 		cmocka_unit_test(test_answers_to_the_dead_are_dropped),
 		cmocka_unit_test(test_rings_for_as_many_as_there_are),
 		cmocka_unit_test(test_cold_rings_are_woken),
+		cmocka_unit_test(test_seldom_polls_hear_cold_rings),
 		cmocka_unit_test(test_who_rings_before_the_first_look_is_heard),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
