@@ -11,6 +11,7 @@ import typer
 import vicinal
 from vicinal.bench.commands import register as register_bench
 from vicinal.cluster.commands import register as register_guests
+from vicinal.doctor_command import register as register_doctor
 from vicinal.errors import VicinalError, describe_os_error
 from vicinal.launch.commands import register as register_launch
 from vicinal.launch.detach_command import register as register_detach
@@ -50,6 +51,7 @@ def build_app() -> typer.Typer:
         register_detach,
         register_guests,
         register_bench,
+        register_doctor,
     ):
         register(app)
     return app

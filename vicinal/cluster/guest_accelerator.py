@@ -15,6 +15,7 @@ from vicinal.cluster.image import GuestImage
 from vicinal.cluster.image_layout import USER_SPACE_LINE
 
 _DEVICE = Path("/dev/kvm")
+_CACHE = "accelerator.json"
 _PROBE_SECONDS = 30
 """With KVM a guest's user space runs after a second or two."""
 
@@ -34,29 +35,60 @@ def choose_accelerator(
 
     The answer is kept until the host is booted anew or QEMU or the guests' kernel change.
     """
-    conditions = {
-        "host": f"{platform.release()} {_boot_id()}",
-        "user": os.geteuid(),
-        "qemu": qemu.version,
-        "guest": image.kernel_version,
-    }
-    cache = image.files.parent / "accelerator.json"
-    try:
-        kept = json.loads(cache.read_text())
-        if kept["conditions"] == conditions:
-            return Choice(Accelerator(kept["choice"]["accelerator"]), kept["choice"]["reason"])
-    except (OSError, ValueError, KeyError, TypeError):
-        pass  # nothing kept that could be read: find out
+    conditions = {**_conditions(qemu), "guest": image.kernel_version}
+    cache = image.files.parent / _CACHE
+    kept, choice = _read(cache)
+    if choice is not None and kept == conditions:
+        return choice
     say("finding out whether KVM works here")
     choice = _probe(qemu, image)
     cache.write_text(json.dumps({"conditions": conditions, "choice": asdict(choice)}, indent=1))
     return choice
 
 
+def known_choice(qemu: Qemu, directory: Path) -> Choice | None:
+    """What is known without a guest, or was found out before by one of the images in a directory.
+
+    Whichever image that was: another kernel in the guest may fare differently, and seldom does.
+    """
+    closed = _closed()
+    if closed is not None:
+        return closed
+    kept, choice = _read(directory / _CACHE)
+    kept.pop("guest", None)
+    return choice if kept == _conditions(qemu) else None
+
+
+def _conditions(qemu: Qemu) -> dict[str, object]:
+    return {
+        "host": f"{platform.release()} {_boot_id()}",
+        "user": os.geteuid(),
+        "qemu": qemu.version,
+    }
+
+
+def _read(cache: Path) -> tuple[dict[str, object], Choice | None]:
+    """What was kept: the conditions that it holds for, and the choice; None where it is nothing."""
+    try:
+        kept = json.loads(cache.read_text())
+        found = Choice(Accelerator(kept["choice"]["accelerator"]), kept["choice"]["reason"])
+        return dict(kept["conditions"]), found
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}, None
+
+
+def _closed() -> Choice | None:
+    """The choice where KVM cannot even be opened."""
+    if os.access(_DEVICE, os.R_OK | os.W_OK):
+        return None
+    why = "may not be opened by this user" if _DEVICE.exists() else "is not there"
+    return Choice(Accelerator.TCG, f"{_DEVICE} {why}")
+
+
 def _probe(qemu: Qemu, image: GuestImage) -> Choice:
-    if not os.access(_DEVICE, os.R_OK | os.W_OK):
-        why = "may not be opened by this user" if _DEVICE.exists() else "is not there"
-        return Choice(Accelerator.TCG, f"{_DEVICE} {why}")
+    closed = _closed()
+    if closed is not None:
+        return closed
     console = consoles_directory() / "kvm-probe.log"
     console.unlink(missing_ok=True)
     command = guest_command(qemu, "kvm-probe", 0, image, Accelerator.KVM, console, None)

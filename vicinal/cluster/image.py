@@ -137,9 +137,19 @@ def build_image(
     )
 
 
+def is_fetched(network: GuestNetwork = GuestNetwork.VIRTIO) -> bool:
+    """Whether build_image() would find its Debian packages here: then it takes seconds at most."""
+    kind = kind_of(network)
+    return _system_directory(guests_directory() / kind.directory, kind).is_dir()
+
+
+def _system_directory(directory: Path, kind: ImageKind) -> Path:
+    return directory / f"debian-{_hash([*kind.packages, kind.kernel_package])}"
+
+
 def _system(directory: Path, kind: ImageKind, say: Callable[[str], None]) -> Path:
     """Directory with the unpacked Debian packages and kernel."""
-    target = directory / f"debian-{_hash([*kind.packages, kind.kernel_package])}"
+    target = _system_directory(directory, kind)
     if target.is_dir():
         return target
     for old in directory.glob("debian-*"):

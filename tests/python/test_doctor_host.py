@@ -1,0 +1,356 @@
+"""What `vicinal doctor` says about memory, processors, programs and limits, of fake hosts."""
+
+import os
+import socket
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import jsonschema
+import pytest
+from fake_host import GUEST, FakeHost, xeon_with_mlx5
+
+import vicinal.region
+from vicinal.host.checks import CHECKS
+from vicinal.host.checks.cgroups import check_cgroups
+from vicinal.host.checks.containers import check_containers
+from vicinal.host.checks.cross_memory import check_cross_memory
+from vicinal.host.checks.hugepages import check_huge_pages
+from vicinal.host.checks.libvirt import check_libvirt
+from vicinal.host.checks.limits import check_limits
+from vicinal.host.checks.namespaces import check_namespaces
+from vicinal.host.checks.numa import check_numa
+from vicinal.host.checks.processor import check_processor
+from vicinal.host.checks.qemu import check_qemu
+from vicinal.host.checks.shared_memory import check_shared_memory
+from vicinal.host.doctor import document, examine
+from vicinal.host.finding import Finding, Status, warned
+from vicinal.host.system import Host
+from vicinal.host.topology import parse_cpu_list, read_cpus, read_nodes, show_cpu_list
+
+QEMU_NAME = f"qemu-system-{os.uname().machine}"
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> FakeHost:
+    return FakeHost(tmp_path / "fake")
+
+
+def one(findings: Iterable[Finding]) -> Finding:
+    (finding,) = findings
+    return finding
+
+
+def statuses(findings: Iterable[Finding]) -> list[str]:
+    return [finding.status.value for finding in findings]
+
+
+# Processors and NUMA
+
+
+def test_sockets_cores_threads_and_nodes(tmp_path: Path) -> None:
+    host = xeon_with_mlx5(tmp_path / "fake").host()
+    finding = one(check_numa(host))
+    assert finding.status is Status.PASS
+    assert finding.text.startswith("2 sockets, 16 cores, 2 threads in each")
+    assert "node 1: CPUs 8-15,24-31, 64 GiB" in finding.text
+    assert "distance 21" in finding.text
+    assert [node["distances"] for node in finding.facts["nodes"]] == [[10, 21], [21, 10]]
+    cpus = read_cpus(host)
+    assert cpus[17].siblings == (1, 17)
+    assert (cpus[31].core, cpus[31].socket) == (7, 1)
+
+
+def test_a_node_without_memory_is_a_warning(fake: FakeHost) -> None:
+    fake.cpus(sockets=2, cores=1)
+    fake.node(0, "0", "10 21")
+    fake.node(1, "1", "21 10", memory_kib=0)
+    assert statuses(check_numa(fake.host())) == ["pass", "warn"]
+
+
+def test_nodes_are_in_the_order_of_their_numbers(fake: FakeHost) -> None:
+    for number in range(11):
+        fake.node(number, str(number), "10")
+    assert [node.number for node in read_nodes(fake.host())] == list(range(11))
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [("0", (0,)), ("0-2,5", (0, 1, 2, 5)), ("", ()), ("x", ()), ("3-", ()), ("١", ())],
+)
+def test_cpu_lists(text: str, numbers: tuple[int, ...]) -> None:
+    assert parse_cpu_list(text) == numbers
+    if numbers:
+        assert show_cpu_list(numbers) == text
+
+
+def test_processors_that_can_and_cannot_run_guests(fake: FakeHost) -> None:
+    # VT-x, and the module that uses it is not loaded.
+    finding = one(check_processor(fake.host()))
+    assert finding.status is Status.WARN
+    assert "modprobe kvm_intel" in finding.remedy
+    fake.file("dev/kvm")
+    assert one(check_processor(fake.host())).status is Status.PASS
+    fake.file("proc/cpuinfo", GUEST)
+    assert one(check_processor(fake.host())).status is Status.WARN  # nobody knows
+    (fake.root / "dev/kvm").unlink()
+    finding = one(check_processor(fake.host()))
+    assert finding.status is Status.SKIP
+    assert "nested virtualization" in finding.remedy
+
+
+# Memory
+
+
+def test_huge_pages_on_both_nodes(tmp_path: Path) -> None:
+    finding = one(check_huge_pages(xeon_with_mlx5(tmp_path / "fake").host()))
+    assert finding.status is Status.PASS
+    assert "2 MiB: 1536 of 2048 free (3 GiB), node 0: 512 of 1024" in finding.text
+
+
+def test_huge_pages_that_are_not_reserved_taken_or_on_one_node(fake: FakeHost) -> None:
+    pages = "sys/kernel/mm/hugepages"
+    fake.huge_pages(pages, 0, 0)
+    assert "sysctl vm.nr_hugepages" in one(check_huge_pages(fake.host())).remedy
+
+    fake.huge_pages(pages, 64, 0)
+    assert "all are taken" in one(check_huge_pages(fake.host())).text
+
+    fake.huge_pages(pages, 64, 64)
+    fake.node(0, "0", "10 21", reserved=64, free=64)
+    fake.node(1, "1", "21 10")
+    uneven, unmounted = check_huge_pages(fake.host())
+    assert uneven.status is Status.WARN
+    assert "none on node 1" in uneven.text
+    assert "node1/hugepages/hugepages-2048kB/nr_hugepages" in uneven.remedy
+    assert unmounted.status is Status.FAIL
+    assert "mount -t hugetlbfs" in unmounted.remedy
+
+
+def test_shared_memory(fake: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert one(check_shared_memory(fake.host())).status is Status.FAIL
+    fake.directory("dev/shm")
+
+    def space(size: int, free: int) -> None:
+        real = os.statvfs("/")
+        values = list(real)
+        values[0] = values[1] = 4096
+        values[2], values[3], values[4] = size // 4096, free // 4096, free // 4096
+        monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(values))
+
+    space(4 << 30, 4 << 30)
+    assert one(check_shared_memory(fake.host())).status is Status.PASS
+    space(64 << 20, 64 << 20)  # as in a container
+    finding = one(check_shared_memory(fake.host()))
+    assert finding.status is Status.WARN
+    assert "--shm-size" in finding.remedy
+    space(4 << 30, 1 << 20)
+    assert one(check_shared_memory(fake.host())).status is Status.FAIL
+    space(4 << 30, 4 << 30)
+    fake.file("proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable: 2048 kB")
+    finding = one(check_shared_memory(fake.host()))
+    assert finding.status is Status.FAIL
+    assert "of memory only 2 MiB" in finding.text
+    fake.mount("/dev/shm", "ext4")
+    assert "ext4" in one(check_shared_memory(fake.host())).text
+
+
+# QEMU and libvirt
+
+
+DEVICES = ("ivshmem-plain", "ivshmem-doorbell", "nvdimm", "igb")
+
+
+def fake_qemu(fake: FakeHost, version: str, devices: tuple[str, ...]) -> None:
+    listed = "\n".join(f"echo 'name \"{name}\", bus PCI'" for name in devices)
+    fake.program(
+        QEMU_NAME,
+        f'case "$1" in --version) echo "QEMU emulator version {version}";;\n'
+        "-accel) echo 'Accelerators supported in QEMU binary:'; echo tcg; echo kvm;;\n"
+        f"-device) {listed}\n;; esac",
+    )
+
+
+def test_qemu_with_all_devices(fake: FakeHost) -> None:
+    fake_qemu(fake, "10.0.2 (Debian)", DEVICES)
+    findings = list(check_qemu(fake.host()))
+    assert statuses(findings) == ["pass"] * 5
+    assert findings[0].facts["version"] == "10.0.2"
+    assert findings[0].facts["accelerators"] == ["tcg", "kvm"]
+
+
+@pytest.mark.parametrize(
+    ("missing", "status"),
+    [("ivshmem-plain", "fail"), ("ivshmem-doorbell", "warn"), ("nvdimm", "warn"), ("igb", "skip")],
+)
+def test_qemu_without_a_device(fake: FakeHost, missing: str, status: str) -> None:
+    fake_qemu(fake, "8.2.0", tuple(each for each in DEVICES if each != missing))
+    (bad,) = (each for each in check_qemu(fake.host()) if each.status is not Status.PASS)
+    assert bad.status.value == status
+    assert missing in bad.text
+
+
+def test_qemu_that_is_old_broken_or_missing(fake: FakeHost) -> None:
+    assert one(check_qemu(fake.host())).status is Status.SKIP
+    fake.program(QEMU_NAME, "echo 'libfoo.so: not found' >&2; exit 127")
+    finding = one(check_qemu(fake.host()))
+    assert finding.status is Status.FAIL
+    assert "libfoo.so" in finding.text
+    fake_qemu(fake, "6.2.0", DEVICES)
+    assert next(iter(check_qemu(fake.host()))).status is Status.WARN
+
+
+@pytest.fixture
+def short() -> Iterator[FakeHost]:
+    """With a path that a socket's address has room for."""
+    with tempfile.TemporaryDirectory(prefix="vicinal-test-") as directory:
+        yield FakeHost(Path(directory) / "fake")
+
+
+def test_libvirt(short: FakeHost) -> None:
+    assert one(check_libvirt(short.host())).status is Status.SKIP
+    short.program("libvirtd", "echo 'libvirtd (libvirt) 9.0.0'")
+    installed, system, *_ = check_libvirt(short.host())
+    assert installed.facts["version"] == "9.0.0"
+    assert system.status is Status.WARN
+    assert "no socket" in system.text
+
+    path = short.directory("run/libvirt") / "libvirt-sock"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        _, nobody, *_ = check_libvirt(short.host())
+        assert nobody.status is Status.FAIL
+        assert "nobody answers at /run/libvirt/libvirt-sock" in nobody.text
+        server.listen()
+        _, answers, *_ = check_libvirt(short.host())
+        assert answers.status is Status.PASS
+
+
+# Containers, control groups, limits
+
+
+def test_containers(fake: FakeHost) -> None:
+    finding = one(check_containers(fake.host()))
+    assert finding.status is Status.SKIP
+    assert "apt-get install bubblewrap" in finding.remedy
+    fake.program("crun", "echo 'crun version 1.8.1'")
+    fake.program("bwrap", '[ "$1" = --version ] && echo bubblewrap 0.8.0')
+    bubblewrap, crun, missing = check_containers(fake.host())
+    assert bubblewrap.status is Status.WARN  # it makes no container
+    assert crun.facts["version"] == "1.8.1"
+    assert "runc" in missing.text
+    fake.program("bwrap", "echo bubblewrap 0.8.0")
+    assert next(iter(check_containers(fake.host()))).status is Status.PASS
+
+
+def test_namespaces(fake: FakeHost) -> None:
+    finding = one(check_namespaces(fake.host()))
+    assert finding.status is Status.FAIL
+    assert finding.remedy == "install util-linux"
+    fake.program("unshare", "echo 'unshare: unshare failed: No space left' >&2; exit 1")
+    fake.file("proc/sys/user/max_user_namespaces", 0)
+    finding = one(check_namespaces(fake.host()))
+    assert finding.remedy == "`sysctl user.max_user_namespaces=15000`"
+    assert "No space left" in finding.text
+    fake.program("unshare", '[ "$1" = --user ]')
+    assert one(check_namespaces(fake.host())).text == "made, in a user namespace"
+
+
+def test_control_groups(fake: FakeHost) -> None:
+    assert one(check_cgroups(fake.host())).status is Status.SKIP
+    fake.mount("/sys/fs/cgroup/cpu", "cgroup")
+    assert one(check_cgroups(fake.host())).facts["version"] == "1"
+    fake.mount("/sys/fs/cgroup/unified", "cgroup2")
+    assert one(check_cgroups(fake.host())).facts["version"] == "hybrid"
+
+    fake.mount("/sys/fs/cgroup", "cgroup2")
+    fake.file("proc/self/cgroup", "0::/user.slice/session-1.scope")
+    group = "sys/fs/cgroup/user.slice/session-1.scope"
+    fake.file(f"{group}/cgroup.controllers", "memory pids")
+    finding = one(check_cgroups(fake.host()))
+    assert finding.status is Status.WARN
+    assert "echo +cpu +cpuset > cgroup.subtree_control" in finding.remedy
+    fake.file(f"{group}/cgroup.controllers", "cpuset cpu io memory pids")
+    assert one(check_cgroups(fake.host())).status is Status.PASS
+
+
+LIMITS = """Limit                     Soft Limit           Hard Limit           Units
+Max processes             4096                 unlimited            processes
+Max open files            1024                 {files}              files
+Max locked memory         8388608              8388608              bytes
+"""
+
+
+def test_limits(fake: FakeHost) -> None:
+    fake.file("proc/self/limits", LIMITS.format(files=1048576))
+    memory, files, processes = check_limits(fake.host())
+    assert statuses([memory, files, processes]) == ["pass", "pass", "pass"]
+    assert memory.facts["memlock_bytes"] == 8 << 20
+    assert processes.text == "processes: no limit"
+
+    fake.rdma("mlx5_0", None)
+    memory, *_ = check_limits(fake.host())
+    assert memory.status is Status.WARN
+    assert "memlock unlimited" in memory.remedy
+    fake.file("proc/self/status", f"CapEff:\t{1 << 14:016x}")
+    assert next(iter(check_limits(fake.host()))).status is Status.PASS
+
+    fake.file("proc/self/limits", LIMITS.format(files=1024))
+    _, files, _ = check_limits(fake.host())
+    assert files.status is Status.WARN
+
+
+@pytest.mark.parametrize(
+    ("scope", "capabilities", "status"),
+    [
+        (None, 0, Status.PASS),
+        (0, 0, Status.PASS),
+        (1, 0, Status.WARN),
+        (2, 1 << 19, Status.PASS),
+        (3, 1 << 19, Status.WARN),
+        (9, 0, Status.WARN),
+    ],
+)
+def test_cross_memory_attach(
+    fake: FakeHost, scope: int | None, capabilities: int, status: Status
+) -> None:
+    if scope is not None:
+        fake.file("proc/sys/kernel/yama/ptrace_scope", scope)
+    fake.file("proc/self/status", f"CapEff:\t{capabilities:016x}\nSeccomp:\t2")
+    finding = one(check_cross_memory(fake.host()))
+    assert finding.status is status
+    assert finding.facts["seccomp_filter"] is True
+
+
+# All of them
+
+
+def test_a_finding_to_act_on_has_a_remedy() -> None:
+    with pytest.raises(ValueError, match="no remedy"):
+        warned("it is slow", "")
+
+
+def test_nothing_at_all_is_no_error(tmp_path: Path) -> None:
+    """A host of which no file can be read: a document all the same."""
+    examined = list(examine(Host(root=tmp_path, search=str(tmp_path)), CHECKS))
+    found = document(examined)
+    assert [each["name"] for each in found["checks"]] == [check.name for check in CHECKS]
+
+
+@pytest.mark.parametrize("junk", ["", "\0", "-1", "0x", "🛇 ] [", "9" * 4000, "\n".join("a b c")])
+def test_junk_in_every_file_is_no_error(tmp_path: Path, region_path: Path, junk: str) -> None:
+    """Kernels to come, and broken cards, may say anything."""
+    fake = xeon_with_mlx5(tmp_path / "fake")
+    vicinal.region.create(region_path, members=2, for_guests=True)
+    fake.ivshmem("0000:00:04.0", region_path.read_bytes())
+    fake_qemu(fake, "8.2.0", DEVICES)
+    for path in fake.root.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            if path.parent == fake.programs:
+                path.write_text(f"#!/bin/sh\ncat <<'END'\n{junk}\nEND\n")
+            elif path.name != "resource2":
+                path.write_text(junk)
+    try:
+        document(list(examine(fake.host(), CHECKS)))
+    except jsonschema.ValidationError as error:
+        pytest.fail(error.message)

@@ -1,0 +1,100 @@
+"""Huge pages: guests' memory, and regions on hugetlbfs, are quicker in them."""
+
+from collections.abc import Iterator
+
+from vicinal.host.finding import Check, Finding, failed, passed, warned
+from vicinal.host.sizes import show_bytes
+from vicinal.host.system import Host
+from vicinal.host.topology import NumaNode, read_huge_pages, read_nodes
+
+_TRANSPARENT = "sys/kernel/mm/transparent_hugepage"
+
+
+def check_huge_pages(host: Host) -> Iterator[Finding]:
+    """What is reserved and free, of each size and on each node."""
+    nodes = read_nodes(host)
+    pages = [each for each in read_huge_pages(host) if each.reserved]
+    facts = {
+        "sizes": [
+            {"size_bytes": each.size, "reserved": each.reserved, "free": each.free}
+            for each in read_huge_pages(host)
+        ],
+        "nodes": [
+            {
+                "node": node.number,
+                "sizes": [
+                    {"size_bytes": each.size, "reserved": each.reserved, "free": each.free}
+                    for each in node.huge_pages
+                ],
+            }
+            for node in nodes
+        ],
+        "mounts": sorted(at for at, kind in host.mounts.items() if kind == "hugetlbfs"),
+        "transparent": _chosen(host.text(f"{_TRANSPARENT}/enabled")),
+        "transparent_shared": _chosen(host.text(f"{_TRANSPARENT}/shmem_enabled")),
+    }
+    if not pages:
+        yield warned(
+            "none are reserved: guests get small pages, which costs some speed",
+            "reserve some for the guests' memory: `sysctl vm.nr_hugepages=1024`, or hugepages=1024 "
+            "on the kernel's command line, while memory is in one piece",
+            **facts,
+        )
+        return
+    shown = "; ".join(
+        f"{show_bytes(each.size)}: {each.free} of {each.reserved} free"
+        f" ({show_bytes(each.free * each.size)})" + _by_node(nodes, each.size)
+        for each in pages
+    )
+    if not any(each.free for each in pages):
+        yield warned(
+            f"{shown}: all are taken",
+            "end what has them (`grep -l HugePages /proc/*/smaps`), or reserve more",
+            **facts,
+        )
+        return
+    bare = [
+        node.number
+        for node in nodes
+        if node.cpus and not any(each.reserved for each in node.huge_pages)
+    ]
+    if len(nodes) > 1 and bare:
+        yield warned(
+            f"{shown}: none on node {', '.join(map(str, bare))}, so guests there would have "
+            "theirs far away",
+            "reserve them on each node: /sys/devices/system/node/node"
+            f"{bare[0]}/hugepages/hugepages-{pages[0].size // 1024}kB/nr_hugepages",
+            **facts,
+        )
+    else:
+        yield passed(shown, **facts)
+    if not facts["mounts"]:
+        yield failed(
+            "no hugetlbfs is mounted, by which QEMU and regions get at the huge pages",
+            "`mount -t hugetlbfs none /dev/hugepages`",
+        )
+
+
+def _by_node(nodes: list[NumaNode], size: int) -> str:
+    if len(nodes) < 2:
+        return ""
+    parts = [
+        f"node {node.number}: {each.free} of {each.reserved}"
+        for node in nodes
+        for each in node.huge_pages
+        if each.size == size
+    ]
+    return f", {', '.join(parts)}" if parts else ""
+
+
+def _chosen(text: str | None) -> str | None:
+    """The word in brackets of "always [madvise] never"."""
+    return None if text is None else text.partition("[")[2].partition("]")[0] or text
+
+
+HUGE_PAGES = Check(
+    "hugepages",
+    "huge pages",
+    "Huge pages reserved and free, of each size, on each NUMA node",
+    check_huge_pages,
+)

@@ -1,0 +1,193 @@
+"""RDMA ports: state, GUIDs, and whether a subnet manager has set them up."""
+
+import re
+from collections.abc import Iterator
+
+from vicinal.host.finding import Check, Finding, failed, passed, skipped, warned
+from vicinal.host.infiniband_facts import (
+    ACTIVE,
+    ARMED,
+    DISABLED,
+    INITIALIZED,
+    NO_GUID,
+    Port,
+    RdmaDevice,
+    read_rdma_devices,
+)
+from vicinal.host.pci import DEVICES, PciDevice, read_device
+from vicinal.host.system import Host
+
+
+def check_infiniband(host: Host) -> Iterator[Finding]:
+    """A finding for each port, and for each function whose GUIDs were never set."""
+    none = True
+    for device in read_rdma_devices(host):
+        none = False
+        if not device.ports:
+            yield warned(
+                f"{device.name}: it shows no ports",
+                f"see what its driver says: `dmesg | grep {device.name}`",
+                device=device.name,
+            )
+        for port in device.ports:
+            yield _port(host, device, port)
+        yield from _function_guids(host, device)
+    if none:
+        yield skipped("there is no RDMA device, InfiniBand or other")
+
+
+def _port(host: Host, device: RdmaDevice, port: Port) -> Finding:
+    name = f"{device.name} port {port.number}"
+    kind = "InfiniBand" if port.is_infiniband else "Ethernet (RoCE)"
+    facts = {
+        "device": device.name,
+        "port": port.number,
+        "link_layer": "InfiniBand" if port.is_infiniband else "Ethernet",
+        "state": port.state_name,
+        "guid": port.guid,
+        "node_guid": device.node_guid,
+        "lid": port.lid,
+        "subnet_manager_lid": port.subnet_manager,
+        "rate": port.rate,
+        "firmware": device.firmware,
+    }
+    missing = [
+        what
+        for what, guid in (("port", port.guid), ("node", device.node_guid))
+        if port.is_infiniband and guid == NO_GUID
+    ]
+    if missing:
+        return failed(
+            f"{name}: its {' and '.join(missing)} GUID {'are' if len(missing) > 1 else 'is'} zero, "
+            f"and it is {port.state_name}: no subnet manager takes it in",
+            _guid_remedy(host, device),
+            **facts,
+        )
+    if port.state >= ACTIVE:
+        manager = f", subnet manager at LID {port.subnet_manager}" if port.is_infiniband else ""
+        if port.is_infiniband and port.subnet_manager == 0:
+            return warned(
+                f"{name}: {kind}, ACTIVE, but it knows of no subnet manager",
+                "see that one runs on this subnet: `sminfo`",
+                **facts,
+            )
+        return passed(f"{name}: {kind}, ACTIVE, {port.rate}{manager}", **facts)
+    return _inactive(device, port, name, kind, facts)
+
+
+def _inactive(
+    device: RdmaDevice, port: Port, name: str, kind: str, facts: dict[str, object]
+) -> Finding:
+    if port.state in (INITIALIZED, ARMED) and port.is_infiniband:
+        known = port.subnet_manager != 0
+        return failed(
+            f"{name}: {kind}, {port.state_name}: the link is up, but "
+            + ("the subnet manager has not made it active" if known else "no subnet manager came"),
+            f"look why at the subnet manager, LID {port.subnet_manager}; one that ignores "
+            "virtual ports needs its option for virtualization"
+            if known
+            else "start a subnet manager on this subnet: `opensm`, or the switch's own",
+            **facts,
+        )
+    if port.link == DISABLED:
+        virtual = device.pci is not None and device.pci.physical_function is not None
+        return failed(
+            f"{name}: {kind}, {port.state_name}: it is disabled",
+            "let the function follow its card's link: `ip link set dev CARD vf N state auto`"
+            if virtual
+            else f"`ibportstate -C {device.name} -P {port.number} enable`",
+            **facts,
+        )
+    return warned(
+        f"{name}: {kind}, {port.state_name}: nothing answers at the other end",
+        "check cable and switch port"
+        if port.is_infiniband
+        else "check cable and switch port, and that its network interface is up",
+        **facts,
+    )
+
+
+def _guid_remedy(host: Host, device: RdmaDevice) -> str:
+    own = device.pci
+    if own is None or own.physical_function is None:
+        return (
+            "on the host that gave this function away, set its node and port GUID, and bind it anew"
+        )
+    number = _number_of(host, own)
+    if own.driver is not None and own.driver.startswith("mlx4"):
+        return (
+            f"write a GUID to /sys/class/infiniband/{_rdma_name(host, own)}/iov/ports/1/"
+            # Its 0 is the card itself.
+            f"admin_guids/{'N' if number is None else number + 1}, then unbind and bind "
+            f"{own.address}"
+        )
+    parent = read_device(host, own.physical_function)
+    interface = parent.interfaces[0] if parent is not None and parent.interfaces else "CARD"
+    return (
+        f"`ip link set dev {interface} vf {'N' if number is None else number} node_guid GUID`, the "
+        f"same with port_guid, then unbind and bind {own.address}"
+    )
+
+
+def _rdma_name(host: Host, own: PciDevice) -> str:
+    parent = read_device(host, own.physical_function) if own.physical_function else None
+    return parent.rdma_devices[0] if parent is not None and parent.rdma_devices else "CARD"
+
+
+def _number_of(host: Host, own: PciDevice) -> int | None:
+    """The number that a function has at its card, or None where that does not show."""
+    place = DEVICES / (own.physical_function or "")
+    for name in host.names(place):
+        match = re.fullmatch(r"virtfn(\d+)", name)
+        if match and host.link_name(place / name) == own.address:
+            return int(match[1])
+    return None
+
+
+def _function_guids(host: Host, device: RdmaDevice) -> Iterator[Finding]:
+    """Functions of a card that the card itself says have no GUID: mlx5 and mlx4 show it so."""
+    if device.pci is None:
+        return
+    place = device.pci.place / "sriov"
+    unset = [
+        number
+        for number in host.names(place)
+        if number.isdecimal()
+        and {_bare(host.text(place / number / "node")), _bare(host.text(place / number / "port"))}
+        & {"0" * 16}
+    ]
+    if unset:
+        yield warned(
+            f"{device.name}: no GUIDs are set for functions {', '.join(unset)}",
+            "set them before a guest gets the function: "
+            f"`echo GUID > /sys/class/infiniband/{device.name}/device/sriov/N/node`, and port",
+            device=device.name,
+            functions=[int(number) for number in unset],
+        )
+    for port in host.names(f"sys/class/infiniband/{device.name}/iov/ports"):
+        guids = f"sys/class/infiniband/{device.name}/iov/ports/{port}/admin_guids"
+        made = range(1, (host.number(device.pci.place / "sriov_numvfs") or 0) + 1)
+        deleted = [n for n in made if _bare(host.text(f"{guids}/{n}")) == "f" * 16]
+        if deleted:
+            yield warned(
+                f"{device.name} port {port}: GUIDs are deleted for functions "
+                f"{', '.join(map(str, deleted))}",
+                f"write 0 to /sys/class/infiniband/{device.name}/iov/ports/{port}/admin_guids/N: "
+                "the subnet manager assigns one then; or write one yourself",
+                device=device.name,
+                functions=deleted,
+            )
+
+
+def _bare(guid: str | None) -> str:
+    """The sixteen digits of a GUID: 0x..., with colons, or plain; empty for other texts."""
+    text = (guid or "").lower().removeprefix("0x").replace(":", "")
+    return text.zfill(16) if text and re.fullmatch(r"[0-9a-f]{1,16}", text) else ""
+
+
+INFINIBAND = Check(
+    "infiniband",
+    "InfiniBand",
+    "RDMA ports: state, GUIDs, and the subnet manager",
+    check_infiniband,
+)

@@ -1,0 +1,84 @@
+"""QEMU: whether it is here, and has the devices that a virtual cluster is made of."""
+
+import platform
+import re
+from collections.abc import Iterator
+
+from vicinal.host.finding import Check, Finding, failed, passed, skipped, warned
+from vicinal.host.system import Host
+
+_NAMES = (f"qemu-system-{platform.machine()}", "qemu-kvm")
+"""Red Hat's and its relatives have the second one, and keep it in /usr/libexec."""
+_OLDEST = (7, 2)
+"""Has the network back end `stream`, by which guests reach each other."""
+
+_BUILT_WITH_IT = "use a QEMU that is built with it, as Debian's is: apt-get install qemu-system"
+
+
+def check_qemu(host: Host) -> Iterator[Finding]:
+    """Version and accelerators, then the devices for regions, then the SR-IOV card of tests."""
+    program = host.program(*_NAMES)
+    if program is None:
+        yield skipped(
+            "QEMU is not installed: no virtual machines here",
+            "for those, on Debian `apt-get install qemu-system`",
+        )
+        return
+    said = host.try_program(program, "--version")
+    found = re.search(r"version (\d+)\.(\d+)(\S*)", said.output)
+    if not said.worked or found is None:
+        yield failed(
+            f"{program} does not run: {said.complaint or 'it tells no version'}",
+            "install it anew: on Debian `apt-get install --reinstall qemu-system`",
+        )
+        return
+    version = f"{found[1]}.{found[2]}{found[3]}"
+    accelerators = re.findall(r"^(\w+)$", host.ask(program, "-accel", "help") or "", re.M)
+    facts = {"path": str(program), "version": version, "accelerators": accelerators}
+    if (int(found[1]), int(found[2])) < _OLDEST:
+        yield warned(
+            f"QEMU {version} is older than {_OLDEST[0]}.{_OLDEST[1]}, with which guests reach "
+            "each other",
+            "install a newer one, such as that of the distribution's backports",
+            **facts,
+        )
+    else:
+        yield passed(f"QEMU {version}, accelerators {', '.join(accelerators)}", **facts)
+    devices = set(re.findall(r'^name "([^"]+)"', host.ask(program, "-device", "help") or "", re.M))
+    yield from _devices(version, devices)
+
+
+def _devices(version: str, devices: set[str]) -> Iterator[Finding]:
+    if "ivshmem-plain" in devices:
+        yield passed("ivshmem-plain: guests can share a region", ivshmem_plain=True)
+    else:
+        yield failed(
+            "this QEMU has no ivshmem-plain: guests cannot share a region",
+            _BUILT_WITH_IT,
+            ivshmem_plain=False,
+        )
+    for name, use in (
+        ("ivshmem-doorbell", "ranks in different guests cannot wake each other"),
+        ("nvdimm", "guests cannot have a region with a write-back mapping (/dev/dax)"),
+    ):
+        key = name.replace("-", "_")
+        if name in devices:
+            yield passed(name, **{key: True})
+        else:
+            yield warned(f"this QEMU has no {name}: {use}", _BUILT_WITH_IT, **{key: False})
+    if "igb" in devices:
+        yield passed("igb: an emulated SR-IOV card, for tests", igb=True)
+    else:
+        yield skipped(
+            f"QEMU {version} has no igb, the emulated SR-IOV card, which is for tests only",
+            "`vicinal guests run --network verbs` fetches a newer QEMU by itself",
+            igb=False,
+        )
+
+
+QEMU = Check(
+    "qemu",
+    "QEMU",
+    "QEMU's version, accelerators, and devices: ivshmem-plain, ivshmem-doorbell, nvdimm, igb",
+    check_qemu,
+)

@@ -1,0 +1,76 @@
+"""/dev/shm, where regions are."""
+
+import os
+import re
+from collections.abc import Iterator
+
+from vicinal.host.finding import Check, Finding, failed, passed, warned
+from vicinal.host.sizes import show_bytes
+from vicinal.host.system import Host
+
+_PLACE = "dev/shm"
+_LITTLE = 256 << 20
+"""Containers have 64 MiB by default, which several large regions do not fit into."""
+_TOO_LITTLE = 16 << 20
+"""What a region for some ranks takes."""
+
+
+def check_shared_memory(host: Host) -> Iterator[Finding]:
+    """Whether it is a tmpfs that this user may write to, how large, and how much is free."""
+    try:
+        space = os.statvfs(host.path(_PLACE))
+    except OSError:
+        yield failed(
+            "there is no /dev/shm, where regions are made",
+            "`mkdir /dev/shm && mount -t tmpfs tmpfs /dev/shm`",
+        )
+        return
+    size, free = space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize
+    kind = host.mounts.get("/dev/shm")
+    memory = _available_memory(host)
+    facts = {
+        "size_bytes": size,
+        "free_bytes": free,
+        "filesystem": kind,
+        "available_memory_bytes": memory,
+    }
+    shown = f"/dev/shm: {show_bytes(free)} free of {show_bytes(size)}"
+    if memory is not None and memory < free:
+        shown += f", but of memory only {show_bytes(memory)}"
+        free = memory
+    larger = (
+        "make it larger: `mount -o remount,size=4G /dev/shm`; of a container, start it with "
+        "--shm-size=4g"
+    )
+    if kind is not None and kind != "tmpfs":
+        yield warned(
+            f"{shown}, but it is {kind} and not tmpfs: pages may be written to a disk",
+            "`mount -t tmpfs tmpfs /dev/shm`",
+            **facts,
+        )
+    elif not host.may(_PLACE, os.W_OK):
+        yield failed(
+            f"{shown}, but this user may not write there", "`chmod 1777 /dev/shm`", **facts
+        )
+    elif free < _TOO_LITTLE:
+        yield failed(
+            f"{shown}: too little for a region", f"remove what is left there, or {larger}", **facts
+        )
+    elif free < _LITTLE:
+        yield warned(f"{shown}: enough for small regions only", larger, **facts)
+    else:
+        yield passed(shown, **facts)
+
+
+def _available_memory(host: Host) -> int | None:
+    """What could be had now, after the kernel let go of what it can read again."""
+    found = re.search(r"^MemAvailable:\s*(\d+) kB", host.text("proc/meminfo") or "", re.M)
+    return int(found[1]) * 1024 if found else None
+
+
+SHARED_MEMORY = Check(
+    "shm",
+    "shared memory",
+    "Size and free space of /dev/shm, where regions are",
+    check_shared_memory,
+)

@@ -1,0 +1,86 @@
+"""The PCI devices of a host, as sysfs shows them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from vicinal.host.system import Host
+
+DEVICES = Path("sys/bus/pci/devices")
+
+MELLANOX = 0x15B3
+"""NVIDIA's network cards, ConnectX and BlueField."""
+
+_NETWORK = 0x02
+_MEMORY = 0x200
+"""In the flags of a line of `resource`: memory, not ports."""
+
+
+@dataclass(frozen=True)
+class PciDevice:
+    """A device, or a function of one."""
+
+    address: str
+    """Domain, bus, device and function: 0000:3b:00.1."""
+    vendor: int
+    device: int
+    kind: int
+    """The class code, three bytes."""
+    driver: str | None
+    iommu_group: int | None
+    numa_node: int | None
+    physical_function: str | None
+    """If this is a virtual function, the address of what it is one of. Guests do not see that."""
+    interfaces: tuple[str, ...]
+    """Its network interfaces in this network namespace."""
+    rdma_devices: tuple[str, ...]
+
+    @property
+    def place(self) -> Path:
+        """Its directory, relative to the host's root."""
+        return DEVICES / self.address
+
+    @property
+    def is_network(self) -> bool:
+        """Whether it is a network card, Ethernet or InfiniBand."""
+        return self.kind >> 16 == _NETWORK
+
+
+def read_device(host: Host, address: str) -> PciDevice | None:
+    """The device at an address, or None where there is none."""
+    place = DEVICES / address
+    vendor = host.number(place / "vendor")
+    if vendor is None:
+        return None
+    group = host.link_name(place / "iommu_group")
+    node = host.number(place / "numa_node")
+    return PciDevice(
+        address=address,
+        vendor=vendor,
+        device=host.number(place / "device") or 0,
+        kind=host.number(place / "class") or 0,
+        driver=host.link_name(place / "driver"),
+        iommu_group=int(group) if group is not None and group.isdecimal() else None,
+        numa_node=node if node is not None and node >= 0 else None,  # -1: not known
+        physical_function=host.link_name(place / "physfn"),
+        interfaces=tuple(host.names(place / "net")),
+        rdma_devices=tuple(host.names(place / "infiniband")),
+    )
+
+
+def read_devices(host: Host) -> Iterator[PciDevice]:
+    """Every device, by address."""
+    for address in host.names(DEVICES):
+        device = read_device(host, address)
+        if device is not None:
+            yield device
+
+
+def memory_bytes(host: Host, device: PciDevice, number: int) -> int:
+    """The length of a device's memory (BAR) of this number; 0 where it has none."""
+    lines = (host.text(device.place / "resource") or "").splitlines()
+    try:
+        first, last, flags = (int(word, 16) for word in lines[number].split())
+    except (IndexError, ValueError):
+        return 0
+    return last - first + 1 if flags & _MEMORY and last > first else 0

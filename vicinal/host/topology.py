@@ -1,0 +1,125 @@
+"""Processors, NUMA nodes, the distances between them, and huge pages, as sysfs shows them."""
+
+import re
+from dataclasses import dataclass
+
+from vicinal.host.system import Host
+
+_NODES = "sys/devices/system/node"
+_CPUS = "sys/devices/system/cpu"
+
+PAGE_SIZES = "sys/kernel/mm/hugepages"
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """A processor that is online, as the kernel counts them: a hardware thread."""
+
+    number: int
+    core: int
+    socket: int
+    siblings: tuple[int, ...]
+    """All hardware threads of its core, itself among them."""
+
+
+@dataclass(frozen=True)
+class HugePages:
+    """Huge pages of one size, of a node or of all."""
+
+    size: int
+    """Bytes of one page."""
+    reserved: int
+    free: int
+
+
+@dataclass(frozen=True)
+class NumaNode:
+    """A node: processors and memory that are near to each other."""
+
+    number: int
+    cpus: tuple[int, ...]
+    memory_bytes: int
+    free_bytes: int
+    distances: tuple[int, ...]
+    """To each node, in the order of their numbers; 10 to itself."""
+    huge_pages: tuple[HugePages, ...]
+
+
+def read_cpus(host: Host) -> list[Cpu]:
+    """Every processor that is online."""
+    found = []
+    for number in parse_cpu_list(host.text(f"{_CPUS}/online") or ""):
+        place = f"{_CPUS}/cpu{number}/topology"
+        siblings = host.text(f"{place}/thread_siblings_list")
+        core = host.number(f"{place}/core_id")
+        socket = host.number(f"{place}/physical_package_id")
+        found.append(
+            Cpu(
+                number=number,
+                core=number if core is None else core,
+                socket=0 if socket is None else max(socket, 0),  # -1: not known
+                siblings=parse_cpu_list(siblings or "") or (number,),
+            )
+        )
+    return found
+
+
+def read_nodes(host: Host) -> list[NumaNode]:
+    """Every NUMA node that is online; none where the kernel was built without NUMA."""
+    found = []
+    for name in host.names(_NODES):
+        match = re.fullmatch(r"node(\d+)", name)
+        if match is None:
+            continue
+        place = f"{_NODES}/{name}"
+        memory = dict(re.findall(r"(\w+):\s+(\d+) kB", host.text(f"{place}/meminfo") or ""))
+        distances = (host.text(f"{place}/distance") or "").split()
+        found.append(
+            NumaNode(
+                number=int(match[1]),
+                cpus=parse_cpu_list(host.text(f"{place}/cpulist") or ""),
+                memory_bytes=int(memory.get("MemTotal", 0)) * 1024,
+                free_bytes=int(memory.get("MemFree", 0)) * 1024,
+                distances=tuple(int(each) for each in distances if each.isdecimal()),
+                huge_pages=read_huge_pages(host, f"{place}/hugepages"),
+            )
+        )
+    return found
+
+
+def read_huge_pages(host: Host, place: str = PAGE_SIZES) -> tuple[HugePages, ...]:
+    """Huge pages by size, smallest first: of the whole host, or of the node at a place."""
+    found = []
+    for name in host.names(place):
+        match = re.fullmatch(r"hugepages-(\d+)kB", name)
+        if match is not None:
+            found.append(
+                HugePages(
+                    size=int(match[1]) * 1024,
+                    reserved=host.number(f"{place}/{name}/nr_hugepages") or 0,
+                    free=host.number(f"{place}/{name}/free_hugepages") or 0,
+                )
+            )
+    return tuple(sorted(found, key=lambda each: each.size))
+
+
+def parse_cpu_list(text: str) -> tuple[int, ...]:
+    """The numbers of a list such as "0-3,8"; none where it is not one."""
+    numbers: list[int] = []
+    for part in filter(None, text.split(",")):
+        match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", part.strip(), re.ASCII)
+        if match is None:
+            return ()
+        numbers += range(int(match[1]), int(match[2] or match[1]) + 1)
+    return tuple(numbers)
+
+
+def show_cpu_list(numbers: tuple[int, ...]) -> str:
+    """The shortest list of some numbers: "0-3,8"."""
+    spans: list[list[int]] = []
+    for number in sorted(numbers):
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in spans)
