@@ -13,6 +13,7 @@ from vicinal.bench.commands import register as register_bench
 from vicinal.cluster.commands import register as register_guests
 from vicinal.doctor_command import register as register_doctor
 from vicinal.errors import VicinalError, describe_os_error
+from vicinal.host.functions.commands import register as register_functions
 from vicinal.launch.commands import register as register_launch
 from vicinal.launch.detach_command import register as register_detach
 from vicinal.launch.environment_command import register as register_environment
@@ -50,6 +51,7 @@ def build_app() -> typer.Typer:
         register_region,
         register_detach,
         register_guests,
+        register_functions,
         register_bench,
         register_doctor,
     ):

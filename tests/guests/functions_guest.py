@@ -1,0 +1,126 @@
+"""A guest with an SR-IOV card and an IOMMU, in which what `vicinal functions` calls runs as root.
+
+The card is QEMU's emulation of Intel's 82576 (igb), the IOMMU an emulated VT-d: what the kernel
+does with them is real, and nothing is said about any hardware. The guest runs functions_inside.py,
+which writes what came of each step to a second serial port, and ends.
+"""
+
+import hashlib
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import vicinal
+from vicinal.cluster.guest_console import console_tail
+from vicinal.cluster.guest_qemu import dies_with_parent
+from vicinal.cluster.guest_qemu_choice import qemu_for
+from vicinal.cluster.image import guests_directory
+from vicinal.cluster.image_archive import Archive
+from vicinal.cluster.image_kind import GuestNetwork
+from vicinal.cluster.image_modules import load_order
+from vicinal.cluster.image_packages import PackageStore
+from vicinal.directories import locked
+
+HERE = Path(__file__).parent
+PACKAGES = ("busybox-static", "ethtool", "iproute2", "libpython3-stdlib", "python3-minimal")
+KERNEL = "linux-image-amd64"
+MODULES = ("igb", "igbvf", "vfio_iommu_type1", "vfio_pci")
+LEFT_OUT = ("boot", "etc", "lib/modules", "usr/share", "var")
+MEMORY_MIB = 640
+BOUND = 400.0  # seconds; a hang guard
+
+INIT = """#!/usr/bin/busybox sh
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
+/usr/bin/busybox mkdir -p /proc /sys /dev /run /tmp
+/usr/bin/busybox mount -t proc proc /proc
+/usr/bin/busybox mount -t sysfs sysfs /sys
+/usr/bin/busybox mount -t devtmpfs devtmpfs /dev
+/usr/bin/busybox --install -s /usr/bin 2>/dev/null
+mount -t tmpfs -o mode=0755 tmpfs /run
+echo "vicinal-guest: user space runs"
+for module in /usr/lib/vicinal-modules/*; do
+	insmod "$module" || echo "vicinal-guest: error: $module could not be loaded"
+done
+PYTHONPATH=/vicinal python3 /vicinal/functions_inside.py >/dev/ttyS1
+echo "vicinal-guest: ended with $?"
+poweroff -f
+"""
+
+
+def run_inside(directory: Path, say: Callable[[str], None]) -> list[dict[str, Any]]:
+    """Boot the guest, and return what each step in it came to."""
+    kernel, files = _image(say)
+    qemu = qemu_for(GuestNetwork.VERBS, say)
+    console, results = directory / "console.log", directory / "results"
+    command = [*dies_with_parent(), *qemu.command, "-nodefaults", "-no-user-config"]
+    command += ["-no-reboot", "-display", "none", "-machine", "q35", "-m", f"{MEMORY_MIB}M"]
+    command += ["-accel", "tcg,thread=multi", "-cpu", "max,-erms,-fsrm", "-smp", "1"]
+    command += ["-device", "intel-iommu,intremap=on,caching-mode=on"]
+    command += ["-device", "pcie-root-port,id=socket,chassis=1"]
+    command += ["-netdev", "hubport,id=wire,hubid=0"]
+    command += ["-device", "igb,bus=socket,netdev=wire,mac=52:54:00:00:01:01,romfile="]
+    command += ["-kernel", str(kernel), "-initrd", str(files)]
+    command += ["-append", "console=ttyS0 quiet panic=-1 net.ifnames=0 intel_iommu=on"]
+    command += ["-serial", f"file:{console}", "-serial", f"file:{results}"]
+    with suppress(subprocess.TimeoutExpired):  # what it wrote until then says more
+        subprocess.run(command, check=True, timeout=BOUND, stdin=subprocess.DEVNULL)
+    lines = results.read_text().splitlines()
+    assert lines, " | ".join(console_tail(console))
+    return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+def _image(say: Callable[[str], None]) -> tuple[Path, Path]:
+    directory = guests_directory() / "functions"
+    with locked(directory):
+        system = _system(directory, say)
+        modules = next(iter(sorted((system / "lib/modules").iterdir())))
+        files = directory / "image.cpio"
+        _write(files, system, modules)
+    return system / f"boot/vmlinuz-{modules.name}", files
+
+
+def _system(directory: Path, say: Callable[[str], None]) -> Path:
+    name = hashlib.sha256(repr((PACKAGES, KERNEL)).encode()).hexdigest()[:16]
+    target = directory / f"debian-{name}"
+    if not target.is_dir():
+        store, fresh = directory / "packages", directory / "part"
+        for old in (store, fresh, *directory.glob("debian-*")):
+            shutil.rmtree(old, ignore_errors=True)
+        say("fetching Debian packages and a kernel for the guest (some 120 MB)")
+        packages = PackageStore(store)
+        packages.unpack(PACKAGES, fresh)
+        packages.prefer_backports()
+        packages.unpack_kernel(KERNEL, fresh)
+        shutil.rmtree(store)
+        fresh.rename(target)
+    return target
+
+
+def _write(target: Path, system: Path, modules: Path) -> None:
+    package = Path(vicinal.__file__).parent
+    with Archive(target) as archive:
+        for name in ("bin", "lib", "lib64", "sbin"):
+            archive.link(name, f"usr/{name}")
+        archive.directory("tmp", 0o1777)
+        archive.directory("root", 0o700)
+        archive.device("dev/console", 5, 1)
+        archive.file("init", INIT.encode(), 0o755)
+        archive.file("etc/passwd", b"root:*:0:0::/root:/bin/sh\nuser:*:1000:1000::/tmp:/bin/sh\n")
+        for number, (name, content) in enumerate(load_order(modules, MODULES)):
+            archive.file(f"usr/lib/vicinal-modules/{number:02}-{name}.ko", content)
+        for path in sorted(system.rglob("*")):
+            name = str(path.relative_to(system))
+            if not any(name == out or name.startswith(f"{out}/") for out in LEFT_OUT):
+                top = name.partition("/")[0]
+                archive.copy(
+                    path, f"usr/{name}" if top in ("bin", "lib", "lib64", "sbin") else name
+                )
+        archive.link("usr/bin/sh", "busybox")
+        archive.copy(HERE / "functions_inside.py", "vicinal/functions_inside.py")
+        # Without the command line: its libraries take a minute to load where TCG emulates.
+        for source in sorted(package.rglob("*.py")):
+            archive.copy(source, f"vicinal/vicinal/{source.relative_to(package)}")

@@ -1,0 +1,196 @@
+"""What happens in the guest of functions_guest.py, as root: each step is a line of JSON.
+
+A step is what a command of `vicinal functions` does, through the real privileged helper, or a look
+at what the kernel then has. Nothing is judged here: test_functions.py does that outside.
+"""
+
+import fcntl
+import json
+import os
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from vicinal.errors import VicinalError
+from vicinal.host.functions.operations import Functions
+from vicinal.host.functions.privileged import PROTOCOL
+from vicinal.host.functions.settings import Settings
+
+CARD = "eth0"
+USER = 1000
+MAC = "52:54:00:aa:bb:01"
+functions = Functions()
+# linux/vfio.h: these are _IO(';', 100 + n).
+VFIO_GROUP_GET_DEVICE_FD, VFIO_GROUP_SET_CONTAINER, VFIO_SET_IOMMU = 0x3B6A, 0x3B68, 0x3B66
+VFIO_TYPE1 = 1
+
+
+def say(step: str, **found: object) -> None:
+    """One line for the test outside."""
+    print(json.dumps({"step": step, **found}), flush=True)
+
+
+def run(step: str, *command: str) -> None:
+    """Run a program, and say what came of it."""
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    say(step, status=done.returncode, stdout=done.stdout, stderr=done.stderr)
+
+
+def attempt(step: str, action: Callable[[], object]) -> None:
+    """Do something, and say how it ended and how long that took."""
+    began = time.monotonic()
+    try:
+        action()
+        error = ""
+    except VicinalError as refused:
+        error = str(refused)
+    say(step, error=error, seconds=round(time.monotonic() - began, 2))
+
+
+def card(step: str) -> dict[str, Any]:
+    """The card as `vicinal functions list --json` shows it."""
+    found = asdict(functions.cards()[0])
+    say(step, card=found)
+    return found
+
+
+def settings(step: str) -> None:
+    """What the card's driver says of its functions."""
+    run(step, "ip", "-j", "link", "show", "dev", CARD)
+
+
+def wait_for_link() -> None:
+    """Wait until the card has a link, for a while."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if Path(f"/sys/class/net/{CARD}/carrier").read_text().strip() == "1":
+            return
+        time.sleep(0.2)
+
+
+class OpenedDevice:
+    """A function that this process has open through vfio-pci, as QEMU would."""
+
+    def __init__(self, group: str, address: str) -> None:
+        self._files = [
+            os.open("/dev/vfio/vfio", os.O_RDWR),
+            os.open(f"/dev/vfio/{group}", os.O_RDWR),
+        ]
+        fcntl.ioctl(self._files[1], VFIO_GROUP_SET_CONTAINER, struct.pack("i", self._files[0]))
+        fcntl.ioctl(self._files[0], VFIO_SET_IOMMU, VFIO_TYPE1)
+        device = fcntl.ioctl(
+            self._files[1], VFIO_GROUP_GET_DEVICE_FD, bytearray(address.encode() + b"\0")
+        )
+        self._files.append(device)
+
+    def close(self) -> None:
+        """Close it."""
+        for each in reversed(self._files):
+            os.close(each)
+
+
+def helper(step: str, user: int, operation: str, **fields: object) -> dict[str, Any]:
+    """One request to the privileged helper, as if sudo had run it for a user."""
+    source = "/vicinal/vicinal/host/functions/privileged.py"
+    request = {"protocol": PROTOCOL, "operation": operation, **fields}
+    done = subprocess.run(
+        [sys.executable, "-I", source],
+        input=json.dumps(request),
+        capture_output=True,
+        text=True,
+        env={"SUDO_UID": str(user)},
+        check=False,
+    )
+    answer: dict[str, Any] = json.loads(done.stdout)
+    say(step, answer=answer, errors=done.stderr)
+    return answer
+
+
+def make() -> tuple[str, str]:
+    """The functions are made; and what cannot be made is refused."""
+    card("fresh")
+    attempt("assign without functions", lambda: functions.assign(CARD, owner="demo"))
+    attempt("create too many", lambda: functions.create(CARD, 9, owner="demo"))
+    attempt("create", lambda: functions.create(CARD, 2, owner="demo"))
+    time.sleep(1)  # their driver is bound by then; nothing is judged by this
+    first, second = (function["address"] for function in card("created")["functions"])
+    return first, second
+
+
+def ethernet(first: str, second: str) -> None:
+    """A function stays here, and is configured."""
+    settings("before")
+    wanted = Settings(mac=MAC, spoof_check=False, trust=True, max_rate=100)
+    # The card's driver takes rates only when it knows its own.
+    attempt("assign without a link", lambda: functions.assign(first, owner="demo", settings=wanted))
+    settings("undone")
+    run("card up", "ip", "link", "set", CARD, "up")
+    wait_for_link()
+    attempt("assign", lambda: functions.assign(first, owner="demo", settings=wanted))
+    settings("configured")
+    name = next(Path(f"/sys/bus/pci/devices/{first}/net").iterdir()).name
+    say("address", address=Path(f"/sys/class/net/{name}/address").read_text().strip())
+    same = Settings(mac=MAC)
+    attempt("a taken address", lambda: functions.assign(second, owner="demo", settings=same))
+    attempt("another's function", lambda: functions.assign(first, owner="other"))
+    run("up", "ip", "link", "set", name, "up")
+    attempt("release while up", lambda: functions.release([first]))
+    run("moderate", "ethtool", "-C", name, "rx-usecs", "10")
+    run("moderated", "ethtool", "-c", name)
+    run("moderate by frames", "ethtool", "-C", name, "rx-frames", "10")
+    run("down", "ip", "link", "set", name, "down")
+
+
+def vfio(second: str) -> None:
+    """A function goes to vfio-pci, is opened as by a virtual machine, and comes back."""
+    attempt("assign to vfio", lambda: functions.assign(second, owner="machine", vfio=True))
+    function = card("on vfio")["functions"][1]
+    opened = OpenedDevice(function["group"], second)
+    card("opened")
+    attempt("release while open", lambda: functions.release([second]))
+    attempt("remove while open", lambda: functions.remove(CARD))
+    try:
+        Path(f"/sys/class/net/{CARD}/device/sriov_numvfs").write_text("3")
+        say("kernel", error=0)
+    except OSError as error:
+        say("kernel", error=error.errno)
+    opened.close()
+    attempt("release from vfio", lambda: functions.release([], owner="machine"))
+    card("back from vfio")
+
+
+def crash(first: str, second: str) -> None:
+    """What a killed command of an ordinary user leaves is there to be released."""
+    one = {"function": second, "owner": "killed"}
+    helper("claim", USER, "claim", **one)
+    helper("bind", USER, "bind", **one, binding="vfio-pci")
+    function = card("killed")["functions"][1]
+    say("node", owner=(Path("/dev/vfio") / function["group"]).stat().st_uid)
+    helper("claim of another user", USER + 1, "claim", **one)
+    attempt("remove what is assigned", lambda: functions.remove(CARD))
+    attempt("release what was killed", lambda: functions.release([], owner="killed"))
+    attempt("release", lambda: functions.release([first]))
+    settings("after")
+
+
+def main() -> None:
+    """All steps in order."""
+    say("kernel version", release=os.uname().release, uptime=Path("/proc/uptime").read_text())
+    first, second = make()
+    ethernet(first, second)
+    vfio(second)
+    crash(first, second)
+    attempt("remove", lambda: functions.remove(CARD))
+    card("removed")
+    say("records", text=Path("/run/vicinal-functions/records.json").read_text())
+    say("end", uptime=Path("/proc/uptime").read_text())
+
+
+main()

@@ -1,0 +1,125 @@
+"""SR-IOV functions by the real kernel, on an emulated Ethernet card (igb) in a guest.
+
+One guest goes through all of it (functions_inside.py), and the tests look at what came of it.
+InfiniBand cards are fakes, in tests/python/test_functions_infiniband.py.
+"""
+
+import errno
+import json
+from typing import Any
+
+import pytest
+from functions_guest import run_inside
+
+Steps = dict[str, dict[str, Any]]
+
+FIRST, SECOND = 0, 1
+MAC = "52:54:00:aa:bb:01"
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture(scope="module")
+def steps(tmp_path_factory: pytest.TempPathFactory) -> Steps:
+    lines = run_inside(tmp_path_factory.mktemp("guest"), print)
+    found = {line["step"]: line for line in lines}
+    print(found["kernel version"])
+    assert len(found) == len(lines), "two steps have one name"
+    assert "end" in found, f"the last step was {lines[-1]}"
+    return found
+
+
+def function(steps: Steps, step: str, number: int) -> dict[str, Any]:
+    found: dict[str, Any] = steps[step]["card"]["functions"][number]
+    return found
+
+
+def settings(steps: Steps, step: str, number: int) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(steps[step]["stdout"])[0]["vfinfo_list"][number]
+    return found
+
+
+def test_functions_are_made_up_to_the_firmware_s_limit(steps: Steps) -> None:
+    assert steps["fresh"]["card"]["most"] == 7
+    assert "eth0 has no virtual functions" in steps["assign without functions"]["error"]
+    assert "whose firmware allows 7" in steps["create too many"]["error"]
+    assert steps["create"]["error"] == ""
+    made = steps["created"]["card"]
+    assert made["owner"] == "demo"
+    assert [each["driver"] for each in made["functions"]] == ["igbvf", "igbvf"]
+    assert len({each["group"] for each in made["functions"]}) == 2
+
+
+def test_a_function_gets_what_was_set_and_nothing_else(steps: Steps) -> None:
+    assert steps["assign"]["error"] == ""
+    before, after = (settings(steps, step, FIRST) for step in ("before", "configured"))
+    assert (after["address"], after["spoofchk"], after["trust"]) == (MAC, False, True)
+    assert after["rate"] == {"max_tx": 100, "min_tx": 0}
+    assert after["vlan_list"] == before["vlan_list"]
+    assert after["link_state"] == before["link_state"]
+    # Its driver knows the address, too.
+    assert steps["address"]["address"] == MAC
+
+
+def test_a_setting_that_the_driver_refuses_is_named_and_all_undone(steps: Steps) -> None:
+    refused = steps["assign without a link"]["error"]
+    assert "vf 0 max_tx_rate 100`: RTNETLINK answers: Invalid argument" in refused
+    assert settings(steps, "undone", FIRST) == settings(steps, "before", FIRST)
+
+
+def test_names_and_addresses_do_not_clash(steps: Steps) -> None:
+    assert f"has the hardware address {MAC} already" in steps["a taken address"]["error"]
+    assert "is assigned to demo" in steps["another's function"]["error"]
+
+
+def test_a_function_whose_interface_is_up_is_left_alone(steps: Steps) -> None:
+    assert "is up" in steps["release while up"]["error"]
+
+
+def test_interrupt_moderation_is_set_and_read_back(steps: Steps) -> None:
+    assert steps["moderate"]["status"] == 0
+    assert "rx-usecs: 10\n" in steps["moderated"]["stdout"].replace("\t", " ")
+    # igbvf has times only.
+    assert steps["moderate by frames"]["status"] != 0
+
+
+def test_vfio_gets_a_function_and_whoever_has_it_open_keeps_it(steps: Steps) -> None:
+    assert steps["assign to vfio"]["error"] == ""
+    assert function(steps, "on vfio", SECOND)["driver"] == "vfio-pci"
+    assert function(steps, "on vfio", SECOND)["use"] == ""
+    opened = function(steps, "opened", SECOND)
+    assert opened["use"] == "a program has it open through vfio-pci"
+    assert len(opened["programs"]) == 1
+    assert opened["programs"][0].startswith("python3 (")
+    assert "is in use: a program has it open" in steps["release while open"]["error"]
+    assert "is assigned to" in steps["remove while open"]["error"]
+    assert steps["kernel"]["error"] == errno.EBUSY
+
+
+def test_a_released_function_is_its_driver_s_again(steps: Steps) -> None:
+    assert steps["release from vfio"]["error"] == ""
+    back = function(steps, "back from vfio", SECOND)
+    assert (back["driver"], back["owner"]) == ("igbvf", "")
+    assert steps["release"]["error"] == ""
+    after = settings(steps, "after", FIRST)
+    assert after["address"] != MAC
+    assert (after["spoofchk"], after["trust"], after["rate"]["max_tx"]) == (True, False, 0)
+
+
+def test_what_a_killed_command_left_is_released(steps: Steps) -> None:
+    assert steps["bind"]["answer"]["driver"] == "vfio-pci"
+    assert function(steps, "killed", SECOND)["owner"] == "killed"
+    assert steps["remove what is assigned"]["error"] != ""
+    assert steps["release what was killed"]["error"] == ""
+
+
+def test_vfio_is_handed_to_the_user_who_asked_and_to_no_other(steps: Steps) -> None:
+    assert steps["node"]["owner"] == 1000
+    refused = steps["claim of another user"]["answer"]["error"][0]
+    assert "belongs to killed of user 1000" in refused
+
+
+def test_nothing_is_left(steps: Steps) -> None:
+    assert steps["remove"]["error"] == ""
+    assert steps["removed"]["card"]["functions"] == []
+    assert json.loads(steps["records"]["text"]) == {"physical": {}, "functions": {}}

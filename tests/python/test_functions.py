@@ -1,0 +1,293 @@
+"""SR-IOV functions: made, assigned, released and removed, on fake cards (fake_cards.py).
+
+The code is all of `vicinal functions` with its privileged helper; only the kernel is a fake.
+"""
+
+import errno
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from fake_cards import FakeCard, FakeHelper, FakeHost, fake_functions, igb, mlx4, mlx5
+
+from vicinal.errors import VicinalError
+from vicinal.host.functions.operations import Functions
+from vicinal.host.functions.settings import Settings, parse_guid, parse_mac
+
+FIRST, SECOND = "0000:01:08.0", "0000:01:08.1"
+MAC = "52:54:00:aa:bb:01"
+GUID = "00:11:22:33:44:55:66:77"
+
+
+def records(host: FakeHost) -> dict[str, dict[str, object]]:
+    text = (host.records / "records.json").read_text()
+    found: dict[str, dict[str, object]] = json.loads(text)
+    return found
+
+
+def refusal(of: str) -> "pytest.RaisesExc[VicinalError]":
+    return pytest.raises(VicinalError, match=of)
+
+
+def test_a_card_without_functions_is_listed_and_cannot_be_assigned_of(tmp_path: Path) -> None:
+    _, functions = fake_functions(tmp_path, igb())
+    (card,) = functions.cards()
+    assert (card.kind, card.most, card.functions) == ("ethernet", 4, ())
+    with refusal("eth1 has no virtual functions: make some first"):
+        functions.assign("eth1", owner="demo")
+    with refusal("eth7 is no card that can have virtual functions; this host has 0000:01:00.0"):
+        functions.create("eth7", 1, owner="demo")
+
+
+def test_functions_are_made_and_read_back(tmp_path: Path) -> None:
+    host, functions = fake_functions(tmp_path, igb())
+    card = functions.create("eth1", 2, owner="demo")
+    assert [function.address for function in card.functions] == [FIRST, SECOND]
+    assert card.owner == "demo"
+    first = card.functions[0]
+    assert (first.driver, first.group, first.interfaces) == ("igbvf", "20", ("eth1v0",))
+    assert first.free
+    assert json.loads(json.dumps(asdict(card)))["functions"][1]["number"] == 1
+    # Once more is no change.
+    writes = len(host.writes)
+    functions.create("eth1", 2, owner="demo")
+    assert len(host.writes) == writes
+    # Another number: 0 first, which the kernel wants.
+    functions.create("eth1", 3, owner="demo")
+    assert [text for _, text in host.writes[writes:]] == ["0", "3"]
+    assert functions.remove("0000:01:00.0") == 3
+    assert records(host) == {"physical": {}, "functions": {}}
+
+
+def test_more_than_the_firmware_allows_is_refused_before_anything_is_written(
+    tmp_path: Path,
+) -> None:
+    host, functions = fake_functions(tmp_path, igb())
+    with refusal("5 virtual functions were asked of 0000:01:00.0, whose firmware allows 4"):
+        functions.create("eth1", 5, owner="demo")
+    assert host.writes == []
+
+
+def test_a_silent_limit_of_the_firmware_is_noticed_and_undone(tmp_path: Path) -> None:
+    card = igb()
+    card.made_at_most = 1
+    host, functions = fake_functions(tmp_path, card)
+    with refusal("3 virtual functions were asked of .* and without an error 1 came; now there are"):
+        functions.create("eth1", 3, owner="demo")
+    assert functions.cards()[0].functions == ()
+    assert records(host)["physical"] == {}
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (errno.EBUSY, "device or resource busy.*in use"),
+        (errno.ENOENT, "no such file.*num_vfs"),
+        (errno.ENOMEM, "cannot allocate memory.*pci=realloc"),
+    ],
+)
+def test_what_the_kernel_refuses_is_explained(tmp_path: Path, number: int, said: str) -> None:
+    card = igb()
+    card.error = number
+    host, functions = fake_functions(tmp_path, card)
+    with refusal(said):
+        functions.create("eth1", 2, owner="demo")
+    assert records(host)["physical"] == {}
+
+
+def test_only_what_was_set_is_told_to_the_card(tmp_path: Path) -> None:
+    host, functions = fake_functions(tmp_path, igb())
+    functions.create("eth1", 2, owner="demo")
+    functions.assign(FIRST, owner="demo", settings=Settings(mac=MAC, spoof_check=False, vlan=7))
+    told = [call[5:] for call in host.calls if call[1:3] == ["link", "set"]]
+    assert told == [
+        ["vf", "0", "mac", MAC],
+        ["vf", "0", "vlan", "7"],
+        ["vf", "0", "spoofchk", "off"],
+    ]
+    # The driver reads its address once: it was bound anew.
+    assert host.read(host.sysfs / "class/net/eth1v0/address") == MAC
+    host.calls.clear()
+    functions.assign(SECOND, owner="demo")
+    assert host.calls == []
+
+
+def test_a_released_function_is_as_it_was(tmp_path: Path) -> None:
+    card = igb()
+    host, functions = fake_functions(tmp_path, card)
+    functions.create("eth1", 2, owner="demo")
+    before = dict(card.settings[0])
+    wanted = Settings(mac=MAC, spoof_check=False, trust=True, vlan=9, max_rate=100, min_rate=10)
+    given = functions.assign("eth1", owner="demo", settings=wanted, vfio=True)
+    assert (given.address, given.driver, given.owner) == (FIRST, "vfio-pci", "demo")
+    assert card.settings[0] != before
+    assert functions.release([], owner="demo") == []
+    assert card.settings[0] == before
+    function = functions.find(FIRST)
+    assert (function.driver, function.owner, function.interfaces) == ("igbvf", "", ("eth1v0",))
+    assert host.read(host.device(FIRST) / "driver_override") == ""
+
+
+def test_a_setting_that_the_driver_refuses_undoes_the_rest(tmp_path: Path) -> None:
+    card = igb()
+    host, functions = fake_functions(tmp_path, card)
+    functions.create("eth1", 2, owner="demo")
+    before = dict(card.settings[0])
+    host.refused = {"min_tx_rate"}
+    with refusal("Operation not supported"):
+        functions.assign(FIRST, owner="demo", settings=Settings(mac=MAC, min_rate=10))
+    assert card.settings[0] == before
+    assert functions.find(FIRST).free
+
+
+def test_what_is_in_use_is_left_alone(tmp_path: Path) -> None:
+    host, functions = fake_functions(tmp_path, igb())
+    functions.create("eth1", 2, owner="demo")
+    functions.assign(FIRST, owner="demo")
+    host.files(host.device(FIRST) / "net/eth1v0", flags="0x1003")
+    functions.assign(SECOND, owner="machine", vfio=True)
+    host.files(host.device(SECOND), enable="1")  # as while QEMU has it open
+    writes = len(host.writes)
+    with refusal("0000:01:08.0 is in use: its interface eth1v0 is up"):
+        functions.release([FIRST])
+    with refusal("0000:01:08.1 is in use: a program has it open through vfio-pci"):
+        functions.release([SECOND])
+    with refusal("0000:01:08.0 of 0000:01:00.0 is assigned to demo"):
+        functions.remove("eth1")
+    with refusal("eth1 has no free function"):
+        functions.assign("eth1", owner="third")
+    assert len(host.writes) == writes
+
+
+def test_an_interface_in_another_network_namespace_counts_as_in_use(tmp_path: Path) -> None:
+    host, functions = fake_functions(tmp_path, igb())
+    functions.create("eth1", 1, owner="demo")
+    place = host.device(FIRST) / "net"
+    (place / "eth1v0").rename(tmp_path / "gone")
+    with refusal("in another network namespace"):
+        functions.remove("eth1")
+
+
+def test_names_and_users_are_kept_apart(tmp_path: Path) -> None:
+    host, functions = fake_functions(tmp_path, igb(), user=1000)
+    functions.create("eth1", 2, owner="demo")
+    functions.assign(FIRST, owner="demo", vfio=True)
+    with refusal("0000:01:08.0 is assigned to demo"):
+        functions.assign(FIRST, owner="other")
+    stranger = Functions(host, FakeHelper(host, 1001))
+    with refusal("belongs to demo of user 1000"):
+        stranger.release([FIRST])
+    with refusal("0000:01:00.0 belongs to demo, not to other"):
+        stranger.create("eth1", 3, owner="other")
+    with refusal("0000:01:08.1 is assigned to nobody"):
+        functions.release([SECOND])
+    assert Functions(host, FakeHelper(host)).release([FIRST]) == []  # root may
+
+
+def test_functions_that_somebody_else_made_are_not_replaced(tmp_path: Path) -> None:
+    host, functions = fake_functions(tmp_path, igb())
+    host.write(host.device("0000:01:00.0") / "sriov_numvfs", "2")
+    with refusal("has 2 virtual functions already, which are not ours"):
+        functions.create("eth1", 3, owner="demo")
+    functions.create("eth1", 2, owner="demo")
+    functions.assign("eth1", owner="demo")
+    assert records(host)["physical"] == {}
+
+
+def test_a_command_killed_halfway_leaves_what_can_be_released(tmp_path: Path) -> None:
+    host, functions = fake_functions(tmp_path, igb())
+    functions.create("eth1", 1, owner="demo")
+
+    class Killed(BaseException):
+        pass
+
+    class Dying(FakeHost):
+        def write(self, path: Path, text: str) -> None:
+            super().write(path, text)
+            if path.name == "unbind":
+                raise Killed
+
+    host.__class__ = Dying
+    FakeHelper(host)("claim", function=FIRST, owner="demo")
+    with pytest.raises(Killed):
+        FakeHelper(host)("bind", function=FIRST, owner="demo", binding="vfio-pci")
+    host.__class__ = FakeHost
+    function = functions.find(FIRST)
+    assert (function.driver, function.owner) == ("", "demo")
+    functions.release([], owner="demo")
+    function = functions.find(FIRST)
+    assert (function.driver, function.owner) == ("igbvf", "")
+
+
+def test_a_recorded_function_that_is_gone_can_be_released(tmp_path: Path) -> None:
+    host, functions = fake_functions(tmp_path, igb())
+    functions.create("eth1", 1, owner="demo")
+    functions.assign(FIRST, owner="demo")
+    host.write(host.device("0000:01:00.0") / "sriov_numvfs", "0")
+    functions.release([FIRST])
+    assert records(host)["functions"] == {}
+
+
+def test_a_taken_hardware_address_is_refused(tmp_path: Path) -> None:
+    _, functions = fake_functions(tmp_path, igb())
+    functions.create("eth1", 2, owner="demo")
+    functions.assign(FIRST, owner="demo", settings=Settings(mac=MAC))
+    functions.assign(FIRST, owner="demo", settings=Settings(mac=MAC))  # its own is no clash
+    with refusal(f"eth1v0 of this host has the hardware address {MAC} already"):
+        functions.assign(SECOND, owner="demo", settings=Settings(mac=MAC))
+    assert functions.find(SECOND).free
+
+
+def test_without_an_iommu_nothing_goes_to_vfio(tmp_path: Path) -> None:
+    host, functions = fake_functions(tmp_path, igb())
+    functions.create("eth1", 1, owner="demo")
+    (host.device(FIRST) / "iommu_group").unlink()
+    with refusal("is in no IOMMU group: the IOMMU is off: switch it on: intel_iommu=on"):
+        functions.assign(FIRST, owner="demo", vfio=True)
+    assert functions.find(FIRST).free
+
+
+def test_a_shared_iommu_group_is_named(tmp_path: Path) -> None:
+    host, functions = fake_functions(tmp_path, igb())
+    functions.create("eth1", 2, owner="demo")
+    group = host.device(FIRST) / "iommu_group/devices"
+    (group / "0000:01:00.0").symlink_to(host.device("0000:01:00.0"))
+    with refusal("is in one IOMMU group with 0000:01:00.0, which igb has"):
+        functions.assign(FIRST, owner="demo", vfio=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (Settings(mac="01:00:5e:00:00:01"), "no hardware address of an interface"),
+        (Settings(mac="52:54:00"), "no hardware address of an interface"),
+        (Settings(vlan=5000), "5000 is no VLAN"),
+        (Settings(qos=3), "a priority was given without a VLAN"),
+        (Settings(min_rate=10, max_rate=5), "the least rate, 10 Mbit/s, is above the highest"),
+        (Settings(link_state="up"), "up is no link state"),
+        (Settings(port_guid=GUID), "is an Ethernet card, and --port-guid cannot be set there"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(tmp_path: Path, settings: Settings, said: str) -> None:
+    host, functions = fake_functions(tmp_path, igb())
+    functions.create("eth1", 1, owner="demo")
+    with refusal(said):
+        functions.assign(FIRST, owner="demo", settings=settings)
+    assert records(host)["functions"] == {}
+
+
+def test_addresses_are_read_as_people_write_them() -> None:
+    assert parse_mac("52-54-00-AA-BB-01") == MAC
+    for text in ("0x0011223344556677", "0011:2233:4455:6677", GUID):
+        assert parse_guid(text) == GUID
+    for text in ("0x0", "00" * 8, "ff" * 8, "gg" * 8, "001122334455667"):
+        with refusal("is no GUID"):
+            parse_guid(text)
+
+
+@pytest.mark.parametrize("card", [igb(), mlx5(), mlx4()], ids=["igb", "mlx5", "mlx4"])
+def test_every_kind_of_card_is_told_apart(tmp_path: Path, card: FakeCard) -> None:
+    _, functions = fake_functions(tmp_path, card)
+    kind = "ethernet" if card.kind == "ethernet" else "infiniband"
+    assert functions.cards()[0].kind == kind

@@ -1,0 +1,265 @@
+"""The privileged helper: what it takes, what it refuses, and how users get to it.
+
+It runs as a process of its own. Where it is to do something it runs in a user and mount namespace
+in which this user is root and /sys is a fake one (fake_cards.py).
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_cards import FakeHost, igb
+
+from vicinal.errors import VicinalError
+from vicinal.host.functions import helper, privileged
+from vicinal.host.functions.privileged import PROTOCOL, RefusedError, perform
+
+FIRST = "0000:01:08.0"
+ONE = {"function": FIRST, "owner": "demo"}
+NOBODY = 65534
+
+
+def request(operation: str, **fields: object) -> dict[str, object]:
+    return {"protocol": PROTOCOL, "operation": operation, **fields}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [],
+        "claim",
+        {},
+        request("claim"),
+        request("unlink", function=FIRST, owner="demo"),
+        request("claim", **ONE, path="/etc/passwd"),
+        request("claim", function="../../../etc", owner="demo"),
+        request("claim", function="0000:01:08.0\n", owner="demo"),
+        request("claim", function=FIRST, owner="../x"),
+        request("claim", function=FIRST, owner=["demo"]),
+        request("count", physical="0000:01:00.0", count=True, owner="demo"),
+        request("count", physical="0000:01:00.0", count=-1, owner="demo"),
+        request("count", physical="0000:01:00.0", count="2", owner="demo"),
+        request("bind", **ONE, binding="uio_pci_generic"),
+        {**request("claim", **ONE), "protocol": PROTOCOL + 1},
+    ],
+    ids=str,
+)
+def test_what_is_not_in_its_vocabulary_is_refused(tmp_path: Path, wrong: object) -> None:
+    host = FakeHost(tmp_path, igb())
+    host.write(host.device("0000:01:00.0") / "sriov_numvfs", "1")
+    before = list(host.writes)
+    with pytest.raises(RefusedError):
+        perform(host, 0, wrong)
+    assert (host.writes, host.calls) == (before, [])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"mac": "52:54:00:aa:bb:01 trust on"},
+        {"mac": 5},
+        {"vlan": 4095},
+        {"spoofchk": "off"},
+        {"trust": 1},
+        {"state": "up"},
+        {"node_guid": "0x0011223344556677"},
+        {"netns": "1"},
+        {"mac": "52:54:00:aa:bb:01", "port_guid": "00:11:22:33:44:55:66:77"},
+    ],
+    ids=str,
+)
+def test_settings_that_it_does_not_know_are_refused(
+    tmp_path: Path, settings: dict[str, object]
+) -> None:
+    host = FakeHost(tmp_path, igb())
+    host.write(host.device("0000:01:00.0") / "sriov_numvfs", "1")
+    perform(host, 0, request("claim", **ONE))
+    before = list(host.writes)
+    with pytest.raises(RefusedError):
+        perform(host, 0, request("configure", **ONE, settings=settings))
+    assert (host.writes, host.calls) == (before, [])
+
+
+def test_only_virtual_functions_are_ever_unbound(tmp_path: Path) -> None:
+    """A disk's controller, say, is no virtual function, and so is a card itself."""
+    host = FakeHost(tmp_path, igb())
+    host.files(host.device("0000:00:1f.2"), **{"class": "0x010601", "driver_override": ""})
+    for address in ("0000:01:00.0", "0000:00:1f.2", "0000:0f:00.0"):
+        with pytest.raises(RefusedError, match="is no virtual function of this host"):
+            perform(host, 0, request("claim", function=address, owner="demo"))
+        with pytest.raises(RefusedError, match="is not assigned"):
+            perform(host, 0, request("bind", function=address, owner="demo", binding="vfio-pci"))
+    with pytest.raises(RefusedError, match="no network card that can have virtual functions"):
+        perform(host, 0, request("count", physical="0000:00:1f.2", count=0, owner="demo"))
+    assert host.writes == []
+
+
+def test_a_link_that_names_another_card_s_function_is_not_believed(tmp_path: Path) -> None:
+    host = FakeHost(tmp_path, igb())
+    stranger = host.device("0000:00:1f.2")
+    host.files(stranger, **{"class": "0x010601"})
+    (stranger / "physfn").symlink_to(host.device("0000:01:00.0"))
+    with pytest.raises(RefusedError, match="is no virtual function"):
+        perform(host, 0, request("claim", function="0000:00:1f.2", owner="demo"))
+
+
+def test_it_needs_only_the_standard_library() -> None:
+    """`python3 -I` has no other path; so what is audited is one file."""
+    source = helper.SOURCE.read_text()
+    imported = set(re.findall(r"^(?:import|from) (\w+)", source, re.MULTILINE))
+    assert imported <= sys.stdlib_module_names
+
+
+def test_as_an_ordinary_user_it_does_nothing() -> None:
+    done = _helper_as(NOBODY if os.geteuid() == 0 else None, request("claim", **ONE))
+    assert done["error"][0] == "the helper was not run as root"
+
+
+def _helper_as(user: int | None, what: object) -> dict[str, Any]:
+    done = subprocess.run(
+        [helper.PYTHON, "-I", "-c", helper.SOURCE.read_text()],  # nobody may not read a checkout
+        input=json.dumps(what),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        user=user,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def test_without_rights_the_error_says_what_an_administrator_is_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a fake sudo, which refuses as the real one does."""
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(VicinalError, match="sudo was not found: do it as root, or install sudo"):
+        helper.ask_helper("claim", **ONE)
+    sudo = tmp_path / "sudo"
+    sudo.write_text('#!/bin/sh\necho "sudo: a password is required" >&2\nexit 1\n')
+    sudo.chmod(0o755)
+    with pytest.raises(VicinalError) as refused:
+        helper.ask_helper("claim", **ONE)
+    said = str(refused.value)
+    assert "sudo did not run the helper (sudo: a password is required)" in said
+    assert f"install -D -m 755 {helper.SOURCE} {helper.INSTALLED}" in said
+    assert f"ALL=(root) NOPASSWD: {helper.PYTHON} -I {helper.INSTALLED}`" in said
+
+
+NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount", "--propagation", "private"]
+
+
+def _in_namespace(host: FakeHost, script: str) -> subprocess.CompletedProcess[str]:
+    """Run a script as root of a namespace whose /sys is the fake host's."""
+    records = host.records.parent / "run"
+    records.mkdir()
+    setup = f'mount --bind "{host.sysfs}" /sys && mount --bind "{records}" /run && '
+    return subprocess.run(
+        [*NAMESPACE, "sh", "-c", setup + script],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.fixture
+def host_with_functions(tmp_path: Path) -> FakeHost:
+    if subprocess.run([*NAMESPACE, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("this system grants no user and mount namespaces")
+    host = FakeHost(tmp_path, igb())
+    host.write(host.device("0000:01:00.0") / "sriov_numvfs", "2")
+    return host
+
+
+def test_the_command_reaches_the_helper(host_with_functions: FakeHost) -> None:
+    """All of the way: the command line, the helper as a process, its records, and what is shown."""
+    calls = [
+        ["assign", FIRST, "--owner", "demo"],
+        ["list"],
+        ["show", FIRST, "--json"],
+        ["create", "eth1", "9"],
+        ["release", "--owner", "demo"],
+    ]
+    inside = f"from vicinal.cli import run; print([run(['functions', *c]) for c in {calls}])"
+    script = f"exec {shlex.join([sys.executable, '-c', inside])}"
+    done = _in_namespace(host_with_functions, script)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{FIRST} is assigned to demo: igbvf" in done.stdout
+    assert "0000:01:00.0 (eth1): ethernet, driver igb, 2 of at most 4 functions" in done.stdout
+    assert '"owner": "demo"' in done.stdout
+    assert "vicinal: error: 9 virtual functions were asked of 0000:01:00.0" in done.stderr
+    assert done.stdout.endswith("released all of demo\n[0, 0, 0, 1, 0]\n")
+    text = (host_with_functions.records.parent / "run/vicinal-functions/records.json").read_text()
+    assert json.loads(text) == {"physical": {}, "functions": {}}
+
+
+def test_the_lock_of_a_helper_that_died_holds_nobody_up(tmp_path: Path) -> None:
+    host = FakeHost(tmp_path, igb())
+    host.write(host.device("0000:01:00.0") / "sriov_numvfs", "1")
+    host.records.mkdir()
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import fcntl, os, sys, time;"
+            "fcntl.flock(os.open(sys.argv[1], os.O_RDWR | os.O_CREAT), fcntl.LOCK_EX);"
+            "print('held', flush=True); time.sleep(600)",
+            str(host.records / "lock"),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(privileged, "_LOCK_SECONDS", 0.2)
+            with pytest.raises(RefusedError, match="another `vicinal functions` is changing"):
+                perform(host, 0, request("claim", **ONE))
+        holder.kill()
+    perform(host, 0, request("claim", **ONE))
+
+
+def test_sudo_runs_the_helper_by_the_line_that_is_suggested(tmp_path: Path) -> None:
+    """The real sudo, in a mount namespace with a /etc/sudoers and a helper of its own."""
+    if os.geteuid() != 0 or shutil.which("sudo") is None:
+        pytest.skip("this needs root, and sudo")
+    rule = tmp_path / "sudoers"
+    rule.write_text(helper.sudoers_line("nobody") + "\n")
+    rule.chmod(0o440)
+    host = FakeHost(tmp_path, igb())
+    host.write(host.device("0000:01:00.0") / "sriov_numvfs", "1")
+    directory = helper.INSTALLED.parent
+    sudo = f"setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups sudo -n"
+    run = f"{sudo} {helper.PYTHON} -I {helper.INSTALLED}"
+    what = json.dumps(request("claim", **ONE))
+    script = (
+        f"mkdir {tmp_path}/run {tmp_path}/bin"
+        f" && cp {helper.SOURCE} {tmp_path}/bin/{helper.INSTALLED.name}"
+        f" && mount --bind {rule} /etc/sudoers && mount --bind {tmp_path}/run /run"
+        f" && mount --bind {host.sysfs} /sys"
+        f" && mkdir -p {directory} && mount --bind {tmp_path}/bin {directory}"
+        f" && echo '{what}' | {run}"
+        f"; {run} extra </dev/null; {sudo} id"
+    )
+    done = subprocess.run(
+        ["unshare", "--mount", "--propagation", "private", "sh", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    answer = json.loads(done.stdout or '"nothing"')
+    assert answer["record"]["user"] == NOBODY, done.stderr
+    assert done.stderr.count("a password is required") == 2, done.stderr
