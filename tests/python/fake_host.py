@@ -1,7 +1,7 @@
 """Fakes of hosts that cannot be had here: trees of files like those of sysfs and procfs.
 
-What is in them was written by hand after the kernel's documentation and what such hosts show. They
-prove what the checks make of it, and nothing about real cards.
+What is in them was written by hand after the kernel's documentation. They prove what the checks
+make of it, and nothing about real cards.
 """
 
 from pathlib import Path

@@ -19,6 +19,7 @@ from vicinal.host.checks.sriov import check_sriov
 from vicinal.host.finding import Finding, Status
 from vicinal.host.pci import read_devices
 from vicinal.host.sriov_facts import Use, read_physical_functions
+from vicinal.host.system import Host
 
 CARD = "0000:3b:00.0"
 ETHERNET = "0x020000"
@@ -105,12 +106,12 @@ def test_functions_and_who_uses_them(tmp_path: Path) -> None:
     (card,) = read_physical_functions(host)
     assert (card.limit, card.created, card.by_sysfs) == (8, 4, True)
     assert [each.use for each in card.functions] == [Use.GUEST, Use.RESERVED, Use.HOST, Use.FREE]
-    assert card.functions[0].holders == ("qemu-system-x86 (4711)",)
+    assert card.functions[0].holders == ("qemu-system-x86[4711]",)
     assert card.functions[2].device.rdma_devices == ("mlx5_3",)
 
     findings = list(check_sriov(host))
     assert statuses(findings) == ["pass", "pass"]
-    assert "4 of 8 functions made: 1 in guests (qemu-system-x86 (4711))" in findings[0].text
+    assert "4 of 8 functions made: 1 in guests (qemu-system-x86[4711])" in findings[0].text
     assert [each["use"] for each in findings[0].facts["functions"]] == [
         "guest",
         "reserved",
@@ -128,7 +129,17 @@ def test_the_newer_files_of_vfio_name_holders_too(fake: FakeHost) -> None:
     fake.file("proc/99/comm", "qemu")
     fake.link("proc/99/fd/7", "/dev/vfio/devices/vfio3")
     (card,) = read_physical_functions(fake.host())
-    assert card.functions[0].holders == ("qemu (99)",)
+    assert card.functions[0].holders == ("qemu[99]",)
+
+
+def test_who_may_not_see_all_processes_does_not_say_that_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = xeon_with_mlx5(tmp_path / "fake").host()
+    monkeypatch.setattr(Host, "may", lambda *_: False)
+    (card,) = read_physical_functions(host)
+    assert [each.use for each in card.functions] == [Use.GUEST, Use.UNSEEN, Use.HOST, Use.FREE]
+    assert "which root can see" in first(check_sriov(host)).text
 
 
 def test_a_card_without_functions_passes_with_what_it_could_have(fake: FakeHost) -> None:
@@ -396,8 +407,6 @@ def test_dax_devices_are_listed(fake: FakeHost) -> None:
 
 def test_this_hosts_own_devices_are_read() -> None:
     """The real sysfs of the machine that the tests run on, whatever it has."""
-    from vicinal.host.system import Host
-
     host = Host()
     place = Path("/sys/bus/pci/devices")
     there = sorted(path.name for path in place.iterdir()) if place.is_dir() else []

@@ -1,5 +1,6 @@
 """SR-IOV: cards that can be divided into functions, the functions, and who uses each."""
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ class Use(StrEnum):
     """No driver has it."""
     RESERVED = "reserved"
     """vfio-pci has it, and no process does."""
+    UNSEEN = "unseen"
+    """vfio-pci has it; whether a process does, this user may not see."""
     GUEST = "guest"
     """A process has it by VFIO, which is how a virtual machine gets a device."""
     HOST = "host"
@@ -35,7 +38,7 @@ class VirtualFunction:
     device: PciDevice
     use: Use
     holders: tuple[str, ...]
-    """Processes that have it by VFIO: `qemu-system-x86 (4711)`."""
+    """Processes that have it by VFIO: `qemu-system-x86[4711]`."""
     group_shared_with: tuple[str, ...]
     """Other devices that are in its IOMMU group, and would have to go with it."""
 
@@ -55,7 +58,7 @@ class PhysicalFunction:
 
 def read_physical_functions(host: Host) -> Iterator[PhysicalFunction]:
     """Every one of this host; also cards that could be one but for their firmware's settings."""
-    holders = _vfio_holders(host)
+    holders, all_seen = _vfio_holders(host)
     for device in read_devices(host):
         if device.physical_function is not None:
             continue
@@ -67,7 +70,7 @@ def read_physical_functions(host: Host) -> Iterator[PhysicalFunction]:
             limit=limit,
             created=host.number(device.place / "sriov_numvfs") or 0,
             by_sysfs=device.driver not in _NO_DRIVER_WAY,
-            functions=tuple(_functions(host, device, holders)),
+            functions=tuple(_functions(host, device, holders, all_seen)),
         )
 
 
@@ -80,7 +83,7 @@ def _could_have_functions(host: Host, device: PciDevice) -> bool:
 
 
 def _functions(
-    host: Host, parent: PciDevice, holders: Mapping[str, tuple[str, ...]]
+    host: Host, parent: PciDevice, holders: Mapping[str, tuple[str, ...]], all_seen: bool
 ) -> Iterator[VirtualFunction]:
     for name in host.names(parent.place):
         match = re.fullmatch(r"virtfn(\d+)", name)
@@ -93,18 +96,20 @@ def _functions(
             yield VirtualFunction(
                 number=int(match[1]),
                 device=device,
-                use=_use(device, own),
+                use=_use(device, own, all_seen),
                 holders=own if device.driver == VFIO else (),
                 group_shared_with=_others_in_group(host, device),
             )
 
 
-def _use(device: PciDevice, holders: tuple[str, ...]) -> Use:
+def _use(device: PciDevice, holders: tuple[str, ...], all_seen: bool) -> Use:
     if device.driver is None:
         return Use.FREE
-    if device.driver == VFIO:
-        return Use.GUEST if holders else Use.RESERVED
-    return Use.HOST
+    if device.driver != VFIO:
+        return Use.HOST
+    if holders:
+        return Use.GUEST
+    return Use.RESERVED if all_seen else Use.UNSEEN
 
 
 def _others_in_group(host: Host, device: PciDevice) -> tuple[str, ...]:
@@ -114,17 +119,19 @@ def _others_in_group(host: Host, device: PciDevice) -> tuple[str, ...]:
     return tuple(each for each in members if each != device.address)
 
 
-def _vfio_holders(host: Host) -> dict[str, tuple[str, ...]]:
-    """The files of VFIO, each to the processes that have it open, as far as this user may see."""
+def _vfio_holders(host: Host) -> tuple[dict[str, tuple[str, ...]], bool]:
+    """The files of VFIO, each to the processes that have it open; and whether all could be seen."""
     found: dict[str, tuple[str, ...]] = {}
+    all_seen = True
     if not host.exists("dev/vfio"):
-        return found
+        return found, all_seen
     for process in host.names("proc"):
         if not process.isdecimal():
             continue
         name = host.text(f"proc/{process}/comm") or "a process"
+        all_seen = all_seen and host.may(f"proc/{process}/fd", os.R_OK)
         for descriptor in host.names(f"proc/{process}/fd"):
             target = host.link(f"proc/{process}/fd/{descriptor}")
             if target is not None and target.startswith("/dev/vfio/"):
-                found[target] = (*found.get(target, ()), f"{name} ({process})")
-    return found
+                found[target] = (*found.get(target, ()), f"{name}[{process}]")
+    return found, all_seen

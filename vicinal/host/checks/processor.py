@@ -39,8 +39,8 @@ def check_processor(host: Host) -> Iterator[Finding]:
     elif not host.may(KVM, os.R_OK | os.W_OK):
         yield warned(
             f"{shown}, and /dev/kvm may not be opened by this user",
-            "put the user into the group that owns /dev/kvm: `usermod --append --groups kvm USER`, "
-            "and log in anew",
+            "let the group kvm have it (`chgrp kvm /dev/kvm; chmod 0660 /dev/kvm`, as udev does), "
+            "and `usermod --append --groups kvm USER`; log in anew",
             **facts,
         )
     elif words and extension is None:

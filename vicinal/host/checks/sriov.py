@@ -11,6 +11,7 @@ from vicinal.host.system import Host
 _USES = {
     Use.FREE: "without a driver",
     Use.RESERVED: "held by vfio-pci for guests",
+    Use.UNSEEN: "held by vfio-pci, perhaps for a guest, which root can see",
     Use.GUEST: "in guests",
     Use.HOST: "used by this host",
 }
