@@ -148,6 +148,22 @@ def ethernet(first: str, second: str) -> None:
     run("down", "ip", "link", "set", name, "down")
 
 
+def namespace(second: str) -> None:
+    """A function's interface is moved into a network namespace, as container runtimes do."""
+    name = next(Path(f"/sys/bus/pci/devices/{second}/net").iterdir()).name
+    with subprocess.Popen(["unshare", "-n", "sleep", "600"]) as container:
+        own, its = Path("/proc/self/ns/net"), Path(f"/proc/{container.pid}/ns/net")
+        while its.readlink() == own.readlink():
+            time.sleep(0.05)
+        run("moved", "ip", "link", "set", name, "netns", str(container.pid))
+        card("away")
+        attempt("assign while away", lambda: functions.assign(second, owner="demo"))
+        container.kill()
+    place = Path(f"/sys/bus/pci/devices/{second}/net")
+    while not place.is_dir() or not any(place.iterdir()):
+        time.sleep(0.05)  # the kernel gives it back when the namespace ends
+
+
 def vfio(second: str) -> None:
     """A function goes to vfio-pci, is opened as by a virtual machine, and comes back."""
     attempt("assign to vfio", lambda: functions.assign(second, owner="machine", vfio=True))
@@ -185,6 +201,7 @@ def main() -> None:
     say("kernel version", release=os.uname().release, uptime=Path("/proc/uptime").read_text())
     first, second = make()
     ethernet(first, second)
+    namespace(second)
     vfio(second)
     crash(first, second)
     attempt("remove", lambda: functions.remove(CARD))

@@ -76,6 +76,14 @@ def test_a_function_whose_interface_is_up_is_left_alone(steps: Steps) -> None:
     assert "is up" in steps["release while up"]["error"]
 
 
+def test_an_interface_in_a_container_s_namespace_is_left_alone(steps: Steps) -> None:
+    assert steps["moved"]["status"] == 0
+    away = function(steps, "away", SECOND)
+    assert (away["driver"], away["interfaces"]) == ("igbvf", [])
+    assert away["use"] == "its interface, of driver igbvf, is in another network namespace"
+    assert "in another network namespace" in steps["assign while away"]["error"]
+
+
 def test_interrupt_moderation_is_set_and_read_back(steps: Steps) -> None:
     assert steps["moderate"]["status"] == 0
     assert "rx-usecs: 10\n" in steps["moderated"]["stdout"].replace("\t", " ")
@@ -107,8 +115,10 @@ def test_a_released_function_is_its_driver_s_again(steps: Steps) -> None:
 
 
 def test_what_a_killed_command_left_is_released(steps: Steps) -> None:
-    assert steps["bind"]["answer"]["driver"] == "vfio-pci"
-    assert function(steps, "killed", SECOND)["owner"] == "killed"
+    assert steps["claim"]["answer"] == {"new": True}
+    assert steps["bind"]["answer"] == {}
+    left = function(steps, "killed", SECOND)
+    assert (left["driver"], left["owner"]) == ("vfio-pci", "killed")
     assert steps["remove what is assigned"]["error"] != ""
     assert steps["release what was killed"]["error"] == ""
 

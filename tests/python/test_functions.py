@@ -5,6 +5,7 @@ The code is all of `vicinal functions` with its privileged helper; only the kern
 
 import errno
 import json
+import signal
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from fake_cards import FakeCard, FakeHelper, FakeHost, fake_functions, igb, mlx4
 from vicinal.errors import VicinalError
 from vicinal.host.functions.operations import Functions
 from vicinal.host.functions.settings import Settings, parse_guid, parse_mac
+from vicinal.signals import Ended
 
 FIRST, SECOND = "0000:01:08.0", "0000:01:08.1"
 MAC = "52:54:00:aa:bb:01"
@@ -64,7 +66,7 @@ def test_more_than_the_firmware_allows_is_refused_before_anything_is_written(
     tmp_path: Path,
 ) -> None:
     host, functions = fake_functions(tmp_path, igb())
-    with refusal("5 virtual functions were asked of 0000:01:00.0, whose firmware allows 4"):
+    with refusal("5 functions were asked of 0000:01:00.0, whose firmware allows 4"):
         functions.create("eth1", 5, owner="demo")
     assert host.writes == []
 
@@ -73,7 +75,7 @@ def test_a_silent_limit_of_the_firmware_is_noticed_and_undone(tmp_path: Path) ->
     card = igb()
     card.made_at_most = 1
     host, functions = fake_functions(tmp_path, card)
-    with refusal("3 virtual functions were asked of .* and without an error 1 came; now there are"):
+    with refusal("3 functions were asked of .* and without an error 1 came; now there are"):
         functions.create("eth1", 3, owner="demo")
     assert functions.cards()[0].functions == ()
     assert records(host)["physical"] == {}
@@ -188,7 +190,7 @@ def test_names_and_users_are_kept_apart(tmp_path: Path) -> None:
 def test_functions_that_somebody_else_made_are_not_replaced(tmp_path: Path) -> None:
     host, functions = fake_functions(tmp_path, igb())
     host.write(host.device("0000:01:00.0") / "sriov_numvfs", "2")
-    with refusal("has 2 virtual functions already, which are not ours"):
+    with refusal("has 2 functions already, which are not ours"):
         functions.create("eth1", 3, owner="demo")
     functions.create("eth1", 2, owner="demo")
     functions.assign("eth1", owner="demo")
@@ -243,7 +245,7 @@ def test_without_an_iommu_nothing_goes_to_vfio(tmp_path: Path) -> None:
     host, functions = fake_functions(tmp_path, igb())
     functions.create("eth1", 1, owner="demo")
     (host.device(FIRST) / "iommu_group").unlink()
-    with refusal("is in no IOMMU group: the IOMMU is off: switch it on: intel_iommu=on"):
+    with refusal("is in no IOMMU group: the IOMMU is off: switch it on"):
         functions.assign(FIRST, owner="demo", vfio=True)
     assert functions.find(FIRST).free
 
@@ -291,3 +293,57 @@ def test_every_kind_of_card_is_told_apart(tmp_path: Path, card: FakeCard) -> Non
     _, functions = fake_functions(tmp_path, card)
     kind = "ethernet" if card.kind == "ethernet" else "infiniband"
     assert functions.cards()[0].kind == kind
+
+
+class Interrupting(FakeHelper):
+    """Does what it is asked for once, and then a signal comes."""
+
+    def __init__(self, host: FakeHost, operation: str) -> None:
+        super().__init__(host)
+        self.operation = operation
+
+    def __call__(self, operation: str, **fields: object) -> dict[str, object]:
+        answer = super().__call__(operation, **fields)
+        if operation == self.operation:
+            self.operation = ""
+            raise Ended(signal.SIGINT)
+        return answer
+
+
+@pytest.mark.parametrize("operation", ["claim", "configure", "bind"])
+def test_an_interrupted_assignment_is_undone(tmp_path: Path, operation: str) -> None:
+    card = igb()
+    host, functions = fake_functions(tmp_path, card)
+    functions.create("eth1", 1, owner="demo")
+    before = dict(card.settings[0])
+    helper = Interrupting(host, operation)
+    with pytest.raises(Ended):
+        Functions(host, helper).assign(FIRST, owner="demo", settings=Settings(mac=MAC), vfio=True)
+    assert helper.operation == ""
+    function = functions.find(FIRST)
+    assert (function.driver, function.owner) == ("igbvf", "")
+    assert card.settings[0] == before
+
+
+def test_interrupted_making_is_undone(tmp_path: Path) -> None:
+    host, functions = fake_functions(tmp_path, igb())
+    with pytest.raises(Ended):
+        Functions(host, Interrupting(host, "count")).create("eth1", 2, owner="demo")
+    assert functions.cards()[0].functions == ()
+    assert records(host) == {"physical": {}, "functions": {}}
+
+
+def test_two_commands_at_once_get_different_functions(tmp_path: Path) -> None:
+    host, functions = fake_functions(tmp_path, igb())
+    functions.create("eth1", 2, owner="demo")
+    other = []
+
+    class Slow(FakeHelper):
+        def __call__(self, operation: str, **fields: object) -> dict[str, object]:
+            if not other:  # the other one chooses, and is quicker
+                other.append(functions.assign("eth1", owner="demo").address)
+            return super().__call__(operation, **fields)
+
+    given = Functions(host, Slow(host)).assign("eth1", owner="demo")
+    assert [given.address, *other] == [SECOND, FIRST]
+    assert set(records(host)["functions"]) == {FIRST, SECOND}

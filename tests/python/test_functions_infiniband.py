@@ -141,6 +141,14 @@ def test_a_guid_of_zero_is_named(tmp_path: Path) -> None:
     _, functions = made(tmp_path, mlx4())
     with pytest.raises(VicinalError, match="GUID is zero: the subnet manager has granted none"):
         functions.assign(M4, owner="demo", wait=0.2)
-    _, functions = made(tmp_path / "kernel", mlx5(kind="mlx5-kernel"))
-    with pytest.raises(VicinalError, match="its GUID is zero: "):
-        functions.assign(M5, owner="demo", wait=0.2)
+
+
+def test_the_kernel_s_mlx5_gets_guids_where_they_show_as_zero(tmp_path: Path) -> None:
+    host, functions = made(tmp_path, mlx5(kind="mlx5-kernel"))
+    function = functions.assign(M5, owner="demo", wait=5)
+    told = [call[7:] for call in host.calls if call[1:3] == ["link", "set"]]
+    guids = [["node_guid", "ec:0d:9a:f0:00:c0:41:d4"], ["port_guid", "ec:0d:9a:f0:01:c0:41:d4"]]
+    assert told == guids
+    assert function.ports[0].state == "ACTIVE"
+    with pytest.raises(VicinalError, match="is no mlx4 card, and --port cannot be set"):
+        functions.assign("mlx5_0", owner="demo", settings=Settings(port=1))

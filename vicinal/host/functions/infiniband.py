@@ -26,15 +26,25 @@ def with_defaults(
     """
     own = host.device(physical) / "sriov" / str(number)
     base = next((port.node_guid for port in read_ports(host, physical)), "")
-    if not own.is_dir() or not base:
-        return settings  # mlx4's subnet manager chooses; of others nothing can be read
-    wanted = dict(settings)
-    for place, (name, attribute) in enumerate((("node_guid", "node"), ("port_guid", "port"))):
-        if name not in wanted and host.read(own / attribute) in ("", ZERO):
-            wanted[name] = derived_guid(base, 2 * number + place)
-    if "policy" not in wanted and host.read(own / "policy") == "Down":
-        wanted["policy"] = "auto"
-    return wanted
+    if not base or _is_mlx4(host, physical):
+        return settings  # mlx4's subnet manager chooses
+    now = {"node_guid": host.read(own / "node"), "port_guid": host.read(own / "port")}
+    if not own.is_dir():
+        # The kernel's driver shows them only where it has the function itself.
+        for port in read_ports(host, host.functions(physical)[number]):
+            now = {"node_guid": port.node_guid, "port_guid": port.guid}
+    zero = {
+        name: derived_guid(base, 2 * number + place)
+        for place, (name, guid) in enumerate(now.items())
+        if guid == ZERO
+    }
+    down = {"policy": "auto"} if host.read(own / "policy") == "Down" else {}
+    return {**zero, **down, **settings}
+
+
+def _is_mlx4(host: Host, physical: str) -> bool:
+    devices = (host.device(physical) / "infiniband").glob("*/iov")
+    return next(devices, None) is not None
 
 
 def derived_guid(base: str, number: int) -> str:
@@ -109,7 +119,7 @@ def _no_guid(host: Host, physical: str, function: str, number: int) -> tuple[str
             "its GUID is zero, though one was set: its driver read it before",
             f"release {function} and assign it again, which binds its driver anew",
         )
-    if own.is_dir():
+    if not _is_mlx4(host, physical):
         return "its GUID is zero", "assign it with --node-guid and --port-guid"
     return (
         "its GUID is zero: the subnet manager has granted none",

@@ -11,7 +11,8 @@ An assignment that fails, or is interrupted, is undone; one that was killed is i
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,10 @@ _APPEAR_SECONDS = 30.0
 _POLL_SECONDS = 0.05
 
 
+class _JustTakenError(VicinalError):
+    """Another command of the same owner was quicker."""
+
+
 class Functions:
     """The virtual functions of a host."""
 
@@ -54,17 +59,15 @@ class Functions:
         found = find_card(self.cards(), card)
         if count < 1:
             raise VicinalError(f"{count} functions cannot be made", "give a number from 1")
-        self._helper("count", physical=found.address, count=count, owner=owner)
-        deadline = time.monotonic() + _APPEAR_SECONDS
-        while len((now := find_card(self.cards(), found.address)).functions) != count:
-            if time.monotonic() > deadline:
-                raise VicinalError(
-                    f"{found.address} shows {len(now.functions)} functions of {count}"
-                    f" {_APPEAR_SECONDS:.0f} s after they were made",
-                    "see what `dmesg` says of the card",
-                )
-            time.sleep(_POLL_SECONDS)
-        return now
+        try:
+            self._helper("count", physical=found.address, count=count, owner=owner)
+            return self._wait_functions(found.address, count)
+        except BaseException:
+            # Interrupted, most likely: those that were there before are not made again.
+            now = find_card(self.cards(), found.address)
+            if not found.functions and now.functions and now.owner == owner:
+                self._helper("count", physical=found.address, count=0, owner=owner)
+            raise
 
     def remove(self, card: str, *, owner: str | None = None) -> int:
         """Remove all functions of a card, none of which may be assigned or in use.
@@ -91,23 +94,13 @@ class Functions:
         that stays with this host is waited for until its port is ACTIVE, `wait` seconds; 0: not at
         all. Whether the port of one for vfio-pci comes up shows only in the guest.
         """
-        function = self._choose(name, owner)
-        card = find_card(self.cards(), function.physical)
-        settings = settings or Settings()
-        wanted = self._wanted(card, function, settings)
-        again = function.owner == owner
-        self._helper("claim", function=function.address, owner=owner)
-        try:
-            self._set_up(card, function, owner, wanted, vfio=vfio)
-            if card.kind == INFINIBAND and not vfio and wait:
-                infiniband.wait_active(
-                    self.host, card.address, function.address, function.number, wait
-                )
-        except BaseException:
-            if not again:
-                self._helper("release", function=function.address, owner=owner)
-            raise
-        return self.find(function.address)
+        while True:
+            function = self._choose(name, owner)
+            try:
+                self._assign(function, owner, settings or Settings(), vfio=vfio, wait=wait)
+            except _JustTakenError:
+                continue  # by another command of this owner; there is one free function less
+            return self.find(function.address)
 
     def release(self, names: Iterable[str], *, owner: str | None = None) -> list[str]:
         """Take functions back from their owners, and put them as they were before.
@@ -171,6 +164,56 @@ class Functions:
                 "take another one, or end what uses it",
             )
         return function
+
+    def _assign(
+        self,
+        function: VirtualFunction,
+        owner: str,
+        settings: Settings,
+        *,
+        vfio: bool,
+        wait: float,
+    ) -> None:
+        address = function.address
+        card = find_card(self.cards(), function.physical)
+        wanted = self._wanted(card, function, settings)
+        with self._undone_if_it_fails(function, owner):
+            new = self._helper("claim", function=address, owner=owner)["new"]
+            if not new and not function.owner:
+                raise _JustTakenError(address, "take another one")
+            self._set_up(card, function, owner, wanted, vfio=vfio)
+            if card.kind == INFINIBAND and not vfio and wait:
+                infiniband.wait_active(self.host, card.address, address, function.number, wait)
+
+    @contextmanager
+    def _undone_if_it_fails(self, function: VirtualFunction, owner: str) -> Iterator[None]:
+        """Release a function if this fails or is interrupted, unless it was ours before."""
+        try:
+            yield
+        except _JustTakenError:
+            raise
+        except BaseException as error:
+            record = read_records(self.host)["functions"].get(function.address)
+            if not function.owner and record is not None and record["owner"] == owner:
+                try:
+                    self._helper("release", function=function.address, owner=owner)
+                except VicinalError as another:
+                    if isinstance(error, VicinalError):
+                        message = f"{error.message}; and undoing it failed ({another.message})"
+                        raise VicinalError(message, another.remedy) from error
+            raise
+
+    def _wait_functions(self, card: str, count: int) -> PhysicalFunction:
+        deadline = time.monotonic() + _APPEAR_SECONDS
+        while len((now := find_card(self.cards(), card)).functions) != count:
+            if time.monotonic() > deadline:
+                raise VicinalError(
+                    f"{card} shows {len(now.functions)} functions of {count}"
+                    f" {_APPEAR_SECONDS:.0f} s after they were made",
+                    "see what `dmesg` says of the card",
+                )
+            time.sleep(_POLL_SECONDS)
+        return now
 
     def _wanted(
         self, card: PhysicalFunction, function: VirtualFunction, settings: Settings

@@ -16,15 +16,16 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 Form = re.Pattern[str] | range | type
-Records = dict[str, dict[str, dict[str, Any]]]
+Fields = dict[str, Any]
 
 PROTOCOL = 1
 VFIO = "vfio-pci"
@@ -34,29 +35,39 @@ _OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _MAC = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")
 _GUID = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){7}")
 _STATE = re.compile(r"auto|enable|disable")
-_ETHERNET_CLASS, _NETWORK_CLASS = "0x0200", "0x02"
-_LOCK_SECONDS = 10.0
-_COMMAND_SECONDS = 20.0
-_REQUEST_BYTES = 65536
+_RATE = range(1 << 24)
+
+_ONE: dict[str, Form] = {"function": _ADDRESS, "owner": _OWNER}
+_OPERATIONS: dict[str, dict[str, Form]] = {
+    "count": {"physical": _ADDRESS, "count": range(1024), "owner": _OWNER},
+    "claim": _ONE,
+    "configure": {**_ONE, "settings": dict},
+    "bind": {**_ONE, "binding": re.compile("vfio-pci|native")},
+    "release": _ONE,
+}
+_ETHERNET: dict[str, Form] = {"mac": _MAC, "vlan": range(4095), "qos": range(8), "spoofchk": bool}
+_ETHERNET |= {"trust": bool, "state": _STATE, "min_tx_rate": _RATE, "max_tx_rate": _RATE}
+_TOGETHER = [["mac"], ["vlan", "qos"], ["spoofchk"], ["trust"], ["state"]]
+_TOGETHER += [["min_tx_rate", "max_tx_rate"]]
+_INFINIBAND: dict[str, Form] = {"node_guid": _GUID, "port_guid": _GUID, "policy": _STATE}
+_INFINIBAND |= {"pkey_index": range(128), "port": range(1, 3)}
 _POLICY = {"auto": "Follow", "enable": "Up", "disable": "Down"}
-_ETHERNET: dict[str, Form] = {
-    "mac": _MAC,
-    "vlan": range(4095),
-    "qos": range(8),
-    "spoofchk": bool,
-    "trust": bool,
-    "state": _STATE,
-    "min_tx_rate": range(1 << 24),
-    "max_tx_rate": range(1 << 24),
+
+_ETHERNET_CLASS, _NETWORK_CLASS = "0x0200", "0x02"
+_LOCK_SECONDS, _COMMAND_SECONDS, _REQUEST_BYTES = 10.0, 20.0, 65536
+
+_AUDIT = "see docs/functions.md"
+_DMESG = "see what `dmesg` says"
+_END_IT = "end what uses it, then try again"
+_LIST = "see `vicinal functions list`"
+_NOT_TAKEN = "see whether the card's driver takes it (rates only while its link is up), and `dmesg`"
+_COUNT_REMEDIES = {
+    errno.EBUSY: "one of them is in use, by a virtual machine or a driver: end that first",
+    errno.ENOENT: "the driver makes functions only when it is loaded: give it num_vfs=N as a"
+    " module parameter (mlx4_core), and load it again",
+    errno.ENOMEM: "see that the firmware gives SR-IOV address space, or boot with pci=realloc",
+    errno.EINVAL: "switch SR-IOV on in the machine's and in the card's firmware",
 }
-_INFINIBAND: dict[str, Form] = {
-    "node_guid": _GUID,
-    "port_guid": _GUID,
-    "policy": _STATE,
-    "pkey_index": range(128),
-    "port": range(1, 3),
-}
-_BINDINGS = re.compile("vfio-pci|native")
 
 
 class RefusedError(Exception):
@@ -91,8 +102,7 @@ class Host:
 
     def run(self, name: str, *arguments: str) -> str:
         """Output of a program of the system. Raises RefusedError with what it complained of."""
-        places = [Path(place) / name for place in ("/usr/sbin", "/sbin", "/usr/bin", "/bin")]
-        program = next((place for place in places if place.is_file()), None)
+        program = shutil.which(name, path="/usr/sbin:/sbin:/usr/bin:/bin")
         if program is None:
             raise RefusedError(f"the program {name} was not found", "install its package")
         done = subprocess.run(
@@ -106,7 +116,7 @@ class Host:
         )
         if done.returncode != 0:
             complaint = " ".join(done.stderr.split()) or f"exit status {done.returncode}"
-            raise RefusedError(f"`{name} {' '.join(arguments)}`: {complaint}", _TAKEN_BY_DRIVER)
+            raise RefusedError(f"`{name} {' '.join(arguments)}`: {complaint}", _NOT_TAKEN)
         return done.stdout
 
     def link(self, path: Path) -> str:
@@ -129,392 +139,306 @@ class Host:
         driver = self.link(device / "driver")
         if driver == VFIO:
             # Only an open vfio device is enabled: all users can see that, the processes not.
-            return (
-                "a program has it open through vfio-pci" if self._number(device, "enable") else ""
-            )
+            opened = self.read(device / "enable") not in ("", "0")
+            return "a program has it open through vfio-pci" if opened else ""
         interfaces = self.names(address, "net")
         for name in interfaces:
-            if self._number(device / "net" / name, "flags") & 1:
+            if int(self.read(device / "net" / name / "flags") or "0", 0) & 1:
                 return f"its interface {name} is up"
         ethernet = self.read(device / "class").startswith(_ETHERNET_CLASS)
         if driver and ethernet and not interfaces:
             return f"its interface, of driver {driver}, is in another network namespace"
         return ""
 
-    def _number(self, place: Path, name: str) -> int:
-        try:
-            return int(self.read(place / name) or "0", 0)
-        except ValueError:
-            return 0
 
-
-_TAKEN_BY_DRIVER = (
-    "see whether the card's driver takes this setting (rates only while its link is up), and what"
-    " `dmesg` says"
-)
-_IOMMU_OFF = "switch it on: intel_iommu=on (or AMD's in the firmware) on the kernel's command line"
-
-
-def perform(host: Host, user: int, request: object) -> dict[str, Any]:
+def perform(host: Host, user: int, request: object) -> Fields:
     """Do what a request asks for, for a user. Raises RefusedError or OSError."""
     if not isinstance(request, dict) or request.pop("protocol", None) != PROTOCOL:
         raise RefusedError(
             f"the privileged helper is of another version ({PROTOCOL}) than the command",
-            "install the helper again, see docs/functions.md",
+            f"install the helper again, {_AUDIT}",
         )
-    operation = request.pop("operation", None)
-    handler, forms = _OPERATIONS.get(str(operation), (None, {}))
-    if handler is None or set(request) != set(forms):
-        raise RefusedError("this is no request that the helper knows", "see docs/functions.md")
+    operation = str(request.pop("operation", None))
+    forms = _OPERATIONS.get(operation, {})
+    if not forms or set(request) != set(forms):
+        raise RefusedError("this is no request that the helper knows", _AUDIT)
     for name, form in forms.items():
         _check(name, request[name], form)
     with _locked(host.records):
-        records = _load(host)
-        return handler(host, user, records, **request)
+        answer: Fields = getattr(_Operations(host, user), operation)(**request)
+        return answer
 
 
-def _count(
-    host: Host, user: int, records: Records, physical: str, count: int, owner: str
-) -> dict[str, Any]:
-    """Make a physical function have this many virtual ones."""
-    device = host.device(physical)
-    total = host.read(device / "sriov_totalvfs")
-    if not total or not host.read(device / "class").startswith(_NETWORK_CLASS):
-        raise RefusedError(
-            f"{physical} is no network card that can have virtual functions",
-            "see `vicinal functions list` for those that can",
-        )
-    if count > int(total):
-        raise RefusedError(
-            f"{count} virtual functions were asked of {physical}, whose firmware allows {total}",
-            "ask for fewer, or raise the limit in the firmware (mstconfig: SRIOV_EN, NUM_OF_VFS)",
-        )
-    before = int(host.read(device / "sriov_numvfs") or "0")
-    _check_owner(records["physical"].get(physical), physical, user, owner)
-    for function in host.functions(physical):
-        record = records["functions"].get(function)
-        if record is not None and count != before:
+class _Operations:
+    """What the helper can do, each operation of its vocabulary by its name."""
+
+    def __init__(self, host: Host, user: int) -> None:
+        self.host, self.user = host, user
+        self.made: dict[str, Fields] = {}
+        """For whom each physical function has its virtual ones."""
+        self.claimed: dict[str, Fields] = {}
+        """Whose each virtual function is, and how it was before."""
+        text = host.read(host.records / "records.json")
+        if text:
+            kept = json.loads(text)
+            self.made, self.claimed = kept["physical"], kept["functions"]
+
+    def count(self, physical: str, count: int, owner: str) -> Fields:
+        """Make a physical function have this many virtual ones."""
+        device = self.host.device(physical)
+        total = self.host.read(device / "sriov_totalvfs")
+        if not total or not self.host.read(device / "class").startswith(_NETWORK_CLASS):
+            what = f"{physical} is no network card that can have virtual functions"
+            raise RefusedError(what, f"{_LIST} for those that can")
+        if count > int(total):
             raise RefusedError(
-                f"{function} of {physical} is assigned to {record['owner']}",
-                f"release it first: vicinal functions release {function}",
+                f"{count} functions were asked of {physical}, whose firmware allows {total}",
+                "ask for fewer, or raise the limit in the firmware (mstconfig: NUM_OF_VFS)",
             )
-        reason = host.use(function)
-        if reason and count != before:
+        before = int(self.host.read(device / "sriov_numvfs") or "0")
+        self._check_owner(self.made.get(physical), physical, owner)
+        if count == before:
+            return {"before": before}
+        if before and count and physical not in self.made:
+            what = f"{physical} has {before} functions already, which are not ours"
+            raise RefusedError(what, f"use them, or first: vicinal functions remove {physical}")
+        for function in self.host.functions(physical):
+            if function in self.claimed:
+                what = f"{function} of {physical} is assigned to {self.claimed[function]['owner']}"
+                raise RefusedError(what, f"first: vicinal functions release {function}")
+            self._check_unused(function, f"{function} of {physical}")
+        self.made[physical] = {"owner": owner, "user": self.user}
+        self._save()
+        try:
+            self._set_count(device, before, count)
+        finally:
+            if self.host.read(device / "sriov_numvfs") == "0":
+                del self.made[physical]
+                self._save()
+        return {"before": before}
+
+    def _set_count(self, device: Path, before: int, count: int) -> None:
+        attribute = device / "sriov_numvfs"
+        try:
+            if before:
+                self.host.write(attribute, "0")
+            if count:
+                self.host.write(attribute, str(count))
+        except OSError as error:
+            what = f"{count} functions of {device.name} were refused ({_reason(error)})"
+            raise RefusedError(what, _COUNT_REMEDIES.get(error.errno or 0, _DMESG)) from error
+        if (now := self.host.read(attribute)) != str(count):
+            # Some firmware takes the number without a word and makes fewer, or none.
+            if now != "0":
+                self.host.write(attribute, "0")
             raise RefusedError(
-                f"{function} of {physical} is in use: {reason}", "end what uses it, then try again"
+                f"{count} functions were asked of {device.name}, and without an error"
+                f" {now or 'none'} came; now there are none",
+                f"see the limits in the firmware (mstconfig: SRIOV_EN, NUM_OF_VFS), and {_DMESG}",
             )
-    if before and count not in (0, before) and physical not in records["physical"]:
-        raise RefusedError(
-            f"{physical} has {before} virtual functions already, which are not ours",
-            f"use those, or remove them first: vicinal functions remove {physical}",
-        )
-    try:
-        if count != before:
-            records["physical"][physical] = {"owner": owner, "user": user, "count": count}
-            _save(host, records)
-            _set_count(host, device, before, count)
-    finally:
-        if host.read(device / "sriov_numvfs") == "0":
-            records["physical"].pop(physical, None)
-            _save(host, records)
-    return {"before": before, "count": count, "made": count != before}
 
+    def claim(self, function: str, owner: str) -> Fields:
+        """Note that a function is an owner's, and how it was before."""
+        self._physical(function)
+        self._check_owner(self.claimed.get(function), function, owner)
+        if function in self.claimed:
+            return {"new": False}
+        self._check_unused(function, function)
+        record = {"owner": owner, "user": self.user, "driver": self._driver(function)}
+        self.claimed[function] = {**record, "before": {}}
+        self._save()
+        return {"new": True}
 
-def _set_count(host: Host, device: Path, before: int, count: int) -> None:
-    attribute = device / "sriov_numvfs"
-    try:
-        if before:
-            host.write(attribute, "0")
-        if count:
-            host.write(attribute, str(count))
-    except OSError as error:
-        now = host.read(attribute)
-        raise RefusedError(
-            f"{count} virtual functions of {device.name} were refused"
-            f" ({(error.strerror or str(error)).lower()}), {now or 'no'} are there",
-            _REMEDIES.get(error.errno or 0, "see what `dmesg` says"),
-        ) from error
-    now = host.read(attribute)
-    if now != str(count):
-        # Some firmware takes the number without a word and makes fewer, or none.
-        if now != "0":
-            host.write(attribute, "0")
-        raise RefusedError(
-            f"{count} virtual functions were asked of {device.name}, and without an error"
-            f" {now or 'none'} came; now there are none",
-            "see the limits in the firmware (mstconfig: SRIOV_EN, NUM_OF_VFS) and what dmesg says",
-        )
+    def bind(self, function: str, owner: str, binding: str) -> Fields:
+        """Give a function to vfio-pci, or anew to its own driver, which so reads its settings."""
+        record = self._own(function, owner)
+        self._check_unused(function, function)
+        if binding != VFIO:
+            self._bind_native(function, record["driver"])
+            return {}
+        if not self.host.link(self.host.device(function) / "iommu_group"):
+            remedy = "switch it on in the firmware, and for the kernel (intel_iommu=on)"
+            raise RefusedError(f"{function} is in no IOMMU group: the IOMMU is off", remedy)
+        if not (self.host.sysfs / "bus/pci/drivers" / VFIO).is_dir():
+            self.host.run("modprobe", VFIO)
+        if self._rebind(function, VFIO) != VFIO:
+            what = f"vfio-pci did not take {function}"
+            raise RefusedError(what, f"{_DMESG} of vfio-pci and the IOMMU")
+        self._hand_over(function, self.user)  # so that QEMU can run as the user who asked
+        return {}
 
-
-_REMEDIES = {
-    errno.EBUSY: "one of them is in use, by a virtual machine or a driver: end that first",
-    errno.ENOENT: "the driver makes functions only when it is loaded: give it num_vfs=N as a"
-    " module parameter (mlx4_core), and load it again",
-    errno.ENOMEM: "see that the firmware gives SR-IOV devices address space, or boot with"
-    " pci=realloc",
-    errno.EINVAL: "switch SR-IOV on in the machine's and in the card's firmware",
-}
-
-
-def _claim(host: Host, user: int, records: Records, function: str, owner: str) -> dict[str, Any]:
-    """Note that a function is an owner's, and how it was before."""
-    _physical(host, function)
-    record = records["functions"].get(function)
-    _check_owner(record, function, user, owner)
-    if record is None:
-        reason = host.use(function)
-        if reason:
-            raise RefusedError(
-                f"{function} is in use: {reason}", "take another one, or end what uses it"
-            )
-        driver = host.link(host.device(function) / "driver")
-        record = {"owner": owner, "user": user, "driver": driver, "before": {}}
-        record["since"] = int(time.time())
-        records["functions"][function] = record
-        _save(host, records)
-    return {"record": record}
-
-
-def _bind(
-    host: Host, user: int, records: Records, function: str, owner: str, binding: str
-) -> dict[str, Any]:
-    """Give a function to vfio-pci, or anew to the driver that it had, so that it reads settings."""
-    record = _own(records, function, user, owner)
-    reason = host.use(function)
-    if reason:
-        raise RefusedError(f"{function} is in use: {reason}", "end what uses it, then try again")
-    if binding != VFIO:
-        return {"driver": _bind_native(host, function, record["driver"])}
-    group = host.link(host.device(function) / "iommu_group")
-    if not group:
-        raise RefusedError(f"{function} is in no IOMMU group: the IOMMU is off", _IOMMU_OFF)
-    if not (host.sysfs / "bus/pci/drivers" / VFIO).is_dir():
-        host.run("modprobe", VFIO)
-    _rebind(host, function, VFIO)
-    if host.link(host.device(function) / "driver") != VFIO:
-        raise RefusedError(
-            f"vfio-pci did not take {function}", "see what `dmesg` says of vfio-pci and the IOMMU"
-        )
-    _hand_over(host, function, user)  # so that QEMU can run as the user who asked
-    return {"driver": VFIO, "group": group}
-
-
-def _configure(
-    host: Host, user: int, records: Records, function: str, owner: str, settings: dict[str, Any]
-) -> dict[str, Any]:
-    """Set what the card lets its host set of a function; only what is named is touched."""
-    record = _own(records, function, user, owner)
-    physical, number = _physical(host, function)
-    ethernet, infiniband = set(settings) <= set(_ETHERNET), set(settings) <= set(_INFINIBAND)
-    if not (ethernet or infiniband):
-        raise RefusedError("these settings are not known together", "see docs/functions.md")
-    forms = _ETHERNET if ethernet else _INFINIBAND
-    for name, value in settings.items():
-        _check(name, value, forms[name])
-    changes = (_ethernet if ethernet else _infiniband)(host, physical, function, number, settings)
-    for path, words in changes:
-        if path is not None:
-            record["before"].setdefault(str(path), host.read(path))
-            _save(host, records)
+    def configure(self, function: str, owner: str, settings: Fields) -> Fields:
+        """Set what the card lets its host set of a function; only what is named is touched."""
+        record = self._own(function, owner)
+        physical, number = self._physical(function)
+        forms = _ETHERNET if set(settings) <= set(_ETHERNET) else _INFINIBAND
+        if not set(settings) <= set(forms):
+            raise RefusedError("these settings are not known together", _AUDIT)
+        for name, value in settings.items():
+            _check(name, value, forms[name])
+        if forms is _ETHERNET:
+            chosen = ([name for name in names if name in settings] for names in _TOGETHER)
+            for names in filter(None, chosen):
+                words = [text for name in names for text in (name, _word(settings[name]))]
+                self._set_by_ip(record, physical, number, words)
+            return {}
+        for target, text in self._infiniband(physical, function, number, settings):
+            if isinstance(target, str):
+                self._set_by_ip(record, physical, number, [target, text])
+                continue
+            record["before"].setdefault(str(target), self.host.read(target))
+            self._save()
             try:
-                host.write(path, words[0])
+                self.host.write(target, text)
             except OSError as error:
-                reason = (error.strerror or str(error)).lower()
-                raise RefusedError(
-                    f"{path.parent.name}/{path.name} of {function} did not take {words[0]}"
-                    f" ({reason})",
-                    _TAKEN_BY_DRIVER,
-                ) from error
-        else:
-            _note(host, physical, number, record, words)
-            _save(host, records)
-            host.run("ip", "link", "set", "dev", _interface(host, physical), "vf", *words)
-    return {"set": sorted(settings)}
+                what = f"{target.parent.name}/{target.name} of {function} did not take {text}"
+                raise RefusedError(f"{what} ({_reason(error)})", _NOT_TAKEN) from error
+        return {}
 
+    def _infiniband(
+        self, physical: str, function: str, number: int, settings: Fields
+    ) -> Iterator[tuple[Path | str, str]]:
+        """Files or names of `ip link`, and what each is to be told; it depends on the driver."""
+        device = self.host.device(physical)
+        port = str(settings.pop("port", 1))
+        places = (device / "infiniband" / name for name in self.host.names(physical, "infiniband"))
+        iov = next((each / "iov" for each in places if (each / "iov").is_dir()), None)
+        vendors = device / "sriov" / str(number)
+        wrong = set(settings) - ({"port_guid", "pkey_index"} if iov else set(_INFINIBAND))
+        if wrong or ("pkey_index" in settings and iov is None):
+            what = f"the driver of {physical} cannot set {' and '.join(sorted(settings))}"
+            raise RefusedError(what, "it can set the port GUID and, on mlx4, the partition")
+        for name, value in settings.items():
+            if iov is None and vendors.is_dir():
+                file = vendors / {"node_guid": "node", "port_guid": "port"}.get(name, name)
+                yield file, str(_POLICY.get(value, value))
+            elif iov is None:
+                yield {"policy": "state"}.get(name, name), value
+            elif name == "pkey_index":
+                yield iov / function / "ports" / port / "pkey_idx/0", str(value)
+            else:
+                # Entry 0 is the physical function's own.
+                own = self.host.read(iov / function / "ports" / port / "gid_idx/0")
+                index = int(own) if own.isdecimal() and own != "0" else number + 1
+                file = iov / "ports" / port / "admin_guids" / str(index)
+                yield file, "0x" + value.replace(":", "")
 
-Changes = list[tuple[Path | None, list[str]]]
+    def release(self, function: str, owner: str) -> Fields:
+        """Put a function back as it was when it was claimed; if it is gone, forget it."""
+        if function not in self.claimed:
+            return {"notes": []}
+        record = self._own(function, owner)
+        notes: list[str] = []
+        if self.host.device(function).is_dir():
+            self._check_unused(function, function)
+            physical, _number = self._physical(function)
+            for place, text in reversed(list(record["before"].items())):
+                try:
+                    if place.startswith("vf "):
+                        self._ip(physical, *place.split(), text)
+                    elif text:
+                        self.host.write(Path(place), text)
+                except (OSError, RefusedError) as error:
+                    notes.append(f"{place} was not set back: {error.args[0]}")
+            self._hand_over(function, 0)
+            if record["before"] or record["driver"] != self._driver(function):
+                self._bind_native(function, record["driver"])
+        del self.claimed[function]
+        self._save()
+        return {"notes": notes}
 
+    def _set_by_ip(self, record: Fields, physical: str, number: int, words: list[str]) -> None:
+        """Set something by `ip link`, and keep what it was, where `ip` can say that."""
+        listed = json.loads(self.host.run("ip", "-j", "link", "show", "dev", self._net(physical)))
+        vfs = (listed[0] if listed else {}).get("vfinfo_list", [])
+        now: Fields = next((each for each in vfs if each.get("vf") == number), {})
+        before = {
+            "mac": now.get("address"),
+            "vlan": (now.get("vlan_list") or [{}])[0].get("vlan", 0),
+            "spoofchk": now.get("spoofchk"),
+            "trust": now.get("trust"),
+            "state": now.get("link_state"),
+            "max_tx_rate": now.get("rate", {}).get("max_tx"),
+            "min_tx_rate": now.get("rate", {}).get("min_tx"),
+        }
+        for name in words[::2]:
+            if before.get(name) is not None:
+                record["before"].setdefault(f"vf {number} {name}", _word(before[name]))
+        self._save()
+        self._ip(physical, "vf", str(number), *words)
 
-def _ethernet(
-    _host: Host, _physical: str, _function: str, number: int, settings: dict[str, Any]
-) -> Changes:
-    """What `ip link set` is to be told: one call for each setting, so that errors name it."""
-    vf = str(number)
-    together = [("mac",), ("vlan", "qos"), ("spoofchk",), ("trust",), ("state",)]
-    together.append(("min_tx_rate", "max_tx_rate"))
-    changes: Changes = []
-    for names in together:
-        words = [word for name in names if name in settings for word in (name, settings[name])]
-        if words:
-            changes.append((None, [vf, *(_word(word) for word in words)]))
-    return changes
+    def _ip(self, physical: str, *words: str) -> None:
+        self.host.run("ip", "link", "set", "dev", self._net(physical), *words)
 
-
-def _infiniband(
-    host: Host, physical: str, function: str, number: int, settings: dict[str, Any]
-) -> Changes:
-    """What is written where: mlx5 of the vendor's drivers, mlx4, or `ip link` for the kernel's."""
-    device = host.device(physical)
-    own = device / "sriov" / str(number)
-    names = {"node_guid": "node", "port_guid": "port", "policy": "policy"}
-    port = settings.pop("port", 1)
-    iov = [device / "infiniband" / name / "iov" for name in host.names(physical, "infiniband")]
-    iov = [each for each in iov if each.is_dir()]
-    if own.is_dir() and "pkey_index" not in settings:
-        texts = {name: _POLICY.get(value, value) for name, value in settings.items()}
-        return [(own / names[name], [text]) for name, text in texts.items()]
-    if iov and set(settings) <= {"port_guid", "pkey_index"}:
-        return [_mlx4(host, iov[0], function, number, port, *each) for each in settings.items()]
-    if iov or "pkey_index" in settings:
-        raise RefusedError(
-            f"the driver of {physical} cannot set {' and '.join(sorted(settings))}",
-            "set on mlx4 the port GUID and the partition, on mlx5 GUIDs and policy",
-        )
-    words = {"policy": "state"}
-    pairs = settings.items()
-    return [(None, [str(number), words.get(name, name), value]) for name, value in pairs]
-
-
-def _mlx4(
-    host: Host, iov: Path, function: str, number: int, port: int, name: str, value: Any
-) -> tuple[Path, list[str]]:
-    tables = iov / function / "ports" / str(port)
-    if name == "pkey_index":
-        return tables / "pkey_idx/0", [str(value)]
-    # Entry 0 is the physical function's own.
-    index = host.read(tables / "gid_idx/0") or str(number + 1)
-    if not index.isdigit() or index == "0":
-        raise RefusedError(f"{function} has no GUID entry of its own", "see what `dmesg` says")
-    guid = "0x" + value.replace(":", "")
-    return iov / "ports" / str(port) / "admin_guids" / index, [guid]
-
-
-def _release(host: Host, user: int, records: Records, function: str, owner: str) -> dict[str, Any]:
-    """Put a function back as it was when it was claimed; nothing is to be done if it is gone."""
-    if function not in records["functions"]:
-        return {"released": False, "notes": []}
-    record = _own(records, function, user, owner)
-    notes: list[str] = []
-    if host.device(function).is_dir():
-        reason = host.use(function)
-        if reason:
+    def _net(self, physical: str) -> str:
+        interfaces = self.host.names(physical, "net")
+        if not interfaces:
             raise RefusedError(
-                f"{function} is in use: {reason}", "end what uses it, then release it again"
+                f"{physical} has no network interface here, by which its functions are set",
+                "load its driver (for InfiniBand ib_ipoib too), and see that no namespace has it",
             )
-        physical, _number = _physical(host, function)
-        _hand_over(host, function, 0)
-        for place, text in reversed(list(record["before"].items())):
-            try:
-                if place.startswith("vf "):
-                    words = text.split()
-                    host.run("ip", "link", "set", "dev", _interface(host, physical), *words)
-                elif text:
-                    host.write(Path(place), text)
-            except (OSError, RefusedError) as error:
-                notes.append(f"{place} was not set back: {error.args[0]}")
-        if record["before"] or record["driver"] != host.link(host.device(function) / "driver"):
-            _bind_native(host, function, record["driver"])
-    del records["functions"][function]
-    _save(host, records)
-    return {"released": True, "notes": notes}
+        return interfaces[0]
 
+    def _hand_over(self, function: str, user: int) -> None:
+        """Let a user open what vfio-pci offers of a function."""
+        group = self.host.link(self.host.device(function) / "iommu_group")
+        if group and (self.host.groups / group).exists():
+            os.chown(self.host.groups / group, user, -1)
 
-def _note(host: Host, physical: str, number: int, record: dict[str, Any], words: list[str]) -> None:
-    """Keep what `ip` says of settings now, as the words that set them back."""
-    listed = json.loads(host.run("ip", "-j", "link", "show", "dev", _interface(host, physical)))
-    all_of_it = (listed[0] if listed else {}).get("vfinfo_list", [])
-    now: dict[str, Any] = next((each for each in all_of_it if each.get("vf") == number), {})
-    values = {
-        "mac": now.get("address"),
-        "vlan": (now.get("vlan_list") or [{}])[0].get("vlan", 0),
-        "spoofchk": now.get("spoofchk"),
-        "trust": now.get("trust"),
-        "state": now.get("link_state"),
-        "max_tx_rate": now.get("rate", {}).get("max_tx"),
-        "min_tx_rate": now.get("rate", {}).get("min_tx"),
-    }
-    for name in words[1::2]:
-        value = values.get(name)
-        if value is not None:
-            key = f"vf {number} {name}"
-            record["before"].setdefault(key, f"vf {number} {name} {_word(value)}")
+    def _bind_native(self, function: str, driver: str) -> None:
+        now = self._rebind(function, "" if driver else None)
+        if driver and now != driver:
+            what = f"{function} went back to {now or 'no driver'}, and had {driver}"
+            raise RefusedError(what, f"load the module of {driver}, and {_DMESG}")
 
+    def _rebind(self, function: str, override: str | None) -> str:
+        """Take a function from its driver; give it to another, "": the one that wants it."""
+        device = self.host.device(function)
+        self.host.write(device / "driver_override", f"{override or ''}\n")
+        if self._driver(function):
+            self.host.write(device / "driver" / "unbind", function)
+        if override is not None:
+            # An error of this says nothing: who has the function afterwards does.
+            with contextlib.suppress(OSError):
+                self.host.write(self.host.sysfs / "bus/pci/drivers_probe", function)
+        return self._driver(function)
 
-def _hand_over(host: Host, function: str, user: int) -> None:
-    """Let a user open what vfio-pci offers of a function."""
-    node = host.groups / (host.link(host.device(function) / "iommu_group") or "none")
-    if node.exists():
-        os.chown(node, user, -1)
+    def _driver(self, function: str) -> str:
+        return self.host.link(self.host.device(function) / "driver")
 
+    def _physical(self, function: str) -> tuple[str, int]:
+        """The physical function of a virtual one, and its number there; both must agree."""
+        physical = self.host.link(self.host.device(function) / "physfn")
+        functions = self.host.functions(physical) if physical else []
+        if function not in functions:
+            raise RefusedError(f"{function} is no virtual function of this host", _LIST)
+        return physical, functions.index(function)
 
-def _bind_native(host: Host, function: str, driver: str) -> str:
-    """Bind a function anew to whichever driver wants it; to none if it had none."""
-    _rebind(host, function, "" if driver else None)
-    now = host.link(host.device(function) / "driver")
-    if driver and now != driver:
-        raise RefusedError(
-            f"{function} went back to {now or 'no driver'}, and had {driver}",
-            f"load the module of {driver}, and see what `dmesg` says",
-        )
-    return now
+    def _own(self, function: str, owner: str) -> Fields:
+        if function not in self.claimed:
+            raise RefusedError(f"{function} is not assigned", "assign it first")
+        self._check_owner(self.claimed[function], function, owner)
+        return self.claimed[function]
 
+    def _check_owner(self, record: Fields | None, what: str, owner: str) -> None:
+        if record is not None and record["owner"] != owner:
+            whose = record["owner"]
+            remedy = f"name that with --owner {whose}, or take another one"
+            raise RefusedError(f"{what} belongs to {whose}, not to {owner}", remedy)
+        if record is not None and self.user not in (0, record["user"]):
+            whose = f"{record['owner']} of user {record['user']}"
+            raise RefusedError(f"{what} belongs to {whose}", "let that user or root do it")
 
-def _rebind(host: Host, function: str, override: str | None) -> None:
-    device = host.device(function)
-    host.write(device / "driver_override", f"{override or ''}\n")
-    if host.link(device / "driver"):
-        host.write(device / "driver" / "unbind", function)
-    if override is not None:
-        # Its answer says nothing: the caller looks which driver has the function afterwards.
-        with contextlib.suppress(OSError):
-            host.write(host.sysfs / "bus/pci/drivers_probe", function)
+    def _check_unused(self, function: str, what: str) -> None:
+        reason = self.host.use(function)
+        if reason:
+            raise RefusedError(f"{what} is in use: {reason}", _END_IT)
 
-
-def _physical(host: Host, function: str) -> tuple[str, int]:
-    """The physical function of a virtual one, and its number there; both ends must agree."""
-    physical = host.link(host.device(function) / "physfn")
-    if not physical or function not in (functions := host.functions(physical)):
-        raise RefusedError(
-            f"{function} is no virtual function of this host", "see `vicinal functions list`"
-        )
-    return physical, functions.index(function)
-
-
-def _interface(host: Host, physical: str) -> str:
-    interfaces = host.names(physical, "net")
-    if not interfaces:
-        raise RefusedError(
-            f"{physical} has no network interface here, by which its functions are set",
-            "load its driver (for InfiniBand ib_ipoib too), and see that no namespace has it",
-        )
-    return interfaces[0]
-
-
-def _own(records: Records, function: str, user: int, owner: str) -> dict[str, Any]:
-    record = records["functions"].get(function)
-    if record is None:
-        raise RefusedError(f"{function} is not assigned", "assign it first")
-    _check_owner(record, function, user, owner)
-    return record
-
-
-def _check_owner(record: dict[str, Any] | None, what: str, user: int, owner: str) -> None:
-    if record is None:
-        return
-    if record["owner"] != owner:
-        raise RefusedError(
-            f"{what} belongs to {record['owner']}, not to {owner}",
-            f"name that with --owner {record['owner']}, or take another function",
-        )
-    if user not in (0, record["user"]):
-        raise RefusedError(
-            f"{what} belongs to {record['owner']} of user {record['user']}",
-            "let that user or root do it, or choose another name",
-        )
-
-
-def _word(value: object) -> str:
-    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+    def _save(self) -> None:
+        fresh = self.host.records / "records.part"
+        fresh.write_text(json.dumps({"physical": self.made, "functions": self.claimed}, indent=1))
+        fresh.chmod(0o644)
+        fresh.replace(self.host.records / "records.json")
 
 
 def _check(name: str, value: object, form: Form) -> None:
@@ -525,68 +449,49 @@ def _check(name: str, value: object, form: Form) -> None:
     else:
         good = isinstance(value, form)
     if not good:
-        raise RefusedError(f"{name} cannot be {str(value)[:60]!r}", "see docs/functions.md")
+        raise RefusedError(f"{name} cannot be {str(value)[:60]!r}", _AUDIT)
 
 
-def _load(host: Host) -> Records:
-    records: Records = {"physical": {}, "functions": {}}
-    text = host.read(host.records / "records.json")
-    if text:
-        records.update(json.loads(text))
-    return records
+def _word(value: object) -> str:
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
 
 
-def _save(host: Host, records: Records) -> None:
-    fresh = host.records / "records.part"
-    fresh.write_text(json.dumps(records, indent=1))
-    fresh.chmod(0o644)
-    fresh.replace(host.records / "records.json")
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
 
 
 @contextlib.contextmanager
 def _locked(directory: Path) -> Iterator[None]:
     directory.mkdir(mode=0o755, parents=True, exist_ok=True)
     lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + _LOCK_SECONDS
     try:
-        deadline = time.monotonic() + _LOCK_SECONDS
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise RefusedError(
-                        "another `vicinal functions` is changing functions", "try again after it"
-                    ) from None
+                    what = "another `vicinal functions` is changing functions"
+                    raise RefusedError(what, "try again after it") from None
                 time.sleep(0.05)
         yield
     finally:
         os.close(lock)
 
 
-_ONE: dict[str, Form] = {"function": _ADDRESS, "owner": _OWNER}
-_OPERATIONS: dict[str, tuple[Callable[..., dict[str, Any]], dict[str, Form]]] = {
-    "count": (_count, {"physical": _ADDRESS, "count": range(1024), "owner": _OWNER}),
-    "claim": (_claim, _ONE),
-    "configure": (_configure, {**_ONE, "settings": dict}),
-    "bind": (_bind, {**_ONE, "binding": _BINDINGS}),
-    "release": (_release, _ONE),
-}
-
-
 def main() -> int:
     """Answer the one request on standard input."""
-    if os.geteuid() != 0:
-        answer: dict[str, Any] = {"error": ["the helper was not run as root", "use sudo"]}
-    else:
-        os.umask(0o022)
-        user = int(os.environ.get("SUDO_UID", "0"))
-        try:
-            answer = perform(Host(), user, json.loads(sys.stdin.read(_REQUEST_BYTES)))
-        except RefusedError as error:
-            answer = {"error": list(error.args)}
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
-            answer = {"error": [f"the helper failed ({error})", "see what `dmesg` says"]}
+    os.umask(0o022)
+    user = int(os.environ.get("SUDO_UID", "0"))
+    try:
+        if os.geteuid() != 0:
+            raise RefusedError("the helper was not run as root", "use sudo")
+        answer = perform(Host(), user, json.loads(sys.stdin.read(_REQUEST_BYTES)))
+    except RefusedError as error:
+        answer = {"error": list(error.args)}
+    except (OSError, ValueError, KeyError, subprocess.SubprocessError) as error:
+        answer = {"error": [f"the privileged helper failed ({error})", _DMESG]}
     sys.stdout.write(json.dumps(answer))
     return 1 if "error" in answer else 0
 

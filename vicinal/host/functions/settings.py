@@ -60,6 +60,11 @@ class Settings:
             "policy" if infiniband else "state": _link_state(self.link_state),
             "port": self.port,
         }
+        if self.port is not None and card.driver != "mlx4_core":
+            raise VicinalError(
+                f"{card.address} is no mlx4 card, and --port cannot be set there",
+                "name the function of the card's other port",
+            )
         if self.qos is not None and self.vlan is None:
             raise VicinalError("a priority was given without a VLAN", "give both")
         low, high = self.min_rate or 0, self.max_rate or 0
