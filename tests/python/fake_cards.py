@@ -56,6 +56,8 @@ class FakeHost(Host):
         self.calls: list[list[str]] = []
         self.refused: set[str] = set()
         """Settings that the card's driver does not take."""
+        self.ignored: set[str] = set()
+        """Those that it takes without a word, and without a change."""
         (self.sysfs / "class/net").mkdir(parents=True)
         self.groups.mkdir()
         for driver in (VFIO, *(card.driver for card in cards)):
@@ -97,7 +99,8 @@ class FakeHost(Host):
         for key, value in zip(pairs[::2], pairs[1::2], strict=True):
             if key in self.refused:
                 raise RefusedError(f"`ip`: RTNETLINK answers: Operation not supported ({key})", "x")
-            card.settings[vf][key] = value
+            if key not in self.ignored:
+                card.settings[vf][key] = value
         return ""
 
     def _listed(self, vf: int, texts: dict[str, str]) -> dict[str, Any]:

@@ -237,6 +237,7 @@ def _function_rows(function: VirtualFunction) -> dict[str, str]:
     }
     for port in function.ports:
         rows[f"port {_port_name(port)}"] = _port(port)
+    rows["settings"] = ", ".join(f"{name} {text}" for name, text in function.settings.items())
     return {**rows, "assigned to": function.owner, "in use": _use(function)}
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from vicinal.errors import VicinalError
 from vicinal.host.functions import infiniband
 from vicinal.host.functions.helper import Helper, ask_helper
-from vicinal.host.functions.privileged import VFIO, Host
+from vicinal.host.functions.privileged import VFIO, Host, word
 from vicinal.host.functions.settings import Settings
 from vicinal.host.functions.sysfs import (
     INFINIBAND,
@@ -262,6 +262,7 @@ class Functions:
         address = function.address
         if wanted:
             self._helper("configure", function=address, owner=owner, settings=wanted)
+            self._check_taken(function, wanted)
         if vfio:
             self._check_group(function)
             self._helper("bind", function=address, owner=owner, binding=VFIO)
@@ -269,6 +270,17 @@ class Functions:
             # Addresses and GUIDs are read by a driver once, when it is bound.
             self._helper("bind", function=address, owner=owner, binding="native")
             self._wait_device(card, function)
+
+    def _check_taken(self, function: VirtualFunction, wanted: dict[str, Any]) -> None:
+        """Read settings back: some firmware takes them without a word, and does nothing."""
+        now = self.find(function.address).settings
+        for name in wanted.keys() & now.keys():
+            if word(wanted[name]) != now[name]:
+                raise VicinalError(
+                    f"{function.physical} took {name} {word(wanted[name])} for {function.address}"
+                    f" without an error, and has {now[name]}",
+                    "its driver or firmware does not do this: leave it out",
+                )
 
     def _check_group(self, function: VirtualFunction) -> None:
         """All of an IOMMU group goes to one guest: nothing else may be at work in it."""

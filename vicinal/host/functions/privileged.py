@@ -40,15 +40,13 @@ _RATE = range(1 << 24)
 _ONE: dict[str, Form] = {"function": _ADDRESS, "owner": _OWNER}
 _OPERATIONS: dict[str, dict[str, Form]] = {
     "count": {"physical": _ADDRESS, "count": range(1024), "owner": _OWNER},
-    "claim": _ONE,
     "configure": {**_ONE, "settings": dict},
     "bind": {**_ONE, "binding": re.compile("vfio-pci|native")},
-    "release": _ONE,
+    **{"claim": _ONE, "release": _ONE},
 }
 _ETHERNET: dict[str, Form] = {"mac": _MAC, "vlan": range(4095), "qos": range(8), "spoofchk": bool}
 _ETHERNET |= {"trust": bool, "state": _STATE, "min_tx_rate": _RATE, "max_tx_rate": _RATE}
-_TOGETHER = [["mac"], ["vlan", "qos"], ["spoofchk"], ["trust"], ["state"]]
-_TOGETHER += [["min_tx_rate", "max_tx_rate"]]
+_RATES = ["min_tx_rate", "max_tx_rate"]
 _INFINIBAND: dict[str, Form] = {"node_guid": _GUID, "port_guid": _GUID, "policy": _STATE}
 _INFINIBAND |= {"pkey_index": range(128), "port": range(1, 3)}
 _POLICY = {"auto": "Follow", "enable": "Up", "disable": "Down"}
@@ -188,8 +186,7 @@ class _Operations:
         device = self.host.device(physical)
         total = self.host.read(device / "sriov_totalvfs")
         if not total or not self.host.read(device / "class").startswith(_NETWORK_CLASS):
-            what = f"{physical} is no network card that can have virtual functions"
-            raise RefusedError(what, f"{_LIST} for those that can")
+            raise RefusedError(f"{physical} is no network card that can have functions", _LIST)
         if count > int(total):
             raise RefusedError(
                 f"{count} functions were asked of {physical}, whose firmware allows {total}",
@@ -262,8 +259,7 @@ class _Operations:
         if not (self.host.sysfs / "bus/pci/drivers" / VFIO).is_dir():
             self.host.run("modprobe", VFIO)
         if self._rebind(function, VFIO) != VFIO:
-            what = f"vfio-pci did not take {function}"
-            raise RefusedError(what, f"{_DMESG} of vfio-pci and the IOMMU")
+            raise RefusedError(f"vfio-pci did not take {function}", f"{_DMESG} of it")
         self._hand_over(function, self.user)  # so that QEMU can run as the user who asked
         return {}
 
@@ -277,9 +273,10 @@ class _Operations:
         for name, value in settings.items():
             _check(name, value, forms[name])
         if forms is _ETHERNET:
-            chosen = ([name for name in names if name in settings] for names in _TOGETHER)
+            together = (["mac"], ["vlan", "qos"], ["spoofchk"], ["trust"], ["state"], _RATES)
+            chosen = ([name for name in names if name in settings] for names in together)
             for names in filter(None, chosen):
-                words = [text for name in names for text in (name, _word(settings[name]))]
+                words = [text for name in names for text in (name, word(settings[name]))]
                 self._set_by_ip(record, physical, number, words)
             return {}
         for target, text in self._infiniband(physical, function, number, settings):
@@ -349,21 +346,9 @@ class _Operations:
 
     def _set_by_ip(self, record: Fields, physical: str, number: int, words: list[str]) -> None:
         """Set something by `ip link`, and keep what it was, where `ip` can say that."""
-        listed = json.loads(self.host.run("ip", "-j", "link", "show", "dev", self._net(physical)))
-        vfs = (listed[0] if listed else {}).get("vfinfo_list", [])
-        now: Fields = next((each for each in vfs if each.get("vf") == number), {})
-        before = {
-            "mac": now.get("address"),
-            "vlan": (now.get("vlan_list") or [{}])[0].get("vlan", 0),
-            "spoofchk": now.get("spoofchk"),
-            "trust": now.get("trust"),
-            "state": now.get("link_state"),
-            "max_tx_rate": now.get("rate", {}).get("max_tx"),
-            "min_tx_rate": now.get("rate", {}).get("min_tx"),
-        }
-        for name in words[::2]:
-            if before.get(name) is not None:
-                record["before"].setdefault(f"vf {number} {name}", _word(before[name]))
+        now = set_by_ip(self.host, self._net(physical)).get(number, {})
+        for name in now.keys() & set(words[::2]):
+            record["before"].setdefault(f"vf {number} {name}", now[name])
         self._save()
         self._ip(physical, "vf", str(number), *words)
 
@@ -441,6 +426,21 @@ class _Operations:
         fresh.replace(self.host.records / "records.json")
 
 
+def set_by_ip(host: Host, interface: str) -> dict[int, dict[str, str]]:
+    """What `ip` says is set of each function of a card, in the words that would set it."""
+    found = {}
+    for card in json.loads(host.run("ip", "-j", "link", "show", "dev", interface)):
+        for function in card.get("vfinfo_list", []):
+            rate, vlans = function.get("rate", {}), function.get("vlan_list") or [{}]
+            values = {"mac": function.get("address"), "vlan": vlans[0].get("vlan", 0)}
+            values |= {name: function.get(name) for name in ("spoofchk", "trust")}
+            values |= {f"{end}_tx_rate": rate.get(f"{end}_tx") for end in ("min", "max")}
+            values["state"] = function.get("link_state")
+            words = {name: word(value) for name, value in values.items() if value is not None}
+            found[int(function["vf"])] = words
+    return found
+
+
 def _check(name: str, value: object, form: Form) -> None:
     if isinstance(form, re.Pattern):
         good = isinstance(value, str) and form.fullmatch(value) is not None
@@ -452,7 +452,8 @@ def _check(name: str, value: object, form: Form) -> None:
         raise RefusedError(f"{name} cannot be {str(value)[:60]!r}", _AUDIT)
 
 
-def _word(value: object) -> str:
+def word(value: object) -> str:
+    """A setting as it is written: on and off for what is true or not."""
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
 
 

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from vicinal.errors import VicinalError
-from vicinal.host.functions.privileged import Host
+from vicinal.host.functions.privileged import Host, RefusedError, set_by_ip
 
 ETHERNET, INFINIBAND = "ethernet", "infiniband"
 _NETWORK_CLASS, _INFINIBAND_CLASS = "0x02", "0x0207"
+_POLICIES = {"Follow": "auto", "Up": "enable", "Down": "disable"}
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,8 @@ class VirtualFunction:
     """What has it open through vfio-pci, `name (pid)`, as far as this user may see."""
     owner: str
     """What it is assigned to, such as a cluster; empty: nothing."""
+    settings: Mapping[str, str]
+    """What its card says is set of it, as far as that can be read."""
 
     @property
     def free(self) -> bool:
@@ -177,18 +180,22 @@ def _physical_function(
     by_class = host.read(device / "class").startswith(_INFINIBAND_CLASS)
     by_port = any(port.link_layer == "InfiniBand" for port in ports)
     numa_node = host.read(device / "numa_node")
+    interfaces = host.names(address, "net")
+    functions = host.functions(address)
+    kind = INFINIBAND if by_class or by_port else ETHERNET
+    settings = _settings(host, address, kind, interfaces) if functions else {}
     return PhysicalFunction(
         address=address,
-        kind=INFINIBAND if by_class or by_port else ETHERNET,
+        kind=kind,
         driver=host.link(device / "driver"),
-        interfaces=tuple(host.names(address, "net")),
+        interfaces=tuple(interfaces),
         ports=ports,
         numa_node=int(numa_node) if numa_node.lstrip("-").isdecimal() else -1,
         most=most,
         owner=records["physical"].get(address, {}).get("owner", ""),
         functions=tuple(
-            _virtual_function(host, address, number, function, records)
-            for number, function in enumerate(host.functions(address))
+            _virtual_function(host, address, number, function, records, settings.get(number, {}))
+            for number, function in enumerate(functions)
         ),
     )
 
@@ -199,6 +206,7 @@ def _virtual_function(
     number: int,
     address: str,
     records: Mapping[str, Mapping[str, Any]],
+    settings: Mapping[str, str],
 ) -> VirtualFunction:
     device = host.device(address)
     group = host.link(device / "iommu_group")
@@ -220,7 +228,28 @@ def _virtual_function(
         use=use,
         programs=tuple(_programs(host, device, group)) if use and group else (),
         owner=records["functions"].get(address, {}).get("owner", ""),
+        settings=settings,
     )
+
+
+def _settings(
+    host: Host, address: str, kind: str, interfaces: list[str]
+) -> dict[int, dict[str, str]]:
+    """What is set of each function; the vendor's mlx5 shows it as files, others by `ip`."""
+    found = {}
+    for place in (host.device(address) / "sriov").glob("[0-9]*"):
+        policy = host.read(place / "policy")
+        found[int(place.name)] = {
+            "node_guid": host.read(place / "node"),
+            "port_guid": host.read(place / "port"),
+            "policy": _POLICIES.get(policy, policy),
+        }
+    if not found and interfaces:
+        with suppress(RefusedError, ValueError):  # `ip` is missing, or has no JSON
+            found = set_by_ip(host, interfaces[0])
+        if kind == INFINIBAND:  # the hardware address there is none that could be set
+            found = {number: {"policy": words.get("state", "")} for number, words in found.items()}
+    return found
 
 
 def _programs(host: Host, device: Path, group: str) -> Iterator[str]:
