@@ -132,14 +132,13 @@ def test_the_newer_files_of_vfio_name_holders_too(fake: FakeHost) -> None:
     assert card.functions[0].holders == ("qemu[99]",)
 
 
-def test_who_may_not_see_all_processes_does_not_say_that_there_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    host = xeon_with_mlx5(tmp_path / "fake").host()
-    monkeypatch.setattr(Host, "may", lambda *_: False)
-    (card,) = read_physical_functions(host)
-    assert [each.use for each in card.functions] == [Use.GUEST, Use.UNSEEN, Use.HOST, Use.FREE]
-    assert "which root can see" in first(check_sriov(host)).text
+def test_that_a_guest_has_a_function_shows_without_the_process(fake: FakeHost) -> None:
+    fake.card(CARD)
+    place = fake.function(CARD, 0, "0000:3b:00.1", driver="vfio-pci", group=20)
+    fake.file(f"{place}/enable", 1)
+    (card,) = read_physical_functions(fake.host())
+    assert (card.functions[0].use, card.functions[0].holders) == (Use.GUEST, ())
+    assert first(check_sriov(fake.host())).text.endswith("made: 1 in guests")
 
 
 def test_a_card_without_functions_passes_with_what_it_could_have(fake: FakeHost) -> None:
@@ -231,19 +230,19 @@ def test_a_zero_guid_fails_with_the_commands_that_set_it(fake: FakeHost) -> None
     finding = one(check_infiniband(fake.host()))
     assert finding.status is Status.FAIL
     assert "port and node GUID are zero, and it is DOWN" in finding.text
-    assert "ip link set dev ib0 vf 2 node_guid GUID" in finding.remedy
-    assert "bind 0000:3b:00.3" in finding.remedy
+    assert "vicinal functions assign 0000:3b:00.3" in finding.remedy
+    assert "--node-guid GUID --port-guid GUID" in finding.remedy
 
 
-def test_a_zero_guid_of_connectx3_is_set_by_its_own_file(fake: FakeHost) -> None:
+def test_a_zero_guid_of_connectx3_has_no_node_to_set(fake: FakeHost) -> None:
     fake.card(CARD, MLX4, driver="mlx4_core")
     fake.rdma("mlx4_0", CARD)
     fake.function(CARD, 1, "0000:3b:00.2", MLX4_FUNCTION, driver="mlx4_core", group=20)
     fake.rdma("mlx4_2", "0000:3b:00.2", guid="0000:0000:0000:0000", state="1: DOWN")
     _, finding = check_infiniband(fake.host())
     assert finding.status is Status.FAIL
-    # The card itself is 0 there.
-    assert "mlx4_0/iov/ports/1/admin_guids/2" in finding.remedy
+    assert "vicinal functions assign 0000:3b:00.2" in finding.remedy
+    assert "--node-guid" not in finding.remedy
 
 
 def test_in_a_guest_a_zero_guid_is_for_its_host_to_set(fake: FakeHost) -> None:

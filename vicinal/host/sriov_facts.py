@@ -1,6 +1,5 @@
 """SR-IOV: cards that can be divided into functions, the functions, and who uses each."""
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,8 +21,6 @@ class Use(StrEnum):
     """No driver has it."""
     RESERVED = "reserved"
     """vfio-pci has it, and no process does."""
-    UNSEEN = "unseen"
-    """vfio-pci has it; whether a process does, this user may not see."""
     GUEST = "guest"
     """A process has it by VFIO, which is how a virtual machine gets a device."""
     HOST = "host"
@@ -38,7 +35,7 @@ class VirtualFunction:
     device: PciDevice
     use: Use
     holders: tuple[str, ...]
-    """Processes that have it by VFIO: `qemu-system-x86[4711]`."""
+    """Processes that have it by VFIO, as far as this user may see: `qemu-system-x86[4711]`."""
     group_shared_with: tuple[str, ...]
     """Other devices that are in its IOMMU group, and would have to go with it."""
 
@@ -58,7 +55,7 @@ class PhysicalFunction:
 
 def read_physical_functions(host: Host) -> Iterator[PhysicalFunction]:
     """Every one of this host; also cards that could be one but for their firmware's settings."""
-    holders, all_seen = _vfio_holders(host)
+    holders = _vfio_holders(host)
     for device in read_devices(host):
         if device.physical_function is not None:
             continue
@@ -70,7 +67,7 @@ def read_physical_functions(host: Host) -> Iterator[PhysicalFunction]:
             limit=limit,
             created=host.number(device.place / "sriov_numvfs") or 0,
             by_sysfs=device.driver not in _NO_DRIVER_WAY,
-            functions=tuple(_functions(host, device, holders, all_seen)),
+            functions=tuple(_functions(host, device, holders)),
         )
 
 
@@ -83,7 +80,7 @@ def _could_have_functions(host: Host, device: PciDevice) -> bool:
 
 
 def _functions(
-    host: Host, parent: PciDevice, holders: Mapping[str, tuple[str, ...]], all_seen: bool
+    host: Host, parent: PciDevice, holders: Mapping[str, tuple[str, ...]]
 ) -> Iterator[VirtualFunction]:
     for name in host.names(parent.place):
         match = re.fullmatch(r"virtfn(\d+)", name)
@@ -96,20 +93,20 @@ def _functions(
             yield VirtualFunction(
                 number=int(match[1]),
                 device=device,
-                use=_use(device, own, all_seen),
+                use=_use(host, device, own),
                 holders=own if device.driver == VFIO else (),
                 group_shared_with=_others_in_group(host, device),
             )
 
 
-def _use(device: PciDevice, holders: tuple[str, ...], all_seen: bool) -> Use:
+def _use(host: Host, device: PciDevice, holders: tuple[str, ...]) -> Use:
     if device.driver is None:
         return Use.FREE
     if device.driver != VFIO:
         return Use.HOST
-    if holders:
-        return Use.GUEST
-    return Use.RESERVED if all_seen else Use.UNSEEN
+    # Whose it is only shows to that user and to root; that it is enabled, to all.
+    opened = bool(holders) or bool(host.number(device.place / "enable"))
+    return Use.GUEST if opened else Use.RESERVED
 
 
 def _others_in_group(host: Host, device: PciDevice) -> tuple[str, ...]:
@@ -119,19 +116,17 @@ def _others_in_group(host: Host, device: PciDevice) -> tuple[str, ...]:
     return tuple(each for each in members if each != device.address)
 
 
-def _vfio_holders(host: Host) -> tuple[dict[str, tuple[str, ...]], bool]:
-    """The files of VFIO, each to the processes that have it open; and whether all could be seen."""
+def _vfio_holders(host: Host) -> dict[str, tuple[str, ...]]:
+    """The files of VFIO, each to the processes that have it open, as far as this user may see."""
     found: dict[str, tuple[str, ...]] = {}
-    all_seen = True
     if not host.exists("dev/vfio"):
-        return found, all_seen
+        return found
     for process in host.names("proc"):
         if not process.isdecimal():
             continue
         name = host.text(f"proc/{process}/comm") or "a process"
-        all_seen = all_seen and host.may(f"proc/{process}/fd", os.R_OK)
         for descriptor in host.names(f"proc/{process}/fd"):
             target = host.link(f"proc/{process}/fd/{descriptor}")
             if target is not None and target.startswith("/dev/vfio/"):
                 found[target] = (*found.get(target, ()), f"{name}[{process}]")
-    return found, all_seen
+    return found

@@ -14,7 +14,6 @@ from vicinal.host.infiniband_facts import (
     RdmaDevice,
     read_rdma_devices,
 )
-from vicinal.host.pci import DEVICES, PciDevice, read_device
 from vicinal.host.system import Host
 
 
@@ -30,13 +29,13 @@ def check_infiniband(host: Host) -> Iterator[Finding]:
                 device=device.name,
             )
         for port in device.ports:
-            yield _port(host, device, port)
+            yield _port(device, port)
         yield from _function_guids(host, device)
     if none:
         yield skipped("there is no RDMA device, InfiniBand or other")
 
 
-def _port(host: Host, device: RdmaDevice, port: Port) -> Finding:
+def _port(device: RdmaDevice, port: Port) -> Finding:
     name = f"{device.name} port {port.number}"
     kind = "InfiniBand" if port.is_infiniband else "Ethernet (RoCE)"
     facts = {
@@ -60,7 +59,7 @@ def _port(host: Host, device: RdmaDevice, port: Port) -> Finding:
         return failed(
             f"{name}: its {' and '.join(missing)} GUID {'are' if len(missing) > 1 else 'is'} zero, "
             f"and it is {port.state_name}: no subnet manager takes it in",
-            _guid_remedy(host, device),
+            _guid_remedy(device),
             **facts,
         )
     if port.state >= ACTIVE:
@@ -107,41 +106,18 @@ def _inactive(
     )
 
 
-def _guid_remedy(host: Host, device: RdmaDevice) -> str:
+def _guid_remedy(device: RdmaDevice) -> str:
     own = device.pci
     if own is None or own.physical_function is None:
         return (
             "on the host that gave this function away, set its node and port GUID, and bind it anew"
         )
-    number = _number_of(host, own)
-    if own.driver is not None and own.driver.startswith("mlx4"):
-        return (
-            f"write a GUID to /sys/class/infiniband/{_rdma_name(host, own)}/iov/ports/1/"
-            # Its 0 is the card itself.
-            f"admin_guids/{'N' if number is None else number + 1}, then unbind and bind "
-            f"{own.address}"
-        )
-    parent = read_device(host, own.physical_function)
-    interface = parent.interfaces[0] if parent is not None and parent.interfaces else "CARD"
+    mlx4 = own.driver is not None and own.driver.startswith("mlx4")
+    guids = "--port-guid GUID" if mlx4 else "--node-guid GUID --port-guid GUID"
     return (
-        f"`ip link set dev {interface} vf {'N' if number is None else number} node_guid GUID`, the "
-        f"same with port_guid, then unbind and bind {own.address}"
+        f"`vicinal functions assign {own.address} --owner NAME {guids}`, which binds it anew and "
+        "waits for its port"
     )
-
-
-def _rdma_name(host: Host, own: PciDevice) -> str:
-    parent = read_device(host, own.physical_function) if own.physical_function else None
-    return parent.rdma_devices[0] if parent is not None and parent.rdma_devices else "CARD"
-
-
-def _number_of(host: Host, own: PciDevice) -> int | None:
-    """The number that a function has at its card, or None where that does not show."""
-    place = DEVICES / (own.physical_function or "")
-    for name in host.names(place):
-        match = re.fullmatch(r"virtfn(\d+)", name)
-        if match and host.link_name(place / name) == own.address:
-            return int(match[1])
-    return None
 
 
 def _function_guids(host: Host, device: RdmaDevice) -> Iterator[Finding]:
@@ -159,8 +135,7 @@ def _function_guids(host: Host, device: RdmaDevice) -> Iterator[Finding]:
     if unset:
         yield warned(
             f"{device.name}: no GUIDs are set for functions {', '.join(unset)}",
-            "set them before a guest gets the function: "
-            f"`echo GUID > /sys/class/infiniband/{device.name}/device/sriov/N/node`, and port",
+            "`vicinal functions assign` sets them when it gives a function away",
             device=device.name,
             functions=[int(number) for number in unset],
         )

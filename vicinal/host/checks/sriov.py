@@ -11,7 +11,6 @@ from vicinal.host.system import Host
 _USES = {
     Use.FREE: "without a driver",
     Use.RESERVED: "held by vfio-pci for guests",
-    Use.UNSEEN: "held by vfio-pci, perhaps for a guest, which root can see",
     Use.GUEST: "in guests",
     Use.HOST: "used by this host",
 }
@@ -66,8 +65,8 @@ def _card(card: PhysicalFunction) -> Finding:
     if len(card.functions) != card.created:
         return failed(
             f"{name}: {card.created} functions are on, but {len(card.functions)} are there",
-            f"make them anew: `echo 0 > /sys/bus/pci/devices/{device.address}/sriov_numvfs`, then "
-            "the number; `dmesg` says what failed",
+            f"make them anew: `vicinal functions remove {device.address}`, then create; `dmesg` "
+            "says what failed",
             **facts,
         )
     return passed(
