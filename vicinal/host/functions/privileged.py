@@ -42,7 +42,8 @@ _OPERATIONS: dict[str, dict[str, Form]] = {
     "count": {"physical": _ADDRESS, "count": range(1024), "owner": _OWNER},
     "configure": {**_ONE, "settings": dict},
     "bind": {**_ONE, "binding": re.compile("vfio-pci|native")},
-    **{"claim": _ONE, "release": _ONE},
+    "claim": _ONE,
+    "release": _ONE,
 }
 _ETHERNET: dict[str, Form] = {"mac": _MAC, "vlan": range(4095), "qos": range(8), "spoofchk": bool}
 _ETHERNET |= {"trust": bool, "state": _STATE, "min_tx_rate": _RATE, "max_tx_rate": _RATE}
@@ -254,8 +255,8 @@ class _Operations:
             self._bind_native(function, record["driver"])
             return {}
         if not self.host.link(self.host.device(function) / "iommu_group"):
-            remedy = "switch it on in the firmware, and for the kernel (intel_iommu=on)"
-            raise RefusedError(f"{function} is in no IOMMU group: the IOMMU is off", remedy)
+            what = f"{function} is in no IOMMU group: the IOMMU is off"
+            raise RefusedError(what, "switch it on in the firmware and the kernel (intel_iommu=on)")
         if not (self.host.sysfs / "bus/pci/drivers" / VFIO).is_dir():
             self.host.run("modprobe", VFIO)
         if self._rebind(function, VFIO) != VFIO:
