@@ -16,10 +16,8 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -27,6 +25,7 @@ from typing import Any, Self
 import psutil
 
 import vicinal
+from vicinal.cluster.job_nodes import Node, end_entered, signal_entered
 from vicinal.cluster.native_layout import (
     EXCHANGE,
     MOST_NODES,
@@ -44,19 +43,6 @@ KEEPER_MODULE = "vicinal.cluster.native_keeper"
 _START_SECONDS = 60.0
 _CLEAR_SECONDS = 30.0
 _STOP_SECONDS = 10.0
-_KILL_SECONDS = 5.0
-_POLL_SECONDS = 0.02
-
-
-@dataclass(frozen=True)
-class Node:
-    """One node, as its neighbours know it."""
-
-    name: str
-    address: str
-    """IPv4 address; one of the host's own where nodes share its network."""
-    pid_namespace: str
-    """Its PID namespace as /proc/PID/ns/pid shows it."""
 
 
 class NativeCluster:
@@ -185,20 +171,11 @@ class NativeCluster:
 
     def end_command(self, running: subprocess.Popen[bytes]) -> None:
         """Kill what head_command() started, if it has not ended, and reap it."""
-        deadline = time.monotonic() + _KILL_SECONDS
-        while running.poll() is None and time.monotonic() < deadline:
-            # The command itself, which nsenter then reaps: our init might not, in a container.
-            self.signal_command(running, signal.SIGKILL)
-            with suppress(subprocess.TimeoutExpired):
-                running.wait(_POLL_SECONDS)
-        running.kill()
-        running.wait()
+        end_entered(running)
 
     def signal_command(self, running: subprocess.Popen[bytes], number: signal.Signals) -> None:
         """Send a signal to what head_command() started."""
-        with suppress(psutil.Error):
-            for process in psutil.Process(running.pid).children():
-                process.send_signal(number)
+        signal_entered(running, number)
 
     def run_in(self, node: str, command: Sequence[str], *, timeout: float = 60.0) -> str:
         """Run a command in a node (or in "head") and return its standard output.

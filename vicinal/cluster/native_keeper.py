@@ -31,6 +31,7 @@ from vicinal.cluster.native_layout import (
     HEAD,
     NODE_DIRECTORY,
     RANK,
+    RANK_TEXT,
     REMOTE_SHELL,
     Request,
     Started,
@@ -59,31 +60,6 @@ if ! read -r pid < {exchange}/nodes/"$host"; then
     exit 1
 fi
 exec {nsenter} -t "$pid" {namespaces} -- /bin/sh -c "$*"
-"""
-
-_RANK_TEXT = """\
-#!/bin/sh
-# Prepares a rank: RANK INPUT CPUS COMMAND...
-input=$1
-cpus=$2
-shift 2
-rank=${PMI_RANK:-${PMIX_RANK:-${OMPI_COMM_WORLD_RANK:-0}}}
-if [ "$input" != - ]; then
-    [ "$rank" -eq 0 ] || input=/dev/null
-    exec <"$input"
-fi
-if [ "$cpus" = - ]; then
-    exec "$@"
-fi
-# From the beginning again where there are more ranks than processors.
-count=0
-for cpu in $cpus; do count=$((count + 1)); done
-place=$((rank % count))
-for cpu in $cpus; do
-    [ "$place" -gt 0 ] || break
-    place=$((place - 1))
-done
-exec taskset -c "$cpu" "$@"
 """
 
 
@@ -243,7 +219,7 @@ def _write_scripts(nodes: list[NodeHandle], network: bool) -> None:
     remote_shell = _REMOTE_SHELL_TEXT.format(
         exchange=EXCHANGE, nsenter=find_tool("nsenter"), namespaces=namespaces
     )
-    for path, text in ((REMOTE_SHELL, remote_shell), (RANK, _RANK_TEXT)):
+    for path, text in ((REMOTE_SHELL, remote_shell), (RANK, RANK_TEXT)):
         Path(path).write_text(text)
         Path(path).chmod(0o755)
 

@@ -22,6 +22,32 @@ INPUT is a file for rank 0 to read while the others get none, or "-"; CPUS are n
 processors, of which the rank is pinned to one, or "-".
 """
 
+RANK_TEXT = """\
+#!/bin/sh
+# Prepares a rank: RANK INPUT CPUS COMMAND...
+input=$1
+cpus=$2
+shift 2
+rank=${PMI_RANK:-${PMIX_RANK:-${OMPI_COMM_WORLD_RANK:-0}}}
+if [ "$input" != - ]; then
+    [ "$rank" -eq 0 ] || input=/dev/null
+    exec <"$input"
+fi
+if [ "$cpus" = - ]; then
+    exec "$@"
+fi
+# From the beginning again where there are more ranks than processors.
+count=0
+for cpu in $cpus; do count=$((count + 1)); done
+place=$((rank % count))
+for cpu in $cpus; do
+    [ "$place" -gt 0 ] || break
+    place=$((place - 1))
+done
+exec taskset -c "$cpu" "$@"
+"""
+"""What that executable is."""
+
 HEAD = "head"
 """Host name of the place that launchers run in; it is not a node."""
 

@@ -10,7 +10,7 @@ import secrets
 import subprocess
 from typing import IO
 
-from vicinal.cluster.native import NativeCluster
+from vicinal.cluster.job_nodes import JobNodes
 from vicinal.cluster.native_layout import EXCHANGE
 
 Stream = IO[bytes] | int | None
@@ -20,7 +20,7 @@ Stream = IO[bytes] | int | None
 class JobInput:
     """Copies a stream into a FIFO in the cluster, from when it is made until close()."""
 
-    def __init__(self, cluster: NativeCluster, stream: Stream) -> None:
+    def __init__(self, cluster: JobNodes, stream: Stream) -> None:
         name = f"input-{secrets.token_hex(4)}"
         self.path = f"{EXCHANGE}/{name}"
         """The FIFO, as nodes see it."""

@@ -1,4 +1,4 @@
-"""Starting a job on a native cluster, watching over it, and ending it."""
+"""Starting a job on the nodes of a cluster, watching over it, and ending it."""
 
 import os
 import secrets
@@ -14,7 +14,7 @@ from typing import Self
 
 import psutil
 
-from vicinal.cluster.native import NativeCluster
+from vicinal.cluster.job_nodes import JobNodes
 from vicinal.cluster.native_layout import EXCHANGE, RANK
 from vicinal.errors import VicinalError
 from vicinal.launch.cores import usable_cpus
@@ -49,7 +49,7 @@ def job_label(program: Path) -> str:
 
 
 def launch(
-    job: Job, cluster: NativeCluster, *, timeout: float | None = None, stdin: bytes = b""
+    job: Job, cluster: JobNodes, *, timeout: float | None = None, stdin: bytes = b""
 ) -> CompletedJob:
     """Run a job to its end and return what it wrote; the cluster is then free for the next.
 
@@ -85,7 +85,7 @@ class RunningJob:
     def __init__(
         self,
         job: Job,
-        cluster: NativeCluster,
+        cluster: JobNodes,
         *,
         stdin: Stream = subprocess.DEVNULL,
         stdout: Stream = None,
