@@ -22,6 +22,14 @@ MS_PRIVATE = 0x40000
 
 _PR_SET_PDEATHSIG = 1
 
+# The numbers of system calls as new as these are the same on all architectures.
+_SYS_OPEN_TREE = 428
+_SYS_MOVE_MOUNT = 429
+_OPEN_TREE_CLONE = 1
+_AT_RECURSIVE = 0x8000
+_MOVE_MOUNT_F_EMPTY_PATH = 4
+_AT_FDCWD = -100
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -67,6 +75,36 @@ def mount(
         ),
         target,
     )
+
+
+def copy_mounts(path: str) -> int:
+    """A descriptor of a copy of what is mounted at and below a directory; raises OSError.
+
+    It stays as it is when something is mounted over the directory.
+    """
+    flags = _OPEN_TREE_CLONE | _AT_RECURSIVE | os.O_CLOEXEC
+    descriptor: int = _libc.syscall(
+        ctypes.c_long(_SYS_OPEN_TREE),
+        ctypes.c_int(_AT_FDCWD),
+        os.fsencode(path),
+        ctypes.c_uint(flags),
+    )
+    _check(min(descriptor, 0), path)
+    return descriptor
+
+
+def attach_mounts(descriptor: int, target: str) -> None:
+    """Mount what copy_mounts() gave, and close it; raises OSError."""
+    result = _libc.syscall(
+        ctypes.c_long(_SYS_MOVE_MOUNT),
+        ctypes.c_int(descriptor),
+        b"",
+        ctypes.c_int(_AT_FDCWD),
+        os.fsencode(target),
+        ctypes.c_uint(_MOVE_MOUNT_F_EMPTY_PATH),
+    )
+    _check(min(result, 0), target)
+    os.close(descriptor)
 
 
 def die_with_parent() -> None:

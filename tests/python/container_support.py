@@ -1,0 +1,89 @@
+"""What the tests of containers share."""
+
+import secrets
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vicinal.cluster.containers.choice import RUNTIMES, available_runtimes
+from vicinal.cluster.containers.cluster import ContainerCluster
+from vicinal.cluster.containers.spec import ContainerSpec
+
+GUARD_SECONDS = 60.0
+TOKEN = "VICINAL_TEST_CONTAINERS"
+"""Variable by which what a test left is found."""
+
+
+def installed(name: str) -> Any:
+    missing = name not in [runtime.name for runtime in available_runtimes()]
+    return pytest.param(name, marks=pytest.mark.skipif(missing, reason=f"{name} is not installed"))
+
+
+each_runtime = pytest.mark.parametrize("runtime", [installed(name) for name in RUNTIMES])
+two_runtimes = pytest.mark.parametrize("runtime", [installed("crun"), installed("bubblewrap")])
+
+
+def run(
+    cluster: ContainerCluster, node: str, *command: str, stdin: str = "", directory: str = "/"
+) -> str:
+    done = subprocess.run(
+        cluster.exec_command(node, command, directory=directory),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=GUARD_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def both(cluster: ContainerCluster, *command: str) -> list[str]:
+    return [run(cluster, node, *command) for node in ("node0", "node1")]
+
+
+class Traces:
+    """What clusters leave: looked at before and afterwards."""
+
+    def __init__(self, base: Path, name: str) -> None:
+        self.base = base
+        self.name = name
+        self.token = secrets.token_hex(8)
+        self.mounts = Path("/proc/self/mountinfo").read_text()
+
+    def left(self) -> list[str]:
+        found = [str(self.base)] if self.base.exists() else []
+        found += map(str, Path("/sys/fs/cgroup").glob(f"**/vicinal-{self.name}-*"))
+        found += map(str, Path("/sys/fs/cgroup").glob(f"**/vicinal-runc-*-{self.name}*"))
+        for process in Path("/proc").iterdir():
+            if process.name.isdigit():
+                try:
+                    environment = (process / "environ").read_bytes()
+                except OSError:
+                    continue
+                # The token is in what they inherit, and so in all that has not replaced it.
+                if f"{TOKEN}={self.token}".encode() in environment:
+                    found.append((process / "cmdline").read_text().replace("\0", " "))
+        if Path("/proc/self/mountinfo").read_text() != self.mounts:
+            found.append("a mount")
+        return found
+
+    def check(self) -> None:
+        # What was killed with the head goes when the kernel has taken it down.
+        deadline = time.monotonic() + GUARD_SECONDS
+        while left := self.left():
+            assert time.monotonic() < deadline, left
+            time.sleep(0.02)
+
+
+def spec(traces: Traces, number: int = 0, **values: object) -> ContainerSpec:
+    """The specification of a node whose name no other test has."""
+    return ContainerSpec(
+        cluster=traces.name,
+        name=f"{traces.name}n{number}",
+        environment={TOKEN: traces.token},
+        **values,  # type: ignore[arg-type]
+    )

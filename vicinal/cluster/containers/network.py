@@ -1,0 +1,93 @@
+"""The network of a node: a namespace of its own, and a cable to the bridge in the head."""
+
+import ipaddress
+from pathlib import Path
+
+from vicinal.cluster.containers.head_process import Head
+from vicinal.cluster.native_layout import HEAD, PREFIX_BITS, head_address, node_address
+from vicinal.cluster.native_network import BRIDGE, INTERFACE, find_tool
+from vicinal.errors import VicinalError
+
+_DIRECTORY = "/run/netns"
+
+# In the node's network: a link-local address would be tentative for the first seconds, and an
+# MPI may pick it.
+_CONNECT = f"""
+set -e
+ip netns add "$1"
+nsenter --net={_DIRECTORY}/"$1" sh -c '
+    for switch in /proc/sys/net/ipv6/conf/all /proc/sys/net/ipv6/conf/default; do
+        [ ! -e $switch ] || echo 1 > $switch/disable_ipv6
+    done'
+ip link add "$2" type veth peer name {INTERFACE} netns "$1"
+ip link set "$2" master {BRIDGE} up
+ip -n "$1" -batch - <<EOF
+link set lo up
+address add $3/{PREFIX_BITS} dev {INTERFACE}
+link set {INTERFACE} up
+EOF
+"""
+
+_DISCONNECT = f"""
+if ip link show "$2" > /dev/null 2>&1; then ip link delete "$2"; fi
+if [ -e {_DIRECTORY}/"$1" ]; then ip netns delete "$1"; fi
+"""
+
+
+def connect(head: Head, node: str, address: str) -> None:
+    """Make the network of a node; raises VicinalError where it cannot be had."""
+    if head.network:
+        if find_tool("ip") is None:
+            raise VicinalError("the tool ip was not found", "install iproute2")
+        head.run(["sh", "-c", _CONNECT, "connect", node, _cable(address), address])
+
+
+def disconnect(head: Head, node: str, address: str) -> None:
+    """Take it away, as far as it was made; nothing in it is the node's to keep."""
+    if head.network:
+        head.run(["sh", "-c", _DISCONNECT, "disconnect", node, _cable(address)])
+
+
+def namespace(head: Head, node: str) -> str | None:
+    """The file that stands for a node's network in the head; None where it shares the host's."""
+    return f"{_DIRECTORY}/{node}" if head.network else None
+
+
+def choose_address(head: Head, wanted: str | None, taken: dict[str, str]) -> str:
+    """The address that is asked for, or the first that is free; `taken` are those of nodes.
+
+    Raises VicinalError where it cannot be had.
+    """
+    network = ipaddress.IPv4Network(
+        f"{head_address(network=True)}/{PREFIX_BITS}" if head.network else "127.0.0.0/8",
+        strict=False,
+    )
+    others = {address: node for node, address in taken.items()}
+    others[head_address(network=head.network)] = HEAD
+    if wanted is None:
+        number = 0
+        while node_address(number, network=head.network) in others:
+            number += 1
+        return node_address(number, network=head.network)
+    chosen = ipaddress.IPv4Address(wanted)
+    if chosen not in network or chosen in (network.network_address, network.broadcast_address):
+        raise VicinalError(
+            f"the address {wanted} is not in the cluster's network",
+            f"take one of {network}, or none for the first that is free",
+        )
+    if wanted in others:
+        raise VicinalError(f"the address {wanted} is {others[wanted]}'s", "take another, or none")
+    return wanted
+
+
+def write_hosts(head_network: bool, addresses: dict[str, str], file: Path) -> None:
+    """Write the names of all nodes where each of them reads it as /etc/hosts."""
+    lines = ["127.0.0.1 localhost", f"{head_address(network=head_network)} {HEAD}"]
+    lines += [f"{address} {node}" for node, address in addresses.items()]
+    # In place, as what is mounted is this file and not its name.
+    file.write_text("\n".join(lines) + "\n")
+
+
+def _cable(address: str) -> str:
+    """The name of a node's cable at the bridge, where 15 characters are the most."""
+    return f"v{int(ipaddress.IPv4Address(address)):x}"

@@ -1,0 +1,75 @@
+"""Runs a command in a node, from the head: what stands in for ssh, and for `docker exec`.
+
+    shell HOST COMMAND...                                as ssh does: words joined, by /bin/sh
+    enter [--tty] [--directory DIRECTORY] NODE COMMAND...    the words as they are
+
+It is run as a program, by an interpreter that looks for no packages. The caller's variables go
+along, and standard streams and exit status are the command's.
+"""
+
+import json
+import os
+import sys
+from typing import Any, NoReturn
+
+_NODES = "/run/cluster/nodes"
+
+
+def main() -> None:
+    """Run the command line."""
+    mode, *words = sys.argv[1:]
+    tty, directory = False, "/"
+    while words and words[0].startswith("-"):
+        option = words.pop(0)
+        if mode == "enter" and option == "--tty":
+            tty = True
+        elif mode == "enter" and option == "--directory":
+            directory = words.pop(0)
+    if not words:
+        _fail("no node is named")
+    node, command = words[0], words[1:]
+    entry = _entry(node)
+    if mode == "shell":
+        command = ["/bin/sh", "-c", " ".join(command)]
+    for group in entry["cgroups"]:
+        try:
+            with open(f"{group}/cgroup.procs", "w") as members:  # noqa: PTH123 - pathlib takes longer to load
+                members.write("0")
+        except OSError as error:
+            _fail(f"the control group of {node} cannot be entered ({error.strerror})")
+    if entry["cpus"]:
+        os.sched_setaffinity(0, entry["cpus"])
+    line = [*entry["command"]]
+    if tty:
+        line += entry["tty"]
+    if entry["variables"]:
+        for name, value in os.environ.items():
+            line += [entry["variables"], f"{name}={value}"]
+    if entry["directory"]:
+        line += [entry["directory"], directory]
+    line += entry["node"]
+    if not entry["directory"]:
+        # As nsenter of before 2.39 has no option for it.
+        line += ["/bin/sh", "-c", 'cd "$0" && exec "$@"', directory]
+    try:
+        os.execv(line[0], line + command)
+    except OSError as error:
+        _fail(f"{line[0]} cannot be run ({error.strerror})")
+
+
+def _entry(node: str) -> dict[str, Any]:
+    try:
+        with open(f"{_NODES}/{node}/entry.json") as text:  # noqa: PTH123 - as above
+            entry: dict[str, Any] = json.load(text)
+            return entry
+    except (OSError, ValueError):
+        _fail(f"there is no node {node} that runs in this cluster")
+
+
+def _fail(message: str) -> NoReturn:
+    sys.stderr.write(f"vicinal: error: {message}: see `vicinal status`\n")
+    sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
