@@ -55,7 +55,10 @@ def describe(name: str, command: Any, context: Any) -> Iterator[str]:
         synopsis.append("[OPTION]...")
     for argument in command.params:
         if argument.param_type_name == "argument":
-            synopsis.append(escape(argument.metavar or argument.name.upper()))
+            shown = escape(argument.metavar or argument.name.upper())
+            if not argument.required and not shown.startswith("["):
+                shown = f"[{shown}]" + ("..." if argument.nargs == -1 else "")
+            synopsis.append(shown)
     yield f"## {' '.join(synopsis)}"
     yield ""
     yield escape(" ".join((command.help or "").split()))

@@ -9,16 +9,24 @@ from typing import Annotated
 
 import typer
 
+# Not the function's docstring, of whose further paragraphs typer keeps the line breaks.
+_HELP = (
+    "Say what this host can do for a virtual cluster, and what to do about what it cannot.\n\n"
+    "Each line is PASS, WARN (slower, not for everybody, or not known), FAIL (here, and of no use "
+    "until the remedy is done) or SKIP (this host has no such thing). Nothing is changed. The exit "
+    "status is 1 if something failed."
+)
+
 
 def register(app: typer.Typer) -> None:
     """Add the command to `vicinal`."""
-    app.command(name="doctor")(doctor)
+    app.command(name="doctor", help=_HELP)(doctor)
 
 
 def doctor(
     checks: Annotated[
         list[str] | None,
-        typer.Argument(help="Only these checks; all without any.", metavar="[CHECK]..."),
+        typer.Argument(help="Only these checks; all without any.", metavar="CHECK"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     list_checks: Annotated[
@@ -35,12 +43,7 @@ def doctor(
         ),
     ] = None,
 ) -> int:
-    """Say what this host can do for a virtual cluster, and what to do about what it cannot.
-
-    Each line is PASS, WARN (slower, not for everybody, or not known), FAIL (here, and of no use
-    until the remedy is done) or SKIP (this host has no such thing). Nothing is changed. The exit
-    status is 1 if something failed.
-    """
+    """Say what this host can do for a virtual cluster, and what to do about what it cannot."""
     # Loaded here: the rest of the command line does not wait for it.
     from rich.console import Console
 
