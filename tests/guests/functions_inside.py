@@ -189,6 +189,10 @@ def crash(first: str, second: str) -> None:
     helper("bind", USER, "bind", **one, binding="vfio-pci")
     function = card("killed")["functions"][1]
     say("node", owner=(Path("/dev/vfio") / function["group"]).stat().st_uid)
+    for user in (USER, USER + 1):
+        command = [sys.executable, __file__, "open", function["group"], second]
+        done = subprocess.run(command, user=user, capture_output=True, text=True, check=False)
+        say(f"open as {user}", status=done.returncode, stderr=done.stderr)
     helper("claim of another user", USER + 1, "claim", **one)
     attempt("remove what is assigned", lambda: functions.remove(CARD))
     attempt("release what was killed", lambda: functions.release([], owner="killed"))
@@ -210,4 +214,7 @@ def main() -> None:
     say("end", uptime=Path("/proc/uptime").read_text())
 
 
-main()
+if sys.argv[1:2] == ["open"]:
+    OpenedDevice(*sys.argv[2:]).close()
+else:
+    main()

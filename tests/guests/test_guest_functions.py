@@ -125,6 +125,8 @@ def test_what_a_killed_command_left_is_released(steps: Steps) -> None:
 
 def test_vfio_is_handed_to_the_user_who_asked_and_to_no_other(steps: Steps) -> None:
     assert steps["node"]["owner"] == 1000
+    assert steps["open as 1000"]["status"] == 0, steps["open as 1000"]["stderr"]
+    assert "PermissionError" in steps["open as 1001"]["stderr"]
     refused = steps["claim of another user"]["answer"]["error"][0]
     assert "belongs to killed of user 1000" in refused
 

@@ -149,7 +149,8 @@ class FakeHost(Host):
         function = self.device(address)
         self.files(function, driver_override="", enable="0", **{"class": card.device_class})
         (function / "physfn").symlink_to(device)
-        group = self.sysfs / f"kernel/iommu_groups/{20 + number}"
+        group_number = 20 + 10 * list(self.cards).index(card.address) + number
+        group = self.sysfs / f"kernel/iommu_groups/{group_number}"
         (group / "devices").mkdir(parents=True, exist_ok=True)
         member = group / "devices" / address
         if not member.is_symlink():

@@ -241,6 +241,20 @@ def test_a_recorded_function_that_is_gone_can_be_released(tmp_path: Path) -> Non
     assert records(host)["functions"] == {}
 
 
+def test_all_of_an_owner_is_taken_back(tmp_path: Path) -> None:
+    host, functions = fake_functions(tmp_path, igb(), mlx5())
+    functions.create("eth1", 2, owner="demo")
+    functions.create("mlx5_0", 1, owner="other")
+    functions.assign(FIRST, owner="demo", vfio=True)
+    functions.assign("mlx5_0", owner="demo", vfio=True)
+    assert functions.clear("demo") == []
+    ethernet, infiniband = functions.cards()
+    assert ethernet.functions == ()
+    assert [function.owner for function in infiniband.functions] == [""]
+    assert records(host)["functions"] == {}
+    assert functions.clear("demo") == []
+
+
 def test_a_taken_hardware_address_is_refused(tmp_path: Path) -> None:
     _, functions = fake_functions(tmp_path, igb())
     functions.create("eth1", 2, owner="demo")

@@ -204,6 +204,16 @@ def test_the_command_reaches_the_helper(host_with_functions: FakeHost) -> None:
     assert json.loads(text) == {"physical": {}, "functions": {}}
 
 
+def test_root_that_came_by_sudo_is_root(host_with_functions: FakeHost) -> None:
+    inside = "from vicinal.host.functions.helper import ask_helper as ask;"
+    inside += f"ask('claim', function={FIRST!r}, owner='demo')"
+    script = f"SUDO_UID=1000 exec {shlex.join([sys.executable, '-c', inside])}"
+    done = _in_namespace(host_with_functions, script)
+    assert done.returncode == 0, done.stderr
+    text = (host_with_functions.records.parent / "run/vicinal-functions/records.json").read_text()
+    assert json.loads(text)["functions"][FIRST]["user"] == 0
+
+
 def test_the_lock_of_a_helper_that_died_holds_nobody_up(tmp_path: Path) -> None:
     host = FakeHost(tmp_path, igb())
     host.write(host.device("0000:01:00.0") / "sriov_numvfs", "1")

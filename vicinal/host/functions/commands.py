@@ -97,10 +97,25 @@ def create(
 
 
 @commands.command()
-def remove(card: Card, owner: Owner = None) -> None:
-    """Remove all virtual functions of a card. Needs root, or the helper."""
-    count = Functions().remove(card, owner=owner)
-    typer.echo(f"removed {count} virtual functions of {card}")
+def remove(
+    card: Annotated[
+        str | None,
+        typer.Argument(metavar="[CARD]", help="The card; or --owner alone."),
+    ] = None,
+    owner: Owner = None,
+) -> None:
+    """Remove all virtual functions of a card, or of an owner. Needs root, or the helper.
+
+    With an owner alone, all that is assigned to it is released first, wherever it is.
+    """
+    if card is not None:
+        count = Functions().remove(card, owner=owner)
+        typer.echo(f"removed {count} virtual functions of {card}")
+    elif owner is not None:
+        _warn(Functions().clear(owner))
+        typer.echo(f"removed all of {owner}")
+    else:
+        raise typer.BadParameter("name a card, or an owner with --owner")
 
 
 @commands.command()
@@ -184,10 +199,13 @@ def release(
     """Take functions back, and put them as they were. Needs root, or the helper."""
     if not names and owner is None:
         raise typer.BadParameter("name functions, or their owner with --owner")
-    notes = Functions().release(names or [], owner=owner)
+    _warn(Functions().release(names or [], owner=owner))
+    typer.echo(f"released {' '.join(names) if names else 'all of ' + str(owner)}")
+
+
+def _warn(notes: list[str]) -> None:
     for note in notes:
         typer.echo(f"vicinal: warning: {note}", err=True)
-    typer.echo(f"released {' '.join(names) if names else 'all of ' + str(owner)}")
 
 
 def _pkey(text: str) -> int:

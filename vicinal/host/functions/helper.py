@@ -69,6 +69,8 @@ def _run(command: list[str], request: str) -> tuple[int, str, str]:
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
+        # Root that came by sudo is root; only what sudo itself says to the helper counts.
+        env={name: value for name, value in os.environ.items() if name != "SUDO_UID"},
         start_new_session=True,  # Ctrl-C is for us; the helper finishes what it has begun
     )
     try:

@@ -79,6 +79,18 @@ class Functions:
         answer = self._helper("count", physical=found.address, count=0, owner=whose)
         return int(answer["before"])
 
+    def clear(self, owner: str) -> list[str]:
+        """Take back all that an owner has: what is assigned to it, and what was made for it.
+
+        Functions of other owners on a card of its own keep that as it is, with an error. Returns
+        what could not be put back, in words. It does nothing where there is nothing.
+        """
+        notes = self.release([], owner=owner)
+        for card in self.cards():
+            if card.owner == owner:
+                self.remove(card.address, owner=owner)
+        return notes
+
     def assign(
         self,
         name: str,
