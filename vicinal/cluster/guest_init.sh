@@ -60,6 +60,14 @@ udevadm settle --timeout=60 || udevadm settle --timeout=60 || give_up "udev did 
 
 /usr/sbin/sshd -e 2>/dev/console || give_up "sshd did not start"
 
+# The power button, by which who runs the guest asks it to end. busybox's acpid starts what is
+# named after the event.
+mkdir -p /etc/acpi/PWRF
+printf '#!/bin/sh\necho "vicinal-guest: the power button was pressed" >/dev/console\nsync\npoweroff -f\n' \
+	>/etc/acpi/PWRF/00000080
+chmod 755 /etc/acpi/PWRF/00000080
+acpid -l /dev/null || say "acpid did not start: the power button does nothing"
+
 # The host's way in is a virtio port, so that the network is the nodes' alone.
 port=
 for name in /sys/class/virtio-ports/*/name; do

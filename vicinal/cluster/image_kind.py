@@ -36,7 +36,8 @@ class ImageKind:
 
 
 _PACKAGES = ("busybox-static", "openssh-client", "openssh-server", "udev", "zlib1g")
-_MODULES = ("virtio_pci", "virtio_net", "virtio_console", "qemu_fw_cfg")
+# The power button is an input device.
+_MODULES = ("virtio_pci", "virtio_net", "virtio_console", "qemu_fw_cfg", "button", "evdev")
 _MODULES_DIRECTORY = "usr/lib/vicinal-modules"
 
 _KINDS = {
