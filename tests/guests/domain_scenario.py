@@ -1,0 +1,315 @@
+"""What a user does with domains: two guests that share a region, from definition to removal.
+
+    python domain_scenario.py URI DIRECTORY KERNEL INITRD ACCELERATOR PROGRAM HOLDS...
+
+test_domains.py runs it, as root and as an ordinary user, each with a libvirt of its own. It
+raises where anything is not as it should be, and says on standard output what it saw: one JSON
+object a line, `step` and facts.
+"""
+
+import dataclasses
+import json
+import sys
+import time
+from pathlib import Path
+from xml.etree import ElementTree
+
+import libvirt
+
+from vicinal.bench.output import read_records
+from vicinal.cluster.domains.connection import Hypervisor, connect
+from vicinal.cluster.domains.domain_devices import attach_region, detach_region, has_region
+from vicinal.cluster.domains.domain_spec import (
+    DirectBoot,
+    DomainSpec,
+    FileRegion,
+    NvdimmRegion,
+    SharedRegion,
+    Wire,
+)
+from vicinal.cluster.domains.domain_xml import domain_xml
+from vicinal.cluster.domains.leftovers import remove_leftover
+from vicinal.cluster.domains.lifecycle import (
+    DomainState,
+    define,
+    find,
+    observe,
+    remove,
+    restore,
+    save,
+    start,
+    stop,
+    wait_until_booted,
+)
+from vicinal.cluster.guest_job import run_in_guests
+from vicinal.cluster.guest_keys import Keys, make_keys
+from vicinal.cluster.guest_qemu import Accelerator
+from vicinal.cluster.guest_shell import BOOT_SECONDS, GuestShell
+from vicinal.cluster.image import GuestImage
+from vicinal.cluster.image_kind import GuestNetwork
+from vicinal.cluster.image_layout import KEYS_FILE, guest_name
+from vicinal.errors import VicinalError
+from vicinal.launch.job import Job
+from vicinal.region import RegionState, create, inspect
+
+DEVICES = "cat /sys/bus/pci/devices/*/device"
+IVSHMEM = "0x1110"
+STOP_SECONDS = 120.0  # a hang guard: the power button takes a guest a second
+
+
+def say(step: str, **facts: object) -> None:
+    print(json.dumps({"step": step, **facts}), flush=True)
+
+
+class Pair:
+    """As much of a GuestPair as a job needs."""
+
+    network = GuestNetwork.VIRTIO
+
+    def __init__(self, guests: list[GuestShell], image: GuestImage, region: Path) -> None:
+        self.guests, self.image, self._region = guests, image, region
+
+    def inspect_all(self) -> tuple[RegionState, ...]:
+        return (inspect(self._region),)
+
+
+def verify(pair: Pair, program: str) -> set[tuple[str, str]]:
+    """Every byte of an MPI job's messages; returns who sent to whom through the region."""
+    job = Job(program=[program, "--max-size", "65536", "--rounds", "1"], ranks=2, mpi="mpich")
+    done = run_in_guests(job, pair, timeout=240.0)  # type: ignore[arg-type]
+    assert done.returncode == 0, done.stderr
+    records = read_records(done.stdout)
+    assert len(records) > 1, done.stdout
+    assert all(record["errors"] == 0 for record in records), records
+    assert sum(record["messages"] for record in records) > 0
+    assert done.region is not None
+    names = {member.slot: member.hostname for member in done.region.members}
+    return {
+        (names[each.sender], names[each.receiver])
+        for each in done.region.connections
+        if each.messages > 0 and each.bytes > 0
+    }
+
+
+def sees_region(guest: GuestShell) -> bool:
+    done = guest.run(["sh", "-c", DEVICES])
+    assert done.returncode == 0, done.stderr
+    return IVSHMEM in done.stdout.split()
+
+
+def until_seen(guest: GuestShell, seen: bool) -> None:
+    deadline = time.monotonic() + BOOT_SECONDS
+    while sees_region(guest) is not seen:
+        assert time.monotonic() < deadline, "the guest and libvirt do not agree on the region"
+        time.sleep(0.5)
+
+
+def every_kind_is_defined(hypervisor: Hypervisor, spec: DomainSpec) -> None:
+    """Not only by the schema: libvirt's QEMU driver gives addresses, and refuses what it lacks."""
+    file = spec.console.parent / "file"
+    for region in (FileRegion(file, 2 << 20), NvdimmRegion(file, 6 << 20), None):
+        name = f"{spec.name}-kind"
+        define(hypervisor, dataclasses.replace(spec, name=name, region=region))
+        assert observe(hypervisor, name) is DomainState.OFF
+        remove(hypervisor, name)
+        assert observe(hypervisor, name) is DomainState.ABSENT
+    # What libvirt would start: an emulated guest with one processor may get a second.
+    arguments = hypervisor.connection.domainXMLToNative("qemu-argv", domain_xml(spec), 0)
+    assert "-smp 1,maxcpus=2," in arguments, arguments
+
+
+def a_name_of_somebody_elses(hypervisor: Hypervisor, spec: DomainSpec) -> str:
+    """A domain without our metadata is not touched."""
+    domain = ElementTree.fromstring(domain_xml(spec))
+    metadata = domain.find("metadata")
+    assert metadata is not None
+    domain.remove(metadata)
+    theirs = hypervisor.connection.defineXML(ElementTree.tostring(domain, encoding="unicode"))
+    try:
+        for attempt in (define, lambda h, s: remove(h, s.name)):
+            try:
+                attempt(hypervisor, spec)
+            except VicinalError as error:
+                message = str(error)
+            else:
+                raise AssertionError("somebody else's domain was taken for ours")
+        assert find(hypervisor) == []
+    finally:
+        theirs.undefine()
+    return message
+
+
+def a_guest_that_never_boots(hypervisor: Hypervisor, spec: DomainSpec, patience: float) -> str:
+    """Its initrd is no archive, so the kernel panics; nothing is left to do but to say so."""
+    broken = spec.console.parent / "broken"
+    broken.write_bytes(b"this is no archive")
+    assert isinstance(spec.boot, DirectBoot)
+    boot = dataclasses.replace(spec.boot, initrd=broken)
+    spec = dataclasses.replace(
+        spec, boot=boot, region=None, console=spec.console.parent / "broken-console"
+    )
+    define(hypervisor, spec)
+    start(hypervisor, spec.name)
+    try:
+        wait_until_booted(hypervisor, spec.name, spec.console, BOOT_SECONDS * patience)
+    except VicinalError as error:
+        return str(error)
+    else:
+        raise AssertionError("a guest without a file system came up")
+    finally:
+        remove(hypervisor, spec.name)
+
+
+def a_guest_that_does_not_hear(hypervisor: Hypervisor, name: str, region: SharedRegion) -> str:
+    """One that stands still does not let go of its region, and does so once it goes on."""
+    domain = hypervisor.connection.lookupByName(name)
+    domain.suspend()
+    assert observe(hypervisor, name) is DomainState.PAUSED
+    try:
+        detach_region(hypervisor, name, region.name, seconds=12.0)  # long enough to ask twice
+    except VicinalError as error:
+        message = str(error)
+    else:
+        raise AssertionError("a guest that stands still let go of its region")
+    finally:
+        domain.resume()
+    detach_region(hypervisor, name, region.name)
+    assert not has_region(hypervisor, name, region.name)
+    attach_region(hypervisor, name, region)
+    return message
+
+
+def main() -> None:
+    uri, where, kernel, initrd, accelerator, program, *holds = sys.argv[1:]
+    directory = Path(where)
+    image = GuestImage(Path(kernel), Path(initrd), "", frozenset(holds))
+    cluster = directory.name
+    keys = make_keys(directory)
+    path = Path("/dev/shm") / f"vicinal-{cluster}"
+    create(path, members=8, for_guests=True)
+    region = SharedRegion(path.name, path.stat().st_size)
+    specs = [
+        DomainSpec(
+            name=f"vicinal-{cluster}-{guest_name(number)}",
+            cluster=cluster,
+            node=guest_name(number),
+            boot=DirectBoot(image.kernel, image.files, (f"vicinal.node={number}",)),
+            console=directory / f"console{number}",
+            control=directory / f"{guest_name(number)}.port",
+            firmware_files=((KEYS_FILE, keys.archive),),
+            accelerator=Accelerator(accelerator),
+            region=region,
+            interfaces=(
+                Wire(
+                    directory / f"wire{number}",
+                    directory / f"wire{1 - number}",
+                    f"52:54:00:00:00:0{number + 1}",
+                ),
+            ),
+        )
+        for number in range(2)
+    ]
+    patience = specs[0].accelerator.patience
+    with connect(uri) as hypervisor:
+        qemu = hypervisor.check(specs[0].accelerator)
+        say("connected", qemu=qemu, user=hypervisor.qemu_user())
+        try:
+            every_kind_is_defined(hypervisor, specs[0])
+            say("clash", error=a_name_of_somebody_elses(hypervisor, specs[0]))
+            say("broken", error=a_guest_that_never_boots(hypervisor, specs[0], patience))
+            live(hypervisor, specs, keys, image, region, program)
+        finally:
+            for spec in specs:
+                remove(hypervisor, spec.name)
+        assert find(hypervisor) == []
+        assert hypervisor.connection.numOfDomains() == 0
+        assert hypervisor.connection.numOfDefinedDomains() == 0
+    assert remove_leftover(region)
+    say("removed", left=[each.name for each in Path("/dev/shm").glob(f"*{cluster}*")])
+
+
+def live(
+    hypervisor: Hypervisor,
+    specs: list[DomainSpec],
+    keys: Keys,
+    image: GuestImage,
+    region: SharedRegion,
+    program: str,
+) -> None:
+    cluster, patience = specs[0].cluster, specs[0].accelerator.patience
+    began = time.monotonic()
+    for spec in specs:
+        define(hypervisor, spec)
+        start(hypervisor, spec.name)
+    assert [(each.node, each.state) for each in find(hypervisor, cluster)] == [
+        (spec.node, DomainState.RUNNING) for spec in specs
+    ]
+    assert find(hypervisor, "another") == []
+    guests = []
+    for spec in specs:
+
+        def failure(what: str, spec: DomainSpec = spec) -> VicinalError:
+            return VicinalError(f"{spec.name}: {what}", f"see {spec.console}")
+
+        def alive(_: bool, spec: DomainSpec = spec) -> bool:
+            return observe(hypervisor, spec.name) is DomainState.RUNNING
+
+        wait_until_booted(hypervisor, spec.name, spec.console, BOOT_SECONDS * patience)
+        guest = GuestShell(spec.node, spec.console.parent, keys, alive=alive, failure=failure)
+        guest.connect(BOOT_SECONDS * patience)
+        guests.append(guest)
+    say("booted", seconds=round(time.monotonic() - began, 1))
+    pair = Pair(guests, image, region.path)
+    say("verified", talks=sorted(verify(pair, program)))
+
+    # The region is taken away and given back while the guest runs.
+    first = specs[0].name
+    began = time.monotonic()
+    detach_region(hypervisor, first, region.name)
+    detached = time.monotonic() - began
+    detach_region(hypervisor, first, region.name)  # again: nothing to do
+    assert not has_region(hypervisor, first, region.name)
+    until_seen(guests[0], False)
+    assert has_region(hypervisor, specs[1].name, region.name)
+    assert sees_region(guests[1])
+    attach_region(hypervisor, first, region)
+    attach_region(hypervisor, first, region)
+    until_seen(guests[0], True)
+    say("detached", seconds=round(detached, 2))
+
+    say("deaf", error=a_guest_that_does_not_hear(hypervisor, specs[1].name, region))
+
+    # Saved, and gone on: what it had in memory is there, and a region is refused.
+    guests[0].run(["sh", "-c", "echo kept >/tmp/kept"])
+    try:
+        save(hypervisor, first)
+    except VicinalError as error:
+        say("refused", error=str(error))
+    else:
+        raise AssertionError("a guest was saved together with a region")
+    assert observe(hypervisor, first) is DomainState.RUNNING
+    detach_region(hypervisor, first, region.name)
+    guests[0].close()
+    time.sleep(2)  # the guest has to see that the connection ended; nothing tells that it did
+    save(hypervisor, first)
+    assert observe(hypervisor, first) is DomainState.SAVED
+    restore(hypervisor, first)
+    assert observe(hypervisor, first) is DomainState.RUNNING
+    attach_region(hypervisor, first, region)
+    guests[0].connect(BOOT_SECONDS * patience)
+    assert guests[0].run(["cat", "/tmp/kept"]).stdout == "kept\n"
+    until_seen(guests[0], True)
+    say("restored", talks=sorted(verify(pair, program)))
+
+    # The power button, and the plug.
+    for guest in guests:
+        guest.close()
+    assert stop(hypervisor, first, patience=STOP_SECONDS)
+    assert observe(hypervisor, first) is DomainState.OFF
+    assert not stop(hypervisor, specs[1].name)
+    say("stopped", button="power button" in specs[0].console.read_text(errors="replace"))
+
+
+if __name__ == "__main__":
+    libvirt.registerErrorHandler(lambda *_: None, None)
+    main()
