@@ -47,6 +47,7 @@ def doctor(
     # Loaded here: the rest of the command line does not wait for it.
     from rich.console import Console
 
+    from vicinal.cluster.container_check import NODES
     from vicinal.cluster.guest_check import guest_check
     from vicinal.host.checks import CHECKS
     from vicinal.host.doctor import choose_checks, count, document, examine
@@ -57,7 +58,7 @@ def doctor(
 
     first, *others = CHECKS
     console = Console(highlight=False)
-    every = (first, guest_check(start_guest, _note), *others, *LIBRARY_CHECKS)
+    every = (first, guest_check(start_guest, _note), *others, NODES, *LIBRARY_CHECKS)
     chosen = choose_checks(every, checks or [])
     if list_checks:
         show_checks(chosen, console)

@@ -4,14 +4,19 @@ import io
 import json
 import os
 import re
+import subprocess
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import jsonschema
 import pytest
 from conftest import Vicinal, error_line
 from rich.console import Console
 
-from vicinal.cluster import guest_accelerator, guest_check
+from vicinal.cluster import container_check, guest_accelerator, guest_check
+from vicinal.cluster.containers.choice import available_runtimes
+from vicinal.cluster.containers.cluster import ContainerCluster, cluster_names, remove_cluster
 from vicinal.cluster.guest_accelerator import Choice, choose_accelerator, known_choice
 from vicinal.cluster.guest_qemu import Accelerator
 from vicinal.cluster.guest_qemu_choice import Qemu
@@ -130,6 +135,58 @@ def test_brackets_are_shown_as_they_are() -> None:
     stream = io.StringIO()
     show_report(examined(passed("[bold]none[/bold] :cat:")), Console(file=stream, width=80))
     assert "[bold]none[/bold] :cat:" in stream.getvalue()
+
+
+# Container nodes
+
+
+def test_a_node_is_started_with_each_runtime_and_nothing_is_left(vicinal: Vicinal) -> None:
+    runtimes = {runtime.name for runtime in available_runtimes()}
+    result = vicinal("doctor", "--json", "nodes")
+    (only,) = json.loads(result.stdout)["checks"]
+    tried = {each for finding in only["findings"] for each in finding["facts"].get("runtimes", [])}
+    assert tried == runtimes
+    assert all(each["status"] in ("pass", "warn", "skip") for each in only["findings"]), only
+    assert not [name for name in cluster_names() if name.startswith("doctor-")]
+
+
+def test_what_a_killed_doctor_left_is_cleared_away(vicinal: Vicinal) -> None:
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    left = f"doctor-{ended.pid}"
+    ContainerCluster.create(left)
+    try:
+        assert left in cluster_names()
+        vicinal("doctor", "nodes")
+        assert left not in cluster_names()
+    finally:
+        remove_cluster(left)
+
+
+def test_runtimes_that_do_alike_share_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    lacks = {"crun": (), "runc": ("memory",), "bubblewrap": ("memory",)}
+    monkeypatch.setattr(
+        container_check,
+        "available_runtimes",
+        lambda: [SimpleNamespace(name=name) for name in (*lacks, "broken")],
+    )
+    monkeypatch.setattr(container_check, "_cluster", nullcontext)
+
+    def attempt(_: object, runtime: str) -> tuple[str, ...]:
+        if runtime == "broken":
+            raise VicinalError("no node", "mend it")
+        return lacks[runtime]
+
+    monkeypatch.setattr(container_check, "_try", attempt)
+    broken, good, less = container_check.check_nodes(Host())
+    assert (broken.status, broken.text, broken.remedy) == (
+        Status.FAIL,
+        "broken: no node",
+        "mend it",
+    )
+    assert (good.status, good.facts["runtimes"]) == (Status.PASS, ["crun"])
+    assert (less.status, less.facts["runtimes"]) == (Status.WARN, ["runc", "bubblewrap"])
+    assert less.text.endswith(", without memory")
 
 
 # Guests

@@ -24,8 +24,9 @@ def check_cgroups(host: Host) -> Iterator[Finding]:
         shape = "version 1 and 2 side by side (hybrid)" if second else "version 1"
         facts["version"] = "hybrid" if second else "1"
         yield warned(
-            f"{shape}: crun and podman want version 2 on {_ROOT}",
-            "boot with systemd.unified_cgroup_hierarchy=1, or run them in a mount namespace of "
+            f"{shape}: podman, and crun by itself, want version 2 on {_ROOT}; Vicinal's nodes do "
+            "not",
+            "boot with systemd.unified_cgroup_hierarchy=1, or run those in a mount namespace of "
             f"their own with cgroup2 on {_ROOT}",
             **facts,
         )

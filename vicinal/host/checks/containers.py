@@ -1,9 +1,9 @@
-"""Container runtimes: which there are, and whether a container comes up where that is cheap."""
+"""Container runtimes: which there are."""
 
 import re
 from collections.abc import Iterator
 
-from vicinal.host.finding import Check, Finding, passed, skipped, warned
+from vicinal.host.finding import Check, Finding, passed, skipped
 from vicinal.host.system import Host
 
 _RUNTIMES = ("bwrap", "crun", "runc", "podman", "docker", "systemd-nspawn", "apptainer")
@@ -19,27 +19,12 @@ def check_containers(host: Host) -> Iterator[Finding]:
             continue
         version = _version(host.ask(name, "--version") or "")
         facts = {"runtime": name, "path": str(path), "version": version}
-        if name != "bwrap":
-            yield passed(f"{name} {version} is installed (not tried)", **facts)
-            continue
-        tried = host.try_program(
-            name, "--ro-bind", "/", "/", "--unshare-all", "--die-with-parent", "true"
-        )
-        if tried.worked:
-            yield passed(f"{name} {version}: a container came up", **facts)
-        else:
-            yield warned(
-                f"{name} {version}: a container did not come up: {tried.complaint}",
-                "see the line about namespaces, which it is made of",
-                **facts,
-            )
+        yield passed(f"{name} {version} is installed", **facts)
     if missing:
         everything = len(missing) == len(_RUNTIMES)
         yield skipped(
             f"not installed: {', '.join(missing)}",
-            "for containers, install one: on Debian `apt-get install bubblewrap`"
-            if everything
-            else "",
+            "for containers, install one: on Debian `apt-get install crun`" if everything else "",
             missing=missing,
         )
 
@@ -52,6 +37,6 @@ def _version(text: str) -> str:
 CONTAINERS = Check(
     "containers",
     "containers",
-    "Container runtimes: bubblewrap (tried), crun, runc, podman, docker and others",
+    "Which container runtimes are installed: bubblewrap, crun, runc, podman, docker and others",
     check_containers,
 )
