@@ -54,6 +54,8 @@ class FakeHost(Host):
         self.cards = {card.address: card for card in cards}
         self.writes: list[tuple[str, str]] = []
         self.calls: list[list[str]] = []
+        self.given: list[tuple[str, int]] = []
+        """IOMMU groups, and the users who may open them since."""
         self.refused: set[str] = set()
         """Settings that the card's driver does not take."""
         self.ignored: set[str] = set()
@@ -83,6 +85,9 @@ class FakeHost(Host):
             raise FileNotFoundError(2, "No such file or directory", str(path))
         else:
             path.write_text(text)
+
+    def give(self, path: Path, user: int) -> None:
+        self.given.append((path.name, user))
 
     def run(self, name: str, *arguments: str) -> str:
         words = list(arguments)

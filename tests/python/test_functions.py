@@ -187,6 +187,7 @@ def test_names_and_users_are_kept_apart(tmp_path: Path) -> None:
     functions.assign(FIRST, owner="demo", vfio=True)
     with refusal("0000:01:08.0 is assigned to demo"):
         functions.assign(FIRST, owner="other")
+    assert host.given == [("20", 1000)]
     stranger = Functions(host, FakeHelper(host, 1001))
     with refusal("belongs to demo of user 1000"):
         stranger.release([FIRST])
@@ -195,6 +196,7 @@ def test_names_and_users_are_kept_apart(tmp_path: Path) -> None:
     with refusal("0000:01:08.1 is assigned to nobody"):
         functions.release([SECOND])
     assert Functions(host, FakeHelper(host)).release([FIRST]) == []  # root may
+    assert host.given[-1] == ("20", 0)
 
 
 def test_functions_that_somebody_else_made_are_not_replaced(tmp_path: Path) -> None:

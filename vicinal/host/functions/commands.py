@@ -27,6 +27,10 @@ Owner = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="Whose they are, such as a cluster's name."),
 ]
+Beneficiary = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="For whom, such as a cluster's name; else you."),
+]
 Card = Annotated[
     str, typer.Argument(metavar="CARD", help="PCI address, interface or RDMA device of a card.")
 ]
@@ -88,7 +92,7 @@ def show(
 def create(
     card: Card,
     count: Annotated[int, typer.Argument(help="How many functions the card is to have.")],
-    owner: Owner = None,
+    owner: Beneficiary = None,
 ) -> None:
     """Have a card make virtual functions. Needs root, or the helper."""
     made = Functions().create(card, count, owner=owner or getpass.getuser())
@@ -126,7 +130,7 @@ def assign(
             metavar="NAME", help="A function, or a card, whose first free function is taken."
         ),
     ],
-    owner: Owner = None,
+    owner: Beneficiary = None,
     vfio: Annotated[
         bool,
         typer.Option("--vfio", help="Bind it to vfio-pci, for a virtual machine."),

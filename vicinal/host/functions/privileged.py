@@ -99,6 +99,10 @@ class Host:
         finally:
             os.close(descriptor)
 
+    def give(self, path: Path, user: int) -> None:
+        """Make a file a user's."""
+        os.chown(path, user, -1)
+
     def run(self, name: str, *arguments: str) -> str:
         """Output of a program of the system. Raises RefusedError with what it complained of."""
         program = shutil.which(name, path="/usr/sbin:/sbin:/usr/bin:/bin")
@@ -153,10 +157,8 @@ class Host:
 def perform(host: Host, user: int, request: object) -> Fields:
     """Do what a request asks for, for a user. Raises RefusedError or OSError."""
     if not isinstance(request, dict) or request.pop("protocol", None) != PROTOCOL:
-        raise RefusedError(
-            f"the privileged helper is of another version ({PROTOCOL}) than the command",
-            f"install the helper again, {_AUDIT}",
-        )
+        what = f"the privileged helper is of another version ({PROTOCOL}) than the command"
+        raise RefusedError(what, f"install the helper again, {_AUDIT}")
     operation = str(request.pop("operation", None))
     forms = _OPERATIONS.get(operation, {})
     if not forms or set(request) != set(forms):
@@ -359,17 +361,16 @@ class _Operations:
     def _net(self, physical: str) -> str:
         interfaces = self.host.names(physical, "net")
         if not interfaces:
-            raise RefusedError(
-                f"{physical} has no network interface here, by which its functions are set",
-                "load its driver (for InfiniBand ib_ipoib too), and see that no namespace has it",
-            )
+            what = f"{physical} has no network interface here, by which its functions are set"
+            remedy = "load its driver (for InfiniBand ib_ipoib too), or see which namespace has it"
+            raise RefusedError(what, remedy)
         return interfaces[0]
 
     def _hand_over(self, function: str, user: int) -> None:
         """Let a user open what vfio-pci offers of a function."""
         group = self.host.link(self.host.device(function) / "iommu_group")
         if group and (self.host.groups / group).exists():
-            os.chown(self.host.groups / group, user, -1)
+            self.host.give(self.host.groups / group, user)
 
     def _bind_native(self, function: str, driver: str) -> None:
         now = self._rebind(function, "" if driver else None)
@@ -465,9 +466,9 @@ def _reason(error: OSError) -> str:
 @contextlib.contextmanager
 def _locked(directory: Path) -> Iterator[None]:
     directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-    lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + _LOCK_SECONDS
-    try:
+    # Others may not even read it, or they could hold it.
+    with os.fdopen(os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600), "r+") as lock:
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -478,8 +479,6 @@ def _locked(directory: Path) -> Iterator[None]:
                     raise RefusedError(what, "try again after it") from None
                 time.sleep(0.05)
         yield
-    finally:
-        os.close(lock)
 
 
 def main() -> int:
