@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from vicinal.host.topology import parse_cpu_list
+
 
 def usable_cpus() -> list[int]:
     """The processors this process may use, whole cores first, then their second threads."""
@@ -16,13 +18,3 @@ def _thread(cpu: int, allowed: list[int]) -> int:
     if not siblings.is_file():
         return 0
     return [c for c in parse_cpu_list(siblings.read_text()) if c in allowed].index(cpu)
-
-
-def parse_cpu_list(text: str) -> list[int]:
-    """The numbers in a list of the kernel's kind, such as "0-3,8"."""
-    numbers: list[int] = []
-    for part in text.strip().split(","):
-        if part:
-            first, _, last = part.partition("-")
-            numbers += range(int(first), int(last or first) + 1)
-    return numbers

@@ -1,0 +1,194 @@
+"""Cluster files: what they mean, and what is said of each mistake."""
+
+from pathlib import Path
+
+import pytest
+from conftest import CHECKOUT
+
+from vicinal.cluster.file.model import Cluster, Mount, Policy
+from vicinal.cluster.file.reading import load_schema, read_cluster
+from vicinal.cluster.placement import place_nodes
+from vicinal.errors import VicinalError
+from vicinal.host.topology import Cpu, NumaNode
+
+WHOLE = """\
+name: solar
+nodes:
+  - name: node
+    count: 3
+    cpus: 2
+    memory: 512M
+    runtime: bubblewrap
+    mounts: [., /data, "/home:/users:ro"]
+  - name: big
+    cpus: 4
+placement:
+  policy: core
+  reserve: 1
+region:
+  members: 32
+  section: 2M
+  heap: 64M
+"""
+
+
+def read(tmp_path: Path, text: str) -> Cluster:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(text)
+    return read_cluster(file)
+
+
+def test_all_that_a_file_can_say(tmp_path: Path) -> None:
+    cluster = read(tmp_path, WHOLE)
+    assert cluster.name == "solar"
+    assert [node.name for node in cluster.nodes] == ["node0", "node1", "node2", "big"]
+    assert [node.cpus for node in cluster.nodes] == [2, 2, 2, 4]
+    assert cluster.nodes[0].memory_bytes == 512 << 20
+    assert cluster.nodes[0].runtime == "bubblewrap"
+    assert cluster.nodes[0].mounts == (
+        Mount(str(tmp_path), str(tmp_path), read_only=False),
+        Mount("/data", "/data", read_only=False),
+        Mount("/home", "/users", read_only=True),
+    )
+    assert cluster.nodes[3].mounts == ()
+    assert cluster.nodes[3].memory_bytes is None
+    assert cluster.nodes[3].runtime is None
+    assert (cluster.placement.policy, cluster.placement.reserve) == (Policy.CORE, 1)
+    region = cluster.region
+    assert (region.members, region.section_bytes, region.heap_bytes) == (32, 2 << 20, 64 << 20)
+
+
+def test_what_a_file_need_not_say(tmp_path: Path) -> None:
+    cluster = read(tmp_path, "name: a\nnodes: [{name: n}]\n")
+    assert [node.name for node in cluster.nodes] == ["n"]
+    assert cluster.placement.policy is Policy.NONE
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("cpus: 2", "cpu: 2", "cluster.yaml:5: unknown key cpu in nodes[0]: did you mean cpus?"),
+        ("runtime: bubblewrap", "runtime: lxc", "cluster.yaml:7: nodes[0].runtime cannot be 'lxc'"),
+        ("count: 3", "count: 0", "cluster.yaml:4: nodes[0].count cannot be 0: give at least 1"),
+        ("count: 3", "count: many", "cluster.yaml:4: nodes[0].count cannot be"),
+        ("name: solar\n", "", "the file has no name: add it"),
+        ("name: solar", "name: Solar", "cluster.yaml:1: name cannot be"),
+        ("name: big", "name: node1", "two nodes would have the name node1"),
+        ("memory: 512M", "memory: 1 pound", "cluster.yaml:6: nodes[0].memory cannot be"),
+        ("/data", "/data:data", "cluster.yaml:8: nodes[0].mounts[1] cannot be"),
+        ("policy: core", "policy: kernel", "placement.policy cannot be 'kernel'"),
+        ("policy: core", "policy: explicit", "the placement is explicit, and node0 has no pin"),
+        ("cpus: 4", 'pin: ["0"]', "big has a pin, and the placement is core"),
+        ("cpus: 2", 'pin: ["0", "1"]', "nodes[0] has 3 nodes, and pin names processors for 2"),
+        ("count: 3", "count: 1024", "it has 1025 nodes"),
+        ("name: solar", "name: solar\nname: lunar", "cluster.yaml:2: found duplicate key"),
+        ("  - name: node\n", "  - name: [\n", "mend the YAML there"),
+        (WHOLE, "just words", "it is not a cluster file"),
+        (WHOLE, "", "it is not a cluster file"),
+    ],
+)
+def test_mistakes(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert WHOLE.count(old) >= 1
+    with pytest.raises(VicinalError) as caught:
+        read(tmp_path, WHOLE.replace(old, new, 1))
+    assert said in str(caught.value)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(VicinalError, match="could not be read"):
+        read_cluster(tmp_path / "none.yaml")
+
+
+def test_the_examples_can_be_read() -> None:
+    files = sorted((CHECKOUT / "examples").glob("*.yaml"))
+    assert len(files) > 2
+    assert [read_cluster(file).name for file in files] == [file.stem for file in files]
+
+
+def test_the_schema_describes_every_key() -> None:
+    schema = load_schema()
+    for part in (schema, *schema["$defs"].values()):
+        assert part.get("type") != "object" or part["additionalProperties"] is False
+        for name, value in part.get("properties", {}).items():
+            described = value if "description" in value else schema["$defs"][value["$ref"][8:]]
+            assert described["description"], name
+
+
+def host(sockets: int, cores: int, threads: int) -> tuple[list[Cpu], list[NumaNode]]:
+    """A host whose hardware threads are numbered as Linux does: first those of all cores."""
+    count = sockets * cores
+    cpus = [
+        Cpu(
+            number=thread * count + core,
+            core=core % cores,
+            socket=core // cores,
+            siblings=tuple(other * count + core for other in range(threads)),
+        )
+        for thread in range(threads)
+        for core in range(count)
+    ]
+    numa = [
+        NumaNode(
+            number=socket,
+            cpus=tuple(cpu.number for cpu in cpus if cpu.socket == socket),
+            memory_bytes=0,
+            free_bytes=0,
+            distances=(),
+            huge_pages=(),
+        )
+        for socket in range(sockets)
+    ]
+    return cpus, numa
+
+
+def placed(tmp_path: Path, nodes: str, placement: str, of: tuple[int, int, int]) -> list[list[int]]:
+    cluster = read(
+        tmp_path, f"name: a\nnodes: [{{name: n, {nodes}}}]\nplacement: {{{placement}}}\n"
+    )
+    return [list(each) for each in place_nodes(cluster, *host(*of)).values()]
+
+
+def test_placements(tmp_path: Path) -> None:
+    # Two sockets of four cores, two threads each: processors 0 to 7 are one thread of each core.
+    of = (2, 4, 2)
+    assert placed(tmp_path, "count: 2, cpus: 2", "policy: none", of) == [[], []]
+    assert placed(tmp_path, "count: 2, cpus: 2", "policy: core", of) == [[0, 1], [2, 3]]
+    assert placed(tmp_path, "count: 3, cpus: 2", "policy: core, reserve: 2", of) == [
+        [2, 3],
+        [4, 5],
+        [6, 7],
+    ]
+    assert placed(tmp_path, "count: 2, cpus: 4", "policy: socket", of) == [
+        [0, 1, 2, 3],
+        [4, 5, 6, 7],
+    ]
+    assert placed(tmp_path, "count: 2, cpus: 3", "policy: numa, reserve: 1", of) == [
+        [1, 2, 3],
+        [4, 5, 6],
+    ]
+    assert placed(tmp_path, 'count: 2, pin: ["0-1,8", "5"]', "policy: explicit", of) == [
+        [0, 1, 8],
+        [5],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "placement", "said"),
+    [
+        ("count: 9", "policy: core", "need 9 cores, and this host has 8"),
+        (
+            "count: 8",
+            "policy: core, reserve: 1",
+            "this host has 8, of which 1 are left to the host",
+        ),
+        ("count: 3", "policy: socket", "3 nodes, one for each socket, and this host has 2"),
+        ("count: 2, cpus: 5", "policy: socket", "n0 needs 5 cores of one socket, and there are 4"),
+        ("count: 2, cpus: 4", "policy: numa, reserve: 1", "n0 needs 4 cores of one NUMA node"),
+        ('pin: ["16"]', "policy: explicit", "processor 16, which this host does not have"),
+        ('count: 2, pin: ["1", "0-1"]', "policy: explicit", "processor 1 is given to n0 and to n1"),
+    ],
+)
+def test_placements_that_cannot_be(tmp_path: Path, nodes: str, placement: str, said: str) -> None:
+    with pytest.raises(VicinalError) as caught:
+        placed(tmp_path, nodes, placement, (2, 4, 2))
+    assert said in str(caught.value)

@@ -1,0 +1,112 @@
+"""What has to be done: what a cluster is to be, against what its journal says and what is there."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from vicinal.cluster.plan.journal import Entry
+from vicinal.cluster.plan.resource import Condition, Resource
+from vicinal.errors import VicinalError
+
+_AS_IT_IS = "as it is to be"
+
+
+class Action(StrEnum):
+    """What happens to a resource."""
+
+    KEEP = "keep"
+    REMOVE = "remove"
+    CREATE = "create"
+    START = "start"
+    STOP = "stop"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing to do, and why."""
+
+    action: Action
+    resource: Resource
+    why: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Steps in their order; those that keep something are in it to be shown."""
+
+    steps: tuple[Step, ...]
+
+    @property
+    def changes(self) -> tuple[Step, ...]:
+        """The steps that do something."""
+        return tuple(step for step in self.steps if step.action is not Action.KEEP)
+
+
+def make_plan(
+    desired: Sequence[Resource], recorded: Mapping[str, Entry], there: Mapping[str, Resource]
+) -> Plan:
+    """The steps from what is there to what is desired.
+
+    `desired` comes in the order of making, each after what it needs. `recorded` is the journal's,
+    and `there` has its resources. What nobody recorded and is there all the same is another's, and
+    an error: nothing of it is touched.
+    """
+    wanted = {resource.key: resource for resource in desired}
+    gone: dict[str, str] = {}
+    for key, entry in recorded.items():
+        why = _why_remove(entry, wanted.get(key), there[key])
+        if not why:
+            why = next((f"{need} is made anew" for need in entry.needs if need in gone), "")
+        if why:
+            gone[key] = why
+    steps = [Step(Action.REMOVE, there[key], gone[key]) for key in reversed(gone)]
+    for resource in desired:
+        key = resource.key
+        if key in recorded and key not in gone:
+            stopped = there[key].observe().condition is Condition.STOPPED
+            action, why = (Action.START, "it is stopped") if stopped else (Action.KEEP, _AS_IT_IS)
+            steps.append(Step(action, there[key], why))
+            continue
+        if key not in recorded:
+            _check_unknown(resource)
+        steps.append(Step(Action.CREATE, resource, gone.get(key, "it is not there")))
+    return Plan(tuple(steps))
+
+
+def removal(recorded: Iterable[str], there: Mapping[str, Resource]) -> Plan:
+    """The steps that take away all that was recorded."""
+    keys = list(recorded)
+    return Plan(tuple(Step(Action.REMOVE, there[key], "taken down") for key in reversed(keys)))
+
+
+def _why_remove(entry: Entry, wanted: Resource | None, there: Resource) -> str:
+    if wanted is None:
+        return "the file has it no more"
+    if not entry.whole:
+        return "a command was interrupted while it was made or taken away"
+    if dict(wanted.settings) != dict(entry.settings):
+        return "the file says otherwise: " + _differences(wanted, entry)
+    observed = there.observe()
+    match observed.condition:
+        case Condition.ABSENT:
+            return "it is gone"
+        case Condition.BROKEN:
+            return observed.why
+        case Condition.READY | Condition.STOPPED:
+            return ""
+
+
+def _differences(wanted: Resource, entry: Entry) -> str:
+    names = {*wanted.settings, *entry.settings}
+    return ", ".join(
+        sorted(name for name in names if wanted.settings.get(name) != entry.settings.get(name))
+    )
+
+
+def _check_unknown(resource: Resource) -> None:
+    observed = resource.observe()
+    if observed.condition is not Condition.ABSENT:
+        raise VicinalError(
+            f"{resource.key} is there already, and this cluster did not make it",
+            "remove it yourself if nobody uses it, or give the cluster another name",
+        )

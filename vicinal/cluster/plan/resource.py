@@ -1,0 +1,68 @@
+"""What a cluster consists of: things that are made in order and taken away in the reverse order.
+
+Each is known by its kind, its name and its settings alone, so that what one command made another
+can find and take away, even if the first was killed and the cluster's file has changed since.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol, TypeAlias
+
+Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
+Settings: TypeAlias = Mapping[str, Json]
+
+
+class Condition(StrEnum):
+    """What is there of a resource."""
+
+    ABSENT = "absent"
+    READY = "ready"
+    STOPPED = "stopped"
+    """Whole, but it does not run."""
+    BROKEN = "broken"
+    """Half made, or ended by itself, or not as it was made."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What was seen."""
+
+    condition: Condition
+    why: str = ""
+    """A phrase, for those that are broken."""
+
+
+class Resource(Protocol):
+    """One thing of a cluster."""
+
+    @property
+    def key(self) -> str:
+        """KIND/NAME, one of its own in the cluster."""
+
+    @property
+    def settings(self) -> Settings:
+        """All that it is made by: equal settings make the same."""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Keys of those that it stands on: made before it, and it anew with one of them."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether there is something to stop and to start."""
+
+    def observe(self) -> Observation:
+        """Look at what is there. Changes nothing."""
+
+    def create(self) -> None:
+        """Make it, where it is absent. Raises VicinalError, and may leave a part behind."""
+
+    def start(self) -> None:
+        """Let it run again, where it is stopped. Raises VicinalError."""
+
+    def stop(self) -> None:
+        """End what runs in it, and keep the rest. Raises VicinalError."""
+
+    def remove(self) -> None:
+        """Take it away, or a part of it, or nothing if nothing is there. Raises VicinalError."""
