@@ -11,6 +11,7 @@ import typer
 import vicinal
 from vicinal.bench.commands import register as register_bench
 from vicinal.cluster.commands import register as register_guests
+from vicinal.cluster.manage_commands import register as register_clusters
 from vicinal.doctor_command import register as register_doctor
 from vicinal.errors import VicinalError, describe_os_error
 from vicinal.host.functions.commands import register as register_functions
@@ -47,6 +48,7 @@ def build_app() -> typer.Typer:
     )
     for register in (
         register_launch,
+        register_clusters,
         register_environment,
         register_region,
         register_detach,

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -13,26 +14,30 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from vicinal.cluster.job_nodes import JobNodes
+from vicinal.cluster.manager import cluster_state, find_name, open_containers
 from vicinal.cluster.native import NativeCluster
 from vicinal.cluster.native_layout import EXCHANGE
+from vicinal.cluster.resources.containers import REGION_NAME
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import MessagePath, Progress, check_region_name
+from vicinal.launch.environment import MessagePath, Progress
 from vicinal.launch.heap import DEFAULT_HEAP_BYTES, parse_heap
 from vicinal.launch.host_job import HostJob
 from vicinal.launch.hosts import Host, parse_hosts, read_hostfile
 from vicinal.launch.job import Job
+from vicinal.launch.job_region import check_heap, region_path, usable_region
 from vicinal.launch.mpi import Mpi
 from vicinal.launch.mpi_option import MPI_PREFIX, chosen_mpi
 from vicinal.launch.paths import newest_job, paths_table, traffic_of
 from vicinal.launch.paths_watch import watch_paths
-from vicinal.launch.program import find_program
+from vicinal.launch.program import HIDDEN, check_visible, find_program
 from vicinal.launch.reach import Reach
 from vicinal.launch.running import RunningJob, region_name
 from vicinal.launch.slurm import allocation
 from vicinal.launch.traffic import JobTraffic, job_traffic
-from vicinal.region import inspect
-from vicinal.region.sizes import show_size
 from vicinal.signals import Ended, handled
+
+_SHOW = "let `mounts` of the cluster's file show its directory, or go to one that the nodes see"
 
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
 
@@ -106,6 +111,15 @@ def run(
             metavar="FILE", help="The same, with a line HOST, HOST:RANKS or HOST slots=RANKS each."
         ),
     ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "-c",
+            "--cluster",
+            metavar="CLUSTER",
+            help="Run on the nodes of this virtual cluster, through its region: see `vicinal up`.",
+        ),
+    ] = None,
     slurm: Annotated[
         bool,
         typer.Option(
@@ -115,8 +129,10 @@ def run(
         ),
     ] = False,
 ) -> int:
-    """Run an MPI program on isolated nodes of this host, or on several hosts."""
+    """Run an MPI program on isolated nodes of this host, a virtual cluster, or several hosts."""
     chosen = _chosen_hosts(hosts, hostfile, slurm=slurm)
+    if cluster is not None:
+        _check_for_cluster(path, named=chosen is not None, nodes=nodes, region=region, bind=bind)
     found = find_program(program[0], anywhere=chosen is not None)
     if chosen is not None:
         _check_for_hosts(path, nodes=nodes, region=region, bind=bind)
@@ -131,6 +147,16 @@ def run(
         )
         reach = Reach.SLURM if slurm else Reach.SSH
         return _run_on_hosts(job, chosen, reach, timeout, show_paths)
+    if cluster is not None:
+        job = Job(
+            program=[str(found), *program[1:]],
+            ranks=ranks,
+            mpi=chosen_mpi(mpi, mpi_prefix),
+            path=path,
+            heap=heap is not None,
+            progress=progress,
+        )
+        return _run_on_cluster(job, cluster, timeout, show_paths)
     wanted = nodes if nodes is not None else ranks
     if path is MessagePath.SHARED_MEMORY:
         if nodes is not None and nodes > 1:
@@ -144,9 +170,9 @@ def run(
             f"the path {path.value} takes no region", "leave out --region, or use --path region"
         )
     heap_bytes = parse_heap(heap) if heap is not None else None
-    shared = [] if region is None else [(_usable_region(region, ranks), region_name())]
+    shared = [] if region is None else [(usable_region(region_path(region), ranks), region_name())]
     if region is not None and heap is not None:
-        _check_heap(_region_path(region), heap_bytes)
+        check_heap(region_path(region), heap_bytes)
     job = Job(
         program=[str(found), *program[1:]],
         ranks=ranks,
@@ -161,10 +187,10 @@ def run(
     cores = len(os.sched_getaffinity(0))
     if ranks > cores:
         _note(f"{ranks} ranks share {cores} cores: this works, but slower")
-    with NativeCluster(min(wanted, ranks), regions=shared) as cluster:
-        for limitation in cluster.limitations:
+    with NativeCluster(min(wanted, ranks), regions=shared) as native:
+        for limitation in native.limitations:
             _note(f"this system does not give the nodes {limitation}")
-        return _run(job, cluster, timeout, show_paths)
+        return _run(job, native, timeout, show_paths)
 
 
 def paths(
@@ -184,14 +210,14 @@ def paths(
     ] = 1.0,
 ) -> None:
     """Show which path each pair of ranks of a running job uses."""
-    regions = newest_job() if region is None else [_region_path(region)]
+    regions = newest_job() if region is None else [region_path(region)]
     if watch:
         watch_paths(regions, interval)
     else:
         _show(traffic_of(regions), sys.stdout)
 
 
-def _run(job: Job, cluster: NativeCluster, timeout: float | None, show_paths: bool) -> int:
+def _run(job: Job, cluster: JobNodes, timeout: float | None, show_paths: bool) -> int:
     with RunningJob(job, cluster, stdin=_input()) as running, _signals_forwarded(running):
         try:
             status = running.wait(timeout)
@@ -287,46 +313,41 @@ def _note(text: str) -> None:
     typer.echo(f"vicinal: note: {text}", err=True)
 
 
-def _region_path(region: str) -> Path:
-    kind, _, place = check_region_name(region).partition(":")
-    if kind != "file":
-        raise VicinalError(
-            f"{region} is a device of a guest", "name the file that it shows: file:PATH"
-        )
-    return Path(place)
+def _run_on_cluster(job: Job, named: str, timeout: float | None, show_paths: bool) -> int:
+    """Run a job on all nodes of a virtual cluster, through the region that they share."""
+    name = find_name(named)
+    cluster = open_containers(name)
+    region = cluster_state(name).region
+    for container in cluster.containers():
+        shown = [
+            Path(bind.source) for bind in container.spec.binds if bind.source == bind.destination
+        ]
+        for path in (Path(job.program[0]), Path.cwd()):
+            check_visible(path, (*HIDDEN, Path("/tmp")), shown, _SHOW)
+    if job.path is MessagePath.REGION:
+        if region is None:
+            raise VicinalError(f"the cluster {name} has no region", "use --path network")
+        usable_region(region, job.ranks)
+        if job.heap:
+            check_heap(region, None)
+        job = replace(job, region=f"file:{EXCHANGE}/{REGION_NAME}")
+    return _run(job, cluster, timeout, show_paths)
 
 
-def _usable_region(region: str, ranks: int) -> Path:
-    """The file of a region with room for a job; raises VicinalError where it cannot be used."""
-    path = _region_path(region)
-    state = inspect(path, patience=0)
-    if not os.access(path, os.R_OK | os.W_OK):
+def _check_for_cluster(
+    path: MessagePath, *, named: bool, nodes: int | None, region: str | None, bind: bool
+) -> None:
+    """Raise VicinalError for options that do not go with a virtual cluster."""
+    if named:
+        raise VicinalError("--cluster and hosts were both named", "leave out one of them")
+    if nodes is not None or region is not None or bind:
         raise VicinalError(
-            f"you may not write to the region {path}", "run as the user it belongs to"
+            "the nodes of a cluster, its region and its processors are those of its file",
+            "leave out --nodes, --region and --bind",
         )
-    taken = sum(member.alive is True for member in state.members)
-    free = state.header.members - taken
-    if free < ranks:
+    if path is MessagePath.SHARED_MEMORY:
         raise VicinalError(
-            f"the region {path} is full: {free} of {state.header.members} member slots are free "
-            f"and the job has {ranks} ranks",
-            "wait for the other job's end, or create a region with more --members",
-        )
-    return path
-
-
-def _check_heap(path: Path, wanted: int | None) -> None:
-    """Raise VicinalError where the region in a file has no heaps, or others than are wanted."""
-    there = inspect(path, patience=0).header.heap_bytes
-    if there == 0:
-        raise VicinalError(
-            f"the region {path} has no heap",
-            f"create it with `vicinal region create {path} --heap SIZE`, or leave out --heap",
-        )
-    if wanted not in (None, there):
-        raise VicinalError(
-            f"the region {path} has heaps of {show_size(there)}",
-            "write --heap region without a size, or leave out --region",
+            "the path shared-memory does not reach from node to node", "use another path"
         )
 
 

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from vicinal.errors import VicinalError
@@ -17,7 +18,7 @@ _LIBRARIES = {
 """Beginnings of library names by which a program shows its MPI, and the one to take for it
 where the loader finds none."""
 
-_HIDDEN = (Path("/dev/shm"), Path("/run"))
+HIDDEN = (Path("/dev/shm"), Path("/run"))
 """Directories of which each node has its own."""
 
 
@@ -43,14 +44,23 @@ def find_program(name: str, *, anywhere: bool = False) -> Path:
     return absolute
 
 
-def check_visible(path: Path) -> None:
-    """Raise VicinalError where nodes see another directory in this one's place."""
+def check_visible(
+    path: Path,
+    hidden: Sequence[Path] = HIDDEN,
+    shown: Sequence[Path] = (),
+    remedy: str = "put it into another directory",
+) -> None:
+    """Raise VicinalError where nodes see another directory in this one's place.
+
+    They have `hidden` for themselves, but for what is below one of `shown`.
+    """
     resolved = path.resolve()
-    for hidden in _HIDDEN:
-        if resolved.is_relative_to(hidden):
+    if any(resolved.is_relative_to(each) for each in shown):
+        return
+    for own in hidden:
+        if resolved.is_relative_to(own):
             raise VicinalError(
-                f"{path} cannot be seen by the nodes, each of which has its own {hidden}",
-                "put it into another directory",
+                f"{path} cannot be seen by the nodes, each of which has its own {own}", remedy
             )
 
 

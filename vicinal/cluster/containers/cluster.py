@@ -252,6 +252,11 @@ class ContainerCluster:
 
     def seen_from_host(self, path: str) -> Path:
         """A file or directory of the head's, as this process can reach it."""
+        for each in self.containers():
+            for region in each.spec.regions:
+                # The head has only the place for it.
+                if path == f"{EXCHANGE}/{region.name}":
+                    return Path(region.path)
         return self._head.path(path)
 
     def head_command(self, command: Sequence[str], directory: Path | None = None) -> list[str]:

@@ -1,0 +1,177 @@
+"""Nodes that are containers, and the head that they stand on."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from vicinal.cluster.containers.cluster import ContainerCluster, cluster_names, remove_cluster
+from vicinal.cluster.containers.runtime import NodeState
+from vicinal.cluster.containers.spec import Bind, ContainerSpec, RegionFile
+from vicinal.cluster.containers.state import default_base
+from vicinal.cluster.file.model import Node
+from vicinal.cluster.plan.resource import Condition, Json, Observation
+from vicinal.errors import VicinalError
+
+REGION_NAME = "region"
+"""The cluster's region is under this name in the nodes' exchange."""
+
+_CONDITIONS = {
+    NodeState.ABSENT: Condition.ABSENT,
+    NodeState.RUNNING: Condition.READY,
+    NodeState.STOPPED: Condition.STOPPED,
+}
+
+
+class ContainersResource:
+    """The head of a cluster's containers: their network, and where launchers run."""
+
+    KIND: ClassVar[str] = "containers"
+
+    def __init__(self, cluster: str, base: Path) -> None:
+        self._cluster = cluster
+        self._base = base
+
+    @classmethod
+    def of(cls, cluster: str) -> Self:
+        """The head that a cluster is to have."""
+        return cls(cluster, default_base())
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Json]) -> Self:
+        """The one that was made with these settings."""
+        return cls(str(settings["cluster"]), Path(str(settings["base"])))
+
+    @property
+    def key(self) -> str:
+        """Its key: a cluster has one on this host."""
+        return f"{self.KIND}/main"
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """It stands on nothing."""
+        return ()
+
+    @property
+    def settings(self) -> Mapping[str, Json]:
+        """All that it is made by."""
+        return {"cluster": self._cluster, "base": str(self._base)}
+
+    def open(self) -> ContainerCluster:
+        """The cluster of containers. Raises VicinalError where its head does not run."""
+        return ContainerCluster.open(self._cluster, self._base)
+
+    def observe(self) -> Observation:
+        """Its head runs, or something is left of it."""
+        if self._cluster not in cluster_names(self._base):
+            return Observation(Condition.ABSENT)
+        try:
+            self.open()
+        except VicinalError:
+            return Observation(Condition.BROKEN, "its head does not run any more")
+        return Observation(Condition.READY)
+
+    def create(self) -> None:
+        """Start the head."""
+        ContainerCluster.create(self._cluster, self._base)
+
+    @property
+    def runs(self) -> bool:
+        """It stays while its nodes are stopped, and takes nothing."""
+        return False
+
+    def start(self) -> None:
+        """It is never stopped."""
+
+    def stop(self) -> None:
+        """Nothing to do."""
+
+    def remove(self) -> None:
+        """End it, and all that is in it."""
+        remove_cluster(self._cluster, self._base)
+
+
+class ContainerResource:
+    """One node."""
+
+    KIND: ClassVar[str] = "node"
+
+    def __init__(self, spec: ContainerSpec, runtime: str | None, base: Path) -> None:
+        self._spec = spec
+        self._runtime = runtime
+        self._base = base
+
+    @classmethod
+    def of(cls, cluster: str, node: Node, cpus: tuple[int, ...], region: Path) -> Self:
+        """A node as the cluster's file has it, on these processors."""
+        spec = ContainerSpec(
+            cluster=cluster,
+            name=node.name,
+            cpus=cpus,
+            memory=node.memory_bytes,
+            regions=(RegionFile(str(region), REGION_NAME),),
+            binds=tuple(
+                Bind(each.source, each.destination, each.read_only) for each in node.mounts
+            ),
+        )
+        return cls(spec, node.runtime, default_base())
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Json]) -> Self:
+        """The one that was made with these settings."""
+        given: Any = settings
+        return cls(ContainerSpec.from_dict(given["spec"]), given["runtime"], Path(given["base"]))
+
+    @property
+    def key(self) -> str:
+        """Its key."""
+        return f"{self.KIND}/{self._spec.name}"
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The head, and the region that it sees."""
+        return ("region/main", "containers/main")
+
+    @property
+    def settings(self) -> Mapping[str, Json]:
+        """All that it is made by."""
+        spec = json.loads(json.dumps(self._spec.to_dict()))  # lists, where it has tuples
+        return {"spec": spec, "runtime": self._runtime, "base": str(self._base)}
+
+    def observe(self) -> Observation:
+        """It runs, or is stopped, or something is left of it."""
+        try:
+            state = self._cluster().state(self._spec.name)
+        except VicinalError:
+            return Observation(Condition.ABSENT)  # without a head nothing is there
+        return Observation(_CONDITIONS[state])
+
+    def create(self) -> None:
+        """Make it, and start it."""
+        self._cluster().create_node(self._spec, self._runtime)
+
+    @property
+    def runs(self) -> bool:
+        """Processes run in it."""
+        return True
+
+    def start(self) -> None:
+        """Start it again."""
+        self._cluster().start_node(self._spec.name)
+
+    def stop(self) -> None:
+        """End all its processes."""
+        self._cluster().stop_node(self._spec.name)
+
+    def remove(self) -> None:
+        """Take it away; without its head it is gone already."""
+        if self._spec.cluster not in cluster_names(self._base):
+            return
+        try:
+            cluster = self._cluster()
+        except VicinalError:
+            return  # what is left goes with what is left of the head
+        cluster.remove_node(self._spec.name)
+
+    def _cluster(self) -> ContainerCluster:
+        return ContainerCluster.open(self._spec.cluster, self._base)

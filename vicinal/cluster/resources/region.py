@@ -1,0 +1,123 @@
+"""A cluster's region: a file on tmpfs that all nodes of one host map."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar, Self
+
+from vicinal.cluster.file.model import Cluster
+from vicinal.cluster.plan.resource import Condition, Json, Observation
+from vicinal.errors import VicinalError, describe_os_error
+from vicinal.region import create, inspect
+from vicinal.region.creation import LABEL_BYTES
+
+_DIRECTORY = Path("/dev/shm")
+
+
+class RegionResource:
+    """The region of a cluster."""
+
+    KIND: ClassVar[str] = "region"
+
+    def __init__(
+        self, path: Path, *, members: int, section_bytes: int, heap_bytes: int, label: str
+    ) -> None:
+        self.path = path
+        self._members = members
+        self._section_bytes = section_bytes
+        self._heap_bytes = heap_bytes
+        self._label = label
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> Self:
+        """The region that a cluster is to have. Its name says whose it is, and of what."""
+        region = cluster.region
+        return cls(
+            _DIRECTORY / f"vicinal-{os.geteuid()}-{cluster.name}",
+            members=region.members,
+            section_bytes=region.section_bytes,
+            heap_bytes=region.heap_bytes,
+            label=cluster.name[:LABEL_BYTES],
+        )
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Json]) -> Self:
+        """The one that was made with these settings."""
+        return cls(
+            Path(str(settings["path"])),
+            members=int(str(settings["members"])),
+            section_bytes=int(str(settings["section_bytes"])),
+            heap_bytes=int(str(settings["heap_bytes"])),
+            label=str(settings["label"]),
+        )
+
+    @property
+    def key(self) -> str:
+        """Its key: a cluster has one on this host."""
+        return f"{self.KIND}/main"
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """It stands on nothing."""
+        return ()
+
+    @property
+    def settings(self) -> Mapping[str, Json]:
+        """All that it is made by."""
+        return {
+            "path": str(self.path),
+            "members": self._members,
+            "section_bytes": self._section_bytes,
+            "heap_bytes": self._heap_bytes,
+            "label": self._label,
+        }
+
+    def observe(self) -> Observation:
+        """A region of ours there is whole; anything else under its name is not ours to use."""
+        try:
+            status = self.path.lstat()
+        except FileNotFoundError:
+            return Observation(Condition.ABSENT)
+        if status.st_uid != os.geteuid():
+            return Observation(Condition.BROKEN, f"{self.path} belongs to another user")
+        try:
+            header = inspect(self.path, patience=0).header
+        except VicinalError as error:
+            return Observation(Condition.BROKEN, error.message)
+        if header.members != self._members or header.label != self._label:
+            return Observation(Condition.BROKEN, f"{self.path} is another region")
+        return Observation(Condition.READY)
+
+    def create(self) -> None:
+        """Make the file; all of its memory is reserved then."""
+        create(
+            self.path,
+            members=self._members,
+            section_bytes=self._section_bytes,
+            heap_bytes=self._heap_bytes,
+            label=self._label,
+        )
+
+    @property
+    def runs(self) -> bool:
+        """It is a file."""
+        return False
+
+    def start(self) -> None:
+        """It is never stopped."""
+
+    def stop(self) -> None:
+        """Nothing to do."""
+
+    def remove(self) -> None:
+        """Remove the file, if it is ours. Who has mapped it keeps that."""
+        try:
+            if self.path.lstat().st_uid == os.geteuid():
+                self.path.unlink()
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise VicinalError(
+                f"the region {self.path} could not be removed ({describe_os_error(error)})",
+                "remove the file",
+            ) from error

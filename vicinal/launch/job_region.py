@@ -1,0 +1,52 @@
+"""A region that is there already, for a job that is to use it."""
+
+import os
+from pathlib import Path
+
+from vicinal.errors import VicinalError
+from vicinal.launch.environment import check_region_name
+from vicinal.region import inspect
+from vicinal.region.sizes import show_size
+
+
+def region_path(region: str) -> Path:
+    """The file of a region's name. Raises VicinalError for a guest's device."""
+    kind, _, place = check_region_name(region).partition(":")
+    if kind != "file":
+        raise VicinalError(
+            f"{region} is a device of a guest", "name the file that it shows: file:PATH"
+        )
+    return Path(place)
+
+
+def usable_region(path: Path, ranks: int) -> Path:
+    """A region's file with room for a job; raises VicinalError where it cannot be used."""
+    state = inspect(path, patience=0)
+    if not os.access(path, os.R_OK | os.W_OK):
+        raise VicinalError(
+            f"you may not write to the region {path}", "run as the user it belongs to"
+        )
+    taken = sum(member.alive is True for member in state.members)
+    free = state.header.members - taken
+    if free < ranks:
+        raise VicinalError(
+            f"the region {path} is full: {free} of {state.header.members} member slots are free "
+            f"and the job has {ranks} ranks",
+            "wait for the other job's end, or create a region with more --members",
+        )
+    return path
+
+
+def check_heap(path: Path, wanted: int | None) -> None:
+    """Raise VicinalError where the region in a file has no heaps, or others than are wanted."""
+    there = inspect(path, patience=0).header.heap_bytes
+    if there == 0:
+        raise VicinalError(
+            f"the region {path} has no heap",
+            f"create it with `vicinal region create {path} --heap SIZE`, or leave out --heap",
+        )
+    if wanted not in (None, there):
+        raise VicinalError(
+            f"the region {path} has heaps of {show_size(there)}",
+            "write --heap region without a size, or leave out --region",
+        )
