@@ -119,18 +119,17 @@ class Head:
         self,
         command: Sequence[str],
         *,
-        text: str = "",
         environment: dict[str, str] | None = None,
         timeout: float = _COMMAND_SECONDS,
     ) -> str:
-        """Run a command in the head and return its output; `text` is what it reads.
+        """Run a command in the head and return its output.
 
         Raises VicinalError with what it said last where it fails or is late.
         """
         try:
             done = subprocess.run(
                 self.command(command),
-                input=text.encode(),
+                stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=timeout,
                 env=tool_environment() | (environment or {}),

@@ -10,18 +10,21 @@ from vicinal.errors import VicinalError
 
 _DIRECTORY = "/run/netns"
 
-# In the node's network: a link-local address would be tentative for the first seconds, and an
-# MPI may pick it.
+# Few processes, as this is half of the time that a node takes. In the node's network a link-local
+# address would be tentative for the first seconds, and an MPI may pick it.
 _CONNECT = f"""
 set -e
-ip netns add "$1"
-nsenter --net={_DIRECTORY}/"$1" sh -c '
-    for switch in /proc/sys/net/ipv6/conf/all /proc/sys/net/ipv6/conf/default; do
-        [ ! -e $switch ] || echo 1 > $switch/disable_ipv6
-    done'
-ip link add "$2" type veth peer name {INTERFACE} netns "$1"
-ip link set "$2" master {BRIDGE} up
-ip -n "$1" -batch - <<EOF
+ip -batch - <<EOF
+netns add $1
+link add $2 type veth peer name {INTERFACE} netns $1
+link set $2 master {BRIDGE} up
+EOF
+exec nsenter --net={_DIRECTORY}/"$1" sh -c '
+    for scope in all default; do
+        switch=/proc/sys/net/ipv6/conf/$scope/disable_ipv6
+        [ ! -e $switch ] || echo 1 > $switch
+    done
+    exec ip -batch -' <<EOF
 link set lo up
 address add $3/{PREFIX_BITS} dev {INTERFACE}
 link set {INTERFACE} up
