@@ -65,6 +65,7 @@ class GuestShell:
         Raises VicinalError, by `failure`, if that takes longer than `seconds`.
         """
         deadline = time.monotonic() + seconds
+        self._master.unlink(missing_ok=True)  # of one that was killed
         self._wait_for(self.control, deadline, f"QEMU did not open a port within {seconds:.0f} s")
         with self._errors.open("wb") as errors:
             self._connection = subprocess.Popen(
