@@ -54,6 +54,7 @@ from vicinal.region import RegionState, create, inspect
 
 DEVICES = "cat /sys/bus/pci/devices/*/device"
 IVSHMEM = "0x1110"
+BOTH_WAYS = {("guest0", "guest1"), ("guest1", "guest0")}
 STOP_SECONDS = 120.0  # a hang guard: the power button takes a guest a second
 
 
@@ -71,6 +72,50 @@ class Pair:
 
     def inspect_all(self) -> tuple[RegionState, ...]:
         return (inspect(self._region),)
+
+
+def two_machines(
+    directory: Path, image: GuestImage, keys: Keys, accelerator: Accelerator, region: SharedRegion
+) -> list[DomainSpec]:
+    """They share the region, and a wire; a cluster is called like its directory."""
+    cluster = directory.name
+    return [
+        DomainSpec(
+            name=f"vicinal-{cluster}-{guest_name(number)}",
+            cluster=cluster,
+            node=guest_name(number),
+            boot=DirectBoot(image.kernel, image.files, (f"vicinal.node={number}",)),
+            console=directory / f"console{number}",
+            control=directory / f"{guest_name(number)}.port",
+            firmware_files=((KEYS_FILE, keys.archive),),
+            accelerator=accelerator,
+            region=region,
+            interfaces=(
+                Wire(
+                    directory / f"wire{number}",
+                    directory / f"wire{1 - number}",
+                    f"52:54:00:00:00:0{number + 1}",
+                ),
+            ),
+        )
+        for number in range(2)
+    ]
+
+
+def enter(hypervisor: Hypervisor, spec: DomainSpec, keys: Keys) -> GuestShell:
+    """A way into a guest that is booting or has booted."""
+
+    def failure(what: str) -> VicinalError:
+        return VicinalError(f"{spec.name}: {what}", f"see {spec.console}")
+
+    def alive(_: bool) -> bool:
+        return observe(hypervisor, spec.name) is DomainState.RUNNING
+
+    seconds = BOOT_SECONDS * spec.accelerator.patience
+    wait_until_booted(hypervisor, spec.name, spec.console, seconds)
+    guest = GuestShell(spec.node, spec.console.parent, keys, alive=alive, failure=failure)
+    guest.connect(seconds)
+    return guest
 
 
 def verify(pair: Pair, program: str) -> set[tuple[str, str]]:
@@ -188,27 +233,7 @@ def main() -> None:
     path = Path("/dev/shm") / f"vicinal-{cluster}"
     create(path, members=8, for_guests=True)
     region = SharedRegion(path.name, path.stat().st_size)
-    specs = [
-        DomainSpec(
-            name=f"vicinal-{cluster}-{guest_name(number)}",
-            cluster=cluster,
-            node=guest_name(number),
-            boot=DirectBoot(image.kernel, image.files, (f"vicinal.node={number}",)),
-            console=directory / f"console{number}",
-            control=directory / f"{guest_name(number)}.port",
-            firmware_files=((KEYS_FILE, keys.archive),),
-            accelerator=Accelerator(accelerator),
-            region=region,
-            interfaces=(
-                Wire(
-                    directory / f"wire{number}",
-                    directory / f"wire{1 - number}",
-                    f"52:54:00:00:00:0{number + 1}",
-                ),
-            ),
-        )
-        for number in range(2)
-    ]
+    specs = two_machines(directory, image, keys, Accelerator(accelerator), region)
     patience = specs[0].accelerator.patience
     with connect(uri) as hypervisor:
         qemu = hypervisor.check(specs[0].accelerator)
@@ -245,19 +270,7 @@ def live(
         (spec.node, DomainState.RUNNING) for spec in specs
     ]
     assert find(hypervisor, "another") == []
-    guests = []
-    for spec in specs:
-
-        def failure(what: str, spec: DomainSpec = spec) -> VicinalError:
-            return VicinalError(f"{spec.name}: {what}", f"see {spec.console}")
-
-        def alive(_: bool, spec: DomainSpec = spec) -> bool:
-            return observe(hypervisor, spec.name) is DomainState.RUNNING
-
-        wait_until_booted(hypervisor, spec.name, spec.console, BOOT_SECONDS * patience)
-        guest = GuestShell(spec.node, spec.console.parent, keys, alive=alive, failure=failure)
-        guest.connect(BOOT_SECONDS * patience)
-        guests.append(guest)
+    guests = [enter(hypervisor, spec, keys) for spec in specs]
     say("booted", seconds=round(time.monotonic() - began, 1))
     pair = Pair(guests, image, region.path)
     say("verified", talks=sorted(verify(pair, program)))

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -65,6 +66,8 @@ def private_daemon() -> Iterator[str]:
         (private / "qemu.conf").write_text(_QEMU_CONF)
         (private / "libvirtd.conf").write_text(
             f'unix_sock_dir = "{private}"\nauth_unix_rw = "none"\nauth_unix_ro = "none"\n'
+            # Else two of them on one host would take each other for themselves.
+            f'host_uuid = "{uuid.uuid4()}"\n'
         )
         script = ["sh", "-c", f"{_PRIVATE}\n{_REAP}", "sh", name]
         command = [*_spaces("--mount", "--propagation", "private"), *script, daemon]

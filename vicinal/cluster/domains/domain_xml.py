@@ -143,7 +143,7 @@ def _boot(domain: Element, spec: DomainSpec) -> None:
 
 def _processor_model(domain: Element, spec: DomainSpec, *, numa: bool) -> None:
     if spec.accelerator is Accelerator.KVM:
-        model = SubElement(domain, "cpu", mode="host-passthrough", migratable="off")
+        model = SubElement(domain, "cpu", mode="host-passthrough")
     else:
         model = SubElement(domain, "cpu", mode="maximum")
         # Without these the C library copies by vectors, not by emulated single bytes.
