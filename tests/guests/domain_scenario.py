@@ -9,12 +9,14 @@ object a line, `step` and facts.
 
 import dataclasses
 import json
+import os
 import sys
 import time
 from pathlib import Path
 from xml.etree import ElementTree
 
 import libvirt
+import psutil
 
 from vicinal.bench.output import read_records
 from vicinal.cluster.domains.connection import Hypervisor, connect
@@ -24,6 +26,7 @@ from vicinal.cluster.domains.domain_spec import (
     DomainSpec,
     FileRegion,
     NvdimmRegion,
+    Placement,
     SharedRegion,
     Wire,
 )
@@ -54,6 +57,12 @@ from vicinal.region import RegionState, create, inspect
 
 DEVICES = "cat /sys/bus/pci/devices/*/device"
 IVSHMEM = "0x1110"
+# The last processor that we may use for the guests', and the first for all else of QEMU.
+PLACEMENT = Placement(
+    processors=(frozenset({max(os.sched_getaffinity(0))}),),
+    emulator=frozenset({min(os.sched_getaffinity(0))}),
+    memory_nodes=frozenset({0}),
+)
 BOTH_WAYS = {("guest0", "guest1"), ("guest1", "guest0")}
 STOP_SECONDS = 120.0  # a hang guard: the power button takes a guest a second
 
@@ -89,6 +98,7 @@ def two_machines(
             control=directory / f"{guest_name(number)}.port",
             firmware_files=((KEYS_FILE, keys.archive),),
             accelerator=accelerator,
+            placement=PLACEMENT,
             region=region,
             interfaces=(
                 Wire(
@@ -161,6 +171,28 @@ def every_kind_is_defined(hypervisor: Hypervisor, spec: DomainSpec) -> None:
     # What libvirt would start: an emulated guest with one processor may get a second.
     arguments = hypervisor.connection.domainXMLToNative("qemu-argv", domain_xml(spec), 0)
     assert "-smp 1,maxcpus=2," in arguments, arguments
+
+
+def check_places(spec: DomainSpec) -> None:
+    """Where the threads of a guest's QEMU may really run, and where its memory comes from."""
+    qemus = [
+        each.pid
+        for each in psutil.process_iter(["cmdline"])
+        if f"guest={spec.name}," in " ".join(each.info["cmdline"] or [])
+    ]
+    assert len(qemus) == 1, qemus
+    threads = Path(f"/proc/{qemus[0]}/task")
+    places = {int(each.name): os.sched_getaffinity(int(each.name)) for each in threads.iterdir()}
+    processors = [
+        places[int(each.name)]
+        for each in threads.iterdir()
+        if (each / "comm").read_text().startswith("CPU ")
+    ]
+    assert processors == [set(PLACEMENT.processors[0])], processors
+    assert places[qemus[0]] == PLACEMENT.emulator, places
+    maps = Path(f"/proc/{qemus[0]}/numa_maps").read_text()
+    policies = {line.split()[1] for line in maps.splitlines()}
+    assert "bind:0" in policies, policies
 
 
 def a_name_of_somebody_elses(hypervisor: Hypervisor, spec: DomainSpec) -> str:
@@ -272,6 +304,8 @@ def live(
     assert find(hypervisor, "another") == []
     guests = [enter(hypervisor, spec, keys) for spec in specs]
     say("booted", seconds=round(time.monotonic() - began, 1))
+    for spec in specs:
+        check_places(spec)
     pair = Pair(guests, image, region.path)
     say("verified", talks=sorted(verify(pair, program)))
 

@@ -21,6 +21,8 @@ SSH_FAILED = 255
 BOOT_SECONDS = 60.0
 """For a guest with KVM; with TCG it is some times longer."""
 
+_FIRST_SECONDS = 20.0
+"""How long the first of our attempts to get in may take, the next one twice as long."""
 _POLL_SECONDS = 0.05
 _STOP_SECONDS = 10.0
 _ENDING_SECONDS = 5
@@ -67,15 +69,14 @@ class GuestShell:
         deadline = time.monotonic() + seconds
         self._master.unlink(missing_ok=True)  # of one that was killed
         self._wait_for(self.control, deadline, f"QEMU did not open a port within {seconds:.0f} s")
-        with self._errors.open("wb") as errors:
-            self._connection = subprocess.Popen(
-                [*dies_with_parent(), "ssh", "-N", "-M", *self._ssh_options(seconds), self.name],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                start_new_session=True,
-            )
-        self._wait_for(self._master, deadline, f"it did not let us in within {seconds:.0f} s")
+        patience = _FIRST_SECONDS
+        while not self._try(min(deadline, time.monotonic() + patience), seconds):
+            if time.monotonic() > deadline:
+                raise self._failure(f"it did not let us in within {seconds:.0f} s")
+            # A guest that was saved or moved may take us for whom it talked to before: to see that
+            # connection end, it must see this one end.
+            self.close()
+            patience *= 2
 
     def command(self, command: Sequence[str], environment: Mapping[str, str]) -> list[str]:
         """The command line on this host that runs a command in the guest as its user."""
@@ -140,10 +141,28 @@ class GuestShell:
                 self._connection.kill()
                 self._connection.wait()
 
+    def _try(self, until: float, seconds: float) -> bool:
+        """Start ssh; whether it got in before the time `until`."""
+        with self._errors.open("wb") as errors:
+            self._connection = subprocess.Popen(
+                [*dies_with_parent(), "ssh", "-N", "-M", *self._ssh_options(seconds), self.name],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                start_new_session=True,
+            )
+        while not self._master.exists():
+            lost = self._connection.poll() is not None
+            if not self._alive(lost) or lost:
+                raise self._failure("it did not let us in")
+            if time.monotonic() > until:
+                return False
+            time.sleep(_POLL_SECONDS)
+        return True
+
     def _wait_for(self, path: Path, deadline: float, complaint: str) -> None:
         while not path.exists():
-            lost = self._connection is not None and self._connection.poll() is not None
-            if not self._alive(lost) or lost or time.monotonic() > deadline:
+            if not self._alive(False) or time.monotonic() > deadline:
                 raise self._failure(complaint)
             time.sleep(_POLL_SECONDS)
 
