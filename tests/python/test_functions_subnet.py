@@ -14,12 +14,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from conftest import CHECKOUT
 from fake_cards import FakeHost, mlx5
 
+from vicinal.cluster.image_packages import PackageStore
+from vicinal.directories import locked
 from vicinal.host.functions.infiniband import cause_of_no_port
 from vicinal.host.functions.sysfs import Port, read_ports
 
-TOOLS = ("ibsim", "opensm", "ibnetdiscover")
+TOOLS = {"ibsim": "ibsim-utils", "opensm": "opensm", "ibnetdiscover": "infiniband-diags"}
+"""Programs and their packages, which are not installed: see scripts/debian-packages.txt."""
+UNPACKED = CHECKOUT / "build/subnet"
+LIBRARIES = UNPACKED / "usr/lib/x86_64-linux-gnu"
 BOUND = 60.0  # seconds; a hang guard
 NET = """
 Switch 8 "switch"
@@ -43,12 +49,15 @@ shutil.copytree(f"sys-{os.getpid()}/sys/class/infiniband", sys.argv[1])
 class Subnet:
     """A simulated subnet, and programs on its hosts."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, search: str) -> None:
         self.directory = directory
         (directory / "net").write_text(NET)
-        libraries = sorted(Path("/usr/lib").glob("*/umad2sim/libumad2sim.so"))
+        places = (UNPACKED / "usr/lib", Path("/usr/lib"))
+        libraries = [each for place in places for each in place.glob("*/umad2sim/libumad2sim.so")]
         self._library = str(libraries[0])
         self.environment = os.environ | {
+            "PATH": search,
+            "LD_LIBRARY_PATH": str(LIBRARIES),
             "IBSIM_SOCKNAME": f"vicinal-{os.getpid()}",  # others may run one too
             "OSM_TMP_DIR": str(directory),
         }
@@ -91,14 +100,32 @@ class Subnet:
         return self.environment | {"SIM_HOST": host, "LD_PRELOAD": self._library}
 
 
+def search_path() -> str:
+    own = [str(UNPACKED / "usr/sbin"), str(UNPACKED / "usr/bin")]
+    return os.pathsep.join([*own, os.environ["PATH"], "/usr/sbin"])
+
+
+@pytest.fixture(scope="module")
+def tools() -> str:
+    """Where to search for the programs: fetched once, and unpacked."""
+    with locked(UNPACKED.parent):
+        missing = [TOOLS[each] for each in TOOLS if not shutil.which(each, path=search_path())]
+        if not missing:
+            return search_path()
+        store, fresh = UNPACKED.with_suffix(".packages"), UNPACKED.with_suffix(".part")
+        for old in (store, fresh, UNPACKED):
+            shutil.rmtree(old, ignore_errors=True)
+        PackageStore(store, beside_host=True).unpack(missing, fresh)
+        shutil.rmtree(store)
+        fresh.rename(UNPACKED)
+    return search_path()
+
+
 @pytest.fixture
-def subnet(tmp_path: Path) -> Iterator[Subnet]:
-    for tool in TOOLS:
-        if shutil.which(tool) is None:
-            pytest.skip(f"{tool} is not installed")
+def subnet(tmp_path: Path, tools: str) -> Iterator[Subnet]:
     directory = tmp_path / "subnet"
     directory.mkdir()
-    running = Subnet(directory)
+    running = Subnet(directory, tools)
     try:
         running.start("ibsim", "-s", "net")
         yield running

@@ -16,14 +16,21 @@ from vicinal.errors import VicinalError
 _ARCHIVE_KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 """Keys of Debian's archive, its backports among it; apt checks everything with them."""
 
+_INSTALLED = Path("/var/lib/dpkg/status")
+"""Which packages this host has."""
+
 _APT_SECONDS = 600
 _UNPACK_SECONDS = 120
 
 
 class PackageStore:
-    """A fresh directory for fetched packages, with apt's state for fetching them."""
+    """A fresh directory for fetched packages, with apt's state for fetching them.
 
-    def __init__(self, directory: Path) -> None:
+    With `beside_host` what this host has installed is not fetched: for programs that are to run
+    here, with its libraries.
+    """
+
+    def __init__(self, directory: Path, *, beside_host: bool = False) -> None:
         self._directory = directory
         self._archives = directory / "archives"
         self._own_lists = directory / "lists"
@@ -33,7 +40,11 @@ class PackageStore:
         for directory in (self._archives / "partial", self._own_lists / "partial"):
             directory.mkdir(parents=True)
         # An empty package database: everything counts as missing.
-        (self._directory / "status").touch()
+        status = self._directory / "status"
+        if beside_host and _INSTALLED.is_file():
+            shutil.copyfile(_INSTALLED, status)
+        else:
+            status.touch()
 
     def unpack(self, packages: Sequence[str], target: Path, *, without: str = "") -> None:
         """Unpack packages and all they depend on, but for `without`, into `target`.
