@@ -267,21 +267,24 @@ def main() -> None:
     region = SharedRegion(path.name, path.stat().st_size)
     specs = two_machines(directory, image, keys, Accelerator(accelerator), region)
     patience = specs[0].accelerator.patience
-    with connect(uri) as hypervisor:
-        qemu = hypervisor.check(specs[0].accelerator)
-        say("connected", qemu=qemu, user=hypervisor.qemu_user())
-        try:
-            every_kind_is_defined(hypervisor, specs[0])
-            say("clash", error=a_name_of_somebody_elses(hypervisor, specs[0]))
-            say("broken", error=a_guest_that_never_boots(hypervisor, specs[0], patience))
-            live(hypervisor, specs, keys, image, region, program)
-        finally:
-            for spec in specs:
-                remove(hypervisor, spec.name)
-        assert find(hypervisor) == []
-        assert hypervisor.connection.numOfDomains() == 0
-        assert hypervisor.connection.numOfDefinedDomains() == 0
-    assert remove_leftover(region)
+    try:
+        with connect(uri) as hypervisor:
+            qemu = hypervisor.check(specs[0].accelerator)
+            say("connected", qemu=qemu, user=hypervisor.qemu_user())
+            try:
+                every_kind_is_defined(hypervisor, specs[0])
+                say("clash", error=a_name_of_somebody_elses(hypervisor, specs[0]))
+                say("broken", error=a_guest_that_never_boots(hypervisor, specs[0], patience))
+                live(hypervisor, specs, keys, image, region, program)
+            finally:
+                for spec in specs:
+                    remove(hypervisor, spec.name)
+            assert find(hypervisor) == []
+            assert hypervisor.connection.numOfDomains() == 0
+            assert hypervisor.connection.numOfDefinedDomains() == 0
+    finally:
+        left = remove_leftover(region)
+    assert left
     say("removed", left=[each.name for each in Path("/dev/shm").glob(f"*{cluster}*")])
 
 

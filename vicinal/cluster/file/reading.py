@@ -8,11 +8,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
-
-import jsonschema
-from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from typing import TYPE_CHECKING, Any
 
 from vicinal.cluster.file.model import (
     BackEnd,
@@ -27,6 +23,9 @@ from vicinal.errors import VicinalError, describe_os_error
 from vicinal.host.topology import parse_cpu_list
 from vicinal.region import DEFAULT_MEMBERS, DEFAULT_SECTION_BYTES
 from vicinal.region.sizes import parse_size
+
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
 
 SCHEMA = Path(__file__).with_name("schema.json")
 """The file's JSON schema, for editors too."""
@@ -60,6 +59,10 @@ def load_schema() -> Mapping[str, Any]:
 
 
 def _load(path: Path, text: str) -> Any:
+    # Loaded here, as the schema's library is: other commands do not wait for them.
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
     try:
         return YAML(typ="rt", pure=True).load(text)
     except MarkedYAMLError as error:
@@ -72,15 +75,15 @@ def _load(path: Path, text: str) -> Any:
         raise VicinalError(f"{path}: {why}", "see that it is YAML") from error
 
 
-def _schema_errors(values: Any) -> Iterator[jsonschema.ValidationError]:
+def _schema_errors(values: Any) -> "Iterator[ValidationError]":
     """What is wrong, the deepest first: there it is said best."""
+    import jsonschema
+
     found = jsonschema.Draft202012Validator(load_schema()).iter_errors(values)
     yield from sorted(found, key=lambda error: -len(error.absolute_path))
 
 
-def _where(
-    path: Path, values: Any, place: Sequence[str | int], error: jsonschema.ValidationError
-) -> str:
+def _where(path: Path, values: Any, place: Sequence[str | int], error: "ValidationError") -> str:
     """File and line of a place in the file, as compilers write it."""
     line = None
     container = values
@@ -98,7 +101,7 @@ def _where(
     return f"{path}:{line}" if line is not None else str(path)
 
 
-def _complaint(error: jsonschema.ValidationError, place: Sequence[str | int]) -> str:
+def _complaint(error: "ValidationError", place: Sequence[str | int]) -> str:
     name = _name(place)
     asked: Any = error.validator_value
     found: Any = error.instance
@@ -116,7 +119,7 @@ def _complaint(error: jsonschema.ValidationError, place: Sequence[str | int]) ->
     return f"{name} cannot be {json.dumps(found, default=str)[:60]}"
 
 
-def _remedy(error: jsonschema.ValidationError) -> str:
+def _remedy(error: "ValidationError") -> str:
     schema: Any = error.schema
     asked: Any = error.validator_value
     match error.validator:
@@ -134,7 +137,7 @@ def _remedy(error: jsonschema.ValidationError) -> str:
     return str(schema.get("description", "see docs/clusters.md")).rstrip(".")
 
 
-def _unknown_keys(error: jsonschema.ValidationError) -> list[str]:
+def _unknown_keys(error: "ValidationError") -> list[str]:
     schema: Any = error.schema
     found: Any = error.instance
     return [key for key in found if key not in schema["properties"]]
