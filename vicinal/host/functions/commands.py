@@ -104,7 +104,7 @@ def create(
 def remove(
     card: Annotated[
         str | None,
-        typer.Argument(metavar="[CARD]", help="The card; or --owner alone."),
+        typer.Argument(metavar="CARD", help="The card; or --owner alone."),
     ] = None,
     owner: Owner = None,
 ) -> None:
@@ -196,7 +196,7 @@ def assign(
 @commands.command()
 def release(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Functions; or --owner alone.")
+        list[str] | None, typer.Argument(metavar="NAME", help="Functions; or --owner alone.")
     ] = None,
     owner: Owner = None,
 ) -> None:
