@@ -45,6 +45,11 @@ int network_enable(struct endpoint *endpoint)
 			network_listen(endpoint->messenger->path);
 		FI_INFO(&provider, FI_LOG_EP_CTRL, "peers beyond the region are reached by %s on %s\n",
 			core->info->fabric_attr->prov_name, core->info->domain_attr->name);
+		if (core->stale)
+			FI_INFO(&provider, FI_LOG_EP_CTRL,
+				"large messages to them are copied: FI_MR_CACHE_MONITOR=disabled lets them "
+				"be "
+				"read in place\n");
 		domain->network = NETWORK_OPEN;
 		domain->network_core = core->name.provider;
 		return 0;

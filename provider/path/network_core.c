@@ -159,6 +159,25 @@ void core_close(struct core *core)
 	free(core);
 }
 
+/*
+ * A core that registers memory keeps the registrations (libfabric's cache), and has to be told when the
+ * application gives memory back: else what is read later goes to pages that nobody has any more. Where that
+ * is found out by patched functions (memhooks) the heap's shrinking can be missed, since UCX, which comes
+ * with MPICH's wheel, patches the same: messages arrived as what had been in the buffer before (2 of 14 jobs,
+ * MPICH 5.0.2 over verbs in guests). libfabric takes that way by itself wherever userfaultfd is for root
+ * alone.
+ */
+static bool registers_safely(const struct fi_info *info)
+{
+	const char *monitor = getenv("FI_MR_CACHE_MONITOR");
+	const char *most = getenv("FI_MR_CACHE_MAX_COUNT");
+
+	if ((info->domain_attr->mr_mode & (FI_MR_ALLOCATED | FI_MR_PROV_KEY)) == 0)
+		return true; /* it registers nothing */
+	return (monitor != NULL && *monitor != '\0' && strcmp(monitor, "memhooks") != 0) ||
+	       (most != NULL && strcmp(most, "0") == 0);
+}
+
 /* Returns 0, -ENODEV if the provider offers nothing that fits, or what opening it said. */
 static int try_provider(struct core **opened, const char *provider, const char *interface)
 {
@@ -173,7 +192,9 @@ static int try_provider(struct core **opened, const char *provider, const char *
 		if (core != NULL) {
 			core->close = core_close;
 			core->inject = chosen->tx_attr->inject_size;
-			core->reads = i == 0 && chosen->domain_attr->mr_key_size <= sizeof(uint64_t);
+			core->stale = !registers_safely(chosen);
+			core->reads = i == 0 && !core->stale &&
+				      chosen->domain_attr->mr_key_size <= sizeof(uint64_t);
 			core->reads_pieces = core->reads && chosen->tx_attr->rma_iov_limit >= 2;
 			core->name.provider = core_provider_number(chosen->fabric_attr->prov_name);
 			core->info = fi_dupinfo(chosen);

@@ -38,7 +38,8 @@ struct core {
 	struct fid_ep *endpoint;
 	struct core_name name; /* our own */
 	size_t inject;         /* bytes that fi_inject() takes */
-	bool reads;            /* fi_read() is there */
+	bool stale;            /* it may read into memory that was given back: see registers_safely() */
+	bool reads;            /* fi_read() is there, and can be relied on */
 	bool reads_pieces;     /* and fi_readmsg() of two pieces at once */
 	uint64_t mr_key;       /* the last that we chose, where the core does not */
 	void (*close)(struct core *core);

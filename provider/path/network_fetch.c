@@ -78,6 +78,8 @@ int network_fetch(struct peer *peer, const struct network_loan *loan, uint64_t o
 
 	if (network->lost || peer->state == PEER_FAILED)
 		return -ECONNABORTED;
+	if (!network->core->reads)
+		return -EOPNOTSUPP;
 	if (!network_make_reachable(from))
 		return -EHOSTUNREACH;
 	if (fetch == NULL && network->fetches_used < NETWORK_FETCHES) {

@@ -57,7 +57,11 @@ def test_a_core_of_two_names_is_admitted_where_the_library_has_it(
     provider: Path, monkeypatch: pytest.MonkeyPatch, mpi: str
 ) -> None:
     monkeypatch.setenv("VICINAL_NET", "verbs;ofi_rxm")
+    monkeypatch.setenv("FI_MR_CACHE_MONITOR", "userfaultfd")
+    assert "FI_MR_CACHE_MONITOR" not in mpi_environment(mpi)
+    monkeypatch.delenv("FI_MR_CACHE_MONITOR")
     variables = mpi_environment(mpi)
+    assert variables["FI_MR_CACHE_MONITOR"] == "disabled"
     assert variables["FI_PROVIDER"] == "vicinal,verbs"
     assert variables["FI_OFI_RXM_USE_SRX"] == "1"
     first, own = variables["FI_PROVIDER_PATH"].split(":")
