@@ -48,6 +48,8 @@ class Journal:
 
     def __init__(self, file: Path) -> None:
         self._file = file
+        self._torn = True
+        """Whether its last line may be torn: it is not, once we have written one to its end."""
 
     def entries(self) -> dict[str, Entry]:
         """What is there or may be, by its key, in the order in which it was made."""
@@ -83,9 +85,12 @@ class Journal:
         text = json.dumps(record) + "\n"
         file = os.open(self._file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.ftruncate(file, sum(len(line) + 1 for line in self._lines()))  # a torn line
+            if self._torn:
+                os.ftruncate(file, sum(len(line) + 1 for line in self._lines()))
+            self._torn = True
             os.write(file, text.encode())
             os.fsync(file)
+            self._torn = False
         finally:
             os.close(file)
 

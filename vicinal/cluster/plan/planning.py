@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from vicinal.cluster.plan.journal import Entry
-from vicinal.cluster.plan.resource import Condition, Resource
+from vicinal.cluster.plan.resource import Condition, Observation, Resource
 from vicinal.errors import VicinalError
 
 _AS_IT_IS = "as it is to be"
@@ -53,8 +53,14 @@ def make_plan(
     """
     wanted = {resource.key: resource for resource in desired}
     gone: dict[str, str] = {}
+    stopped: set[str] = set()
     for key, entry in recorded.items():
-        why = _why_remove(entry, wanted.get(key), there[key])
+        why = _why_otherwise(entry, wanted.get(key))
+        if not why:
+            observed = there[key].observe()
+            why = _why_repair(observed)
+            if observed.condition is Condition.STOPPED:
+                stopped.add(key)
         if not why:
             why = next((f"{need} is made anew" for need in entry.needs if need in gone), "")
         if why:
@@ -63,8 +69,8 @@ def make_plan(
     for resource in desired:
         key = resource.key
         if key in recorded and key not in gone:
-            stopped = there[key].observe().condition is Condition.STOPPED
-            action, why = (Action.START, "it is stopped") if stopped else (Action.KEEP, _AS_IT_IS)
+            start = key in stopped
+            action, why = (Action.START, "it is stopped") if start else (Action.KEEP, _AS_IT_IS)
             steps.append(Step(action, there[key], why))
             continue
         if key not in recorded:
@@ -79,14 +85,18 @@ def removal(recorded: Iterable[str], there: Mapping[str, Resource]) -> Plan:
     return Plan(tuple(Step(Action.REMOVE, there[key], "taken down") for key in reversed(keys)))
 
 
-def _why_remove(entry: Entry, wanted: Resource | None, there: Resource) -> str:
+def _why_otherwise(entry: Entry, wanted: Resource | None) -> str:
+    """Why what was recorded is not what is wanted, whatever is there of it."""
     if wanted is None:
         return "the file has it no more"
     if not entry.whole:
         return "a command was interrupted while it was made or taken away"
     if dict(wanted.settings) != dict(entry.settings):
         return "the file says otherwise: " + _differences(wanted, entry)
-    observed = there.observe()
+    return ""
+
+
+def _why_repair(observed: Observation) -> str:
     match observed.condition:
         case Condition.ABSENT:
             return "it is gone"

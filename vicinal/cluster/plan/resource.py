@@ -33,6 +33,26 @@ class Observation:
     """A phrase, for those that are broken."""
 
 
+class Standing:
+    """What a resource has of these if nothing runs in it, and it is never stopped."""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """It stands on nothing."""
+        return ()
+
+    @property
+    def runs(self) -> bool:
+        """It does not."""
+        return False
+
+    def start(self) -> None:
+        """Nothing to do."""
+
+    def stop(self) -> None:
+        """Nothing to do."""
+
+
 class Resource(Protocol):
     """One thing of a cluster."""
 

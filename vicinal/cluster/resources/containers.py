@@ -10,7 +10,7 @@ from vicinal.cluster.containers.runtime import NodeState
 from vicinal.cluster.containers.spec import Bind, ContainerSpec, RegionFile
 from vicinal.cluster.containers.state import default_base
 from vicinal.cluster.file.model import Node
-from vicinal.cluster.plan.resource import Condition, Json, Observation
+from vicinal.cluster.plan.resource import Condition, Json, Observation, Standing
 from vicinal.errors import VicinalError
 
 REGION_NAME = "region"
@@ -23,8 +23,11 @@ _CONDITIONS = {
 }
 
 
-class ContainersResource:
-    """The head of a cluster's containers: their network, and where launchers run."""
+class ContainersResource(Standing):
+    """The head of a cluster's containers: their network, and where launchers run.
+
+    It stays while its nodes are stopped, and takes nothing.
+    """
 
     KIND: ClassVar[str] = "containers"
 
@@ -48,11 +51,6 @@ class ContainersResource:
         return f"{self.KIND}/main"
 
     @property
-    def needs(self) -> tuple[str, ...]:
-        """It stands on nothing."""
-        return ()
-
-    @property
     def settings(self) -> Mapping[str, Json]:
         """All that it is made by."""
         return {"cluster": self._cluster, "base": str(self._base)}
@@ -74,17 +72,6 @@ class ContainersResource:
     def create(self) -> None:
         """Start the head."""
         ContainerCluster.create(self._cluster, self._base)
-
-    @property
-    def runs(self) -> bool:
-        """It stays while its nodes are stopped, and takes nothing."""
-        return False
-
-    def start(self) -> None:
-        """It is never stopped."""
-
-    def stop(self) -> None:
-        """Nothing to do."""
 
     def remove(self) -> None:
         """End it, and all that is in it."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from vicinal.cluster.file.model import Cluster
-from vicinal.cluster.plan.resource import Condition, Json, Observation
+from vicinal.cluster.plan.resource import Condition, Json, Observation, Standing
 from vicinal.errors import VicinalError, describe_os_error
 from vicinal.region import create, inspect
 from vicinal.region.creation import LABEL_BYTES
@@ -14,7 +14,7 @@ from vicinal.region.creation import LABEL_BYTES
 _DIRECTORY = Path("/dev/shm")
 
 
-class RegionResource:
+class RegionResource(Standing):
     """The region of a cluster."""
 
     KIND: ClassVar[str] = "region"
@@ -57,11 +57,6 @@ class RegionResource:
         return f"{self.KIND}/main"
 
     @property
-    def needs(self) -> tuple[str, ...]:
-        """It stands on nothing."""
-        return ()
-
-    @property
     def settings(self) -> Mapping[str, Json]:
         """All that it is made by."""
         return {
@@ -97,17 +92,6 @@ class RegionResource:
             heap_bytes=self._heap_bytes,
             label=self._label,
         )
-
-    @property
-    def runs(self) -> bool:
-        """It is a file."""
-        return False
-
-    def start(self) -> None:
-        """It is never stopped."""
-
-    def stop(self) -> None:
-        """Nothing to do."""
 
     def remove(self) -> None:
         """Remove the file, if it is ours. Who has mapped it keeps that."""
