@@ -32,7 +32,7 @@ build: setup ## Build the provider, build/release/provider/libvicinal-fi.so
 
 .PHONY: programs
 programs: setup ## Build the MPI programs of the studies, for each MPI
-	@$(MAKE) --quiet $(program_binaries)
+	@$(MAKE) --quiet $(if $(findstring -j,$(MAKEFLAGS)),,-j$$(nproc)) $(program_binaries)
 
 .SECONDEXPANSION:
 # program_rule NAME, COMPILER, LINKER OPTIONS, WHAT ELSE IT DEPENDS ON
@@ -88,15 +88,19 @@ check: ## Build, lint and test everything but the guests
 
 .PHONY: check-guests
 check-guests: all ## Test between virtual machines
-	@$(bin)/pytest tests/guests
+	@$(bin)/pytest --durations=25 tests/guests
+
+.PHONY: check-appliance
+check-appliance: all ## Make the appliance as an ordinary user and as root, and boot it
+	@$(bin)/pytest -s tests/appliance
 
 .PHONY: check-soak
 check-soak: all ## Soak jobs while their paths flip: 8 ranks for two minutes with each MPI
 	@SOAK_RANKS=8 SOAK_SECONDS=120 $(bin)/pytest tests/python/test_detach.py -k flip -s
 
 .PHONY: check-mpi4py
-check-mpi4py: all ## Run mpi4py's whole suite in one region with MPICH and Open MPI; some minutes
-	@$(bin)/python tests/mpi4py/check.py --only mpich,openmpi --hosts 1
+check-mpi4py: all ## Run mpi4py's suite with MPICH and Open MPI, in one region and over two hosts; some minutes
+	@$(bin)/python tests/mpi4py/check.py --only mpich,openmpi
 
 .PHONY: check-software
 check-software: all ## Test with programs of others: NetPIPE, HPCC, LAMMPS, FFTW, OpenCoarrays
@@ -132,4 +136,4 @@ clean: ## Remove everything that was made
 
 .PHONY: help
 help: ## Show this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 22
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 22

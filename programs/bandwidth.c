@@ -10,47 +10,21 @@
  *
  *     mpiexec -n 2 bandwidth [--sizes 8,65536] [--window 64] [--repetitions 5]
  */
-#include "measure.h"
-
-#define WINDOW_BYTES_MAX (32.0 * 1024 * 1024) /* large messages: fewer in flight */
-
-static int window_for(const struct measure_options *options, size_t size)
-{
-	double fits = WINDOW_BYTES_MAX / (size == 0 ? 1.0 : (double)size);
-
-	if (fits >= options->window)
-		return options->window;
-	return fits < 1 ? 1 : (int)fits;
-}
-
-static void stream(const struct exchange *exchange, long iterations)
-{
-	char *buffer = exchange->buffer;
-	int size = exchange->size;
-	MPI_Request *requests = exchange->requests;
-
-	for (long i = 0; i < iterations; i++) {
-		for (int message = 0; message < exchange->window; message++) {
-			if (exchange->rank == 0)
-				MPI_Isend(buffer, size, MPI_CHAR, 1, 1, MPI_COMM_WORLD, &requests[message]);
-			else
-				MPI_Irecv(buffer, size, MPI_CHAR, 0, 1, MPI_COMM_WORLD, &requests[message]);
-		}
-		MPI_Waitall(exchange->window, requests, MPI_STATUSES_IGNORE);
-		if (exchange->rank == 0)
-			MPI_Recv(NULL, 0, MPI_CHAR, 1, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-		else
-			MPI_Send(NULL, 0, MPI_CHAR, 0, 2, MPI_COMM_WORLD);
-	}
-}
+#include "exchanges.h"
 
 static void measure(const struct measure_options *options, int rank, size_t size)
 {
-	int window = window_for(options, size);
+	int window = window_for(options->window, size);
 	char *buffer = measure_buffer(size);
 	MPI_Request *requests = measure_buffer((size_t)window * sizeof(MPI_Request));
 	struct exchange exchange = {
-		.rank = rank, .buffer = buffer, .size = (int)size, .window = window, .requests = requests};
+		.rank = rank,
+		.peer = 1 - rank,
+		.buffer = buffer,
+		.size = (int)size,
+		.window = window,
+		.requests = requests,
+	};
 	long iterations = measure_calibrate(stream, &exchange, options->seconds);
 
 	for (int repetition = 0; repetition < options->repetitions; repetition++) {

@@ -8,28 +8,12 @@
  *
  *     mpiexec -n 2 latency [--sizes 0,8,4096] [--repetitions 5] [--seconds 0.05]
  */
-#include "measure.h"
-
-static void ping_pong(const struct exchange *exchange, long iterations)
-{
-	char *buffer = exchange->buffer;
-	int size = exchange->size;
-
-	for (long i = 0; i < iterations; i++) {
-		if (exchange->rank == 0) {
-			MPI_Send(buffer, size, MPI_CHAR, 1, 1, MPI_COMM_WORLD);
-			MPI_Recv(buffer, size, MPI_CHAR, 1, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-		} else {
-			MPI_Recv(buffer, size, MPI_CHAR, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-			MPI_Send(buffer, size, MPI_CHAR, 0, 1, MPI_COMM_WORLD);
-		}
-	}
-}
+#include "exchanges.h"
 
 static void measure(const struct measure_options *options, int rank, size_t size)
 {
 	char *buffer = measure_buffer(size);
-	struct exchange exchange = {.rank = rank, .buffer = buffer, .size = (int)size};
+	struct exchange exchange = {.rank = rank, .peer = 1 - rank, .buffer = buffer, .size = (int)size};
 	long iterations = measure_calibrate(ping_pong, &exchange, options->seconds);
 
 	for (int repetition = 0; repetition < options->repetitions; repetition++) {

@@ -28,12 +28,14 @@ struct measure_options {
 	int window;      /* messages in flight; used by bandwidth only */
 };
 
+#ifndef MEASURE_ARGUMENTS /* of a program that takes others */
+#define MEASURE_ARGUMENTS "[--sizes BYTES,...] [--repetitions N] [--seconds S] [--window N]"
+#endif
+
 /* Ends the job with one line that says what is wrong with the arguments. */
 __attribute__((noreturn)) static inline void measure_usage(const char *program, const char *problem)
 {
-	refuse("%s: error: %s: use %s [--sizes BYTES,...] [--repetitions N] "
-	       "[--seconds S] [--window N]\n",
-	       program, problem, program);
+	refuse("%s: error: %s: use %s " MEASURE_ARGUMENTS "\n", program, problem, program);
 }
 
 static inline long measure_number(const char *program, const char *text)
@@ -95,9 +97,10 @@ static inline struct measure_options measure_options(int argc, char **argv)
 	return options;
 }
 
-/* What is repeated and timed, on both ranks: `iterations` times the same exchange. */
+/* What is repeated and timed, on all ranks: `iterations` times the same exchange. */
 struct exchange {
 	int rank;
+	int peer; /* the other rank of a pair; the lower of the two begins */
 	char *buffer;
 	int size;   /* bytes */
 	int window; /* messages in flight; used by bandwidth only */

@@ -3,14 +3,19 @@
  * soak - every rank sends messages of random size, tag and mode to random others for a while, and
  * writes, reads and counts in their windows. Half of the messages meet wildcard receives that are
  * posted, half are probed for. Each must come once, whole, and in the order in which it was sent; all
- * are counted. What happens to the job meanwhile is somebody else's affair.
+ * are counted, and the longest time that any rank waited between two. What happens to the job meanwhile
+ * is somebody else's affair.
  *
  *     mpiexec -n 8 soak [SECONDS [SEED]]
+ *
+ * It ends earlier if one of the ranks, or all, are sent SIGUSR2.
  *
  * What a message is follows from its number between two ranks, so a receiver knows what must come.
  */
 #include "pattern.h"
 #include "refuse.h"
+
+#include <signal.h>
 
 #define SIZE_MOST (2U << 20)
 #define SENDS_AT_ONCE 8
@@ -27,6 +32,8 @@ static uint64_t seed, state;
 static MPI_Comm channels[CHANNELS];
 static struct tally tally;
 static uint64_t sent, one_sided;
+static double last_came, longest_pause; /* seconds */
+static volatile sig_atomic_t enough;
 
 /* By channel and rank: messages so far. */
 static int *sent_to[CHANNELS], *came_from[CHANNELS];
@@ -63,11 +70,21 @@ static struct shape shape_of(const struct message_name *name)
 
 /* ---- what comes ---- */
 
+static void note_pause(void)
+{
+	double now = MPI_Wtime();
+
+	if (now - last_came > longest_pause)
+		longest_pause = now - last_came;
+	last_came = now;
+}
+
 /* One of the size that MPI says. */
 static void take(int channel, const MPI_Status *status, const unsigned char *bytes)
 {
 	int source = status->MPI_SOURCE, size, count;
 
+	note_pause();
 	MPI_Get_count(status, MPI_BYTE, &size);
 	if (status->MPI_TAG == TAG_BYE) {
 		memcpy(&count, bytes, sizeof(count));
@@ -202,6 +219,18 @@ static void reach_one(MPI_Win window, uint64_t *counted)
 
 /* ---- the end ---- */
 
+static void end_early(int number)
+{
+	(void)number;
+	enough = 1;
+}
+
+/* One that has ended says so to all, and then these end too. */
+static int is_over(double begun, double seconds)
+{
+	return enough || byes[POSTED] > 0 || byes[PROBED] > 0 || MPI_Wtime() - begun >= seconds;
+}
+
 /* Short, so that it does not wait for a receive; who gets it takes what comes anyway. */
 static void say_bye(void)
 {
@@ -233,19 +262,22 @@ static void report(double seconds, uint64_t counted, uint64_t counter)
 {
 	uint64_t ours[] = {sent, tally.messages, tally.bytes, tally.errors, one_sided, counted, counter};
 	uint64_t all[sizeof(ours) / sizeof(ours[0])];
+	double longest;
 
 	if (tally.errors > 0)
 		fprintf(stderr, "soak: error: rank %d: %s\n", rank, tally.first);
 	MPI_Reduce(ours, all, (int)(sizeof(ours) / sizeof(ours[0])), MPI_UINT64_T, MPI_SUM, 0,
 		   MPI_COMM_WORLD);
+	MPI_Reduce(&longest_pause, &longest, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
 	if (rank != 0)
 		return;
 	all[3] += (all[0] != all[1]) + (all[5] != all[6]);
 	printf("{\"program\": \"soak\", \"ranks\": %d, \"seconds\": %.1f, \"seed\": %llu, \"sent\": %llu, "
-	       "\"received\": %llu, \"bytes\": %llu, \"one_sided\": %llu, \"errors\": %llu}\n",
+	       "\"received\": %llu, \"bytes\": %llu, \"one_sided\": %llu, \"errors\": %llu, "
+	       "\"longest_pause\": %.3f}\n",
 	       ranks, seconds, (unsigned long long)seed, (unsigned long long)all[0],
 	       (unsigned long long)all[1], (unsigned long long)all[2], (unsigned long long)all[4],
-	       (unsigned long long)all[3]);
+	       (unsigned long long)all[3], longest);
 }
 
 int main(int argc, char **argv)
@@ -255,6 +287,7 @@ int main(int argc, char **argv)
 	MPI_Win window;
 
 	MPI_Init(&argc, &argv);
+	signal(SIGUSR2, end_early);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
 	if (ranks < 2 || seconds <= 0)
@@ -281,8 +314,8 @@ int main(int argc, char **argv)
 	memory[0] = 0;
 	MPI_Barrier(MPI_COMM_WORLD);
 	MPI_Win_lock_all(MPI_MODE_NOCHECK, window);
-	begun = MPI_Wtime();
-	while (MPI_Wtime() - begun < seconds) {
+	begun = last_came = MPI_Wtime();
+	while (!is_over(begun, seconds)) {
 		send_one();
 		take_all();
 		if (random_next(&state) % 32 == 0)

@@ -11,6 +11,7 @@ import typer
 import vicinal
 from vicinal.bench.commands import register as register_bench
 from vicinal.cluster.commands import register as register_guests
+from vicinal.cluster.image_commands import register as register_images
 from vicinal.cluster.manage_commands import register as register_clusters
 from vicinal.doctor_command import register as register_doctor
 from vicinal.errors import VicinalError, describe_os_error
@@ -20,6 +21,8 @@ from vicinal.launch.detach_command import register as register_detach
 from vicinal.launch.environment_command import register as register_environment
 from vicinal.region.commands import register as register_region
 from vicinal.signals import Ended, signals_raise
+from vicinal.study.commands import register as register_study
+from vicinal.tune.commands import register as register_tune
 
 
 def _show_version(wanted: bool) -> None:
@@ -53,8 +56,11 @@ def build_app() -> typer.Typer:
         register_region,
         register_detach,
         register_guests,
+        register_images,
         register_functions,
         register_bench,
+        register_study,
+        register_tune,
         register_doctor,
     ):
         register(app)
@@ -78,6 +84,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _wrong_call(error)
     except Ended as ended:
         return ended.status
+    except ModuleNotFoundError as error:
+        # Where the libraries of some commands were left out, such as in the appliance.
+        return _fail(
+            f"this command needs the Python library {error.name}, which is not installed: "
+            f"install it, in Debian as the package python3-{error.name}"
+        )
     except BrokenPipeError:
         # The reader, such as `head`, went away: not an error of ours. Python would
         # complain when it flushes stdout at exit, so give it another one.

@@ -2,11 +2,23 @@
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from vicinal.errors import VicinalError
+from vicinal.launch.checkout import checkout
+
+_LOCK_SECONDS = 1800.0
+"""The longest work under a lock, fetching packages over a slow network, takes some minutes."""
+_POLL_SECONDS = 0.1
+
+
+def state_directory() -> Path:
+    """What is kept for this user from one command to the next, where XDG has it."""
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "vicinal"
 
 
 def may_write(directory: Path) -> bool:
@@ -22,17 +34,47 @@ def check_writable(directory: Path, remedy: str) -> None:
         raise VicinalError(f"nothing can be written to {directory} by this user", remedy)
 
 
+def results_directory(chosen: Path | None, name: str) -> Path:
+    """Where results go: what --output says, build/<name> of the checkout, or vicinal-<name> here.
+
+    Raises VicinalError where the user may not write there.
+    """
+    tree = checkout()
+    default = tree / "build" / name if tree else Path(f"vicinal-{name}")
+    directory = (chosen or default).absolute()
+    check_writable(directory, "name another directory with --output")
+    return directory
+
+
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """Make a directory, if it is missing, and keep others who ask for the same out of it.
 
-    The kernel drops the lock of a process that ends.
+    The kernel drops the lock of a process that ends. Raises VicinalError where another has kept it
+    for longer than any work there takes.
     """
     directory.mkdir(parents=True, exist_ok=True)
     # Only read: of users that share a directory one has made the file.
     lock = os.open(directory / ".lock", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        _wait_for(lock, directory)
         yield
     finally:
         os.close(lock)
+
+
+def _wait_for(lock: int, directory: Path) -> None:
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise VicinalError(
+                    f"another command has been at work in {directory} for"
+                    f" {_LOCK_SECONDS / 60:.0f} minutes",
+                    f"end it, if it hangs: fuser {directory}/.lock names it",
+                ) from None
+            time.sleep(_POLL_SECONDS)
+        else:
+            return

@@ -17,6 +17,10 @@ class VicinalError(Exception):
         return f"{self.message}: {self.remedy}"
 
 
+class TimeLimitError(VicinalError):
+    """Something was still at work when the time was over that it was given."""
+
+
 def describe_os_error(error: OSError) -> str:
     """The reason of an operating system error in words: 'permission denied'."""
     reason = error.strerror or str(error)

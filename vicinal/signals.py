@@ -48,3 +48,13 @@ def signals_raise() -> Iterator[None]:
     heard = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
     with handled(heard, end):
         yield
+
+
+@contextmanager
+def signals_wait() -> Iterator[None]:
+    """Let signals that end a process wait until this block is done, such as one that puts back."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

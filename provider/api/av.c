@@ -83,6 +83,23 @@ fi_addr_t av_name_sender(struct av *av, uint64_t source)
 	return name_by_address(av, source);
 }
 
+/* By a number of the network's; it may be in a region all the same, in a slot whose number is another's. */
+static struct peer *meet_beyond(struct path *path, const struct av_entry *entry)
+{
+	const struct address *address = &entry->address;
+
+	for (uint32_t i = 0; i < path->port_count && path->peers[entry->source] == NULL; i++) {
+		struct port *port = &path->ports[i];
+		const struct region *region = port->region;
+		if (region->id[0] != address->region[0] || region->id[1] != address->region[1] ||
+		    region->left || port->base == PATH_NO_BASE || address->slot >= region->members)
+			continue;
+		/* It comes to the same number. */
+		(void)path_meet(path, port->base + address->slot, address->epoch, address->nonce);
+	}
+	return network_meet(path, entry->source);
+}
+
 struct correspondent *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr_t address)
 {
 	struct av *av = endpoint->av;
@@ -105,7 +122,7 @@ struct correspondent *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr
 				    .flags = entry->address.core_flags};
 	struct path *path = endpoint->messenger->path;
 	bool beyond = entry->source >= path->members;
-	struct peer *peer = beyond ? network_meet(path, entry->source)
+	struct peer *peer = beyond ? meet_beyond(path, entry)
 				   : path_meet(path, entry->source, entry->epoch, entry->address.nonce);
 	if (peer == NULL && beyond)
 		return NULL;

@@ -5,6 +5,7 @@
 #include "api/extension.h"
 #include "api/provider.h"
 #include "api/refused.h"
+#include "region/doorbell.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,8 +34,13 @@ static int attach_all(struct domain *domain)
 			break;
 		}
 		domain->regions[i]->notice = provider_caution;
+		domain->regions[i]->discovered = parameter_region_is_discovered();
+		domain->regions[i]->slow_allowed = parameter_allow_slow();
 		domain->members += domain->regions[i]->members;
 		domain->region_count++;
+		if (doorbell_attach(domain->regions[i], NULL, &error) != -ENOENT &&
+		    domain->regions[i]->doorbell == NULL)
+			provider_caution(error.text);
 	}
 	if (result != 0)
 		detach_all(domain);

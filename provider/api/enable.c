@@ -3,8 +3,6 @@
 #include "api/extension.h"
 #include "api/provider.h"
 
-#include <stdio.h>
-
 /* A region this many times slower than private memory is mapped uncached or write-combining. */
 #define SLOW_MEMORY 20.0
 
@@ -50,35 +48,48 @@ static void settle_reach(const struct endpoint *endpoint)
 			direct_expose(messenger, registrations_at(table, place));
 }
 
+/* What to do about slow memory depends on what is mapped. */
+static const char *remedy_of(const struct region *region)
+{
+	return region->kind == REGION_PCI ? "give the guest the region as an nvdimm (/dev/dax), or use a "
+					    "host whose KVM maps the "
+					    "BAR write-back"
+					  : "keep the region in memory that is mapped write-back";
+}
+
 /* An uncached mapping is reported with its remedy, not silently used. */
 static int check_memory(const struct messenger *messenger)
 {
 	const struct path *path = messenger->path;
+	const struct region *slowest = path->ports[0].region;
 	double slower = 0;
-	char text[512];
+	struct region_error error;
 
 	for (uint32_t i = 0; i < path->port_count; i++) {
+		const struct region *region = path->ports[i].region;
 		double measured = member_measure(path->ports[i].member, SLOW_MEMORY);
+		FI_INFO(&provider, FI_LOG_EP_CTRL,
+			"a copy through region %s takes %.1f times one through private memory\n",
+			region->name, measured);
+		slowest = measured > slower ? region : slowest;
 		slower = measured > slower ? measured : slower;
 	}
-	FI_INFO(&provider, FI_LOG_EP_CTRL,
-		"a copy through the region takes %.1f times one through private memory\n", slower);
 	if (slower < SLOW_MEMORY) {
 		extension_offer_heap(messenger);
 		return 0;
 	}
-	(void)snprintf(
-		text, sizeof(text),
-		"the region's memory is %.0f times slower than private memory, so it is mapped uncached or "
-		"write-combining: give the guest the region as an nvdimm (/dev/dax) or use a host whose KVM "
-		"maps the BAR write-back, or set VICINAL_ALLOW_SLOW=1 to use it all the same",
-		slower);
+	int result =
+		region_fail(&error, -FI_EIO,
+			    "the memory of region %.1024s is %.0f times slower than private memory, so it "
+			    "is mapped uncached or write-combining: %s, or set VICINAL_ALLOW_SLOW=1 to use "
+			    "it all the same",
+			    slowest->name, slower, remedy_of(slowest));
 	if (parameter_allow_slow()) {
-		provider_warn(FI_LOG_EP_CTRL, "%s\n", text);
+		provider_warn(FI_LOG_EP_CTRL, "%s\n", error.text);
 		return 0;
 	}
-	provider_say(text);
-	return -FI_EIO;
+	provider_say(error.text);
+	return result;
 }
 
 static struct completion_counter *counter_of(struct cntr *cntr)

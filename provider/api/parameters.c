@@ -44,9 +44,9 @@ void parameters_define(void)
 {
 	(void)fi_param_define(
 		&provider, "region", FI_PARAM_STRING,
-		"Region to use: file:/PATH or pci:ADDRESS; or up to 4 of them, with commas between. "
-		"VICINAL_REGION is the same and comes first. "
-		"(default: found by itself: an ivshmem device, /run/vicinal/region, "
+		"Region to use: file:/PATH, pci:ADDRESS or dax:/PATH; or up to 4 of them, with commas "
+		"between. VICINAL_REGION is the same and comes first. "
+		"(default: found by itself: an ivshmem device, /dev/dax*, /run/vicinal/region, "
 		"/dev/shm/vicinal-region)");
 	(void)fi_param_define(
 		&provider, "peer_timeout", FI_PARAM_STRING,
@@ -150,8 +150,8 @@ static int add_region(const char *name, size_t length, struct region_error *erro
 {
 	if (length == 0)
 		return region_fail(error, -EINVAL,
-				   "VICINAL_REGION has an empty place in its list: write file:/PATH or "
-				   "pci:ADDRESS, and one comma between two");
+				   "VICINAL_REGION has an empty place in its list: write file:/PATH, "
+				   "pci:ADDRESS or dax:/PATH, and one comma between two");
 	if (region_count == PATH_PORTS_MOST)
 		return region_fail(error, -E2BIG, "VICINAL_REGION names more than %u regions: leave some out",
 				   PATH_PORTS_MOST);
@@ -208,7 +208,12 @@ static int find_unnamed(struct region_error *error)
 	int result = region_discover(name, error);
 
 	/* Who wants us all the same has nobody beside it, and reaches others over the network. */
-	if (result == -ENODEV && is_wanted()) {
+	if ((result == -ENODEV || result == -ENODATA) && is_wanted()) {
+		/* A device for a region and nothing in it is hardly what was meant. */
+		if (result == -ENODATA)
+			provider_caution(error->text);
+		else
+			FI_INFO(&provider, FI_LOG_CORE, "%s\n", error->text);
 		(void)snprintf(name, sizeof(name), "%s", REGION_PRIVATE);
 		result = 0;
 	}
@@ -218,9 +223,10 @@ static int find_unnamed(struct region_error *error)
 static void find_regions(void)
 {
 	const char *configured = parameter("VICINAL_REGION", "region");
+	const bool unnamed = configured == NULL || *configured == '\0';
 	struct region_error error;
 
-	if (configured != NULL && *configured != '\0') {
+	if (!unnamed) {
 		region_result = split_regions(configured, &error);
 		if (region_result == 0)
 			region_result = try_regions(&error);
@@ -230,7 +236,7 @@ static void find_regions(void)
 	if (region_result == 0)
 		return;
 	/* Without any region this is just a machine that has none; with one, somebody must know. */
-	if (region_result == -ENODEV)
+	if (unnamed && (region_result == -ENODEV || region_result == -ENODATA))
 		FI_INFO(&provider, FI_LOG_CORE, "%s\n", error.text);
 	else
 		provider_say(error.text);
@@ -242,6 +248,13 @@ int parameter_regions(const char *const **names, uint32_t *count)
 	*names = (const char *const *)region_names;
 	*count = region_result == 0 ? region_count : 0;
 	return region_result == 0 ? 0 : -FI_ENODATA;
+}
+
+bool parameter_region_is_discovered(void)
+{
+	const char *configured = parameter("VICINAL_REGION", "region");
+
+	return configured == NULL || *configured == '\0';
 }
 
 uint64_t parameter_peer_timeout(void)

@@ -161,7 +161,7 @@ static const struct peer *peer_beyond(const struct domain *domain, const struct 
 		const struct peer *peer = endpoint->messenger != NULL ? network_met(endpoint->messenger->path,
 										    address->nonce, &name)
 								      : NULL;
-		if (peer != NULL && peer->port == NULL)
+		if (peer != NULL && peer->source >= domain->members)
 			return peer;
 	}
 	return NULL;
@@ -181,6 +181,23 @@ uint32_t domain_met(const struct domain *domain, const struct address *address, 
 	return peer->source;
 }
 
+/* Is the number of this slot that of another, who lives on elsewhere? Then who has it now is known by the
+ * network. */
+static bool is_of_another(const struct domain *domain, uint32_t index, uint32_t slot, uint32_t epoch)
+{
+	uint32_t number = base_of(domain, index) + slot;
+
+	for (const struct endpoint *endpoint = domain->endpoints; endpoint != NULL;
+	     endpoint = endpoint->next) {
+		const struct peer *peer =
+			endpoint->messenger != NULL ? endpoint->messenger->path->peers[number] : NULL;
+		if (peer != NULL && peer->epoch != epoch && peer->state != PEER_FAILED &&
+		    (peer->port == NULL || peer->guest))
+			return true;
+	}
+	return false;
+}
+
 /* Is it in our region `index`? Where, and in which epoch? */
 static bool is_there(const struct domain *domain, uint32_t index, const struct address *address,
 		     uint32_t *slot, uint32_t *epoch)
@@ -193,13 +210,17 @@ static bool is_there(const struct domain *domain, uint32_t index, const struct a
 		.nonce = address->nonce,
 	};
 
+	/* It is our own memory by now, and who was there and was met is somewhere else. */
+	if (region->left)
+		return was_met_in(domain, index, address, slot, epoch);
 	if (index != 0 && are_contested(domain, region))
 		return false;
 	if (names(address, region)) {
 		*slot = address->slot;
 		*epoch = address->epoch;
-		if (member_confirm(region, address->slot, address->epoch, address->nonce))
-			return true;
+		if (member_confirm(region, address->slot, address->epoch, address->nonce) &&
+		    !member_departed(region, address->slot, address->epoch))
+			return !is_of_another(domain, index, address->slot, address->epoch);
 	} else if (!atomic_load_explicit(&region->cut, memory_order_relaxed)) {
 		enum member_found found = find(region, &identity, slot, epoch);
 		if (found != MEMBER_ABSENT)

@@ -252,6 +252,8 @@ void parameters_define(void);
  * after saying why, once.
  */
 int parameter_regions(const char *const **names, uint32_t *count);
+/* Nobody named them: it is the one that was found. */
+bool parameter_region_is_discovered(void);
 /* How long a heartbeat may be still, in nanoseconds. */
 uint64_t parameter_peer_timeout(void);
 bool parameter_allow_slow(void);

@@ -3,6 +3,7 @@
 #include "path/move.h"
 
 #include "path/network.h"
+#include "path/part.h"
 #include "path/region_path.h"
 #include "path/renew.h"
 #include "region/detach.h"
@@ -14,8 +15,8 @@ static bool wants_network(const struct peer *peer)
 	const struct region *region = peer->port->region;
 	const struct member *self = peer->port->member;
 
-	return member_is_detached(region, peer->slot, peer->epoch) ||
-	       member_is_detached(region, self->slot, self->epoch);
+	return member_wish(region, peer->slot, peer->tenure) != WISH_REGION ||
+	       member_wish(region, self->slot, self->epoch) != WISH_REGION;
 }
 
 /* May one end reach into the other's memory? Not from the wish on. */
@@ -99,20 +100,26 @@ static void consider(struct path *path, struct peer *peer)
 			refuse(path, peer);
 		return;
 	}
+	/* It is not known yet whether the other expects that. */
+	if (!wanted && peer->network != NULL && network_awaits_entry(peer))
+		return;
 	if (peer->sending && !peer->moving && wanted != (peer->network != NULL))
 		begin(path, peer);
 }
 
 void path_begin_moves(struct path *path)
 {
-	for (uint32_t source = 0; source < path->members; source++) {
-		struct peer *peer = path->peers[source];
+	path_meet_leavers(path);
+	for (uint32_t source = 0; source < path->peer_end; source++) {
+		struct peer *peer = path_neighbour(path, source);
 		if (peer == NULL || peer->state == PEER_FAILED || peer_is_self(peer) ||
 		    peer->renewal != RENEWAL_NONE || peer->port->evicted)
 			continue;
 		consider(path, peer);
 		path_publish_way(path, peer);
+		path_part(path, peer);
 	}
+	path_leave_regions(path);
 }
 
 static void leave_region(struct peer *peer)
@@ -128,7 +135,10 @@ static void return_to_region(struct path *path, struct peer *peer)
 {
 	peer->network = NULL;
 	path_aim_at_region(peer);
-	/* There was a ring before, so there is room for it. */
+	/*
+	 * There is room: that of the ring that there was before; or, of one that is met in a region we came
+	 * to later, that of the smallest, which path_connect() leaves for every member.
+	 */
 	if (path_connect(peer) != 0)
 		path_fail(path, peer, -ENOMEM, "there is no room in the region to return to");
 }
@@ -178,8 +188,8 @@ static void go_on(struct path *path, struct peer *peer)
 
 void path_go_on_moving(struct path *path)
 {
-	for (uint32_t source = 0; source < path->members && path->moves > 0; source++) {
-		struct peer *peer = path->peers[source];
+	for (uint32_t source = 0; source < path->peer_end && path->moves > 0; source++) {
+		struct peer *peer = path_neighbour(path, source);
 		if (peer == NULL || peer->state == PEER_FAILED)
 			continue;
 		if (path_is_renewing(peer))
@@ -226,6 +236,7 @@ static void leave_frames(struct path *path, struct peer *peer)
 {
 	peer->framed = false;
 	peer->gone = 0;
+	network_entered(peer);
 	path_expect_ring(peer);
 	if (!peer->owes_moved)
 		count(path, 1);

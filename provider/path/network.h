@@ -18,6 +18,7 @@
  * network_receive.c    frames into slots
  * network_fetch.c      reading a peer's memory
  * network_move.c       peers of the region that are reached over the network for a while
+ * network_part.c       peers that part from a region, and meet in one
  * network_renew.c      and those that the region is of no use for
  * network_pulse.c      finding out that a peer is gone
  *
@@ -51,6 +52,10 @@ void network_say_to(struct path *path, void (*say)(const char *text));
 /* Closes the core. Does nothing without a network. */
 void network_close(struct path *path);
 
+/* Which of those it is that we met there, from 0. */
+uint32_t network_place_of(const struct peer *peer);
+/* `self` joined a region: its peers there may be told to reach us here. */
+void network_publish(const struct path *path, const struct member *self);
 /* Where we are in it. */
 const struct core_name *network_name(const struct network *network);
 
@@ -65,6 +70,9 @@ struct peer *network_meet(struct path *path, uint32_t source);
  * that is in the network too. NULL if nobody has.
  */
 struct peer *network_met(const struct path *path, uint64_t nonce, const struct core_name *name);
+
+/* The same, by whatever name. */
+bool network_has_met(const struct path *path, uint64_t nonce);
 
 /* Memory that a peer may read by the core. */
 struct network_loan {
@@ -109,6 +117,34 @@ bool network_has_moved(const struct peer *peer);
 bool network_tell_moved(struct peer *peer);
 /* A newcomer has the slot of `peer`, which failed: what is left of it gets a place of its own. */
 bool network_bury(struct path *path, struct peer *peer);
+
+/* ---- peers that part from a region, and meet in one: see part.h and rejoin.h ---- */
+
+/*
+ * Say PART to `peer`, once what we send to it does not go through the region any more: from here on nothing
+ * does. True when it is known to have heard that, and has said so too.
+ */
+bool network_part(struct peer *peer);
+/* Has it said PART? Then it does not use the region any more, whatever the manager's words are. */
+bool network_is_parting(const struct peer *peer);
+/* Does it still have to say that it heard ours? Of one that we have parted from. */
+bool network_owes_part(const struct peer *peer);
+/* It is not known to be in our region from here on. */
+void network_forget_region(struct peer *peer);
+/* The region is not known to be where `peer` is: its words there are its own word. */
+void network_stay_with(struct peer *peer);
+bool network_is_hushed(const struct peer *peer);
+bool network_awaits_entry(const struct peer *peer);
+void network_entered(struct peer *peer);
+/* Ask whoever was not asked yet whether it is in the region of `port`; and let all be asked again. */
+void network_ask_who_is_in(struct path *path, const struct port *port);
+void network_forget_asking(struct path *path, const struct port *port);
+/*
+ * The place in the network of the member in `slot`, which is to be known by that; its number here. 0 if it
+ * has none.
+ */
+uint32_t network_place_member(struct path *path, const struct port *port, uint32_t slot, uint32_t epoch,
+			      uint64_t nonce);
 
 /* ---- peers of the region that it is of no use for: see renew.h ---- */
 

@@ -14,6 +14,11 @@
  *   FRAME_MOVED   nothing: all up to your last slot this way was taken, and `sequence` frames in all
  *   FRAME_RENEW   struct frame_renew: I know nothing of before, and begin at 0 again, as you will. The
  *                 `sequence` is 0 if you are to say so too, and 1 if this answers you
+ *   FRAME_PART    nothing: nothing that I send you goes through the region we share. The `sequence` is 1
+ *                 if you have said so to me, and else 0; `bytes` says which region, and which epoch of
+ *                 mine there: network_tenancy(). See part.h
+ *   FRAME_REGION  struct frame_region: I am in this region. The `sequence` is 0 if you are to say so if
+ *                 you are too, 1 if this answers you, and 2 if that was heard: see rejoin.h
  *
  * HELLO, SLOTS and LEAVE are numbered from 0 on by each sender for each receiver: one that is lost,
  * repeated or comes from another stream shows. The others say nothing that matters in which order.
@@ -42,6 +47,8 @@ enum frame_kind {
 	FRAME_PONG = 7,
 	FRAME_MOVED = 8,
 	FRAME_RENEW = 9,
+	FRAME_PART = 10,
+	FRAME_REGION = 11,
 };
 
 /* `magic`, `version`, `to` and `from` stay where they are in every version, so that it can be told. */
@@ -74,6 +81,15 @@ struct frame_renew {
 	struct frame_hello hello;
 };
 _Static_assert(sizeof(struct frame_renew) == 56, "the same everywhere");
+
+/* Who the sender is in a region, by what stands there: the nonce of its section is not that of its frames. */
+struct frame_region {
+	uint64_t region[2]; /* its id */
+	uint64_t nonce;
+	uint32_t slot;
+	uint32_t epoch;
+};
+_Static_assert(sizeof(struct frame_region) == 32, "the same everywhere");
 
 /* The beginning of a slot in a frame. */
 struct frame_slot {

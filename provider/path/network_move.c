@@ -17,7 +17,7 @@ static uint32_t place_of(struct network *network, const struct peer *peer)
 	struct member_core said = peer->where;
 	struct core_name name;
 
-	if (said.length == 0 && !member_core(peer->port->region, peer->slot, peer->epoch, &said))
+	if (said.length == 0 && !member_core(peer->port->region, peer->slot, peer->tenure, &said))
 		return DIRECTORY_NONE;
 	name = (struct core_name){.provider = said.provider, .length = said.length, .flags = said.flags};
 	memcpy(name.bytes, said.name, said.length);
@@ -35,6 +35,14 @@ struct peer *network_met(const struct path *path, uint64_t nonce, const struct c
 	return path->peers[path->members + place];
 }
 
+bool network_has_met(const struct path *path, uint64_t nonce)
+{
+	const struct network *network = path->network;
+	uint32_t place = network != NULL ? directory_find(network->directory, nonce) : DIRECTORY_NONE;
+
+	return place != DIRECTORY_NONE && path->peers[path->members + place] != NULL;
+}
+
 bool network_attach(struct path *path, struct peer *peer)
 {
 	struct network *network = path->network;
@@ -46,7 +54,7 @@ bool network_attach(struct path *path, struct peer *peer)
 		return false;
 	uint32_t source = path->members + place;
 	/* It is known as another already: it has said hello where it must not. */
-	if (path->peers[source] != NULL)
+	if (path->peers[source] != NULL && path->peers[source] != peer)
 		return false;
 	struct network_peer *new = network_new_peer(network, peer, place);
 	if (new == NULL || path->user->added(path->context, source) != 0 || !network_make_reachable(new)) {
@@ -164,6 +172,7 @@ bool network_bury(struct path *path, struct peer *peer)
 	rest->framed = true;
 	rest->source = source;
 	rest->epoch = NETWORK_EPOCH;
+	rest->tenure = NETWORK_EPOCH;
 	rest->nonce = peer->nonce;
 	rest->state = PEER_FAILED;
 	rest->failure = peer->failure;

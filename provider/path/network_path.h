@@ -21,6 +21,9 @@
 /* Frames that came before one that they follow: so many wait, of all peers, so that one can still come. */
 #define NETWORK_HELD_MOST (NETWORK_BUFFERS - 1U)
 
+/* How far a PART has come: the second has heard the other's. */
+enum network_word { WORD_NONE, WORD_FIRST, WORD_SECOND };
+
 enum core_use { CORE_SENDS, CORE_RECEIVES, CORE_FETCHES };
 
 /* What the core is given to remember an operation by. */
@@ -73,7 +76,15 @@ struct network_peer {
 	bool moved;         /* it took our last frame */
 	uint16_t stream;    /* of its frames and ours: see network_renew.c */
 	uint32_t ring_left; /* the connection that it left for the network */
-	uint64_t renewing;  /* since when */
+	/* parting from a region, and meeting in one: see part.h and rejoin.h */
+	enum network_word part_said;  /* PART, by us */
+	enum network_word part_heard; /* by it */
+	bool hushed;                  /* what is sent next waits until it is heard that it expects that */
+	bool awaits_entry;            /* we know that we share a region again, and it may not yet */
+	uint32_t asked_in;            /* bit i: it was asked whether it is in the region of our port i */
+	uint32_t answer;              /* what it is told of our region */
+	bool owes_region;             /* it was not, for lack of room */
+	uint64_t renewing;            /* since when */
 	uint64_t renewal_asked;
 	/* sending */
 	uint32_t shipped;  /* of the ring's positions */
@@ -162,6 +173,9 @@ bool network_make_reachable(struct network_peer *to);
 /* A frame without slots. `numbered` ones go after what was pushed before. Returns whether it went. */
 bool network_send_notice(struct network_peer *to, enum frame_kind kind);
 bool network_send_renew(struct network_peer *to, bool answers);
+/* What network_part.c says. */
+bool network_send_part(struct network_peer *to, bool heard);
+bool network_send_region(struct network_peer *to, const struct member *self, uint32_t step);
 void network_sent(struct frame_out *frame, int error);
 /* Try again what found no room. */
 void network_ship_backlog(struct network *network);
@@ -174,7 +188,21 @@ bool network_read_hello(const struct network *network, const struct frame_hello 
 			struct core_name *name);
 void network_write_hello(const struct network *network, struct frame_hello *hello);
 
+/* network_part.c */
+/* Say again what there was no room for: `answer`. */
+void network_answer(struct network_peer *to);
+/* What tells one occupation of a region's slot from those of other regions, and other times. */
+static inline uint32_t network_tenancy(const struct region *region, uint32_t epoch)
+{
+	return (uint32_t)region->id[0] ^ epoch;
+}
+void network_take_part(struct network_peer *from, const struct frame_header *header);
+void network_take_region(struct network_peer *from, const struct frame_header *header,
+			 const struct frame_in *frame);
+
 /* network_renew.c */
+/* Where we are in the region with this id; NULL if we are not, or not any more. */
+struct port *network_port_in(struct path *path, const uint64_t id[2]);
 /* Who sent this RENEW; NULL if it is nobody of our region. */
 struct network_peer *network_renewing_peer(struct network *network, const struct frame_header *header,
 					   const struct frame_in *frame);

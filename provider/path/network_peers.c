@@ -111,6 +111,17 @@ int network_open(struct path *path, struct core *core, struct directory *directo
 	return 0;
 }
 
+void network_publish(const struct path *path, const struct member *self)
+{
+	if (network_is_there(path))
+		publish_name(self, &path->network->core->name);
+}
+
+uint32_t network_place_of(const struct peer *peer)
+{
+	return peer->beyond->place;
+}
+
 void network_listen(struct path *path)
 {
 	struct network *network = path->network;
@@ -236,6 +247,7 @@ struct peer *network_meet(struct path *path, uint32_t source)
 	peer->framed = true;
 	peer->source = source;
 	peer->epoch = NETWORK_EPOCH;
+	peer->tenure = NETWORK_EPOCH;
 	peer->nonce = network->directory->identities[place].nonce;
 	peer->state = network->lost ? PEER_FAILED : PEER_PRESENT;
 	peer->failure = network->lost ? -ECONNABORTED : 0;
@@ -481,6 +493,8 @@ void network_check(struct path *path, uint64_t now)
 		}
 		if (peer == NULL || peer->peer->state == PEER_FAILED || !network_is_used(peer))
 			continue;
+		if (peer->owes_region)
+			network_answer(peer);
 		network_probe(peer, &network->directory->identities[peer->place].name, now, path->timeout);
 	}
 }

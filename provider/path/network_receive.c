@@ -246,7 +246,8 @@ static bool take_in_order(struct network_peer *from, const struct frame_header *
 	return true;
 }
 
-static void take_notice(struct network_peer *from, const struct frame_header *header)
+static void take_notice(struct network_peer *from, const struct frame_header *header,
+			const struct frame_in *frame)
 {
 	switch (header->kind) {
 	case FRAME_LEFT:
@@ -268,6 +269,13 @@ static void take_notice(struct network_peer *from, const struct frame_header *he
 		break;
 	case FRAME_RENEW:
 		network_take_renew(from, header);
+		break;
+	case FRAME_PART:
+		if (header->stream == from->stream)
+			network_take_part(from, header);
+		break;
+	case FRAME_REGION:
+		network_take_region(from, header, frame);
 		break;
 	default:
 		break;
@@ -332,7 +340,7 @@ static bool take_frame(struct network *network, struct frame_in *frame)
 	}
 	if (is_numbered(header.kind))
 		return take_in_order(from, &header, frame);
-	take_notice(from, &header);
+	take_notice(from, &header, frame);
 	return true;
 stray:
 	network->strays++;

@@ -4,6 +4,7 @@
  * use for any more: see renew.h. What comes here is from anybody who knows our nonce, as all frames are.
  */
 #include "path/network_path.h"
+#include "path/region_path.h"
 #include "path/renew.h"
 
 /* So often is it asked. */
@@ -52,7 +53,7 @@ void network_enter_renewed(struct peer *peer)
 	struct network_peer *to = peer->beyond;
 
 	/* Nobody else writes this one. */
-	shared_store_u64(&to->claim, (uint64_t)peer->epoch << 32);
+	shared_store_u64(&to->claim, (uint64_t)peer->tenure << 32);
 	peer->claim = &to->claim;
 	network_enter(peer);
 }
@@ -74,11 +75,13 @@ bool network_renewal_is_hopeless(const struct peer *peer)
 	return monotonic_now() - peer->beyond->renewing > HOPE_NANOSECONDS;
 }
 
-static const struct port *port_in(const struct path *path, const uint64_t id[2])
+struct port *network_port_in(struct path *path, const uint64_t id[2])
 {
-	for (uint32_t i = 0; i < path->port_count; i++)
-		if (path->ports[i].region->id[0] == id[0] && path->ports[i].region->id[1] == id[1])
+	for (uint32_t i = 0; i < path->port_count; i++) {
+		const struct region *region = path->ports[i].region;
+		if (region->id[0] == id[0] && region->id[1] == id[1] && !region->left)
 			return &path->ports[i];
+	}
 	return NULL;
 }
 
@@ -86,9 +89,14 @@ static const struct port *port_in(const struct path *path, const uint64_t id[2])
 static struct peer *meet(struct path *path, const struct frame_renew *renew, uint64_t nonce,
 			 const struct member_core *where)
 {
-	const struct port *port = port_in(path, renew->region);
+	const struct port *port = network_port_in(path, renew->region);
 
 	if (port == NULL || renew->slot >= port->region->members || renew->slot == port->member->slot)
+		return NULL;
+	struct peer *guest = path_peer_in(port, renew->slot, renew->epoch);
+	if (guest != NULL && guest->nonce == nonce)
+		return guest;
+	if (port->base == PATH_NO_BASE)
 		return NULL;
 	uint32_t source = port->base + renew->slot;
 	struct peer *peer = path->peers[source];

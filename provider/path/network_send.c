@@ -214,6 +214,41 @@ bool network_send_notice(struct network_peer *to, enum frame_kind kind)
 	return true;
 }
 
+bool network_send_part(struct network_peer *to, bool heard)
+{
+	const struct port *port = to->peer->port;
+	unsigned char head[sizeof(struct frame_header)];
+	struct packing packing = {.length = sizeof(head), .chunk = CHUNK_NONE};
+
+	if (to->network->lost || !network_make_reachable(to))
+		return false;
+	write_header(to, FRAME_PART, head, &packing);
+	packing.header.sequence = heard;
+	packing.header.bytes = network_tenancy(port->region, port->member->epoch);
+	memcpy(head, &packing.header, sizeof(packing.header));
+	return send_frame(to, head, &packing);
+}
+
+bool network_send_region(struct network_peer *to, const struct member *self, uint32_t step)
+{
+	unsigned char head[sizeof(struct frame_header) + sizeof(struct frame_region)];
+	struct packing packing = {.length = sizeof(head), .chunk = CHUNK_NONE};
+	struct frame_region said = {
+		.region = {self->region->id[0], self->region->id[1]},
+		.nonce = self->nonce,
+		.slot = self->slot,
+		.epoch = self->epoch,
+	};
+
+	if (to->network->lost || !network_make_reachable(to))
+		return false;
+	memcpy(head + sizeof(struct frame_header), &said, sizeof(said));
+	write_header(to, FRAME_REGION, head, &packing);
+	packing.header.sequence = step;
+	memcpy(head, &packing.header, sizeof(packing.header));
+	return send_frame(to, head, &packing);
+}
+
 bool network_send_renew(struct network_peer *to, bool answers)
 {
 	const struct member *self = to->peer->port->member;

@@ -47,17 +47,17 @@ struct peer {
 	uint64_t active_bit;
 	shared_u32 *doorbell;
 	uint32_t doorbell_count;
-	uint32_t woken;                      /* its `sleeping` when we woke it last */
-	const shared_u32 *sleeping_word;     /* the receiver's: must it be woken? */
-	const struct interrupts *interrupts; /* the port's */
-	bool sending;                        /* `out` is open */
-	struct network_peer *network; /* what we send goes over the network; NULL: through the region */
+	uint32_t woken;                  /* its `sleeping` when we woke it last */
+	const shared_u32 *sleeping_word; /* the receiver's: must it be woken? */
+	bool sending;                    /* `out` is open */
+	struct network_peer *network;    /* what we send goes over the network; NULL: through the region */
 	/* receiving */
 	bool receiving; /* `in` is open */
 	bool hot;       /* in the path's list of rings polled at every poll */
 	uint32_t idle_polls;
 	struct ring_in in;
 	const shared_u64 *claim; /* whose section it reads: see member_is_intact() */
+	uint32_t tenure;         /* the epoch that it has there */
 	shared_bytes *section;   /* its chunks lie in so many bytes from here on */
 	uint64_t section_bytes;
 	struct chunk_returns returns;
@@ -78,6 +78,7 @@ struct peer {
 	const char *reason;
 	struct port *port; /* the region that it is in with us; NULL: in none */
 	uint32_t slot;     /* and its slot there */
+	bool guest;        /* it is there by another number than its slot's: see rejoin.h */
 	/* its way, and a change of it: see move.h */
 	struct network_peer *beyond; /* where it is in the network; NULL: in none, or nobody asked */
 	bool moving;                 /* our last slot this way is out: nothing is sent before it was taken */
@@ -134,6 +135,8 @@ struct path_user {
 
 /* So many regions an endpoint may be in. */
 #define PATH_PORTS_MOST 4U
+/* No member has a number by a port with this base: all are guests there. */
+#define PATH_NO_BASE UINT32_MAX
 
 /* What an endpoint has in one region that it is in: its place there, rings, chunks and doorbells. */
 struct port {
@@ -149,13 +152,21 @@ struct port {
 	uint32_t *ring_of;       /* by slot: section offset of a ring made before, 0 if none */
 	uint32_t *ring_slots_of; /* by slot */
 	uint32_t rings;
-	bool evicted; /* we were taken for dead, and another has our slot and section */
-	bool cut;     /* the region's file was cut: what is mapped is ours alone */
+	uint32_t endpoint;    /* which of our process we are: for people */
+	struct peer **guests; /* by slot: members that have another number here; NULL while there are none */
+	bool welcomes;     /* whoever reaches us over the network is asked whether it is here: see rejoin.h */
+	bool leaving;      /* we are to leave this region: see part.h */
+	bool met_all;      /* of those that are in it, for that */
+	struct port *next; /* what we came back to when we had left this one; NULL if we did not */
+	uint64_t next_look;    /* when we look again for a region to come back to */
+	uint32_t failed_looks; /* in a row, that found one of no use */
+	bool evicted;          /* we were taken for dead, and another has our slot and section */
+	bool cut;              /* the region's file was cut: what is mapped is ours alone */
 	/* sleeping */
-	uint32_t sleeping;                   /* our own copy of what we publish */
-	bool strangers;                      /* a member is there that barriers or futexes do not reach */
-	uint64_t next_survey;                /* when `strangers` is out of date */
-	const struct interrupts *interrupts; /* NULL if the region's device has none */
+	uint32_t sleeping;        /* our own copy of what we publish */
+	bool strangers;           /* a member is there that barriers or futexes do not reach */
+	uint64_t next_survey;     /* when `strangers` is out of date */
+	uint32_t interrupts_seen; /* of the region's doorbell, before the last look */
 	struct chunk_pool chunks;
 };
 
@@ -167,6 +178,7 @@ struct path {
 	uint32_t peer_end;   /* no peer has this number or a higher one */
 	struct peer **hot;   /* rings polled at every poll */
 	uint32_t hot_count;
+	uint32_t hot_room; /* as many peers as may be in regions of ours */
 	uint32_t polls;
 	uint32_t failures;       /* peers failed but not yet told to the user */
 	uint32_t attention;      /* reasons to attend to more than the rings at every poll: failures, a busy
@@ -185,8 +197,10 @@ struct path {
 	bool short_of_room; /* for a ring or a chunk, since the last sleep */
 	struct heap *heap;  /* the application's memory in our section of the first; NULL if it has none */
 	uint32_t port_count;
-	uint32_t next_port;                 /* whose doorbells are read next */
-	struct port ports[PATH_PORTS_MOST]; /* the regions that we are in, the first first */
+	uint32_t next_port; /* whose doorbells are read next */
+	/* The regions that we are in, the first first; then those that we came back to when we had left one.
+	 */
+	struct port ports[2 * PATH_PORTS_MOST];
 };
 
 /* Join `region`. Returns 0 or a negative errno with a text. */
@@ -213,6 +227,15 @@ static inline struct port *path_port(struct path *path, uint32_t source)
 		if (source >= path->ports[i].base)
 			return source < path->members ? &path->ports[i] : NULL;
 	return NULL;
+}
+
+/* The peer of this number that is in one of our regions, as path_port() or as a guest; else NULL. */
+static inline struct peer *path_neighbour(const struct path *path, uint32_t source)
+{
+	struct peer *peer = path->peers[source];
+
+	/* One in the network too has a second place. */
+	return peer != NULL && peer->source == source && peer->port != NULL ? peer : NULL;
 }
 
 /* Is it this very endpoint, which may send to itself? */
@@ -332,7 +355,7 @@ typedef int (*path_handler)(void *context, struct peer *peer, uint64_t control);
 /* Is what we read of this peer's section still what it wrote? See member_is_intact(). */
 static inline bool path_intact(const struct peer *peer)
 {
-	return __builtin_expect(member_claim_is(peer->claim, peer->epoch), 1);
+	return __builtin_expect(member_claim_is(peer->claim, peer->tenure), 1);
 }
 
 /* `length` bytes at `offset` in what the peer's chunks lie in, or NULL if they cannot be there. */

@@ -6,6 +6,7 @@
 #include "path/move.h"
 #include "path/network.h"
 #include "path/region_path.h"
+#include "region/doorbell.h"
 
 /* Up to so many rings are all polled at every poll: a poll of an idle ring is an L1 hit. */
 #define HOT_RINGS_KEPT 8U
@@ -95,8 +96,8 @@ static void sweep_cold_rings(struct path *path)
 {
 	uint64_t control = 0;
 
-	for (uint32_t source = 0; source < path->members; source++) {
-		struct peer *peer = path->peers[source];
+	for (uint32_t source = 0; source < path->peer_end; source++) {
+		struct peer *peer = path_neighbour(path, source);
 		if (peer != NULL && peer->receiving && !peer->hot && ring_peek(&peer->in, &control))
 			path_warm(path, peer);
 	}
@@ -104,7 +105,7 @@ static void sweep_cold_rings(struct path *path)
 
 bool path_refresh(struct path *path, struct peer *peer, uint32_t count)
 {
-	if (!peer->sending || peer->moving || path_is_renewing(peer))
+	if (!peer->sending || peer->moving || path_is_renewing(peer) || network_is_hushed(peer))
 		return false;
 	switch (ring_credit(&peer->out)) {
 	case RING_CREDIT_VIOLATION:
@@ -137,8 +138,8 @@ uint32_t path_chunk_slow(struct path *path, struct peer *peer, uint32_t length)
 
 bool path_drained(struct path *path)
 {
-	for (uint32_t source = 0; source < path->members; source++) {
-		struct peer *peer = path->peers[source];
+	for (uint32_t source = 0; source < path->peer_end; source++) {
+		struct peer *peer = path_neighbour(path, source);
 		if (peer == NULL || !peer->sending || peer->state == PEER_FAILED || peer_is_self(peer) ||
 		    path_is_renewing(peer))
 			continue;
@@ -240,6 +241,9 @@ uint32_t path_look(struct path *path)
 {
 	uint32_t handled = path->network != NULL ? network_look(path) : 0;
 
+	/* What interrupts us from here on may be of something that this look does not find. */
+	for (uint32_t i = 0; i < path->port_count; i++)
+		path->ports[i].interrupts_seen = doorbell_count(path->ports[i].region->doorbell);
 	(void)read_all_doorbells(path);
 	publish_idle_credit(path);
 	sweep_cold_rings(path);

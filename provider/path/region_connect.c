@@ -54,7 +54,7 @@ int path_connect(struct peer *peer)
 	shared_clear(memory, slots * sizeof(struct ring_slot));
 	ring_out_open(&peer->out, (struct ring_slot *)(void *)memory, slots, peer->account.credit, id);
 	peer->account.connection = id;
-	shared_store_u32(&line->receiver_epoch, peer->epoch);
+	shared_store_u32(&line->receiver_epoch, peer->tenure);
 	shared_store_u64(&line->ring, port->ring_of[peer->slot]);
 	shared_store_u32(&line->slots, slots);
 	/* Pairs with the acquire load in accept_connection(). */
@@ -89,10 +89,12 @@ static void accept_connection(struct port *port, uint32_t slot)
 	/* Offered to nobody any more, or to a former occupant of our slot? */
 	if (!ended && (id == 0 || receiver_epoch != self->epoch))
 		return;
-	struct peer *peer = path_meet(path, port->base + slot, epoch, nonce);
+	struct peer *peer = path_peer_in(port, slot, epoch);
+	if (peer == NULL && port->base != PATH_NO_BASE)
+		peer = path_meet(path, port->base + slot, epoch, nonce);
 	struct credit_line *credit = section_credit(region, self->slot, slot);
 
-	if (peer == NULL)
+	if (peer == NULL || peer->port != port)
 		return;
 	if (peer->renewal != RENEWAL_NONE)
 		return; /* the region has no say in it */

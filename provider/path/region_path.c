@@ -4,7 +4,11 @@
 
 #include "path/move.h"
 #include "path/network.h"
+#include "path/part.h"
+#include "path/rejoin.h"
 #include "path/renew.h"
+
+#include "region/guard.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -12,7 +16,7 @@
 /* What came over the network from one that the region says is gone is looked for so long. */
 #define GONE_NANOSECONDS UINT64_C(1000000000)
 
-static void divide_arena(struct port *port)
+void path_divide_arena(struct port *port)
 {
 	struct region *region = port->region;
 	uint64_t arena = section_arena_end(region) - SECTION_ARENA_OFFSET(region->members);
@@ -21,8 +25,8 @@ static void divide_arena(struct port *port)
 
 	if (rings < arena / 8)
 		rings = arena / 8;
-	/* What is left for chunks is 128 KiB at least: region_check_header() saw to SECTION_LEAST. */
-	rings = rings / REGION_PAGE * REGION_PAGE;
+	/* What is left for chunks is 128 KiB at least, but for that page: see SECTION_LEAST. */
+	rings = REGION_ROUND_UP(rings, REGION_PAGE);
 	port->ring_next = (uint32_t)SECTION_ARENA_OFFSET(region->members);
 	port->ring_end = port->ring_next + (uint32_t)rings;
 	chunk_pool_open(&port->chunks, region, port->member->slot, port->ring_end, arena - rings);
@@ -34,41 +38,52 @@ static size_t peers_bytes(void)
 	return PATH_PEERS_MOST * sizeof(struct peer *);
 }
 
-static void close_port(struct port *port)
+void path_strip_port(struct port *port)
 {
 	free(port->doorbells_seen);
 	free(port->ring_of);
 	free(port->ring_slots_of);
+	free(port->guests);
+}
+
+int path_furnish_port(struct port *port)
+{
+	struct path *path = port->path;
+	uint32_t members = port->region->members;
+	struct peer **hot = realloc(path->hot, (path->hot_room + members) * sizeof(struct peer *));
+
+	if (hot != NULL)
+		path->hot = hot;
+	port->doorbells_seen = calloc(members, sizeof(*port->doorbells_seen));
+	port->ring_of = calloc(members, sizeof(*port->ring_of));
+	port->ring_slots_of = calloc(members, sizeof(*port->ring_slots_of));
+	if (hot == NULL || port->doorbells_seen == NULL || port->ring_of == NULL ||
+	    port->ring_slots_of == NULL) {
+		path_strip_port(port);
+		return -ENOMEM;
+	}
+	path->hot_room += members;
+	return 0;
 }
 
 /* Take part in one more region. */
 static int open_port(struct path *path, struct region *region, uint32_t endpoint, struct region_error *error)
 {
 	struct port *port = &path->ports[path->port_count];
-	uint32_t members = region->members;
-	struct peer **hot = realloc(path->hot, (path->members + members) * sizeof(*hot));
 
-	if (hot != NULL)
-		path->hot = hot;
-	*port = (struct port){.path = path, .region = region, .base = path->members};
-	port->doorbells_seen = calloc(members, sizeof(*port->doorbells_seen));
-	port->ring_of = calloc(members, sizeof(*port->ring_of));
-	port->ring_slots_of = calloc(members, sizeof(*port->ring_slots_of));
-	if (hot == NULL || port->doorbells_seen == NULL || port->ring_of == NULL ||
-	    port->ring_slots_of == NULL) {
-		close_port(port);
+	*port = (struct port){.path = path, .region = region, .base = path->members, .endpoint = endpoint};
+	if (path_furnish_port(port) != 0)
 		return region_fail(error, -ENOMEM, "no memory is left for an endpoint: free some");
-	}
 	int result = member_join_as(path->port_count > 0 ? path->ports[0].member : NULL, region, endpoint,
 				    path->timeout, &port->member, error);
 	if (result != 0) {
-		close_port(port);
+		path_strip_port(port);
 		return result;
 	}
 	path->port_count++;
-	path->members += members;
+	path->members += region->members;
 	path->peer_end = path->members;
-	divide_arena(port);
+	path_divide_arena(port);
 	return 0;
 }
 
@@ -130,8 +145,12 @@ void path_close(struct path *path)
 		if (path->peers[source] != NULL && path->peers[source]->source == source)
 			free(path->peers[source]);
 	(void)munmap(path->peers, peers_bytes());
-	for (uint32_t i = 0; i < path->port_count; i++)
-		close_port(&path->ports[i]);
+	for (uint32_t i = 0; i < path->port_count; i++) {
+		path_strip_port(&path->ports[i]);
+		/* What we came back to nobody else of our process has. */
+		if (path->ports[i].base == PATH_NO_BASE)
+			region_detach(path->ports[i].region);
+	}
 	free(path->hot);
 	free(path);
 }
@@ -155,6 +174,32 @@ void path_expect_ring(struct peer *peer)
 
 	peer->section = (shared_bytes *)region_section(region, peer->slot);
 	peer->section_bytes = region->section_bytes;
+	peer->claim = &region_slot(region, peer->slot)->claim;
+}
+
+void path_place_peer(struct port *port, struct peer *peer, uint32_t slot, uint32_t epoch)
+{
+	struct region *region = port->region;
+
+	peer->port = port;
+	peer->slot = slot;
+	peer->tenure = epoch;
+	peer->pulse = (struct pulse){0};
+	peer->gone = 0;
+	peer->woken = 0;
+	peer->doorbell = section_doorbell(region, slot, port->member->slot);
+	peer->doorbell_count = shared_load_u32(peer->doorbell); /* our own word, from a former life */
+	peer->sleeping_word = &section_header(region, slot)->sleeping;
+}
+
+struct peer *path_peer_in(const struct port *port, uint32_t slot, uint32_t epoch)
+{
+	struct peer *guest = port->guests != NULL ? port->guests[slot] : NULL;
+	struct peer *peer = port->base != PATH_NO_BASE ? port->path->peers[port->base + slot] : NULL;
+
+	if (guest != NULL && guest->tenure == epoch)
+		return guest;
+	return peer != NULL && peer->port == port && peer->tenure == epoch ? peer : NULL;
 }
 
 void path_reset_peer(struct port *port, struct peer *peer, uint32_t slot, uint32_t epoch, uint64_t nonce)
@@ -163,17 +208,11 @@ void path_reset_peer(struct port *port, struct peer *peer, uint32_t slot, uint32
 
 	memset(peer, 0, sizeof(*peer));
 	peer->source = port->base + slot;
-	peer->port = port;
-	peer->slot = slot;
 	peer->epoch = epoch;
 	peer->nonce = nonce;
 	peer->state = PEER_PRESENT;
+	path_place_peer(port, peer, slot, epoch);
 	peer->mapped = path_may_map(peer);
-	peer->claim = &region_slot(region, slot)->claim;
-	peer->doorbell = section_doorbell(region, slot, port->member->slot);
-	peer->doorbell_count = shared_load_u32(peer->doorbell); /* our own word, from a former life */
-	peer->sleeping_word = &section_header(region, slot)->sleeping;
-	peer->interrupts = port->interrupts;
 	path_aim_at_region(peer);
 	path_expect_ring(peer);
 	/* Now, since the region may be of no use when it is needed. */
@@ -205,8 +244,8 @@ void path_break(struct path *path, struct peer *peer, int failure, const char *r
 /* In the first of our regions: who looks finds out by the nonce whom it means. */
 static void publish_counts_beyond(const struct path *path, const struct peer *peer)
 {
-	const struct port *home = &path->ports[0];
-	uint32_t place = peer->source - path->members;
+	const struct port *home = path->ports[0].next != NULL ? path->ports[0].next : &path->ports[0];
+	uint32_t place = network_place_of(peer);
 
 	if (home->evicted || place >= REGION_NETWORK_LINES)
 		return;
@@ -264,12 +303,20 @@ struct peer *path_meet(struct path *path, uint32_t source, uint32_t epoch, uint6
 	struct port *port = path_port(path, source);
 	struct peer *peer = NULL;
 
-	if (port == NULL || port->evicted || !member_confirm(port->region, source - port->base, epoch, nonce))
+	if (port == NULL || port->evicted ||
+	    !member_confirm(port->region, source - port->base, epoch, nonce) ||
+	    member_is_guest(port->region, source - port->base))
 		return NULL;
 	peer = path->peers[source];
 	if (peer != NULL && peer->epoch == epoch)
 		return peer;
+	/* Its number is that of one who left the region, and lives on elsewhere. */
+	if (peer != NULL && (peer->port != port || peer->guest) && peer->state != PEER_FAILED)
+		return path_meet_guest(port, source - port->base, epoch, nonce);
 	if (peer == NULL) {
+		/* It has left, and said hello from where it is: it has another number. */
+		if (member_departed(port->region, source - port->base, epoch) && network_has_met(path, nonce))
+			return NULL;
 		peer = calloc(1, path->user->peer_bytes);
 		if (peer == NULL)
 			return NULL;
@@ -288,6 +335,8 @@ struct peer *path_meet(struct path *path, uint32_t source, uint32_t epoch, uint6
 		path->user->replaced(path->context, peer);
 	}
 	path_reset_peer(port, peer, source - port->base, epoch, nonce);
+	if (member_departed(port->region, peer->slot, epoch) && !path_part_at_once(path, peer))
+		path_fail(path, peer, -ECONNABORTED, "it left the region");
 	return peer;
 }
 
@@ -304,8 +353,11 @@ void path_lose(struct path *path)
 	const char *reason = "this process was forked, and the endpoint is its parent's";
 
 	for (uint32_t i = 0; i < path->port_count; i++) {
-		member_lose(path->ports[i].member);
-		evict(&path->ports[i], reason);
+		struct port *port = &path->ports[i];
+		member_lose(port->member);
+		if (port->base == PATH_NO_BASE)
+			region_lose(port->region);
+		evict(port, reason);
 	}
 	network_lose(path, reason);
 }
@@ -321,7 +373,13 @@ static void check_ourselves(struct port *port)
 	if (port->evicted || member_is_joined(port->member))
 		return;
 	if (atomic_load_explicit(&port->region->cut, memory_order_relaxed))
-		path_go_on_alone(port);
+		path_go_on_alone(port, port->region->kind == REGION_FILE
+					       ? "the region's file was cut short"
+					       : "the region's device was unplugged");
+	else if (guard_is_gone(port->region))
+		path_go_on_alone(port, port->region->kind == REGION_FILE
+					       ? "the region's file was emptied"
+					       : "the region's device was unplugged");
 	else
 		evict(port, "this endpoint was taken for dead, and another has its slot");
 	if (port == &path->ports[0] && path->heap != NULL)
@@ -342,13 +400,16 @@ void path_check_peers(struct path *path)
 
 	for (uint32_t i = 0; i < path->port_count; i++)
 		check_ourselves(&path->ports[i]);
-	for (uint32_t source = 0; source < path->members; source++) {
-		struct peer *peer = path->peers[source];
+	for (uint32_t source = 0; source < path->peer_end; source++) {
+		struct peer *peer = path_neighbour(path, source);
 		uint64_t control = 0;
 		if (peer == NULL || peer->state == PEER_FAILED || peer->renewal != RENEWAL_NONE)
 			continue;
-		enum member_state state = member_observe(peer->port->member, peer->slot, peer->epoch,
+		enum member_state state = member_observe(peer->port->member, peer->slot, peer->tenure,
 							 &peer->pulse, now, path->timeout);
+		/* Over the network it says that it left the region, and there it is looked after. */
+		if (state == MEMBER_LEFT && path_is_parting(peer))
+			continue;
 		if (peer->framed && state != MEMBER_ALIVE && may_be_on_its_way(peer, now))
 			continue;
 		if (state == MEMBER_ALIVE) {
@@ -371,6 +432,7 @@ void path_check_peers(struct path *path)
 			path_break(path, peer, -ECONNRESET, "its slot is another's: it died");
 	}
 	network_check(path, now);
+	path_check_rejoining(path, now);
 }
 
 void path_publish_arena_used(const struct port *port)

@@ -17,8 +17,17 @@ void path_expect_ring(struct peer *peer);
  */
 static inline bool path_may_map(const struct peer *peer)
 {
-	return peer->port == &peer->port->path->ports[0];
+	return peer->port == &peer->port->path->ports[0] && !peer->guest;
 }
+/* Who is in the port's slot in this epoch, as far as we know it: by the slot's number, or as a guest. */
+struct peer *path_peer_in(const struct port *port, uint32_t slot, uint32_t epoch);
+/* The words of the peer in `slot`, which is met there. */
+void path_place_peer(struct port *port, struct peer *peer, uint32_t slot, uint32_t epoch);
+/* Its arena and tables of ours, for a region that was just joined; and giving them back. */
+int path_furnish_port(struct port *port);
+void path_strip_port(struct port *port);
+/* Into rings and chunks, once we are a member. */
+void path_divide_arena(struct port *port);
 /* Tell the user of the peers that failed, from a place where it may complete operations. */
 void path_report_failures(struct path *path);
 void path_publish_arena_used(const struct port *port);

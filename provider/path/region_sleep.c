@@ -2,6 +2,7 @@
 /* region_sleep.c - going to sleep over the rings of a region, and waking who does. */
 #include "path/network.h"
 #include "path/region_path.h"
+#include "region/doorbell.h"
 
 static struct section_header *own_header(const struct port *port)
 {
@@ -19,7 +20,7 @@ static void publish_active(const struct port *port, bool sleeps)
 /* How a waker can reach us: nothing, where members look by themselves now and then. */
 static uint32_t ways_to_wake(const struct port *port)
 {
-	if (port->interrupts != NULL)
+	if (doorbell_works(port->region->doorbell))
 		return SLEEPING_INTERRUPTED;
 	if (port->region->kind != REGION_FILE)
 		return 0;
@@ -37,6 +38,7 @@ static void publish_sleeping(struct port *port)
 void path_sleep_begin(struct path *path)
 {
 	bool files = false;
+	bool interrupted = false;
 
 	if (path->sleepers++ > 0)
 		return;
@@ -47,10 +49,13 @@ void path_sleep_begin(struct path *path)
 		publish_active(port, true);
 		publish_sleeping(port);
 		files = files || port->region->kind == REGION_FILE;
+		interrupted = interrupted || doorbell_works(port->region->doorbell);
 	}
 	/* Pairs with nothing in path_wake(): it is for senders that did not pay for a fence. */
-	path->ordered = files && sleep_order_senders();
+	path->ordered = !files || sleep_order_senders();
 	shared_fence_full();
+	if (interrupted) /* the same, for senders that no barrier of ours reaches */
+		sleep_settle();
 }
 
 void path_sleep_end(struct path *path)
@@ -72,7 +77,15 @@ static bool is_ordered(const struct port *port, uint32_t slot)
 	return shared_load_u32(&section_header(port->region, slot)->membarrier) == 1;
 }
 
-/* Members that do not share our kernel: any of them may ring, and nobody would wake us. */
+/* Does the member wake us when it rings: by its kernel, which is ours, or by the doorbell of the device? */
+static bool wakes_us(const struct port *port, uint32_t slot)
+{
+	if (port->region->doorbell == NULL)
+		return is_ordered(port, slot);
+	return (shared_load_u64(&section_header(port->region, slot)->interrupt) & INTERRUPTIBLE) != 0;
+}
+
+/* Members that do not: any of them may ring, and we would not be woken. */
 static void survey_strangers(struct port *port)
 {
 	uint64_t now = monotonic_now();
@@ -84,36 +97,43 @@ static void survey_strangers(struct port *port)
 	for (uint32_t slot = 0; slot < port->region->members && !port->strangers; slot++)
 		port->strangers =
 			(uint32_t)shared_load_u64(&region_slot(port->region, slot)->claim) == SLOT_JOINED &&
-			!is_ordered(port, slot);
+			!wakes_us(port, slot);
 }
 
 /* Watch the port's own word. Returns whether whoever rings is bound to be noticed. */
 static bool watch_port(struct port *port, struct sleep_watch *watch)
 {
 	const struct path *path = port->path;
+	struct doorbell *doorbell = port->region->doorbell;
 
-	if (port->evicted)
-		return false;
-	if (port->interrupts != NULL)
-		watch->descriptor = port->interrupts->descriptor;
-	if (port->region->kind != REGION_FILE)
+	if (port->evicted || (doorbell == NULL && port->region->kind != REGION_FILE))
 		return false;
 	survey_strangers(port);
+	if (doorbell != NULL) {
+		sleep_on_private(watch, &doorbell->rung, port->interrupts_seen);
+		return doorbell_works(doorbell) && !port->strangers;
+	}
 	sleep_on_shared(watch, &own_header(port)->sleeping, path->sleepers > 0 ? port->sleeping : 0);
-	return port->interrupts == NULL && !port->strangers;
+	return !port->strangers;
+}
+
+static bool is_sender(const struct port *port, uint32_t slot)
+{
+	const struct peer *guest = port->guests != NULL ? port->guests[slot] : NULL;
+	const struct peer *peer = port->base != PATH_NO_BASE ? port->path->peers[port->base + slot] : NULL;
+
+	return (peer != NULL && peer->port == port && peer->receiving) || (guest != NULL && guest->receiving);
 }
 
 /* The doorbells of those that send to us, or of the others. Are barriers heeded by all that send? */
 static bool watch_doorbells(const struct port *port, struct sleep_watch *watch, bool senders)
 {
-	const struct path *path = port->path;
 	bool certain = true;
 
 	if (port->evicted || port->region->kind != REGION_FILE)
 		return certain;
 	for (uint32_t slot = 0; slot < port->region->members; slot++) {
-		const struct peer *peer = path->peers[port->base + slot];
-		if ((peer != NULL && peer->receiving) != senders)
+		if (is_sender(port, slot) != senders)
 			continue;
 		certain = certain && (!senders || is_ordered(port, slot));
 		sleep_on_shared(watch, section_doorbell(port->region, port->member->slot, slot),
@@ -150,12 +170,12 @@ bool path_sleep_watch(struct path *path, struct sleep_watch *watch)
 /* Who sleeps is woken once a sleep: then it looks, or sees at the next try that its doorbell changed. */
 static void wake(struct peer *peer, uint32_t sleeping)
 {
+	const struct region *region = peer->port->region;
 	bool woken = false;
 
-	if ((sleeping & SLEEPING_INTERRUPTED) != 0 && peer->interrupts != NULL) {
-		peer->interrupts->raise(peer->interrupts->context, peer->slot);
-		woken = true;
-	}
+	if ((sleeping & SLEEPING_INTERRUPTED) != 0 && region->doorbell != NULL)
+		woken = doorbell_ring(region->doorbell,
+				      shared_load_u64(&section_header(region, peer->slot)->interrupt));
 	if ((sleeping & SLEEPING_ON_DOORBELLS) != 0)
 		woken = sleep_wake_shared(peer->doorbell);
 	if (!woken && (sleeping & SLEEPING_ON_WORD) != 0)

@@ -26,7 +26,7 @@ void path_tell_end(struct peer *peer)
 	    peer->renewal != RENEWAL_NONE || !path_intact(peer))
 		return;
 	shared_store_u32(&section_connection(port->region, port->member->slot, peer->slot)->ended,
-			 peer->epoch);
+			 peer->tenure);
 	path_ring_doorbell(peer);
 }
 
@@ -122,9 +122,9 @@ void path_break_all(struct port *port, const char *reason)
 {
 	struct path *path = port->path;
 
-	for (uint32_t slot = 0; slot < port->region->members; slot++) {
-		struct peer *peer = path->peers[port->base + slot];
-		if (peer != NULL && peer->renewal == RENEWAL_NONE)
+	for (uint32_t source = 0; source < path->peer_end; source++) {
+		struct peer *peer = path_neighbour(path, source);
+		if (peer != NULL && peer->port == port && peer->renewal == RENEWAL_NONE)
 			path_break(path, peer, -ECONNABORTED, reason);
 	}
 	/* Peers that we have not met yet may call. */
@@ -132,11 +132,11 @@ void path_break_all(struct port *port, const char *reason)
 		network_listen(path);
 }
 
-void path_go_on_alone(struct port *port)
+void path_go_on_alone(struct port *port, const char *reason)
 {
 	port->cut = true;
 	member_restore(port->member);
-	path_break_all(port, "the region's file was cut short");
+	path_break_all(port, reason);
 }
 
 void path_tell_place(struct peer *peer, const struct member_core *where)
@@ -151,8 +151,8 @@ struct peer *path_meet_without_region(struct path *path, uint32_t source, uint32
 	struct port *port = path_port(path, source);
 	struct peer *peer = port != NULL ? path->peers[source] : NULL;
 
-	if (port == NULL || (!port->evicted && !port->cut) || source == port->base + port->member->slot ||
-	    !network_is_there(path))
+	if (port == NULL || (!port->evicted && !port->cut) || port->region->left ||
+	    source == port->base + port->member->slot || !network_is_there(path))
 		return NULL;
 	if (peer != NULL)
 		return peer->epoch == epoch && peer->nonce == nonce ? peer : NULL;

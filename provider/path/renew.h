@@ -40,7 +40,10 @@ void path_renewed(struct path *path, struct peer *peer);
 
 /* All peers of the port's region fail, and may be gone on with over the network. */
 void path_break_all(struct port *port, const char *reason);
-/* The region's file was cut: from here on the memory in its place is our own, and nobody else is in it. */
-void path_go_on_alone(struct port *port);
+/*
+ * The region's file was cut, or its device unplugged: from here on the memory in its place is our own, and
+ * nobody else is in it.
+ */
+void path_go_on_alone(struct port *port, const char *reason);
 
 #endif

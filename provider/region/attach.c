@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* attach.c - opening and mapping a region by its name, and finding one without a name. */
+/* attach.c - opening and mapping a region by its name. */
+#include "region/dax.h"
+#include "region/doorbell.h"
 #include "region/fork.h"
 #include "region/guard.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,12 +14,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PCI_DEVICES "/sys/bus/pci/devices"
-#define IVSHMEM_VENDOR 0x1af4U
-#define IVSHMEM_DEVICE 0x1110U
-
-static const char *const well_known_files[] = {"/run/vicinal/region", "/dev/shm/vicinal-region"};
-
 static int open_error(const char *path, enum region_kind kind, int code, struct region_error *error)
 {
 	if (code == ENOENT && kind == REGION_FILE)
@@ -27,12 +22,18 @@ static int open_error(const char *path, enum region_kind kind, int code, struct 
 			"region %s does not exist: create it with 'vicinal region create %s', or let "
 			"'vicinal run' do so",
 			path, path);
+	if (code == ENOENT && kind == REGION_DAX)
+		return region_fail(
+			error, -code,
+			"there is no DAX device %s: see that the machine has the memory, and that the "
+			"modules nd_pmem, dax_pmem and device_dax are loaded",
+			path);
 	if (code == ENOENT)
 		return region_fail(
 			error, -code,
 			"there is no PCI device with %s: look for an ivshmem device (1af4:1110) in lspci",
 			path);
-	if (code == EACCES && kind == REGION_PCI)
+	if (code == EACCES && kind != REGION_FILE)
 		return region_fail(
 			error, -code,
 			"%s may not be opened by this user: give it to the user's group with a udev rule "
@@ -43,6 +44,10 @@ static int open_error(const char *path, enum region_kind kind, int code, struct 
 				   "region %s may not be opened by this user: run as its owner, or create "
 				   "one of your own",
 				   path);
+	if (kind != REGION_FILE)
+		return region_fail(error, -code,
+				   "%s cannot be opened (%s): see what dmesg says of the device", path,
+				   strerror(code));
 	return region_fail(error, -code,
 			   "region %s cannot be opened (%s): create it anew with 'vicinal region create'",
 			   path, strerror(code));
@@ -87,16 +92,36 @@ static int split_name(const char *name, struct region *region, struct region_err
 	} else if (strncmp(name, "pci:", 4) == 0 && name[4] != '\0' && strchr(name, '/') == NULL) {
 		region->kind = REGION_PCI;
 		written = snprintf(region->path, sizeof(region->path), PCI_DEVICES "/%s/resource2", name + 4);
+	} else if (strncmp(name, "dax:", 4) == 0 && name[4] == '/') {
+		region->kind = REGION_DAX;
+		written = snprintf(region->path, sizeof(region->path), "%s", name + 4);
 	} else {
-		return region_fail(error, -EINVAL,
-				   "VICINAL_REGION=%s is not understood: write file:/PATH or pci:ADDRESS "
-				   "(such as pci:0000:00:04.0)",
-				   name);
+		return region_fail(
+			error, -EINVAL,
+			"VICINAL_REGION=%s is not understood: write file:/PATH, pci:ADDRESS (such as "
+			"pci:0000:00:04.0) or dax:/PATH (such as dax:/dev/dax0.0)",
+			name);
 	}
 	if (written < 0 || (size_t)written >= sizeof(region->path))
 		return region_fail(error, -ENAMETOOLONG,
 				   "VICINAL_REGION is longer than a path can be: shorten it");
 	(void)snprintf(region->name, sizeof(region->name), "%s", name);
+	return 0;
+}
+
+/* How many bytes of what was opened are the region's, from where on. */
+static int find_extent(struct region *region, const struct stat *status, struct region_error *error)
+{
+	if (region->kind == REGION_DAX)
+		return dax_length(status, region->path, &region->bytes, error);
+	region->bytes = (size_t)status->st_size;
+	if (region->kind == REGION_FILE) {
+		int result = check_file(status, region->path, error);
+		if (result != 0)
+			return result;
+		region->offset = dax_data_offset(region->fd, region->bytes);
+		region->bytes -= region->offset;
+	}
 	return 0;
 }
 
@@ -112,18 +137,17 @@ static int map_region(struct region *region, struct region_error *error)
 	if (fstat(region->fd, &status) != 0)
 		return region_fail(error, -errno, "region %s: %s: create it anew", region->path,
 				   strerror(errno));
-	if (region->kind == REGION_FILE) {
-		int result = check_file(&status, region->path, error);
-		if (result != 0)
-			return result;
-	}
-	region->bytes = (size_t)status.st_size;
+	int result = find_extent(region, &status, error);
+	if (result != 0)
+		return result;
 	if (region->bytes < sizeof(struct region_header))
-		return region_fail(error, -EINVAL,
+		return region_fail(error, -ENODATA,
 				   "region %s has %zu bytes, too few for a region: create it with "
 				   "'vicinal region create'",
 				   region->path, region->bytes);
-	void *base = mmap(NULL, region->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, region->fd, 0);
+	/* Nothing is written before the header says that this is a region. */
+	void *base = mmap(NULL, region->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, region->fd,
+			  (off_t)region->offset);
 	if (base == MAP_FAILED)
 		return region_fail(
 			error, -errno,
@@ -131,11 +155,11 @@ static int map_region(struct region *region, struct region_error *error)
 			"cannot be, and a file needs free address space",
 			region->path, strerror(errno));
 	region->base = base;
-	if (region->kind == REGION_FILE)
-		guard_watch(region);
+	/* A file may be cut short, and some devices fault when they are taken away. */
+	guard_watch(region);
 
 	struct region_error detail;
-	int result = region_check_header((const struct region_header *)base, region->bytes, region, &detail);
+	result = region_check_header((const struct region_header *)base, region->bytes, region, &detail);
 	if (result != 0)
 		return region_fail(error, result, "region %.*s cannot be used: %.400s", 1024, region->path,
 				   detail.text);
@@ -202,6 +226,7 @@ void region_detach(struct region *region)
 	/* Acquire: what the other holders did with it comes before it is unmapped. */
 	if (region == NULL || atomic_fetch_sub_explicit(&region->holds, 1, memory_order_acq_rel) != 0)
 		return;
+	doorbell_detach(region);
 	guard_forget(region);
 	if (region->base != NULL)
 		(void)munmap(region->base, region->bytes);
@@ -213,71 +238,11 @@ void region_detach(struct region *region)
 void region_lose(struct region *region)
 {
 	/* What a child inherits from one that lost it is private already, and may be written. */
-	if (region->lost)
+	if (region->lost || region->left)
 		return;
 	region->lost = true;
+	doorbell_lose(region);
 	if (region->kind == REGION_FILE)
 		(void)mmap(region->base, region->bytes, PROT_READ | PROT_WRITE,
-			   MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED, region->fd, 0);
-}
-
-static unsigned read_hexadecimal(const char *device, const char *attribute)
-{
-	char path[PATH_MAX];
-	char text[16] = "";
-
-	(void)snprintf(path, sizeof(path), PCI_DEVICES "/%s/%s", device, attribute);
-	FILE *file = fopen(path, "re");
-	if (file == NULL)
-		return 0;
-	if (fgets(text, sizeof(text), file) == NULL)
-		text[0] = '\0';
-	(void)fclose(file);
-	return (unsigned)strtoul(text, NULL, 16);
-}
-
-/* The first ivshmem device that holds a region; devices for other uses are passed by. */
-static int discover_pci(char name[PATH_MAX], struct region_error *error)
-{
-	DIR *devices = opendir(PCI_DEVICES);
-	int result = -ENODEV;
-
-	if (devices == NULL)
-		return result;
-	for (struct dirent *entry = readdir(devices); entry != NULL; entry = readdir(devices)) {
-		struct region *region = NULL;
-
-		if (read_hexadecimal(entry->d_name, "vendor") != IVSHMEM_VENDOR ||
-		    read_hexadecimal(entry->d_name, "device") != IVSHMEM_DEVICE)
-			continue;
-		(void)snprintf(name, PATH_MAX, "pci:%s", entry->d_name);
-		result = region_attach(name, &region, error);
-		if (result == 0) {
-			region_detach(region);
-			break;
-		}
-	}
-	(void)closedir(devices);
-	return result;
-}
-
-int region_discover(char name[PATH_MAX], struct region_error *error)
-{
-	int result = discover_pci(name, error);
-
-	for (size_t i = 0; result == -ENODEV && i < sizeof(well_known_files) / sizeof(well_known_files[0]);
-	     i++) {
-		if (access(well_known_files[i], F_OK) != 0)
-			continue;
-		struct region *region = NULL;
-		(void)snprintf(name, PATH_MAX, "file:%s", well_known_files[i]);
-		result = region_attach(name, &region, error);
-		if (result == 0)
-			region_detach(region);
-	}
-	if (result == -ENODEV)
-		return region_fail(
-			error, -ENODEV,
-			"no region was found: set VICINAL_REGION, or start the program with 'vicinal run'");
-	return result;
+			   MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED, region->fd, (off_t)region->offset);
 }

@@ -12,6 +12,16 @@ void member_publish_core(const struct member *self, const struct member_core *co
 	shared_release_u32(&header->core, word);
 }
 
+bool member_departed(const struct region *region, uint32_t slot, uint32_t epoch)
+{
+	uint64_t claim = shared_acquire_u64(&region_slot(region, slot)->claim);
+
+	uint64_t way = shared_load_u64(&region_slot(region, slot)->way);
+
+	return claim == ((uint64_t)epoch << 32 | SLOT_FREE) &&
+	       (way == ((uint64_t)epoch << 32 | WISH_LEAVE) || way == ((uint64_t)epoch << 32 | WISH_RETURN));
+}
+
 bool member_core(const struct region *region, uint32_t slot, uint32_t epoch, struct member_core *core)
 {
 	struct section_header *header = section_header(region, slot);

@@ -19,11 +19,20 @@ struct member_core {
 	uint8_t name[MEMBER_CORE_MOST];
 };
 
-/* Does the manager want the member (slot, epoch) to be reached over the network? */
-static inline bool member_is_detached(const struct region *region, uint32_t slot, uint32_t epoch)
+/* How the manager wants the member (slot, epoch) to be reached: as in member_slot.way. */
+static inline enum member_wish member_wish(const struct region *region, uint32_t slot, uint32_t epoch)
 {
-	return shared_load_u64(&region_slot(region, slot)->way) == ((uint64_t)epoch << 32 | 1);
+	uint64_t way = shared_load_u64(&region_slot(region, slot)->way);
+
+	if (way >> 32 != epoch)
+		return WISH_REGION;
+	return (uint32_t)way == WISH_NETWORK || (uint32_t)way == WISH_LEAVE ? (enum member_wish)(uint32_t)way
+									    : WISH_REGION;
 }
+
+/* Is the member (slot, epoch) not in the region any more because the manager wanted it to leave for the
+ * network? */
+bool member_departed(const struct region *region, uint32_t slot, uint32_t epoch);
 
 /* Say where we are in the network. Once. */
 void member_publish_core(const struct member *self, const struct member_core *core);

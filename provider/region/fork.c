@@ -6,12 +6,14 @@
 
 #include "region/guard.h"
 #include "region/heap.h"
+#include "region/leave.h"
 #include "region/member.h"
 #include "region/process.h"
 
-/* Nobody holds one of them and wants another: any order will do. */
+/* Who leaves holds the first, and wants the others. */
 static void before_fork(void)
 {
+	leave_lock();
 	heaps_lock();
 	process_offers_lock();
 	guard_lock();
@@ -22,6 +24,7 @@ static void unlock_all(void)
 	guard_unlock();
 	process_offers_unlock();
 	heaps_unlock();
+	leave_unlock();
 }
 
 static void in_child(void)

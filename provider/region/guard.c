@@ -17,20 +17,32 @@ static bool installed; /* or somebody's, who came after us and may pass on to us
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
 /* Everything in a handler must be safe there: mmap() is a bare system call. */
-static bool put_zeros(uintptr_t address)
+static bool put_zeros(struct region *region)
+{
+	int saved = errno;
+	void *base = mmap(region->base, region->bytes, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+
+	errno = saved;
+	atomic_store_explicit(&region->cut, true, memory_order_relaxed);
+	return base != MAP_FAILED;
+}
+
+static bool survive(uintptr_t address)
 {
 	for (unsigned i = 0; i < WATCHED_MAX; i++) {
 		struct region *region = atomic_load_explicit(&watched[i], memory_order_acquire);
-		if (region == NULL || address - (uintptr_t)region->base >= region->bytes)
-			continue;
-		int saved = errno;
-		void *base = mmap(region->base, region->bytes, PROT_READ | PROT_WRITE,
-				  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-		errno = saved;
-		atomic_store_explicit(&region->cut, true, memory_order_relaxed);
-		return base != MAP_FAILED;
+		if (region != NULL && address - (uintptr_t)region->base < region->bytes)
+			return put_zeros(region);
 	}
 	return false;
+}
+
+bool guard_is_gone(struct region *region)
+{
+	const struct region_header *header = (const struct region_header *)(const void *)region->base;
+
+	return shared_load_u64(&header->magic) == 0 && put_zeros(region);
 }
 
 static void pass_on(int number, siginfo_t *information, void *context)
@@ -51,7 +63,7 @@ static void pass_on(int number, siginfo_t *information, void *context)
 
 static void handle(int number, siginfo_t *information, void *context)
 {
-	if (information->si_code <= 0 || !put_zeros((uintptr_t)information->si_addr))
+	if (information->si_code <= 0 || !survive((uintptr_t)information->si_addr))
 		pass_on(number, information, context);
 }
 

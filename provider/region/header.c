@@ -31,7 +31,7 @@ int region_check_header(const struct region_header *header, size_t bytes, struct
 			struct region_error *error)
 {
 	if (bytes < sizeof(*header))
-		return region_fail(error, -EINVAL,
+		return region_fail(error, -ENODATA,
 				   "it has %zu bytes, too few for a region: create it with "
 				   "'vicinal region create'",
 				   bytes);
@@ -46,7 +46,7 @@ int region_check_header(const struct region_header *header, size_t bytes, struct
 	uint64_t sections_offset = shared_load_u64(&header->sections_offset);
 
 	if (magic != REGION_MAGIC)
-		return region_fail(error, -EINVAL,
+		return region_fail(error, -ENODATA,
 				   "it does not begin with a region's magic: create it with "
 				   "'vicinal region create'");
 	if (version > REGION_VERSION)

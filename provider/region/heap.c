@@ -140,6 +140,20 @@ void heap_stop(struct heap *heap)
 	heaps_unlock();
 }
 
+bool heaps_vacate(const struct region *region)
+{
+	bool empty = true;
+
+	heaps_lock();
+	for (const struct heap *heap = heaps; heap != NULL; heap = heap->next)
+		empty = empty && (heap->region != region || heap->extents.count == 0);
+	for (struct heap *heap = heaps; heap != NULL && empty; heap = heap->next)
+		if (heap->region == region)
+			stop(heap);
+	heaps_unlock();
+	return empty;
+}
+
 void heap_leave(struct heap *heap, struct member *member)
 {
 	heaps_lock();

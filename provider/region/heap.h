@@ -83,6 +83,8 @@ void heap_share(struct heap *heap);
 
 /* Allocate no more from it. */
 void heap_stop(struct heap *heap);
+/* The same of all in this mapping, if there are no blocks in any of them. Returns whether that is so. */
+bool heaps_vacate(const struct region *region);
 
 /*
  * Its endpoint is closed, and `member` leaves: at once, or when the last block is released.

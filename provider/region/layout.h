@@ -105,10 +105,17 @@ enum slot_state {
 };
 
 /*
- * way = epoch << 32 | 1 : the member with this epoch is to be reached over the network, by all its
- * peers, and reaches them so. Anything else: through the region. Writer: the manager alone, for
- * `vicinal region detach` and `attach`. It is a wish: who cannot says so in its connection lines.
+ * way = epoch << 32 | enum member_wish: how the member with this epoch is to be reached, by all its peers,
+ * and reaches them. Anything else: through the region. Writer: the manager alone, for `vicinal region
+ * detach` and `attach`. It is a wish: who cannot says so in its connection lines.
  */
+enum member_wish {
+	WISH_REGION = 0,
+	WISH_NETWORK = 1, /* over the network, and it stays a member */
+	WISH_LEAVE = 2,   /* over the network, and then it leaves the region */
+	WISH_RETURN = 3,  /* as WISH_REGION, and if it has left, it may come back */
+};
+
 struct member_slot {
 	shared_u64 claim; /*  0 */
 	shared_u64 way;   /*  8 */
@@ -147,6 +154,9 @@ enum liveness_kind {
 #define SLEEPING_FOR_ROOM 8U     /* also when it is given credit or chunks back */
 #define SLEEPING_STEP 16U        /* times the number */
 
+/* section_header.interrupt of a member that can be interrupted, and interrupts others. */
+#define INTERRUPTIBLE (UINT64_C(1) << 32)
+
 /*
  * Memory in a heap that peers may reach by loads and stores of their own, under the key of a
  * registration: see region/exposure.h. Writer: the owner of the section. The heap is that of
@@ -176,7 +186,7 @@ _Static_assert(sizeof(struct exposure_line) == REGION_LINE, "an exposure is one 
 
 /*
  * The first page of a section. Writer: the owner. Everything up to `active` is written
- * before the claim word becomes SLOT_JOINED, and `membarrier` and `process`.
+ * before the claim word becomes SLOT_JOINED, and `membarrier`, `process` and `interrupt`.
  */
 struct section_header {
 	/* line 0: identity */
@@ -195,7 +205,12 @@ struct section_header {
 	shared_u64 home[2];    /* 32 */
 	shared_u32 home_slot;  /* 48 */
 	shared_u32 home_epoch; /* 52 */
-	shared_bytes reserved0[8];
+	/*
+	 * 1: the owner came back to a region, and has another nonce in its address: it is met over the
+	 * network, and never by this section. Before SLOT_JOINED.
+	 */
+	shared_u32 guest; /* 56 */
+	shared_bytes reserved0[4];
 	/* line 1: heartbeat, on a line of its own since it changes while others read line 0 */
 	shared_u64 heartbeat; /* 64 */
 	shared_bytes reserved1[56];
@@ -221,11 +236,17 @@ struct section_header {
 	 */
 	shared_u64 process; /* 264 */
 	/*
+	 * INTERRUPTIBLE | what is written into a doorbell register of the region's device to interrupt the
+	 * owner: the number of its guest << 16 | vector. 0 if it is not interrupted, and interrupts nobody.
+	 * Before SLOT_JOINED.
+	 */
+	shared_u64 interrupt; /* 272 */
+	/*
 	 * line 5: counts up when a line of `exposures` has got something new, after it: release,
 	 * pairs with the acquire loads in region/exposure.h. Who found no line with a key need not
 	 * look again until it changes.
 	 */
-	shared_bytes reserved2[48];
+	shared_bytes reserved2[40];
 	shared_u64 exposed; /* 320 */
 	shared_bytes reserved3[56];
 	/*
@@ -248,12 +269,14 @@ _Static_assert(sizeof(struct section_header) == REGION_PAGE, "the section header
 _Static_assert(offsetof(struct section_header, home) == 32, "documented offset");
 _Static_assert(offsetof(struct section_header, home_slot) == 48, "documented offset");
 _Static_assert(offsetof(struct section_header, home_epoch) == 52, "documented offset");
+_Static_assert(offsetof(struct section_header, guest) == 56, "documented offset");
 _Static_assert(offsetof(struct section_header, heartbeat) == 64, "documented offset");
 _Static_assert(offsetof(struct section_header, hostname) == 128, "documented offset");
 _Static_assert(offsetof(struct section_header, active) == 192, "documented offset");
 _Static_assert(offsetof(struct section_header, sleeping) == 256, "documented offset");
 _Static_assert(offsetof(struct section_header, membarrier) == 260, "documented offset");
 _Static_assert(offsetof(struct section_header, process) == 264, "documented offset");
+_Static_assert(offsetof(struct section_header, interrupt) == 272, "documented offset");
 _Static_assert(offsetof(struct section_header, exposed) == 320, "documented offset");
 _Static_assert(offsetof(struct section_header, reaching) == 384, "documented offset");
 _Static_assert(offsetof(struct section_header, core) == 448, "documented offset");

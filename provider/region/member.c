@@ -2,7 +2,9 @@
 /* member.c - joining a region and leaving it. */
 #include "region/member.h"
 
+#include "region/doorbell.h"
 #include "region/fork.h"
+#include "region/leave.h"
 #include "region/sleep.h"
 
 #include <errno.h>
@@ -328,9 +330,11 @@ static void write_section(const struct member *self, uint32_t endpoint)
 	shared_store_u64(&header->home[1], self->home[1]);
 	shared_store_u32(&header->home_slot, self->home_slot);
 	shared_store_u32(&header->home_epoch, self->home_epoch);
+	shared_store_u32(&header->guest, self->guest);
 	/* A guest's kernel has no part in the barriers of its host's. */
 	shared_store_u32(&header->membarrier, region->kind == REGION_FILE && sleep_is_ordered());
 	shared_store_u64(&header->process, identify_process());
+	shared_store_u64(&header->interrupt, doorbell_offer(region->doorbell));
 }
 
 void member_restore(struct member *self)
@@ -383,14 +387,9 @@ static void choose_identity(struct member *self, const struct member *first)
 	}
 }
 
-int member_join(struct region *region, uint32_t endpoint, uint64_t timeout, struct member **member,
-		struct region_error *error)
-{
-	return member_join_as(NULL, region, endpoint, timeout, member, error);
-}
-
-int member_join_as(const struct member *first, struct region *region, uint32_t endpoint, uint64_t timeout,
-		   struct member **member, struct region_error *error)
+/* `timeout` is NULL for guests: then no slot is waited for. */
+static int join(const struct member *first, struct region *region, uint32_t endpoint, const uint64_t *timeout,
+		struct member **member, struct region_error *error)
 {
 	struct member *self = calloc(1, sizeof(*self));
 
@@ -410,8 +409,9 @@ int member_join_as(const struct member *first, struct region *region, uint32_t e
 				   "region %.1024s was replaced or closed while joining (%s): start again",
 				   region->path, strerror(-result));
 	}
+	self->guest = timeout == NULL;
 	choose_identity(self, first);
-	if (!claim_any(self) && !claim_stale(self, timeout)) {
+	if (!claim_any(self) && (timeout == NULL || !claim_stale(self, *timeout))) {
 		if (self->lock_fd >= 0)
 			(void)close(self->lock_fd);
 		free(self);
@@ -430,13 +430,32 @@ int member_join_as(const struct member *first, struct region *region, uint32_t e
 				   "member slot: start again",
 				   region->path);
 	}
-	if (region->kind == REGION_PCI && !start_heart(self)) {
+	if (region->kind != REGION_FILE && !start_heart(self)) {
 		member_leave(self);
 		return region_fail(error, -EAGAIN,
 				   "no thread for the heartbeat can be started: raise the process limit");
 	}
+	leave_add(self);
 	*member = self;
 	return 0;
+}
+
+int member_join(struct region *region, uint32_t endpoint, uint64_t timeout, struct member **member,
+		struct region_error *error)
+{
+	return join(NULL, region, endpoint, &timeout, member, error);
+}
+
+int member_join_as(const struct member *first, struct region *region, uint32_t endpoint, uint64_t timeout,
+		   struct member **member, struct region_error *error)
+{
+	return join(first, region, endpoint, &timeout, member, error);
+}
+
+int member_join_as_guest(struct region *region, uint32_t endpoint, struct member **member,
+			 struct region_error *error)
+{
+	return join(NULL, region, endpoint, NULL, member, error);
 }
 
 void member_hold(struct member *self)
@@ -452,14 +471,27 @@ void member_lose(struct member *self)
 	self->lock_fd = -1;
 }
 
+void member_still(struct member *self)
+{
+	if (!self->beating)
+		return;
+	atomic_store_explicit(&self->stop, true, memory_order_relaxed);
+	(void)pthread_join(self->heart, NULL);
+	self->beating = false;
+}
+
+bool member_start_again(struct member *self)
+{
+	atomic_store_explicit(&self->stop, false, memory_order_relaxed);
+	return start_heart(self);
+}
+
 void member_leave(struct member *self)
 {
+	leave_remove(self);
 	/* In a forked child the slot is still its parent's, and the thread is not here. */
 	if (self->process == getpid()) {
-		if (self->beating) {
-			atomic_store_explicit(&self->stop, true, memory_order_relaxed);
-			(void)pthread_join(self->heart, NULL);
-		}
+		member_still(self);
 		/* Releases what we sent last: it is complete before we are seen to be gone. */
 		if (!move_claim(self, SLOT_JOINED, SLOT_FREE))
 			(void)move_claim(self, SLOT_HELD, SLOT_FREE);

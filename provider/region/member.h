@@ -24,6 +24,9 @@ struct member {
 	int lock_fd;   /* holds the lock on byte `slot`, and asks about others' */
 	pid_t process; /* a forked child must not leave in its parent's name */
 	bool beating;  /* the heartbeat thread runs */
+	bool guest;    /* we came back to a region: see section_header.guest */
+	bool ready;    /* to leave the region together with the others of its mapping: see leave.h */
+	struct member *next_joined;
 	atomic_bool stop;
 	pthread_t heart;
 };
@@ -51,6 +54,12 @@ int member_join(struct region *region, uint32_t endpoint, uint64_t timeout, stru
 /* The same with one more region, by an endpoint that is `first` in another: with the same nonce. */
 int member_join_as(const struct member *first, struct region *region, uint32_t endpoint, uint64_t timeout,
 		   struct member **member, struct region_error *error);
+/*
+ * The same as member_join(), for a guest: one who has been a member of another region, or of this one before,
+ * and whose application waits for other things meanwhile. Where no slot is free it is -ENOSPC at once.
+ */
+int member_join_as_guest(struct region *region, uint32_t endpoint, struct member **member,
+			 struct region_error *error);
 void member_leave(struct member *member);
 
 /*
@@ -75,6 +84,12 @@ bool member_is_joined(const struct member *member);
 
 /* Does the member (slot, epoch, nonce) take part in this very region, or did it until it left? */
 bool member_confirm(const struct region *region, uint32_t slot, uint32_t epoch, uint64_t nonce);
+
+/* Is whoever occupies `slot` met over the network alone? */
+static inline bool member_is_guest(const struct region *region, uint32_t slot)
+{
+	return shared_load_u32(&section_header(region, slot)->guest) != 0;
+}
 
 /* Who occupies `slot`, or did last and left? Returns false if nobody does, or somebody joins just now. */
 bool member_identify(const struct region *region, uint32_t slot, uint32_t *epoch, uint64_t *nonce);

@@ -15,10 +15,17 @@ struct region_error {
 	char text[PATH_MAX + 256];
 };
 
+/* Where a guest's ivshmem devices are. */
+#define PCI_DEVICES "/sys/bus/pci/devices"
+
+/* What this process maps; others may reach the same region in another way. */
 enum region_kind {
 	REGION_FILE, /* a file on tmpfs or hugetlbfs: members share a kernel, and its locks */
 	REGION_PCI,  /* an ivshmem BAR: members are in different guests */
+	REGION_DAX,  /* /dev/dax: in different guests, or on hosts that share memory (CXL) */
 };
+
+struct doorbell;
 
 /*
  * A mapped region. The geometry was read from the header once, checked, and is private
@@ -27,6 +34,7 @@ enum region_kind {
 struct region {
 	unsigned char *base;
 	size_t bytes;
+	size_t offset; /* in the file, of `base`: see dax.h */
 	uint64_t id[2];
 	uint64_t section_bytes; /* the heap included */
 	uint64_t heap_bytes;
@@ -34,12 +42,17 @@ struct region {
 	uint32_t members;
 	enum region_kind kind;
 	int fd;
-	atomic_uint holds; /* that region_detach() takes back before it unmaps */
-	bool lost;         /* we are a forked child, and the mapping is our own: region_lose() */
-	atomic_bool cut;   /* the file was cut short; zeros of our own are here since: see guard.h */
+	atomic_uint holds;         /* that region_detach() takes back before it unmaps */
+	struct doorbell *doorbell; /* NULL: nobody here is interrupted; see doorbell.h */
+	bool lost;                 /* we are a forked child, and the mapping is our own: region_lose() */
+	bool left;                 /* all of this mapping have left, and it is our own: region_leave() */
+	bool discovered;           /* nobody named it: region_discover() found it */
+	bool slow_allowed;         /* whatever member_measure() says */
+	struct member *joined;     /* that joined through this mapping: see leave.h */
+	atomic_bool cut;           /* the file was cut short; zeros of our own are here since: see guard.h */
 	/* A call takes long: one line for a person, why. May be NULL. */
 	void (*notice)(const char *text);
-	char name[PATH_MAX]; /* as given: file:PATH or pci:ADDRESS */
+	char name[PATH_MAX]; /* as given: file:PATH, pci:ADDRESS or dax:PATH */
 	char path[PATH_MAX]; /* what was opened */
 };
 
@@ -52,9 +65,9 @@ struct region {
 #define REGION_PRIVATE_SECTION (1024U * 1024U)
 
 /*
- * Map the region called `name` (file:PATH, pci:ADDRESS or REGION_PRIVATE) and check its header.
- * Returns 0 and a region to be given back with region_detach(), or a negative errno
- * and a text in `error`.
+ * Map the region called `name` (file:PATH, pci:ADDRESS, dax:PATH or REGION_PRIVATE) and check its
+ * header. Nothing is written to it. Returns 0 and a region to be given back with region_detach(), or a
+ * negative errno and a text in `error`; -ENODATA where something else or nothing is in the memory.
  */
 int region_attach(const char *name, struct region **region, struct region_error *error);
 void region_detach(struct region *region);
@@ -68,9 +81,11 @@ void region_hold(struct region *region);
 void region_lose(struct region *region);
 
 /*
- * Find a region without being told: an ivshmem device whose BAR begins with a region's
- * header, then the well-known files. Writes its name. Returns 0, -ENODEV when there is
- * none, or another negative errno with a text when there is one that cannot be used.
+ * Find a region without being told: an ivshmem device whose BAR begins with a region's header, then
+ * a /dev/dax that does, then the well-known files. Devices with anything else in them are passed by,
+ * and those of one kind are tried in the order of their names. Writes the region's name. Returns 0;
+ * -ENODEV when there is none; -ENODATA when there is none but an ivshmem device to hold one; or
+ * another negative errno when there is one that cannot be used. Each with a text.
  */
 int region_discover(char name[PATH_MAX], struct region_error *error);
 

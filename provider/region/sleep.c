@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/membarrier.h>
-#include <poll.h>
 #include <pthread.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -52,6 +51,14 @@ bool sleep_order_senders(void)
 	return sleep_is_ordered() && syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0;
 }
 
+void sleep_settle(void)
+{
+	uint64_t until = monotonic_now() + SLEEP_SETTLE_NANOSECONDS;
+
+	while (monotonic_now() < until)
+		;
+}
+
 static void add(struct sleep_watch *watch, uintptr_t address, uint32_t seen, uint32_t flags)
 {
 	if (watch->count == SLEEP_WORDS_MAX) {
@@ -89,26 +96,11 @@ static enum sleep_end doze(uint64_t deadline, uint64_t most)
 	return SLEEP_RUNG;
 }
 
-static enum sleep_end sleep_on_descriptor(const struct sleep_watch *watch, uint64_t deadline)
-{
-	struct pollfd polled = {.fd = watch->descriptor, .events = POLLIN};
-	uint64_t time = monotonic_now();
-	struct timespec timeout = time_of(deadline > time ? deadline - time : 0);
-	uint64_t count = 0;
-
-	if (ppoll(&polled, 1, &timeout, NULL) <= 0)
-		return SLEEP_ELAPSED;
-	(void)!read(watch->descriptor, &count, sizeof(count));
-	return SLEEP_RUNG;
-}
-
 enum sleep_end sleep_until(const struct sleep_watch *watch, uint64_t deadline)
 {
 	struct timespec until = time_of(deadline);
 	long result = 0;
 
-	if (watch->descriptor >= 0)
-		return sleep_on_descriptor(watch, deadline);
 	if (watch->count == 0)
 		return doze(deadline, UINT64_MAX);
 	if (sleep_waits_on_many()) {

@@ -19,9 +19,15 @@
  * (membarrier): after it, a sender's message shows in the sleeper's look, or `active` is
  * clear when the sender loads it.
  *
+ * Members in different guests share no kernel. Where their device has a doorbell (doorbell.h), the
+ * sender has it interrupt the sleeper instead, and a thread of the sleeper's process turns that into
+ * a change of a word, which all who sleep there wait for. A barrier in another kernel's processes
+ * nobody can ask for; but what a processor has stored it cannot keep to itself for long. So the
+ * sleeper waits for SLEEP_SETTLE_NANOSECONDS between saying that it sleeps and its look.
+ *
  * Where a part of this is missing (an old kernel, a filter of system calls, more doorbells
- * than one call takes, a peer in another kernel), a wake can be late, and sleeps are short:
- * see sleep_pause().
+ * than one call takes, a peer in another kernel without a doorbell), a wake can be late, and
+ * sleeps are short: see sleep_pause().
  */
 #ifndef VICINAL_REGION_SLEEP_H
 #define VICINAL_REGION_SLEEP_H
@@ -33,28 +39,18 @@
 /* What one FUTEX_WAITV takes. */
 #define SLEEP_WORDS_MAX 128U
 
+/*
+ * What was stored so long ago everybody sees: a processor's some 70 waiting stores take a tenth of that,
+ * and one that is interrupted completes them first. Were it not so, a message would be seen when the sleep
+ * ends by itself.
+ */
+#define SLEEP_SETTLE_NANOSECONDS 10000U
+
 /* The words that one sleep waits on. Private; filled anew for each sleep. */
 struct sleep_watch {
 	uint32_t count;
 	uint32_t missing; /* words that found no room */
-	int descriptor;   /* of interrupts; -1 if there are none */
 	struct futex_waitv words[SLEEP_WORDS_MAX];
-};
-
-/*
- * How members in different kernels wake each other: the doorbell interrupts of a device
- * (ivshmem-doorbell). The path of a region on such a device sets path->interrupts, and from
- * then on its members announce SLEEPING_INTERRUPTED. Without it they look now and then.
- */
-struct interrupts {
-	void *context;
-	/* Interrupt the member in `slot`. Called at most once a sleep of its; must not block. */
-	void (*raise)(void *context, uint32_t slot);
-	/*
-	 * Readable once we were interrupted since it was read last: an eventfd. Whoever sleeps
-	 * reads it afterwards, so that what comes later is seen.
-	 */
-	int descriptor;
 };
 
 enum sleep_end {
@@ -67,6 +63,8 @@ enum sleep_end {
  * Registers at the first call.
  */
 bool sleep_is_ordered(void);
+/* Wait until others' stores of before are to be seen: see SLEEP_SETTLE_NANOSECONDS. */
+void sleep_settle(void);
 /* A barrier in every process of this kernel that registered. False if there are none here. */
 bool sleep_order_senders(void);
 /* Can a sleep wait on several words? Otherwise it waits on the first, and must be short. */
@@ -76,7 +74,6 @@ static inline void sleep_watch_open(struct sleep_watch *watch)
 {
 	watch->count = 0;
 	watch->missing = 0;
-	watch->descriptor = -1;
 }
 
 /* End the sleep when the word is not, or is no longer, `seen` and its writer wakes it. */

@@ -32,22 +32,31 @@ void require(bool condition, const char *what)
 
 /* ---- the region ---- */
 
+/* Reserved with a guard page at either end. */
+static void reserve_region(void)
+{
+	size_t bytes = region_size(MEMBERS, SECTION_BYTES);
+	unsigned char *space =
+		mmap(NULL, bytes + 2UL * REGION_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	require(space != MAP_FAILED, "no address space");
+	shared_region.base = space + REGION_PAGE;
+	shared_region.bytes = bytes;
+	shared_region.kind = REGION_FILE;
+	shared_region.fd = -1;
+}
+
+/* At first, and again when the victim has left it: then there is memory of its own. */
 static void map_region(void)
 {
 	struct region *region = &shared_region;
-	size_t bytes = region_size(MEMBERS, SECTION_BYTES);
 
-	region->bytes = bytes;
-	region->kind = REGION_FILE;
+	region->left = false;
 	region->fd = memfd_create("vicinal-fuzz", MFD_CLOEXEC);
-	require(region->fd >= 0 && posix_fallocate(region->fd, 0, (off_t)bytes) == 0, "no memory");
-	/* Reserved with a guard page at either end. */
-	unsigned char *space =
-		mmap(NULL, bytes + 2UL * REGION_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	require(space != MAP_FAILED, "no address space");
-	region->base = mmap(space + REGION_PAGE, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-			    region->fd, 0);
-	require(region->base == space + REGION_PAGE, "the region cannot be mapped");
+	require(region->fd >= 0 && posix_fallocate(region->fd, 0, (off_t)region->bytes) == 0, "no memory");
+	require(mmap(region->base, region->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, region->fd,
+		     0) == region->base,
+		"the region cannot be mapped");
 }
 
 static void format_region(void)
@@ -444,6 +453,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct region_error error;
 
 	if (shared_region.base == NULL)
+		reserve_region();
+	if (shared_region.fd < 0)
 		map_region();
 	ASAN_UNPOISON_MEMORY_REGION(shared_region.base, shared_region.bytes);
 	format_region();

@@ -71,6 +71,14 @@ static unsigned char *take_slot(struct fuzz_input *input, unsigned char *to, uin
 	return to + shape.payload;
 }
 
+/* What it may say, the kinds that came first by the numbers that they had then. */
+static uint8_t take_kind(struct fuzz_input *input)
+{
+	uint8_t choice = take_u8(input);
+
+	return choice >= 224 ? (uint8_t)(FRAME_PART + choice % 2) : choice % 10;
+}
+
 static void send_frame(struct fuzz *fuzz, uint8_t style)
 {
 	static unsigned char frame[sizeof(struct frame_header) + 4 * (16 + FRAME_PAYLOAD_MOST) + 5000];
@@ -82,7 +90,7 @@ static void send_frame(struct fuzz *fuzz, uint8_t style)
 	struct frame_header header = {
 		.magic = FRAME_MAGIC,
 		.version = FRAME_VERSION,
-		.kind = style & 8 ? take_u8(input) % 10 : FRAME_SLOTS,
+		.kind = style & 8 ? take_kind(input) : FRAME_SLOTS,
 		.slots = (uint16_t)(1U + style % 4),
 		.stream = beyond != NULL ? beyond->stream : 0,
 		.to = fuzz->messenger->path->ports[0].member->nonce,
@@ -115,8 +123,22 @@ static void send_frame(struct fuzz *fuzz, uint8_t style)
 		memcpy(end, &renew, sizeof(renew));
 		end += sizeof(renew);
 	}
+	if (header.kind == FRAME_REGION || header.kind == FRAME_PART)
+		header.sequence = take_u8(input) % 4;
+	if (header.kind == FRAME_REGION) {
+		struct frame_region said = {
+			.region = {fuzz->region->id[0] + (style & 1), fuzz->region->id[1]},
+			.nonce = header.from,
+			.slot = style & 32 ? take_u8(input) : HOSTILE,
+			.epoch = fuzz->hostile_epoch + (style & 64),
+		};
+		memcpy(end, &said, sizeof(said));
+		end += sizeof(said);
+	}
 	memset(end, 3, chunk);
 	header.bytes = style & 16 ? take_u16(input) : chunk;
+	if (header.kind == FRAME_PART && (style & 32) == 0)
+		header.bytes = network_tenancy(fuzz->region, fuzz->hostile_epoch);
 	memcpy(frame, &header, sizeof(header));
 	(void)fake_deliver(&ends[0], frame, (size_t)(end - frame) + chunk);
 }
@@ -144,7 +166,9 @@ static void wish(struct fuzz *fuzz, uint8_t style)
 				   : fuzz->hostile_epoch + (style & 16);
 	struct member_slot *slot = region_slot(fuzz->region, style & 8 ? VICTIM : HOSTILE);
 
-	shared_store_u64(&slot->way, (uint64_t)epoch << 32 | (style & 32 ? 0 : 1));
+	shared_store_u64(&slot->way, (uint64_t)epoch << 32 | (style & 32  ? WISH_REGION
+							      : style & 2 ? WISH_LEAVE
+									  : WISH_NETWORK));
 	shared_store_u32(&header->core,
 			 style & 64 ? take_u32(&fuzz->input) : FAKE_PROVIDER | UINT32_C(1) << 16);
 }

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from vicinal.bench.programs import mpi_program
 from vicinal.cluster.guest_pair import GuestPair
+from vicinal.cluster.image_kind import GuestNetwork
 from vicinal.launch.environment import Mpi, mpi_prefix
 from vicinal.launch.mpi import STANDARD
+from vicinal.programs import mpi_program
 
 # Programs that we start must not inherit that SIGINT is ignored: see tests/python/conftest.py.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -30,6 +31,14 @@ def programs() -> None:
 def pair() -> Iterator[GuestPair]:
     with GuestPair(say=print) as running:
         print(running.choice)
+        yield running
+
+
+@pytest.fixture(scope="session")
+def hosts() -> Iterator[GuestPair]:
+    """Two guests as hosts of their own, with RDMA between them, for the files that come last."""
+    with GuestPair(members=32, network=GuestNetwork.VERBS, say=print) as running:
+        print(running.choice, running.qemu.version, running.image.kernel_version)
         yield running
 
 

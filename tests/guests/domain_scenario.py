@@ -44,13 +44,15 @@ from vicinal.cluster.domains.lifecycle import (
     stop,
     wait_until_booted,
 )
+from vicinal.cluster.guest_commands import BOOT_SECONDS
+from vicinal.cluster.guest_identity import Keys, card_address, make_keys
 from vicinal.cluster.guest_job import run_in_guests
-from vicinal.cluster.guest_keys import Keys, make_keys
+from vicinal.cluster.guest_pair import pair_identities
 from vicinal.cluster.guest_qemu import Accelerator
-from vicinal.cluster.guest_shell import BOOT_SECONDS, GuestShell
+from vicinal.cluster.guest_shell import GuestShell
 from vicinal.cluster.image import GuestImage
 from vicinal.cluster.image_kind import GuestNetwork
-from vicinal.cluster.image_layout import KEYS_FILE, guest_name
+from vicinal.cluster.image_layout import IDENTITY_FILE
 from vicinal.errors import VicinalError
 from vicinal.launch.job import Job
 from vicinal.region import RegionState, create, inspect
@@ -90,13 +92,13 @@ def two_machines(
     cluster = directory.name
     return [
         DomainSpec(
-            name=f"vicinal-{cluster}-{guest_name(number)}",
+            name=f"vicinal-{cluster}-{guest.name}",
             cluster=cluster,
-            node=guest_name(number),
-            boot=DirectBoot(image.kernel, image.files, (f"vicinal.node={number}",)),
+            node=guest.name,
+            boot=DirectBoot(image.kernel, image.files),
             console=directory / f"console{number}",
-            control=directory / f"{guest_name(number)}.port",
-            firmware_files=((KEYS_FILE, keys.archive),),
+            control=directory / f"{guest.name}.port",
+            firmware_files=((IDENTITY_FILE, keys.archive(guest.name)),),
             accelerator=accelerator,
             placement=PLACEMENT,
             region=region,
@@ -104,11 +106,11 @@ def two_machines(
                 Wire(
                     directory / f"wire{number}",
                     directory / f"wire{1 - number}",
-                    f"52:54:00:00:00:0{number + 1}",
+                    card_address(number),
                 ),
             ),
         )
-        for number in range(2)
+        for number, guest in enumerate(pair_identities())
     ]
 
 
@@ -131,7 +133,7 @@ def enter(hypervisor: Hypervisor, spec: DomainSpec, keys: Keys) -> GuestShell:
 def verify(pair: Pair, program: str) -> set[tuple[str, str]]:
     """Every byte of an MPI job's messages; returns who sent to whom through the region."""
     job = Job(program=[program, "--max-size", "65536", "--rounds", "1"], ranks=2, mpi="mpich")
-    done = run_in_guests(job, pair, timeout=240.0)  # type: ignore[arg-type]
+    done = run_in_guests(job, pair, timeout=240.0)
     assert done.returncode == 0, done.stderr
     records = read_records(done.stdout)
     assert len(records) > 1, done.stdout
@@ -256,12 +258,32 @@ def a_guest_that_does_not_hear(hypervisor: Hypervisor, name: str, region: Shared
     return message
 
 
+def memory_modules(
+    hypervisor: Hypervisor, specs: list[DomainSpec], keys: Keys, image: GuestImage, program: str
+) -> None:
+    """Two machines that have the region as /dev/dax, and no ivshmem device."""
+    path = specs[0].console.parent / "module"
+    create(path, members=8, for_nvdimm=True)
+    region = NvdimmRegion(path, path.stat().st_size)
+    specs = [dataclasses.replace(spec, region=region) for spec in specs]
+    for spec in specs:
+        define(hypervisor, spec)
+        start(hypervisor, spec.name)
+    guests = [enter(hypervisor, spec, keys) for spec in specs]
+    assert not any(sees_region(guest) for guest in guests)
+    devices = [guest.run(["sh", "-c", "ls /dev/dax*"]).stdout.split() for guest in guests]
+    say("modules", devices=devices, talks=sorted(verify(Pair(guests, image, path), program)))
+    for guest, spec in zip(guests, specs, strict=True):
+        guest.close()
+        remove(hypervisor, spec.name)
+
+
 def main() -> None:
     uri, where, kernel, initrd, accelerator, program, *holds = sys.argv[1:]
     directory = Path(where)
     image = GuestImage(Path(kernel), Path(initrd), "", frozenset(holds))
     cluster = directory.name
-    keys = make_keys(directory)
+    keys = make_keys(directory, pair_identities())
     path = Path("/dev/shm") / f"vicinal-{cluster}"
     create(path, members=8, for_guests=True)
     region = SharedRegion(path.name, path.stat().st_size)
@@ -276,6 +298,10 @@ def main() -> None:
                 say("clash", error=a_name_of_somebody_elses(hypervisor, specs[0]))
                 say("broken", error=a_guest_that_never_boots(hypervisor, specs[0], patience))
                 live(hypervisor, specs, keys, image, region, program)
+                if uri.endswith("/session"):  # once is enough
+                    for spec in specs:
+                        remove(hypervisor, spec.name)
+                    memory_modules(hypervisor, specs, keys, image, program)
             finally:
                 for spec in specs:
                     remove(hypervisor, spec.name)

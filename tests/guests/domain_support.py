@@ -1,96 +1,76 @@
 """A libvirt of a test's own, which knows nothing of the machine's and leaves nothing to it."""
 
 import os
-import shutil
+import select
 import subprocess
 import sys
 import tempfile
 import time
-import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 import vicinal
+from vicinal.cluster.own_libvirt import keeper
+from vicinal.cluster.own_libvirt.daemon import Daemon
+from vicinal.cluster.own_libvirt.settings import write_settings
+from vicinal.host.libvirt_daemons import OWN_DAEMON
+from vicinal.host.system import Host
 
 NOBODY = 65534
 _START_SECONDS = 60.0
 
-# The daemon's directories are fixed when it is compiled: here they are this mount namespace's own.
-# It also wants the users that Debian's package libvirt-daemon-system makes.
-_PRIVATE = """set -eu
-private=$1
-shift
-mount -t tmpfs tmpfs "$private/state"
-cd "$private/state"
-mkdir etc work configuration
-mount -t overlay overlay -o lowerdir=/etc,upperdir=etc,workdir=work /etc
-mkdir -p /etc/libvirt
-mount --bind configuration /etc/libvirt
-for directory in /run /var/lib /var/cache /var/log; do mount -t tmpfs tmpfs "$directory"; done
-for name in libvirt-qemu kvm; do
-    grep -q "^$name:" /etc/group || echo "$name:x:64055:" >>/etc/group
-done
-grep -q ^libvirt-qemu: /etc/passwd ||
-    echo "libvirt-qemu:x:64055:64055::/var/lib:/usr/sbin/nologin" >>/etc/passwd
-cp "$private"/*.conf /etc/libvirt/
-cd /
-"""
 # QEMU leaves its parent, and libvirt waits until nothing is left of the ones it asks for their
 # abilities: so the first process must be one that waits for every child, as this shell does.
 _REAP = '"$@" & wait $!'
 
-_QEMU_CONF = """user = "root"
-group = "root"
-security_driver = "none"
-cgroup_controllers = []
-namespaces = []
-remember_owner = 0
-stdio_handler = "file"
-"""
-
 
 @contextmanager
-def private_daemon() -> Iterator[str]:
-    """A system libvirtd, as root; the URI by which it is reached. Its guests end with it."""
+def private_daemon(inside: Sequence[str] = ()) -> Iterator[str]:
+    """A system libvirtd, as root; the URI by which it is reached. Its guests end with it.
+
+    `inside` is a command line that runs another one on the host that is to have it.
+    """
     if os.geteuid() != 0:
         pytest.skip("only root can start a system libvirt; the session is tried as this user")
-    daemon = shutil.which("libvirtd", path=f"{os.environ['PATH']}:/usr/sbin")
-    if daemon is None:
+    program = Host().program(OWN_DAEMON)
+    if program is None:
         pytest.skip("libvirtd is not installed: install libvirt-daemon")
     with tempfile.TemporaryDirectory(prefix="vicinal-libvirt-") as name:
-        private = Path(name)
-        (private / "state").mkdir()
-        (private / "qemu.conf").write_text(_QEMU_CONF)
-        (private / "libvirtd.conf").write_text(
-            f'unix_sock_dir = "{private}"\nauth_unix_rw = "none"\nauth_unix_ro = "none"\n'
-            # Else two of them on one host would take each other for themselves.
-            f'host_uuid = "{uuid.uuid4()}"\n'
-        )
-        script = ["sh", "-c", f"{_PRIVATE}\n{_REAP}", "sh", name]
-        command = [*_spaces("--mount", "--propagation", "private"), *script, daemon]
-        with (private / "log").open("wb") as log:
+        # As Vicinal's own is, but that all its processes end with the first one.
+        daemon = Daemon(Path(name) / "own")
+        daemon.directory.mkdir(mode=0o700)
+        write_settings(daemon.directory)
+        ours, theirs = os.pipe()
+        keep = [sys.executable, "-P", "-m", keeper.__name__]
+        arguments = [str(daemon.directory), str(program), str(theirs)]
+        with (daemon.directory / "log").open("wb") as log:
             process = subprocess.Popen(
-                [*command, "--config", "/etc/libvirt/libvirtd.conf"],
+                [*inside, *_spaces(), *keep, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                env=os.environ | {"PYTHONPATH": _package_path()},
+                pass_fds=(theirs,),
                 start_new_session=True,
             )
+        os.close(theirs)
         try:
-            socket = private / "libvirt-sock"
             deadline = time.monotonic() + _START_SECONDS
-            while not socket.exists():
-                said = (private / "log").read_text(errors="replace")
-                assert process.poll() is None, said
+            while not daemon.answers():
+                said = (daemon.directory / "log").read_text(errors="replace")
+                assert not select.select([ours], [], [], 0.1)[0], said
                 assert time.monotonic() < deadline, said
-                time.sleep(0.1)
-            yield f"qemu+unix:///system?socket={socket}"
+            yield daemon.uri
         finally:
+            os.close(ours)
             process.kill()
             process.wait()
+            while daemon.process is not None:
+                time.sleep(0.02)
+            daemon.end()
 
 
 def ordinary_user(directory: Path) -> tuple[list[str], dict[str, str]]:

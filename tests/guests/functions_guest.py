@@ -1,8 +1,8 @@
 """A guest with an SR-IOV card and an IOMMU, in which what `vicinal functions` calls runs as root.
 
 The card is QEMU's emulation of Intel's 82576 (igb), the IOMMU an emulated VT-d: what the kernel
-does with them is real, and nothing is said about any hardware. The guest runs functions_inside.py,
-which writes what came of each step to a second serial port, and ends.
+does with them is real, and nothing is said about any hardware. The guest runs scripts such as
+functions_inside.py, which write what came of each step to a second serial port.
 """
 
 import hashlib
@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,39 +27,79 @@ from vicinal.cluster.image_packages import PackageStore
 from vicinal.directories import locked
 
 HERE = Path(__file__).parent
-PACKAGES = ("busybox-static", "ethtool", "iproute2", "libpython3-stdlib", "python3-minimal")
+PACKAGES = (
+    *("bubblewrap", "busybox-static", "dash", "ethtool", "iproute2", "libpython3-stdlib"),
+    *("python3-jsonschema", "python3-minimal", "python3-numpy", "python3-psutil"),
+    *("python3-ruamel.yaml", "util-linux"),
+)
 KERNEL = "linux-image-amd64"
-MODULES = ("igb", "igbvf", "vfio_iommu_type1", "vfio_pci")
 LEFT_OUT = ("boot", "etc", "lib/modules", "usr/share", "var")
 MEMORY_MIB = 640
 BOUND = 400.0  # seconds; a hang guard
 
 INIT = """#!/usr/bin/busybox sh
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
+if [ -z "$ROOT_IS_MOUNTED" ]; then
+	# Containers pivot their root, which the kernel's first one does not allow: stand on a copy.
+	/usr/bin/busybox mount -o bind / /mnt
+	cd /mnt
+	/usr/bin/busybox mount --move . /
+	ROOT_IS_MOUNTED=yes exec /usr/bin/busybox chroot . /init
+fi
 /usr/bin/busybox mkdir -p /proc /sys /dev /run /tmp
 /usr/bin/busybox mount -t proc proc /proc
 /usr/bin/busybox mount -t sysfs sysfs /sys
 /usr/bin/busybox mount -t devtmpfs devtmpfs /dev
 /usr/bin/busybox --install -s /usr/bin 2>/dev/null
 mount -t tmpfs -o mode=0755 tmpfs /run
+mkdir /dev/shm
+mount -t tmpfs tmpfs /dev/shm
 echo "vicinal-guest: user space runs"
 for module in /usr/lib/vicinal-modules/*; do
 	insmod "$module" || echo "vicinal-guest: error: $module could not be loaded"
 done
-PYTHONPATH=/vicinal python3 /vicinal/functions_inside.py >/dev/ttyS1
-echo "vicinal-guest: ended with $?"
-poweroff -f
+export PYTHONPATH=/vicinal
+# Where the libraries of numpy are, which a package's installation would link.
+LD_LIBRARY_PATH=$(echo /usr/lib/*/blas /usr/lib/*/lapack | tr " " :)
+export LD_LIBRARY_PATH
+"""
+RUN = """python3 /vicinal/{name} >/dev/ttyS1
+echo "vicinal-guest: {name} ended with $?"
 """
 
 
-def run_inside(directory: Path, say: Callable[[str], None]) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class Work:
+    """What such a guest is for."""
+
+    name: str
+    modules: tuple[str, ...]
+    scripts: tuple[str, ...]
+    libraries: tuple[Path, ...] = ()
+    """Python packages beside those of Debian."""
+    devices: tuple[str, ...] = ()
+    """More of QEMU's arguments."""
+    processors: int = 1
+
+
+FUNCTIONS = Work(
+    "functions",
+    ("bridge", "igb", "igbvf", "veth", "vfio_iommu_type1", "vfio_pci"),
+    ("functions_inside.py", "function_cluster_inside.py"),
+)
+
+
+def run_inside(
+    directory: Path, say: Callable[[str], None], work: Work = FUNCTIONS
+) -> list[dict[str, Any]]:
     """Boot the guest, and return what each step in it came to."""
-    kernel, files = _image(say)
+    kernel, files = _image(say, work)
     qemu = qemu_for(GuestNetwork.VERBS, say)
     console, results = directory / "console.log", directory / "results"
     command = [*dies_with_parent(), *qemu.command, "-nodefaults", "-no-user-config"]
     command += ["-no-reboot", "-display", "none", "-machine", "q35", "-m", f"{MEMORY_MIB}M"]
-    command += ["-accel", "tcg,thread=multi", "-cpu", "max,-erms,-fsrm", "-smp", "1"]
+    command += ["-accel", "tcg,thread=multi", "-cpu", "max,-erms,-fsrm"]
+    command += ["-smp", str(work.processors), *work.devices]
     command += ["-device", "intel-iommu,intremap=on,caching-mode=on"]
     command += ["-device", "pcie-root-port,id=socket,chassis=1"]
     command += ["-netdev", "hubport,id=wire,hubid=0"]
@@ -73,13 +114,13 @@ def run_inside(directory: Path, say: Callable[[str], None]) -> list[dict[str, An
     return [json.loads(line) for line in lines if line.startswith("{")]
 
 
-def _image(say: Callable[[str], None]) -> tuple[Path, Path]:
+def _image(say: Callable[[str], None], work: Work) -> tuple[Path, Path]:
     directory = guests_directory() / "functions"
     with locked(directory):
         system = _system(directory, say)
         modules = next(iter(sorted((system / "lib/modules").iterdir())))
-        files = directory / "image.cpio"
-        _write(files, system, modules)
+        files = directory / f"image-{work.name}.cpio"
+        _write(files, system, modules, work)
     return system / f"boot/vmlinuz-{modules.name}", files
 
 
@@ -100,17 +141,20 @@ def _system(directory: Path, say: Callable[[str], None]) -> Path:
     return target
 
 
-def _write(target: Path, system: Path, modules: Path) -> None:
+def _write(target: Path, system: Path, modules: Path, work: Work) -> None:
     package = Path(vicinal.__file__).parent
     with Archive(target) as archive:
         for name in ("bin", "lib", "lib64", "sbin"):
             archive.link(name, f"usr/{name}")
+        archive.directory("mnt", 0o755)
         archive.directory("tmp", 0o1777)
         archive.directory("root", 0o700)
         archive.device("dev/console", 5, 1)
-        archive.file("init", INIT.encode(), 0o755)
+        init = INIT + "".join(RUN.format(name=name) for name in work.scripts) + "poweroff -f\n"
+        archive.file("init", init.encode(), 0o755)
+        archive.file("etc/hosts", b"127.0.0.1 localhost\n")
         archive.file("etc/passwd", b"root:*:0:0::/root:/bin/sh\nuser:*:1000:1000::/tmp:/bin/sh\n")
-        for number, (name, content) in enumerate(load_order(modules, MODULES)):
+        for number, (name, content) in enumerate(load_order(modules, work.modules)):
             archive.file(f"usr/lib/vicinal-modules/{number:02}-{name}.ko", content)
         for path in sorted(system.rglob("*")):
             name = str(path.relative_to(system))
@@ -119,8 +163,13 @@ def _write(target: Path, system: Path, modules: Path) -> None:
                 archive.copy(
                     path, f"usr/{name}" if top in ("bin", "lib", "lib64", "sbin") else name
                 )
-        archive.link("usr/bin/sh", "busybox")
-        archive.copy(HERE / "functions_inside.py", "vicinal/functions_inside.py")
+        # Not busybox, whose shell takes its own `ip` for that of iproute2.
+        archive.link("usr/bin/sh", "dash")
+        for name in work.scripts:
+            archive.copy(HERE / name, f"vicinal/{name}")
+        for library in work.libraries:
+            for source in sorted(library.rglob("*.py")):
+                archive.copy(source, f"vicinal/{source.relative_to(library.parent)}")
         # Without the command line: its libraries take a minute to load where TCG emulates.
-        for source in sorted(package.rglob("*.py")):
+        for source in sorted([*package.rglob("*.py"), *package.rglob("schema.json")]):
             archive.copy(source, f"vicinal/vicinal/{source.relative_to(package)}")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from vicinal.errors import VicinalError
+from vicinal.host.functions.moderation import read_moderation, set_moderation
 from vicinal.host.functions.operations import Functions
 from vicinal.host.functions.privileged import PROTOCOL
 from vicinal.host.functions.settings import Settings
@@ -142,9 +143,11 @@ def ethernet(first: str, second: str) -> None:
     attempt("another's function", lambda: functions.assign(first, owner="other"))
     run("up", "ip", "link", "set", name, "up")
     attempt("release while up", lambda: functions.release([first]))
-    run("moderate", "ethtool", "-C", name, "rx-usecs", "10")
+    say("moderation", found=read_moderation(functions.host, name))
+    attempt("moderate", lambda: set_moderation(functions.host, name, {"rx-usecs": "10"}))
     run("moderated", "ethtool", "-c", name)
-    run("moderate by frames", "ethtool", "-C", name, "rx-frames", "10")
+    frames = {"rx-usecs": "20", "rx-frames": "10"}
+    attempt("moderate by frames", lambda: set_moderation(functions.host, name, frames))
     run("down", "ip", "link", "set", name, "down")
 
 
@@ -214,7 +217,8 @@ def main() -> None:
     say("end", uptime=Path("/proc/uptime").read_text())
 
 
-if sys.argv[1:2] == ["open"]:
-    OpenedDevice(*sys.argv[2:]).close()
-else:
-    main()
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["open"]:
+        OpenedDevice(*sys.argv[2:]).close()
+    else:
+        main()

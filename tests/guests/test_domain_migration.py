@@ -1,28 +1,42 @@
-"""A guest moves from one libvirt to another on this host, out of the region and into it again."""
+"""A guest moves from one libvirt to another on this host, out of one region and into another."""
 
+import os
+import signal
 import tempfile
+import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from domain_scenario import BOTH_WAYS, Pair, enter, two_machines, until_seen, verify
 from domain_support import private_daemon
 
-from vicinal.bench.programs import mpi_program
 from vicinal.cluster.domains.connection import connect
 from vicinal.cluster.domains.domain_devices import has_region
-from vicinal.cluster.domains.domain_spec import SharedRegion
+from vicinal.cluster.domains.domain_spec import DomainSpec, SharedRegion
 from vicinal.cluster.domains.leftovers import remove_leftover
 from vicinal.cluster.domains.lifecycle import DomainState, define, find, observe, remove, start
-from vicinal.cluster.domains.migrate import Move, migrate
+from vicinal.cluster.domains.migrate import migrate
+from vicinal.cluster.domains.side import Side
 from vicinal.cluster.guest_accelerator import choose_accelerator
-from vicinal.cluster.guest_keys import make_keys
+from vicinal.cluster.guest_commands import BOOT_SECONDS
+from vicinal.cluster.guest_identity import make_keys
+from vicinal.cluster.guest_pair import pair_identities
 from vicinal.cluster.guest_qemu_choice import find_qemu
-from vicinal.cluster.guest_shell import BOOT_SECONDS, GuestShell
+from vicinal.cluster.guest_shell import GuestShell
 from vicinal.cluster.image import build_image
 from vicinal.errors import VicinalError
 from vicinal.launch.environment import Mpi
+from vicinal.programs import mpi_program
 from vicinal.region import create
+
+
+def files(spec: DomainSpec, directory: Path) -> tuple[str, ...]:
+    """What a machine writes to, as it is called where its things are in that directory."""
+    assert spec.control is not None
+    return str(directory / spec.console.name), str(directory / spec.control.name)
+
 
 GUARD_SECONDS = 900.0  # a minute on two idle cores with TCG
 
@@ -42,38 +56,56 @@ def test_a_guest_moves_and_is_in_the_region_again() -> None:
         directory = Path(name)
         target = directory / "there"
         target.mkdir()
-        keys = make_keys(directory)
+        keys = make_keys(directory, pair_identities())
         path = Path("/dev/shm") / f"vicinal-{directory.name}"
         create(path, members=8, for_guests=True)
         region = SharedRegion(path.name, path.stat().st_size)
         specs = two_machines(directory, image, keys, choice.accelerator, region)
-        first, control = specs[0], specs[0].control
-        assert control is not None
-        paths = {first.console: target / "console", control: target / control.name}
+        first = specs[0]
+        home = Side(here, f"unix://{directory}/home", region, names=files(first, directory))
+        away = Side(there, f"unix://{directory}/move", region, names=files(first, target))
         try:
             for spec in specs:
                 define(here, spec)
                 start(here, spec.name)
+
+            def is_home() -> None:
+                assert observe(here, first.name) is DomainState.RUNNING
+                assert has_region(here, first.name, region.name)
+                assert find(there) == []
+
             guests = [enter(here, spec, keys) for spec in specs]
             guests[0].run(["sh", "-c", "echo kept >/tmp/kept"])
             guests[0].close()
             time.sleep(2)  # the guest has to see that the connection ended
 
             # What does not work leaves the guest here, in the region.
-            nowhere = Move(f"unix://{directory}/nowhere/socket", paths)
+            nowhere = replace(away, transport=f"unix://{directory}/nowhere/socket")
             with pytest.raises(VicinalError, match=r"cannot be moved to .*nowhere"):
-                migrate(here, there, first.name, nowhere, region=region)
-            move = Move(f"unix://{directory}/move", paths)
+                migrate(first.name, home, nowhere)
+            is_home()
             with pytest.raises(VicinalError, match=r"was not moved to .* within 0\.3 s"):
-                migrate(here, there, first.name, move, region=region, seconds=0.3)
-            assert observe(here, first.name) is DomainState.RUNNING
-            assert has_region(here, first.name, region.name)
-            assert find(there) == []
+                migrate(first.name, home, away, seconds=0.3)
+            is_home()
+            interrupt = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+            interrupt.start()
+            with pytest.raises(KeyboardInterrupt):
+                migrate(first.name, home, away)
+            is_home()
+            # One that has moved, and cannot get its region there, comes back.
+            short = SharedRegion(f"{path.name}-short", region.size_bytes)
+            short.path.write_bytes(bytes(4096))
+            with pytest.raises(VicinalError, match="short cannot be attached"):
+                migrate(first.name, home, replace(away, region=short))
+            is_home()
 
-            migrate(here, there, first.name, move, region=region)
+            moved = migrate(first.name, home, away)
+            print(f"moved in {moved.seconds:.1f} s, stood still for {moved.still_seconds} s")
+            assert moved.still_seconds is not None
+            assert 0 < moved.still_seconds < moved.seconds
             assert [each.name for each in find(here)] == [specs[1].name]
-            moved = [(each.name, each.node, each.state) for each in find(there, first.cluster)]
-            assert moved == [(first.name, first.node, DomainState.RUNNING)]
+            found = [(each.name, each.node, each.state) for each in find(there, first.cluster)]
+            assert found == [(first.name, first.node, DomainState.RUNNING)]
             assert has_region(there, first.name, region.name)
 
             def failure(what: str) -> VicinalError:
@@ -92,5 +124,6 @@ def test_a_guest_moves_and_is_in_the_region_again() -> None:
                 remove(here, spec.name)
                 remove(there, spec.name)
             remove_leftover(region)
+            Path(f"{path}-short").unlink(missing_ok=True)
         assert find(here) == find(there) == []
         assert not path.exists()

@@ -16,11 +16,11 @@ import psutil
 import pytest
 from domain_support import ordinary_user, private_daemon
 
-from vicinal.bench.programs import mpi_program
 from vicinal.cluster.guest_accelerator import choose_accelerator
 from vicinal.cluster.guest_qemu_choice import find_qemu
 from vicinal.cluster.image import build_image
 from vicinal.launch.environment import Mpi
+from vicinal.programs import mpi_program
 
 GUARD_SECONDS = 900.0  # two minutes on two idle cores with TCG
 BOTH_WAYS = [["guest0", "guest1"], ["guest1", "guest0"]]
@@ -86,4 +86,5 @@ def test_as_an_ordinary_user_with_a_session() -> None:
         before, environment = ordinary_user(Path(name))
         facts = play(before, "qemu:///session", Path(name), environment)
         assert facts["connected"]["user"] is None
+        assert facts["modules"] == {"devices": [["/dev/dax0.0"]] * 2, "talks": BOTH_WAYS}
         check(facts, Path(name))

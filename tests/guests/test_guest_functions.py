@@ -1,6 +1,7 @@
 """SR-IOV functions by the real kernel, on an emulated Ethernet card (igb) in a guest.
 
-One guest goes through all of it (functions_inside.py), and the tests look at what came of it.
+One guest goes through all of it (functions_inside.py), and then has clusters of containers on them
+(function_cluster_inside.py); the tests look at what came of it.
 InfiniBand cards are fakes, in tests/python/test_functions_infiniband.py.
 """
 
@@ -25,7 +26,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> Steps:
     found = {line["step"]: line for line in lines}
     print(found["kernel version"])
     assert len(found) == len(lines), "two steps have one name"
-    assert "end" in found, f"the last step was {lines[-1]}"
+    assert "end of the cluster" in found, f"the last step was {lines[-1]}"
     return found
 
 
@@ -85,10 +86,13 @@ def test_an_interface_in_a_container_s_namespace_is_left_alone(steps: Steps) -> 
 
 
 def test_interrupt_moderation_is_set_and_read_back(steps: Steps) -> None:
-    assert steps["moderate"]["status"] == 0
+    assert steps["moderation"]["found"]["rx-usecs"] == "3"
+    assert "rx-frames" not in steps["moderation"]["found"]
+    assert steps["moderate"]["error"] == ""
     assert "rx-usecs: 10\n" in steps["moderated"]["stdout"].replace("\t", " ")
     # igbvf has times only.
-    assert steps["moderate by frames"]["status"] != 0
+    assert "refuses rx-frames 10" in steps["moderate by frames"]["error"]
+    assert "unsupported parameter" in steps["moderate by frames"]["error"]
 
 
 def test_vfio_gets_a_function_and_whoever_has_it_open_keeps_it(steps: Steps) -> None:
@@ -135,3 +139,71 @@ def test_nothing_is_left(steps: Steps) -> None:
     assert steps["remove"]["error"] == ""
     assert steps["removed"]["card"]["functions"] == []
     assert json.loads(steps["records"]["text"]) == {"physical": {}, "functions": {}}
+
+
+def test_a_cluster_s_containers_have_a_function_each(steps: Steps) -> None:
+    made = ["functions/0000:01:00.0", "function/node0", "function/node1", "containers/main"]
+    made += ["node/node0", "interface/node0", "node/node1", "interface/node1"]
+    assert steps["plan"]["steps"] == [f"create {key}" for key in made]
+    assert steps["cluster up"]["error"] == ""
+    assert steps["plan of what is up"]["steps"] == [f"keep {key}" for key in made]
+    functions = steps["functions of containers"]["card"]["functions"]
+    assert [each["owner"] for each in functions] == ["vicinal.lab.node0", "vicinal.lab.node1"]
+    assert all("in another network namespace" in each["use"] for each in functions)
+    by_name = {each["ifname"]: each for each in json.loads(steps["addresses"]["stdout"])}
+    assert set(by_name) == {"lo", "eth0", "eth1"}
+    assert by_name["eth1"]["addr_info"][0]["local"] == "10.1.0.1"
+    card = json.loads(steps["functions as the card has them"]["stdout"])[0]["vfinfo_list"]
+    assert by_name["eth1"]["address"] == card[0]["address"]
+    assert card[0]["address"].startswith("02:")
+    assert [each["trust"] for each in card] == [True, True]
+
+
+def test_messages_go_over_the_functions(steps: Steps) -> None:
+    assert steps["ping"]["status"] == 0, steps["ping"]
+    card = json.loads(steps["functions as the card has them"]["stdout"])[0]["vfinfo_list"]
+    (neighbour,) = json.loads(steps["neighbours"]["stdout"])
+    assert (neighbour["dst"], neighbour["lladdr"]) == ("10.1.0.2", card[1]["address"])
+    assert steps["ping again"]["status"] == 0, steps["ping again"]
+
+
+def test_functions_are_the_host_s_while_containers_are_stopped(steps: Steps) -> None:
+    assert steps["stop"]["error"] == ""
+    pieces = steps["stopped"]["pieces"]
+    assert {pieces[f"interface/node{number}"] for number in (0, 1)} == {"stopped"}
+    assert len(steps["interfaces while stopped"]["names"]) == 4  # lo, the card's, and theirs
+    assert steps["start"]["error"] == ""
+
+
+def test_a_cluster_whose_head_was_killed_is_repaired(steps: Steps) -> None:
+    pieces = steps["without its head"]["pieces"]
+    assert pieces["containers/main"].startswith("broken")
+    assert pieces["function/node0"] == "ready"
+    assert steps["up without its head"]["error"] == ""
+    assert set(steps["repaired"]["pieces"].values()) == {"ready"}
+
+
+@pytest.mark.parametrize("at", ["down", "function/node1", "interface/node1"])
+def test_nothing_is_left_of_a_cluster(steps: Steps, at: str) -> None:
+    if at != "down":
+        assert steps[f"killed at {at}"]["status"] == -9, steps[f"killed at {at}"]
+        pieces = steps[f"after being killed at {at}"]["pieces"]
+        assert pieces[at] == "broken a command was interrupted at it"
+    assert steps["cluster down" if at == "down" else f"down after {at}"]["error"] == ""
+    left = steps[f"after {at}"]
+    assert left["found"] == []
+    assert json.loads(left["records"]) == {"physical": {}, "functions": {}}
+    assert left["interfaces"] == ["eth0", "lo"]
+
+
+def test_a_container_has_a_whole_card(steps: Steps) -> None:
+    assert "is in use: its interface eth0 is up" in steps["up with a card in use"]["error"]
+    assert steps["after a refusal"]["found"] == []
+    assert steps["up with a card"]["error"] == ""
+    assert steps["interfaces without the card"]["names"] == ["lo"]
+    (interface,) = json.loads(steps["the card's address"]["stdout"])
+    assert interface["address"] == "52:54:00:00:01:01"
+    assert interface["addr_info"][0]["local"] == "10.2.0.1"
+    assert steps["down with a card"]["error"] == ""
+    left = steps["after a card"]
+    assert (left["found"], left["interfaces"]) == ([], ["eth0", "lo"])

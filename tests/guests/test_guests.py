@@ -14,7 +14,6 @@ from rich.console import Console
 from vicinal.bench.jobs import Amount
 from vicinal.bench.metric import DEMO_METRICS
 from vicinal.bench.output import read_records
-from vicinal.bench.programs import mpi_program
 from vicinal.bench.schema import validate
 from vicinal.cluster.guest_demo import GuestDemoPlan, run_guest_demo, write_guest_demo
 from vicinal.cluster.guest_job import run_in_guests
@@ -24,7 +23,8 @@ from vicinal.cluster.image_layout import USER_ID
 from vicinal.errors import VicinalError
 from vicinal.launch.environment import MessagePath, Mpi
 from vicinal.launch.job import CompletedJob, Job
-from vicinal.launch.mpi import STANDARD
+from vicinal.launch.mpi import STANDARD, installation
+from vicinal.programs import mpi_program
 
 MIB = 1 << 20
 TIMEOUT = 240.0  # a hang guard
@@ -115,6 +115,29 @@ def test_ranks_are_ordinary_users_in_both_guests_and_find_the_region(
     assert {(rank["region"], rank["timeout"]) for rank in ranks} == {("unset", "21")}
     if path is MessagePath.REGION:
         assert ("guest1", "guest0") in talks(pair, before)
+    else:
+        assert joined(pair) == before
+
+
+@both_mpis
+@pytest.mark.parametrize("asked", [True, False], ids=["asked", "not-asked"])
+def test_who_calls_a_launcher_in_a_guest_sets_the_provider_alone(
+    pair: GuestPair, mpi: Mpi, asked: bool
+) -> None:
+    before = joined(pair)
+    given = {"FI_PROVIDER": "vicinal"} if asked else {}
+    if mpi is Mpi.MPICH:
+        options = ["-launcher", "ssh", "-hosts", "guest0,guest1"]
+    else:
+        options = ["--host", "guest0,guest1", *(word for name in given for word in ("-x", name))]
+    program = [str(mpi_program(mpi, "verify")), "--only", "sizes", "--max-size", "1024"]
+    launcher = str(installation(mpi).launcher)
+    variables = ["env", *(f"{name}={text}" for name, text in given.items())]
+    command = [*variables, launcher, *options, "-n", "2", *program]
+    done = pair.guests[0].run(command, timeout=BOUND)
+    assert [record["errors"] for record in read_records(done.stdout)] == [0], done.stderr
+    if asked:
+        assert talks(pair, before) >= {("guest0", "guest1"), ("guest1", "guest0")}
     else:
         assert joined(pair) == before
 

@@ -15,7 +15,6 @@ import pytest
 from guest_support import BOUND, wait_until
 
 import vicinal.cluster.guest_pair
-from vicinal.bench.programs import mpi_program
 from vicinal.cluster import guest_qemu_choice
 from vicinal.cluster.guest_job import run_in_guests
 from vicinal.cluster.guest_pair import GuestPair
@@ -25,12 +24,14 @@ from vicinal.errors import VicinalError
 from vicinal.launch.environment import Mpi
 from vicinal.launch.job import CompletedJob, Job
 from vicinal.launch.mpi import STANDARD
+from vicinal.programs import mpi_program
 
 SHARED = Path("/dev/shm")
 
 
-def run_directories() -> set[Path]:
-    return set(SHARED.glob("vicinal-guests-*"))
+def run_directories(process: int) -> list[Path]:
+    """What the guests of a process have there: others may run theirs at the same time."""
+    return list(SHARED.glob(f"vicinal-guests-{process}-*"))
 
 
 @pytest.mark.parametrize("mpi", STANDARD)
@@ -61,7 +62,6 @@ def end_job_by_power_failure(
         mpi=mpi,
         environment={"VICINAL_PEER_TIMEOUT": str(peer_timeout)},
     )
-    before = run_directories()
     results: list[CompletedJob] = []
     with GuestPair(network=network) as pair:
         thread = Thread(target=lambda: results.append(run_in_guests(job, pair, timeout=2 * BOUND)))
@@ -87,12 +87,11 @@ def end_job_by_power_failure(
             "no rank is left in the other guest",
             lambda: program not in pair.guests[0].run(["ps"]).stdout,
         )
-    assert run_directories() == before
+    assert run_directories(os.getpid()) == []
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_nothing_is_left_when_the_manager_is_ended(ending: signal.Signals) -> None:
-    before = run_directories()
     program = str(mpi_program(Mpi.MPICH, "latency"))
     manager = subprocess.Popen(
         [sys.executable, "-m", "vicinal", "guests", "run", program],
@@ -100,13 +99,14 @@ def test_nothing_is_left_when_the_manager_is_ended(ending: signal.Signals) -> No
         stderr=subprocess.DEVNULL,
     )
     try:
-        wait_until("both guests started", lambda: len(list(SHARED.glob("*/guest?.port"))) == 2)
+        ports = f"vicinal-guests-{manager.pid}-*/guest?.port"
+        wait_until("both guests started", lambda: len(list(SHARED.glob(ports))) == 2)
         children = psutil.Process(manager.pid).children(recursive=True)
         assert sum("qemu" in child.name() for child in children) == 2
         os.kill(manager.pid, ending)
         assert manager.wait(BOUND) != 0
         wait_until("all processes ended", lambda: not any(map(psutil.Process.is_running, children)))
-        wait_until("the directory is gone", lambda: run_directories() == before)
+        wait_until("the directory is gone", lambda: not run_directories(manager.pid))
     finally:
         manager.kill()
         manager.wait()
@@ -122,12 +122,11 @@ def test_a_guest_that_does_not_boot_shows_its_console(
         return replace(build_image(say, network), files=empty)
 
     monkeypatch.setattr(vicinal.cluster.guest_pair, "build_image", broken_image)
-    before = run_directories()
     pair = GuestPair()
     with pytest.raises(VicinalError, match=r"guest0: QEMU ended.*Kernel panic") as raised:
         pair.open()
     assert Path(raised.value.remedy.split()[-1]).is_file()
-    assert run_directories() == before
+    assert run_directories(os.getpid()) == []
 
 
 def test_a_host_without_qemu_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

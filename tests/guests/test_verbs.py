@@ -5,21 +5,19 @@ is shown is that the parts work together, and nothing about their speed.
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from vicinal.bench.output import read_records
-from vicinal.bench.programs import mpi_program
 from vicinal.cluster.guest import Guest
 from vicinal.cluster.guest_job import VERBS_CORE, run_in_guests
 from vicinal.cluster.guest_pair import GuestPair
-from vicinal.cluster.image_kind import GuestNetwork
 from vicinal.launch.environment import Mpi
 from vicinal.launch.job import CompletedJob, Job
 from vicinal.launch.mpi import STANDARD
 from vicinal.launch.traffic import NETWORK_PATH, REGION_PATH, JobTraffic, job_traffic, together
+from vicinal.programs import mpi_program
 from vicinal.region import RegionState
 
 TIMEOUT = 400.0  # a hang guard: on two busy cores a job takes a minute
@@ -32,13 +30,6 @@ COUNTERS = "/sys/class/infiniband/rxe0/ports/1/hw_counters"
 
 # Longer than others: the guests have other kernels, and RDMA has to be set up in each.
 pytestmark = pytest.mark.timeout(900)
-
-
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[GuestPair]:
-    with GuestPair(members=32, network=GuestNetwork.VERBS, say=print) as running:
-        print(running.choice, running.qemu.version, running.image.kernel_version)
-        yield running
 
 
 def verify(hosts: GuestPair, mpi: Mpi, **variables: str) -> CompletedJob:

@@ -108,6 +108,12 @@ class Lists:
         tests: list[str] = self.selection["four-ranks"]["tests"]
         return tests
 
+    @property
+    def slow(self) -> list[str]:
+        """Patterns of those among them that `make check` leaves out."""
+        tests: list[str] = self.selection["four-ranks"]["slow"]
+        return tests
+
     def may_skip(self, reason: str) -> bool:
         """Whether a test may skip itself for this reason."""
         return reason in self.selection["skips"] or reason in self.skips

@@ -1,21 +1,26 @@
 """What several test modules share."""
 
-import json
 import os
 import secrets
-import select
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from command_client import CommandServer
+from hypothesis import settings
 from launch_support import compile_for_each_mpi
 
 # Continuous integration may start us with SIGINT ignored, as shells do for what runs in the
 # background; programs would inherit that, and tests that press Ctrl-C would wait in vain.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Property tests draw the same examples each time, so that a change fails by itself alone and not by
+# luck; `pytest --hypothesis-profile=explore` draws others, and more, and says how to repeat them.
+settings.register_profile("check", derandomize=True, deadline=None)
+settings.register_profile("explore", max_examples=1000, deadline=None, print_blob=True)
+settings.load_profile("check")
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -41,7 +46,6 @@ def region_path() -> Iterator[Path]:
     path.unlink(missing_ok=True)
 
 
-COMMAND_SECONDS = 120.0
 BUILD_SECONDS = 600.0
 """`make check` builds the sanitized ones beside these tests, and a build waits for that."""
 
@@ -50,56 +54,6 @@ def made(kind: str) -> Path:
     """build/KIND, with all that `scripts/build KIND` makes in it."""
     subprocess.run([CHECKOUT / "scripts/build", kind], check=True, timeout=BUILD_SECONDS)
     return CHECKOUT / "build" / kind
-
-
-class CommandServer:
-    """A process that runs the command in forks of its own: see command_server.py."""
-
-    def __init__(self, directory: Path) -> None:
-        self._outputs = directory / "stdout", directory / "stderr"
-        self._process = subprocess.Popen(
-            [sys.executable, Path(__file__).with_name("command_server.py")],
-            env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-        )
-
-    def close(self) -> None:
-        with self._process as process:
-            assert process.stdin is not None
-            process.stdin.close()
-            assert process.wait(COMMAND_SECONDS) == 0
-
-    def _answer(self, seconds: float) -> int:
-        assert self._process.stdout is not None
-        if not select.select([self._process.stdout], [], [], seconds)[0]:
-            raise TimeoutError(f"the command did not end within {seconds} s")
-        return int(self._process.stdout.readline())
-
-    def run(
-        self, arguments: list[str], directory: Path, environment: dict[str, str]
-    ) -> subprocess.CompletedProcess[str]:
-        for output in self._outputs:
-            output.write_bytes(b"")
-        request = {
-            "arguments": arguments,
-            "directory": str(directory),
-            "environment": environment,
-            "stdout": str(self._outputs[0]),
-            "stderr": str(self._outputs[1]),
-        }
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(request).encode() + b"\n")
-        child = self._answer(COMMAND_SECONDS)
-        try:
-            status = self._answer(COMMAND_SECONDS)
-        except BaseException:
-            os.killpg(child, signal.SIGKILL)
-            self._answer(COMMAND_SECONDS)
-            raise
-        said, complained = (output.read_text() for output in self._outputs)
-        return subprocess.CompletedProcess(["vicinal", *arguments], status, said, complained)
 
 
 @pytest.fixture(scope="session")
@@ -127,3 +81,13 @@ def error_line(result: subprocess.CompletedProcess[str]) -> str:
     assert len(lines) == 1, result.stderr
     assert lines[0].startswith("vicinal: error: ")
     return lines[0]
+
+
+@pytest.fixture(scope="session")
+def example_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a study that nobody measured."""
+    from report_summaries import source  # heavy, as is what it needs
+
+    from vicinal.study.report.writing import write_report
+
+    return write_report([source()], tmp_path_factory.mktemp("report"))

@@ -16,9 +16,11 @@ from typing import Self
 
 import psutil
 import pytest
+from command_client import CommandServer
 from launch_support import GUARD_SECONDS, package_path
 
 from vicinal.cluster.native import NativeCluster
+from vicinal.cluster.native_layout import NODE_DIRECTORY
 
 SSHD = "/usr/sbin/sshd"
 
@@ -42,6 +44,7 @@ class Hosts:
         self.cluster = NativeCluster(nodes=count)
         self.directory = directory
         self._tools = directory / "bin"
+        self._server: CommandServer | None = None
 
     def __enter__(self) -> Self:
         self.cluster.open()
@@ -62,7 +65,11 @@ class Hosts:
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.cluster.close()
+        try:
+            if self._server is not None:
+                self._server.close()
+        finally:
+            self.cluster.close()
 
     @property
     def names(self) -> list[str]:
@@ -75,10 +82,13 @@ class Hosts:
         )
         self.cluster.run_in(name, [SSHD, "-f", str(self.directory / "sshd_config")])
 
+    def entered(self, command: list[str]) -> list[str]:
+        """The command line that runs `command` where commands are given: at the head."""
+        return self.cluster.head_command(command, self.directory)
+
     def command(self, *arguments: object) -> list[str]:
-        """The command line that runs `vicinal` at the head."""
-        own = [sys.executable, "-m", "vicinal", *map(str, arguments)]
-        return self.cluster.head_command(own, self.directory)
+        """The command line that runs `vicinal` there."""
+        return self.entered([sys.executable, "-m", "vicinal", *map(str, arguments)])
 
     def environment(self, **variables: str) -> dict[str, str]:
         # Who is root in a container may be so with Open MPI too.
@@ -87,12 +97,21 @@ class Hosts:
             for package in ("OMPI", "PRTE")
             for end in ("", "_CONFIRM")
         }
+        # These hosts share /tmp, where Open MPI's daemons of two hosts would take one directory if
+        # they happen to have the same process id: one ends, and takes away what the other uses.
+        apart = {
+            "PRTE_MCA_prte_tmpdir_base": NODE_DIRECTORY,
+            "OMPI_MCA_orte_tmpdir_base": NODE_DIRECTORY,
+        }
         found = {"PATH": f"{self._tools}:{os.environ['PATH']}", "PYTHONPATH": package_path()}
-        return os.environ | allowed | found | {"COLUMNS": "200"} | variables
+        return os.environ | allowed | apart | found | {"COLUMNS": "200"} | variables
 
     def vicinal(self, *arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
-        """Run `vicinal` at the head to its end."""
-        return self._ended(self.command(*arguments), **variables)
+        """Run `vicinal` there to its end."""
+        if self._server is None:
+            self._server = CommandServer(self.directory, self.entered)
+        words = [str(argument) for argument in arguments]
+        return self._server.run(words, self.directory, self.environment(**variables))
 
     def at_head(self, *command: object, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run any command there to its end."""

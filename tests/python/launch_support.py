@@ -1,6 +1,7 @@
 """What the tests of clusters and jobs share."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ import pytest
 import vicinal
 from vicinal.errors import VicinalError
 from vicinal.launch.environment import mpi_prefix, provider_directory
+from vicinal.launch.running import RunningJob
 
 HERE = Path(__file__).resolve().parent
 
@@ -72,6 +74,12 @@ def scribble(build: Path, region: Path, place: str) -> int:
         timeout=GUARD_SECONDS,
     )
     return int(done.stdout.removeprefix("writes=") or 0)
+
+
+def end_soak(running: RunningJob) -> None:
+    """Have the program soak of a job come to its end now, and count."""
+    for rank in running.ranks().values():
+        rank.send_signal(signal.SIGUSR2)
 
 
 def wait_for(path: Path, text: str, count: int = 1) -> None:

@@ -8,8 +8,8 @@ import pytest
 from vicinal.bench.partial import Partial
 from vicinal.bench.placement import LineTimes, State, find_boundary
 from vicinal.bench.realtime import realtime
-from vicinal.bench.statistics import best_ratio_estimate
 from vicinal.errors import VicinalError
+from vicinal.statistics.ratio import best_ratio_estimate
 
 
 def test_two_clusters_of_line_times_have_a_boundary_between_them() -> None:

@@ -1,11 +1,20 @@
 """Cluster files: what they mean, and what is said of each mistake."""
 
+from ipaddress import IPv4Interface
 from pathlib import Path
 
 import pytest
 from conftest import CHECKOUT
 
-from vicinal.cluster.file.model import Cluster, Mount, Policy
+from vicinal.cluster.file.model import BackEnd, Cluster, Mount, Policy
+from vicinal.cluster.file.network import (
+    BridgeNetwork,
+    DeviceNetwork,
+    FunctionNetwork,
+    Network,
+    NoNetwork,
+    TapNetwork,
+)
 from vicinal.cluster.file.reading import load_schema, read_cluster
 from vicinal.cluster.placement import place_nodes
 from vicinal.errors import VicinalError
@@ -55,6 +64,7 @@ def test_all_that_a_file_can_say(tmp_path: Path) -> None:
     assert cluster.nodes[3].runtime is None
     assert (cluster.placement.policy, cluster.placement.reserve) == (Policy.CORE, 1)
     region = cluster.region
+    assert region is not None
     assert (region.members, region.section_bytes, region.heap_bytes) == (32, 2 << 20, 64 << 20)
 
 
@@ -62,6 +72,115 @@ def test_what_a_file_need_not_say(tmp_path: Path) -> None:
     cluster = read(tmp_path, "name: a\nnodes: [{name: n}]\n")
     assert [node.name for node in cluster.nodes] == ["n"]
     assert cluster.placement.policy is Policy.NONE
+    assert cluster.region is not None
+    assert read(tmp_path, "name: a\nnodes: [{name: n}]\nregion: none\n").region is None
+    native = read(tmp_path, "name: a\nnodes: [{name: n, backend: native}]\n")
+    assert native.of(BackEnd.NATIVE) == native.nodes
+
+
+def test_networks_of_several_nodes(tmp_path: Path) -> None:
+    function = "{card: eth1, mac: '52:54:00:00:00:ff', vlan: 7, spoof_check: false}"
+    text = f"count: 2, network: {{function: {function}, address: 10.1.0.1/24}}"
+    nodes = read(tmp_path, f"name: a\nnodes: [{{name: n, {text}}}]\n").nodes
+    networks = [node.network for node in nodes if isinstance(node.network, FunctionNetwork)]
+    settings = [network.settings for network in networks]
+    assert [each.mac for each in settings] == ["52:54:00:00:00:ff", "52:54:00:00:01:00"]
+    assert [str(network.address) for network in networks] == ["10.1.0.1/24", "10.1.0.2/24"]
+    assert (settings[1].vlan, settings[1].spoof_check, settings[1].trust) == (7, False, None)
+    devices = "network: {device: ['0000:03:00.0', '0000:03:00.1']}"
+    nodes = read(tmp_path, f"name: a\nnodes: [{{name: n, count: 2, {devices}}}]\n").nodes
+    assert [node.network for node in nodes] == [
+        DeviceNetwork(f"0000:03:00.{number}", None) for number in (0, 1)
+    ]
+
+
+def test_bridges_taps_and_nothing(tmp_path: Path) -> None:
+    def networks(nodes: str) -> list[Network | None]:
+        return [node.network for node in read(tmp_path, f"name: a\nnodes: [{nodes}]\n").nodes]
+
+    bridge = "bridge: br0, mac: '52:54:00:00:00:0f', address: 10.1.0.9/24"
+    assert networks(f"{{name: n, count: 2, network: {{{bridge}}}}}") == [
+        BridgeNetwork("br0", "52:54:00:00:00:0f", IPv4Interface("10.1.0.9/24")),
+        BridgeNetwork("br0", "52:54:00:00:00:10", IPv4Interface("10.1.0.10/24")),
+    ]
+    assert networks("{name: n, backend: vm, count: 2, network: {tap: [t0, t1]}}") == [
+        TapNetwork("t0", None, None),
+        TapNetwork("t1", None, None),
+    ]
+    assert networks("{name: n, count: 2, network: none}") == [NoNetwork(), NoNetwork()]
+
+
+TAP = "network: {tap: t0}"
+
+
+def test_hosts_have_devices_and_taps_of_the_same_name(tmp_path: Path) -> None:
+    """Those of one host are each for one node; alike hosts have alike ones."""
+    for network in ("{tap: [t0, t0]}", "{device: ['0000:03:00.0', '0000:03:00.0']}"):
+        nodes = f"nodes: [{{name: n, backend: vm, count: 2, network: {network}}}]"
+        cluster = read(tmp_path, f"name: a\nhosts: [{{name: x}}, {{name: y}}]\n{nodes}\n")
+        assert [node.host for node in cluster.nodes] == ["x", "y"]
+        with pytest.raises(VicinalError, match="n0 and n1 would both have the"):
+            read(tmp_path, f"name: a\nhosts: [{{name: x}}]\n{nodes}\n")
+
+
+FUNCTION = "network: {function: {card: eth1, mac: '52:54:00:00:00:01'}}"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "said"),
+    [
+        ("{name: n, backend: native, count: 2}", "n0 is native, which is this host itself"),
+        ("{name: n, backend: native}, {name: m}", "which is this host itself, and there is m too"),
+        ("{name: n, backend: native, memory: 1G}", "and memory is for container or vm alone"),
+        (f"{{name: n, backend: native, {FUNCTION}}}", "with the network that it has"),
+        ("{name: n, backend: native, network: none}", "yaml:2: nodes[0].network is of a native"),
+        (f"{{name: n, {FUNCTION}}}, {{name: m, {FUNCTION}}}", "n and m would both have the hard"),
+        ("{name: n, network: {}}", "yaml:2: nodes[0].network names nothing: give it a function,"),
+        ("{name: n, network: {bridge: a, device: '0000:03:00.0'}}", "names device and bridge: giv"),
+        ("{name: n, network: some}", "yaml:2: nodes[0].network cannot be"),
+        ("{name: n, network: {bridge: 'a/b'}}", "nodes[0].network.bridge cannot be"),
+        ("{name: n, network: {bridge: a-name-of-16-let}}", "15 letters at most"),
+        ("{name: n, network: {tap: t0}}", "network.tap is of containers, and a tap is for virt"),
+        ("{name: n, backend: vm, count: 2, network: {tap: t0}}", "names 1, and the group has 2"),
+        (
+            f"{{name: n, backend: vm, {TAP}}}, {{name: m, backend: vm, {TAP}}}",
+            "n and m would both have the tap t0",
+        ),
+        (
+            "{name: n, network: {bridge: b, mac: '01:2'}}",
+            "yaml:2: nodes[0].network.mac: 01:2 is no",
+        ),
+        (
+            "{name: n, network: {function: {card: e}, mac: '52:54:00:00:00:01'}}",
+            "network.mac is for a bridge or a tap: leave it out, or set it of the function",
+        ),
+        ("{name: n, network: {bridge: b, address: 10.1.0.1}}", "write it as 10.1.0.1/24"),
+        (
+            "{name: n, backend: vm, network: {device: '0000:03:00.0', address: 10.1.0.1/24}}",
+            "whose guests set up a device themselves",
+        ),
+        ("{name: n, network: {function: {}}}", "nodes[0].network.function has no card: add it"),
+        ("{name: n, network: {function: {card: e, mtu: 9}}}", "unknown key mtu in nodes[0].netw"),
+        ("{name: n, network: {function: {card: e, mac: '01:2'}}}", "01:2 is no hardware address"),
+        ("{name: n, network: {function: {card: e, guid: '0x0'}}}", "0x0 is no GUID"),
+        ("{name: n, network: {function: {card: e, pkey: 0x8000}}}", "function.pkey cannot be"),
+        (
+            "{name: n, count: 2, network: {device: '0000:03:00.0'}}",
+            "yaml:2: nodes[0].network.device names 1, and",
+        ),
+        ("{name: n, network: {device: eth1}}", "nodes[0].network.device cannot be"),
+        (
+            "{name: n, count: 3, network: {function: {card: e}, address: 10.1.0.1/30}}",
+            "10.1.0.3 is no address of a node in 10.1.0.0/30",
+        ),
+        ("{name: n, network: {function: {card: e}, address: ten}}", "write it as 10.1.0.1/24"),
+    ],
+)
+def test_mistakes_in_networks(tmp_path: Path, nodes: str, said: str) -> None:
+    with pytest.raises(VicinalError) as caught:
+        read(tmp_path, f"name: a\nnodes: [{nodes}]\n")
+    assert said in str(caught.value)
+    assert "cluster.yaml" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +203,21 @@ def test_what_a_file_need_not_say(tmp_path: Path) -> None:
         ("name: solar", "name: solar\nname: lunar", "cluster.yaml:2: found duplicate key"),
         ("  - name: node\n", "  - name: [\n", "mend the YAML there"),
         (WHOLE, "just words", "it is not a cluster file"),
-        (WHOLE, "", "it is not a cluster file"),
+        (WHOLE, "", "which has keys and values: begin with one of examples/"),
+        ("name: solar", "name: Solar", "small letters, digits and hyphens, 24 at most"),
+        ('mounts: [., /data, "/home:/users:ro"]', "mounts: /data", '/data": write a list: [...]'),
+        (
+            "section: 2M",
+            "section: 3",
+            "cluster.yaml:14: a region cannot have sections of 3 bytes: 256K to 1G are possible: "
+            "change region.section accordingly",
+        ),
+        ("heap: 64M", "heap: 3", "take whole pages, such as 4096 bytes: change region.heap"),
+        (
+            "  heap: 64M",
+            "  device: nvdimm",
+            "cluster.yaml:17: region.device is named, and no node is a virtual machine",
+        ),
     ],
 )
 def test_mistakes(tmp_path: Path, old: str, new: str, said: str) -> None:

@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import signal
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from vicinal.cluster.plan.planning import Plan, make_plan, removal
 from vicinal.cluster.plan.resource import Condition, Json, Observation
 from vicinal.cluster.plan.state import cluster_names, journal_of, sole_command
 from vicinal.errors import VicinalError
+from vicinal.host.functions import helper
 
 
 @dataclass
@@ -257,6 +259,37 @@ def test_a_journal_that_is_not_ours(tmp_path: Path) -> None:
     (tmp_path / "journal").write_text(json.dumps({"event": "made"}) + "\n")
     with pytest.raises(VicinalError, match="no command of ours"):
         Journal(tmp_path / "journal").entries()
+
+
+def under_a_helper(directory: Path) -> None:
+    """A command that is killed while the privileged helper, or what stands for it, is at work."""
+    os.environ["XDG_STATE_HOME"] = str(directory)
+    with sole_command("solar"):
+        helper._run(["sh", "-c", f"cd {directory}; touch begun; sleep 2; touch ended"], "")
+
+
+def test_a_killed_command_s_helper_ends_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    process = multiprocessing.get_context("spawn").Process(target=under_a_helper, args=(tmp_path,))
+    process.start()
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "begun").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.kill()
+    process.join(60)
+    with sole_command("solar"):
+        assert (tmp_path / "ended").exists()
+
+
+def test_a_place_where_no_directory_can_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel says of /proc what it says of a directory that another command took away."""
+    monkeypatch.setattr("vicinal.cluster.plan.state._LOCK_SECONDS", 0.2)
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc/none")
+    with pytest.raises(VicinalError, match="let XDG_STATE_HOME name one"), sole_command("solar"):
+        pass
 
 
 def test_one_command_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

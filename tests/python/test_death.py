@@ -133,12 +133,12 @@ def check_whole(exchanges: dict[int, Exchange], messages: int, without: int = -1
 def test_the_others_go_on_when_one_is_killed(
     traffic_program: Path, region_path: Path, tmp_path: Path
 ) -> None:
-    """Ten times, on one region that is exactly full: each time the dead one's slot is needed."""
+    """Six times, on one region that is exactly full: each time the dead one's slot is needed."""
     ranks, messages = 4, 400
     choose = random.Random(20261120)
     region.create(region_path, members=ranks, section_bytes=SECTION_BYTES)
     deaths = 0
-    for number in range(10):
+    for number in range(6):
         victim = choose.randrange(ranks)
         with traffic_job(traffic_program, region_path, tmp_path / str(number), ranks) as traffic:
             traffic.start_all(messages, seed=number)

@@ -11,11 +11,11 @@ import pytest
 from conftest import error_line
 from launch_support import GUARD_SECONDS, NOBODY, package_path, unprivileged_python
 
-from vicinal.bench import programs
+from vicinal import programs
 from vicinal.bench.metric import DEMO_METRICS, FACTS
-from vicinal.bench.programs import mpi_program
 from vicinal.errors import VicinalError
 from vicinal.launch.environment import Mpi
+from vicinal.programs import mpi_program
 
 SHORT = ("--sizes", "8", "--trials", "1", "--seconds", "0.0001")
 

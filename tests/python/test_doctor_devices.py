@@ -2,6 +2,7 @@
 
 import errno
 import os
+import random
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -106,12 +107,12 @@ def test_functions_and_who_uses_them(tmp_path: Path) -> None:
     (card,) = read_physical_functions(host)
     assert (card.limit, card.created, card.by_sysfs) == (8, 4, True)
     assert [each.use for each in card.functions] == [Use.GUEST, Use.RESERVED, Use.HOST, Use.FREE]
-    assert card.functions[0].holders == ("qemu-system-x86[4711]",)
+    assert card.functions[0].holders == ("qemu-system-x86 (4711)",)
     assert card.functions[2].device.rdma_devices == ("mlx5_3",)
 
     findings = list(check_sriov(host))
     assert statuses(findings) == ["pass", "pass"]
-    assert "4 of 8 functions made: 1 in guests (qemu-system-x86[4711])" in findings[0].text
+    assert "4 of 8 functions made: 1 in guests (qemu-system-x86 (4711))" in findings[0].text
     assert [each["use"] for each in findings[0].facts["functions"]] == [
         "guest",
         "reserved",
@@ -129,7 +130,7 @@ def test_the_newer_files_of_vfio_name_holders_too(fake: FakeHost) -> None:
     fake.file("proc/99/comm", "qemu")
     fake.link("proc/99/fd/7", "/dev/vfio/devices/vfio3")
     (card,) = read_physical_functions(fake.host())
-    assert card.functions[0].holders == ("qemu[99]",)
+    assert card.functions[0].holders == ("qemu (99)",)
 
 
 def test_that_a_guest_has_a_function_shows_without_the_process(fake: FakeHost) -> None:
@@ -395,13 +396,56 @@ def test_slow_memory_fails(fake: FakeHost, region: bytes, monkeypatch: pytest.Mo
     assert "nvdimm" in finding.remedy
 
 
-def test_dax_devices_are_listed(fake: FakeHost) -> None:
-    fake.file("sys/bus/dax/devices/dax0.0/size", 64 << 20)
-    assert one(check_ivshmem(fake.host())).status is Status.WARN
-    fake.file("dev/dax0.0")
+def dax(fake: FakeHost, memory: bytes) -> Path:
+    """A /dev/dax whose memory is a file."""
+    fake.file("sys/bus/dax/devices/dax0.0/size", len(memory))
+    fake.file("sys/bus/dax/devices/dax0.0/resource", "0x140200000")
+    device = fake.file("dev/dax0.0")
+    device.write_bytes(memory)
+    return device
+
+
+def test_a_region_is_found_in_a_memory_module(fake: FakeHost, region: bytes) -> None:
+    """Its range begins before it: the kernel's info block is there."""
+    device = dax(fake, region)
+    fake.file(
+        "sys/kernel/debug/x86/pat_memtype_list",
+        "PAT memtype list:\n"
+        "PAT: [mem 0x00000000fe000000-0x00000000ff000000] uncached-minus\n"
+        "PAT: [mem 0x0000000140000000-0x0000000141200000] write-back",
+    )
     finding = one(check_ivshmem(fake.host()))
-    assert finding.status is Status.PASS
-    assert "64 MiB" in finding.text
+    assert finding.status is Status.PASS, finding
+    assert "/dev/dax0.0" in finding.text
+    assert "a region for 4 members" in finding.text
+    assert "write-back" in finding.text
+    assert 0 < finding.facts["times_slower"] < shared_device.SLOW
+    assert device.read_bytes() == region  # nothing was written
+
+
+def test_memory_modules_for_other_uses_are_looked_at_and_left_alone(fake: FakeHost) -> None:
+    memory = random.Random(7).randbytes(1 << 20)
+    device = dax(fake, memory)
+    finding = one(check_ivshmem(fake.host()))
+    assert finding.status is Status.WARN
+    assert "unless it is for something else" in finding.remedy
+    assert device.read_bytes() == memory
+
+
+def test_a_memory_module_of_somebody_elses(fake: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(ivshmem, "map_memory", refuse)
+    dax(fake, bytes(4096))
+    finding = one(check_ivshmem(fake.host()))
+    assert finding.status is Status.WARN
+    assert "udev rule" in finding.remedy
+
+
+def test_a_memory_module_without_memory_fails(fake: FakeHost) -> None:
+    fake.file("sys/bus/dax/devices/dax0.0/size", 0)
+    assert one(check_ivshmem(fake.host())).status is Status.FAIL
 
 
 def test_this_hosts_own_devices_are_read() -> None:

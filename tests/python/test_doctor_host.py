@@ -26,7 +26,13 @@ from vicinal.host.checks.shared_memory import check_shared_memory
 from vicinal.host.doctor import document, examine
 from vicinal.host.finding import Finding, Status, warned
 from vicinal.host.system import Host
-from vicinal.host.topology import parse_cpu_list, read_cpus, read_nodes, show_cpu_list
+from vicinal.host.topology import (
+    parse_cpu_list,
+    read_cpus,
+    read_last_cache,
+    read_nodes,
+    show_cpu_list,
+)
 
 QEMU_NAME = f"qemu-system-{os.uname().machine}"
 
@@ -46,6 +52,11 @@ def statuses(findings: Iterable[Finding]) -> list[str]:
 
 
 # Processors and NUMA
+
+
+def test_the_kernel_s_switches_are_read_on_this_host() -> None:
+    # Kernels refuse reads of 4 MiB and more there.
+    assert Host().text("proc/sys/kernel/random/boot_id")
 
 
 def test_sockets_cores_threads_and_nodes(tmp_path: Path) -> None:
@@ -72,6 +83,20 @@ def test_nodes_are_in_the_order_of_their_numbers(fake: FakeHost) -> None:
     for number in range(11):
         fake.node(number, str(number), "10")
     assert [node.number for node in read_nodes(fake.host())] == list(range(11))
+
+
+def test_the_last_level_cache(fake: FakeHost) -> None:
+    """The largest level that has data; none where sysfs has no caches, as in some guests."""
+    assert read_last_cache(fake.host(), 0) is None
+    caches = (("Data", 1, "48K"), ("Instruction", 1, "32K"), ("Unified", 2, "2048K"))
+    for number, (kind, level, size) in enumerate((*caches, ("Unified", 3, "38400K"))):
+        place = f"sys/devices/system/cpu/cpu0/cache/index{number}"
+        for name, text in (("type", kind), ("level", level), ("size", size)):
+            fake.file(f"{place}/{name}", text)
+    assert read_last_cache(fake.host(), 0) == 38400 * 1024
+    fake.file("sys/devices/system/cpu/cpu0/cache/index3/size", "what")
+    assert read_last_cache(fake.host(), 0) == 2048 * 1024
+    assert read_last_cache(fake.host(), 1) is None
 
 
 @pytest.mark.parametrize(
@@ -224,6 +249,33 @@ def test_libvirt(short: FakeHost) -> None:
         server.listen()
         _, answers, *_ = check_libvirt(short.host())
         assert answers.status is Status.PASS
+
+
+def test_libvirt_for_root(short: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who can have one that Vicinal starts."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(short.root))
+    short.program("virtqemud", "echo 'virtqemud (libvirt) 9.0.0'")
+    _, system, own, *_ = check_libvirt(short.host(user=0))
+    assert (system.status, own.status) == (Status.WARN, Status.WARN)
+    assert "libvirtd, which it would be, is not installed" in own.text
+    short.program("libvirtd", "echo 'libvirtd (libvirt) 9.0.0'")
+    own = list(check_libvirt(short.host(user=0)))[2]
+    assert own.status is Status.PASS
+    assert "`vicinal up` starts it" in own.text
+
+    place = short.directory("run/libvirt") / "libvirt-sock"
+    here = short.directory("vicinal/libvirt") / "libvirt-sock"
+    with socket.socket(socket.AF_UNIX) as theirs, socket.socket(socket.AF_UNIX) as ours:
+        theirs.bind(str(place))
+        # A stale socket fails nothing: clusters do without.
+        assert list(check_libvirt(short.host(user=0)))[1].status is Status.WARN
+        ours.bind(str(here))
+        ours.listen()
+        own = list(check_libvirt(short.host(user=0)))[2]
+        assert f"it answers at {here}" in own.text
+        theirs.listen()
+        texts = [finding.text for finding in check_libvirt(short.host(user=0))]
+        assert not any("Vicinal's own" in text for text in texts)
 
 
 # Containers, control groups, limits

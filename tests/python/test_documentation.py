@@ -2,7 +2,8 @@
 
 An example that is to be run is marked: in Markdown its fence begins with "```sh test", in
 scdoc the line before the fence is "; test". It runs under `bash -euo pipefail` in the root
-of the checkout, with build/venv/bin first in PATH, and must succeed.
+of the checkout, with build/venv/bin first in PATH, and must succeed. Regions have names of
+their own there, so that one left behind by an example that was killed is in nobody's way.
 """
 
 import os
@@ -20,6 +21,7 @@ from vicinal.cli import build_app
 
 MARKDOWN = re.compile(r"^```sh test\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SCDOC = re.compile(r"^; test\n```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+REGIONS = re.compile(r"/dev/shm/vicinal-(?=[a-z])")
 MARKS = re.compile(r"^(?:```sh test.*|; test.*)$", re.MULTILINE)
 
 
@@ -42,8 +44,9 @@ EXAMPLES = [
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_examples_run(example: str) -> None:
+    own = REGIONS.sub(f"/dev/shm/vicinal-{os.getpid()}-", example)
     result = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", example],
+        ["bash", "-euo", "pipefail", "-c", own],
         cwd=CHECKOUT,
         env=os.environ | {"PATH": f"{CHECKOUT / 'build/venv/bin'}:{os.environ['PATH']}"},
         stdin=subprocess.DEVNULL,

@@ -17,12 +17,13 @@ import libvirt
 import pytest
 from launch_support import GUARD_SECONDS, package_path, unprivileged_python
 
-from vicinal.cluster.domains.connection import Hypervisor, connect, default_uri
+from vicinal.cluster.domains.connection import Hypervisor, connect
 from vicinal.cluster.domains.domain_spec import (
     Bridge,
     DirectBoot,
     Disk,
     DomainSpec,
+    DoorbellRegion,
     FileRegion,
     HostFunction,
     Multicast,
@@ -47,7 +48,11 @@ from vicinal.cluster.domains.lifecycle import (
     stop,
     wait_until_booted,
 )
+from vicinal.cluster.domains.migrate import migrate
+from vicinal.cluster.domains.side import Side
+from vicinal.cluster.domains.uri import default_uri
 from vicinal.cluster.guest_qemu import Accelerator
+from vicinal.cluster.own_libvirt.place import is_own
 from vicinal.errors import VicinalError
 
 MIB = 1 << 20
@@ -55,7 +60,7 @@ BASE = DomainSpec(
     name="vicinal-papers-a",
     cluster="papers",
     node="a",
-    boot=DirectBoot(Path("/boot/kernel"), Path("/boot/initrd"), ("vicinal.node=3",)),
+    boot=DirectBoot(Path("/boot/kernel"), Path("/boot/initrd"), ("vicinal.verbs=1",)),
     console=Path("/tmp/console"),
 )
 FULL = dataclasses.replace(
@@ -80,6 +85,9 @@ SPECS = {
     "full": FULL,
     "disk": dataclasses.replace(BASE, boot=Disk(Path("/tmp/disk.qcow2"))),
     "file": dataclasses.replace(BASE, region=FileRegion(Path("/dev/hugepages/r,1"), 2 * MIB)),
+    "doorbell": dataclasses.replace(
+        FULL, region=DoorbellRegion("job-1", Path("/tmp/doorbell/socket"), 32)
+    ),
     "nvdimm": dataclasses.replace(BASE, region=NvdimmRegion(Path("/dev/shm/r"), 6 * MIB)),
 }
 
@@ -154,9 +162,29 @@ def test_places_memory_and_devices_are_as_they_were_asked_for() -> None:
     address = domain.find("devices/hostdev/source/address")
     assert address is not None
     assert address.attrib == {"domain": "0x0000", "bus": "0x3b", "slot": "0x1f", "function": "0x7"}
-    assert domain.findtext("os/cmdline", "").endswith(" net.ifnames=0 vicinal.node=3")
+    assert domain.findtext("os/cmdline", "").endswith(" net.ifnames=0 vicinal.verbs=1")
     assert domain.find("devices/shmem/[@name='job-1']") is not None
     assert domain.findtext("devices/shmem/size") == "16"
+
+
+def test_a_region_that_interrupts_has_a_server_and_an_iommu() -> None:
+    domain = parsed(SPECS["doorbell"])
+    device = domain.find("devices/shmem")
+    assert device is not None
+    facts = {each.tag: each.attrib for each in device if each.tag != "address"}
+    assert facts == {
+        "model": {"type": "ivshmem-doorbell"},
+        "server": {"path": "/tmp/doorbell/socket"},
+        "msi": {"vectors": "32", "ioeventfd": "on"},
+    }
+    driver, controller = domain.find("devices/iommu/driver"), domain.find("features/ioapic")
+    assert driver is not None
+    assert driver.attrib == {"intremap": "on", "caching_mode": "on"}
+    assert controller is not None
+    assert controller.get("driver") == "qemu"
+    words = domain.findtext("os/cmdline", "").split()
+    assert {"intel_iommu=on", "vicinal.doorbell=1", "vicinal.verbs=1"} <= set(words)
+    assert parsed(FULL).find("devices/iommu") is None
 
 
 def test_what_libvirt_has_no_words_for_goes_to_qemu() -> None:
@@ -165,7 +193,7 @@ def test_what_libvirt_has_no_words_for_goes_to_qemu() -> None:
     file = arguments(parsed(SPECS["file"]))
     assert "mem-path=/dev/hugepages/r,,1,size=2097152,share=on" in file[1]
     slots = [each.rpartition("addr=")[2] for each in (wire[3], file[3])]
-    assert slots == ["0x1e", "0x1e"]  # high ones, which libvirt leaves free
+    assert slots == ["0x1e.0", "0x1e.0"]  # high ones, which libvirt leaves free
     assert arguments(parsed(BASE)) == []
 
 
@@ -206,6 +234,24 @@ def test_devices_that_cannot_be_are_refused() -> None:
         HostFunction("3b:00.1")
 
 
+@pytest.mark.parametrize(
+    ("kind", "why"), [("nvdimm", "is a memory module"), ("doorbell", "can interrupt")]
+)
+def test_a_machine_whose_region_cannot_leave_it_is_not_saved(
+    hypervisor: Hypervisor, kind: str, why: str
+) -> None:
+    """QEMU would: a module would go back to what it was, under the other machines."""
+    define(hypervisor, dataclasses.replace(FULL, region=SPECS[kind].region))
+    start(hypervisor, FULL.name)
+    with pytest.raises(VicinalError, match=f"cannot be saved: its region {why}"):
+        save(hypervisor, FULL.name, with_region=True)
+    assert observe(hypervisor, FULL.name) is DomainState.RUNNING
+    with pytest.raises(VicinalError, match=f"cannot be moved: its region {why}"):
+        migrate(FULL.name, Side(hypervisor), Side(hypervisor))
+    assert observe(hypervisor, FULL.name) is DomainState.RUNNING
+    remove(hypervisor, FULL.name)
+
+
 def test_a_life_in_libvirts_test_driver(hypervisor: Hypervisor) -> None:
     name = FULL.name
     assert observe(hypervisor, name) is DomainState.ABSENT
@@ -217,7 +263,7 @@ def test_a_life_in_libvirts_test_driver(hypervisor: Hypervisor) -> None:
     assert find(hypervisor) == [Domain(name, "papers", "a", DomainState.RUNNING)]
     assert find(hypervisor, "papers") == find(hypervisor)
     assert find(hypervisor, "other") == []
-    save(hypervisor, name)
+    save(hypervisor, name, with_region=True)
     assert observe(hypervisor, name) is DomainState.SAVED
     with pytest.raises(VicinalError, match="is saved: restore it, or remove it first"):
         start(hypervisor, name)
@@ -333,7 +379,10 @@ def test_a_daemon_that_does_not_let_us_in(tmp_path: Path) -> None:
 def test_root_uses_the_system_and_others_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LIBVIRT_DEFAULT_URI", raising=False)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr("vicinal.cluster.domains.uri.system_answers", lambda _: True)
     assert default_uri() == "qemu:///system"
+    monkeypatch.setattr("vicinal.cluster.domains.uri.system_answers", lambda _: False)
+    assert is_own(default_uri())
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert default_uri() == "qemu:///session"
     monkeypatch.setenv("LIBVIRT_DEFAULT_URI", "qemu+ssh://host/system")

@@ -54,6 +54,20 @@ def test_derived_guids_differ_between_cards_and_functions() -> None:
     assert guids.isdisjoint(bases)
 
 
+def test_what_another_host_is_to_have_is_had_here_no_more(tmp_path: Path) -> None:
+    """The kernel's driver does not say what was there before: a function gets its card's own."""
+    for kind, known in (("mlx5", "00:" * 7 + "00"), ("mlx5-kernel", "ec:0d:9a:f0:01:c0:41:d4")):
+        _, functions = made(tmp_path / kind, mlx5(kind=kind))
+        settings = Settings(node_guid=NODE, port_guid=PORT)
+        functions.assign(M5, owner="demo", settings=settings, wait=0)
+        assert functions.find(M5).ports[0].guid == PORT
+        functions.withdraw(M5, owner="demo")
+        assert functions.find(M5).owner == "demo"
+        assert [port.guid for port in functions.find(M5).ports] == [known]
+        functions.assign(M5, owner="demo", settings=settings, wait=0)
+        assert functions.find(M5).ports[0].guid == PORT
+
+
 def test_a_taken_guid_is_refused(tmp_path: Path) -> None:
     host, functions = made(tmp_path, mlx5())
     functions.assign(M5, owner="demo", settings=Settings(node_guid=NODE, port_guid=PORT))

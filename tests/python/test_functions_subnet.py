@@ -17,7 +17,7 @@ import pytest
 from conftest import CHECKOUT
 from fake_cards import FakeHost, mlx5
 
-from vicinal.cluster.image_packages import PackageStore
+from vicinal.cluster.image_packages import HOST_RECORD, PackageStore
 from vicinal.directories import locked
 from vicinal.host.functions.infiniband import cause_of_no_port
 from vicinal.host.functions.sysfs import Port, read_ports
@@ -115,7 +115,7 @@ def tools() -> str:
         store, fresh = UNPACKED.with_suffix(".packages"), UNPACKED.with_suffix(".part")
         for old in (store, fresh, UNPACKED):
             shutil.rmtree(old, ignore_errors=True)
-        PackageStore(store, beside_host=True).unpack(missing, fresh)
+        PackageStore(store, beside=HOST_RECORD).unpack(missing, fresh)
         shutil.rmtree(store)
         fresh.rename(UNPACKED)
     return search_path()

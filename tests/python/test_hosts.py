@@ -153,6 +153,38 @@ def test_ranks_are_where_they_are_asked_to_be(
     assert hosts.leftovers() == {}
 
 
+_FILES = """
+import sys
+from vicinal.launch.host_job import HostJob
+from vicinal.launch.hosts import Host
+from vicinal.launch.job import Job
+
+files = {"in.dat": "what \'it\' says $HOME\\n", "more.txt": "x" * 200_000}
+program = ["/bin/sh", "-c", "echo $(uname -n): $(cat in.dat) $(wc -c <more.txt)"]
+job = Job(program, ranks=4, path=sys.argv[1], files=files)
+with HostJob(job, [Host("node0"), Host("node1")]) as running:
+    sys.exit(running.wait(60))
+"""
+
+
+@pytest.mark.parametrize("path", ["region", "network"])
+def test_files_of_a_job_are_on_all_hosts(hosts: Hosts, path: str) -> None:
+    """In a directory of each that is the ranks' own, and is gone with the job."""
+    done = hosts.at_head(sys.executable, "-c", _FILES, path)
+    assert done.returncode == 0, done.stderr
+    wanted = [f"{name}: what 'it' says $HOME 200000" for name in ("node0", "node1")]
+    assert sorted(done.stdout.splitlines()) == sorted(2 * wanted)
+    nothing_left(hosts, hosts.names)
+
+
+def test_a_name_that_no_file_can_have(hosts: Hosts) -> None:
+    done = hosts.at_head(
+        sys.executable, "-c", _FILES.replace('more.txt"', '../more.txt"'), "network"
+    )
+    assert "'../more.txt' is no name of a job's file" in done.stderr
+    nothing_left(hosts, hosts.names)
+
+
 def test_the_exit_status_is_the_programs(hosts: Hosts, programs: dict[str, Path]) -> None:
     result = hosts.vicinal("run", "-n", 2, "--hosts", "node0,node1", programs["mpich"], "exit", 3)
     assert result.returncode == 3, result.stderr

@@ -2,8 +2,8 @@
 
 Each rank is a node. Those of a host share a region, and the network is in between, so that every
 test meets both ways. With the two MPI libraries that `make` installs, and the tests that say more
-with four ranks; `make check-mpi4py` runs the whole suite in one region, and `make check-mpis` all
-of it with all libraries.
+with four ranks, but for slow ones; `make check-mpi4py` runs those too, and the whole suite in one
+region, and `make check-mpis` all of it with all libraries.
 """
 
 import sys
@@ -48,7 +48,7 @@ def test_suite(mpi: str, cluster: NativeCluster, suite: Path, tmp_path: Path) ->
         "mpi": mpi,
         "members": MEMBERS_PER_RANK * RANKS,
         "environment": lists.environment,
-        "without": lists.excluded,
+        "without": [*lists.excluded, *lists.slow],
         "only": lists.four_ranks,
     }
     results = run_suite(job, cluster, suite, tmp_path / "results", GUARD_SECONDS)

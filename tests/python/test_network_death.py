@@ -29,7 +29,8 @@ from vicinal.launch.environment import provider_directory
 TIMEOUT = 1.0
 """VICINAL_PEER_TIMEOUT."""
 DOWN_SECONDS = 0.3
-"""Of a link: too short to be taken for the end."""
+PATIENT_TIMEOUT = 5.0
+"""Of a link, and the timeout that it is far shorter than, on a machine with other work too."""
 STOPPED_SECONDS = 3.0
 """A host that is gone would be missed by then."""
 KILLED_SECONDS = 6.0
@@ -54,14 +55,14 @@ class Hosts:
         for host in range(2):
             region.create(cluster.exchange / f"host{host}", members=4)
 
-    def start(self, longest: int, messages: int) -> None:
+    def start(self, longest: int, messages: int, timeout: float = TIMEOUT) -> None:
         self.messages = messages
         for rank in (*HERE, *THERE):
             host = rank // 2
             variables = {
                 "VICINAL_REGION": f"file:{EXCHANGE}/host{host}",
                 "VICINAL_RANK": str(rank),
-                "VICINAL_PEER_TIMEOUT": str(TIMEOUT),
+                "VICINAL_PEER_TIMEOUT": str(timeout),
                 "FI_PROVIDER_PATH": str(provider_directory()),
                 "LD_LIBRARY_PATH": str(library_directory("mpich")),
             }
@@ -109,6 +110,11 @@ class Hosts:
     def link(self, host: int, state: str) -> None:
         self.cluster.run_in("head", ["ip", "link", "set", f"veth{host}", state])
 
+    def flap(self, host: int, seconds: float) -> None:
+        """Its link goes down and up again, by one command: to start another takes its time."""
+        down, up = (f"ip link set veth{host} {state}" for state in ("down", "up"))
+        self.cluster.run_in("head", ["sh", "-c", f"{down} && sleep {seconds} && {up}"])
+
     def finish(self, rank: int, seconds: float) -> dict[int, Exchange]:
         output, errors = self.processes.pop(rank).communicate(timeout=seconds)
         assert errors == ""
@@ -145,6 +151,7 @@ def running(
     directory: Path,
     load: tuple[int, int],
     prepare: Callable[[Hosts], None] = lambda _: None,
+    timeout: float = TIMEOUT,
 ) -> Iterator[Hosts]:
     program = checkout / "build/release/tests/api/traffic"
     with NativeCluster(nodes=2) as cluster:
@@ -153,16 +160,18 @@ def running(
         hosts = Hosts(program, directory, cluster)
         try:
             prepare(hosts)
-            hosts.start(*load)
+            hosts.start(*load, timeout)
             yield hosts
         finally:
             hosts.close()
 
 
 @contextmanager
-def stopped(checkout: Path, directory: Path, load: tuple[int, int]) -> Iterator[Hosts]:
+def stopped(
+    checkout: Path, directory: Path, load: tuple[int, int], timeout: float = TIMEOUT
+) -> Iterator[Hosts]:
     """Started, and then the second one stopped: what is under way between the two stays so."""
-    with running(checkout, directory, load) as hosts:
+    with running(checkout, directory, load, timeout=timeout) as hosts:
         hosts.signal(1, signal.SIGSTOP)
         time.sleep(STOPPED_SECONDS)
         # Their kernel answers: nobody takes them for dead.
@@ -171,13 +180,20 @@ def stopped(checkout: Path, directory: Path, load: tuple[int, int]) -> Iterator[
 
 
 def check_survivors(hosts: Hosts, began: float, seconds: float) -> None:
-    """All between these two was right, and what was under way with others ended in an error."""
+    """All between these two was right, and what was under way with others ended in an error.
+
+    A pair that was done before it happened has none, but not every pair may be.
+    """
+    cut = 0
     for rank in HERE:
         exchanges = hosts.finish(rank, 4 * seconds)
         assert exchanges[1 - rank] == Exchange(1 - rank, hosts.messages, hosts.messages, 0)
         for other in THERE:
-            assert exchanges[other].error != 0
-            assert exchanges[other].received < hosts.messages
+            if exchanges[other] != Exchange(other, hosts.messages, hosts.messages, 0):
+                assert exchanges[other].error != 0
+                assert exchanges[other].received < hosts.messages
+                cut += 1
+    assert cut > 0, "all was done before it happened"
     took = time.monotonic() - began
     print(f"after {took:.2f} s")
     assert took < seconds
@@ -216,11 +232,10 @@ def test_a_host_that_was_stopped_goes_on(checkout: Path, tmp_path: Path, flaps: 
     What the kernels could not send then they send when their timers say so, which a stop doubles
     each time: seconds later, after a long one.
     """
-    with stopped(checkout, tmp_path, READ_TOO) as hosts:
+    timeout = PATIENT_TIMEOUT if flaps else TIMEOUT
+    with stopped(checkout, tmp_path, READ_TOO, timeout) as hosts:
         if flaps:
-            hosts.link(1, "down")
-            time.sleep(DOWN_SECONDS)
-            hosts.link(1, "up")
+            hosts.flap(1, DOWN_SECONDS)
         hosts.signal(1, signal.SIGCONT)
         check_all(hosts)
 

@@ -23,7 +23,7 @@ from vicinal.cluster.native_layout import EXCHANGE, REMOTE_SHELL
 from vicinal.launch.environment import provider_directory
 
 RANKS = 3
-SECONDS = 7.0
+SECONDS = 5.0
 """Of which one passes before anything happens, and then nonsense is written for as long."""
 LONGEST = 60_000
 ENDLESS = 10**9

@@ -217,7 +217,7 @@ def test_a_foreign_file_is_not_taken_for_a_region(vicinal: Vicinal, region_path:
 def test_a_region_with_too_few_slots_is_full(vicinal: Vicinal, region_path: Path) -> None:
     assert vicinal("region", "create", region_path, "--members", 2).returncode == 0
     line = error_line(vicinal("run", "-n", 3, "--region", f"file:{region_path}", "true"))
-    assert "is full: 2 of 2 member slots are free and the job has 3 ranks" in line
+    assert "is full: 2 of 2 member slots are free and the job has 3 ranks: create a region" in line
 
 
 def test_an_unreadable_region_is_told(region_path: Path, vicinal: Vicinal) -> None:

@@ -13,6 +13,7 @@ from vicinal.launch.environment import Mpi, mpi_prefix
 from vicinal.launch.job import default_members
 from vicinal.launch.traffic import PairTraffic, pair_traffic
 from vicinal.region import RegionState, create, inspect
+from vicinal.study.workloads.hpcc_input import hpcc_input
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
@@ -138,3 +139,9 @@ def compile_program(compiler: str, *arguments: object) -> None:
     """Compile with one of the compilers of Debian's Open MPI."""
     command = [str(mpi_prefix(MPI) / "bin" / compiler), *map(str, arguments)]
     subprocess.run(command, check=True, timeout=GUARD_SECONDS)
+
+
+def write_input(directory: Path, ranks: int) -> None:
+    """Write hpccinf.txt for 2 or 4 ranks into the directory that HPCC is to run in."""
+    text = hpcc_input(size=1000, block=80, grid=(ranks // 2, 2), broadcast=1)
+    (directory / "hpccinf.txt").write_text(text)

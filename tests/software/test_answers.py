@@ -1,8 +1,5 @@
 """The functions that judge answers, on outputs with one thing wrong: each must say so."""
 
-import re
-from pathlib import Path
-
 import pytest
 from answers import (
     COARRAY_PARTS,
@@ -22,7 +19,6 @@ from answers import (
     netpipe_times,
     opencoarrays,
 )
-from chains import write_chains
 
 NETPIPE = """0: node0
   0:       5 bytes     10 times -->  Integrity check passed
@@ -222,12 +218,3 @@ def test_opencoarrays() -> None:
     ):
         with pytest.raises(WrongAnswerError):
             opencoarrays(output)
-
-
-def test_chains(tmp_path: Path) -> None:
-    write_chains(tmp_path / "chain.data", sites=4, length=16)
-    text = (tmp_path / "chain.data").read_text()
-    assert "64 atoms\n60 bonds\n" in text
-    places = re.findall(r"^\d+ (\d+) 1 (\S+) (\S+) (\S+)$", text, re.MULTILINE)
-    assert len({place[1:] for place in places}) == 64
-    assert {place[0] for place in places} == {"1", "2", "3", "4"}

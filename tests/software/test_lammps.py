@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 from answers import lammps_difference, lammps_same, lammps_thermo
-from chains import write_chains
 from conftest import Record
 from software_support import HERE, Finished, check_region, check_success, vicinal_run
+
+from vicinal.study.workloads.lammps_chains import chains
 
 LAST_STEP = {"melt": 120, "chain": 300}
 
@@ -21,7 +22,7 @@ SAME_TO = 1e-9
 
 def run_deck(deck: str, directory: Path, name: str, ranks: int, path: str) -> Finished:
     shutil.copy(HERE / f"{deck}.lammps", directory)
-    write_chains(directory / "chain.data")
+    (directory / "chain.data").write_text(chains(sites=12, length=48))
     program = ["/usr/bin/lmp", "-in", f"{deck}.lammps", "-log", f"{name}.log"]
     done = vicinal_run(program, ranks=ranks, directory=directory, name=name, path=path)
     check_success(done)

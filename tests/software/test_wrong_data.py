@@ -16,8 +16,7 @@ from answers import (
     lammps_thermo,
     netpipe_integrity,
 )
-from hpcc_input import write_input
-from software_support import ONE_SIDED, Finished, check_success, vicinal_run
+from software_support import ONE_SIDED, Finished, check_success, vicinal_run, write_input
 from test_fftw import ALLOWED
 from test_lammps import LAST_STEP, run_deck
 

@@ -28,6 +28,8 @@ extern struct domain domains[FAKE_ENDS];
 
 /* The regions of each are listed by their digits, the first first: "21". */
 void open_endpoints(const char *of_a, const char *of_b, const char *of_c);
+/* The last of them later, if it has no regions there. */
+void open_endpoint(uint8_t index, const char *list);
 void close_endpoints(void);
 
 struct path *path_of(int index);

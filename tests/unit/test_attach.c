@@ -124,7 +124,7 @@ static const struct {
 	int code;
 	const char *says;
 } spoilt_headers[] = {
-	{spoil_magic, -EINVAL, "magic"},
+	{spoil_magic, -ENODATA, "magic"},
 	{spoil_version_newer, -EPROTONOSUPPORT, "version 2"},
 	{spoil_version_none, -EPROTONOSUPPORT, "version 0"},
 	{spoil_members_few, -EINVAL, "1 member slots"},
@@ -333,9 +333,9 @@ static void test_files_that_cannot_be_regions_are_refused(void **state)
 	file_open(&file);
 	assert_refused(file.name, -ENOENT, "does not exist");
 	file_write(&file, 0, true);
-	assert_refused(file.name, -EINVAL, "too few for a region");
+	assert_refused(file.name, -ENODATA, "too few for a region");
 	file_write(&file, 1000, true);
-	assert_refused(file.name, -EINVAL, "too few for a region");
+	assert_refused(file.name, -ENODATA, "too few for a region");
 	file_write(&file, whole - REGION_PAGE, true);
 	assert_refused(file.name, -EINVAL, "cut short");
 	file_write(&file, whole, false);

@@ -29,6 +29,7 @@ static void test_fields_lie_where_the_format_says(void **state)
 	assert_int_equal(offsetof(struct section_header, sleeping), 256);
 	assert_int_equal(offsetof(struct section_header, membarrier), 260);
 	assert_int_equal(offsetof(struct section_header, process), 264);
+	assert_int_equal(offsetof(struct section_header, interrupt), 272);
 	assert_int_equal(offsetof(struct section_header, exposed), 320);
 	assert_int_equal(offsetof(struct section_header, reaching), 384);
 	assert_int_equal(offsetof(struct section_header, core), 448);

@@ -275,14 +275,14 @@ static void test_answers_to_the_dead_are_dropped(void **state)
 	world_close(&world);
 }
 
-/* Small sections, many members: the rings get smaller, and everybody still reaches everybody. */
-static void test_rings_for_as_many_as_there_are(void **state)
-{
-	struct node *nodes[64];
-	uint32_t members = 64;
-	struct region *region = world_region(members, WORLD_SECTION_BYTES);
+enum { CROWD_MOST = 64 };
 
-	(void)state;
+/* `members` members, and one of them says something to all. */
+static void reach_all(uint32_t members, uint64_t section_bytes)
+{
+	struct node *nodes[CROWD_MOST];
+	struct region *region = world_region(members, section_bytes);
+
 	for (uint32_t i = 0; i < members; i++) {
 		nodes[i] = malloc(sizeof(*nodes[i]));
 		assert_non_null(nodes[i]);
@@ -306,6 +306,16 @@ static void test_rings_for_as_many_as_there_are(void **state)
 		free(nodes[i]);
 	}
 	region_detach(region);
+}
+
+/* Small sections, many members: the rings get smaller, and everybody still reaches everybody. */
+static void test_rings_for_as_many_as_there_are(void **state)
+{
+	(void)state;
+	reach_all(CROWD_MOST, WORLD_SECTION_BYTES);
+	/* Of the smallest sections, and so many members that their rings are no whole number of pages. */
+	for (uint32_t members = CROWD_MOST - 3; members < CROWD_MOST; members++)
+		reach_all(members, REGION_SECTION_MIN);
 }
 
 enum { COLD_PEERS = 24 };

@@ -4,7 +4,6 @@
 
 #include <pthread.h>
 #include <stdio.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #define ROUNDS 20000U
@@ -276,58 +275,6 @@ static void test_who_waits_for_room_is_rung(void **state)
 	world_close(&world);
 }
 
-/* ---- interrupts ---- */
-
-static int descriptors[WORLD_NODES];
-static uint32_t raised;
-
-static void raise_interrupt(void *context, uint32_t slot)
-{
-	uint64_t one = 1;
-
-	(void)context;
-	raised++;
-	assert_int_equal(write(descriptors[slot], &one, sizeof(one)), sizeof(one));
-}
-
-static void test_a_device_may_interrupt_instead(void **state)
-{
-	struct world world;
-	struct interrupts interrupts[2];
-	struct sleep_watch watch;
-	char byte = 0;
-
-	(void)state;
-	raised = 0;
-	world_open(&world, 2, 4, WORLD_SECTION_BYTES);
-	for (uint32_t i = 0; i < 2; i++) {
-		uint32_t slot = node_slot(&world.nodes[i]);
-		descriptors[slot] = eventfd(0, EFD_NONBLOCK);
-		assert_true(descriptors[slot] >= 0);
-		interrupts[i] =
-			(struct interrupts){.raise = raise_interrupt, .descriptor = descriptors[slot]};
-		world.nodes[i].messenger->path->ports[0].interrupts = &interrupts[i];
-	}
-	struct node *sender = &world.nodes[0];
-	struct node *sleeper = &world.nodes[1];
-	path_sleep_begin(sleeper->messenger->path);
-	path_look(sleeper->messenger->path);
-	sleep_watch_open(&watch);
-	(void)path_sleep_watch(sleeper->messenger->path, &watch);
-	assert_int_equal(published(sleeper) % SLEEPING_STEP, SLEEPING_INTERRUPTED);
-	assert_int_equal(sleep_until(&watch, monotonic_now() + 1000000), SLEEP_ELAPSED);
-	/* Several messages are one interrupt. */
-	for (int i = 0; i < 3; i++)
-		assert_int_equal(node_send(sender, sleeper, &byte, 1, 0, FI_MSG, NULL), 0);
-	assert_int_equal(raised, 1);
-	assert_int_equal(sleep_until(&watch, monotonic_now() + LOST_NANOSECONDS), SLEEP_RUNG);
-	assert_int_equal(sleep_until(&watch, monotonic_now() + 1000000), SLEEP_ELAPSED);
-	path_sleep_end(sleeper->messenger->path);
-	world_close(&world);
-	for (uint32_t i = 0; i < 2; i++)
-		(void)close(interrupts[i].descriptor);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -336,7 +283,6 @@ int main(void)
 		cmocka_unit_test(test_senders_ring_one_that_sleeps),
 		cmocka_unit_test(test_what_cannot_be_relied_on_is_said),
 		cmocka_unit_test(test_who_waits_for_room_is_rung),
-		cmocka_unit_test(test_a_device_may_interrupt_instead),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,6 +17,7 @@ from vicinal.bench.limits import Limit
 from vicinal.bench.metric import Metric
 from vicinal.bench.scenario import Scenario
 from vicinal.bench.schema import validate
+from vicinal.bench.setup_side import Setup
 from vicinal.bench.sizes import format_size
 from vicinal.errors import VicinalError
 
@@ -26,10 +27,20 @@ PEER_MEMORY = "peer-memory"
 EMPTY_POLL = "empty-poll"
 BESIDE_NETWORK = "beside-network"
 ACROSS_NETWORK = "across-network"
-_OWN_UNITS = {IDLE_ENDPOINT: "bytes", PEER_MEMORY: "bytes", EMPTY_POLL: "ns"}
+CLUSTER_PLAN = "cluster-plan"
+CLUSTER_UP = "cluster-up"
+FIRST_MESSAGE = "first-message"
+_OWN_UNITS = {
+    IDLE_ENDPOINT: "bytes",
+    PEER_MEMORY: "bytes",
+    EMPTY_POLL: "ns",
+    CLUSTER_PLAN: "s",
+    CLUSTER_UP: "s",
+    FIRST_MESSAGE: "s",
+}
 """Of metrics whose bar is no ratio."""
 
-Side = Scenario | Limit
+Side = Scenario | Limit | Setup
 
 
 class Against(StrEnum):
@@ -47,7 +58,7 @@ class Bar:
     issue: int
     title: str
     metric: str
-    """A Metric, or one of the kinds of memory and polls."""
+    """A Metric, or one of the kinds of figures that are ours alone."""
     ours: str
     """The name of a scenario."""
     theirs: tuple[str, ...]
@@ -103,7 +114,7 @@ class Bar:
 
     @property
     def unit(self) -> str:
-        """What the bar is given in: ratio, bytes or ns."""
+        """What the bar is given in: ratio, bytes, ns or s."""
         return _OWN_UNITS.get(self.metric, "ratio")
 
     @property
@@ -156,10 +167,7 @@ def load_groups() -> list[Group]:
 
 def read_groups(values: Mapping[str, Any]) -> list[Group]:
     """The groups in the data of a file of bars, which has been validated."""
-    known: dict[str, Side] = {
-        name: Limit(entry["limit"]) if "limit" in entry else Scenario.from_dict(entry)
-        for name, entry in values["sides"].items()
-    }
+    known = {name: _read_side(entry) for name, entry in values["sides"].items()}
     groups = []
     for entry in values["groups"]:
         bars = [bar for each in entry["bars"] for bar in Bar.from_dict(each)]
@@ -167,6 +175,12 @@ def read_groups(values: Mapping[str, Any]) -> list[Group]:
         sides = {name: known[name] for name in names}
         groups.append(Group(entry["name"], entry["title"], tuple(bars), sides))
     return groups
+
+
+def _read_side(entry: Mapping[str, Any]) -> Side:
+    if "limit" in entry:
+        return Limit(entry["limit"])
+    return Setup.from_dict(entry) if "backend" in entry else Scenario.from_dict(entry)
 
 
 def select_groups(

@@ -97,7 +97,7 @@ def format_limit(limit: float, *, at_most: bool, unit: str) -> str:
     sign = "≤" if at_most else "≥"
     if unit == "bytes":
         return f"{sign} {limit / MIB:.3g} MiB"
-    return f"{sign} {limit:g}{' ns' if unit == 'ns' else ''}"
+    return f"{sign} {limit:g}{f' {unit}' if unit in ('ns', 's') else ''}"
 
 
 def states_table(rows: Sequence[Mapping[str, Any]]) -> Table | None:

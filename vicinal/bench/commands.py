@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from vicinal.directories import check_writable
-from vicinal.launch.environment import Mpi, checkout
+from vicinal.directories import results_directory
+from vicinal.launch.environment import Mpi
 from vicinal.launch.mpi import STANDARD
 from vicinal.launch.variables import check_variables
 from vicinal.signals import Ended
@@ -25,18 +25,6 @@ def register(app: typer.Typer) -> None:
     """Add the commands to `vicinal`."""
     app.command(name="demo")(demo)
     app.command(name="bench")(bench)
-
-
-def results_directory(chosen: Path | None, name: str) -> Path:
-    """Where results go: what --output says, build/<name> of the checkout, or vicinal-<name> here.
-
-    Raises VicinalError where the user may not write there.
-    """
-    tree = checkout()
-    default = tree / "build" / name if tree else Path(f"vicinal-{name}")
-    directory = (chosen or default).absolute()
-    check_writable(directory, "name another directory with --output")
-    return directory
 
 
 def demo(

@@ -12,13 +12,10 @@ from vicinal.bench.metric import FACTS, Metric
 from vicinal.bench.output import Trial
 from vicinal.bench.placement import LineTimes, State, find_boundary
 from vicinal.bench.scenario import Scenario
-from vicinal.bench.statistics import (
-    Estimate,
-    best_ratio_estimate,
-    median_estimate,
-    sum_ratio_estimate,
-)
 from vicinal.errors import VicinalError
+from vicinal.statistics.describe import median_estimate
+from vicinal.statistics.estimate import Estimate
+from vicinal.statistics.ratio import best_ratio_estimate, sum_ratio_estimate
 
 LEAST_TRIALS = 3
 """As many trials as this of every side make a figure for one state of the CPUs."""

@@ -16,9 +16,9 @@ from vicinal.bench.report import DEMO_LEGEND, demo_tables, notes
 from vicinal.bench.result import result_head, write_result
 from vicinal.bench.scenario import Scenario
 from vicinal.bench.sizes import KIB, MIB, powers_of_two
-from vicinal.bench.statistics import median_estimate
 from vicinal.launch.environment import MessagePath, Mpi
 from vicinal.launch.mpi import STANDARD
+from vicinal.statistics.describe import median_estimate
 
 PLOT_SIZES = powers_of_two(1, 4 * MIB)
 TABLE_SIZES = [8, 64, 512, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB]

@@ -19,13 +19,13 @@ from vicinal.bench.bars import ACROSS_NETWORK, BESIDE_NETWORK, EMPTY_POLL, PEER_
 from vicinal.bench.compare import make_row
 from vicinal.bench.jobs import Stage
 from vicinal.bench.output import read_records
-from vicinal.bench.programs import fabric_program
 from vicinal.bench.scenario import Scenario
-from vicinal.bench.statistics import median_estimate
 from vicinal.cluster.native_layout import EXCHANGE
 from vicinal.errors import VicinalError
 from vicinal.launch.environment import provider_directory
+from vicinal.programs import fabric_program
 from vicinal.region import Region, RegionState, create, inspect
+from vicinal.statistics.describe import median_estimate
 
 PEERS = 64
 _MEMBERS = PEERS + 1

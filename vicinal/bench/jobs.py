@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from vicinal.bench.machine import choose_cpus
+from vicinal.bench.cpus import choose_cpus
+from vicinal.bench.guest_stage import GuestStage
 from vicinal.bench.metric import FACTS, Metric
 from vicinal.bench.output import Trial, read_trial
-from vicinal.bench.programs import mpi_program
 from vicinal.bench.scenario import Scenario
 from vicinal.cluster.native import NativeCluster
 from vicinal.errors import VicinalError
@@ -16,6 +16,7 @@ from vicinal.launch.environment import MessagePath
 from vicinal.launch.job import CompletedJob, Job
 from vicinal.launch.running import launch
 from vicinal.launch.traffic import pair_traffic
+from vicinal.programs import mpi_program
 
 _TIMEOUT_SECONDS = 300.0  # a hang guard: the longest job takes some ten seconds
 
@@ -43,6 +44,7 @@ class Stage:
         """The CPUs that ranks 0 and 1 are pinned to."""
         self._cluster = NativeCluster(nodes=nodes)
         self._single: NativeCluster | None = None
+        self._guests = GuestStage()
 
     def __enter__(self) -> Self:
         self._cluster.open()
@@ -57,6 +59,7 @@ class Stage:
         self._cluster.close()
         if self._single is not None:
             self._single.close()
+        self._guests.close()
 
     @property
     def limitations(self) -> list[str]:
@@ -99,6 +102,10 @@ class Stage:
         """The nodes, for what no launcher starts."""
         return self._cluster
 
+    def notes(self, scenario: Scenario) -> list[str]:
+        """What a reader of its figures has to know about where its ranks ran."""
+        return self._guests.notes if scenario.guests else []
+
     def _cluster_for(self, scenario: Scenario) -> NativeCluster:
         """The nodes that a scenario's ranks are spread over."""
         if not scenario.one_node:
@@ -118,18 +125,22 @@ class Stage:
             mpi=scenario.mpi,
             path=scenario.path,
             cma=scenario.cma,
-            pin=True,
+            pin=not scenario.guests,
             heap=scenario.heap,
             hosts=scenario.hosts,
             environment=dict(scenario.variables),
             label=f"bench {program}",
         )
-        done = launch(job, self._cluster_for(scenario), timeout=_TIMEOUT_SECONDS)
+        if scenario.guests:
+            done = self._guests.run(job, _TIMEOUT_SECONDS)
+        else:
+            done = launch(job, self._cluster_for(scenario), timeout=_TIMEOUT_SECONDS)
         if done.returncode != 0:
+            command = "vicinal guests run" if scenario.guests else "vicinal run"
             raise VicinalError(
                 f"{scenario.title}: {program} failed with status {done.returncode}"
                 f" ({_first_line(done)})",
-                f"run it by hand: vicinal run --mpi {scenario.mpi} "
+                f"run it by hand: {command} --mpi {scenario.mpi} "
                 f"--path {scenario.path} -n {ranks} {job.program[0]}",
             )
         return done

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from vicinal.bench.output import Trial, read_records
-from vicinal.bench.programs import memory_program
 from vicinal.bench.sizes import format_size
-from vicinal.bench.statistics import median_estimate
 from vicinal.errors import VicinalError
+from vicinal.programs import memory_program
+from vicinal.statistics.describe import median_estimate
 
 _TIMEOUT_SECONDS = 300.0
 _FIELDS = {"nanoseconds": "ns", "megabytes_per_second": "MB/s"}

@@ -6,8 +6,9 @@ from vicinal.bench.bars import IDLE_ENDPOINT, Bar, Group
 from vicinal.bench.compare import make_row
 from vicinal.bench.jobs import Stage
 from vicinal.bench.scenario import Scenario
-from vicinal.bench.statistics import median_estimate, ratio_estimate
 from vicinal.region import RegionState
+from vicinal.statistics.describe import median_estimate
+from vicinal.statistics.ratio import ratio_estimate
 
 RANKS = 8
 """Of the jobs that show how ring memory grows; enough that pairs outnumber neighbours."""

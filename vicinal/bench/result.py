@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from vicinal.bench.jobs import Amount
-from vicinal.bench.machine import describe_machine, describe_versions
 from vicinal.bench.metric import UNITS
 from vicinal.bench.schema import validate
 from vicinal.launch.environment import Mpi
+from vicinal.provenance import describe_machine, describe_versions
 
 
 def result_head(

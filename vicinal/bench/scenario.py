@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vicinal.bench.metric import Metric
+from vicinal.cluster.guest_qemu_choice import find_qemu
 from vicinal.errors import VicinalError
 from vicinal.launch.environment import MessagePath
 from vicinal.launch.mpi import Mpi, mpi_prefix
@@ -32,6 +33,8 @@ class Scenario:
     """For the path region: whether the ranks share a node, and so a PID namespace."""
     hosts: int = 1
     """For the path region: each with a region of its own, and a network between them."""
+    guests: bool = False
+    """Whether the nodes are virtual machines."""
     metric: Metric | None = None
     """What is measured here in place of the bar's metric."""
 
@@ -50,6 +53,7 @@ class Scenario:
             heap=values.get("heap", False),
             one_node=values.get("one_node", False),
             hosts=values.get("hosts", 1),
+            guests=values.get("guests", False),
             metric=Metric(metric) if metric else None,
         )
 
@@ -65,7 +69,7 @@ class Scenario:
             return self.own_title
         if self.path is MessagePath.SHARED_MEMORY:
             return "own shared memory" if self.cma else "own shared memory, no CMA"
-        return self.path.value
+        return f"{self.path.value} between guests" if self.guests else self.path.value
 
     @property
     def title(self) -> str:
@@ -78,6 +82,11 @@ class Scenario:
             mpi_prefix(self.mpi)
         except VicinalError:
             return f"{MPI_TITLES[self.mpi]} is not installed"
+        try:
+            if self.guests:
+                find_qemu()
+        except VicinalError as error:
+            return error.message
         return None
 
     def to_dict(self) -> dict[str, object]:
@@ -90,6 +99,7 @@ class Scenario:
             "nodes": self.nodes,
             "ranks": self.ranks,
             "hosts": self.hosts,
+            "guests": self.guests,
             "heap": self.heap,
             "arguments": list(self.arguments),
             "variables": dict(self.variables),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vicinal.bench.bars import Bar, Group
+from vicinal.bench.bars import Bar, Group, Side
 from vicinal.bench.compare import Rounds, alternate, decide, unmeasured_row
 from vicinal.bench.fabric import is_fabric, measure_fabric
 from vicinal.bench.jobs import Amount, Stage
@@ -24,6 +24,7 @@ from vicinal.bench.progress import Steps, show_steps
 from vicinal.bench.realtime import realtime
 from vicinal.bench.result import result_head
 from vicinal.bench.scenario import Scenario
+from vicinal.bench.setup import is_setup, measure_setup
 from vicinal.errors import VicinalError
 from vicinal.launch.mpi import Mpi
 
@@ -44,7 +45,7 @@ class StudyPlan:
     def nodes(self) -> int:
         """As many as the widest scenario takes."""
         scenarios = [side for side in self._sides if isinstance(side, Scenario)]
-        return max(2, *(scenario.nodes for scenario in scenarios))
+        return max([2, *(scenario.nodes for scenario in scenarios if not scenario.guests)])
 
     @property
     def mpis(self) -> list[Mpi]:
@@ -62,7 +63,7 @@ class StudyPlan:
         return runs + sum(not bar.theirs for bar in group.bars)
 
     @property
-    def _sides(self) -> list[Scenario | Limit]:
+    def _sides(self) -> list[Side]:
         return [side for group in self.groups for side in group.sides.values()]
 
 
@@ -125,7 +126,7 @@ def _runnable(group: Group) -> Group:
 
 def _why_not(group: Group, name: str) -> str | None:
     side = group.sides[name]
-    return side.unavailable() if isinstance(side, Scenario) else None
+    return None if isinstance(side, Limit) else side.unavailable()
 
 
 def _measure_group(
@@ -158,12 +159,20 @@ def _measure_group(
         rows = []
         for bar in group.bars:
             if bar.theirs:
-                rows.append(decide(bar, group, rounds))
+                rows.append(_decide(stage, bar, group, rounds))
             else:
                 steps.begin(bar.title)
-                rows.append(_measure_alone(stage, bar, group))
+                rows.append(_measure_alone(stage, bar, group, plan.amount))
                 steps.finish()
     return rows
+
+
+def _decide(stage: Stage, bar: Bar, group: Group, rounds: Rounds) -> dict[str, Any]:
+    row = decide(bar, group, rounds)
+    ours = group.sides[bar.ours]
+    if isinstance(ours, Scenario):
+        row["notes"] += stage.notes(ours)
+    return row
 
 
 def _run_side(stage: Stage, group: Group, name: str, amount: Amount) -> Mapping[Metric, Trial]:
@@ -172,18 +181,21 @@ def _run_side(stage: Stage, group: Group, name: str, amount: Amount) -> Mapping[
     if isinstance(side, Scenario):
         return stage.measure_all(side, wanted, amount)
     ((metric, sizes),) = wanted.items()
+    assert isinstance(side, Limit), "a cluster that is made is compared with nothing"
     if side.kind == CACHE_LINE:
         microseconds = line_nanoseconds(stage.cpus) / 1000
         return {metric: Trial([], "", {size: [microseconds] for size in sizes})}
     return {metric: pipelined_copy(stage.cpus, sizes, amount.repetitions)}
 
 
-def _measure_alone(stage: Stage, bar: Bar, group: Group) -> dict[str, Any]:
+def _measure_alone(stage: Stage, bar: Bar, group: Group, amount: Amount) -> dict[str, Any]:
     """The row of a bar that is a figure of ours alone."""
     reason = f"waits for {bar.waits_for}" if bar.waits_for else _why_not(group, bar.ours)
     if reason is not None:
         return unmeasured_row(bar, group, reason)
     try:
+        if is_setup(bar):
+            return measure_setup(bar, group, amount.trials)
         if is_fabric(bar):
             return measure_fabric(stage, bar, group)
         return measure_memory(stage, bar, group)

@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from vicinal.bench.commands import results_directory
 from vicinal.cluster.image_kind import GuestNetwork
+from vicinal.cluster.region_device import RegionDevice
+from vicinal.directories import results_directory
 from vicinal.launch.environment import MessagePath, Mpi
 from vicinal.launch.variables import check_variables
 
@@ -94,6 +95,13 @@ def run(
             "The card and RDMA are emulated."
         ),
     ] = GuestNetwork.VIRTIO,
+    region_device: Annotated[
+        RegionDevice,
+        typer.Option(
+            help="What the guests have the region as: a PCI device, one that can also interrupt "
+            "ranks that wait, or a memory module."
+        ),
+    ] = RegionDevice.IVSHMEM,
     show_paths: Annotated[
         bool, typer.Option("--paths", help="Show afterwards which path each pair of ranks used.")
     ] = False,
@@ -110,7 +118,10 @@ def run(
         program=[str(find_program(program[0])), *program[1:]], ranks=ranks, mpi=mpi, path=path
     )
     check_guest_job(job)
-    with GuestPair(members=default_members(ranks), network=network, say=_note) as pair:
+    members = default_members(ranks)
+    with GuestPair(
+        members=members, network=network, region_device=region_device, say=_note
+    ) as pair:
         status = show_in_guests(job, pair)
         if show_paths and path is MessagePath.REGION:
             traffic = together(map(job_traffic, pair.inspect_all()))

@@ -6,13 +6,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from vicinal.cluster.guest_commands import BOOT_SECONDS
 from vicinal.cluster.guest_console import console_tail, consoles_directory
-from vicinal.cluster.guest_keys import Keys
+from vicinal.cluster.guest_identity import Keys
 from vicinal.cluster.guest_qemu import Accelerator, GuestDevices, guest_command
 from vicinal.cluster.guest_qemu_choice import Qemu
-from vicinal.cluster.guest_shell import BOOT_SECONDS, GuestShell, complaints
+from vicinal.cluster.guest_shell import GuestShell, complaints
 from vicinal.cluster.image import GuestImage
-from vicinal.cluster.image_layout import guest_name
 from vicinal.errors import VicinalError
 
 _LOST_SECONDS = 2.0
@@ -21,9 +21,8 @@ _LOST_SECONDS = 2.0
 class Guest:
     """A guest that is starting, running or stopped. Only its own thread may start it."""
 
-    def __init__(self, number: int, directory: Path, keys: Keys) -> None:
-        self.number = number
-        self.name = guest_name(number)
+    def __init__(self, name: str, directory: Path, keys: Keys) -> None:
+        self.name = name
         self.console = consoles_directory() / f"{self.name}.log"
         self._errors = directory / f"{self.name}.errors"
         self._qemu: subprocess.Popen[bytes] | None = None
@@ -55,9 +54,7 @@ class Guest:
         """Start QEMU; the guest boots while this returns."""
         self._accelerator = accelerator
         self.console.unlink(missing_ok=True)
-        command = guest_command(
-            qemu, self.name, self.number, image, accelerator, self.console, devices
-        )
+        command = guest_command(qemu, self.name, image, accelerator, self.console, devices)
         with self._errors.open("wb") as errors:
             self._qemu = subprocess.Popen(
                 command,

@@ -91,7 +91,7 @@ def _probe(qemu: Qemu, image: GuestImage) -> Choice:
         return closed
     console = consoles_directory() / "kvm-probe.log"
     console.unlink(missing_ok=True)
-    command = guest_command(qemu, "kvm-probe", 0, image, Accelerator.KVM, console, None)
+    command = guest_command(qemu, "kvm-probe", image, Accelerator.KVM, console, None)
     try:
         done = subprocess.run(
             command,

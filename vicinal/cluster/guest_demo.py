@@ -10,11 +10,9 @@ from vicinal.bench.jobs import Amount
 from vicinal.bench.metric import DEMO_METRICS, FACTS, Metric
 from vicinal.bench.output import Trial, read_trial
 from vicinal.bench.plot import plot_demo
-from vicinal.bench.programs import mpi_program
 from vicinal.bench.result import result_head, write_result
 from vicinal.bench.scenario import Scenario
 from vicinal.bench.sizes import KIB, MIB
-from vicinal.bench.statistics import median_estimate
 from vicinal.cluster.guest_job import check_guests_have, run_in_guests
 from vicinal.cluster.guest_pair import GuestPair
 from vicinal.cluster.guest_qemu import MEMORY_MIB
@@ -22,6 +20,8 @@ from vicinal.errors import VicinalError
 from vicinal.launch.environment import MessagePath, Mpi, provider_directory
 from vicinal.launch.job import Job
 from vicinal.launch.mpi import STANDARD
+from vicinal.programs import mpi_program
+from vicinal.statistics.describe import median_estimate
 
 _SIZES = (8, 64, 512, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB)
 _WINDOW = 16

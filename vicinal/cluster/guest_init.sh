@@ -1,10 +1,11 @@
 #!/bin/sh
 # guest_init.sh - the first process of a guest: brings one node of the cluster up.
 #
-# What it needs to know comes from the kernel's command line (vicinal.node=N, vicinal.verbs=1 if
-# there is an SR-IOV card to make ready, and vicinal.probe=1 to power off as soon as user space
-# runs) and from QEMU's firmware configuration (the keys, a tar archive). It says on the console how
-# far it got; vicinal/cluster/guest.py waits for that and shows it when a guest does not come up.
+# Who it is comes from QEMU's firmware configuration: a tar archive with its name, its addresses,
+# its neighbours and the keys (guest_identity.py). The kernel's command line has what the guest is
+# made of: vicinal.verbs=1 if there is an SR-IOV card to make ready, vicinal.doorbell=1 if the region's
+# device can interrupt, and vicinal.probe=1 to power off as soon as user space runs. It says on the console how far it got; whoever started the guest waits
+# for that and shows it when the guest does not come up.
 export PATH=/usr/sbin:/usr/bin HOME=/root
 
 say() { echo "vicinal-guest: $*"; }
@@ -22,12 +23,12 @@ give_up() {
 /usr/bin/busybox --install -s /usr/bin 2>/dev/null # what is there already stays
 say "user space runs"
 
-node=0 probe=0 verbs=0
+probe=0 verbs=0 doorbell=0
 for word in $(cat /proc/cmdline); do
 	case $word in
-	vicinal.node=*) node=${word#*=} ;;
 	vicinal.probe=*) probe=${word#*=} ;;
 	vicinal.verbs=*) verbs=${word#*=} ;;
+	vicinal.doorbell=*) doorbell=${word#*=} ;;
 	esac
 done
 [ "$probe" = 1 ] && poweroff -f
@@ -43,20 +44,70 @@ for module in /usr/lib/vicinal-modules/*; do
 	insmod "$module" || give_up "the module $module could not be loaded"
 done
 
-tar -x -f /sys/firmware/qemu_fw_cfg/by_name/opt/vicinal/keys/raw -C / ||
-	give_up "the keys could not be read"
+tar -x -f /sys/firmware/qemu_fw_cfg/by_name/opt/vicinal/identity/raw -C / ||
+	give_up "the archive that says who this is could not be read"
+# node, address, cards and links: of each card its hardware address, and what neighbour it leads to,
+# if only to one; of each link to a network of the host's that of its card, and the address there.
+links=
+. /etc/vicinal/guest
 
-hostname "guest$node"
+hostname -F /etc/hostname
 ip link set lo up
-ip link set eth0 up || give_up "there is no network interface eth0"
-ip address add "10.0.0.$((node + 1))/24" dev eth0 || give_up "eth0 got no address"
+
+# with_address MAC - name of the card with this hardware address.
+with_address() {
+	for card in /sys/class/net/*; do
+		[ "$(cat "$card/address")" = "$1" ] && basename "$card"
+	done
+}
+
+for card in $cards; do
+	interface=$(with_address "${card%=*}")
+	[ -n "$interface" ] || give_up "there is no network card ${card%=*}"
+	ip link set "$interface" up || give_up "$interface could not be set up"
+	if [ -n "$address" ]; then # the first one bears it
+		ip address add "$address" dev "$interface" || give_up "$interface got no address"
+		source=${address%/*} address=
+	fi
+	case $card in
+	*=*)
+		# Addresses of the link would be one more way to a neighbour.
+		echo 1 2>/dev/null >"/proc/sys/net/ipv6/conf/$interface/disable_ipv6"
+		ip route add "${card#*=}/32" dev "$interface" src "$source" ||
+			give_up "$interface got no route to ${card#*=}"
+		;;
+	esac
+done
+for link in $links; do
+	interface=$(with_address "${link%=*}")
+	[ -n "$interface" ] || give_up "there is no network card ${link%=*}"
+	ip link set "$interface" name lan0 && ip link set lan0 up ||
+		give_up "$interface could not be set up as lan0"
+	[ -z "${link#*=}" ] || ip address add "${link#*=}" dev lan0 ||
+		give_up "lan0 got no address"
+done
+# One that has no neighbours has no card, and still a name that must lead to it.
+[ -z "$address" ] || ip address add "$address" dev lo
 [ "$verbs" = 1 ] && . /usr/lib/vicinal-verbs/guest_verbs.sh
 
 # The rule that hands the shared memory to the users' group is an ordinary udev rule.
 /usr/lib/systemd/systemd-udevd --daemon || give_up "udev did not start"
-udevadm trigger --action=add --subsystem-match=pci
+for bus in /sys/bus/nd/devices/ndbus*; do
+	[ -e "$bus/wait_probe" ] && cat "$bus/wait_probe" >/dev/null # until /dev/dax is there
+done
+udevadm trigger --action=add --subsystem-match=pci --subsystem-match=dax
 # It was seen to fail long before its time, once, on a busy machine.
 udevadm settle --timeout=60 || udevadm settle --timeout=60 || give_up "udev did not settle"
+[ "$doorbell" = 1 ] && . /usr/lib/vicinal-doorbell/guest_doorbell.sh
+
+# run KEY COMMAND - a command of the cluster's file; its output is on the console.
+run() {
+	say "$1: $2"
+	(cd /root && exec sh -c "$2") </dev/null ||
+		give_up "$1: this command ended with status $?: $2"
+}
+commands=/sys/firmware/qemu_fw_cfg/by_name/opt/vicinal/commands/raw
+[ ! -e "$commands" ] || . "$commands"
 
 /usr/sbin/sshd -e 2>/dev/console || give_up "sshd did not start"
 
@@ -79,11 +130,12 @@ say "ready"
 # driver takes what came between the two looks, for the entry that does not ask for it, and
 # its interrupt then finds nothing new and wakes nobody: the connection stood still for ever.
 # A read and a write that block ask for one thing each. The port can be opened only once.
-# Until somebody connects, a read says that it ended: the first byte is for us, to wait for.
+# Until somebody connects, a read says that it ended: the first byte is for us, to wait for. The
+# port stays open meanwhile: what came between a read and the port's end would be lost.
 while :; do
 	{
-		[ -n "$(dd bs=1 count=1 2>/dev/null <&3)" ] &&
-			{ cat <&3 | /usr/sbin/sshd -i -e 2>/dev/console | cat >&3; }
+		until [ -n "$(dd bs=1 count=1 2>/dev/null <&3)" ]; do sleep 0.2; done
+		cat <&3 | /usr/sbin/sshd -i -e 2>/dev/console | cat >&3
 	} 3<>"$port"
 	sleep 0.2
 done

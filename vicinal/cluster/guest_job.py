@@ -1,7 +1,7 @@
-"""Running MPI jobs across a pair of guests, by the launchers that the MPI libraries bring.
+"""Running MPI jobs across guests, by the launchers that the MPI libraries bring.
 
-The launcher runs in the first guest and starts the ranks of the other over ssh, as between
-any two machines. Nothing tells the provider where the region is: it finds it. Guests with SR-IOV
+The launcher runs in the first guest and starts the ranks of the others over ssh, as between
+any machines. Nothing tells the provider where the region is: it finds it. Guests with SR-IOV
 cards are hosts, and what is not in a guest's own region is reached by RDMA.
 """
 
@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from vicinal.cluster.guest_pair import GuestPair
 from vicinal.cluster.image_kind import GuestNetwork
@@ -20,10 +21,14 @@ from vicinal.launch.environment import (
     mpi_environment,
     provider_directory,
 )
+from vicinal.launch.heap import heap_library
 from vicinal.launch.job import CompletedJob, Job
+from vicinal.launch.job_files import with_files
 from vicinal.launch.launcher import Placement, place
 from vicinal.launch.mpi import STANDARD, Family, Installation, Mpi
+from vicinal.launch.program import linked_mpi
 from vicinal.launch.variables import portable_variables
+from vicinal.region import RegionState
 
 VERBS_CORE = "verbs;ofi_rxm"
 """What reaches the other guest over a virtual function, as libfabric calls it."""
@@ -36,7 +41,53 @@ _OWN_PREFIXES = ("OMPI_", "PRTE_", "PMIX_")
 """Variables that Open MPI's launcher hands on by itself."""
 
 
-def run_in_guests(job: Job, pair: GuestPair, *, timeout: float = 120.0) -> CompletedJob:
+class JobGuest(Protocol):
+    """What a job needs of one guest."""
+
+    @property
+    def name(self) -> str:
+        """Its host name."""
+
+    def run(
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        timeout: float = 60.0,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command in it to its end: GuestShell.run()."""
+
+    def copy_in(self, source: Path, target: str) -> None:
+        """Put a file of this host into it."""
+
+
+class JobImage(Protocol):
+    """What guests have from the start."""
+
+    def has(self, path: Path) -> bool:
+        """Whether a file of this host is in them too."""
+
+
+class JobGuests(Protocol):
+    """Guests of this host that reach each other, and share a region or have one each."""
+
+    @property
+    def guests(self) -> Sequence[JobGuest]:
+        """The guests, in order; launchers run in the first."""
+
+    @property
+    def image(self) -> JobImage:
+        """What they booted."""
+
+    @property
+    def network(self) -> GuestNetwork:
+        """How they reach each other."""
+
+    def inspect_all(self) -> tuple[RegionState, ...]:
+        """Their regions, as this host sees them."""
+
+
+def run_in_guests(job: Job, pair: JobGuests, *, timeout: float = 120.0) -> CompletedJob:
     """Run a job to its end and return what it wrote.
 
     Raises VicinalError if it cannot be started, if the first guest is lost, or after
@@ -91,18 +142,24 @@ def check_guests_have(mpi: Mpi | Installation) -> None:
         )
 
 
-def job_command(job: Job, pair: GuestPair) -> tuple[list[str], dict[str, str]]:
+def job_command(job: Job, pair: JobGuests) -> tuple[list[str], dict[str, str]]:
     """The launcher's command line and environment, in the first guest.
 
-    A program that is not in the image is put into both guests. Raises VicinalError as
+    A program that is not in the image is put into all guests. Raises VicinalError as
     check_guest_job() does.
     """
     mpi = check_guest_job(job)
-    program = [_placed(Path(job.program[0]), pair), *job.program[1:]]
+    linked = linked_mpi(Path(job.program[0]))
+    found = linked is None or (linked[1] is not None and pair.image.has(linked[1]))
+    program = [placed(Path(job.program[0]), pair), *job.program[1:]]
+    if job.heap:  # beside the provider, which guests have where this host has it
+        program = ["/usr/bin/env", f"LD_PRELOAD={heap_library()}", *program]
+    program = with_files(job.files, f"{HOME}/files", program)
     beyond = _beyond(mpi, job, pair)
     environment = {
         **mpi_environment(mpi, job.path, job.region, core=beyond.get("VICINAL_NET")),
         **beyond,
+        **({} if found else {"LD_LIBRARY_PATH": str(mpi.library.parent)}),
         **portable_variables(os.environ),
         **job.environment,
     }
@@ -111,7 +168,7 @@ def job_command(job: Job, pair: GuestPair) -> tuple[list[str], dict[str, str]]:
     return [*launcher, *program], environment
 
 
-def _beyond(mpi: Installation, job: Job, pair: GuestPair) -> dict[str, str]:
+def _beyond(mpi: Installation, job: Job, pair: JobGuests) -> dict[str, str]:
     """Variables for ranks that are not alone in a guest, or not all in one region."""
     if MessagePath(job.path) is not MessagePath.REGION:
         return {}
@@ -124,8 +181,8 @@ def _beyond(mpi: Installation, job: Job, pair: GuestPair) -> dict[str, str]:
     return variables
 
 
-def _placed(program: Path, pair: GuestPair) -> str:
-    """Where a program is in the guests; it is put there if need be."""
+def placed(program: Path, pair: JobGuests) -> str:
+    """Where a program of this host is in the guests; it is put there if need be."""
     if pair.image.has(program):
         return str(program)
     target = f"{HOME}/{program.name}"

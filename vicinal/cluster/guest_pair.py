@@ -3,9 +3,9 @@
     with GuestPair() as pair:
         print(pair.guests[0].run(["hostname"]).stdout)
 
-The region is the memory of an ivshmem device in each guest; the network is a wire between
-their virtio network cards, and another between SR-IOV cards if they are to be hosts of their
-own, each with its region. Nothing of it is reachable from elsewhere. Root is not needed. All
+The region is the memory of an ivshmem device in each guest, or of an nvdimm; the network is a wire
+between their virtio network cards, and another between SR-IOV cards if they are to be hosts of
+their own, each with its region. Nothing of it is reachable from elsewhere. Root is not needed. All
 of it ends with the process that started it, whatever ends that.
 """
 
@@ -22,15 +22,17 @@ from typing import Self, TypeVar
 
 import psutil
 
+from vicinal.cluster.doorbell.running import RunningServer
 from vicinal.cluster.guest import Guest
 from vicinal.cluster.guest_accelerator import Choice, choose_accelerator
-from vicinal.cluster.guest_keys import make_keys
+from vicinal.cluster.guest_identity import Card, Identity, card_address, make_keys
 from vicinal.cluster.guest_qemu import MEMORY_MIB, GuestDevices
 from vicinal.cluster.guest_qemu_choice import Qemu, find_qemu, qemu_for
 from vicinal.cluster.guest_verdict import condemn
 from vicinal.cluster.image import GuestImage, build_image
 from vicinal.cluster.image_kind import GuestNetwork
-from vicinal.cluster.image_layout import MOST_GUESTS, function_address
+from vicinal.cluster.image_layout import function_address, guest_address
+from vicinal.cluster.region_device import RegionDevice
 from vicinal.errors import VicinalError
 from vicinal.region import DEFAULT_MEMBERS, DEFAULT_SECTION_BYTES, Region, RegionState
 from vicinal.region import create as create_region
@@ -38,6 +40,7 @@ from vicinal.region import inspect as inspect_region
 
 _T = TypeVar("_T")
 
+_NAMES = ("guest0", "guest1")
 _SHARED = Path("/dev/shm")
 _CHECK_SECONDS = 30.0
 _SWEEP_SECONDS = 10.0
@@ -54,13 +57,30 @@ echo "it sees no PCI device 1af4:1110" >&2
 exit 1
 """
 
+_FIND_MODULE = """
+for device in /dev/dax*; do
+    [ -c $device ] || continue
+    [ -r $device ] && [ -w $device ] && exec echo $device
+    echo "it may not use $device: $(ls -l $device)" >&2
+    exit 1
+done
+echo "it sees no /dev/dax: $(ls /sys/bus/nd/devices | tr '\\n' ' ')" >&2
+exit 1
+"""
+
+_FIND = {
+    RegionDevice.IVSHMEM: _FIND_REGION,
+    RegionDevice.DOORBELL: _FIND_REGION,
+    RegionDevice.NVDIMM: _FIND_MODULE,
+}
+
 
 class GuestPair:
     """Two guests, guest0 and guest1, for as long as it is open.
 
     `members` and `section_bytes` are those of a region. `network` says how the guests reach
-    each other, and whether they share a region. `say` is told what is being done. Raises
-    VicinalError where guests cannot be had or do not come up.
+    each other, and whether they share a region; `region_device` as what they have it. `say` is
+    told what is being done. Raises VicinalError where guests cannot be had or do not come up.
     """
 
     def __init__(
@@ -69,10 +89,13 @@ class GuestPair:
         members: int = DEFAULT_MEMBERS,
         section_bytes: int = DEFAULT_SECTION_BYTES,
         network: GuestNetwork = GuestNetwork.VIRTIO,
+        region_device: RegionDevice = RegionDevice.IVSHMEM,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.guests: list[Guest] = []
         self.network = network
+        self.region_device = region_device
+        self._doorbell: RunningServer | None = None
         self._members = members
         self._section_bytes = section_bytes
         self._say = say
@@ -117,6 +140,11 @@ class GuestPair:
 
     def open(self) -> None:
         """Start the guests; when this returns they are up and see each other."""
+        if self.region_device is RegionDevice.DOORBELL and self.network is GuestNetwork.VERBS:
+            raise VicinalError(
+                "guests that are hosts of their own share no region, and ring no doorbells",
+                f"use the network {GuestNetwork.VIRTIO}, or another device for the region",
+            )
         try:
             find_qemu()
             self._qemu = qemu_for(self.network, self._say)
@@ -133,6 +161,8 @@ class GuestPair:
         self._closing = True
         for guest in self.guests:
             guest.stop()
+        if self._doorbell is not None:
+            self._doorbell.stop()
         self._regions = []
         self._choice = self._image = self._qemu = None
         sweeper, self._sweeper = self._sweeper, None
@@ -155,29 +185,34 @@ class GuestPair:
         _check_memory()
         directory = self._make_directory()
         verbs = self.network is GuestNetwork.VERBS
-        for number in range(MOST_GUESTS if verbs else 1):
+        for number in range(len(_NAMES) if verbs else 1):
             region = create_region(
                 directory / f"region{number}",
                 members=self._members,
                 section_bytes=self._section_bytes,
                 label="guests",
-                for_guests=True,
+                **self.region_device.fits,
             )
             self._regions.append(region)
-        keys = make_keys(directory)
+        if self.region_device is RegionDevice.DOORBELL:
+            self._doorbell = RunningServer(directory, self.region, clients=len(_NAMES))
+        keys = make_keys(directory, pair_identities())
         wire = socket.socketpair()
         fabric = socket.socketpair() if verbs else ()
-        for number in range(MOST_GUESTS):
+        for number, name in enumerate(_NAMES):
             region = self._regions[number % len(self._regions)]
-            guest = Guest(number, directory, keys)
+            guest = Guest(name, directory, keys)
             self.guests.append(guest)
             devices = GuestDevices(
                 region=region.path,
                 region_bytes=region.path.stat().st_size,
+                region_device=self.region_device,
+                doorbell=self._doorbell.doorbell if self._doorbell else None,
                 network=wire[number].fileno(),
                 fabric=fabric[number].fileno() if fabric else None,
                 control=guest.control,
-                keys=keys.archive,
+                identity=keys.archive(name),
+                number=number,
             )
             guest.start(qemu, image, choice.accelerator, devices)
         for end in (*wire, *fabric):
@@ -190,12 +225,12 @@ class GuestPair:
     def _check(self) -> None:
         """See that each guest can do what a job will ask of it; say what it cannot do."""
         self._say("checking the network and the region in each guest")
-        for guest in self.guests:
-            other = self.guests[1 - guest.number].name
+        for number, guest in enumerate(self.guests):
+            other = _NAMES[1 - number]
             for what, command in (
                 (f"{other} did not let it in over the network", ["ssh", other, "true"]),
-                ("its user has no region", ["sh", "-c", _FIND_REGION]),
-                *self._fabric_checks(1 - guest.number),
+                ("its user has no region", ["sh", "-c", _FIND[self.region_device]]),
+                *self._fabric_checks(1 - number),
             ):
                 seconds = _CHECK_SECONDS * self.choice.accelerator.patience
                 done = guest.run(command, timeout=seconds)
@@ -220,7 +255,7 @@ class GuestPair:
         """A directory for this run, removed by a process that outlives us if we are killed."""
         if not os.access(_SHARED, os.W_OK):
             raise VicinalError(f"{_SHARED} cannot be written to", "mount a tmpfs there")
-        directory = Path(tempfile.mkdtemp(prefix="vicinal-guests-", dir=_SHARED))
+        directory = Path(tempfile.mkdtemp(prefix=f"vicinal-guests-{os.getpid()}-", dir=_SHARED))
         self._sweeper = subprocess.Popen(
             ["/bin/sh", "-c", 'trap "" INT TERM HUP; read -r _; rm -rf -- "$0"', str(directory)],
             stdin=subprocess.PIPE,
@@ -235,9 +270,17 @@ class GuestPair:
         return value
 
 
+def pair_identities() -> list[Identity]:
+    """Who the two guests are, each with one card on the wire between them."""
+    return [
+        Identity(number, name, guest_address(number), (Card(card_address(number)),))
+        for number, name in enumerate(_NAMES)
+    ]
+
+
 def _check_memory() -> None:
     """Raise VicinalError if this host has too little memory for two guests."""
-    need, free = MOST_GUESTS * MEMORY_MIB << 20, psutil.virtual_memory().available
+    need, free = len(_NAMES) * MEMORY_MIB << 20, psutil.virtual_memory().available
     if free < need:
         raise VicinalError(
             f"two guests need {need >> 20} MiB of memory, and {free >> 20} MiB are free",

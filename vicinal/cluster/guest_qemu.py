@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from vicinal.cluster.doorbell import Doorbell
+from vicinal.cluster.guest_identity import card_address
 from vicinal.cluster.guest_qemu_choice import Qemu
 from vicinal.cluster.image import GuestImage
-from vicinal.cluster.image_layout import CONTROL_PORT, KEYS_FILE
+from vicinal.cluster.image_layout import CONTROL_PORT, IDENTITY_FILE
+from vicinal.cluster.region_device import RegionDevice
 from vicinal.errors import VicinalError
 
 MEMORY_MIB = 1024
@@ -41,19 +44,24 @@ class GuestDevices:
 
     region: Path
     region_bytes: int
+    region_device: RegionDevice
+    doorbell: Doorbell | None
+    """What the region's device connects to, if it is one that can interrupt."""
     network: int
     """File descriptor of this guest's end of the wire between the two."""
     fabric: int | None
     """The same of another wire, between SR-IOV cards; None: there are none."""
     control: Path
     """Where QEMU is to open the socket of the virtio port that the host gets in by."""
-    keys: Path
+    identity: Path
+    """Archive of what this guest alone has: guest_identity.py."""
+    number: int
+    """The guest's, which its cards have in their hardware addresses."""
 
 
 def guest_command(
     qemu: Qemu,
     name: str,
-    number: int,
     image: GuestImage,
     accelerator: Accelerator,
     console: Path,
@@ -65,11 +73,11 @@ def guest_command(
     """
     command = [*dies_with_parent(), *qemu.command, "-name", name]
     command += ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]
-    command += ["-machine", "q35", *_processor(accelerator), "-m", f"{MEMORY_MIB}M"]
+    command += [*_machine(devices), *_processor(accelerator)]
     command += ["-kernel", str(image.kernel), "-initrd", str(image.files)]
     command += ["-chardev", f"file,id=console,path={_escaped(console)}"]
     command += ["-serial", "chardev:console"]
-    words = ["console=ttyS0", "quiet", "panic=-1", "net.ifnames=0", f"vicinal.node={number}"]
+    words = ["console=ttyS0", "quiet", "panic=-1", "net.ifnames=0"]
     if devices is None:
         return [*command, "-append", " ".join([*words, "vicinal.probe=1"])]
     if devices.fabric is not None:
@@ -77,20 +85,45 @@ def guest_command(
         # A card makes functions only behind a port of its own.
         command += ["-device", "pcie-root-port,id=socket,chassis=1"]
         command += ["-netdev", f"stream,id=fabric,addr.type=fd,addr.str={devices.fabric}"]
-        hardware_address = f"52:54:00:00:01:{number + 1:02x}"
+        hardware_address = f"52:54:00:00:01:{devices.number + 1:02x}"
         command += ["-device", f"igb,bus=socket,netdev=fabric,mac={hardware_address},romfile="]
+    if devices.doorbell is not None:
+        words += ["vicinal.doorbell=1", "intel_iommu=on"]
+        # Before what it translates for. vfio-pci takes no device without.
+        command += ["-device", "intel-iommu,intremap=on,caching-mode=on"]
     command += ["-append", " ".join(words)]
-    command += ["-fw_cfg", f"name={KEYS_FILE},file={_escaped(devices.keys)}"]
-    memory = f"mem-path={_escaped(devices.region)},size={devices.region_bytes},share=on"
-    command += ["-object", f"memory-backend-file,id=region,{memory}"]
-    command += ["-device", "ivshmem-plain,memdev=region"]
+    command += ["-fw_cfg", f"name={IDENTITY_FILE},file={_escaped(devices.identity)}"]
+    command += _region(devices)
     command += ["-netdev", f"stream,id=wire,addr.type=fd,addr.str={devices.network}"]
-    hardware_address = f"52:54:00:00:00:{number + 1:02x}"
-    command += ["-device", f"virtio-net-pci,netdev=wire,mac={hardware_address},romfile="]
+    command += [
+        "-device",
+        f"virtio-net-pci,netdev=wire,mac={card_address(devices.number)},romfile=",
+    ]
     command += ["-device", "virtio-serial-pci"]
     control = f"path={_escaped(devices.control)},server=on,wait=off"
     command += ["-chardev", f"socket,id=control,{control}"]
     return [*command, "-device", f"virtserialport,chardev=control,name={CONTROL_PORT}"]
+
+
+def _region(devices: GuestDevices) -> list[str]:
+    """The device that shows the region."""
+    if devices.doorbell is not None:  # the server has the memory
+        command = ["-chardev", f"socket,id=doorbell,path={_escaped(devices.doorbell.socket)}"]
+        device = f"{devices.region_device},chardev=doorbell,vectors={devices.doorbell.vectors}"
+        return [*command, "-device", device]
+    memory = f"mem-path={_escaped(devices.region)},size={devices.region_bytes},share=on"
+    command = ["-object", f"memory-backend-file,id=region,{memory}"]
+    return [*command, "-device", f"{devices.region_device},memdev=region"]
+
+
+def _machine(devices: GuestDevices | None) -> list[str]:
+    """The board and its memory; a module takes a slot, and its bytes are beside the guest's own."""
+    if devices is None or devices.region_device is not RegionDevice.NVDIMM:
+        # KVM leaves to QEMU what an IOMMU that remaps interrupts has a part in.
+        split = ",kernel-irqchip=split" if devices is not None and devices.doorbell else ""
+        return ["-machine", f"q35{split}", "-m", f"{MEMORY_MIB}M"]
+    most = MEMORY_MIB + (devices.region_bytes >> 20)
+    return ["-machine", "q35,nvdimm=on", "-m", f"{MEMORY_MIB}M,slots=1,maxmem={most}M"]
 
 
 def dies_with_parent() -> Sequence[str]:

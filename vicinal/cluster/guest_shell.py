@@ -7,34 +7,31 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
 
 import vicinal
-from vicinal.cluster.guest_keys import Keys
+from vicinal.cluster.guest_commands import SSH_FAILED, GuestCommands
+from vicinal.cluster.guest_identity import Keys
 from vicinal.cluster.guest_qemu import dies_with_parent
 from vicinal.cluster.image_layout import USER
 from vicinal.errors import VicinalError
 
-SSH_FAILED = 255
-"""Exit status by which ssh tells that it was not the command that failed."""
-
-BOOT_SECONDS = 60.0
-"""For a guest with KVM; with TCG it is some times longer."""
-
 _FIRST_SECONDS = 20.0
 """How long the first of our attempts to get in may take, the next one twice as long."""
+_LOST_MOST = 3
+"""So many attempts may end by themselves: a guest that has not seen the last connection's end yet
+takes the first byte of the next one for what still belongs to that."""
+_AGAIN_SECONDS = 1.0
 _POLL_SECONDS = 0.05
 _STOP_SECONDS = 10.0
-_ENDING_SECONDS = 5
-"""How long a command may take to end after it was told to."""
 
 
-class GuestShell:
+class GuestShell(GuestCommands):
     """Runs commands in a guest as its user.
 
     `name` is the guest's host name, `directory` where sockets are. `alive` is asked whether the
     guest still runs, with True if the connection was lost just now; `failure` makes the error
-    that says what is wrong with the guest. The connection ends with the thread that made it.
+    that says what is wrong with the guest. `stem` is what the names of its sockets begin with, by
+    default its own. The connection ends with the thread that made it.
     """
 
     def __init__(
@@ -45,15 +42,17 @@ class GuestShell:
         *,
         alive: Callable[[bool], bool],
         failure: Callable[[str], VicinalError],
+        stem: str | None = None,
     ) -> None:
+        stem = stem or name
         self.name = name
-        self.control = directory / f"{name}.port"
+        self.control = directory / f"{stem}.port"
         """Socket of the virtio port, which QEMU opens."""
         self._keys = keys
         self._alive = alive
         self._failure = failure
-        self._errors = directory / f"{name}.ssh-errors"
-        self._master = directory / f"{name}.ssh"
+        self._errors = directory / f"{stem}.ssh-errors"
+        self._master = directory / f"{stem}.ssh"
         self._connection: subprocess.Popen[bytes] | None = None
 
     @property
@@ -69,67 +68,46 @@ class GuestShell:
         deadline = time.monotonic() + seconds
         self._master.unlink(missing_ok=True)  # of one that was killed
         self._wait_for(self.control, deadline, f"QEMU did not open a port within {seconds:.0f} s")
-        patience = _FIRST_SECONDS
+        patience, lost = _FIRST_SECONDS, 0
         while not self._try(min(deadline, time.monotonic() + patience), seconds):
             if time.monotonic() > deadline:
                 raise self._failure(f"it did not let us in within {seconds:.0f} s")
+            if self._ended():
+                lost += 1
+                if lost == _LOST_MOST:
+                    raise self._failure("it did not let us in")
+                time.sleep(_AGAIN_SECONDS)
+                continue
             # A guest that was saved or moved may take us for whom it talked to before: to see that
             # connection end, it must see this one end.
             self.close()
             patience *= 2
 
-    def command(self, command: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-        """The command line on this host that runs a command in the guest as its user."""
+    def command(
+        self, command: Sequence[str], environment: Mapping[str, str], *, tty: bool = False
+    ) -> list[str]:
+        """The command line on this host that runs a command in the guest as its user.
+
+        `tty` is for one that is to have a terminal.
+        """
         variables = [f"{name}={value}" for name, value in environment.items()]
         inside = shlex.join(["env", *variables, *command] if variables else command)
-        return ["ssh", "-T", *self._ssh_options(_STOP_SECONDS), self.name, "--", inside]
+        return [
+            "ssh",
+            "-t" if tty else "-T",
+            *self._ssh_options(_STOP_SECONDS),
+            self.name,
+            "--",
+            inside,
+        ]
 
-    def run(
-        self,
-        command: Sequence[str],
-        *,
-        environment: Mapping[str, str] | None = None,
-        timeout: float = 60.0,
-        stdin: IO[bytes] | int = subprocess.DEVNULL,
-    ) -> subprocess.CompletedProcess[str]:
-        """Run a command as the guest's user; it is ended there after `timeout` seconds.
+    def is_lost(self, status: int) -> bool:
+        """Whether it was the connection that ended with this status, and not the command."""
+        return status == SSH_FAILED and not self._master.exists()
 
-        Returns whatever its exit status is. Raises VicinalError if the time was not enough,
-        or if the guest is gone or does not answer.
-        """
-        began = time.monotonic()
-        bounded = ["timeout", "-k", str(_ENDING_SECONDS), str(int(timeout) + 1), *command]
-        try:
-            done = subprocess.run(
-                self.command(bounded, environment or {}),
-                stdin=stdin,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=timeout + BOOT_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise self._failure(f"it did not answer for {timeout + BOOT_SECONDS:.0f} s") from error
-        if done.returncode == SSH_FAILED and not self._master.exists():
-            raise self._failure("the connection to it was lost")
-        # Not every `timeout` tells by its status that it was the time that ended a command.
-        if done.returncode != 0 and time.monotonic() - began > timeout:
-            raise VicinalError(
-                f"`{shlex.join(command)[:200]}` in {self.name} took longer than {timeout:g} s",
-                "allow it more time",
-            )
-        return done
-
-    def copy_in(self, source: Path, target: str) -> None:
-        """Put a file of this host into the guest, where the guest's user may write."""
-        quoted = shlex.quote(target)
-        mode = "755" if source.stat().st_mode & 0o111 else "644"
-        script = f"cat >{quoted}.part && chmod {mode} {quoted}.part && mv {quoted}.part {quoted}"
-        with source.open("rb") as content:
-            done = self.run(["sh", "-c", script], stdin=content)
-        if done.returncode != 0:
-            raise self._failure(f"{source} could not be put into it: {done.stderr.strip()}")
+    def failure(self, what: str) -> VicinalError:
+        """The error that says what is wrong with the guest."""
+        return self._failure(what)
 
     def close(self) -> None:
         """End the connection; may be called again."""
@@ -145,20 +123,29 @@ class GuestShell:
         """Start ssh; whether it got in before the time `until`."""
         with self._errors.open("wb") as errors:
             self._connection = subprocess.Popen(
-                [*dies_with_parent(), "ssh", "-N", "-M", *self._ssh_options(seconds), self.name],
+                [*self._keeper(), "ssh", "-N", "-M", *self._ssh_options(seconds), self.name],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
                 start_new_session=True,
             )
         while not self._master.exists():
-            lost = self._connection.poll() is not None
-            if not self._alive(lost) or lost:
+            lost = self._ended()
+            if not self._alive(lost):
                 raise self._failure("it did not let us in")
+            if lost:
+                return False
             if time.monotonic() > until:
                 return False
             time.sleep(_POLL_SECONDS)
         return True
+
+    def _ended(self) -> bool:
+        return self._connection is not None and self._connection.poll() is not None
+
+    def _keeper(self) -> Sequence[str]:
+        """What ends the connection with us."""
+        return dies_with_parent()
 
     def _wait_for(self, path: Path, deadline: float, complaint: str) -> None:
         while not path.exists():

@@ -18,7 +18,7 @@ echo 1 >/sys/class/net/eth1/device/sriov_numvfs || give_up "the card made no vir
 load_modules function
 function=$(ls /sys/class/net/eth1/device/virtfn0/net 2>/dev/null)
 [ -n "$function" ] || give_up "the virtual function has no network interface"
-ip address add "10.0.1.$((node + 1))/24" dev "$function" || give_up "$function got no address"
+ip address add "10.1.$((node + 1 >> 8)).$((node + 1 & 255))/16" dev "$function" || give_up "$function got no address"
 ip link set "$function" up || give_up "$function could not be set up"
 
 load_modules rdma

@@ -28,7 +28,8 @@ def condemn(region: Path, hostname: str) -> list[int]:
         if member.hostname == hostname and member.state is not SlotState.FREE
     ]
     with region.open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
-        count, start = state.header.members, verdicts_offset(state.header.members)
+        count = state.header.members
+        start = state.offset + verdicts_offset(count)
         verdicts = np.frombuffer(memory, "<u8", count, start)
         for member in members:
             # One aligned store: a peer sees all of it or nothing.

@@ -11,24 +11,26 @@ these changes. There is no disk: a guest unpacks the archive into its memory.
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from vicinal.cluster.image_archive import Archive
 from vicinal.cluster.image_kind import GuestNetwork, ImageKind, kind_of
-from vicinal.cluster.image_layout import HOME, MOST_GUESTS, USER, USER_ID, guest_address, guest_name
+from vicinal.cluster.image_layout import HOME, USER, USER_ID
 from vicinal.cluster.image_modules import load_order
-from vicinal.cluster.image_packages import PackageStore
+from vicinal.cluster.image_packages import RECORD, PackageStore
 from vicinal.directories import check_writable, locked, may_write
 from vicinal.errors import VicinalError
 from vicinal.launch.environment import (
+    DOORBELL_AGENT_FILE,
     PROVIDER_FILE,
     checkout,
     mpi_prefix,
     provider_directory,
 )
+from vicinal.launch.heap import HEAP_FILE
 from vicinal.launch.mpi import STANDARD
 
 _HERE = Path(__file__).parent
@@ -56,9 +58,8 @@ _TEXTS = {
     f"{USER}:*:{USER_ID}:{USER_ID}::{HOME}:/bin/sh\n",
     "etc/group": f"root:*:0:\ntty:*:5:\nnogroup:*:65534:\n{USER}:*:{USER_ID}:\n",
     "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
-    "etc/hosts": "127.0.0.1 localhost\n"
-    + "".join(f"{guest_address(n)} {guest_name(n)}\n" for n in range(MOST_GUESTS)),
-    "etc/ssh/sshd_config": "HostKey /etc/ssh/host_key\n"
+    "etc/ssh/sshd_config": "Include /etc/ssh/sshd_config.d/*.conf\n"
+    "HostKey /etc/ssh/host_key\n"
     "AuthenticationMethods publickey\n"
     f"AllowUsers {USER}\n"
     "PermitRootLogin no\n"
@@ -119,7 +120,7 @@ def build_image(
     with locked(directory):
         system = _system(directory, kind, say)
         parts = _host_parts()
-        key = _hash(_descriptions(kind, system, parts))
+        key = content_key(_descriptions(kind, system, parts))
         files = directory / f"image-{key}.cpio"
         if not files.is_file():
             say("writing the guest image")
@@ -137,19 +138,27 @@ def build_image(
     )
 
 
+def image_identity(network: GuestNetwork = GuestNetwork.VIRTIO) -> str:
+    """What tells the image for what is on this host now from any other; makes nothing."""
+    kind = kind_of(network)
+    system = system_directory(guests_directory(), kind)
+    return content_key(_descriptions(kind, system, _host_parts()))
+
+
 def is_fetched(network: GuestNetwork = GuestNetwork.VIRTIO) -> bool:
     """Whether build_image() would find its Debian packages here: then it takes seconds at most."""
     kind = kind_of(network)
-    return _system_directory(guests_directory() / kind.directory, kind).is_dir()
+    return system_directory(guests_directory() / kind.directory, kind).is_dir()
 
 
-def _system_directory(directory: Path, kind: ImageKind) -> Path:
-    return directory / f"debian-{_hash([*kind.packages, kind.kernel_package])}"
+def system_directory(directory: Path, kind: ImageKind) -> Path:
+    """Where an image's Debian packages are unpacked, with a record of them (RECORD), if at all."""
+    return directory / f"debian-{content_key([*kind.packages, kind.kernel_package, str(RECORD)])}"
 
 
 def _system(directory: Path, kind: ImageKind, say: Callable[[str], None]) -> Path:
     """Directory with the unpacked Debian packages and kernel."""
-    target = _system_directory(directory, kind)
+    target = system_directory(directory, kind)
     if target.is_dir():
         return target
     for old in directory.glob("debian-*"):
@@ -182,7 +191,8 @@ def _host_parts() -> list[Path]:
 def _host_files(part: Path) -> Iterator[Path]:
     """What of such a directory goes into the image; of a build directory the product only."""
     if (part / PROVIDER_FILE).is_file():
-        yield part / PROVIDER_FILE
+        names = (PROVIDER_FILE, DOORBELL_AGENT_FILE, HEAP_FILE)
+        yield from (part / name for name in names if (part / name).is_file())
         return
     for path in sorted(part.rglob("*")):
         relative = path.relative_to(part)
@@ -194,16 +204,33 @@ def _descriptions(kind: ImageKind, system: Path, parts: list[Path]) -> Iterator[
     """What the image is made of, in words: any change of them makes a new image."""
     yield system.name
     yield repr(_TEXTS)
+    yield _variables()
     yield repr((_LEFT_OUT, kind))
     for own in sorted(_HERE.glob("image*.py")):
         yield own.read_text()
-    for script in sorted(_HERE.glob("guest_*.sh")):
+    for script in sorted(_HERE.rglob("guest_*.sh")):
         yield script.read_text()
     yield (_HERE / "70-vicinal.rules").read_text()
     for part in parts:
         for path in _host_files(part):
             status = path.lstat()
             yield f"{path} {status.st_size} {status.st_mtime_ns} {status.st_mode}"
+
+
+def _variables() -> str:
+    """What users of a guest find set, as sshd is told: all that they set themselves is FI_PROVIDER.
+
+    Where it does not admit Vicinal, the MPI libraries are as their makers meant them.
+    """
+    variables = {
+        "FI_PROVIDER": "^vicinal",
+        "MPIR_CVAR_CH4_NETMOD": "ofi",
+        "OMPI_MCA_mtl_ofi_provider_include": "vicinal",
+        "OMPI_MCA_btl_ofi_provider_include": "vicinal",
+    }
+    with suppress(VicinalError):  # there is none in the image then
+        variables["FI_PROVIDER_PATH"] = str(provider_directory())
+    return f"SetEnv {' '.join(f'{name}={value}' for name, value in variables.items())}\n"
 
 
 def _write(target: Path, kind: ImageKind, system: Path, parts: list[Path]) -> None:
@@ -216,8 +243,11 @@ def _write(target: Path, kind: ImageKind, system: Path, parts: list[Path]) -> No
         # The kernel opens it before there is a /dev.
         archive.device("dev/console", 5, 1)
         archive.file("init", (_HERE / "guest_init.sh").read_bytes(), 0o755)
+        archive.file("etc/ssh/sshd_config.d/libfabric.conf", _variables().encode())
         verbs = (_HERE / "guest_verbs.sh").read_bytes()
         archive.file("usr/lib/vicinal-verbs/guest_verbs.sh", verbs)
+        doorbell = (_HERE / "doorbell/guest_doorbell.sh").read_bytes()
+        archive.file("usr/lib/vicinal-doorbell/guest_doorbell.sh", doorbell)
         archive.file("etc/udev/udev.conf", b"")
         rule = _HERE / "70-vicinal.rules"
         archive.file(f"etc/udev/rules.d/{rule.name}", rule.read_bytes())
@@ -225,13 +255,15 @@ def _write(target: Path, kind: ImageKind, system: Path, parts: list[Path]) -> No
             archive.file(name, text.encode())
         _write_modules(archive, kind, _modules(system))
         for path in sorted(system.rglob("*")):
-            name = _merged_name(path.relative_to(system))
+            name = merged_name(path.relative_to(system))
             if not _left_out(name):
                 archive.copy(path, name)
         archive.link("usr/bin/sh", "busybox")
         for part in parts:
             for path in _host_files(part):
                 archive.copy(path, str(path).lstrip("/"))
+                if path.name == DOORBELL_AGENT_FILE:
+                    archive.link("usr/lib/vicinal-doorbell/agent", str(path))
 
 
 def _write_modules(archive: Archive, kind: ImageKind, modules: Path) -> None:
@@ -244,7 +276,8 @@ def _write_modules(archive: Archive, kind: ImageKind, modules: Path) -> None:
                 written.add(name)
 
 
-def _merged_name(path: Path) -> str:
+def merged_name(path: Path) -> str:
+    """What a path of a package's is in an image, whose top directories lead into usr."""
     return str(Path("usr") / path if path.parts[0] in _MERGED else path)
 
 
@@ -258,7 +291,8 @@ def _modules(system: Path) -> Path:
     return next(path for path in sorted((system / "lib" / "modules").iterdir()) if path.is_dir())
 
 
-def _hash(descriptions: list[str] | Iterator[str]) -> str:
+def content_key(descriptions: Iterable[str]) -> str:
+    """A number for what is described: another description has another."""
     digest = hashlib.sha256()
     for description in descriptions:
         digest.update(description.encode() + b"\0")

@@ -5,6 +5,7 @@ the caller's: the same input gives the same bytes.
 """
 
 import stat
+from collections.abc import Collection
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,10 +18,11 @@ _TRAILER = "TRAILER!!!"
 class Archive:
     """A cpio archive that is being written; paths in it are relative to the root."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, there: Collection[str] = ()) -> None:
+        """`there` are directories that need not be made: they are in an archive before this."""
         self._file = path.open("wb")
         self._inode = 0
-        self._names: set[str] = set()
+        self._names = {*there}
 
     def __enter__(self) -> Self:
         return self
@@ -43,11 +45,11 @@ class Archive:
         if name not in self._names:
             self._entry(name, stat.S_IFDIR | mode, b"", owner)
 
-    def file(self, name: str, content: bytes, mode: int = 0o644) -> None:
+    def file(self, name: str, content: bytes, mode: int = 0o644, owner: int = 0) -> None:
         """Add a regular file; one of that name that is there already wins."""
         self.directory(str(Path(name).parent))
         if name not in self._names:
-            self._entry(name, stat.S_IFREG | mode, content)
+            self._entry(name, stat.S_IFREG | mode, content, owner)
 
     def link(self, name: str, target: str) -> None:
         """Add a symbolic link; what is there already under that name wins."""
@@ -62,15 +64,15 @@ class Archive:
         self.directory(str(Path(name).parent))
         self._entry(name, stat.S_IFCHR | mode, b"", device=(major, minor))
 
-    def copy(self, source: Path, name: str) -> None:
+    def copy(self, source: Path, name: str, owner: int = 0) -> None:
         """Add a file or symbolic link of this host; others can read what its owner can."""
         if source.is_symlink():
             self.link(name, str(source.readlink()))
         elif source.is_dir():
-            self.directory(name)
+            self.directory(name, owner=owner)
         elif source.is_file():
             executable = source.stat().st_mode & 0o111
-            self.file(name, source.read_bytes(), 0o755 if executable else 0o644)
+            self.file(name, source.read_bytes(), 0o755 if executable else 0o644, owner)
 
     def _entry(
         self,

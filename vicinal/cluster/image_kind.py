@@ -37,8 +37,12 @@ class ImageKind:
 
 _PACKAGES = ("busybox-static", "openssh-client", "openssh-server", "udev", "zlib1g")
 # The power button is an input device.
-_MODULES = ("virtio_pci", "virtio_net", "virtio_console", "qemu_fw_cfg", "button", "evdev")
+_DEVICES = ("virtio_pci", "virtio_net", "virtio_console", "qemu_fw_cfg", "button", "evdev")
+# A region may be a memory module's: /dev/dax.
+_MODULES = (*_DEVICES, "nfit", "nd_pmem", "dax_pmem", "device_dax")
 _MODULES_DIRECTORY = "usr/lib/vicinal-modules"
+# Loaded only where the region's device can interrupt: guest_doorbell.sh.
+_DOORBELL = {"usr/lib/vicinal-doorbell/modules": ("vfio_pci", "vfio_iommu_type1")}
 
 _KINDS = {
     GuestNetwork.VIRTIO: ImageKind(
@@ -47,7 +51,7 @@ _KINDS = {
         packages=_PACKAGES,
         kernel_package="linux-image-cloud-amd64",  # small, and made for virtual machines
         kernel_from_backports=False,
-        modules={_MODULES_DIRECTORY: _MODULES},
+        modules={_MODULES_DIRECTORY: _MODULES, **_DOORBELL},
     ),
     # The cloud kernel has neither the card's drivers nor rdma_rxe. The release's own kernel has
     # them, but what was tried is that of the backports.

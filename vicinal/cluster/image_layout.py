@@ -7,24 +7,29 @@ HOME = f"/home/{USER}"
 
 CONTROL_PORT = "vicinal.control"
 """Name of the virtio port by which the host gets in."""
-KEYS_FILE = "opt/vicinal/keys"
-"""Name in QEMU's firmware configuration of the tar archive with the guest's keys."""
+IDENTITY_FILE = "opt/vicinal/identity"
+"""Name in QEMU's firmware configuration of the tar archive with what one guest alone has:
+its name, its addresses, its neighbours and its keys."""
+COMMANDS_FILE = "opt/vicinal/commands"
+"""Likewise the commands of the cluster's file that a guest runs before anybody gets in."""
 
-MOST_GUESTS = 2
+LINK_NAME = "lan0"
+"""A node's interface in a network of the host's: guest_init.sh."""
+PREFIX_BITS = 16
+"""Of the network between guests: room for more than run on any host."""
 READY_LINE = "vicinal-guest: ready"
 USER_SPACE_LINE = "vicinal-guest: user space runs"
 
 
-def guest_name(number: int) -> str:
-    """Host name of a guest."""
-    return f"guest{number}"
-
-
 def function_address(number: int) -> str:
     """IPv4 address of a guest's virtual function, where there are SR-IOV cards."""
-    return f"10.0.1.{number + 1}"
+    return _address(1, number)
 
 
 def guest_address(number: int) -> str:
-    """IPv4 address of a guest on the network between guests."""
-    return f"10.0.0.{number + 1}"
+    """IPv4 address of a guest on the network between guests; numbers begin at 0."""
+    return _address(0, number)
+
+
+def _address(network: int, number: int) -> str:
+    return f"10.{network}.{number + 1 >> 8}.{number + 1 & 0xFF}"

@@ -8,7 +8,7 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from vicinal.errors import VicinalError
@@ -16,8 +16,9 @@ from vicinal.errors import VicinalError
 _ARCHIVE_KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 """Keys of Debian's archive, its backports among it; apt checks everything with them."""
 
-_INSTALLED = Path("/var/lib/dpkg/status")
-"""Which packages this host has."""
+RECORD = Path("var/lib/dpkg/status")
+"""Which packages are in a system, below its root, as dpkg and apt know it."""
+HOST_RECORD = "/" / RECORD
 
 _APT_SECONDS = 600
 _UNPACK_SECONDS = 120
@@ -26,11 +27,11 @@ _UNPACK_SECONDS = 120
 class PackageStore:
     """A fresh directory for fetched packages, with apt's state for fetching them.
 
-    With `beside_host` what this host has installed is not fetched: for programs that are to run
-    here, with its libraries.
+    What is recorded in the file `beside` is taken to be there, and not fetched: HOST_RECORD is for
+    programs that are to run here, with this host's libraries.
     """
 
-    def __init__(self, directory: Path, *, beside_host: bool = False) -> None:
+    def __init__(self, directory: Path, *, beside: Path | None = None) -> None:
         self._directory = directory
         self._archives = directory / "archives"
         self._own_lists = directory / "lists"
@@ -41,21 +42,22 @@ class PackageStore:
             directory.mkdir(parents=True)
         # An empty package database: everything counts as missing.
         status = self._directory / "status"
-        if beside_host and _INSTALLED.is_file():
-            shutil.copyfile(_INSTALLED, status)
+        if beside is not None and beside.is_file():
+            shutil.copyfile(beside, status)
         else:
             status.touch()
 
     def unpack(self, packages: Sequence[str], target: Path, *, without: str = "") -> None:
         """Unpack packages and all they depend on, but for `without`, into `target`.
 
-        Raises VicinalError where a package cannot be had.
+        They are recorded there, in RECORD. Raises VicinalError where a package cannot be had.
         """
         install = ["apt-get", "install", "--download-only", "--no-install-recommends", "--yes"]
         self._apt_or_update(f"the packages {' '.join(packages)}", *install, *packages)
         if without:
             for file in self._archives.glob(f"{without}_*.deb"):
                 file.unlink()
+        self._record(target / RECORD)
         self._unpack_all(target)
 
     def unpack_kernel(self, package: str, target: Path) -> None:
@@ -74,11 +76,36 @@ class PackageStore:
         self._apt_or_update(f"the kernel package {kernel}", "apt-get", "download", kernel)
         self._unpack_all(target)
 
+    def release_sources(self) -> tuple[str, list[str]]:
+        """Name of this host's Debian release, and the lines of a sources.list that it comes from.
+
+        Updates and security fixes are among the lines where this host has them.
+        """
+        found = self._required_mirrors()
+        release = next(name for _, name, _ in found if "-" not in name)
+        suites = [each for each in found if each[1].partition("-")[0] == release]
+        return release, _source_lines(each for each in suites if "backports" not in each[1])
+
     def prefer_backports(self) -> None:
         """From now on take what the backports of this host's Debian release have, from them.
 
         They need not be configured on this host: they are where the release itself is.
         """
+        found = self._required_mirrors()
+        lines = _source_lines(found)
+        # The release has a plain name, its updates and its security fixes have longer ones.
+        mirror, release = next((where, name) for where, name, _ in found if "-" not in name)
+        self._release = f"{release}-backports"
+        lines += _source_lines([(mirror, self._release, "main")])
+        self._sources.write_text("".join(f"{line}\n" for line in lines))
+        self._use_lists_of_our_own()
+
+    @property
+    def _sources(self) -> Path:
+        return self._directory / "sources.list"
+
+    def _required_mirrors(self) -> list[tuple[str, str, str]]:
+        """What _debian_mirrors() says, or an error."""
         found = self._debian_mirrors()
         if not found:
             self._use_lists_of_our_own()
@@ -88,18 +115,7 @@ class PackageStore:
                 "no Debian mirror was found in this host's apt configuration",
                 "see whether `apt-get indextargets` on this host lists one",
             )
-        keys = f"[signed-by={_ARCHIVE_KEYS}] " if _ARCHIVE_KEYS.is_file() else ""
-        lines = [f"deb {keys}{mirror} {suite} {component}" for mirror, suite, component in found]
-        # The release has a plain name, its updates and its security fixes have longer ones.
-        mirror, release = next((where, name) for where, name, _ in found if "-" not in name)
-        self._release = f"{release}-backports"
-        lines.append(f"deb {keys}{mirror} {self._release} main")
-        self._sources.write_text("".join(f"{line}\n" for line in lines))
-        self._use_lists_of_our_own()
-
-    @property
-    def _sources(self) -> Path:
-        return self._directory / "sources.list"
+        return found
 
     def _debian_mirrors(self) -> list[tuple[str, str, str]]:
         """Address, release and component of the Debian packages that this host's apt knows."""
@@ -115,6 +131,13 @@ class PackageStore:
         update = self._apt("apt-get", "update")
         if update.returncode != 0:
             raise _apt_failed("the lists of Debian packages", update)
+
+    def _record(self, record: Path) -> None:
+        record.parent.mkdir(parents=True, exist_ok=True)
+        with record.open("a") as lines:
+            for file in sorted(self._archives.glob("*.deb")):
+                about = _dpkg_deb("--field", file)
+                lines.write(f"{about.strip()}\nStatus: install ok installed\n\n")
 
     def _unpack_all(self, target: Path) -> None:
         for file in sorted(self._archives.glob("*.deb")):
@@ -166,6 +189,12 @@ class PackageStore:
             ) from error
 
 
+def _source_lines(mirrors: Iterable[tuple[str, str, str]]) -> list[str]:
+    """Lines of a sources.list, of mirror, suite and component."""
+    keys = f"[signed-by={_ARCHIVE_KEYS}] " if _ARCHIVE_KEYS.is_file() else ""
+    return [f"deb {keys}{mirror} {suite} {component}" for mirror, suite, component in mirrors]
+
+
 def _check_host() -> None:
     if platform.machine() != "x86_64":
         raise VicinalError(
@@ -182,9 +211,13 @@ def _check_host() -> None:
 
 def _unpack(file: Path, target: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
+    _dpkg_deb("--extract", file, target)
+
+
+def _dpkg_deb(action: str, file: Path, *more: Path) -> str:
     try:
-        subprocess.run(
-            ["dpkg-deb", "--extract", str(file), str(target)],
+        done = subprocess.run(
+            ["dpkg-deb", action, str(file), *map(str, more)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -196,6 +229,7 @@ def _unpack(file: Path, target: Path) -> None:
             f"{file.name} could not be unpacked ({error.stderr.strip()})",
             f"remove {file} and try again",
         ) from error
+    return done.stdout
 
 
 def _apt_failed(what: str, result: subprocess.CompletedProcess[str]) -> VicinalError:

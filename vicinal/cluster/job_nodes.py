@@ -3,7 +3,7 @@
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +11,33 @@ from typing import Protocol
 
 import psutil
 
+from vicinal.cluster.native_layout import EXCHANGE, NODE_DIRECTORY
+from vicinal.errors import VicinalError
+
 _KILL_SECONDS = 5.0
 _POLL_SECONDS = 0.02
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the nodes of a cluster, and its head, find what jobs need."""
+
+    exchange: str = EXCHANGE
+    """Directory that all of them share; it holds regions, and no other channel."""
+    own: str = NODE_DIRECTORY
+    """Directory for the session files of launchers."""
+    launcher: str = ""
+    """Address by which nodes reach the launcher; empty: they know its host's name."""
+
+    @property
+    def remote_shell(self) -> str:
+        """Executable that launchers use in place of ssh: REMOTE-SHELL HOST COMMAND..."""
+        return f"{self.exchange}/remote-shell"
+
+    @property
+    def rank(self) -> str:
+        """Script that prepares a rank: native_layout.RANK_TEXT."""
+        return f"{self.exchange}/rank"
 
 
 @dataclass(frozen=True)
@@ -34,14 +59,18 @@ class JobNodes(Protocol):
         """The nodes, in order."""
 
     @property
+    def places(self) -> Places:
+        """Where nodes find what is theirs."""
+
+    @property
     def exchange(self) -> Path:
-        """The directory for regions as this process sees it; nodes see it as EXCHANGE."""
+        """The directory for regions as this process sees it; nodes see it as places.exchange."""
 
     def seen_from_host(self, path: str) -> Path:
         """A file or directory of the head's, as this process can reach it."""
 
     def head_command(self, command: Sequence[str], directory: Path | None = None) -> list[str]:
-        """The command line that runs `command` at the head, where REMOTE_SHELL is."""
+        """The command line that runs `command` at the head, where the remote shell is."""
 
     def end_command(self, running: subprocess.Popen[bytes]) -> None:
         """Kill what head_command() started, if it has not ended, and reap it."""
@@ -57,6 +86,27 @@ class JobNodes(Protocol):
 
     def ended_nodes(self) -> list[str]:
         """Names of nodes that ended by themselves."""
+
+
+class ClusterNodes(JobNodes, Protocol):
+    """Nodes of a cluster that has a file: one gets into them, too."""
+
+    def exec_command(
+        self, name: str, command: Sequence[str], *, tty: bool = False, directory: str = "/"
+    ) -> list[str]:
+        """The command line that runs `command` in a node. Raises VicinalError."""
+
+
+def check_joined(nodes: Sequence[str], alone: Collection[str]) -> None:
+    """Raise VicinalError where a job is to have several nodes, and one of them has no network."""
+    cut_off = [node for node in nodes if node in alone]
+    if len(nodes) > 1 and cut_off:
+        raise VicinalError(
+            f"{cut_off[0]} has no network, by which a launcher could start ranks on it and on "
+            f"{next(node for node in nodes if node != cut_off[0])}",
+            "let one node have all ranks (-n 1, or a cluster of one node), start a launcher in a "
+            "node by `vicinal exec`, or give the nodes a network",
+        )
 
 
 def end_entered(running: subprocess.Popen[bytes]) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,21 +13,31 @@ from rich.console import Console
 from rich.table import Table
 
 from vicinal.cluster.file.reading import read_cluster
+from vicinal.cluster.hosts.record import MOVE_KIND
+from vicinal.cluster.machines.ranks import Return
 from vicinal.cluster.manager import (
     DEFAULT_FILE,
-    ClusterState,
     bring_up,
     cluster_state,
     find_name,
-    open_containers,
+    migrate_machine,
+    node_command,
     plan_cluster,
+    restore_cluster,
+    save_cluster,
     start_cluster,
     stop_cluster,
     take_down,
 )
-from vicinal.cluster.plan.planning import Action, Plan, Step
+from vicinal.cluster.own_libvirt.place import is_own
+from vicinal.cluster.owners import left_behind
+from vicinal.cluster.plan.planning import Action, Shown
 from vicinal.cluster.plan.resource import Condition
 from vicinal.cluster.plan.state import cluster_names
+from vicinal.cluster.resources.containers import ContainerResource
+from vicinal.cluster.resources.machines import MachineResource
+from vicinal.cluster.resources.native import NativeResource
+from vicinal.cluster.status import ClusterState, Piece
 from vicinal.errors import VicinalError
 from vicinal.host.topology import show_cpu_list
 from vicinal.region.sizes import show_size
@@ -47,6 +58,8 @@ _DOING = {
     Action.START: "starting",
     Action.STOP: "stopping",
 }
+
+_NODE_KINDS = (ContainerResource.KIND, NativeResource.KIND, MachineResource.KIND)
 
 _FILE = Annotated[
     Path, typer.Argument(metavar="FILE", help="The cluster's file.", show_default=True)
@@ -83,26 +96,29 @@ def register(app: typer.Typer) -> None:
         )(function)
     app.command(name="stop")(stop)
     app.command(name="start")(start)
+    app.command(name="save")(save)
+    app.command(name="restore")(restore)
+    app.command(name="migrate")(migrate)
     app.command(name="down")(down)
 
 
 def plan(file: _FILE = DEFAULT_FILE) -> int:
     """Show what `up` would do; exit with 2 if that is anything."""
-    made = plan_cluster(read_cluster(file))
-    for step in made.steps:
+    steps = plan_cluster(read_cluster(file))
+    for step in steps:
         why = "" if step.action is Action.KEEP else f"  ({step.why})"
-        typer.echo(f"{_SIGNS[step.action]} {step.resource.key}{why}")
-    typer.echo(_summary(made))
-    return CHANGES if made.changes else 0
+        typer.echo(f"{_SIGNS[step.action]} {step.key}{why}")
+    typer.echo(_summary(steps))
+    return CHANGES if any(step.action is not Action.KEEP for step in steps) else 0
 
 
 def up(file: _FILE = DEFAULT_FILE, quiet: _QUIET = False) -> None:
     """Make a cluster, or what is missing of it; what fails is rolled back."""
     cluster = read_cluster(file)
-    done = bring_up(cluster, _silent if quiet else _tell)
+    done = bring_up(cluster, _silent if quiet else _tell, _silent if quiet else _note)
     state = cluster_state(cluster.name)
-    for limitation in state.limitations:
-        _note(f"this system does not give the nodes {limitation}")
+    for note in _notes(state):
+        _note(note)
     _note(f"{cluster.name} is up: {_summary(done)}")
 
 
@@ -116,9 +132,12 @@ def status(
         return 0
     state = cluster_state(find_name(cluster))
     if as_json:
-        typer.echo(json.dumps(_as_json(state), indent=1))
+        typer.echo(json.dumps(state.to_dict(), indent=1))
     else:
         _show(state)
+        for each in left_behind():
+            if state.name in each.clusters:
+                typer.echo(f"Note: {each}")
     return 0 if state.whole else 1
 
 
@@ -155,16 +174,81 @@ def start(cluster: _CLUSTER = None, quiet: _QUIET = False) -> None:
     start_cluster(find_name(cluster), _silent if quiet else _tell)
 
 
-def down(cluster: _CLUSTER = None, quiet: _QUIET = False) -> None:
+def save(cluster: _CLUSTER = None) -> None:
+    """Keep a cluster's virtual machines as they stand, jobs and all, and end them.
+
+    On all hosts of the cluster, or on none: where one cannot be saved, all run on.
+    """
+    name = find_name(cluster)
+    save_cluster(name, _note)
+    _note(f"{name} is saved; `vicinal restore {name}` lets it go on")
+
+
+def restore(cluster: _CLUSTER = None, quiet: _QUIET = False) -> None:
+    """Let a cluster's saved virtual machines go on where they were, when all have come back."""
+    restore_cluster(find_name(cluster), _silent if quiet else _tell)
+
+
+def migrate(
+    node: Annotated[str, typer.Argument(metavar="NODE", help="The virtual machine's name.")],
+    host: Annotated[
+        str, typer.Argument(metavar="HOST", help="One of the cluster's hosts, as its file has it.")
+    ],
+    cluster: _OF_CLUSTER = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", help="For each step of it.")
+    ] = 300.0,
+    quiet: _QUIET = False,
+) -> None:
+    """Move a virtual machine to another host of its cluster, jobs and all.
+
+    What fails or is interrupted leaves the machine where it was, in its region.
+    """
+    say = _silent if quiet else _note
+    report = migrate_machine(find_name(cluster), node, host, seconds=timeout, say=say)
+    still = report.moved.still_seconds
+    stood = "" if still is None else f", and stood still for {still:.2f} s"
+    _note(f"{node} is on {host}: it was moved in {report.moved.seconds:.1f} s{stood}")
+    say_who_is_out(report.ranks, report.back)
+
+
+def say_who_is_out(ranks: int, back: Return) -> None:
+    """Warn of ranks that were in a machine's region, and are not in that of its new host."""
+    if back.out:
+        _note(
+            f"warning: {back.out} of {ranks} ranks are not in the region there, and talk over "
+            f"the network: {back.why}"
+        )
+
+
+def down(
+    cluster: _CLUSTER = None,
+    quiet: _QUIET = False,
+    forget: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST",
+            help="A host of the cluster that is lost for ever: it is not asked; can be repeated.",
+        ),
+    ] = None,
+    forget_machines: Annotated[
+        bool,
+        typer.Option(
+            "--forget-machines",
+            help="Give up virtual machines whose libvirt does not answer, and say what is left.",
+        ),
+    ] = False,
+) -> None:
     """Take a cluster away, however much of it is there, and leave nothing behind."""
     name = find_name(cluster)
-    there = take_down(name, _silent if quiet else _tell)
+    show = _silent if quiet else _tell
+    there = take_down(name, show, forget or (), forget_machines=forget_machines, say=_note)
     _note(f"{name} is down" if there else f"nothing was there of {name}")
 
 
 def _become(node: str, command: list[str], cluster: str | None) -> None:
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    line = open_containers(find_name(cluster)).exec_command(node, command, tty=terminal)
+    line = node_command(find_name(cluster), node, command, tty=terminal)
     sys.stdout.flush()
     try:
         os.execvp(line[0], line)
@@ -177,78 +261,101 @@ def _become(node: str, command: list[str], cluster: str | None) -> None:
 def _show(state: ClusterState) -> None:
     console = Console()
     table = Table(title=state.name, title_justify="left", box=None, pad_edge=False)
-    for column in ("node", "state", "address", "processors", "memory", "made by"):
+    hosts = ["host"] if state.hosts else []
+    for column in ("node", *hosts, "state", "address", "processors", "memory", "made by"):
         table.add_column(column)
-    shown = {f"node/{each.spec.name}": each for each in state.containers}
-    for piece in state.pieces:
-        if not piece.key.startswith("node/"):
-            continue
-        container = shown.get(piece.key)
-        if container is None:
-            table.add_row(piece.key[len("node/") :], piece.condition.value, "", "", "", "")
-            continue
-        memory = container.spec.memory
-        table.add_row(
-            container.spec.name,
-            container.state.value,
-            container.address,
-            show_cpu_list(container.spec.cpus) or "any",
-            show_size(memory) if memory is not None else "any",
-            container.runtime,
-        )
+    for row in _rows(state, []):
+        table.add_row(*row)
+    for host in state.hosts:
+        if host.state is not None:
+            for row in _rows(host.state, [host.name]):
+                table.add_row(*row)
     console.print(table)
-    if state.region is not None:
-        console.print(f"region: {state.region}", markup=False, soft_wrap=True, highlight=False)
+    _show_pieces(console, state, "")
+    for host in state.hosts:
+        if host.state is not None:
+            _show_pieces(console, host.state, f"{host.name}: ")
+    for note in _notes(state):
+        console.print(note, markup=False, soft_wrap=True, highlight=False)
+
+
+def _rows(state: ClusterState, host: list[str]) -> Iterator[list[str]]:
+    """What is shown of each node; `host` names the one that has it, where there are several."""
+    shown = {each.name: each for each in state.nodes}
     for piece in state.pieces:
-        if piece.condition not in (Condition.READY, Condition.STOPPED):
+        kind, _, name = piece.key.partition("/")
+        if kind not in _NODE_KINDS:
+            continue
+        facts = shown.get(name)
+        if facts is None:
+            yield [name, *host, piece.condition.value, "", "", "", ""]
+            continue
+        memory = facts.memory_bytes
+        yield [
+            name,
+            *host,
+            facts.state,
+            facts.address,
+            show_cpu_list(facts.cpus) or "any",
+            show_size(memory) if memory is not None else "any",
+            facts.runtime,
+        ]
+
+
+def _show_pieces(console: Console, state: ClusterState, host: str) -> None:
+    """The region, and what is not as it is to be."""
+    if state.region is not None:
+        line = f"{host}region: {state.region}"
+        console.print(line, markup=False, soft_wrap=True, highlight=False)
+    for piece in state.pieces:
+        if _is_worth_saying(piece, state):
             why = f": {piece.why}" if piece.why else ""
-            console.print(f"{piece.key}: {piece.condition.value}{why}", markup=False)
-    for limitation in state.limitations:
-        console.print(f"this system does not give the nodes {limitation}", markup=False)
+            console.print(f"{host}{piece.key}: {piece.condition.value}{why}", markup=False)
 
 
-def _as_json(state: ClusterState) -> dict[str, object]:
-    return {
-        "name": state.name,
-        "whole": state.whole,
-        "region": None if state.region is None else str(state.region),
-        "pieces": [
-            {"key": piece.key, "condition": piece.condition, "why": piece.why}
-            for piece in state.pieces
-        ],
-        "nodes": [
-            {
-                "name": each.spec.name,
-                "state": each.state,
-                "address": each.address,
-                "processors": list(each.spec.cpus),
-                "memory_bytes": each.spec.memory,
-                "runtime": each.runtime,
-            }
-            for each in state.containers
-        ],
-        "limitations": list(state.limitations),
-    }
+def _is_worth_saying(piece: Piece, state: ClusterState) -> bool:
+    """Whether a piece is not as it should be, and the nodes' own lines do not say so."""
+    if piece.condition is not Condition.STOPPED:
+        return piece.condition is not Condition.READY
+    is_node = piece.key.partition("/")[0] in _NODE_KINDS
+    return not is_node and any(node.state == "running" for node in state.nodes)
 
 
-def _summary(plan: Plan) -> str:
+def _notes(state: ClusterState) -> list[str]:
+    """What is to be known of a cluster beside that it is up."""
+    notes = [f"this system does not give the nodes {each}" for each in state.limitations]
+    if state.libvirt is not None:
+        own = "Vicinal's own, until `vicinal down`: " if is_own(state.libvirt) else ""
+        notes.append(f"libvirt: {own}{state.libvirt}")
+    if state.accelerator is not None:
+        made = state.accelerator
+        notes.append(f"virtual machines: {made.accelerator.description} ({made.reason})")
+    moved = [piece for piece in state.pieces if piece.key.startswith(f"{MOVE_KIND}/")]
+    notes += [piece.why for piece in moved if piece.condition is Condition.READY]
+    for host in state.hosts:
+        if host.state is not None:
+            notes += [f"{host.name}: {note}" for note in _notes(host.state)]
+    return notes
+
+
+def _summary(steps: Sequence[Shown]) -> str:
     counts = {
         "to make": Action.CREATE,
         "to start": Action.START,
         "to take away": Action.REMOVE,
         "as it is to be": Action.KEEP,
     }
-    actions = [step.action for step in plan.steps]
+    actions = [step.action for step in steps]
     parts = [f"{actions.count(action)} {word}" for word, action in counts.items()]
     return ", ".join(part for part in parts if not part.startswith("0 ")) or "nothing"
 
 
-def _tell(step: Step) -> None:
-    _note(f"{_DOING[step.action]} {step.resource.key} ({step.why})")
+def _tell(step: Shown) -> None:
+    _note(f"{_DOING[step.action]} {step.key} ({step.why})")
 
 
-def _silent(step: Step) -> None:
-    del step
+def _silent(_: object) -> None:
+    """Say nothing."""
 
 
 def _note(text: str) -> None:

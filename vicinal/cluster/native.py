@@ -25,7 +25,7 @@ from typing import Any, Self
 import psutil
 
 import vicinal
-from vicinal.cluster.job_nodes import Node, end_entered, signal_entered
+from vicinal.cluster.job_nodes import Node, Places, end_entered, signal_entered
 from vicinal.cluster.native_layout import (
     EXCHANGE,
     MOST_NODES,
@@ -135,6 +135,11 @@ class NativeCluster:
     def network(self) -> bool:
         """Whether the nodes have a network of their own."""
         return self._state.network
+
+    @property
+    def places(self) -> Places:
+        """Where nodes find what is theirs."""
+        return Places()
 
     @property
     def exchange(self) -> Path:

@@ -40,6 +40,12 @@ def place_nodes(
             )
 
 
+def reserved_cores(cluster: Cluster, cpus: Sequence[Cpu]) -> tuple[int, ...]:
+    """The processors that a placement leaves to the host: all threads of its first cores."""
+    first = set(_cores(cpus)[: cluster.placement.reserve])
+    return tuple(sorted(cpu.number for cpu in cpus if first.intersection(cpu.siblings)))
+
+
 def _cores(cpus: Sequence[Cpu]) -> list[int]:
     """One processor of each core, its first that may be used."""
     usable = {cpu.number for cpu in cpus}

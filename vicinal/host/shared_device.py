@@ -1,4 +1,4 @@
-"""What a guest sees of a region: ivshmem devices, and how their memory is mapped."""
+"""Memory that is shared by a device, ivshmem or /dev/dax, and how it is mapped."""
 
 import errno
 import mmap
@@ -23,6 +23,7 @@ _MEMORY = 2
 _INTERRUPTS = 1
 """The number of the one that a doorbell needs (MSI-X) and a plain device lacks."""
 
+_DAX = "sys/bus/dax/devices"
 _ATTRIBUTES = "sys/kernel/debug/x86/pat_memtype_list"
 _COPY = 65536
 _PASSES = 4
@@ -32,18 +33,25 @@ _HEADER = 4096
 
 
 @dataclass(frozen=True)
-class IvshmemDevice:
+class SharedDevice:
+    """Memory that a guest, or a host with CXL memory, may share with others."""
+
+    name: str
+    """For people."""
+    memory: Path
+    """The file by which it is mapped, relative to the host's root."""
+    memory_bytes: int
+    start: int | None
+    """Its physical address; None where this user may not know."""
+
+
+@dataclass(frozen=True)
+class IvshmemDevice(SharedDevice):
     """An ivshmem device of QEMU, in the guest that has it."""
 
     pci: PciDevice
-    memory_bytes: int
     doorbell: bool
     """Whether it can interrupt other guests: ivshmem-doorbell, not ivshmem-plain."""
-
-    @property
-    def memory(self) -> Path:
-        """The file by which its memory is mapped, relative to the host's root."""
-        return self.pci.place / f"resource{_MEMORY}"
 
 
 @dataclass(frozen=True)
@@ -62,14 +70,30 @@ def read_ivshmem_devices(host: Host) -> Iterator[IvshmemDevice]:
     """Every one of this guest."""
     for device in read_devices(host):
         if (device.vendor, device.device) == (_VENDOR, _DEVICE):
+            doorbell = memory_bytes(host, device, _INTERRUPTS) > 0
+            kind = "ivshmem-doorbell" if doorbell else "ivshmem-plain"
             yield IvshmemDevice(
-                pci=device,
+                name=f"{device.address}: {kind}",
+                memory=device.place / f"resource{_MEMORY}",
                 memory_bytes=memory_bytes(host, device, _MEMORY),
-                doorbell=memory_bytes(host, device, _INTERRUPTS) > 0,
+                start=_bar_start(host, device),
+                pci=device,
+                doorbell=doorbell,
             )
 
 
-def map_memory(host: Host, device: IvshmemDevice) -> Mapping:
+def read_dax_devices(host: Host) -> Iterator[SharedDevice]:
+    """Every /dev/dax."""
+    for name in host.names(_DAX):
+        yield SharedDevice(
+            name=f"/dev/{name}",
+            memory=Path("dev") / name,
+            memory_bytes=host.number(f"{_DAX}/{name}/size") or 0,
+            start=host.number(f"{_DAX}/{name}/resource"),
+        )
+
+
+def map_memory(host: Host, device: SharedDevice) -> Mapping:
     """Map a device's memory as the provider does, and read in it; nothing is written.
 
     Raises OSError where this user may not, or the kernel does not let anybody.
@@ -85,7 +109,7 @@ def map_memory(host: Host, device: IvshmemDevice) -> Mapping:
         return Mapping(
             header=shared[:_HEADER],
             slower=_measure(shared),
-            attribute=_attribute(host, device),
+            attribute=_attribute(host, device.start),
         )
 
 
@@ -115,17 +139,23 @@ def _copy_seconds(memory: mmap.mmap, length: int) -> float:
     return max(best, 1e-9)
 
 
-def _attribute(host: Host, device: IvshmemDevice) -> str | None:
-    """The kernel's word for the mapping that there is now."""
-    lines = (host.text(device.pci.place / "resource") or "").splitlines()
-    first = lines[_MEMORY].split()[0] if len(lines) > _MEMORY and lines[_MEMORY].split() else ""
+def _bar_start(host: Host, device: PciDevice) -> int | None:
+    lines = (host.text(device.place / "resource") or "").splitlines()
+    words = lines[_MEMORY].split() if len(lines) > _MEMORY else []
     try:
-        start = int(first, 16)
+        return int(words[0], 16) if words else None
     except ValueError:
         return None
+
+
+def _attribute(host: Host, start: int | None) -> str | None:
+    """The kernel's word for the mapping that there is now."""
+    if not start:
+        return None
     for line in (host.text(_ATTRIBUTES) or "").splitlines():
-        if re.search(rf"\b0x0*{start:x}-", line):
-            # "memtype: [mem 0x...-0x...] uncached-minus"; older: "uncached-minus @ 0x...-0x..."
-            word = re.search(r"\b(write-\w+|uncached(?:-minus)?)\b", line)
-            return word[1] if word else None
+        # "memtype: [mem 0x...-0x...] uncached-minus"; older: "uncached-minus @ 0x...-0x..."
+        memory = re.search(r"\b0x([0-9a-f]{1,16})-0x([0-9a-f]{1,16})\b", line)
+        word = re.search(r"\b(write-\w+|uncached(?:-minus)?)\b", line)
+        if memory and word and int(memory[1], 16) <= start < int(memory[2], 16):
+            return word[1]
     return None

@@ -1,14 +1,14 @@
 """SR-IOV: cards that can be divided into functions, the functions, and who uses each."""
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from vicinal.host.functions import privileged as functions
+from vicinal.host.functions.privileged import VFIO
+from vicinal.host.functions.sysfs import group_others, holders
 from vicinal.host.pci import MELLANOX, PciDevice, read_device, read_devices
 from vicinal.host.system import Host
-
-VFIO = "vfio-pci"
 
 _NO_DRIVER_WAY = ("mlx4_core",)
 """Drivers that make functions by a parameter when they are loaded, and not by sriov_numvfs."""
@@ -35,7 +35,7 @@ class VirtualFunction:
     device: PciDevice
     use: Use
     holders: tuple[str, ...]
-    """Processes that have it by VFIO, as far as this user may see: `qemu-system-x86[4711]`."""
+    """Processes that have it by VFIO, as far as this user may see: `qemu-system-x86 (4711)`."""
     group_shared_with: tuple[str, ...]
     """Other devices that are in its IOMMU group, and would have to go with it."""
 
@@ -55,7 +55,8 @@ class PhysicalFunction:
 
 def read_physical_functions(host: Host) -> Iterator[PhysicalFunction]:
     """Every one of this host; also cards that could be one but for their firmware's settings."""
-    holders = _vfio_holders(host)
+    reader = functions.Host()
+    reader.sysfs = host.path("sys")
     for device in read_devices(host):
         if device.physical_function is not None:
             continue
@@ -67,7 +68,7 @@ def read_physical_functions(host: Host) -> Iterator[PhysicalFunction]:
             limit=limit,
             created=host.number(device.place / "sriov_numvfs") or 0,
             by_sysfs=device.driver not in _NO_DRIVER_WAY,
-            functions=tuple(_functions(host, device, holders)),
+            functions=tuple(_functions(host, reader, device)),
         )
 
 
@@ -79,54 +80,24 @@ def _could_have_functions(host: Host, device: PciDevice) -> bool:
     return device.vendor == MELLANOX and device.is_network and not host.is_virtual
 
 
-def _functions(
-    host: Host, parent: PciDevice, holders: Mapping[str, tuple[str, ...]]
-) -> Iterator[VirtualFunction]:
-    for name in host.names(parent.place):
-        match = re.fullmatch(r"virtfn(\d+)", name)
-        address = host.link_name(parent.place / name) if match else None
-        device = read_device(host, address) if address is not None else None
-        if match and device is not None:
-            files = [f"/dev/vfio/{device.iommu_group}"]
-            files += [f"/dev/vfio/devices/{each}" for each in host.names(device.place / "vfio-dev")]
-            own = tuple(dict.fromkeys(who for file in files for who in holders.get(file, ())))
+def _functions(host: Host, reader: functions.Host, parent: PciDevice) -> Iterator[VirtualFunction]:
+    for number, address in enumerate(reader.functions(parent.address)):
+        device = read_device(host, address)
+        if device is not None:
+            vfio = device.driver == VFIO
+            programs = tuple(holders(reader, address, host.path("proc"))) if vfio else ()
             yield VirtualFunction(
-                number=int(match[1]),
+                number=number,
                 device=device,
-                use=_use(host, device, own),
-                holders=own if device.driver == VFIO else (),
-                group_shared_with=_others_in_group(host, device),
+                use=_use(device, opened=bool(programs or reader.use(address))),
+                holders=programs,
+                group_shared_with=group_others(reader, address),
             )
 
 
-def _use(host: Host, device: PciDevice, holders: tuple[str, ...]) -> Use:
+def _use(device: PciDevice, *, opened: bool) -> Use:
     if device.driver is None:
         return Use.FREE
     if device.driver != VFIO:
         return Use.HOST
-    # Whose it is only shows to that user and to root; that it is enabled, to all.
-    opened = bool(holders) or bool(host.number(device.place / "enable"))
     return Use.GUEST if opened else Use.RESERVED
-
-
-def _others_in_group(host: Host, device: PciDevice) -> tuple[str, ...]:
-    if device.iommu_group is None:
-        return ()
-    members = host.names(f"sys/kernel/iommu_groups/{device.iommu_group}/devices")
-    return tuple(each for each in members if each != device.address)
-
-
-def _vfio_holders(host: Host) -> dict[str, tuple[str, ...]]:
-    """The files of VFIO, each to the processes that have it open, as far as this user may see."""
-    found: dict[str, tuple[str, ...]] = {}
-    if not host.exists("dev/vfio"):
-        return found
-    for process in host.names("proc"):
-        if not process.isdecimal():
-            continue
-        name = host.text(f"proc/{process}/comm") or "a process"
-        for descriptor in host.names(f"proc/{process}/fd"):
-            target = host.link(f"proc/{process}/fd/{descriptor}")
-            if target is not None and target.startswith("/dev/vfio/"):
-                found[target] = (*found.get(target, ()), f"{name}[{process}]")
-    return found

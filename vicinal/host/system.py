@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-_MOST_BYTES = 4 << 20
-"""More than /proc/cpuinfo has with a thousand processors."""
+_MOST_BYTES = 2 << 20
+"""More than /proc/cpuinfo has with a thousand processors; /proc/sys refuses to be read by 4 MiB."""
 _ASK_SECONDS = 20
 
 _SYSTEM_PROGRAMS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/libexec")

@@ -87,6 +87,18 @@ def read_nodes(host: Host) -> list[NumaNode]:
     return found
 
 
+def read_last_cache(host: Host, cpu: int) -> int | None:
+    """Bytes of the last-level cache that a processor has, with others perhaps; None: not known."""
+    place = f"{_CPUS}/cpu{cpu}/cache"
+    sizes: dict[int, int] = {}
+    for name in host.names(place):
+        level = host.number(f"{place}/{name}/level")
+        match = re.fullmatch(r"(\d{1,9})K", host.text(f"{place}/{name}/size") or "", re.ASCII)
+        if level and match and host.text(f"{place}/{name}/type") in ("Data", "Unified"):
+            sizes[level] = int(match[1]) * 1024
+    return sizes[max(sizes)] if sizes else None
+
+
 def read_huge_pages(host: Host, place: str = PAGE_SIZES) -> tuple[HugePages, ...]:
     """Huge pages by size, smallest first: of the whole host, or of the node at a place."""
     found = []

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -15,11 +14,12 @@ import typer
 from rich.console import Console
 
 from vicinal.cluster.job_nodes import JobNodes
-from vicinal.cluster.manager import cluster_state, find_name, open_containers
+from vicinal.cluster.machines.running import RunningGuestJob
+from vicinal.cluster.manager import find_name
 from vicinal.cluster.native import NativeCluster
 from vicinal.cluster.native_layout import EXCHANGE
-from vicinal.cluster.resources.containers import REGION_NAME
 from vicinal.errors import VicinalError
+from vicinal.launch.cluster_job import job_on_cluster
 from vicinal.launch.environment import MessagePath, Progress
 from vicinal.launch.heap import DEFAULT_HEAP_BYTES, parse_heap
 from vicinal.launch.host_job import HostJob
@@ -30,14 +30,13 @@ from vicinal.launch.mpi import Mpi
 from vicinal.launch.mpi_option import MPI_PREFIX, chosen_mpi
 from vicinal.launch.paths import newest_job, paths_table, traffic_of
 from vicinal.launch.paths_watch import watch_paths
-from vicinal.launch.program import HIDDEN, check_visible, find_program
+from vicinal.launch.program import find_program
 from vicinal.launch.reach import Reach
 from vicinal.launch.running import RunningJob, region_name
 from vicinal.launch.slurm import allocation
-from vicinal.launch.traffic import JobTraffic, job_traffic
+from vicinal.launch.started import StartedJob
+from vicinal.launch.traffic import JobTraffic
 from vicinal.signals import Ended, handled
-
-_SHOW = "let `mounts` of the cluster's file show its directory, or go to one that the nodes see"
 
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
 
@@ -132,7 +131,7 @@ def run(
     """Run an MPI program on isolated nodes of this host, a virtual cluster, or several hosts."""
     chosen = _chosen_hosts(hosts, hostfile, slurm=slurm)
     if cluster is not None:
-        _check_for_cluster(path, named=chosen is not None, nodes=nodes, region=region, bind=bind)
+        _check_for_cluster(named=chosen is not None, nodes=nodes, region=region, bind=bind)
     found = find_program(program[0], anywhere=chosen is not None)
     if chosen is not None:
         _check_for_hosts(path, nodes=nodes, region=region, bind=bind)
@@ -218,19 +217,19 @@ def paths(
 
 
 def _run(job: Job, cluster: JobNodes, timeout: float | None, show_paths: bool) -> int:
-    with RunningJob(job, cluster, stdin=_input()) as running, _signals_forwarded(running):
+    return _attend(RunningJob(job, cluster, stdin=_input()), timeout, show_paths)
+
+
+def _attend(job: RunningJob | RunningGuestJob, timeout: float | None, show_paths: bool) -> int:
+    """Wait for a job of this host, hand signals on to it, and show its paths at its end."""
+    with job as running, _signals_forwarded(running):
         try:
             status = running.wait(timeout)
         except Ended as ended:
             running.stop(ended.number)
             raise
         if show_paths:
-            state = running.region_state()
-            if state is None:
-                _note(f"every pair of ranks used the path {running.path.value}")
-            else:
-                sys.stdout.flush()
-                _show(job_traffic(state), sys.stderr)
+            _show_paths(running)
         return status
 
 
@@ -283,13 +282,17 @@ def _run_on_hosts(
         for name in running.lost:
             _note(f"the connection to {name} was lost while the job ran")
         if show_paths:
-            traffic = running.traffic()
-            if traffic is None:
-                _note(f"every pair of ranks used the path {running.path.value}")
-            else:
-                sys.stdout.flush()
-                _show(traffic, sys.stderr)
+            _show_paths(running)
         return status
+
+
+def _show_paths(running: RunningJob | RunningGuestJob | HostJob) -> None:
+    traffic = running.traffic()
+    if traffic is None:
+        _note(f"every pair of ranks used the path {running.path.value}")
+    else:
+        sys.stdout.flush()
+        _show(traffic, sys.stderr)
 
 
 def _input() -> int | None:
@@ -315,28 +318,11 @@ def _note(text: str) -> None:
 
 def _run_on_cluster(job: Job, named: str, timeout: float | None, show_paths: bool) -> int:
     """Run a job on all nodes of a virtual cluster, through the region that they share."""
-    name = find_name(named)
-    cluster = open_containers(name)
-    region = cluster_state(name).region
-    for container in cluster.containers():
-        shown = [
-            Path(bind.source) for bind in container.spec.binds if bind.source == bind.destination
-        ]
-        for path in (Path(job.program[0]), Path.cwd()):
-            check_visible(path, (*HIDDEN, Path("/tmp")), shown, _SHOW)
-    if job.path is MessagePath.REGION:
-        if region is None:
-            raise VicinalError(f"the cluster {name} has no region", "use --path network")
-        usable_region(region, job.ranks)
-        if job.heap:
-            check_heap(region, None)
-        job = replace(job, region=f"file:{EXCHANGE}/{REGION_NAME}")
-    return _run(job, cluster, timeout, show_paths)
+    with job_on_cluster(job, find_name(named), stdin=_input()) as running:
+        return _attend(running, timeout, show_paths)
 
 
-def _check_for_cluster(
-    path: MessagePath, *, named: bool, nodes: int | None, region: str | None, bind: bool
-) -> None:
+def _check_for_cluster(*, named: bool, nodes: int | None, region: str | None, bind: bool) -> None:
     """Raise VicinalError for options that do not go with a virtual cluster."""
     if named:
         raise VicinalError("--cluster and hosts were both named", "leave out one of them")
@@ -345,14 +331,10 @@ def _check_for_cluster(
             "the nodes of a cluster, its region and its processors are those of its file",
             "leave out --nodes, --region and --bind",
         )
-    if path is MessagePath.SHARED_MEMORY:
-        raise VicinalError(
-            "the path shared-memory does not reach from node to node", "use another path"
-        )
 
 
 @contextmanager
-def _signals_forwarded(running: RunningJob | HostJob) -> Iterator[None]:
+def _signals_forwarded(running: StartedJob) -> Iterator[None]:
     def forward(number: int, _frame: FrameType | None) -> None:
         running.forward(signal.Signals(number))
 

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
+from vicinal import region
 from vicinal.errors import VicinalError
 from vicinal.launch.paths import newest_job
-from vicinal.region import Outcome, attach, detach
 from vicinal.region.commands import commands, region_file
 
 RunningRegion = Annotated[
@@ -25,6 +25,14 @@ MemberSlots = Annotated[
         "--member", metavar="SLOT", help="Only this member; can be repeated. All without it."
     ),
 ]
+Leave = Annotated[
+    bool,
+    typer.Option(
+        "--leave",
+        help="And leave the region, so that its device can be taken from their machine; they look "
+        "for another one there about once a second.",
+    ),
+]
 Seconds = Annotated[
     float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait for it.")
 ]
@@ -38,7 +46,10 @@ def register(app: typer.Typer) -> None:
 
 
 def _detach(
-    path: RunningRegion = None, member: MemberSlots = None, timeout: Seconds = 10.0
+    path: RunningRegion = None,
+    member: MemberSlots = None,
+    leave: Leave = False,
+    timeout: Seconds = 10.0,
 ) -> None:
     """Have members be reached over the network while their job runs; nothing is lost.
 
@@ -46,7 +57,11 @@ def _detach(
     Exits with 1 if somebody cannot, or does not in time.
     """
     for place in _regions(path, member):
-        _tell(place, detach(place, member or (), timeout=timeout), "over the network")
+        if leave:
+            _tell(place, region.leave(place, member or (), timeout=timeout), "have left it")
+        else:
+            outcome = region.detach(place, member or (), timeout=timeout)
+            _tell(place, outcome, "connections go over the network")
 
 
 def _attach(
@@ -54,7 +69,8 @@ def _attach(
 ) -> None:
     """Have members that were detached be reached through the region again."""
     for place in _regions(path, member):
-        _tell(place, attach(place, member or (), timeout=timeout), "through the region")
+        outcome = region.attach(place, member or (), timeout=timeout)
+        _tell(place, outcome, "connections go through the region")
 
 
 def _regions(path: Path | None, members: list[int] | None) -> list[Path]:
@@ -75,10 +91,10 @@ def _regions(path: Path | None, members: list[int] | None) -> list[Path]:
     return regions
 
 
-def _tell(path: Path, outcome: Outcome, way: str) -> None:
+def _tell(path: Path, outcome: region.Outcome, what: str) -> None:
     for trouble in outcome.troubles:
         typer.echo(f"vicinal: error: {trouble}", err=True)
     if outcome.troubles:
         raise typer.Exit(1)
     members = f"{len(outcome.members)} member{'' if len(outcome.members) == 1 else 's'}"
-    typer.echo(f"{members} of {path}: {outcome.moved} connections go {way}")
+    typer.echo(f"{members} of {path}: {outcome.moved} {what}")

@@ -49,11 +49,13 @@ class Progress(StrEnum):
 
 
 PROVIDER_FILE = "libvicinal-fi.so"
+DOORBELL_AGENT_FILE = "vicinal-doorbell-agent"
+"""Beside the provider: what lends interrupts to the ranks of a guest."""
 
 REGIONS_MAX = 4
 """In which a rank can be at the same time."""
 
-_REGION_FORMS = "write it as file:PATH or pci:0000:00:04.0"
+_REGION_FORMS = "write it as file:PATH, pci:0000:00:04.0 or dax:/dev/dax0.0"
 
 
 def provider_directory() -> Path:
@@ -83,9 +85,9 @@ def provider_directory() -> Path:
 def check_region_name(region: str) -> str:
     """Return `region` if it names one as VICINAL_REGION does; raise VicinalError if not."""
     kind, _, place = region.partition(":")
-    if kind not in ("file", "pci") or not place:
+    if kind not in ("file", "pci", "dax") or not place:
         raise VicinalError(f"{region!r} does not name a region", _REGION_FORMS)
-    if kind == "file" and not place.startswith("/"):
+    if kind != "pci" and not place.startswith("/"):
         raise VicinalError(
             f"the region path {place!r} is relative, and would differ between nodes",
             "give an absolute path",

@@ -32,9 +32,9 @@ def env(
     region: Annotated[
         str | None,
         typer.Option(
-            metavar="file:PATH|pci:ADDRESS",
+            metavar="file:PATH|pci:ADDRESS|dax:PATH",
             help="The region to use. Without it the provider looks for one: an ivshmem device, "
-            "then /run/vicinal/region, then /dev/shm/vicinal-region.",
+            "then /dev/dax*, /run/vicinal/region, /dev/shm/vicinal-region.",
         ),
     ] = None,
     heap: Annotated[

@@ -10,12 +10,13 @@ a login may write there too.
 
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ MARK = "vicinal-host "
 HOST_DIRECTORY = "/dev/shm"
 HOST_PREFIX = "vicinal-job-"
 """Where regions of hosts are, and what their names begin with; the user's number follows."""
+FILES = ".files"
+"""With this behind its name, the directory of a job's input files."""
 
 _REGION_VARIABLE = "VICINAL_REGION"
 _GRACE_SECONDS = 3.0
@@ -53,6 +56,10 @@ class HostRequest:
     section_bytes: int
     heap_bytes: int
     label: str
+    files: dict[str, str] = field(default_factory=dict)
+    """Text by name, of the job's input files."""
+    files_directory: str | None = None
+    """To make, with the files; None where there are none."""
 
     to_dict = asdict
 
@@ -72,7 +79,9 @@ def main() -> None:
                     _answer()
     except VicinalError as error:
         _answer(error=error.message, remedy=error.remedy)
-        request = None  # nothing was made
+        if request is not None:
+            _remove_files(request)
+        request = None  # nothing else was made
     finally:
         # Whoever does not hear us is gone, which is no reason to leave anything.
         with suppress(BrokenPipeError):
@@ -100,6 +109,7 @@ def _prepare(request: HostRequest) -> None:
             f"it has no directory {request.directory} ({describe_os_error(error)})",
             "start the job in one that all hosts have",
         ) from error
+    _write_files(request)
     if request.region is not None and not Path(request.region).exists():
         create(
             request.region,
@@ -108,6 +118,27 @@ def _prepare(request: HostRequest) -> None:
             heap_bytes=request.heap_bytes,
             label=request.label,
         )
+
+
+def _write_files(request: HostRequest) -> None:
+    if request.files_directory is None:
+        return
+    directory = Path(request.files_directory)
+    try:
+        # There already where two names of hosts are one host.
+        directory.mkdir(mode=0o700, exist_ok=True)
+        for name, text in request.files.items():
+            (directory / name).write_text(text)
+    except OSError as error:
+        raise VicinalError(
+            f"the job's files cannot be written to {directory} ({describe_os_error(error)})",
+            "make room there",
+        ) from error
+
+
+def _remove_files(request: HostRequest) -> None:
+    if request.files_directory is not None:
+        shutil.rmtree(request.files_directory, ignore_errors=True)
 
 
 def _answer(**message: Any) -> None:
@@ -125,6 +156,7 @@ def _answer_traffic(request: HostRequest) -> None:
 
 def _clean(request: HostRequest) -> None:
     """End what is left of the job's ranks, as launchers do that end in order, and the region."""
+    _remove_files(request)
     if request.region is None:
         return
     deadline = time.monotonic() + _GRACE_SECONDS

@@ -1,57 +1,20 @@
-"""The connection to a host of a job: ssh or a step of Slurm, and the agent that it runs there."""
+"""The connection to a host of a job."""
 
 import json
-import os
-import re
-import select
-import subprocess
-import sys
-import tempfile
-import time
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-import vicinal
-from vicinal.errors import VicinalError
+from vicinal.launch.agent_connection import AgentConnection
 from vicinal.launch.host_agent import MARK, HostRequest
-from vicinal.launch.hosts import Host
-from vicinal.launch.reach import Reach
-from vicinal.region.inspection import printable
 
 AGENT_MODULE = "vicinal.launch.host_agent"
 
-_PACKAGE = Path(vicinal.__file__).resolve().parents[1]
-_SEARCH = {"PYTHONPATH": str(_PACKAGE)}
 
-_ANSWER_SECONDS = 30.0
-_STOP_SECONDS = 10.0
-_MOST_BYTES = 16 << 20
-_NOT_FOUND = (126, 127)
+class HostConnection(AgentConnection):
+    """An agent on a host, from ask() to close()."""
 
-
-class HostConnection:
-    """An agent on a host, from prepare() to close()."""
-
-    def __init__(self, host: Host, reach: Reach) -> None:
-        self.host = host
-        self.reach = reach
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (close() closes it)
-        self._received = b""
-        try:
-            self._process = subprocess.Popen(
-                _command(host, reach),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._errors,
-                env=os.environ | _SEARCH,
-                start_new_session=True,  # Ctrl-C is for the manager, which closes in order
-            )
-        except FileNotFoundError as error:
-            self._errors.close()
-            raise VicinalError(
-                f"{reach.value} was not found", f"install {reach.package}"
-            ) from error
+    module = AGENT_MODULE
+    mark = MARK
+    part = "the job"
 
     def ask(self, request: HostRequest) -> None:
         """Send what the host shall do; whether it could answered() tells."""
@@ -73,100 +36,3 @@ class HostConnection:
         """Raise VicinalError where the host does not answer any more."""
         self._send("here?")
         self._receive()
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether the connection has ended."""
-        return self._process.poll() is not None
-
-    def hang_up(self) -> None:
-        """Have the agent take away what it made, without waiting for it."""
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):
-            self._process.stdin.close()
-
-    def close(self) -> None:
-        """The same, and wait for it."""
-        self.hang_up()
-        assert self._process.stdout is not None
-        try:
-            self._process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process.stdout.close()
-        self._errors.close()
-
-    def _send(self, line: str) -> None:
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # _receive() finds out why
-            self._process.stdin.write(line.encode() + b"\n")
-            self._process.stdin.flush()
-
-    def _receive(self) -> dict[str, Any]:
-        """The agent's next answer; raises VicinalError for its error, its end or its silence."""
-        deadline = time.monotonic() + _ANSWER_SECONDS
-        while True:
-            line = self._line(deadline).decode(errors="replace")
-            if line.startswith(MARK):
-                break
-        try:
-            message = json.loads(line.removeprefix(MARK))
-            if "error" in message:
-                raise self._trouble(str(message["error"]), str(message["remedy"]))
-        except (ValueError, KeyError, TypeError) as error:
-            raise self._trouble(
-                "it does not speak as Vicinal does", "see what runs there"
-            ) from error
-        return dict(message)
-
-    def _line(self, deadline: float) -> bytes:
-        assert self._process.stdout is not None
-        while b"\n" not in self._received:
-            left = max(0.0, deadline - time.monotonic())
-            if not select.select([self._process.stdout], [], [], left)[0]:
-                raise self._trouble(
-                    f"it did not answer within {_ANSWER_SECONDS:g} s",
-                    f"see whether `{self.reach.trial(self.host.name)}` ends",
-                )
-            more = os.read(self._process.stdout.fileno(), 65536)
-            if not more or len(self._received) > _MOST_BYTES:
-                raise self._ended()
-            self._received += more
-        line, _, self._received = self._received.partition(b"\n")
-        return line
-
-    def _ended(self) -> VicinalError:
-        """Why there was no answer."""
-        try:
-            status = self._process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            status = self._process.wait()
-        self._errors.seek(0)
-        lines = [line.strip() for line in self._errors.read().decode(errors="replace").splitlines()]
-        said = printable(next((line for line in reversed(lines) if line), f"status {status}"))
-        if self.reach.failed(status, said):
-            said = re.sub(r"^(ssh|srun): (error: )?", "", said)
-            trial = self.reach.trial(self.host.name)
-            return self._trouble(
-                f"{self.reach.value} does not reach it ({said})",
-                f"see that the name is right and `{trial}` asks for nothing",
-            )
-        if status in _NOT_FOUND or "No module named" in said:
-            return self._trouble(
-                f"there is no Vicinal in the place where it is here ({said})",
-                f"install it there too: {sys.executable} and {_PACKAGE}, or share the filesystem",
-            )
-        return self._trouble(f"its part of the job ended ({said})", "run it there by hand")
-
-    def _trouble(self, message: str, remedy: str) -> VicinalError:
-        return VicinalError(f"host {self.host.name}: {printable(message)}", printable(remedy))
-
-
-def _command(host: Host, reach: Reach) -> list[str]:
-    command = [sys.executable, "-P", "-m", AGENT_MODULE]
-    if host.is_this:
-        return command
-    command = ["env", *(f"{name}={value}" for name, value in _SEARCH.items()), *command]
-    return reach.command(host.name, command)

@@ -10,34 +10,31 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import vicinal
 from vicinal.errors import VicinalError
 from vicinal.launch.environment import PROVIDER_FILE, MessagePath, provider_directory
-from vicinal.launch.host_agent import HOST_DIRECTORY, HOST_PREFIX, HostRequest
+from vicinal.launch.host_agent import FILES, HOST_DIRECTORY, HOST_PREFIX, HostRequest
 from vicinal.launch.host_connection import HostConnection
 from vicinal.launch.hosts import Host, spread
 from vicinal.launch.job import Job, default_members
 from vicinal.launch.job_environment import inherited, job_environment, with_heap
+from vicinal.launch.job_files import check_names, in_directory
 from vicinal.launch.job_input import Stream
 from vicinal.launch.launcher import host_launcher
 from vicinal.launch.libfabric import check_loads_provider
 from vicinal.launch.mpi import tested
 from vicinal.launch.reach import Reach
 from vicinal.launch.running import job_label
+from vicinal.launch.started import StartedJob
 from vicinal.launch.traffic import JobTraffic, together
-from vicinal.launch.waiting import wait_for_launcher
 
-_GRACE_SECONDS = 3.0
 _LOST_SECONDS = 15.0
 """How long a launcher may take to notice that a host is gone after we did."""
 
 
-class HostJob:
+class HostJob(StartedJob):
     """A job over hosts from its start to its end; as a context manager it leaves nothing behind.
 
     Raises VicinalError where it cannot be started, with the host that is the reason.
@@ -53,14 +50,13 @@ class HostJob:
         stdout: Stream = None,
         stderr: Stream = None,
     ) -> None:
+        super().__init__()
         self.job = job
         self._reach = reach
         self.mpi, found = job.resolved_mpi()
         self.path = MessagePath(job.path)
         self.lost: list[str] = []
         """Hosts whose connection ended while the job ran."""
-        self.started = time.monotonic()
-        self._launcher: subprocess.Popen[bytes] | None = None
         self._connections: list[HostConnection] = []
         self._lost_since: float | None = None
         if self.path is MessagePath.REGION and not tested(self.mpi):
@@ -72,6 +68,9 @@ class HostJob:
         program = list(job.program)
         if job.heap:
             program = with_heap(job, program)
+        if job.files:
+            check_names(job.files)
+            program = in_directory(f"{file}{FILES}", program)
         variables = job_environment(job, self.mpi, region, placements) | dict(job.environment)
         command, environment = host_launcher(
             self.mpi, placements, program, inherited(self.mpi, found=found), variables, reach
@@ -89,6 +88,8 @@ class HostJob:
                     section_bytes=job.section_bytes,
                     heap_bytes=job.heap_bytes if job.heap else 0,
                     label=job.label or job_label(Path(job.program[0])),
+                    files=dict(job.files),
+                    files_directory=f"{file}{FILES}" if job.files else None,
                 ),
             )
             self._launcher = subprocess.Popen(
@@ -104,51 +105,36 @@ class HostJob:
             self.close()
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the job's end and return its status, as a shell would give it.
 
-        Raises VicinalError after `timeout` seconds, or when a host is gone and the launcher does
-        not end by itself, or calls that a success; the job is then still there for close() to end.
+        Raises VicinalError `timeout` seconds after its start, or when a host is gone and the
+        launcher does not end by itself, or calls that a success; the job is then still there for
+        close() to end.
         """
-        assert self._launcher is not None
-        status = wait_for_launcher(
-            self._launcher,
-            self._check_hosts,
-            until=None if timeout is None else self.started + timeout,
-            too_late=lambda: VicinalError(
-                f"the job did not end within {timeout:g} s",
-                "allow it more time, or see what its ranks wait for",
-            ),
-        )
+        status = super().wait(timeout)
         if status == 0:
             # Open MPI's launcher may end so when a host with ranks is gone.
             for connection in self._connections:
                 connection.check()
         return status
 
+    def look(self) -> None:
+        """Raise VicinalError where a host is gone for so long that the launcher should know."""
+        for connection in self._connections:
+            if connection.is_lost and connection.host.name not in self.lost:
+                self.lost.append(connection.host.name)
+                self._lost_since = self._lost_since or time.monotonic()
+        if self._lost_since is not None and time.monotonic() - self._lost_since > _LOST_SECONDS:
+            raise VicinalError(
+                f"the connection to {', '.join(self.lost)} was lost while the job ran",
+                "see whether the host is up, and run again",
+            )
+
     def forward(self, number: signal.Signals) -> None:
         """Hand a signal to the launcher, which hands it to the ranks or ends them."""
         if self._launcher is not None and self._launcher.poll() is None:
             self._launcher.send_signal(number)
-
-    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """Ask the job to end, and see that it does."""
-        self.forward(number)
-        if self._launcher is not None:
-            with suppress(subprocess.TimeoutExpired):
-                self._launcher.wait(_GRACE_SECONDS)
-        self.close()
 
     def traffic(self) -> JobTraffic | None:
         """What the regions of all hosts say; None where the job has none.
@@ -189,14 +175,3 @@ class HostJob:
             connection.ask(request)
         for connection in self._connections:
             connection.answered()
-
-    def _check_hosts(self) -> None:
-        for connection in self._connections:
-            if connection.is_lost and connection.host.name not in self.lost:
-                self.lost.append(connection.host.name)
-                self._lost_since = self._lost_since or time.monotonic()
-        if self._lost_since is not None and time.monotonic() - self._lost_since > _LOST_SECONDS:
-            raise VicinalError(
-                f"the connection to {', '.join(self.lost)} was lost while the job ran",
-                "see whether the host is up, and run again",
-            )

@@ -66,6 +66,8 @@ class Job:
     """Variables for the ranks beside the inherited ones, which they override."""
     directory: Path | None = None
     """Working directory; by default this process's."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Text by name; with any, ranks run in a directory of their node's own that has them."""
     label: str = ""
     """Name of the job, for people; at most 64 bytes."""
 

@@ -11,7 +11,6 @@ import subprocess
 from typing import IO
 
 from vicinal.cluster.job_nodes import JobNodes
-from vicinal.cluster.native_layout import EXCHANGE
 
 Stream = IO[bytes] | int | None
 """As subprocess takes it; None means this process's own."""
@@ -22,7 +21,7 @@ class JobInput:
 
     def __init__(self, cluster: JobNodes, stream: Stream) -> None:
         name = f"input-{secrets.token_hex(4)}"
-        self.path = f"{EXCHANGE}/{name}"
+        self.path = f"{cluster.places.exchange}/{name}"
         """The FIFO, as nodes see it."""
         self._cluster = cluster
         self._fifo = cluster.exchange / name

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from vicinal.cluster.native_layout import NODE_DIRECTORY, REMOTE_SHELL
+from vicinal.cluster.job_nodes import Places
 from vicinal.launch.mpi import Family, Installation
 from vicinal.launch.reach import SSH_OPTIONS, Reach
 from vicinal.launch.variables import portable_variables
@@ -47,6 +47,7 @@ def launcher(
     placements: Sequence[Placement],
     program: Sequence[str],
     inherited: Mapping[str, str],
+    places: Places | None = None,
 ) -> tuple[list[str], dict[str, str]]:
     """The command line that starts a job from the head of a cluster, and its environment.
 
@@ -55,7 +56,7 @@ def launcher(
     """
     variables = _without_outer_job(mpi, inherited)
     make = {Family.MPICH: _mpich, Family.OPENMPI: _openmpi, Family.INTEL: _intel}[mpi.family]
-    return make(mpi, placements, list(program), variables)
+    return make(mpi, placements, list(program), variables, places or Places())
 
 
 def host_launcher(
@@ -116,8 +117,11 @@ def _mpich(
     placements: Sequence[Placement],
     program: list[str],
     variables: dict[str, str],
+    places: Places,
 ) -> tuple[list[str], dict[str, str]]:
-    command = [str(mpi.launcher), "-launcher", "ssh", "-launcher-exec", REMOTE_SHELL]
+    command = [str(mpi.launcher), "-launcher", "ssh", "-launcher-exec", places.remote_shell]
+    if places.launcher:
+        command += ["-localhost", places.launcher]
     command += ["-hosts", _hosts(placements), "-n", str(_ranks(placements))]
     if _TOPOLOGY not in variables:
         # Without it the daemons write the machine's topology into files in /tmp for the
@@ -132,11 +136,12 @@ def _intel(
     placements: Sequence[Placement],
     program: list[str],
     variables: dict[str, str],
+    places: Places,
 ) -> tuple[list[str], dict[str, str]]:
     variables["I_MPI_ROOT"] = str(mpi.prefix)
     # Nodes share the host's cores: binding on each by itself would put all on the first.
     variables.setdefault("I_MPI_PIN", "off")
-    command = [str(mpi.launcher), "-bootstrap", "ssh", "-bootstrap-exec", REMOTE_SHELL]
+    command = [str(mpi.launcher), "-bootstrap", "ssh", "-bootstrap-exec", places.remote_shell]
     return command + _sets_of_arguments(placements, program), variables
 
 
@@ -155,6 +160,7 @@ def _openmpi(
     placements: Sequence[Placement],
     program: list[str],
     variables: dict[str, str],
+    places: Places,
 ) -> tuple[list[str], dict[str, str]]:
     command = [str(mpi.launcher), "--host", _hosts(placements), "-n", str(_ranks(placements))]
     # Nodes share the host's cores: binding on each by itself would put all on the first.
@@ -162,14 +168,14 @@ def _openmpi(
     if mpi.starts_with_prrte:
         variables |= {
             "PRTE_MCA_plm": "ssh",
-            "PRTE_MCA_plm_ssh_agent": REMOTE_SHELL,
-            "PRTE_MCA_prte_tmpdir_base": NODE_DIRECTORY,
+            "PRTE_MCA_plm_ssh_agent": places.remote_shell,
+            "PRTE_MCA_prte_tmpdir_base": places.own,
         }
     else:
         variables |= {
             "OMPI_MCA_plm": "rsh",
-            "OMPI_MCA_plm_rsh_agent": REMOTE_SHELL,
-            "OMPI_MCA_orte_tmpdir_base": NODE_DIRECTORY,
+            "OMPI_MCA_plm_rsh_agent": places.remote_shell,
+            "OMPI_MCA_orte_tmpdir_base": places.own,
         }
     # Who runs a cluster is root in it, be it in a user namespace.
     for package in ("OMPI", "PRTE"):

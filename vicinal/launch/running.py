@@ -9,24 +9,23 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import psutil
 
 from vicinal.cluster.job_nodes import JobNodes
-from vicinal.cluster.native_layout import EXCHANGE, RANK
 from vicinal.errors import VicinalError
 from vicinal.launch.cores import usable_cpus
 from vicinal.launch.environment import MessagePath
 from vicinal.launch.job import CompletedJob, Job, default_members
 from vicinal.launch.job_environment import inherited, job_environment, with_heap
+from vicinal.launch.job_files import with_files
 from vicinal.launch.job_input import JobInput, Stream
 from vicinal.launch.launcher import Placement, launcher, place
 from vicinal.launch.libfabric import check_loads_provider
 from vicinal.launch.mpi import tested
 from vicinal.launch.program import check_visible
-from vicinal.launch.waiting import wait_for_launcher
+from vicinal.launch.started import StartedJob
+from vicinal.launch.traffic import JobTraffic, job_traffic
 from vicinal.region import RegionState, create, inspect
 from vicinal.region.creation import LABEL_BYTES
 
@@ -34,8 +33,6 @@ REGION_PREFIX = "region-"
 """What the names of regions in a cluster's exchange begin with."""
 
 _RANK_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
-
-_GRACE_SECONDS = 3.0
 
 
 def region_name() -> str:
@@ -76,7 +73,7 @@ def launch(
     return CompletedJob(returncode, texts[0], texts[1], seconds, region, tuple(regions))
 
 
-class RunningJob:
+class RunningJob(StartedJob):
     """A job from its start to its end; as a context manager it leaves nothing behind.
 
     Raises VicinalError where the job cannot be started.
@@ -91,10 +88,10 @@ class RunningJob:
         stdout: Stream = None,
         stderr: Stream = None,
     ) -> None:
+        super().__init__()
         self.job = job
         self.mpi, self._library_found = job.resolved_mpi()
         self.path = MessagePath(job.path)
-        self.started = time.monotonic()
         self._cluster = cluster
         self._made: list[Path] = []
         self._input: JobInput | None = None
@@ -112,6 +109,7 @@ class RunningJob:
                 self._placements,
                 self._program(),
                 inherited(self.mpi, found=self._library_found),
+                cluster.places,
             )
             self._launcher = subprocess.Popen(
                 cluster.head_command(command, directory),
@@ -125,32 +123,13 @@ class RunningJob:
             self._remove_files()
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait for the job's end and return its status, as a shell would give it.
-
-        Raises VicinalError after `timeout` seconds, or when a node ended; the job is then
-        still there for close() to end.
-        """
-        return wait_for_launcher(
-            self._launcher,
-            self._check_nodes,
-            until=None if timeout is None else self.started + timeout,
-            too_late=lambda: VicinalError(
-                f"the job did not end within {timeout:g} s{self._not_joined()}",
-                "allow it more time, or see what its ranks wait for",
-            ),
-        )
+    def look(self) -> None:
+        """Raise VicinalError where a node ended."""
+        ended = self._cluster.ended_nodes()
+        if ended:
+            raise VicinalError(
+                f"{', '.join(ended)} ended while the job ran", "see who killed it, and run again"
+            )
 
     def ranks(self) -> dict[int, psutil.Process]:
         """The process of each rank that has started, by its host process id."""
@@ -167,9 +146,21 @@ class RunningJob:
                         found[rank] = process
         return found
 
+    def why_late(self) -> str:
+        """A phrase about ranks that never came to the region."""
+        states = self.region_states()
+        if not states:
+            return ""
+        joined = {member.rank for state in states for member in state.members}
+        missing = sorted(set(range(self.job.ranks)) - joined)
+        if not missing:
+            return ""
+        shown = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
+        return f": rank {shown} never joined the region"
+
     def forward(self, number: signal.Signals) -> None:
         """Hand a signal to the launcher, which hands it to the ranks or ends them."""
-        self._cluster.signal_command(self._launcher, number)
+        self._cluster.signal_command(self.launcher, number)
 
     def region_state(self) -> RegionState | None:
         """What the job's region says now; None where the job has none or it is gone."""
@@ -182,17 +173,15 @@ class RunningJob:
             return []
         return [inspect(file, patience=0) for file in self._region_files]
 
-    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """Ask the job to end, and see that it does."""
-        self.forward(number)
-        with suppress(subprocess.TimeoutExpired):
-            self._launcher.wait(_GRACE_SECONDS)
-        self.close()
+    def traffic(self) -> JobTraffic | None:
+        """What its region says now of its messages; None where it has none."""
+        state = self.region_state()
+        return None if state is None else job_traffic(state)
 
     def close(self) -> None:
         """Kill what still runs, and take away the region that was made. Can be repeated."""
         try:
-            self._cluster.end_command(self._launcher)
+            self._cluster.end_command(self.launcher)
             self._cluster.clear()
         finally:
             self._remove_files()
@@ -207,13 +196,15 @@ class RunningJob:
         program = list(self.job.program)
         if self.job.heap:
             program = with_heap(self.job, program)
+        program = with_files(self.job.files, f"{self._cluster.places.own}/files", program)
         if self.job.hosts > 1:
             program = ["/bin/sh", "-c", self._choice_of_region(), *program]
         if not self.job.pin and self._input is None:
             return program
         source = self._input.path if self._input is not None else "-"
         cpus = " ".join(map(str, usable_cpus())) if self.job.pin else "-"
-        return [RANK, source, cpus, *program]
+        # By its interpreter: where the exchange is, nothing may be executable.
+        return ["/bin/sh", self._cluster.places.rank, source, cpus, *program]
 
     def _environment(self) -> dict[str, str]:
         region = self._region() if self.path is MessagePath.REGION else None
@@ -236,7 +227,7 @@ class RunningJob:
                 heap_bytes=self.job.heap_bytes if self.job.heap else 0,
                 label=self.job.label or job_label(Path(self.job.program[0])),
             )
-        return f"file:{EXCHANGE}/{name}"
+        return f"file:{self._cluster.places.exchange}/{name}"
 
     def _choice_of_region(self) -> str:
         """A line of shell that runs its arguments with the region of the host its node is in."""
@@ -265,22 +256,3 @@ class RunningJob:
         given, self._input = self._input, None
         if given is not None:
             given.close()
-
-    def _check_nodes(self) -> None:
-        ended = self._cluster.ended_nodes()
-        if ended:
-            raise VicinalError(
-                f"{', '.join(ended)} ended while the job ran", "see who killed it, and run again"
-            )
-
-    def _not_joined(self) -> str:
-        """A phrase about ranks that never came to the region."""
-        states = self.region_states()
-        if not states:
-            return ""
-        joined = {member.rank for state in states for member in state.members}
-        missing = sorted(set(range(self.job.ranks)) - joined)
-        if not missing:
-            return ""
-        shown = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
-        return f": rank {shown} never joined the region"

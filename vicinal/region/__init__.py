@@ -12,7 +12,7 @@ from vicinal.region.creation import (
     create,
     remove,
 )
-from vicinal.region.detaching import Outcome, attach, detach
+from vicinal.region.detaching import Outcome, attach, detach, leave
 from vicinal.region.inspection import (
     Beyond,
     Connection,
@@ -40,5 +40,6 @@ __all__ = [
     "create",
     "detach",
     "inspect",
+    "leave",
     "remove",
 ]

@@ -136,7 +136,7 @@ def _connection(state: RegionState, connection: Connection) -> Iterator[Finding]
     sender = state.member(connection.sender)
     if sender is None or sender.state is not SlotState.JOINED:
         return
-    if connection.way in (Way.NETWORK, Way.ENDED):
+    if connection.way in (Way.NETWORK, Way.ENDED) or not connection.offered:
         return  # there is no ring
     slots, ring = connection.slots, connection.ring
     arena_end = state.header.section_bytes - state.header.heap_bytes

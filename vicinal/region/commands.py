@@ -19,7 +19,7 @@ PATIENCE = 3.0
 
 def region_file(text: str) -> Path:
     """The file that an argument names, as PATH or the way that VICINAL_REGION has it."""
-    if text.startswith("pci:"):
+    if text.startswith(("pci:", "dax:")):
         raise typer.BadParameter(
             f"{text} is a device in a guest; on the host, name the file behind it"
         )
@@ -63,6 +63,14 @@ def create(
         bool,
         typer.Option("--for-guests", help="Make the file a power of two long, as ivshmem wants."),
     ] = False,
+    for_nvdimm: Annotated[
+        bool,
+        typer.Option(
+            "--for-nvdimm",
+            help="Make it the file of a memory module: guests find it as /dev/dax, mapped "
+            "write-back.",
+        ),
+    ] = False,
     existing: Annotated[
         bool,
         typer.Option("--existing", help="Write into a file that is there, such as QEMU's."),
@@ -76,6 +84,7 @@ def create(
         heap_bytes=parse_size(heap),
         label=label,
         for_guests=for_guests,
+        for_nvdimm=for_nvdimm,
         existing=existing,
     )
     unwise = advice(region.path, filesystem_type(region.path.stat().st_dev))
@@ -138,6 +147,7 @@ def _header_table(state: inspection.RegionState) -> Table:
         "members": f"{header.members} slots, {show_size(header.section_bytes)} each",
         "heap": f"{show_size(header.heap_bytes)} of each" if header.heap_bytes else "none",
         "size": f"{show_size(header.region_bytes)}, {show_size(state.reserved_bytes)} reserved",
+        **({"begins at": f"{show_size(state.offset)}, a memory module"} if state.offset else {}),
         "owner": f"{creation.user_name(state.owner)}, mode {state.mode:04o}",
     }
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))

@@ -19,6 +19,14 @@ from vicinal.errors import VicinalError, describe_os_error
 from vicinal.region import format as layout
 from vicinal.region.filesystem import filesystem_type, room
 from vicinal.region.locks import is_locked
+from vicinal.region.module import (
+    ALIGNMENT,
+    DATA_OFFSET,
+    INFO_OFFSET,
+    info_block,
+    module_bytes,
+    region_offset,
+)
 from vicinal.region.sizes import show_size
 
 DEFAULT_MEMBERS = 16
@@ -69,6 +77,7 @@ def create(
     heap_bytes: int = 0,
     label: str = "",
     for_guests: bool = False,
+    for_nvdimm: bool = False,
     existing: bool = False,
 ) -> Region:
     """Make a region of `members` slots, readable by its owner alone and fully reserved.
@@ -76,13 +85,25 @@ def create(
     Each member gets `section_bytes` for its messages, and behind them a heap of
     `heap_bytes` for its application's memory.
     `for_guests` makes the file a power of two long, as QEMU's ivshmem device wants it.
+    `for_nvdimm` makes it the file of a memory module (see vicinal.region.module), which such
+    a guest finds as /dev/dax; members on this host may use the file itself all the same.
     `existing` writes the region into a file that is there already, such as the one that
-    QEMU made for that device; its length stays as it is.
+    QEMU made for that device; its length stays as it is, and so does the beginning of a
+    memory module.
 
     Raises VicinalError, and leaves no file behind, where the file is there (or is not),
     cannot be made or written, has no room, or where a size is out of bounds.
     """
     place = Path(path).absolute()
+    if for_nvdimm and existing:
+        raise VicinalError(
+            "--for-nvdimm is for new files",
+            "leave it out: a memory module that is there keeps its beginning",
+        )
+    if for_nvdimm and for_guests:
+        raise VicinalError(
+            "a file is for ivshmem (--for-guests) or a memory module (--for-nvdimm)", "choose one"
+        )
     section_bytes += heap_bytes
     fault = layout.section_fault(members, section_bytes, heap_bytes)
     if fault:
@@ -93,10 +114,17 @@ def create(
     size = layout.region_bytes(members, section_bytes)
     fd = _open_existing(place, size) if existing else _open_new(place)
     try:
-        length = os.fstat(fd).st_size if existing else _file_length(fd, size, for_guests)
+        if existing:
+            length = os.fstat(fd).st_size
+            start = region_offset(fd, length)
+        else:
+            length = _file_length(fd, place, size, for_guests, for_nvdimm)
+            start = DATA_OFFSET if for_nvdimm else 0
         _reserve(fd, place, length)
         region = Region(place, secrets.token_hex(16), members, section_bytes, heap_bytes, size)
-        _write(fd, region, label, length)
+        if for_nvdimm:
+            _write_info(fd, length)
+        _write(fd, region, label, start, length)
     except BaseException:
         if not existing:
             place.unlink(missing_ok=True)
@@ -118,8 +146,8 @@ def remove(path: str | os.PathLike[str], *, force: bool = False) -> None:
     except OSError as error:
         raise _cannot("open", place, error) from error
     try:
-        regular = stat.S_ISREG(os.fstat(fd).st_mode)
-        if not regular or os.pread(fd, 8, 0) != layout.MAGIC.to_bytes(8, "little"):
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or not _is_region(fd, status.st_size):
             raise VicinalError(f"{place} is no region", "it was left alone; use rm if you mean it")
         if not force and is_locked(fd, 0, layout.MEMBERS_MAX):
             raise VicinalError(
@@ -130,6 +158,10 @@ def remove(path: str | os.PathLike[str], *, force: bool = False) -> None:
         raise _cannot("remove", place, error) from error
     finally:
         os.close(fd)
+
+
+def _is_region(fd: int, length: int) -> bool:
+    return os.pread(fd, 8, region_offset(fd, length)) == layout.MAGIC.to_bytes(8, "little")
 
 
 def _open_new(place: Path) -> int:
@@ -160,9 +192,10 @@ def _open_existing(place: Path, size: int) -> int:
             raise VicinalError(
                 f"{place} belongs to {user_name(status.st_uid)}", "create the region as that user"
             )
-        if status.st_size < size:
+        room = status.st_size - region_offset(fd, status.st_size)
+        if room < size:
             raise VicinalError(
-                f"{place} has {status.st_size} bytes and the region takes {size}",
+                f"{place} has {room} bytes and the region takes {size}",
                 "lower --members, --section-size or --heap, or make the file larger",
             )
         if is_locked(fd, 0, layout.MEMBERS_MAX):
@@ -173,11 +206,19 @@ def _open_existing(place: Path, size: int) -> int:
     return fd
 
 
-def _file_length(fd: int, size: int, for_guests: bool) -> int:
+def _file_length(fd: int, place: Path, size: int, for_guests: bool, for_nvdimm: bool) -> int:
     """What the file must be long: whole pages of its filesystem, huge ones on hugetlbfs."""
+    page = max(os.fstat(fd).st_blksize, layout.PAGE)
+    if for_nvdimm and page > ALIGNMENT:
+        raise VicinalError(
+            f"{place} has pages of {show_size(page)}, and a memory module begins with 2 MiB",
+            "choose a file on tmpfs, or on hugetlbfs with pages of 2 MiB",
+        )
+    if for_nvdimm:
+        size = module_bytes(size)
     if for_guests:
         size = 1 << (size - 1).bit_length()
-    return layout.round_up(size, max(os.fstat(fd).st_blksize, layout.PAGE))
+    return layout.round_up(size, page)
 
 
 def _reserve(fd: int, place: Path, length: int) -> None:
@@ -211,7 +252,13 @@ def _no_room(place: Path, filesystem: str, length: int, free: int) -> VicinalErr
     )
 
 
-def _write(fd: int, region: Region, label: str, length: int) -> None:
+def _write_info(fd: int, length: int) -> None:
+    with mmap.mmap(fd, DATA_OFFSET) as memory:
+        block = info_block(length)
+        memory[INFO_OFFSET : INFO_OFFSET + len(block)] = block
+
+
+def _write(fd: int, region: Region, label: str, start: int, length: int) -> None:
     """Write the header, its magic last: until then nobody takes the file for a region."""
     header = np.zeros((), layout.HEADER)
     header["version"] = layout.VERSION
@@ -224,7 +271,7 @@ def _write(fd: int, region: Region, label: str, length: int) -> None:
     header["created"] = int(time.time())
     header["label"] = label.encode(errors="replace").ljust(LABEL_BYTES, b"\0")
     # A map rather than write(), which hugetlbfs does not have.
-    with mmap.mmap(fd, length) as memory:
+    with mmap.mmap(fd, length - start, offset=start) as memory:
         memory[0:8] = bytes(8)
         _clear(memory, region)
         memory[8 : layout.PAGE] = header.tobytes()[8:]

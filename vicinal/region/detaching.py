@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vicinal.errors import VicinalError, describe_os_error
-from vicinal.region.format import SLOT, SlotState, Way, slot_offset
+from vicinal.region.format import SLOT, SlotState, Way, Wish, slot_offset
 from vicinal.region.inspection import Connection, Member, RegionState, inspect
 
 _STEP = 0.02
@@ -47,13 +47,53 @@ def detach(
     return _wish(path, members, timeout, network=True)
 
 
+def leave(
+    path: str | os.PathLike[str] | int,
+    members: Collection[int] = (),
+    *,
+    timeout: float = 10.0,
+) -> Outcome:
+    """Have members be reached over the network, and leave the region; wait until they have.
+
+    Their processes have nothing of the region any more then: its device can be taken away from
+    them. They look for another region in its place, about once a second; for this one, from
+    attach() on. As detach(), but what has `moved` are members, whose slots are free.
+    """
+    state = inspect(path, patience=0)
+    asked = _choose(state, members)
+    _write(path, state.offset, {each.slot: each.epoch << 32 | Wish.LEAVE for each in asked})
+    deadline = time.monotonic() + timeout
+    while True:
+        time.sleep(_STEP)
+        state = inspect(path, patience=0)
+        there = {
+            (each.slot, each.epoch) for each in state.members if each.state is SlotState.JOINED
+        }
+        behind = [each for each in asked if (each.slot, each.epoch) in there]
+        if not behind or time.monotonic() > deadline:
+            break
+    troubles = tuple(_why_still_there(each, timeout) for each in behind)
+    slots = tuple(sorted(each.slot for each in asked))
+    return Outcome(slots, len(asked) - len(behind), troubles)
+
+
 def attach(
     path: str | os.PathLike[str] | int,
     members: Collection[int] = (),
     *,
     timeout: float = 10.0,
 ) -> Outcome:
-    """The way back: have members be reached through the region. As detach()."""
+    """The way back: have members be reached through the region. As detach().
+
+    Without `members` it is also about those that were to leave(), and have: they come back by
+    themselves, as other members, which is not waited for.
+    """
+    state = inspect(path, patience=0)
+    left = {} if members else _those_that_left(state)
+    if left:
+        _write(path, state.offset, left)
+        if not any(each.state is SlotState.JOINED for each in state.members):
+            return Outcome((), 0, ())
     return _wish(path, members, timeout, network=False)
 
 
@@ -62,7 +102,10 @@ def _wish(
 ) -> Outcome:
     state = inspect(path, patience=0)
     asked = _choose(state, slots)
-    _write(path, {member.slot: member.epoch << 32 | 1 if network else 0 for member in asked})
+    # One that is about to leave may do so just now: others must find out where it went.
+    wish = Wish.NETWORK if network else Wish.RETURN
+    words = {each.slot: each.epoch << 32 | wish for each in asked}
+    _write(path, state.offset, words)
     named = {member.slot for member in asked}
     deadline = time.monotonic() + timeout
     while True:
@@ -99,7 +142,7 @@ def _choose(state: RegionState, slots: Collection[int]) -> list[Member]:
     return [there[slot] for slot in slots]
 
 
-def _write(path: str | os.PathLike[str] | int, words: dict[int, int]) -> None:
+def _write(path: str | os.PathLike[str] | int, offset: int, words: dict[int, int]) -> None:
     try:
         fd = os.open(
             f"/proc/self/fd/{path}" if isinstance(path, int) else path, os.O_RDWR | os.O_CLOEXEC
@@ -115,11 +158,35 @@ def _write(path: str | os.PathLike[str] | int, words: dict[int, int]) -> None:
             assert field is not None
             for slot, word in words.items():
                 # One aligned store: members see all of it or nothing.
-                place = np.frombuffer(memory, "<u8", 1, slot_offset(slot) + int(field[1]))
+                place = np.frombuffer(memory, "<u8", 1, offset + slot_offset(slot) + int(field[1]))
                 place[0] = word
                 del place  # or the memory could not be unmapped
     finally:
         os.close(fd)
+
+
+def _those_that_left(state: RegionState) -> dict[int, int]:
+    """What to write into the words of slots whose member was to leave, and has."""
+    return {
+        each.slot: each.epoch << 32 | Wish.RETURN
+        for each in state.members
+        if each.leaving and each.state is not SlotState.JOINED
+    }
+
+
+def _why_still_there(member: Member, seconds: float) -> str:
+    if not member.network:
+        return (
+            f"{_name(member)} is in no network and stays in the region: start it with "
+            "VICINAL_NET unset, or set to the same provider everywhere"
+        )
+    if member.alive is False:
+        return f"{_name(member)} is dead"
+    return (
+        f"{_name(member)} has not left the region within {seconds:g} s: it, another endpoint of "
+        "its process or another member makes no progress (stopped, or computing without a call of "
+        "MPI), is in no network, or its application has memory in the region (`--heap`)"
+    )
 
 
 def _concerns(state: RegionState, connection: Connection, slots: Collection[int]) -> bool:

@@ -75,6 +75,17 @@ class Way(IntEnum):
     """Over the network for good: the region was of no use for the two."""
 
 
+class Wish(IntEnum):
+    """How the manager wants a member to be reached: the lower half of its slot's `way`."""
+
+    REGION = 0
+    NETWORK = 1
+    LEAVE = 2
+    """Over the network, and then it leaves the region."""
+    RETURN = 3
+    """As REGION; and if it has left, it may come back."""
+
+
 def _record(size: int, **fields: tuple[str, int]) -> np.dtype[np.void]:
     return np.dtype(
         {
@@ -133,12 +144,14 @@ SECTION = _record(
     home=("V16", 32),
     home_slot=("<u4", 48),
     home_epoch=("<u4", 52),
+    guest=("<u4", 56),
     heartbeat=("<u8", 64),
     hostname=("V64", 128),
     active=("V64", 192),
     sleeping=("<u4", 256),
     membarrier=("<u4", 260),
     process=("<u8", 264),
+    interrupt=("<u8", 272),
     exposed=("<u8", 320),
     reaching=("<u8", 384),
     core=("<u4", 448),

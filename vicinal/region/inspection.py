@@ -16,8 +16,9 @@ import numpy as np
 
 from vicinal.errors import VicinalError, describe_os_error
 from vicinal.region import format as layout
-from vicinal.region.format import Liveness, SlotState, Way
+from vicinal.region.format import Liveness, SlotState, Way, Wish
 from vicinal.region.locks import is_locked
+from vicinal.region.module import region_offset
 
 _ANEW = "remove it and create it anew"
 
@@ -78,6 +79,8 @@ class Member:
     """Whether it has an address in a network."""
     detached: bool = False
     """Whether the manager wants it to be reached over that."""
+    leaving: bool = False
+    """Whether it is to leave the region then, or was to and has."""
     home: Home | None = None
     """None for one whose address names this region."""
 
@@ -112,6 +115,8 @@ class Connection:
     """Messages and bytes sent, brought up to date now and then."""
     way: Way = Way.REGION
     """How they go now. There is no ring while they go over the network."""
+    offered: bool = True
+    """Whether the receiver is told of a ring; a pair may be about to come from the network."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +141,8 @@ class RegionState:
     owner: int
     mode: int
     device: int
+    offset: int
+    """Where the region begins in the file; not 0 in a memory module's."""
     header: Header
     members: tuple[Member, ...]
     connections: tuple[Connection, ...]
@@ -153,6 +160,7 @@ class RegionState:
             "reserved_bytes": self.reserved_bytes,
             "owner": self.owner,
             "mode": f"{self.mode:04o}",
+            "offset": self.offset,
             "header": vars(self.header) | {"created": self.header.created.isoformat()},
             "members": [
                 vars(member)
@@ -212,6 +220,13 @@ class _Reader:
         self.status = os.fstat(fd)
         if not stat.S_ISREG(self.status.st_mode):
             raise VicinalError(f"{path} is not a regular file", "name a region's file")
+        try:
+            self.offset = region_offset(fd, self.status.st_size)
+        except OSError as error:
+            raise VicinalError(
+                f"cannot read region {path}: {describe_os_error(error)}", _ANEW
+            ) from error
+        self.room = self.status.st_size - self.offset
         self.header = self._header()
 
     def state(self, patience: float) -> RegionState:
@@ -223,6 +238,7 @@ class _Reader:
             owner=self.status.st_uid,
             mode=stat.S_IMODE(self.status.st_mode),
             device=self.status.st_dev,
+            offset=self.offset,
             header=self.header,
             members=members,
             connections=tuple(
@@ -233,7 +249,7 @@ class _Reader:
 
     def _read(self, kind: np.dtype[np.void], offset: int, count: int) -> np.ndarray[Any, Any]:
         try:
-            data = os.pread(self.fd, kind.itemsize * count, offset)
+            data = os.pread(self.fd, kind.itemsize * count, self.offset + offset)
         except OSError as error:
             raise VicinalError(
                 f"cannot read region {self.path}: {describe_os_error(error)}", _ANEW
@@ -243,9 +259,9 @@ class _Reader:
         return np.frombuffer(data, kind)
 
     def _header(self) -> Header:
-        if self.status.st_size < layout.HEADER.itemsize:
+        if self.room < layout.HEADER.itemsize:
             raise VicinalError(
-                f"{self.path} is no region: it has only {self.status.st_size} bytes",
+                f"{self.path} is no region: it has only {self.room} bytes",
                 "create one with `vicinal region create`",
             )
         raw = self._read(layout.HEADER, 0, 1)[0]
@@ -273,10 +289,9 @@ class _Reader:
             or layout.region_bytes(members, section_bytes) != region_bytes
         ):
             raise VicinalError(f"the header of region {self.path} contradicts itself", _ANEW)
-        if region_bytes > self.status.st_size:
+        if region_bytes > self.room:
             raise VicinalError(
-                f"region {self.path} was cut short: it has {self.status.st_size} "
-                f"of {region_bytes} bytes",
+                f"region {self.path} was cut short: it has {self.room} of {region_bytes} bytes",
                 _ANEW,
             )
         return Header(
@@ -311,8 +326,9 @@ class _Reader:
             member = self._member(
                 slot, claim, sections[slot], False if condemned else alive.get(slot)
             )
-            detached = int(ways[slot]) == (claim >> 32 << 32 | 1)
-            members.append(replace(member, detached=detached))
+            wish = int(ways[slot]) & 0xFFFFFFFF if int(ways[slot]) >> 32 == claim >> 32 else 0
+            detached = wish in (Wish.NETWORK, Wish.LEAVE)
+            members.append(replace(member, detached=detached, leaving=wish == Wish.LEAVE))
         return tuple(members)
 
     def _member(self, slot: int, claim: int, section: np.void, alive: bool | None) -> Member:
@@ -399,6 +415,7 @@ class _Reader:
                 messages=int(line["messages"]),
                 bytes=int(line["bytes"]),
                 way=_way(int(line["way"])),
+                offered=int(line["id"]) != 0,
             )
             for receiver, line in enumerate(lines)
             if int(line["id"]) != 0 or _way(int(line["way"])) is not Way.REGION

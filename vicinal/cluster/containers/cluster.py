@@ -32,12 +32,13 @@ from vicinal.cluster.containers.head_process import (
     identifier_of,
     kill_marked,
 )
-from vicinal.cluster.containers.network import write_hosts
+from vicinal.cluster.containers.neighbours import Neighbours
+from vicinal.cluster.containers.network import namespace, write_hosts
 from vicinal.cluster.containers.node_record import NodeRecord, is_made, read_entry
 from vicinal.cluster.containers.runtime import NodeState
 from vicinal.cluster.containers.spec import ContainerSpec, check_name
 from vicinal.cluster.containers.state import base_locked, default_base, remove_tree
-from vicinal.cluster.job_nodes import Node, end_entered, signal_entered
+from vicinal.cluster.job_nodes import Node, Places, end_entered, signal_entered
 from vicinal.cluster.native_layout import EXCHANGE
 from vicinal.errors import VicinalError
 
@@ -88,9 +89,12 @@ class ContainerCluster:
         self._directory = head.directory
 
     @classmethod
-    def create(cls, name: str, base: Path | None = None) -> tuple[Self, bool]:
+    def create(
+        cls, name: str, base: Path | None = None, neighbours: Neighbours | None = None
+    ) -> tuple[Self, bool]:
         """The cluster of this name, and whether it had to be made.
 
+        `neighbours` are names and addresses in a cluster over several hosts.
         `base` is the directory for state, by default one of this user's. What is left of a
         cluster whose head ended is cleared away first. Raises VicinalError where it cannot be
         had; nothing of it is left then.
@@ -105,9 +109,11 @@ class ContainerCluster:
             _clear_away(directory)
             node.nodes_directory(directory).mkdir(parents=True)
             try:
-                write_hosts(True, {}, directory / "hosts")
+                if neighbours is not None:
+                    neighbours.write(directory)
+                write_hosts(True, {}, directory / "hosts", neighbours)
                 head = Head.start(directory, lock)
-                write_hosts(head.network, {}, directory / "hosts")
+                write_hosts(head.network, {}, directory / "hosts", neighbours)
             except BaseException:
                 _clear_away(directory)
                 raise
@@ -230,6 +236,22 @@ class ContainerCluster:
         options += ["--directory", directory]
         return self._head.command([layout.ENTER, *options, name, *command])
 
+    def network_of(self, name: str) -> Path | None:
+        """The file that stands for a node's network namespace; None where it has the host's."""
+        inside = namespace(self._head, name)
+        return None if inside is None else self._head.path(inside)
+
+    @property
+    def head_network(self) -> Path | None:
+        """The same of the head's, where the bridge is."""
+        return Path(f"/proc/{self._head.process}/ns/net") if self._head.network else None
+
+    def process_of(self, name: str) -> int | None:
+        """A process in a node, as the host numbers it; None where the node does not run."""
+        wanted = node.pid_namespace(self._head, name)
+        found = (each.pid for each in psutil.process_iter() if _pid_namespace(each) == wanted)
+        return next(found, None) if wanted else None
+
     # What jobs need: JobNodes.
 
     @property
@@ -244,6 +266,11 @@ class ContainerCluster:
             for each in self.containers()
             if each.state is NodeState.RUNNING
         ]
+
+    @property
+    def places(self) -> Places:
+        """Where nodes find what is theirs."""
+        return Places()
 
     @property
     def exchange(self) -> Path:

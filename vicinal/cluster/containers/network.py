@@ -4,6 +4,7 @@ import ipaddress
 from pathlib import Path
 
 from vicinal.cluster.containers.head_process import Head
+from vicinal.cluster.containers.neighbours import Neighbours
 from vicinal.cluster.native_layout import HEAD, PREFIX_BITS, head_address, node_address
 from vicinal.cluster.native_network import BRIDGE, INTERFACE, find_tool
 from vicinal.errors import VicinalError
@@ -31,18 +32,39 @@ link set {INTERFACE} up
 EOF
 """
 
+# The name must still lead to the node.
+_ALONE = f"""
+set -e
+ip netns add "$1"
+exec nsenter --net={_DIRECTORY}/"$1" ip -batch - <<EOF
+link set lo up
+address add $2/32 dev lo
+EOF
+"""
+
 _DISCONNECT = f"""
 if ip link show "$2" > /dev/null 2>&1; then ip link delete "$2"; fi
 if [ -e {_DIRECTORY}/"$1" ]; then ip netns delete "$1"; fi
 """
 
 
-def connect(head: Head, node: str, address: str) -> None:
-    """Make the network of a node; raises VicinalError where it cannot be had."""
+def connect(head: Head, node: str, address: str, *, joined: bool = True) -> None:
+    """Make the network of a node, in which it is alone unless it is joined with the others.
+
+    Raises VicinalError where it cannot be had.
+    """
+    if not head.network and not joined:
+        raise VicinalError(
+            f"{node} is to have no network, and nodes have that of the host here",
+            "see `vicinal status` for why, or leave out its network",
+        )
     if head.network:
         if find_tool("ip") is None:
             raise VicinalError("the tool ip was not found", "install iproute2")
-        head.run(["sh", "-c", _CONNECT, "connect", node, _cable(address), address])
+        if joined:
+            head.run(["sh", "-c", _CONNECT, "connect", node, _cable(address), address])
+        else:
+            head.run(["sh", "-c", _ALONE, "connect", node, address])
 
 
 def disconnect(head: Head, node: str, address: str) -> None:
@@ -83,10 +105,14 @@ def choose_address(head: Head, wanted: str | None, taken: dict[str, str]) -> str
     return wanted
 
 
-def write_hosts(head_network: bool, addresses: dict[str, str], file: Path) -> None:
+def write_hosts(
+    head_network: bool, addresses: dict[str, str], file: Path, neighbours: Neighbours | None
+) -> None:
     """Write the names of all nodes where each of them reads it as /etc/hosts."""
-    lines = ["127.0.0.1 localhost", f"{head_address(network=head_network)} {HEAD}"]
-    lines += [f"{address} {node}" for node, address in addresses.items()]
+    head = head_address(network=head_network) if neighbours is None else neighbours.head
+    others = {} if neighbours is None else neighbours.others
+    lines = ["127.0.0.1 localhost", f"{head} {HEAD}"]
+    lines += [f"{address} {node}" for node, address in {**addresses, **others}.items()]
     # In place, as what is mounted is this file and not its name.
     file.write_text("\n".join(lines) + "\n")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from vicinal.cluster.containers import cgroup, layout, network
 from vicinal.cluster.containers.choice import available_runtimes, choose_runtime
 from vicinal.cluster.containers.head_process import Head, kill_marked, tool_environment
+from vicinal.cluster.containers.neighbours import Neighbours
 from vicinal.cluster.containers.node_record import (
     NodeRecord,
     drop_entry,
@@ -68,7 +69,10 @@ def create(head: Head, spec: ContainerSpec, runtime: Runtime) -> None:
     directory = nodes_directory(head.directory) / spec.name
     others = all_records(head.directory)
     taken = {record.spec.name: record.address for record in others}
-    address = network.choose_address(head, spec.address, taken)
+    neighbours = Neighbours.read(head.directory)
+    known = {} if neighbours is None else neighbours.own
+    wanted = spec.address or known.get(spec.name)
+    address = network.choose_address(head, wanted, taken)
     mounts(spec, "")  # what is not there is told before anything is made
     directory.mkdir(parents=True)
     record = NodeRecord(
@@ -81,8 +85,9 @@ def create(head: Head, spec: ContainerSpec, runtime: Runtime) -> None:
     try:
         record.write(directory)
         (directory / "hostname").write_text(f"{spec.name}\n")
-        network.connect(head, spec.name, address)
-        network.write_hosts(head.network, taken | {spec.name: address}, head.path(layout.HOSTS))
+        network.connect(head, spec.name, address, joined=spec.joined)
+        addresses = taken | {spec.name: address}
+        network.write_hosts(head.network, addresses, head.path(layout.HOSTS), neighbours)
         start(head, record, runtime)
         mark_made(directory)
     except BaseException:
@@ -170,7 +175,8 @@ def remove(head: Head, name: str) -> None:
             for each in all_records(head.directory)
             if each.spec.name != name
         }
-        network.write_hosts(head.network, rest, head.path(layout.HOSTS))
+        neighbours = Neighbours.read(head.directory)
+        network.write_hosts(head.network, rest, head.path(layout.HOSTS), neighbours)
     remove_tree(directory)
 
 

@@ -4,13 +4,18 @@
     enter [--tty] [--directory DIRECTORY] NODE COMMAND...    the words as they are
 
 It is run as a program, by an interpreter that looks for no packages. The caller's variables go
-along, and standard streams and exit status are the command's.
+along, and standard streams and exit status are the command's. What is to run on another host is
+asked of the command outside that started the launcher (vicinal/cluster/hosts/far_shell.py), where
+FAR_SHELL names its socket.
 """
 
 import json
 import os
 import sys
 from typing import Any, NoReturn
+
+FAR_SHELL = "VICINAL_FAR_SHELL"
+STREAMS = 3
 
 _NODES = "/run/cluster/nodes"
 
@@ -28,6 +33,9 @@ def main() -> None:
     if not words:
         _fail("no node is named")
     node, command = words[0], words[1:]
+    far = os.environ.get(FAR_SHELL)
+    if far and mode == "shell" and not os.path.exists(f"{_NODES}/{node}"):  # noqa: PTH110 - as below
+        _ask_far(far, node, " ".join(command))
     entry = _entry(node)
     if mode == "shell":
         command = ["/bin/sh", "-c", " ".join(command)]
@@ -55,6 +63,24 @@ def main() -> None:
         os.execv(line[0], line + command)
     except OSError as error:
         _fail(f"{line[0]} cannot be run ({error.strerror})")
+
+
+def _ask_far(place: str, node: str, command: str) -> NoReturn:
+    """Have it run in a node of another host, and end as it does."""
+    import socket  # most calls need none
+
+    environment = {name: value for name, value in os.environ.items() if name != FAR_SHELL}
+    request = {"node": node, "command": command, "environment": environment}
+    with socket.socket(socket.AF_UNIX) as server:
+        try:
+            server.connect(place)
+            socket.send_fds(server, [b"x"], list(range(STREAMS)))
+            server.sendall(json.dumps(request).encode() + b"\n")
+            with server.makefile("rb") as answer:
+                status = int(answer.readline() or b"255")
+        except (OSError, ValueError):
+            _fail(f"the command that started the job does not answer, to reach {node}")
+    sys.exit(status)
 
 
 def _entry(node: str) -> dict[str, Any]:

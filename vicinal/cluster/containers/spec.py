@@ -77,6 +77,8 @@ class ContainerSpec:
     """Bytes of memory, without swap, that it may use."""
     address: str | None = None
     """IPv4 address in the cluster's network; by default the first that is free."""
+    joined: bool = True
+    """Whether it is in the cluster's network; else it has none, and its address to itself."""
     regions: tuple[RegionFile, ...] = ()
     binds: tuple[Bind, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)

@@ -20,6 +20,7 @@ _WORDS = (
     ("kvm", "see whether KVM works here, or let the cluster use TCG"),
     ("cannot allocate memory", "end something else, or ask for less memory"),
     ("insufficient memory", "end something else, or ask for less memory"),
+    ("initrd is too large", "give the machine more memory"),
     ("hugepages", "reserve huge pages, mount hugetlbfs, or do without them"),
     ("permission denied", "let the user that QEMU runs as read and write it"),
     ("network not found", "name a bridge that exists"),

@@ -11,11 +11,10 @@ from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 from vicinal.cluster.domains.binding import explained, libvirt
+from vicinal.cluster.domains.unreachable import UnreachableError
+from vicinal.cluster.domains.uri import SESSION, SYSTEM, default_uri
 from vicinal.cluster.guest_qemu import Accelerator
 from vicinal.errors import VicinalError
-
-SYSTEM = "qemu:///system"
-SESSION = "qemu:///session"
 
 _OPEN_SECONDS = 180.0
 """A daemon that just started asks every QEMU for its abilities first."""
@@ -30,6 +29,14 @@ class Hypervisor:
 
     uri: str
     connection: "libvirt.virConnect"
+
+    @property
+    def alive(self) -> bool:
+        """Whether the other end was there when it was last heard of; asks nothing."""
+        try:
+            return bool(self.connection.isAlive())
+        except libvirt.libvirtError:
+            return False
 
     def qemu_user(self) -> tuple[int, int] | None:
         """User and group that QEMU runs as; None: those of the user that this is a session of.
@@ -67,19 +74,12 @@ class Hypervisor:
         return ElementTree.fromstring(text).findtext("path") or ""
 
 
-def default_uri() -> str:
-    """What to connect to where nobody says it: LIBVIRT_DEFAULT_URI, or the system's libvirt for
-    root and a session of the user's own for others.
-    """
-    return os.environ.get("LIBVIRT_DEFAULT_URI") or (SYSTEM if os.geteuid() == 0 else SESSION)
-
-
 @contextmanager
 def connect(uri: str | None = None) -> Iterator[Hypervisor]:
     """Open a connection for as long as the `with` statement lasts; bounded in time.
 
     `uri` is libvirt's, also of another host: qemu+ssh://user@host/system. A session's daemon
-    starts by itself. Raises VicinalError where libvirt cannot be reached.
+    starts by itself. Raises UnreachableError where libvirt does not answer.
     """
     uri = uri or default_uri()
     if not urlsplit(uri).scheme.startswith("qemu"):
@@ -119,7 +119,7 @@ def _open(uri: str) -> "libvirt.virConnect":
     with lock:
         if not result:
             given_up.set()
-            raise VicinalError(
+            raise UnreachableError(
                 f"libvirt at {uri} did not answer within {_OPEN_SECONDS:.0f} s",
                 "see whether its daemon runs and is not stuck: virsh -c URI version",
             )
@@ -128,7 +128,7 @@ def _open(uri: str) -> "libvirt.virConnect":
     return result[0]
 
 
-def _unreachable(uri: str, error: "libvirt.libvirtError") -> VicinalError:
+def _unreachable(uri: str, error: "libvirt.libvirtError") -> UnreachableError:
     message = " ".join((error.get_error_message() or str(error)).split())
     parts = urlsplit(uri)
     lower = message.lower()
@@ -142,9 +142,14 @@ def _unreachable(uri: str, error: "libvirt.libvirtError") -> VicinalError:
         remedy = "install libvirt's QEMU driver: libvirt-daemon-driver-qemu"
     elif "session" in parts.path:
         remedy = "install libvirt-daemon, and see that XDG_RUNTIME_DIR or HOME can be written to"
+    elif uri == SYSTEM and os.geteuid() == 0:
+        remedy = (
+            "install and start libvirt's daemon (libvirtd), or name no connection, and Vicinal "
+            "starts one of its own"
+        )
     else:
         remedy = "install and start libvirt's daemon (libvirtd), or use qemu:///session"
-    return VicinalError(f"libvirt at {uri} cannot be reached ({message})", remedy)
+    return UnreachableError(f"libvirt at {uri} cannot be reached ({message})", remedy)
 
 
 @cache

@@ -1,28 +1,39 @@
-"""The region of a domain that runs, taken away and given back: the guest has a say in both."""
+"""Devices of a domain that runs, taken away and given back: the guest has a say in both.
+
+The region is one, and a function of the host's another.
+"""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from queue import Empty, Queue
 from xml.etree import ElementTree
 
 from vicinal.cluster.domains.binding import explained, libvirt
 from vicinal.cluster.domains.connection import Hypervisor
-from vicinal.cluster.domains.domain_spec import SharedRegion
-from vicinal.cluster.domains.domain_xml import region_device, region_xml
+from vicinal.cluster.domains.domain_spec import HostFunction, SharedRegion
+from vicinal.cluster.domains.domain_xml import (
+    function_device,
+    function_xml,
+    region_device,
+    region_xml,
+)
 from vicinal.cluster.domains.lifecycle import ours
 from vicinal.errors import VicinalError
 
 _REMOVAL = "urn:vicinal:removal"
 """XML namespace of what a running domain says about a device that its guest was asked for."""
 _LIVE = libvirt.VIR_DOMAIN_AFFECT_LIVE
+_LOOK_SECONDS = 0.1
 _POLL_SECONDS = 1.0
 """An event may be lost; the domain's own description is not."""
 
 
 def has_region(hypervisor: Hypervisor, name: str, region: str) -> bool:
     """Whether the domain, as it runs now, has the region of that name in /dev/shm."""
-    return _device(ours(hypervisor, name), region) is not None
+    find = partial(region_device, name=region)
+    return _alias(ours(hypervisor, name), find) is not None
 
 
 def detach_region(hypervisor: Hypervisor, name: str, region: str, *, seconds: float = 60.0) -> None:
@@ -32,37 +43,90 @@ def detach_region(hypervisor: Hypervisor, name: str, region: str, *, seconds: fl
     VicinalError after `seconds`, or if the guest refuses, with the device still there; a guest
     that was only late gives it up later all the same. The definition stays as it is.
     """
-    domain = ours(hypervisor, name)
-    device = _device(domain, region)
-    if device is None:
-        return
-    with _answers(hypervisor, domain, device) as answers:
-        _ask_once(domain, device, f"the region {region} cannot be detached from {name}")
-        deadline = time.monotonic() + seconds
-        while _device(domain, region) is not None:
-            with suppress(Empty):
-                removed = answers.get(timeout=min(_POLL_SECONDS, seconds))
-                if not removed:
-                    _forget(domain)
-                    raise VicinalError(
-                        f"the guest {name} refuses to let go of the region {region}",
-                        "see its console, and whether something there still uses the region",
-                    )
-            if time.monotonic() > deadline:
-                raise VicinalError(
-                    f"the guest {name} did not let go of the region {region} in {seconds:g} s",
-                    "see its console: it may not have booted, or its kernel lacks PCI hotplug",
-                )
-    _forget(domain)
+    find = partial(region_device, name=region)
+    _detach(hypervisor, name, f"the region {region}", find, seconds)
 
 
 def attach_region(hypervisor: Hypervisor, name: str, region: SharedRegion) -> None:
     """Give the region to a running guest; nothing where it has it."""
     domain = ours(hypervisor, name)
-    if _device(domain, region.name) is not None:
+    if _alias(domain, partial(region_device, name=region.name)) is not None:
         return
     with explained(f"the region {region.name} cannot be attached to {name}"):
         domain.attachDeviceFlags(region_xml(region), _LIVE)
+
+
+def has_function(hypervisor: Hypervisor, name: str, function: HostFunction) -> bool:
+    """Whether the domain, as it runs now, has that function of the host's."""
+    find = partial(function_device, function=function)
+    return _alias(ours(hypervisor, name), find) is not None
+
+
+def detach_function(
+    hypervisor: Hypervisor, name: str, function: HostFunction, *, seconds: float = 60.0
+) -> None:
+    """Take a function from a running guest, as detach_region(); libvirt gives it to its driver."""
+    find = partial(function_device, function=function)
+    _detach(hypervisor, name, f"the function {function.address}", find, seconds)
+
+
+def attach_function(hypervisor: Hypervisor, name: str, function: HostFunction) -> None:
+    """Give a function of the host's to a running guest; nothing where it has it."""
+    domain = ours(hypervisor, name)
+    if _alias(domain, partial(function_device, function=function)) is not None:
+        return
+    with explained(f"the function {function.address} cannot be attached to {name}"):
+        domain.attachDeviceFlags(function_xml(function), _LIVE)
+
+
+def await_removal(hypervisor: Hypervisor, name: str, *, seconds: float = 20.0) -> None:
+    """Wait until the guest has given up what somebody asked it for, who did not wait himself.
+
+    So that it can be given back: what is attached still goes as soon as the guest hears of it.
+    Nothing where it was asked for nothing; after `seconds` it is not waited for any longer.
+    """
+    domain = ours(hypervisor, name)
+    with explained(f"the domain {name} cannot be looked at"):
+        device = _asked(domain)
+        deadline = time.monotonic() + seconds
+        while device is not None and device in _aliases(domain):
+            if time.monotonic() > deadline:
+                return
+            time.sleep(_LOOK_SECONDS)
+    if device is not None:
+        _forget(domain)
+
+
+def _detach(
+    hypervisor: Hypervisor,
+    name: str,
+    what: str,
+    find: Callable[[str], str | None],
+    seconds: float,
+) -> None:
+    """Ask the guest for the device that `find` sees in the domain's XML, until it is gone."""
+    domain = ours(hypervisor, name)
+    device = _alias(domain, find)
+    if device is None:
+        return
+    with _answers(hypervisor, domain, device) as answers:
+        _ask_once(domain, device, f"{what} cannot be detached from {name}")
+        deadline = time.monotonic() + seconds
+        while _alias(domain, find) is not None:
+            with suppress(Empty):
+                removed = answers.get(timeout=min(_POLL_SECONDS, seconds))
+                if not removed:
+                    _forget(domain)
+                    raise VicinalError(
+                        f"the guest {name} refuses to let go of {what}",
+                        "see its console, and whether something there still uses it",
+                    )
+            if time.monotonic() > deadline:
+                raise VicinalError(
+                    f"the guest {name} did not let go of {what} in {seconds:g} s",
+                    "see its console: it may not have booted, or its kernel lacks PCI hotplug",
+                )
+    _forget(domain)
 
 
 def _ask_once(domain: "libvirt.virDomain", device: str, what: str) -> None:
@@ -72,13 +136,8 @@ def _ask_once(domain: "libvirt.virDomain", device: str, what: str) -> None:
     gave the device up at just that moment. So the domain says what it was asked, while it runs.
     """
     with explained(what):
-        try:
-            text = domain.metadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, _REMOVAL, _LIVE)
-            if ElementTree.fromstring(text).get("device") == device:
-                return
-        except libvirt.libvirtError as error:
-            if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN_METADATA:
-                raise
+        if _asked(domain) == device:
+            return
         asked = ElementTree.tostring(ElementTree.Element("removal", device=device), "unicode")
         kind = libvirt.VIR_DOMAIN_METADATA_ELEMENT
         domain.setMetadata(kind, asked, "vicinal-removal", _REMOVAL, _LIVE)
@@ -87,6 +146,22 @@ def _ask_once(domain: "libvirt.virDomain", device: str, what: str) -> None:
         except libvirt.libvirtError:
             _forget(domain)
             raise
+
+
+def _asked(domain: "libvirt.virDomain") -> str | None:
+    """Alias of the device that the guest was asked for, and of which nobody saw it go."""
+    try:
+        text = domain.metadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, _REMOVAL, _LIVE)
+    except libvirt.libvirtError as error:
+        if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN_METADATA:
+            raise
+        return None
+    return ElementTree.fromstring(text).get("device")
+
+
+def _aliases(domain: "libvirt.virDomain") -> set[str | None]:
+    """Those of all devices that the domain has, as it runs now."""
+    return {each.get("name") for each in ElementTree.fromstring(domain.XMLDesc()).iter("alias")}
 
 
 def _forget(domain: "libvirt.virDomain") -> None:
@@ -125,6 +200,6 @@ def _answers(
                 hypervisor.connection.domainEventDeregisterAny(number)
 
 
-def _device(domain: "libvirt.virDomain", region: str) -> str | None:
+def _alias(domain: "libvirt.virDomain", find: Callable[[str], str | None]) -> str | None:
     with explained(f"the domain {domain.name()} cannot be looked at"):
-        return region_device(domain.XMLDesc(), region)
+        return find(domain.XMLDesc())

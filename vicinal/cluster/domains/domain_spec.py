@@ -52,6 +52,24 @@ class SharedRegion:
 
 
 @dataclass(frozen=True)
+class DoorbellRegion:
+    """A region as the memory of an ivshmem device that can interrupt: ivshmem-doorbell (<shmem>).
+
+    The guest gets an IOMMU, without which its kernel lets no program have an interrupt. The server
+    (vicinal.cluster.doorbell) must run when the machine starts, which gets the memory from it.
+    """
+
+    name: str
+    server: Path
+    """Its socket."""
+    vectors: int
+    """Interrupts of the machine; the server's clients have so many."""
+
+    def __post_init__(self) -> None:
+        _check_name("the region", self.name)
+
+
+@dataclass(frozen=True)
 class FileRegion:
     """A region in a file anywhere, such as on hugetlbfs, as the memory of an ivshmem device.
 
@@ -81,7 +99,7 @@ class NvdimmRegion:
             )
 
 
-Region = SharedRegion | FileRegion | NvdimmRegion
+Region = SharedRegion | DoorbellRegion | FileRegion | NvdimmRegion
 
 
 @dataclass(frozen=True)
@@ -137,6 +155,22 @@ class Wire:
 
 
 @dataclass(frozen=True)
+class UdpWire:
+    """A virtio card joined with that of one machine of another host by UDP, a frame a datagram.
+
+    Needs no rights. Whoever can send datagrams to the port can send frames.
+    """
+
+    own: str
+    """IPv4 address of this host, which it listens at."""
+    other: str
+    """That of the other host."""
+    port: int
+    """On both hosts."""
+    mac: str
+
+
+@dataclass(frozen=True)
 class Multicast:
     """A virtio card on a network of any number of machines of this host, by multicast datagrams.
 
@@ -148,7 +182,7 @@ class Multicast:
     mac: str
 
 
-Interface = Bridge | Tap | Wire | Multicast
+Interface = Bridge | Tap | Wire | UdpWire | Multicast
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,17 @@ from vicinal.cluster.domains.domain_spec import (
     DirectBoot,
     Disk,
     DomainSpec,
+    DoorbellRegion,
     FileRegion,
     HostFunction,
     Interface,
     Multicast,
     NvdimmRegion,
+    Placement,
     Region,
     SharedRegion,
     Tap,
+    UdpWire,
     Wire,
 )
 from vicinal.cluster.guest_qemu import Accelerator
@@ -40,6 +43,9 @@ _OWN_DEVICES = 3
 """The virtio port's controller, the disk's, and what libvirt adds by itself."""
 _SLOT = 0x1E
 """Of QEMU's own devices, beginning here on the root bus, which libvirt fills from the other end."""
+_FUNCTIONS = 8
+"""Of a slot, each of which can be a device."""
+_PCI_PARTS = ("domain", "bus", "slot", "function")
 
 ElementTree.register_namespace("vicinal", METADATA)
 ElementTree.register_namespace("qemu", _QEMU)
@@ -62,6 +68,10 @@ def domain_xml(spec: DomainSpec) -> str:
     features = SubElement(domain, "features")
     SubElement(features, "acpi")  # the power button, and devices that come and go
     SubElement(features, "apic")
+    if isinstance(
+        spec.region, DoorbellRegion
+    ):  # KVM leaves to QEMU what an IOMMU that remaps interrupts has a part in
+        SubElement(features, "ioapic", driver="qemu")
     _processor_model(domain, spec, numa=nvdimm is not None)
     _text(domain, "on_poweroff", "destroy")
     _text(domain, "on_reboot", "destroy")  # a guest whose kernel panics must not boot for ever
@@ -84,6 +94,14 @@ def region_xml(region: SharedRegion) -> str:
     return ElementTree.tostring(devices[0], encoding="unicode")
 
 
+def function_xml(function: HostFunction) -> str:
+    """The device of a function alone, to attach it to a domain."""
+    devices = Element("devices")
+    _function(devices, function)
+    SubElement(devices[0], "alias", name=f"ua-function-{secrets.token_hex(4)}")
+    return ElementTree.tostring(devices[0], encoding="unicode")
+
+
 def identity(xml: str) -> tuple[str, str] | None:
     """Cluster and node that a domain's definition names; None: it is not one of ours."""
     found = ElementTree.fromstring(xml).find(f"metadata/{{{METADATA}}}machine")
@@ -96,9 +114,46 @@ def region_device(xml: str, name: str) -> str | None:
     """Alias of the device by which a domain has the region `name`; None if it does not have it."""
     for device in ElementTree.fromstring(xml).iterfind("devices/shmem"):
         if device.get("name") == name:
-            alias = device.find("alias")
-            return "" if alias is None else alias.get("name", "")
+            return _alias(device)
     return None
+
+
+def function_device(xml: str, function: HostFunction) -> str | None:
+    """Alias of the device by which a domain has that function; None if it does not have it."""
+    for device in ElementTree.fromstring(xml).iterfind("devices/hostdev[@type='pci']"):
+        if function_address(device) == function.address:
+            return _alias(device)
+    return None
+
+
+def function_address(device: Element) -> str:
+    """PCI address, on the host, of a function that a domain has."""
+    source = device.find("source/address")
+    found = {} if source is None else source.attrib
+    domain, bus, slot, function = (int(found.get(part, "0"), 16) for part in _PCI_PARTS)
+    return f"{domain:04x}:{bus:02x}:{slot:02x}.{function:x}"
+
+
+def set_function_address(device: Element, function: HostFunction) -> None:
+    """Have it be another function of the host's."""
+    source = device.find("source/address")
+    assert source is not None
+    source.attrib.update(_pci_parts(function))
+
+
+def _alias(device: Element) -> str:
+    alias = device.find("alias")
+    return "" if alias is None else alias.get("name", "")
+
+
+def is_emulated(xml: str) -> bool:
+    """Whether its processors are QEMU's own (TCG), and not the host's."""
+    return ElementTree.fromstring(xml).get("type") == "qemu"
+
+
+def has_device_region(xml: str) -> bool:
+    """Whether a domain has a region as an ivshmem device."""
+    return ElementTree.fromstring(xml).find("devices/shmem") is not None
 
 
 def _metadata(domain: Element, spec: DomainSpec) -> None:
@@ -113,7 +168,14 @@ def _processors(domain: Element, spec: DomainSpec) -> None:
     count = _text(domain, "vcpu", most, placement="static")
     if most != spec.processors:
         count.set("current", str(spec.processors))
-    placement = spec.placement
+    place(domain, spec.placement)
+
+
+def place(domain: Element, placement: Placement) -> None:
+    """Say where on the host a domain runs, instead of what it said before."""
+    for tag in ("cputune", "numatune"):
+        for found in domain.findall(tag):
+            domain.remove(found)
     if placement.processors or placement.emulator:
         tune = SubElement(domain, "cputune")
         for number, where in enumerate(placement.processors):
@@ -135,8 +197,10 @@ def _boot(domain: Element, spec: DomainSpec) -> None:
     if isinstance(spec.boot, DirectBoot):
         _text(system, "kernel", spec.boot.kernel)
         _text(system, "initrd", spec.boot.initrd)
-        words = ("console=ttyS0", "quiet", "panic=-1", "net.ifnames=0", *spec.boot.words)
-        _text(system, "cmdline", " ".join(words))
+        words = ["console=ttyS0", "quiet", "panic=-1", "net.ifnames=0"]
+        if isinstance(spec.region, DoorbellRegion):
+            words += ["vicinal.doorbell=1", "intel_iommu=on"]
+        _text(system, "cmdline", " ".join([*words, *spec.boot.words]))
     else:
         SubElement(system, "boot", dev="hd")
 
@@ -160,7 +224,8 @@ def _devices(domain: Element, spec: DomainSpec) -> None:
     devices = SubElement(domain, "devices")
     SubElement(devices, "controller", type="usb", model="none")
     SubElement(devices, "controller", type="pci", index="0", model="pcie-root")
-    ports = _REGION_PORT + _OWN_DEVICES + len(spec.interfaces) + len(spec.functions) + _SPARE_PORTS
+    cards = sum(not isinstance(interface, Wire) for interface in spec.interfaces)
+    ports = _REGION_PORT + _OWN_DEVICES + cards + len(spec.functions) + _SPARE_PORTS
     for number in range(ports):
         SubElement(devices, "controller", type="pci", index=str(number + 1), model="pcie-root-port")
     if isinstance(spec.boot, Disk):
@@ -185,6 +250,9 @@ def _devices(domain: Element, spec: DomainSpec) -> None:
     # A balloon would take away memory that was reserved.
     SubElement(devices, "memballoon", model="none")
     _region(devices, spec.region)
+    if isinstance(spec.region, DoorbellRegion):  # vfio-pci takes no device without
+        remapper = SubElement(devices, "iommu", model="intel")
+        SubElement(remapper, "driver", intremap="on", caching_mode="on")
 
 
 def _interface(devices: Element, interface: Interface) -> None:
@@ -201,6 +269,12 @@ def _interface(devices: Element, interface: Interface) -> None:
             card = SubElement(devices, "interface", type="mcast")
             SubElement(card, "mac", address=interface.mac)
             SubElement(card, "source", address=interface.group, port=str(interface.port))
+        case UdpWire():
+            card = SubElement(devices, "interface", type="udp")
+            SubElement(card, "mac", address=interface.mac)
+            port = str(interface.port)
+            source = SubElement(card, "source", address=interface.other, port=port)
+            SubElement(source, "local", address=interface.own, port=port)
         case Wire():
             return  # past libvirt
     SubElement(card, "model", type="virtio")
@@ -211,16 +285,24 @@ def _function(devices: Element, function: HostFunction) -> None:
     # managed: libvirt gives it to vfio-pci, and back to its driver afterwards.
     device = SubElement(devices, "hostdev", mode="subsystem", type="pci", managed="yes")
     source = SubElement(device, "source")
-    names = ("domain", "bus", "slot", "function")
-    parts = {name: f"0x{part}" for name, part in zip(names, function.parts, strict=True)}
-    SubElement(source, "address", parts)
+    SubElement(source, "address", _pci_parts(function))
+
+
+def _pci_parts(function: HostFunction) -> dict[str, str]:
+    return {name: f"0x{part}" for name, part in zip(_PCI_PARTS, function.parts, strict=True)}
 
 
 def _region(devices: Element, region: Region | None) -> None:
-    if isinstance(region, SharedRegion):
-        device = SubElement(devices, "shmem", name=region.name)
-        SubElement(device, "model", type="ivshmem-plain")
-        _text(device, "size", region.size_bytes >> 20, unit="M")
+    if isinstance(region, SharedRegion | DoorbellRegion):
+        # With the role of a peer, libvirt would refuse to save it: see lifecycle.save().
+        device = SubElement(devices, "shmem", name=region.name, role="master")
+        if isinstance(region, SharedRegion):
+            SubElement(device, "model", type="ivshmem-plain")
+            _text(device, "size", region.size_bytes >> 20, unit="M")
+        else:
+            SubElement(device, "model", type="ivshmem-doorbell")
+            SubElement(device, "server", path=str(region.server))
+            SubElement(device, "msi", vectors=str(region.vectors), ioeventfd="on")
         address = {"domain": "0x0000", "bus": f"0x{_REGION_PORT:02x}", "slot": "0x00"}
         SubElement(device, "address", address, type="pci", function="0x0")
     elif isinstance(region, NvdimmRegion):
@@ -234,7 +316,11 @@ def _region(devices: Element, region: Region | None) -> None:
 def _past_libvirt(domain: Element, spec: DomainSpec) -> None:
     arguments: list[str] = []
     # Addresses of their own: QEMU would take the first free ones, and libvirt its own later.
-    slots = iter(range(_SLOT, 0, -1))
+    addresses = (
+        f"multifunction=on,addr=0x{slot:x}.{function}"
+        for slot in range(_SLOT, 0, -1)
+        for function in range(_FUNCTIONS)
+    )
     for number, interface in enumerate(spec.interfaces):
         if isinstance(interface, Wire):
             wire = f"wire{number}"
@@ -242,11 +328,11 @@ def _past_libvirt(domain: Element, spec: DomainSpec) -> None:
             ends += f",remote.type=unix,remote.path={_escaped(interface.other)}"
             arguments += ["-netdev", f"dgram,id={wire},{ends}"]
             card = f"virtio-net-pci,netdev={wire},mac={interface.mac},romfile="
-            arguments += ["-device", f"{card},addr=0x{next(slots):x}"]
+            arguments += ["-device", f"{card},{next(addresses)}"]
     if isinstance(spec.region, FileRegion):
         memory = f"mem-path={_escaped(spec.region.path)},size={spec.region.size_bytes},share=on"
         arguments += ["-object", f"memory-backend-file,id=region,{memory}"]
-        arguments += ["-device", f"ivshmem-plain,memdev=region,addr=0x{next(slots):x}"]
+        arguments += ["-device", f"ivshmem-plain,memdev=region,{next(addresses)}"]
     if arguments:
         line = SubElement(domain, f"{{{_QEMU}}}commandline")
         for argument in arguments:

@@ -8,11 +8,12 @@ import time
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from xml.etree import ElementTree
 
 from vicinal.cluster.domains.binding import explained, libvirt
 from vicinal.cluster.domains.connection import Hypervisor
 from vicinal.cluster.domains.domain_spec import DomainSpec
-from vicinal.cluster.domains.domain_xml import domain_xml, identity
+from vicinal.cluster.domains.domain_xml import domain_xml, has_device_region, identity
 from vicinal.cluster.guest_console import console_lines, console_tail
 from vicinal.cluster.image_layout import READY_LINE
 from vicinal.errors import VicinalError
@@ -135,27 +136,81 @@ def remove(hypervisor: Hypervisor, name: str) -> None:
             domain.undefineFlags(_UNDEFINE)
 
 
-def save(hypervisor: Hypervisor, name: str) -> None:
+def save(hypervisor: Hypervisor, name: str, *, with_region: bool = False) -> None:
     """Stop a domain with its memory kept by libvirt; only what restore() does lets it go on.
 
-    A region is nobody's memory alone, and is not saved: detach it first, or this raises. Close
+    A region is nobody's memory alone: restoring a domain brings back what was in it, which would
+    break the jobs of others. So this raises where the domain has one, unless the caller says by
+    `with_region` that all who have it stand still, and come back before any of them goes on. Close
     the connections to the guest first too, for it would not see that they ended.
     """
     domain = ours(hypervisor, name)
     with explained(f"the domain {name} cannot be saved"):
-        if domain.isActive():
-            domain.managedSave()
+        if not domain.isActive():
+            return
+        check_may_be_saved(hypervisor, name)
+        if has_device_region(domain.XMLDesc()) and not with_region:
+            raise VicinalError(
+                f"the domain {name} cannot be saved with a region that others use",
+                "detach the region first",
+            )
+        domain.managedSave()
 
 
-def restore(hypervisor: Hypervisor, name: str) -> None:
-    """Let a saved domain go on where it was."""
+def check_may_be_saved(hypervisor: Hypervisor, name: str) -> None:
+    """Raise VicinalError for a domain that cannot be saved because of what it has."""
+    domain = ours(hypervisor, name)
+    with explained(f"the domain {name} cannot be looked at"):
+        check_region_may_leave(domain.XMLDesc(), f"{name} cannot be saved")
+
+
+def check_region_may_leave(xml: str, what: str) -> None:
+    """Raise VicinalError if a domain has a region by a device that stays in it.
+
+    A memory module is taken for the machine's own memory: where the machine goes on, QEMU would
+    write over the other machines' messages. A doorbell's number is what others ring it by: where
+    the machine goes on, a server would give it another, and its guest does not let go of it.
+    """
+    devices = ElementTree.fromstring(xml)
+    remedy = "stop it instead, or give it the region as ivshmem-plain"
+    if devices.find("devices/memory[@model='nvdimm']") is not None:
+        raise VicinalError(
+            f"the domain {what}: its region is a memory module, which other machines write to",
+            remedy,
+        )
+    if devices.find("devices/shmem/server") is not None:
+        raise VicinalError(
+            f"the domain {what}: its region can interrupt, and the others know it by a number "
+            "that is not the same again",
+            remedy,
+        )
+
+
+def restore(hypervisor: Hypervisor, name: str, *, paused: bool = False) -> None:
+    """Let a saved domain go on where it was; `paused`: it stands still there until resume()."""
     domain = ours(hypervisor, name)
     if _state(domain) is DomainState.RUNNING:
         return
     with explained(f"the domain {name} cannot be restored"):
         if not domain.hasManagedSaveImage():
             raise VicinalError(f"nothing was saved of the domain {name}", "start it instead")
-        domain.create()
+        domain.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED if paused else 0)
+
+
+def suspend(hypervisor: Hypervisor, name: str) -> None:
+    """Let a running domain stand still; nothing where it does already."""
+    domain = ours(hypervisor, name)
+    with explained(f"the domain {name} cannot stand still"):
+        if _state(domain) is DomainState.RUNNING:
+            domain.suspend()
+
+
+def resume(hypervisor: Hypervisor, name: str) -> None:
+    """Let a paused domain go on; nothing where it is not paused."""
+    domain = ours(hypervisor, name)
+    with explained(f"the domain {name} cannot go on"):
+        if _state(domain) is DomainState.PAUSED:
+            domain.resume()
 
 
 def wait_until_booted(
@@ -190,6 +245,15 @@ def lookup(hypervisor: Hypervisor, name: str) -> "libvirt.virDomain | None":
             f"libvirt does not say whether there is a domain {name} ({error})",
             "see whether its daemon still runs",
         ) from error
+
+
+def whose(hypervisor: Hypervisor, name: str) -> tuple[str, str] | None:
+    """Cluster and node that a domain says it is; None where there is none, or it does not say."""
+    domain = lookup(hypervisor, name)
+    if domain is None:
+        return None
+    with explained(f"the domain {name} cannot be looked at"):
+        return identity(domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
 
 
 def ours(hypervisor: Hypervisor, name: str) -> "libvirt.virDomain":

@@ -3,176 +3,118 @@
 cluster = read_cluster(Path("cluster.yaml"))
 """
 
-import difflib
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from copy import deepcopy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from vicinal.cluster.file.hosts import ClusterHost
 from vicinal.cluster.file.model import (
     BackEnd,
     Cluster,
+    Commands,
     Mount,
     Node,
     Placement,
     Policy,
     RegionSettings,
 )
-from vicinal.errors import VicinalError, describe_os_error
+from vicinal.cluster.file.reading_hosts import check_hosts, hosts_of_group, read_hosts
+from vicinal.cluster.file.reading_image import read_additions
+from vicinal.cluster.file.reading_keys import COMMANDS, check_for_all, check_hypervisor, check_keys
+from vicinal.cluster.file.reading_network import check_networks, read_networks
+from vicinal.cluster.file.reading_region import check_region
+from vicinal.cluster.region_device import RegionDevice
+from vicinal.errors import VicinalError
 from vicinal.host.topology import parse_cpu_list
 from vicinal.region import DEFAULT_MEMBERS, DEFAULT_SECTION_BYTES
 from vicinal.region.sizes import parse_size
+from vicinal.yaml_file import Form, check, line_of, load, read_text
 
-if TYPE_CHECKING:
-    from jsonschema import ValidationError
-
-SCHEMA = Path(__file__).with_name("schema.json")
-"""The file's JSON schema, for editors too."""
+FORM = Form(
+    kind="cluster file",
+    file=Path(__file__).with_name("schema.json"),
+    documentation="docs/clusters.md",
+    begin="begin with one of examples/, or see docs/clusters.md",
+)
 
 MOST_NODES = 1024
+MACHINE_BYTES = 1 << 30
+"""Memory of a virtual machine where the file does not say."""
 
 
 def read_cluster(path: Path) -> Cluster:
     """The cluster that a file describes. Raises VicinalError with file, line and remedy."""
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        why = describe_os_error(error) if isinstance(error, OSError) else "it is not text"
+    return parse_cluster(path, read_text(FORM, path))
+
+
+def parse_cluster(path: Path, text: str) -> Cluster:
+    """The same of a file's text; relative paths in it begin where `path` lies."""
+    return _build(path, text, load(FORM, path, text))
+
+
+def part_cluster(path: Path, values: Any) -> Cluster:
+    """The same of values that are a part of another file, where a cluster has no name."""
+    if "name" in values:
         raise VicinalError(
-            f"the cluster file {path} could not be read ({why})", "name another with --file"
-        ) from error
-    values = _load(path, text)
-    for fault in _schema_errors(values):
-        place = list(fault.absolute_path)
-        raise VicinalError(
-            f"{_where(path, values, place, fault)}: {_complaint(fault, place)}", _remedy(fault)
+            f"{line_of(path, values, 'name')}: a cluster that is part of another file has no name",
+            "leave it out",
         )
-    return _build(path, values)
+    named = deepcopy(values)
+    named["name"] = "part"
+    check(FORM, path, named)
+    return _build(path, "", named)
 
 
-@cache
 def load_schema() -> Mapping[str, Any]:
     """The schema as data."""
-    schema: Mapping[str, Any] = json.loads(SCHEMA.read_text())
-    return schema
+    return FORM.schema
 
 
-def _load(path: Path, text: str) -> Any:
-    # Loaded here, as the schema's library is: other commands do not wait for them.
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
-
-    try:
-        return YAML(typ="rt", pure=True).load(text)
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = f":{mark.line + 1}" if mark is not None else ""
-        why = (error.problem or "it cannot be read").splitlines()[0]
-        raise VicinalError(f"{path}{line}: {why}", "mend the YAML there") from error
-    except YAMLError as error:
-        why = str(error).splitlines()[0]
-        raise VicinalError(f"{path}: {why}", "see that it is YAML") from error
-
-
-def _schema_errors(values: Any) -> "Iterator[ValidationError]":
-    """What is wrong, the deepest first: there it is said best."""
-    import jsonschema
-
-    found = jsonschema.Draft202012Validator(load_schema()).iter_errors(values)
-    yield from sorted(found, key=lambda error: -len(error.absolute_path))
-
-
-def _where(path: Path, values: Any, place: Sequence[str | int], error: "ValidationError") -> str:
-    """File and line of a place in the file, as compilers write it."""
-    line = None
-    container = values
-    steps = [*place]
-    if error.validator == "additionalProperties" and (unknown := _unknown_keys(error)):
-        steps.append(unknown[0])
-    for step in steps:
-        marks = getattr(container, "lc", None)
-        if marks is None:
-            break
-        line = (marks.key(step) if isinstance(step, str) else marks.item(step))[0] + 1
-        container = container[step]
-    if line is None and (marks := getattr(values, "lc", None)) is not None:
-        line = marks.line + 1
-    return f"{path}:{line}" if line is not None else str(path)
-
-
-def _complaint(error: "ValidationError", place: Sequence[str | int]) -> str:
-    name = _name(place)
-    asked: Any = error.validator_value
-    found: Any = error.instance
-    match error.validator:
-        case "additionalProperties":
-            unknown = ", ".join(_unknown_keys(error))
-            return f"unknown key {unknown}" + (f" in {name}" if name else "")
-        case "required":
-            missing = [key for key in asked if key not in found]
-            return f"{name or 'the file'} has no {missing[0]}"
-        case "type" if not place:
-            return "it is not a cluster file, which has keys and values"
-        case "enum":
-            return f"{name} cannot be {found!r}"
-    return f"{name} cannot be {json.dumps(found, default=str)[:60]}"
-
-
-def _remedy(error: "ValidationError") -> str:
-    schema: Any = error.schema
-    asked: Any = error.validator_value
-    match error.validator:
-        case "additionalProperties":
-            known = sorted(schema["properties"])
-            close = difflib.get_close_matches(_unknown_keys(error)[0], known, n=1)
-            return f"did you mean {close[0]}?" if close else f"use {', '.join(known)}"
-        case "required":
-            return "add it"
-        case "enum":
-            return f"choose {' or '.join(map(str, asked))}"
-        case "minimum" | "maximum" | "minItems":
-            bound = {"minimum": "at least", "maximum": "at most", "minItems": "at least"}
-            return f"give {bound[str(error.validator)]} {asked}"
-    return str(schema.get("description", "see docs/clusters.md")).rstrip(".")
-
-
-def _unknown_keys(error: "ValidationError") -> list[str]:
-    schema: Any = error.schema
-    found: Any = error.instance
-    return [key for key in found if key not in schema["properties"]]
-
-
-def _name(place: Sequence[str | int]) -> str:
-    """A place in the file, as in `nodes[0].cpus`."""
-    text = ""
-    for step in place:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
-    return text
-
-
-def _build(path: Path, values: Any) -> Cluster:
+def _build(path: Path, text: str, values: Any) -> Cluster:
+    hosts = read_hosts(path, values)
     placement = values.get("placement") or {"policy": Policy.NONE}
-    region = values.get("region") or {}
     cluster = Cluster(
         name=str(values["name"]),
-        nodes=tuple(_nodes(path, values["nodes"])),
+        nodes=tuple(_nodes(path, values, hosts)),
         placement=Placement(Policy(placement["policy"]), int(placement.get("reserve", 0))),
-        region=RegionSettings(
-            members=int(region.get("members", DEFAULT_MEMBERS)),
-            section_bytes=_bytes(region.get("section"), DEFAULT_SECTION_BYTES),
-            heap_bytes=_bytes(region.get("heap"), 0),
-        ),
+        region=_region(values.get("region") or {}),
         file=path,
+        hypervisor=values.get("hypervisor"),
+        hosts=hosts,
+        port=values.get("port"),
+        text=text,
     )
+    check_hosts(path, cluster, values)
+    check_hypervisor(path, cluster, values)
+    check_region(path, cluster, values)
+    check_for_all(path, cluster, values)
     _check_names(path, cluster)
     _check_pins(path, cluster)
+    _check_native(path, cluster)
+    check_networks(path, cluster)
     return cluster
 
 
-def _nodes(path: Path, groups: Sequence[Mapping[str, Any]]) -> Iterator[Node]:
-    for index, group in enumerate(groups):
+def _region(given: Any) -> RegionSettings | None:
+    if given == "none":
+        return None
+    return RegionSettings(
+        members=int(given.get("members", DEFAULT_MEMBERS)),
+        section_bytes=_bytes(given.get("section"), DEFAULT_SECTION_BYTES),
+        heap_bytes=_bytes(given.get("heap"), 0),
+        device=RegionDevice(given.get("device", RegionDevice.IVSHMEM)),
+    )
+
+
+def _nodes(path: Path, values: Mapping[str, Any], hosts: Sequence[ClusterHost]) -> Iterator[Node]:
+    for index, group in enumerate(values["nodes"]):
         count = int(group.get("count", 1))
+        backend = BackEnd(group.get("backend", BackEnd.CONTAINER))
+        check_keys(path, index, group, backend)
+        memory = MACHINE_BYTES if backend is BackEnd.VM else None
+        if "memory" in group:
+            memory = _bytes(group["memory"], 0)
         pins = [parse_cpu_list(text) for text in group.get("pin", [])]
         if pins and len(pins) != count:
             raise VicinalError(
@@ -180,17 +122,31 @@ def _nodes(path: Path, groups: Sequence[Mapping[str, Any]]) -> Iterator[Node]:
                 f"{len(pins)}",
                 "give one list for each node",
             )
+        commands = _commands(group, values)
+        additions = read_additions(path, group, values, backend)
+        networks = read_networks(path, index, group, backend, count)
+        placed = hosts_of_group(path, index, group, count, hosts)
         for number in range(count):
-            memory = group.get("memory")
             yield Node(
                 name=f"{group['name']}{number}" if count > 1 else str(group["name"]),
-                backend=BackEnd(group.get("backend", BackEnd.CONTAINER)),
+                backend=backend,
                 runtime=group.get("runtime"),
                 cpus=len(pins[number]) if pins else int(group.get("cpus", 1)),
                 pin=pins[number] if pins else (),
-                memory_bytes=None if memory is None else _bytes(memory, 0),
+                memory_bytes=memory,
                 mounts=tuple(_mount(path, text) for text in group.get("mounts", [])),
+                network=networks[number],
+                hugepages=bool(group.get("hugepages", False)),
+                commands=commands,
+                additions=additions,
+                host=placed[number],
             )
+
+
+def _commands(group: Mapping[str, Any], values: Mapping[str, Any]) -> Commands:
+    """What a group's nodes run: its own, or else what the file has for all."""
+    found = {key: group.get(key, values.get(key, ())) for key in COMMANDS}
+    return Commands(**{key: tuple(map(str, lines)) for key, lines in found.items()})
 
 
 def _mount(path: Path, text: str) -> Mount:
@@ -215,6 +171,19 @@ def _check_names(path: Path, cluster: Cluster) -> None:
         raise VicinalError(
             f"{path}: it has {len(names)} nodes", f"a cluster can have {MOST_NODES} at most"
         )
+
+
+def _check_native(path: Path, cluster: Cluster) -> None:
+    """A host is one node, and in no network with containers or guests."""
+    for native in cluster.of(BackEnd.NATIVE):
+        beside = [node for node in cluster.nodes if node is not native and node.host == native.host]
+        if beside:
+            itself = "this host" if native.host is None else f"the host {native.host}"
+            raise VicinalError(
+                f"{path}: {native.name} is native, which is {itself} itself, and there is "
+                f"{beside[-1].name} too",
+                "let it be the only node; nodes that are apart are containers or machines",
+            )
 
 
 def _check_pins(path: Path, cluster: Cluster) -> None:

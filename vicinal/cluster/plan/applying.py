@@ -3,17 +3,23 @@
 from collections.abc import Callable, Sequence
 
 from vicinal.cluster.plan.journal import Event, Journal
-from vicinal.cluster.plan.planning import Action, Plan, Step
+from vicinal.cluster.plan.planning import Action, Plan, Shown, Step
 from vicinal.cluster.plan.resource import Resource
 from vicinal.errors import VicinalError
 
-Show = Callable[[Step], None]
+Show = Callable[[Shown], None]
 
 
-def apply(plan: Plan, journal: Journal, show: Show = lambda _: None) -> None:
+def apply(
+    plan: Plan,
+    journal: Journal,
+    show: Show = lambda _: None,
+    settle: Callable[[], None] = lambda: None,
+) -> None:
     """Do the steps. What fails, or is interrupted, leaves nothing that this call made.
 
-    `show` is told of each step before it is done.
+    `show` is told of each step before it is done. `settle` is called after the last one: what it
+    raises undoes them too, as where another host could not do its part.
     """
     made: list[Resource] = []
     try:
@@ -24,10 +30,12 @@ def apply(plan: Plan, journal: Journal, show: Show = lambda _: None) -> None:
             elif step.action is Action.START:
                 step.resource.start()
             else:
-                journal.write(step.resource, Event.BEGUN)
+                # First: an interruption while the line is written leaves it in the journal, too.
                 made.append(step.resource)
+                journal.write(step.resource, Event.BEGUN)
                 step.resource.create()
                 journal.write(step.resource, Event.MADE)
+        settle()
     except BaseException:
         _roll_back(made, journal, show)
         raise

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
 from vicinal.cluster.plan.journal import Entry
 from vicinal.cluster.plan.resource import Condition, Observation, Resource
@@ -21,6 +22,22 @@ class Action(StrEnum):
     STOP = "stop"
 
 
+class Shown(Protocol):
+    """What people are told of one thing to do, wherever it is done."""
+
+    @property
+    def action(self) -> Action:
+        """What happens."""
+
+    @property
+    def key(self) -> str:
+        """To what."""
+
+    @property
+    def why(self) -> str:
+        """A phrase."""
+
+
 @dataclass(frozen=True)
 class Step:
     """One thing to do, and why."""
@@ -28,6 +45,11 @@ class Step:
     action: Action
     resource: Resource
     why: str
+
+    @property
+    def key(self) -> str:
+        """The resource's."""
+        return self.resource.key
 
 
 @dataclass(frozen=True)

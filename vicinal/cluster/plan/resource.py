@@ -53,8 +53,8 @@ class Standing:
         """Nothing to do."""
 
 
-class Resource(Protocol):
-    """One thing of a cluster."""
+class Recorded(Protocol):
+    """What the journal has lines of: a resource, or what another host has of the cluster."""
 
     @property
     def key(self) -> str:
@@ -62,11 +62,15 @@ class Resource(Protocol):
 
     @property
     def settings(self) -> Settings:
-        """All that it is made by: equal settings make the same."""
+        """All that it is made by, and found again by: equal settings make the same."""
 
     @property
     def needs(self) -> tuple[str, ...]:
         """Keys of those that it stands on: made before it, and it anew with one of them."""
+
+
+class Resource(Recorded, Protocol):
+    """One thing of a cluster."""
 
     @property
     def runs(self) -> bool:

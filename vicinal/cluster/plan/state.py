@@ -9,7 +9,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from vicinal.cluster.plan.journal import Journal
+from vicinal.directories import state_directory
 from vicinal.errors import VicinalError, describe_os_error
+from vicinal.host.functions.helper import kept_open
 
 _LOCK_SECONDS = 10.0
 _POLL_SECONDS = 0.05
@@ -17,8 +19,7 @@ _POLL_SECONDS = 0.05
 
 def clusters_directory() -> Path:
     """The directory of this user's clusters, where XDG has it."""
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "vicinal" / "clusters"
+    return state_directory() / "clusters"
 
 
 def cluster_names() -> list[str]:
@@ -43,15 +44,18 @@ def journal_of(name: str) -> Journal:
 def sole_command(name: str) -> Iterator[Path]:
     """Keep other commands away from a cluster; its directory, which is made if it is missing.
 
-    The kernel drops the lock of a command that is killed. When nothing of the cluster is left in
+    The kernel drops the lock of a command that is killed, once what that had the privileged helper
+    do for it is done. When nothing of the cluster is left in
     the journal at the end, the directory goes too. Raises VicinalError where another command is
     at work for long.
     """
     directory = cluster_directory(name)
     lock = _lock(directory)
+    kept_open.add(lock)
     try:
         yield directory
     finally:
+        kept_open.discard(lock)
         with suppress(VicinalError):
             if not journal_of(name).entries():
                 shutil.rmtree(directory, ignore_errors=True)
@@ -65,9 +69,10 @@ def _lock(directory: Path) -> int:
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            continue  # another command took it away just now
         except OSError as error:
+            if isinstance(error, FileNotFoundError) and time.monotonic() < deadline:
+                time.sleep(_POLL_SECONDS)
+                continue  # another command took it away just now
             raise VicinalError(
                 f"the directory {directory} cannot be used ({describe_os_error(error)})",
                 "let XDG_STATE_HOME name one that you may write to",

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from vicinal.cluster.containers.cluster import ContainerCluster, cluster_names, remove_cluster
+from vicinal.cluster.containers.neighbours import Neighbours
 from vicinal.cluster.containers.runtime import NodeState
 from vicinal.cluster.containers.spec import Bind, ContainerSpec, RegionFile
 from vicinal.cluster.containers.state import default_base
-from vicinal.cluster.file.model import Node
+from vicinal.cluster.file.model import Commands, Node
+from vicinal.cluster.file.network import NoNetwork
 from vicinal.cluster.plan.resource import Condition, Json, Observation, Standing
 from vicinal.errors import VicinalError
 
@@ -31,19 +33,23 @@ class ContainersResource(Standing):
 
     KIND: ClassVar[str] = "containers"
 
-    def __init__(self, cluster: str, base: Path) -> None:
+    def __init__(self, cluster: str, base: Path, neighbours: Neighbours | None = None) -> None:
         self._cluster = cluster
         self._base = base
+        self.neighbours = neighbours
+        """Where the cluster has containers on other hosts too."""
 
     @classmethod
-    def of(cls, cluster: str) -> Self:
+    def of(cls, cluster: str, neighbours: Neighbours | None = None) -> Self:
         """The head that a cluster is to have."""
-        return cls(cluster, default_base())
+        return cls(cluster, default_base(), neighbours)
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Json]) -> Self:
         """The one that was made with these settings."""
-        return cls(str(settings["cluster"]), Path(str(settings["base"])))
+        given: Any = settings
+        neighbours = Neighbours.from_dict(given.get("neighbours"))
+        return cls(given["cluster"], Path(given["base"]), neighbours)
 
     @property
     def key(self) -> str:
@@ -53,7 +59,10 @@ class ContainersResource(Standing):
     @property
     def settings(self) -> Mapping[str, Json]:
         """All that it is made by."""
-        return {"cluster": self._cluster, "base": str(self._base)}
+        settings: dict[str, Json] = {"cluster": self._cluster, "base": str(self._base)}
+        if self.neighbours is not None:
+            settings["neighbours"] = self.neighbours.to_dict()
+        return settings
 
     def open(self) -> ContainerCluster:
         """The cluster of containers. Raises VicinalError where its head does not run."""
@@ -71,7 +80,7 @@ class ContainersResource(Standing):
 
     def create(self) -> None:
         """Start the head."""
-        ContainerCluster.create(self._cluster, self._base)
+        ContainerCluster.create(self._cluster, self._base, self.neighbours)
 
     def remove(self) -> None:
         """End it, and all that is in it."""
@@ -83,31 +92,45 @@ class ContainerResource:
 
     KIND: ClassVar[str] = "node"
 
-    def __init__(self, spec: ContainerSpec, runtime: str | None, base: Path) -> None:
+    def __init__(
+        self,
+        spec: ContainerSpec,
+        runtime: str | None,
+        base: Path,
+        commands: Commands | None = None,
+    ) -> None:
         self._spec = spec
         self._runtime = runtime
         self._base = base
+        self._commands = commands or Commands()
+        """What is run in it later (commands.py): with others it is another node."""
 
     @classmethod
-    def of(cls, cluster: str, node: Node, cpus: tuple[int, ...], region: Path) -> Self:
+    def of(cls, cluster: str, node: Node, cpus: tuple[int, ...], region: Path | None) -> Self:
         """A node as the cluster's file has it, on these processors."""
         spec = ContainerSpec(
             cluster=cluster,
             name=node.name,
             cpus=cpus,
             memory=node.memory_bytes,
-            regions=(RegionFile(str(region), REGION_NAME),),
+            joined=not isinstance(node.network, NoNetwork),
+            regions=() if region is None else (RegionFile(str(region), REGION_NAME),),
             binds=tuple(
                 Bind(each.source, each.destination, each.read_only) for each in node.mounts
             ),
         )
-        return cls(spec, node.runtime, default_base())
+        return cls(spec, node.runtime, default_base(), node.commands)
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Json]) -> Self:
         """The one that was made with these settings."""
         given: Any = settings
-        return cls(ContainerSpec.from_dict(given["spec"]), given["runtime"], Path(given["base"]))
+        return cls(
+            ContainerSpec.from_dict(given["spec"]),
+            given["runtime"],
+            Path(given["base"]),
+            Commands.from_dict(given.get("commands", {})),
+        )
 
     @property
     def key(self) -> str:
@@ -117,13 +140,18 @@ class ContainerResource:
     @property
     def needs(self) -> tuple[str, ...]:
         """The head, and the region that it sees."""
-        return ("region/main", "containers/main")
+        return (*(["region/main"] if self._spec.regions else []), "containers/main")
 
     @property
     def settings(self) -> Mapping[str, Json]:
         """All that it is made by."""
         spec = json.loads(json.dumps(self._spec.to_dict()))  # lists, where it has tuples
-        return {"spec": spec, "runtime": self._runtime, "base": str(self._base)}
+        return {
+            "spec": spec,
+            "runtime": self._runtime,
+            "base": str(self._base),
+            "commands": {key: [*lines] for key, lines in self._commands.to_dict().items()},
+        }
 
     def observe(self) -> Observation:
         """It runs, or is stopped, or something is left of it."""

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Self
 
-from vicinal.cluster.file.model import Cluster
+from vicinal.cluster.file.model import BackEnd, Cluster, RegionSettings
 from vicinal.cluster.plan.resource import Condition, Json, Observation, Standing
+from vicinal.cluster.region_device import RegionDevice
 from vicinal.errors import VicinalError, describe_os_error
 from vicinal.region import create, inspect
 from vicinal.region.creation import LABEL_BYTES
@@ -20,24 +21,32 @@ class RegionResource(Standing):
     KIND: ClassVar[str] = "region"
 
     def __init__(
-        self, path: Path, *, members: int, section_bytes: int, heap_bytes: int, label: str
+        self,
+        path: Path,
+        *,
+        members: int,
+        section_bytes: int,
+        heap_bytes: int,
+        label: str,
+        device: RegionDevice | None = None,
     ) -> None:
         self.path = path
+        self._device = device
         self._members = members
         self._section_bytes = section_bytes
         self._heap_bytes = heap_bytes
         self._label = label
 
     @classmethod
-    def of(cls, cluster: Cluster) -> Self:
+    def of(cls, cluster: Cluster, region: RegionSettings) -> Self:
         """The region that a cluster is to have. Its name says whose it is, and of what."""
-        region = cluster.region
         return cls(
             _DIRECTORY / f"vicinal-{os.geteuid()}-{cluster.name}",
             members=region.members,
             section_bytes=region.section_bytes,
             heap_bytes=region.heap_bytes,
             label=cluster.name[:LABEL_BYTES],
+            device=region.device if cluster.of(BackEnd.VM) else None,
         )
 
     @classmethod
@@ -49,6 +58,7 @@ class RegionResource(Standing):
             section_bytes=int(str(settings["section_bytes"])),
             heap_bytes=int(str(settings["heap_bytes"])),
             label=str(settings["label"]),
+            device=RegionDevice(str(settings["device"])) if settings.get("device") else None,
         )
 
     @property
@@ -65,6 +75,7 @@ class RegionResource(Standing):
             "section_bytes": self._section_bytes,
             "heap_bytes": self._heap_bytes,
             "label": self._label,
+            "device": None if self._device is None else self._device.value,
         }
 
     def observe(self) -> Observation:
@@ -76,9 +87,12 @@ class RegionResource(Standing):
         if status.st_uid != os.geteuid():
             return Observation(Condition.BROKEN, f"{self.path} belongs to another user")
         try:
-            header = inspect(self.path, patience=0).header
+            state = inspect(self.path, patience=0)
+            header, offset = state.header, state.offset
         except VicinalError as error:
             return Observation(Condition.BROKEN, error.message)
+        if self._device is not None and (offset > 0) is not (self._device is RegionDevice.NVDIMM):
+            return Observation(Condition.BROKEN, f"{self.path} is for another device")
         if header.members != self._members or header.label != self._label:
             return Observation(Condition.BROKEN, f"{self.path} is another region")
         return Observation(Condition.READY)
@@ -91,6 +105,7 @@ class RegionResource(Standing):
             section_bytes=self._section_bytes,
             heap_bytes=self._heap_bytes,
             label=self._label,
+            **({} if self._device is None else self._device.fits),
         )
 
     def remove(self) -> None:

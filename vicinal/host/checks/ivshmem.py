@@ -1,7 +1,6 @@
 """Whether this is a guest with a region: ivshmem devices, and /dev/dax."""
 
 import errno
-import os
 from collections.abc import Iterator
 
 from vicinal.host.finding import Check, Finding, failed, passed, skipped, warned
@@ -9,57 +8,57 @@ from vicinal.host.shared_device import (
     SLOW,
     IvshmemDevice,
     Mapping,
+    SharedDevice,
     map_memory,
+    read_dax_devices,
     read_ivshmem_devices,
 )
 from vicinal.host.sizes import show_bytes
 from vicinal.host.system import Host
 
-_DAX = "sys/bus/dax/devices"
 _UDEV = "hand it to the users' group by the udev rule in docs/guests.md, and be in that group"
+_AS_MODULE = "give the guest the region as an nvdimm"
 
 
 def check_ivshmem(host: Host) -> Iterator[Finding]:
     """A finding for each ivshmem device and each /dev/dax."""
     devices = list(read_ivshmem_devices(host))
     for device in devices:
-        yield _device(host, device)
-    dax = host.names(_DAX)
-    for name in dax:
-        yield _dax(host, name)
-    if not devices and not dax:
+        facts = {"address": device.pci.address, "doorbell": device.doorbell}
+        yield _device(host, device, facts)
+    modules = list(read_dax_devices(host))
+    for module in modules:
+        yield _device(host, module, {"device": module.memory.name})
+    if not devices and not modules:
         yield skipped("no ivshmem device (1af4:1110): this is no guest with a region")
 
 
-def _device(host: Host, device: IvshmemDevice) -> Finding:
-    kind = "ivshmem-doorbell" if device.doorbell else "ivshmem-plain"
-    name = f"{device.pci.address}: {kind}, {show_bytes(device.memory_bytes)}"
-    facts = {
-        "address": device.pci.address,
-        "doorbell": device.doorbell,
-        "memory_bytes": device.memory_bytes,
-    }
+def _device(host: Host, device: SharedDevice, facts: dict[str, object]) -> Finding:
+    name = f"{device.name}, {show_bytes(device.memory_bytes)}"
+    facts["memory_bytes"] = device.memory_bytes
+    bar = isinstance(device, IvshmemDevice)
     if device.memory_bytes == 0:
-        return failed(
-            f"{name}: it has no memory", "see the -device option of QEMU: memdev=", **facts
-        )
+        remedy = "see the -device option of QEMU: memdev=" if bar else "see `ndctl list`"
+        return failed(f"{name}: it has no memory", remedy, **facts)
     try:
         mapping = map_memory(host, device)
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         if error.errno == errno.EACCES:
-            return failed(f"{name}: this user may not open /{device.memory}", _UDEV, **facts)
-        if error.errno == errno.EPERM:
+            # A memory module may be somebody else's, and none of this user's business.
+            judge = failed if bar else warned
+            return judge(f"{name}: this user may not open /{device.memory}", _UDEV, **facts)
+        if error.errno == errno.EPERM and bar:
             return failed(
                 f"{name}: the kernel lets nobody map it (lockdown)",
-                "start the guest without Secure Boot, or give it the region as an nvdimm",
+                f"start the guest without Secure Boot, or {_AS_MODULE}",
                 **facts,
             )
         return failed(f"{name}: it cannot be mapped: {why}", "see `dmesg`", **facts)
-    return _mapped(name, mapping, facts)
+    return _mapped(name, mapping, facts, bar=bar)
 
 
-def _mapped(name: str, mapping: Mapping, facts: dict[str, object]) -> Finding:
+def _mapped(name: str, mapping: Mapping, facts: dict[str, object], *, bar: bool) -> Finding:
     # Here, since it takes numpy: other hosts need not wait for it.
     import numpy as np
 
@@ -68,10 +67,11 @@ def _mapped(name: str, mapping: Mapping, facts: dict[str, object]) -> Finding:
     attribute = mapping.attribute or "its attribute is for root to see"
     facts |= {"times_slower": round(mapping.slower, 2), "attribute": mapping.attribute}
     if mapping.slower >= SLOW:
+        remedy = "use a host whose KVM maps it write-back"
         return failed(
             f"{name}: reading it takes {mapping.slower:.0f} times as long as private memory: it is "
             f"mapped uncached or write-combining ({attribute})",
-            "give the guest the region as an nvdimm, or use a host whose KVM maps it write-back",
+            f"{_AS_MODULE}, or {remedy}" if bar else remedy,
             **facts,
         )
     facts["region"] = False
@@ -84,7 +84,8 @@ def _mapped(name: str, mapping: Mapping, facts: dict[str, object]) -> Finding:
     if int(fields["magic"]) != MAGIC:
         return warned(
             f"{name}: {read}; there is no region in it",
-            "on the host: `vicinal region create --existing FILE`, with the file of QEMU's memdev",
+            "on the host: `vicinal region create --existing FILE`, with the file of QEMU's memdev"
+            + ("" if bar else ", unless it is for something else"),
             **facts,
         )
     if int(fields["version"]) != VERSION:
@@ -98,22 +99,9 @@ def _mapped(name: str, mapping: Mapping, facts: dict[str, object]) -> Finding:
     return passed(f"{name}, a region for {fields['members']} members; {read}", **facts)
 
 
-def _dax(host: Host, name: str) -> Finding:
-    size = host.number(f"{_DAX}/{name}/size") or 0
-    facts = {"device": name, "memory_bytes": size}
-    shown = f"/dev/{name}: {show_bytes(size)}, mapped write-back"
-    if not host.may(f"dev/{name}", os.R_OK | os.W_OK):
-        return warned(
-            f"{shown}, but this user may not open it",
-            f"`chgrp mpi /dev/{name} && chmod 0660 /dev/{name}`, by a udev rule to last",
-            **facts,
-        )
-    return passed(f"{shown}, and this user may open it", **facts)
-
-
 IVSHMEM = Check(
     "ivshmem",
     "ivshmem",
-    "In a guest: the ivshmem device, the region in it, and how its memory is mapped",
+    "In a guest: ivshmem devices and /dev/dax, the region in them, how their memory is mapped",
     check_ivshmem,
 )

@@ -2,25 +2,25 @@
 
 import os
 import re
-import socket
 from collections.abc import Iterator
 from importlib import metadata
-from pathlib import Path
 
-from vicinal.host.finding import Check, Finding, failed, passed, skipped, warned
+from vicinal.host.finding import Check, Finding, Status, failed, passed, skipped, warned
+from vicinal.host.libvirt_daemons import (
+    DAEMONS,
+    OWN_DAEMON,
+    complaint_of,
+    own_socket,
+    system_sockets,
+)
 from vicinal.host.system import Host
-
-_DAEMONS = ("virtqemud", "libvirtd")
-"""One daemon for QEMU alone, and the older one for everything."""
-_SYSTEM = ("run/libvirt/virtqemud-sock", "run/libvirt/libvirt-sock")
-_ANSWER_SECONDS = 5
 
 _START = "start it: `systemctl start virtqemud.socket` (or libvirtd.socket), or `libvirtd --daemon`"
 
 
 def check_libvirt(host: Host) -> Iterator[Finding]:
     """What is installed, then the system's daemon, then what a user's session needs."""
-    daemon = host.program(*_DAEMONS)
+    daemon = host.program(*DAEMONS)
     binding = _binding_version()
     if daemon is None:
         yield skipped(
@@ -33,7 +33,10 @@ def check_libvirt(host: Host) -> Iterator[Finding]:
     found = re.search(r"\d+(?:\.\d+)+", host.ask(daemon, "--version") or "")
     version = found[0] if found else "of unknown version"
     yield passed(f"{daemon.name} {version} is installed", daemon=str(daemon), version=version)
-    yield _system(host)
+    system = _system(host)
+    yield system
+    if host.user == 0 and system.status is not Status.PASS:
+        yield _own(host)
     yield passed(
         f"qemu:///session: {daemon.name} is started for this user when it is asked for (not tried)"
     )
@@ -48,34 +51,36 @@ def check_libvirt(host: Host) -> Iterator[Finding]:
 
 
 def _system(host: Host) -> Finding:
-    place = next((place for place in _SYSTEM if host.exists(place)), None)
-    if place is None:
+    path = next(system_sockets(host), None)
+    if path is None:
         return warned("qemu:///system: its daemon does not run (no socket)", _START)
-    if not host.may(place, os.R_OK | os.W_OK):
+    place = f"/{path.relative_to(host.root)}"
+    if not os.access(path, os.R_OK | os.W_OK):
         return warned(
-            f"qemu:///system: this user may not use /{place}",
+            f"qemu:///system: this user may not use {place}",
             "`usermod --append --groups libvirt USER`, and log in anew; or use qemu:///session",
-            socket=f"/{place}",
+            socket=place,
         )
-    complaint = _complaint(host.path(place))
+    complaint = complaint_of(path)
     if complaint is not None:
-        return failed(
-            f"qemu:///system: nobody answers at /{place} ({complaint})",
-            _START,
-            socket=f"/{place}",
+        judged = warned if host.user == 0 else failed  # root's clusters have another
+        return judged(
+            f"qemu:///system: nobody answers at {place} ({complaint})", _START, socket=place
         )
-    return passed(f"qemu:///system: the daemon answers at /{place}", socket=f"/{place}")
+    return passed(f"qemu:///system: the daemon answers at {place}", socket=place)
 
 
-def _complaint(path: Path) -> str | None:
-    """Why no connection comes about; None if one does."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(_ANSWER_SECONDS)
-        try:
-            connection.connect(str(path))
-        except OSError as error:
-            return error.strerror or str(error)
-    return None
+def _own(host: Host) -> Finding:
+    """What root's clusters have instead."""
+    if host.program(OWN_DAEMON) is None:
+        return warned(
+            f"Vicinal's own libvirt: {OWN_DAEMON}, which it would be, is not installed",
+            "on Debian `apt-get install libvirt-daemon`",
+        )
+    path = own_socket()
+    if complaint_of(path) is None:
+        return passed(f"Vicinal's own libvirt: it answers at {path}", socket=str(path))
+    return passed("Vicinal's own libvirt: `vicinal up` starts it for clusters that name none")
 
 
 def _binding_version() -> str | None:

@@ -2,6 +2,7 @@
 
 import getpass
 import json
+import os
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -11,8 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from vicinal.errors import VicinalError
+from vicinal.host.functions.moderation import (
+    SETTINGS,
+    interface_of,
+    read_moderation,
+    set_moderation,
+)
 from vicinal.host.functions.operations import Functions, vfio_node
-from vicinal.host.functions.privileged import VFIO
+from vicinal.host.functions.privileged import VFIO, word
 from vicinal.host.functions.settings import Settings
 from vicinal.host.functions.sysfs import (
     PhysicalFunction,
@@ -205,6 +212,49 @@ def release(
         raise typer.BadParameter("name functions, or their owner with --owner")
     _warn(Functions().release(names or [], owner=owner))
     typer.echo(f"released {' '.join(names) if names else 'all of ' + str(owner)}")
+
+
+@commands.command()
+def moderation(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A card or function: address or interface.")
+    ],
+    rx_usecs: Annotated[
+        int | None,
+        typer.Option(min=0, help="Microseconds between what comes and the interrupt, at most."),
+    ] = None,
+    rx_frames: Annotated[
+        int | None, typer.Option(min=0, help="So many messages come before it, at most.")
+    ] = None,
+    tx_usecs: Annotated[int | None, typer.Option(min=0, help="The same of what was sent.")] = None,
+    tx_frames: Annotated[int | None, typer.Option(min=0, help="The same of what was sent.")] = None,
+    adaptive_rx: Annotated[
+        bool | None, typer.Option(help="Let the driver choose by how much comes.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a card's interrupt moderation; with options set it first. Setting needs root."""
+    given = {
+        "adaptive-rx": None if adaptive_rx is None else word(adaptive_rx),
+        "rx-usecs": rx_usecs,
+        "rx-frames": rx_frames,
+        "tx-usecs": tx_usecs,
+        "tx-frames": tx_frames,
+    }
+    wanted = {setting: str(value) for setting, value in given.items() if value is not None}
+    if wanted and os.geteuid() != 0:
+        raise VicinalError("only root can set interrupt moderation", "run it as root")
+    functions = Functions()
+    interface = interface_of(functions, name)
+    if wanted:
+        now = set_moderation(functions.host, interface, wanted)
+    else:
+        now = read_moderation(functions.host, interface)
+    if as_json:
+        typer.echo(json.dumps({"interface": interface, "moderation": now}, indent=2))
+        return
+    for setting in SETTINGS:
+        typer.echo(f"{setting}: {now.get(setting, 'the driver has none')}")
 
 
 def _warn(notes: list[str]) -> None:

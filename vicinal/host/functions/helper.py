@@ -20,6 +20,10 @@ SOURCE = Path(privileged.__file__).resolve()
 INSTALLED = Path("/usr/local/libexec/vicinal-functions")
 PYTHON = "/usr/bin/python3"
 
+kept_open: set[int] = set()
+"""Descriptors that the helper keeps open until it ends: locks which are to stay until then, if the
+command that holds them is killed. sudo closes them."""
+
 # A card may take a second for each function that it makes.
 _SECONDS = 180.0
 
@@ -71,6 +75,7 @@ def _run(command: list[str], request: str) -> tuple[int, str, str]:
         errors="replace",
         # Root that came by sudo is root; only what sudo itself says to the helper counts.
         env={name: value for name, value in os.environ.items() if name != "SUDO_UID"},
+        pass_fds=tuple(kept_open),
         start_new_session=True,  # Ctrl-C is for us; the helper finishes what it has begun
     )
     try:

@@ -42,6 +42,19 @@ def with_defaults(
     return {**zero, **down, **settings}
 
 
+def own_guids(host: Host, physical: str, number: int) -> dict[str, Any]:
+    """GUIDs of a function's own, where those that it has cannot be put back; else nothing.
+
+    The kernel's mlx5 driver does not say what a function had before.
+    """
+    base = next((port.node_guid for port in read_ports(host, physical)), "")
+    shown = (host.device(physical) / "sriov" / str(number)).is_dir()
+    if not base or shown or _is_mlx4(host, physical):
+        return {}
+    names = ("node_guid", "port_guid")
+    return {name: derived_guid(base, 2 * number + place) for place, name in enumerate(names)}
+
+
 def _is_mlx4(host: Host, physical: str) -> bool:
     devices = (host.device(physical) / "infiniband").glob("*/iov")
     return next(devices, None) is not None

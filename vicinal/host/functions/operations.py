@@ -133,6 +133,20 @@ class Functions:
             notes += self._helper("release", function=address, owner=whose)["notes"]
         return notes
 
+    def withdraw(self, name: str, *, owner: str) -> list[str]:
+        """Put a function back as it was, and keep it its owner's: assign() sets it up again.
+
+        Its addresses are another's to have then. Returns what could not be put back, in words.
+        """
+        function = self.find(name)
+        notes: list[str] = self._helper("reset", function=function.address, owner=owner)["notes"]
+        card = find_card(self.cards(), function.physical)
+        own = infiniband.own_guids(self.host, card.address, function.number)
+        if own and card.kind == INFINIBAND:
+            self._helper("configure", function=function.address, owner=owner, settings=own)
+            self._helper("bind", function=function.address, owner=owner, binding="native")
+        return notes
+
     def find(self, name: str) -> VirtualFunction:
         """A function by its address or its interface. Raises VicinalError where there is none."""
         function = find_function(self.cards(), name)

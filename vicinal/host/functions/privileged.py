@@ -42,8 +42,7 @@ _OPERATIONS: dict[str, dict[str, Form]] = {
     "count": {"physical": _ADDRESS, "count": range(1024), "owner": _OWNER},
     "configure": {**_ONE, "settings": dict},
     "bind": {**_ONE, "binding": re.compile("vfio-pci|native")},
-    "claim": _ONE,
-    "release": _ONE,
+    **dict.fromkeys(("claim", "reset", "release"), _ONE),
 }
 _ETHERNET: dict[str, Form] = {"mac": _MAC, "vlan": range(4095), "qos": range(8), "spoofchk": bool}
 _ETHERNET |= {"trust": bool, "state": _STATE, "min_tx_rate": _RATE, "max_tx_rate": _RATE}
@@ -175,14 +174,11 @@ class _Operations:
 
     def __init__(self, host: Host, user: int) -> None:
         self.host, self.user = host, user
-        self.made: dict[str, Fields] = {}
+        kept = json.loads(host.read(host.records / "records.json") or "{}")
+        self.made: dict[str, Fields] = kept.get("physical", {})
         """For whom each physical function has its virtual ones."""
-        self.claimed: dict[str, Fields] = {}
+        self.claimed: dict[str, Fields] = kept.get("functions", {})
         """Whose each virtual function is, and how it was before."""
-        text = host.read(host.records / "records.json")
-        if text:
-            kept = json.loads(text)
-            self.made, self.claimed = kept["physical"], kept["functions"]
 
     def count(self, physical: str, count: int, owner: str) -> Fields:
         """Make a physical function have this many virtual ones."""
@@ -198,6 +194,8 @@ class _Operations:
         before = int(self.host.read(device / "sriov_numvfs") or "0")
         self._check_owner(self.made.get(physical), physical, owner)
         if count == before:
+            if not count and self.made.pop(physical, {}):  # of a helper that was killed
+                self._save()
             return {"before": before}
         if before and count and physical not in self.made:
             what = f"{physical} has {before} functions already, which are not ours"
@@ -325,8 +323,13 @@ class _Operations:
 
     def release(self, function: str, owner: str) -> Fields:
         """Put a function back as it was when it was claimed; if it is gone, forget it."""
-        if function not in self.claimed:
-            return {"notes": []}
+        answer = self.reset(function, owner) if function in self.claimed else {"notes": []}
+        if self.claimed.pop(function, None) is not None:
+            self._save()
+        return answer
+
+    def reset(self, function: str, owner: str) -> Fields:
+        """The same, but it stays its owner's."""
         record = self._own(function, owner)
         notes: list[str] = []
         if self.host.device(function).is_dir():
@@ -343,8 +346,6 @@ class _Operations:
             self._hand_over(function, 0)
             if record["before"] or record["driver"] != self._driver(function):
                 self._bind_native(function, record["driver"])
-        del self.claimed[function]
-        self._save()
         return {"notes": notes}
 
     def _set_by_ip(self, record: Fields, physical: str, number: int, words: list[str]) -> None:

@@ -165,6 +165,30 @@ def read_ports(host: Host, address: str) -> Iterator[Port]:
             )
 
 
+def group_others(host: Host, address: str) -> tuple[str, ...]:
+    """What is in a device's IOMMU group beside it, and would have to go to a guest with it."""
+    group = host.link(host.device(address) / "iommu_group")
+    members = host.sysfs / "kernel/iommu_groups" / group / "devices"
+    names = [each.name for each in members.iterdir()] if group and members.is_dir() else []
+    return tuple(sorted(name for name in names if name != address))
+
+
+def holders(host: Host, address: str, processes: Path = Path("/proc")) -> Iterator[str]:
+    """Processes that have a device open through VFIO, `name (pid)`, as far as this user may see.
+
+    They have its group open, or its own file of newer kernels.
+    """
+    device = host.device(address)
+    own = device / "vfio-dev"
+    names = [f"devices/{each.name}" for each in (own.iterdir() if own.is_dir() else ())]
+    if group := host.link(device / "iommu_group"):
+        names.append(group)
+    nodes = {str(host.groups / name) for name in names}
+    for process in processes.glob("[0-9]*") if nodes else ():
+        if nodes & set(_opened(process)):
+            yield f"{host.read(process / 'comm') or 'a process'} ({process.name})"
+
+
 def plain_guid(digits: str) -> str:
     """Sixteen hexadecimal digits as eight bytes with colons; empty for anything else."""
     if len(digits) != 16:
@@ -210,7 +234,6 @@ def _virtual_function(
 ) -> VirtualFunction:
     device = host.device(address)
     group = host.link(device / "iommu_group")
-    others = device / "iommu_group/devices"
     use = host.use(address)
     return VirtualFunction(
         address=address,
@@ -218,15 +241,11 @@ def _virtual_function(
         number=number,
         driver=host.link(device / "driver"),
         group=group,
-        group_others=tuple(
-            sorted(each.name for each in others.iterdir() if each.name != address)
-            if others.is_dir()
-            else ()
-        ),
+        group_others=group_others(host, address),
         interfaces=tuple(host.names(address, "net")),
         ports=tuple(read_ports(host, address)),
         use=use,
-        programs=tuple(_programs(host, device, group)) if use and group else (),
+        programs=tuple(holders(host, address)) if use else (),
         owner=records["functions"].get(address, {}).get("owner", ""),
         settings=settings,
     )
@@ -250,16 +269,6 @@ def _settings(
         if kind == INFINIBAND:  # the hardware address there is none that could be set
             found = {number: {"policy": words.get("state", "")} for number, words in found.items()}
     return found
-
-
-def _programs(host: Host, device: Path, group: str) -> Iterator[str]:
-    """Processes that have a function open: by its group, or by its own device of newer kernels."""
-    own = device / "vfio-dev"
-    names = {group, *(f"devices/{each.name}" for each in (own.iterdir() if own.is_dir() else ()))}
-    nodes = {str(host.groups / name) for name in names}
-    for process in Path("/proc").glob("[0-9]*"):
-        if nodes & set(_opened(process)):
-            yield f"{host.read(process / 'comm')} ({process.name})"
 
 
 def _opened(process: Path) -> Iterator[str]:

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* part.c - see part.h. */
+#include "path/part.h"
+
+#include "path/move.h"
+#include "path/network.h"
+#include "path/region_path.h"
+#include "region/leave.h"
+
+static bool is_in_use(const struct port *port)
+{
+	return !port->evicted && !port->cut && !port->region->left;
+}
+
+static enum member_wish own_wish(const struct port *port)
+{
+	return member_wish(port->region, port->member->slot, port->member->epoch);
+}
+
+bool path_is_parting(const struct peer *peer)
+{
+	return network_is_parting(peer);
+}
+
+/* ---- meeting ---- */
+
+/* Who is in `slot`, or was and left for the network; met now if it was not. False if it cannot be. */
+static bool meet(struct port *port, uint32_t slot)
+{
+	const struct region *region = port->region;
+	uint64_t claim = shared_acquire_u64(&region_slot(region, slot)->claim);
+	uint32_t epoch = 0;
+	uint64_t nonce = 0;
+
+	if ((uint32_t)claim != SLOT_JOINED || slot == port->member->slot || member_is_guest(region, slot))
+		return true;
+	return path_peer_in(port, slot, (uint32_t)(claim >> 32)) != NULL ||
+	       !member_identify(region, slot, &epoch, &nonce) ||
+	       path_meet(port->path, port->base + slot, epoch, nonce) != NULL;
+}
+
+static bool meet_all(struct port *port)
+{
+	bool met = true;
+
+	/* Those that we came back to know us by the network: they offer us no ring before we part from them.
+	 */
+	for (uint32_t slot = 0; slot < port->region->members && port->base != PATH_NO_BASE; slot++)
+		met = meet(port, slot) && met;
+	return met;
+}
+
+static void meet_those_who_leave(struct port *port)
+{
+	const struct region *region = port->region;
+
+	for (uint32_t slot = 0; slot < region->members && port->base != PATH_NO_BASE; slot++) {
+		uint64_t claim = shared_load_u64(&region_slot(region, slot)->claim);
+		if (member_wish(region, slot, (uint32_t)(claim >> 32)) == WISH_LEAVE)
+			(void)meet(port, slot);
+	}
+}
+
+/* The manager thinks better of it: those that we parted from already are called back. */
+static void stay(struct port *port)
+{
+	port->leaving = false;
+	port->member->ready = false;
+	port->welcomes = true;
+	network_forget_asking(port->path, port);
+}
+
+void path_meet_leavers(struct path *path)
+{
+	if (!network_is_there(path))
+		return;
+	for (uint32_t i = 0; i < path->port_count; i++) {
+		struct port *port = &path->ports[i];
+		if (!is_in_use(port))
+			continue;
+		bool leaves = own_wish(port) == WISH_LEAVE;
+		if (!leaves && port->leaving)
+			stay(port);
+		port->leaving = leaves;
+		if (leaves)
+			port->met_all = meet_all(port);
+		else
+			meet_those_who_leave(port);
+	}
+}
+
+/* ---- parting ---- */
+
+/*
+ * Of a peer that asks the region for nothing and is asked for nothing there. The region may be unmapped
+ * before the peer is gone, so nothing that we keep of it points there any more.
+ */
+static void forget_place(struct peer *peer)
+{
+	static shared_u64 nobody;
+	static shared_u32 nothing;
+	struct port *port = peer->port;
+
+	if (port->guests != NULL && port->guests[peer->slot] == peer)
+		port->guests[peer->slot] = NULL;
+	peer->port = NULL;
+	peer->guest = false;
+	peer->mapped = false;
+	peer->claim = &nobody;
+	peer->doorbell = &nothing;
+	peer->sleeping_word = &nothing;
+	peer->section = NULL;
+	peer->section_bytes = 0;
+	peer->in = (struct ring_in){0};
+	peer->returns = (struct chunk_returns){0};
+	if (peer->network == NULL) { /* it failed: nothing is sent to it */
+		peer->active_word = &nobody;
+		peer->out = (struct ring_out){0};
+		peer->account = (struct chunk_account){0};
+	}
+	if (peer->beyond != NULL)
+		network_stay_with(peer);
+}
+
+static bool is_wished(const struct peer *peer)
+{
+	return own_wish(peer->port) == WISH_LEAVE ||
+	       member_wish(peer->port->region, peer->slot, peer->tenure) == WISH_LEAVE;
+}
+
+/* Nothing of either direction is in the region, or may come to be there. */
+static bool is_out_of_region(struct path *path, const struct peer *peer)
+{
+	return !peer->moving && !peer->owes_moved && !peer->receiving &&
+	       (peer->network != NULL || !peer->sending) && !path->user->reaches(path->context, peer);
+}
+
+void path_part(struct path *path, struct peer *peer)
+{
+	if (!is_wished(peer) && !network_is_parting(peer))
+		return;
+	if (!network_prove(path, peer) || !is_out_of_region(path, peer))
+		return;
+	peer->mapped = false;
+	if (network_part(peer)) {
+		path_publish_way(path, peer);
+		forget_place(peer);
+	}
+}
+
+bool path_part_at_once(struct path *path, struct peer *peer)
+{
+	if (!network_attach(path, peer))
+		return false;
+	network_enter(peer);
+	peer->framed = true;
+	forget_place(peer);
+	/* It hears who we are, though there may be nothing to send. */
+	network_ship(peer);
+	return peer->state == PEER_PRESENT;
+}
+
+/* ---- leaving ---- */
+
+/* Nothing is expected of it any more by the region's words. */
+static bool is_done_with(const struct peer *peer)
+{
+	return (peer->state == PEER_FAILED && peer->reported) || peer->renewal == RENEWAL_DONE;
+}
+
+static bool is_free(struct port *port)
+{
+	struct path *path = port->path;
+	bool free = true;
+
+	for (uint32_t source = 0; source < path->peer_end; source++) {
+		struct peer *peer = path->peers[source];
+		if (peer == NULL || peer->source != source || peer_is_self(peer))
+			continue;
+		if (peer->port == port)
+			free = free && is_done_with(peer);
+		else if (peer->port == NULL && peer->state == PEER_PRESENT)
+			free = free && !network_owes_part(peer);
+	}
+	return free;
+}
+
+static void forget_all(struct port *port)
+{
+	struct path *path = port->path;
+
+	for (uint32_t source = 0; source < path->peer_end; source++) {
+		struct peer *peer = path_neighbour(path, source);
+		if (peer != NULL && peer->port == port && !peer_is_self(peer))
+			forget_place(peer);
+	}
+}
+
+void path_leave_regions(struct path *path)
+{
+	for (uint32_t i = 0; i < path->port_count; i++) {
+		struct port *port = &path->ports[i];
+		if (!port->leaving || !is_in_use(port))
+			continue;
+		/* Another endpoint may end it, of those that share the mapping: what is left here is
+		 * harmless. */
+		port->member->ready = port->met_all && is_free(port);
+		if (!port->member->ready)
+			continue;
+		forget_all(port);
+		(void)region_leave(port->region);
+	}
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* discover.c - finding a region that nobody named. */
+#include "region/region.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define DAX_DEVICES "/sys/bus/dax/devices"
+#define IVSHMEM_VENDOR 0x1af4U
+#define IVSHMEM_DEVICE 0x1110U
+
+/* More devices than a machine has that share memory, and longer names than they have. */
+#define DEVICES_MOST 64U
+#define DEVICE_NAME 32U
+
+static const char *const well_known_files[] = {"/run/vicinal/region", "/dev/shm/vicinal-region"};
+
+/* A look at one place after the other. */
+struct search {
+	char *name;        /* of the one that was tried last */
+	int result;        /* 0: found; -ENODEV: not yet; else of the first that somebody must mend */
+	bool empty_device; /* there is an ivshmem device that holds no region */
+	struct region_error *error;
+	struct region_error hint; /* why the first one that could have been it is not */
+};
+
+static unsigned read_hexadecimal(const char *device, const char *attribute)
+{
+	char path[PATH_MAX];
+	char text[16] = "";
+
+	(void)snprintf(path, sizeof(path), PCI_DEVICES "/%s/%s", device, attribute);
+	FILE *file = fopen(path, "re");
+	if (file == NULL)
+		return 0;
+	if (fgets(text, sizeof(text), file) == NULL)
+		text[0] = '\0';
+	(void)fclose(file);
+	return (unsigned)strtoul(text, NULL, 16);
+}
+
+static bool is_ivshmem(const char *device)
+{
+	return read_hexadecimal(device, "vendor") == IVSHMEM_VENDOR &&
+	       read_hexadecimal(device, "device") == IVSHMEM_DEVICE;
+}
+
+static bool is_any(const char *device)
+{
+	return device[0] != '.';
+}
+
+static int compare_names(const void *one, const void *other)
+{
+	return strverscmp(one, other);
+}
+
+/* In order: machines with the same devices must take the same one. */
+static size_t list_devices(const char *directory, bool (*wanted)(const char *device),
+			   char names[DEVICES_MOST][DEVICE_NAME])
+{
+	DIR *devices = opendir(directory);
+	size_t count = 0;
+
+	if (devices == NULL)
+		return 0;
+	for (struct dirent *entry = readdir(devices); entry != NULL && count < DEVICES_MOST;
+	     entry = readdir(devices))
+		if (strlen(entry->d_name) < DEVICE_NAME && wanted(entry->d_name))
+			(void)snprintf(names[count++], DEVICE_NAME, "%.31s", entry->d_name);
+	(void)closedir(devices);
+	qsort(names, count, DEVICE_NAME, compare_names);
+	return count;
+}
+
+/* Can what search->name names be attached? */
+static int attempt(const struct search *search, struct region_error *error)
+{
+	struct region *region = NULL;
+	int result = region_attach(search->name, &region, error);
+
+	if (result == 0)
+		region_detach(region);
+	return result;
+}
+
+static void remember(struct search *search, const struct region_error *error)
+{
+	if (search->hint.text[0] == '\0')
+		search->hint = *error;
+}
+
+/* One that holds something else is passed by; one that cannot be used is reported, if none can. */
+static void look_at_ivshmem(struct search *search, const char *device)
+{
+	struct region_error error;
+
+	(void)snprintf(search->name, PATH_MAX, "pci:%s", device);
+	int result = attempt(search, &error);
+	search->empty_device = search->empty_device || result == -ENODATA;
+	if (result == -ENODATA)
+		remember(search, &error);
+	else if (result != 0 && search->result == -ENODEV)
+		*search->error = error;
+	if (result == 0 || (result != -ENODATA && search->result == -ENODEV))
+		search->result = result;
+}
+
+/* A memory module may be anything else of its owner's, whom others have not to ask. */
+static void look_at_dax(struct search *search, const char *device)
+{
+	struct region_error error;
+
+	(void)snprintf(search->name, PATH_MAX, "dax:/dev/%s", device);
+	int result = attempt(search, &error);
+	if (result == 0)
+		search->result = 0;
+	else
+		remember(search, &error);
+}
+
+static void look_at_file(struct search *search, const char *file)
+{
+	struct region_error error;
+
+	if (access(file, F_OK) != 0)
+		return;
+	(void)snprintf(search->name, PATH_MAX, "file:%s", file);
+	int result = attempt(search, &error);
+	if (result != 0 && search->result == -ENODEV)
+		*search->error = error;
+	if (result == 0 || search->result == -ENODEV)
+		search->result = result;
+}
+
+static void look_at_devices(struct search *search, const char *directory, bool (*wanted)(const char *device),
+			    void (*look)(struct search *search, const char *device))
+{
+	char names[DEVICES_MOST][DEVICE_NAME];
+	size_t count = search->result == 0 ? 0 : list_devices(directory, wanted, names);
+
+	for (size_t i = 0; i < count && search->result != 0; i++)
+		look(search, names[i]);
+}
+
+int region_discover(char name[PATH_MAX], struct region_error *error)
+{
+	struct search search = {.name = name, .result = -ENODEV, .error = error};
+
+	look_at_devices(&search, PCI_DEVICES, is_ivshmem, look_at_ivshmem);
+	look_at_devices(&search, DAX_DEVICES, is_any, look_at_dax);
+	for (size_t i = 0; i < sizeof(well_known_files) / sizeof(well_known_files[0]); i++)
+		if (search.result != 0)
+			look_at_file(&search, well_known_files[i]);
+	if (search.result != -ENODEV)
+		return search.result;
+	if (search.hint.text[0] != '\0')
+		return region_fail(error, search.empty_device ? -ENODATA : -ENODEV,
+				   "no region was found: %.1300s", search.hint.text);
+	return region_fail(
+		error, -ENODEV,
+		"no region was found: set VICINAL_REGION, or start the program with 'vicinal run'");
+}

@@ -1,0 +1,200 @@
+"""An appliance that an ordinary user made, and a machine that boots it; some minutes under TCG."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import vicinal
+from vicinal.launch.environment import provider_directory
+from vicinal.region import create
+
+NOBODY = 65534
+BUILD_SECONDS = 900.0  # hang guards, all of these
+BOOT_SECONDS = 900.0
+COMMAND_SECONDS = 240.0
+
+
+def build_appliance(target: Path, before: list[str], cache: Path) -> str:
+    """Make one with the command; returns what it said meanwhile."""
+    libraries = [
+        Path(vicinal.__file__).parents[1],
+        *(Path(p) for p in sys.path if "-packages" in p),
+    ]
+    done = subprocess.run(
+        [*before, "-m", "vicinal", "image", "build", "--appliance", target],
+        env=os.environ
+        | {
+            "PYTHONPATH": ":".join(map(str, libraries)),
+            "XDG_CACHE_HOME": str(cache),
+            "VICINAL_PROVIDER_DIR": str(provider_directory()),
+        },
+        cwd=target.parent,
+        capture_output=True,
+        text=True,
+        timeout=BUILD_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def ordinary_user(directory: Path) -> list[str]:
+    """Runs Python as a user without rights, who has subordinate users as Debian gives them.
+
+    That is written in a copy of /etc, which is mounted where nobody else sees it.
+    """
+    if os.geteuid() != 0:
+        return [sys.executable]
+    etc = directory / "etc"
+    subprocess.run(["cp", "--archive", "/etc", etc], check=True)
+    for name in ("subuid", "subgid"):
+        (etc / name).write_text("nobody:100000:65536\n")
+    become = f"setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups /usr/bin/python3"
+    script = f'mount --bind "{etc}" /etc && exec {become} "$@"'
+    return ["unshare", "--mount", "sh", "-c", script, "sh"]
+
+
+@pytest.fixture(scope="session")
+def theirs() -> Iterator[Path]:
+    """A directory of the ordinary user's, where that user can reach it."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
+        place = Path(directory)
+        place.chmod(0o755)
+        home = place / "home"
+        home.mkdir()
+        if os.geteuid() == 0:
+            os.chown(home, NOBODY, NOBODY)
+        yield home
+
+
+@pytest.fixture(scope="session")
+def appliance(theirs: Path) -> Path:
+    """The disk, as an ordinary user makes it, with everything fetched."""
+    file = theirs / "appliance.qcow2"
+    began = time.monotonic()
+    said = build_appliance(file, ordinary_user(theirs.parent), theirs / "cache")
+    print(f"\nmade by an ordinary user in {time.monotonic() - began:.0f} s:\n{said}")
+    return file
+
+
+class Machine:
+    """A virtual machine of somebody's cloud that boots the appliance."""
+
+    def __init__(self, appliance: Path, directory: Path, region: Path) -> None:
+        self.region = region
+        self._directory = directory
+        self._console = directory / "console"
+        key, disk, seed = directory / "key", directory / "disk.qcow2", directory / "seed"
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+        command = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", appliance, disk]
+        subprocess.run(command, check=True)
+        self._make_seed(seed, key.with_suffix(".pub").read_text())
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self._port = probe.getsockname()[1]
+        # The key of the machine is its own, made at first boot: there is nothing to compare with.
+        self._ssh = ["-i", str(key), "-o", "StrictHostKeyChecking=no", "-o", "LogLevel=ERROR"]
+        self._ssh += ["-o", "UserKnownHostsFile=/dev/null", "-o", "ConnectTimeout=20"]
+        size = region.stat().st_size
+        command = ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2"]
+        command += ["-m", "1024", "-display", "none", "-serial", f"file:{self._console}"]
+        command += ["-drive", f"file={disk},if=virtio"]
+        command += ["-drive", f"file={seed},if=virtio,format=raw"]
+        # Nothing but this way in: it gets neither to mirrors nor to a cloud's services.
+        command += ["-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{self._port}-:22"]
+        command += ["-device", "virtio-net-pci,netdev=net"]
+        memory = f"memory-backend-file,id=region,mem-path={region},size={size},share=on"
+        command += ["-object", memory, "-device", "ivshmem-plain,memdev=region"]
+        self._qemu = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+
+    @staticmethod
+    def _make_seed(seed: Path, public_key: str) -> None:
+        """A disk of the kind that cloud-init calls NoCloud."""
+        data = seed.parent / "data"
+        data.mkdir()
+        (data / "meta-data").write_text("instance-id: test\n")
+        (data / "user-data").write_text(
+            f"#cloud-config\nhostname: appliance\nssh_authorized_keys:\n  - {public_key}"
+        )
+        with seed.open("wb") as file:
+            file.truncate(2 << 20)
+        subprocess.run(["mformat", "-i", seed, "-v", "CIDATA", "::"], check=True)
+        files = [data / "meta-data", data / "user-data"]
+        subprocess.run(["mcopy", "-i", seed, *files, "::"], check=True)
+
+    def wait_ready(self) -> None:
+        """Wait until the first boot is over."""
+        deadline = time.monotonic() + BOOT_SECONDS
+        while True:
+            assert self._qemu.poll() is None, self.console
+            with_status = self.run(
+                "cloud-init status --wait >/dev/null; cat /var/lib/vicinal/*boot"
+            )
+            if with_status.returncode == 0:
+                return
+            assert time.monotonic() < deadline, f"{with_status.stderr}\n{self.console}"
+            time.sleep(2)
+
+    @property
+    def console(self) -> str:
+        return self._console.read_text(errors="replace")[-4000:]
+
+    def run(self, command: str) -> subprocess.CompletedProcess[str]:
+        """Run a shell command in the machine as its ordinary user."""
+        return subprocess.run(
+            ["ssh", *self._ssh, "-p", str(self._port), "debian@127.0.0.1", command],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_SECONDS,
+            check=False,
+        )
+
+    def output(self, command: str) -> str:
+        """What a command prints that must work."""
+        done = self.run(command)
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def copy_in(self, file: Path) -> None:
+        """Put a file into the user's home directory."""
+        command = ["scp", "-q", *self._ssh, "-P", str(self._port), file, "debian@127.0.0.1:"]
+        subprocess.run(command, check=True, timeout=COMMAND_SECONDS)
+
+    def stop(self) -> None:
+        """End it as if its power failed."""
+        self._qemu.kill()
+        self._qemu.wait()
+
+
+@pytest.fixture(scope="session")
+def machine(appliance: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    region = Path(f"/dev/shm/vicinal-appliance-{os.getpid()}")
+    create(region, for_guests=True)
+    running = None
+    try:
+        running = Machine(appliance, tmp_path_factory.mktemp("machine"), region)
+        began = time.monotonic()
+        running.wait_ready()
+        print(f"\nfirst boot under TCG: {time.monotonic() - began:.0f} s")
+        yield running
+    finally:
+        if running is not None:
+            running.stop()
+        region.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """A directory for disks: not in memory."""
+    directory = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    yield directory
+    shutil.rmtree(directory)

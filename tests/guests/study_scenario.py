@@ -1,0 +1,67 @@
+"""Plays a study in two virtual machines, with and without a region, and prints what came of it."""
+
+import json
+import sys
+from pathlib import Path
+
+from vicinal.cluster.plan.state import cluster_names
+from vicinal.launch.environment import MessagePath
+from vicinal.study.file.model import Comparison, Design, Environment, Quantity, Study, Workload
+from vicinal.study.result.reading import open_result
+from vicinal.study.running.live import Lines
+from vicinal.study.running.runner import run_study
+from vicinal.study.workloads.driver import Tools
+
+MACHINES = {
+    "nodes": [{"name": "vm", "backend": "vm", "count": 2, "memory": "512M"}],
+    "region": {"members": 8},
+}
+ENVIRONMENTS = (
+    Environment(
+        "network", "by their cards", MACHINES | {"region": "none"}, path=MessagePath.NETWORK
+    ),
+    Environment("region", "by a region", MACHINES),
+    # MPI is told to take TCP, whatever the environment says.
+    Environment("wrong", "past it", MACHINES, variables={"FI_PROVIDER": "tcp"}),
+)
+WORKLOADS = (
+    Workload("latency", "", "record", "latency", Quantity.LATENCY, (8,), samples=100, seconds=0.5),
+    # Its libraries are not in the machines.
+    Workload("message", "", "libfabric", "latency", Quantity.LATENCY, (64,)),
+)
+
+
+def main() -> None:
+    from rich.console import Console
+
+    folder = Path(sys.argv[1]) / "result"
+    study = Study(
+        "machines",
+        "Machines",
+        "?",
+        "Vicinal",
+        ENVIRONMENTS,
+        WORKLOADS,
+        Design((Comparison("network", "region"),), trials=1),
+    )
+    view = Lines(Console(stderr=True))
+    outcome = run_study(study, folder, Tools(), resume=False, view=view, seed=1)
+    result = open_result(folder)
+    found = {
+        "lacking": outcome.lacking,
+        "clusters": cluster_names(),
+        "environments": result.manifest["environments"],
+        "trials": {
+            each.trial.environment: {
+                "failure": each.failure,
+                "conditions": each.trial.conditions,
+                "samples": [series.samples for series in each.series],
+            }
+            for each in result.trials
+        },
+    }
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,260 @@
+"""A machine moves from one libvirt to another, back and there again, while an MPI job runs in it.
+
+Both libvirts are the test's own and on this host, which stands for two: each has a region and a
+directory of its own, and the bridge is the network that two hosts would have in common.
+"""
+
+import gc
+import json
+import os
+import shlex
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from domain_support import private_daemon
+from machines_scenario import Trial
+
+from vicinal.bench.output import read_records
+from vicinal.cluster.domains.domain_spec import SharedRegion
+from vicinal.cluster.domains.lifecycle import DomainState, observe, remove
+from vicinal.cluster.domains.side import Side
+from vicinal.cluster.guest_job import job_command
+from vicinal.cluster.machines.guests import MachineGuests
+from vicinal.cluster.machines.host_part import LocalPart
+from vicinal.cluster.machines.hypervisor import hypervisor_at
+from vicinal.cluster.machines.layout import Files
+from vicinal.cluster.machines.machine import Machine
+from vicinal.cluster.machines.migration import move_machine
+from vicinal.cluster.machines.ranks import Return
+from vicinal.cluster.machines.way_in import WayIn, end_way_in
+from vicinal.cluster.manager import open_nodes
+from vicinal.cluster.plan.state import journal_of
+from vicinal.cluster.resources.desired import recorded_resources
+from vicinal.cluster.resources.machines import MachineResource
+from vicinal.errors import VicinalError
+from vicinal.launch.job import Job
+from vicinal.launch.mpi import Mpi
+from vicinal.programs import mpi_program
+from vicinal.region import Member, create, inspect
+from vicinal.region.format import SlotState, Way
+
+# The host's way into a machine is an ssh that stays when what began it has ended.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+GUARD_SECONDS = 900.0  # two minutes on two idle cores with TCG
+WAIT_SECONDS = 240.0
+JOB_SECONDS = 600  # it is told when to end
+RANKS = 3
+ENDED = "the job has ended"
+
+
+@dataclass
+class Hosts:
+    """The machine that moves, as it is on the one host and on the other."""
+
+    trial: Trial
+    here: LocalPart
+    there: LocalPart
+
+    def members(self, part: LocalPart) -> dict[int, Member]:
+        """Who is in the region of a host, by rank."""
+        path = Path("/dev/shm") / str(part.machine.region)
+        members = inspect(path).members
+        return {
+            each.rank: each
+            for each in members
+            if each.state is SlotState.JOINED and each.rank is not None
+        }
+
+    def ways(self) -> dict[tuple[int, int], tuple[Way, int]]:
+        """How ranks in the first host's region send to each other, and how many messages."""
+        state = inspect(self.trial.region)
+        ranks = {member.slot: rank for rank, member in self.members(self.here).items()}
+        return {
+            (ranks[each.sender], ranks[each.receiver]): (each.way, each.messages)
+            for each in state.connections
+            if each.sender in ranks and each.receiver in ranks and each.sender != each.receiver
+        }
+
+
+class Misfit(LocalPart):
+    """A host whose region has less memory than a machine is to get of it there."""
+
+    def check_comes(self) -> None:
+        """It is found out too late."""
+
+    def side(self) -> Side:
+        file = Path("/dev/shm") / str(self.machine.region)
+        return replace(
+            LocalPart(replace(self.machine, region=None)).side(),
+            region=SharedRegion(file.name, 1 << 20),
+        )
+
+
+@pytest.fixture
+def hosts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hosts]:
+    with ExitStack() as stack:
+        stack.callback(gc.collect)  # what is said of that ssh is said while it is ignored
+        here_uri, there_uri = (stack.enter_context(private_daemon()) for _ in range(2))
+        name = stack.enter_context(tempfile.TemporaryDirectory(prefix="vicinal-"))
+        monkeypatch.setenv("LIBVIRT_DEFAULT_URI", here_uri)
+        monkeypatch.setenv("XDG_STATE_HOME", f"{name}/state")
+        trial = Trial(Path(name))
+        stack.callback(trial.call, "down", trial.name)
+        trial.call("up", trial.write(count=RANKS))
+        entries = journal_of(trial.name).entries()
+        resource = recorded_resources(entries)["machine/vm2"]
+        assert isinstance(resource, MachineResource)
+        machine = resource.machine
+        other = another_host(machine, there_uri, Path(name) / "there")
+        stack.callback(take_away, other)
+        yield Hosts(trial, LocalPart(machine), LocalPart(other))
+
+
+def another_host(machine: Machine, uri: str, directory: Path) -> Machine:
+    """The machine as it is to be on a host that has the same keys, and a region of its own."""
+    directory.mkdir()
+    theirs = Files(directory)
+    for file in (machine.files.kernel, machine.files.system):
+        os.link(file, directory / file.name)
+    for file in machine.files.directory.iterdir():
+        if file.is_file() and not (directory / file.name).exists():
+            shutil.copy2(file, directory / file.name)
+    theirs.console(machine.name).unlink()
+    region = f"{machine.region}-there"
+    create(Path("/dev/shm") / region, members=8, for_guests=True)
+    return replace(machine, uri=uri, directory=str(directory), region=region)
+
+
+def take_away(machine: Machine) -> None:
+    end_way_in(machine)
+    remove(hypervisor_at(machine.uri), machine.domain)
+    (Path("/dev/shm") / str(machine.region)).unlink()
+
+
+def start_job(trial: Trial) -> None:
+    """Start a job within the first machine, where it stays when the command that does so ends."""
+    guests = open_nodes(trial.name)
+    assert isinstance(guests, MachineGuests)
+    program = [str(mpi_program(Mpi.MPICH, "soak")), str(JOB_SECONDS)]
+    command, environment = job_command(Job(program=program, ranks=RANKS, mpi=Mpi.MPICH), guests)
+    variables = [f"{key}={value}" for key, value in environment.items()]
+    line = shlex.join(["env", *variables, *command])
+    script = f"({line}; echo {ENDED} with $?) >/tmp/output 2>&1 </dev/null &"
+    trial.call("exec", "vm0", "sh", "-c", f"trap '' HUP; {script}")
+
+
+def output(trial: Trial) -> str:
+    return trial.call("exec", "vm0", "cat", "/tmp/output").stdout
+
+
+def wait_until(what: str, true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not true():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.5)
+
+
+def all_talk(hosts: Hosts) -> bool:
+    """Whether every rank sends to every other through the first host's region."""
+    found = [way for way, messages in hosts.ways().values() if messages > 0]
+    return len(found) == RANKS * (RANKS - 1) and set(found) == {Way.REGION}
+
+
+def go_on_apart(hosts: Hosts) -> None:
+    """The ranks go on, of which one is on the other host."""
+    assert set(hosts.members(hosts.here)) == {0, 1}
+    assert set(hosts.members(hosts.there)) == {2}
+    # Those that stayed talk through their region all the time. A rank of this job has few messages
+    # under way to all others at a time: that they go on says that the other takes its share.
+    before = hosts.ways()
+    assert {way for way, _ in before.values()} == {Way.REGION}, before
+    wait_until("messages go on", lambda: hosts.ways()[0, 1][1] > before[0, 1][1] + 200)
+
+
+def end_job(trial: Trial) -> None:
+    """Have its ranks say what came, each byte of which they checked."""
+    trial.call("exec", "vm0", "sh", "-c", "kill -USR2 $(pidof soak)")
+    wait_until("the job has ended", lambda: ENDED in output(trial))
+    printed = output(trial)
+    assert f"{ENDED} with 0" in printed, printed
+    (record,) = read_records(printed)
+    print(json.dumps(record))
+    assert record["errors"] == 0
+    assert record["sent"] == record["received"] > 100
+
+
+@pytest.mark.timeout(GUARD_SECONDS)
+def test_a_job_goes_on_while_its_machine_moves(hosts: Hosts) -> None:
+    trial, here, there = hosts.trial, hosts.here, hosts.there
+    start_job(trial)
+    wait_until("all ranks talk", lambda: all_talk(hosts))
+    end_way_in(here.machine)  # as when no command is there any more
+
+    for source, target in ((here, there), (there, here), (here, there)):
+        report = move_machine(source, target, say=print)
+        print(report)
+        assert ENDED not in output(trial), output(trial)
+        assert (report.ranks, report.back) == (1, Return(back=1, out=0))
+        assert observe(hypervisor_at(source.machine.uri), source.domain) is DomainState.ABSENT
+        if target is here:
+            wait_until("all ranks talk again", lambda: all_talk(hosts))
+            assert hosts.members(there) == {}
+        else:
+            go_on_apart(hosts)
+        end_way_in(target.machine)
+
+    end_job(trial)
+    report = move_machine(there, here, say=print)
+    print(report)
+    assert (report.ranks, report.back) == (0, Return(0, 0))
+    # The machine is the cluster's as before. Its console begins anew with each QEMU, and does not
+    # say any more that it has booted: the command keeps that (cluster/hosts/move_steps.py).
+    planned = trial.call("plan", trial.file, status=None).stdout
+    assert "  machine/vm2\n" in planned, planned
+    assert "to make" not in planned, planned
+    assert WayIn(here.machine).alive
+
+
+@pytest.mark.timeout(GUARD_SECONDS)
+def test_what_fails_leaves_the_job_as_it_was(hosts: Hosts) -> None:
+    trial, here, there = hosts.trial, hosts.here, hosts.there
+    start_job(trial)
+    wait_until("all ranks talk", lambda: all_talk(hosts))
+    short = Path("/dev/shm") / f"{here.machine.region}-short"
+    short.write_bytes(bytes(4096))
+    try:
+        with pytest.raises(VicinalError, match="cannot be attached"):
+            move_machine(here, Misfit(replace(there.machine, region=short.name)), say=print)
+    finally:
+        short.unlink()
+    assert observe(hypervisor_at(there.machine.uri), there.domain) is DomainState.ABSENT
+    wait_until("all ranks talk again", lambda: all_talk(hosts))
+    end_job(trial)
+
+
+def test_who_cannot_move_is_told(hosts: Hosts) -> None:
+    here, there = hosts.here, hosts.there
+    wired = LocalPart(replace(here.machine, bridge=None))
+    with pytest.raises(VicinalError, match="joined with the others by wires"):
+        move_machine(wired, there)
+    module = LocalPart(replace(here.machine, region_device="nvdimm"))
+    with pytest.raises(VicinalError, match="as nvdimm, which cannot be taken"):
+        move_machine(module, there)
+    with pytest.raises(VicinalError, match=r"there is a domain .* already"):
+        move_machine(here, here)
+    large = LocalPart(replace(there.machine, memory_mib=1 << 30))
+    with pytest.raises(VicinalError, match="of memory, and"):
+        move_machine(here, large)
+    lost = LocalPart(replace(there.machine, bridge="vicinal-nowhere"))
+    with pytest.raises(VicinalError, match="there is no bridge vicinal-nowhere"):
+        move_machine(here, lost)
+    hosts.trial.call("stop", hosts.trial.name)
+    with pytest.raises(VicinalError, match="vm2 does not run, it is off"):
+        move_machine(here, there)

@@ -1,0 +1,99 @@
+"""Knobs of network interfaces by the real kernel: cards that QEMU emulates, and a virtio-net.
+
+One guest goes through all of it (tune_inside.py); the tests look at what came of it. netdevsim,
+whose driver has every part of coalescing, is in no kernel of Debian's.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pyroute2
+import pytest
+from functions_guest import Work, run_inside
+
+Steps = dict[str, dict[str, Any]]
+
+WORK = Work(
+    "tune",
+    ("igb", "e1000e", "virtio_net", "virtio_pci"),
+    ("tune_inside.py",),
+    (Path(pyroute2.__file__).parent,),
+    (
+        *("-netdev", "hubport,id=second,hubid=1", "-device", "e1000e,netdev=second,romfile="),
+        *("-netdev", "hubport,id=third,hubid=2", "-device", "virtio-net-pci,netdev=third,romfile="),
+    ),
+    processors=2,
+)
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture(scope="module")
+def steps(tmp_path_factory: pytest.TempPathFactory) -> Steps:
+    lines = run_inside(tmp_path_factory.mktemp("guest"), print, WORK)
+    found = {line["step"]: line for line in lines}
+    assert "end" in found, f"the last step was {lines[-1]}"
+    return found
+
+
+def tried(steps: Steps, driver: str) -> dict[str, Any]:
+    step = steps[f"try {steps['names']['names'][driver]}"]
+    assert step["after"] == step["before"]
+    found: dict[str, Any] = step["found"]
+    return found
+
+
+def missing(steps: Steps, driver: str) -> list[str]:
+    found: list[str] = steps[f"lacks {steps['names']['names'][driver]}"]["missing"]
+    return found
+
+
+def test_igb_has_times_and_no_frames(steps: Steps) -> None:
+    assert {"rx-frames", "adaptive-rx", "pkt-rate-low"} <= set(missing(steps, "igb"))
+    ability, why, taken = tried(steps, "igb")["rx-usecs"]
+    assert ability == "yes"
+    assert 10 in taken
+    # Its driver has modes of its own up to 3, and no times below 10.
+    assert 5 not in taken
+    assert "rx-usecs 5" in why
+
+
+def test_a_set_of_which_half_is_refused_leaves_nothing(steps: Steps) -> None:
+    assert "has no rx-frames: it has rx-usecs" in steps["by frames"]["error"]
+    assert "refuses rx-usecs 99999: invalid argument" in steps["out of range"]["error"]
+    assert steps["refused"]["after"] == steps["refused"]["before"]
+
+
+def test_igb_is_set_and_restored(steps: Steps) -> None:
+    assert steps["apply"]["error"] == ""
+    applied = steps["applied"]
+    assert (applied["after"]["rx-usecs"], applied["after"]["irq-affinity"]) == (20, "1")
+    # As another program sees it.
+    assert "rx-usecs: 20\n" in applied["text"].replace("\t", " ")
+    assert steps["restored"]["after"] == steps["restored"]["before"]
+    assert len(steps["restored"]["said"]) == 2
+
+
+def test_a_killed_command_leaves_nothing(steps: Steps) -> None:
+    killed = steps["killed after 1"]
+    assert (killed["signal"], killed["changed"]) == (9, 2)
+    assert len(killed["said"]) == 3
+    assert killed["after"] == killed["before"]
+
+
+def test_virtio_takes_frames(steps: Steps) -> None:
+    assert "rx-frames" in tried(steps, "virtio_net")
+    assert "rx-usecs-low" in missing(steps, "virtio_net")
+
+
+def test_e1000e_takes_times(steps: Steps) -> None:
+    ability, _, taken = tried(steps, "e1000e")["rx-usecs"]
+    assert ability == "yes"
+    assert len(taken) >= 2
+    assert "rx-frames" in missing(steps, "e1000e")
+
+
+def test_what_is_gone_took_its_values_along(steps: Steps) -> None:
+    card = steps["names"]["names"]["igb"]
+    assert steps["gone"]["said"] == [f"{card} is gone, and {card}/rx-usecs with it"]
+    assert not steps["gone"]["journal"]

@@ -1,0 +1,152 @@
+"""What happens in the guest of test_tune_knobs.py, as root: each step is a line of JSON.
+
+Its interfaces are cards that QEMU emulates, igb and e1000e, and a virtio-net. Nothing is judged
+here.
+"""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from vicinal.errors import VicinalError
+from vicinal.tune.knob import Setting
+from vicinal.tune.knobs.catalogue import devices
+from vicinal.tune.knobs.machine import Machine
+from vicinal.tune.knobs.netlink import KernelEthtool
+from vicinal.tune.settings.capability import try_knob
+from vicinal.tune.settings.keeper import Keeper
+from vicinal.tune.settings.place import sole_command
+
+STATE = Path("/run/tune")
+
+
+def say(step: str, **found: object) -> None:
+    """One line for the test outside."""
+    print(json.dumps({"step": step, **found}), flush=True)
+
+
+def attempt(step: str, action: Callable[[], object]) -> None:
+    """Do something, and say how it ended."""
+    try:
+        action()
+        error = ""
+    except VicinalError as refused:
+        error = str(refused)
+    say(step, error=error)
+
+
+def by_ethtool(interface: str) -> str:
+    """What another program says of the same."""
+    done = subprocess.run(["ethtool", "-c", interface], capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+def values(interface: str) -> dict[str, Any]:
+    """What can be read of its knobs."""
+    (device,) = devices(Machine(), [interface])
+    return {knob.part: knob.read() for knob in device.knobs}
+
+
+def names() -> dict[str, str]:
+    """Interfaces by their drivers."""
+    found = {}
+    for each in Machine().network.links():
+        driver = Path(f"/sys/class/net/{each.name}/device/driver")
+        if driver.exists():
+            found[driver.resolve().name] = each.name
+    return found
+
+
+def apply(setting: Setting) -> None:
+    with sole_command(STATE):
+        keeper = Keeper(Machine(), STATE / "journal")
+        keeper.recover()
+        with keeper.lasting() as work:
+            work.apply(setting)
+
+
+def restore() -> list[str]:
+    with sole_command(STATE):
+        return Keeper(Machine(), STATE / "journal").restore()
+
+
+def tried(interface: str) -> None:
+    """Each knob is tried, and left."""
+    before = values(interface)
+    found = {}
+    (device,) = devices(Machine(), [interface])
+    with sole_command(STATE):
+        keeper = Keeper(Machine(), STATE / "journal")
+        keeper.recover()
+        for knob in device.knobs:
+            finding = try_knob(keeper, knob)
+            found[knob.part] = [finding.ability, finding.why, finding.taken]
+    say(f"try {interface}", before=before, found=found, after=values(interface))
+
+
+def killed(interface: str, wanted: Setting, after: int) -> None:
+    """A command is killed once it has set so many, and the next finds what it left."""
+    before = values(interface)
+    child = os.fork()
+    if child == 0:
+        kernel, left = KernelEthtool.set_coalescing, [after]
+
+        def set_some(self: KernelEthtool, name: str, part: str, value: int) -> None:
+            kernel(self, name, part, value)
+            left[0] -= 1
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        KernelEthtool.set_coalescing = set_some  # type: ignore[method-assign]
+        apply(wanted)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    between = values(interface)
+    with sole_command(STATE):
+        said = Keeper(Machine(), STATE / "journal").recover()
+    changed = sum(before[part] != between[part] for part in before)
+    say(
+        f"killed after {after}",
+        signal=os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0,
+        changed=changed,
+        said=said,
+        before=before,
+        after=values(interface),
+    )
+
+
+def main() -> None:
+    """All steps."""
+    found = names()
+    say("kernel", version=os.uname().release)
+    say("names", names=found)
+    card = found["igb"]
+    # Its interrupts are there while it is up.
+    subprocess.run(["ip", "link", "set", card, "up"], check=True)
+    for name in found.values():
+        (device,) = devices(Machine(), [name])
+        say(f"lacks {name}", missing=device.missing, lacks=device.lacks)
+        tried(name)
+    before = values(card)
+    wanted: Setting = {f"{card}/rx-usecs": 20, f"{card}/irq-affinity": "1"}
+    attempt("by frames", lambda: apply({f"{card}/rx-usecs": 20, f"{card}/rx-frames": 10}))
+    attempt(
+        "out of range", lambda: apply({f"{card}/irq-affinity": "1", f"{card}/rx-usecs": 99_999})
+    )
+    say("refused", before=before, after=values(card))
+    attempt("apply", lambda: apply(wanted))
+    say("applied", after=values(card), text=by_ethtool(card))
+    say("restored", said=restore(), before=before, after=values(card))
+    killed(card, wanted, 1)
+    attempt("before it goes", lambda: apply({f"{card}/rx-usecs": 30}))
+    place = Path(f"/sys/class/net/{card}/device")
+    (place / "driver/unbind").write_text(place.resolve().name)
+    say("gone", said=restore(), journal=(STATE / "journal").exists())
+    say("end")
+
+
+main()

@@ -1,0 +1,148 @@
+"""A fake libvirt: domains whose guests give devices up, get others, and move to another fake.
+
+Stands for hosts with SR-IOV cards, which cannot be had here: libvirt's own test driver has no
+device to give away, and moves nothing. What it is asked, and when, is kept in `log`.
+"""
+
+import os
+import signal
+from collections.abc import Callable
+from threading import Event, Timer
+from typing import Any
+from xml.etree import ElementTree
+
+import libvirt
+
+from vicinal.cluster.domains.domain_xml import function_address
+from vicinal.errors import VicinalError
+
+LATE_SECONDS = 0.5
+
+
+def _error(code: int, text: str = "nothing") -> libvirt.libvirtError:
+    error = libvirt.libvirtError(text)
+    error.err = (code, 0, text, 0, "", None, None, 0, 0)
+    return error
+
+
+class FakeLibvirt:
+    """One host's. `before` is called with what is about to be done, and may raise."""
+
+    def __init__(self, host: str, before: Callable[[str], None]) -> None:
+        self.host = host
+        self.domains: dict[str, FakeDomain] = {}
+        self.listeners: dict[int, Callable[[str], None]] = {}
+        self._before = before
+
+    def act(self, what: str) -> None:
+        """Something is done, unless it fails."""
+        self._before(f"{self.host}: {what}")
+
+    def run(self, name: str, xml: str) -> None:
+        """A domain that was defined so, and started."""
+        self.domains[name] = FakeDomain(self, name, xml, xml)
+
+    def lookupByName(self, name: str) -> "FakeDomain":  # noqa: N802 (libvirt's)
+        if name not in self.domains:
+            raise _error(libvirt.VIR_ERR_NO_DOMAIN)
+        return self.domains[name]
+
+    def domainEventRegisterAny(  # noqa: N802
+        self, domain: "FakeDomain", event: int, call: Callable[..., None], removed: bool
+    ) -> int:
+        self.listeners[event] = lambda alias: call(None, domain, alias, removed)
+        return event
+
+    def domainEventDeregisterAny(self, number: int) -> None:  # noqa: N802
+        self.listeners.pop(number, None)
+
+
+class FakeDomain:
+    """A domain that runs."""
+
+    def __init__(self, host: FakeLibvirt, name: str, live: str, kept: str) -> None:
+        self._host = host
+        self._name = name
+        self._live = ElementTree.fromstring(live)
+        self.kept = kept
+        self._said: str | None = None
+        self._aborted = Event()
+        for number, device in enumerate(self._live.iterfind("devices/hostdev")):
+            if device.find("alias") is None:
+                ElementTree.SubElement(device, "alias", name=f"hostdev{number}")
+
+    @property
+    def functions(self) -> list[str]:
+        """What it has of the host's, as it runs."""
+        return [function_address(each) for each in self._live.iterfind("devices/hostdev")]
+
+    def name(self) -> str:
+        return self._name
+
+    def state(self) -> list[int]:
+        return [libvirt.VIR_DOMAIN_RUNNING, 0]
+
+    def hasManagedSaveImage(self) -> bool:  # noqa: N802
+        return False
+
+    def XMLDesc(self, flags: int = 0) -> str:  # noqa: N802
+        if flags & libvirt.VIR_DOMAIN_XML_INACTIVE:
+            return self.kept
+        return ElementTree.tostring(self._live, encoding="unicode")
+
+    def metadata(self, *_: object) -> str:
+        if self._said is None:
+            raise _error(libvirt.VIR_ERR_NO_DOMAIN_METADATA)
+        return self._said
+
+    def setMetadata(self, _: int, text: str | None, *__: object) -> None:  # noqa: N802
+        self._said = text
+
+    def detachDeviceAlias(self, alias: str, _: int) -> None:  # noqa: N802
+        devices = self._live.find("devices")
+        assert devices is not None
+        for device in devices.findall("hostdev"):
+            known = device.find("alias")
+            if known is None or known.get("name") != alias:
+                continue
+            try:
+                self._host.act(f"its guest gives up {function_address(device)}")
+            except VicinalError:
+                self._host.listeners[libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVAL_FAILED](alias)
+            except BaseException:
+                # Who asked is gone; the guest, which knows nothing of that, does it all the same.
+                Timer(LATE_SECONDS, devices.remove, (device,)).start()
+                raise
+            else:
+                devices.remove(device)
+                self._host.listeners[libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVED](alias)
+
+    def attachDeviceFlags(self, xml: str, _: int) -> None:  # noqa: N802
+        devices = self._live.find("devices")
+        assert devices is not None
+        device = ElementTree.fromstring(xml)
+        self._host.act(f"its guest gets {function_address(device)}")
+        devices.append(device)
+
+    def migrate3(self, to: FakeLibvirt, parameters: dict[str, Any], _: int) -> None:
+        assert not self.functions  # QEMU refuses to move one that has some
+        try:
+            self._host.act(f"it moves to {to.host}")
+        except VicinalError as error:
+            raise _error(libvirt.VIR_ERR_OPERATION_FAILED) from error
+        except BaseException as error:
+            # This is a thread's; who asked hears of it as by Ctrl-C, and ends the move.
+            os.kill(os.getpid(), signal.SIGINT)
+            self._aborted.wait(LATE_SECONDS * 20)
+            raise _error(libvirt.VIR_ERR_OPERATION_ABORTED) from error
+        xml = parameters[libvirt.VIR_MIGRATE_PARAM_DEST_XML]
+        kept = parameters[libvirt.VIR_MIGRATE_PARAM_PERSIST_XML]
+        to.domains[self._name] = FakeDomain(to, self._name, xml, kept)
+        del self._host.domains[self._name]
+
+    def jobStats(self, _: int) -> dict[str, int]:  # noqa: N802
+        return {}
+
+    def abortJob(self) -> None:  # noqa: N802
+        self._aborted.set()
+        self._host.act("its move is ended")

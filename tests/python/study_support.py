@@ -1,0 +1,114 @@
+"""Studies so small that tests can run them, and a driver of programs that are shell scripts."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from vicinal.errors import VicinalError
+from vicinal.launch.environment import MessagePath
+from vicinal.launch.mpi import Mpi
+from vicinal.study.file.model import (
+    Comparison,
+    Design,
+    Environment,
+    Quantity,
+    Study,
+    Workload,
+)
+from vicinal.study.result.layout import Figure
+from vicinal.study.running.view import Shown
+from vicinal.study.workloads.driver import Measured, Program, Tools
+
+NATIVE = Environment(
+    "native",
+    "this host",
+    {"nodes": [{"name": "host", "backend": "native"}], "region": "none"},
+    path=MessagePath.SHARED_MEMORY,
+)
+_CONTAINERS = {"nodes": [{"name": "node", "count": 2}], "region": {"members": 8}}
+REGION = Environment("region", "containers and their region", _CONTAINERS)
+NETWORK = Environment("network", "the same, by TCP", _CONTAINERS, path=MessagePath.NETWORK)
+
+
+class Scripts:
+    """A driver, faked: the workload's operation is a script, which prints a JSON of figures."""
+
+    name = "scripts"
+
+    def missing(self, workload: Workload, mpi: Mpi, tools: Tools) -> str | None:
+        del mpi, tools
+        return "no such tool: install its package" if "lacking" in workload.options else None
+
+    def program(self, workload: Workload, mpi: Mpi, tools: Tools) -> Program:
+        del mpi, tools
+        options = workload.options
+        return Program(
+            ["/bin/sh", "-c", workload.operation],
+            workload.ranks,
+            server=options.get("server", ()),
+            stdin=options.get("stdin", "").encode(),
+            files=options.get("files", {}),
+        )
+
+    def read(self, workload: Workload, stdout: str) -> Measured:
+        del workload
+        try:
+            figures = json.loads(stdout)
+        except ValueError as error:
+            raise VicinalError(f"garbage ({error})", "see the program") from error
+        return Measured(figures=[Figure(name, value, "s") for name, value in figures.items()])
+
+
+def script(name: str, text: str, **options: object) -> Workload:
+    """A workload of that driver's, on one rank."""
+    return Workload(name, name, "scripts", text, Quantity.TIME, ranks=1, options=options)
+
+
+def study(
+    workloads: Sequence[Workload], environments: Sequence[Environment] = (NATIVE,), trials: int = 2
+) -> Study:
+    """One that compares the first environment with each other one."""
+    first, *others = environments
+    comparisons = tuple(Comparison(first.name, each.name) for each in others)
+    return Study(
+        "tiny",
+        "a study for tests",
+        "Does it run?",
+        "Vicinal",
+        tuple(environments),
+        tuple(workloads),
+        Design(comparisons, trials=trials, control=first.name),
+    )
+
+
+@dataclass
+class Heard:
+    """A view that remembers."""
+
+    lines: list[str] = field(default_factory=list)
+    shown: list[Shown] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+    def warn(self, line: str) -> None:
+        self.lines.append(line)
+
+    def show(self, shown: Shown) -> None:
+        self.shown.append(shown)
+
+
+def clusters_left(folder: Path) -> list[str]:
+    """Of the run that wrote the folder."""
+    from vicinal.cluster.plan.state import cluster_names
+
+    prefix = json.loads((folder / "manifest.json").read_text())["clusters"]
+    return [name for name in cluster_names() if name.startswith(prefix)]

@@ -1,0 +1,67 @@
+"""Summarises results of ten million samples, and prints what that took.
+
+    summary_large.py write FOLDER CELLS     a result of two environments and so many sizes
+    summary_large.py summarise FOLDER       in a process of its own, whose memory is all that counts
+
+Of the time only what this process computed counts: others may use the same cores.
+"""
+
+import json
+import resource
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from study_results import CONDITIONS, NATIVE, REGION, SMALL, STARTED, manifest_of
+
+from vicinal.study.analysis.as_json import summary_to_json
+from vicinal.study.analysis.summarise import summarise
+from vicinal.study.result.layout import Trial
+from vicinal.study.result.reading import open_result
+from vicinal.study.result.samples import Series
+from vicinal.study.result.writing import ResultWriter
+
+TOTAL = 10_000_000
+BLOCKS = 8
+
+
+def write(folder: Path, sizes: int) -> None:
+    chance = np.random.default_rng(1)
+    names = [NATIVE.name, REGION.name]
+    samples = TOTAL // (BLOCKS * len(names) * sizes)
+    workload = replace(
+        SMALL.workloads[0], sizes=tuple(8 * (1 + place) for place in range(sizes)), samples=samples
+    )
+    study = replace(SMALL, workloads=(workload,))
+    study = replace(study, design=replace(study.design, trials=BLOCKS, control=None))
+    with ResultWriter.create(folder, manifest_of(study)) as writer:
+        for block in range(BLOCKS):
+            for name in names:
+                series = [
+                    Series(size, 0, 2, chance.lognormal(6.5, 0.3, samples).astype(np.int64))
+                    for size in workload.sizes
+                ]
+                writer.add(Trial(name, workload.name, block, STARTED, 1.0, CONDITIONS), series)
+
+
+def measure(folder: Path) -> dict[str, float]:
+    began = time.process_time(), time.monotonic()
+    summary = summarise(open_result(folder))
+    text = json.dumps(summary_to_json(summary))
+    return {
+        "samples": sum(cell.pooled.count for cell in summary.cells if cell.pooled),
+        "comparisons": len(summary.compared),
+        "seconds": time.process_time() - began[0],
+        "wall_seconds": time.monotonic() - began[1],
+        "memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "summary_bytes": len(text),
+    }
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "write":
+        write(Path(sys.argv[2]), int(sys.argv[3]))
+    else:
+        print(json.dumps(measure(Path(sys.argv[2]))))

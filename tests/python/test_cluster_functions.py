@@ -1,0 +1,328 @@
+"""Functions of a cluster: planned, made, assigned and taken back, on fake cards (fake_cards.py)."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fake_cards import FakeHelper, FakeHost, fake_functions, igb, mlx4, mlx5
+
+from vicinal.cluster.file.reading import read_cluster
+from vicinal.cluster.plan.applying import apply, take_away
+from vicinal.cluster.plan.journal import Event, Journal
+from vicinal.cluster.plan.planning import Plan, make_plan, removal
+from vicinal.cluster.plan.resource import Condition, Resource
+from vicinal.cluster.resources.desired import desired_resources
+from vicinal.cluster.resources.functions import function_resources
+from vicinal.cluster.resources.machines import MachineResource
+from vicinal.errors import VicinalError
+from vicinal.host.functions.operations import Functions
+from vicinal.host.functions.owners import assigned_address, owner_of
+
+FIRST, SECOND = "0000:01:08.0", "0000:01:08.1"
+CARD = "0000:01:00.0"
+
+
+class Trial:
+    """A cluster's functions on a fake host, with a journal."""
+
+    def __init__(self, directory: Path, functions: Functions) -> None:
+        self.directory = directory
+        self.functions = functions
+        self.journal = Journal(directory / "journal")
+
+    def wanted(self, network: str, count: int = 2, name: str = "lab") -> list[Resource]:
+        file = self.directory / "cluster.yaml"
+        file.write_text(
+            f"name: {name}\nnodes: [{{name: n, count: {count}, network: {{{network}}}}}]\n"
+        )
+        cluster = read_cluster(file)
+        stays = {node.name: True for node in cluster.nodes}
+        return function_resources(cluster, self.functions, stays=stays)
+
+    def plan(self, network: str, count: int = 2) -> Plan:
+        wanted = self.wanted(network, count)
+        there = self.there(wanted)
+        return make_plan(wanted, self.journal.entries(), there)
+
+    def there(self, wanted: list[Resource]) -> dict[str, Resource]:
+        """What is in the journal, as another command would find it."""
+        known = {resource.key: resource for resource in wanted}
+        found = {}
+        for key, entry in self.journal.entries().items():
+            kind = type(known[key])
+            found[key] = kind.from_settings(entry.settings)  # type: ignore[attr-defined]
+            found[key]._functions = self.functions
+        return found
+
+    def up(self, network: str, count: int = 2) -> Plan:
+        plan = self.plan(network, count)
+        apply(plan, self.journal)
+        return plan
+
+    def down(self, wanted: list[Resource]) -> None:
+        take_away(removal(self.journal.entries(), self.there(wanted)), self.journal)
+
+    def owners(self) -> dict[str, str]:
+        cards = self.functions.cards()
+        return {each.address: each.owner for card in cards for each in card.functions}
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> FakeHost:
+    return FakeHost(tmp_path / "host", igb(), mlx5(), mlx4())
+
+
+@pytest.fixture
+def trial(tmp_path: Path, host: FakeHost) -> Trial:
+    return Trial(tmp_path, Functions(host, FakeHelper(host)))
+
+
+def told(plan: Plan) -> list[str]:
+    return [f"{step.action} {step.resource.key}" for step in plan.steps]
+
+
+def refused(trial: Trial, network: str, said: str, count: int = 2) -> None:
+    with pytest.raises(VicinalError) as caught:
+        trial.plan(network, count)
+    assert said in str(caught.value)
+
+
+def test_up_and_down(trial: Trial, host: FakeHost) -> None:
+    network = "function: {card: eth1, mac: '52:54:00:00:00:09', trust: true, max_rate: 100}"
+    made = trial.up(network)
+    assert told(made) == [f"create functions/{CARD}", "create function/n0", "create function/n1"]
+    assert trial.owners() == {FIRST: "vicinal.lab.n0", SECOND: "vicinal.lab.n1"}
+    assert assigned_address(trial.functions, owner_of("lab", "n1")) == SECOND
+    card = host.cards[CARD]
+    assert [card.settings[n]["mac"][-2:] for n in (0, 1)] == ["09", "0a"]
+    assert (card.settings[1]["trust"], card.settings[1]["max_tx_rate"]) == ("on", "100")
+    assert not trial.plan(network).changes
+    json.dumps([dict(step.resource.settings) for step in made.steps])
+    trial.down(trial.wanted(network))
+    assert trial.owners() == {}
+    assert trial.journal.entries() == {}
+    records = json.loads((host.records / "records.json").read_text())
+    assert records == {"physical": {}, "functions": {}}
+
+
+def test_one_more_node_has_the_card_make_all_anew(trial: Trial) -> None:
+    network = "function: {card: eth1}"
+    trial.up(network)
+    plan = trial.up(network, 3)
+    assert told(plan)[:3] == [
+        "remove function/n1",
+        "remove function/n0",
+        f"remove functions/{CARD}",
+    ]
+    assert sorted(trial.owners().values()) == [f"vicinal.lab.n{n}" for n in range(3)]
+
+
+def test_addresses_are_each_node_s_own_and_stay(trial: Trial, host: FakeHost) -> None:
+    trial.up("function: {card: eth1}")
+    first = [host.cards[CARD].settings[n]["mac"] for n in (0, 1)]
+    assert all(mac.startswith("02:") for mac in first)
+    assert len(set(first)) == 2
+    trial.down(trial.wanted("function: {card: eth1}"))
+    trial.up("function: {card: eth1}")
+    assert [host.cards[CARD].settings[n]["mac"] for n in (0, 1)] == first
+
+
+def test_guids_are_each_node_s_own(trial: Trial, host: FakeHost) -> None:
+    trial.up("function: {card: mlx5_0}")
+    sriov = host.device("0000:02:00.0") / "sriov"
+    ports = [host.read(sriov / str(n) / "port") for n in (0, 1)]
+    assert all(guid.startswith("02:") for guid in ports)
+    assert len(set(ports)) == 2
+    assert [host.read(sriov / str(n) / "node") for n in (0, 1)] == ports
+    trial.down(trial.wanted("function: {card: mlx5_0}"))
+    trial.up("function: {card: mlx5_0, guid: '02:00:00:00:00:00:00:ff'}")
+    assert [host.read(sriov / str(n) / "port")[-5:] for n in (0, 1)] == ["00:ff", "01:00"]
+
+
+def test_an_mlx4_card_has_port_guids_alone(trial: Trial, host: FakeHost) -> None:
+    trial.up("function: {card: mlx4_0, guid: '02:00:00:00:00:00:00:01', pkey: 0x8001}", 1)
+    iov = host.device("0000:03:00.0") / "infiniband/mlx4_0/iov"
+    assert host.read(iov / "ports/1/admin_guids/1") == "0x0200000000000001"
+    assert host.read(iov / "0000:03:08.0/ports/1/pkey_idx/0") == "1"
+
+
+def test_functions_that_are_there_are_used_and_stay(trial: Trial) -> None:
+    trial.functions.create("eth1", 3, owner="admin")
+    plan = trial.up("function: {card: eth1}")
+    assert told(plan) == ["create function/n0", "create function/n1"]
+    assert not trial.plan("function: {card: eth1}").changes
+    refused(trial, "function: {card: eth1}", "needs 4 functions of 0000:01:00.0, which has 3", 4)
+    trial.down(trial.wanted("function: {card: eth1}"))
+    assert list(trial.owners().values()) == ["", "", ""]
+
+
+def test_a_function_in_use_is_left_alone(trial: Trial, host: FakeHost) -> None:
+    trial.functions.create("eth1", 2, owner="admin")
+    host.files(host.device(FIRST) / "net/eth1v0", flags="0x1003")
+    said = "needs 2 functions of 0000:01:00.0, which has 1 that are free (0000:01:08.0: its"
+    refused(trial, "function: {card: eth1}", f"{said} interface eth1v0 is up)")
+    trial.up("function: {card: eth1}", 1)
+    assert trial.owners() == {FIRST: "", SECOND: "vicinal.lab.n"}
+
+
+@pytest.mark.parametrize(
+    ("network", "count", "said"),
+    [
+        ("function: {card: eth7}", 2, "eth7 is no card that can have virtual functions; this host"),
+        ("function: {card: eth1}", 5, "lab needs 5 functions of 0000:01:00.0, whose firmware al"),
+        ("function: {card: eth1, guid: '02:00:00:00:00:00:00:01'}", 1, "is an Ethernet card, and"),
+        ("function: {card: mlx5_0, vlan: 7}", 1, "is an InfiniBand card, and --vlan cannot be set"),
+        ("function: {card: eth1, qos: 3}", 1, "a priority was given without a VLAN"),
+    ],
+)
+def test_what_cannot_be_is_told_before_anything_is_done(
+    trial: Trial, host: FakeHost, network: str, count: int, said: str
+) -> None:
+    refused(trial, network, said, count)
+    assert (host.writes, [call for call in host.calls if "show" not in call]) == ([], [])
+
+
+def test_firmware_that_makes_fewer_is_rolled_back(tmp_path: Path) -> None:
+    _, functions = fake_functions(tmp_path / "host", replace(igb(), made_at_most=1))
+    trial = Trial(tmp_path, functions)
+    with pytest.raises(VicinalError, match="without an error 1 came"):
+        trial.up("function: {card: eth1}")
+    assert (trial.owners(), trial.journal.entries()) == ({}, {})
+
+
+class Killed(BaseException):
+    """As by SIGKILL: nothing is rolled back."""
+
+
+@pytest.mark.parametrize("next_command", ["up", "down"])
+@pytest.mark.parametrize("at", range(2, 15))
+def test_a_command_killed_at_any_step_is_repaired(
+    trial: Trial, host: FakeHost, at: int, next_command: str
+) -> None:
+    """The helper ends its step, and the command is gone before it hears of it, or before it."""
+    network = "function: {card: eth1, trust: true}"
+    asked = 0
+
+    class Dying(FakeHelper):
+        def __call__(self, operation: str, **fields: object) -> dict[str, object]:
+            nonlocal asked
+            asked += 1
+            if asked * 2 > at:  # from here on nothing is done any more, by no handler either
+                raise Killed
+            answer = super().__call__(operation, **fields)
+            if asked * 2 + 1 > at:
+                raise Killed
+            return answer
+
+    kill(trial, Functions(host, Dying(host)), network)
+    if next_command == "up":
+        trial.up(network)
+        wanted = trial.wanted(network)
+        assert all(each.observe().condition is Condition.READY for each in wanted)
+        assert trial.owners() == {FIRST: "vicinal.lab.n0", SECOND: "vicinal.lab.n1"}
+    trial.down(trial.wanted(network))
+    assert trial.owners() == {}
+    records = host.records / "records.json"
+    if records.exists():
+        assert json.loads(records.read_text()) == {"physical": {}, "functions": {}}
+
+
+def kill(trial: Trial, dying: Functions, network: str) -> None:
+    """Do what `up` does until its process is killed: what it has written is all that is left."""
+    alive, trial.functions = trial.functions, dying
+    plan = trial.plan(network)
+    try:
+        for step in plan.changes:
+            trial.journal.write(step.resource, Event.BEGUN)
+            step.resource.create()
+            trial.journal.write(step.resource, Event.MADE)
+    except Killed:
+        pass
+    else:
+        raise AssertionError("it was not killed")
+    trial.functions = alive
+
+
+def test_a_helper_killed_before_it_made_functions_is_repaired(trial: Trial, host: FakeHost) -> None:
+    trial.up("function: {card: eth1}")
+    trial.down(trial.wanted("function: {card: eth1}"))
+    file = host.records / "records.json"
+    made = {CARD: {"owner": "vicinal.lab", "user": 0}}
+    file.write_text(json.dumps({"physical": made, "functions": {}}))
+    (card, *_) = trial.wanted("function: {card: eth1}")
+    trial.journal.write(card, Event.BEGUN)
+    trial.down([card])
+    assert json.loads(file.read_text()) == {"physical": {}, "functions": {}}
+    trial.functions.create("eth1", 1, owner="another")
+
+
+MACHINES = """\
+name: lab
+hypervisor: qemu:///{mode}
+nodes:
+  - {{name: vm, backend: vm, count: 2, network: {{{network}}}}}
+region: none
+"""
+
+
+def machines(trial: Trial, network: str, mode: str = "system") -> list[Resource]:
+    file = trial.directory / "cluster.yaml"
+    file.write_text(MACHINES.format(network=network, mode=mode))
+    return desired_resources(read_cluster(file), [], [], trial.functions)
+
+
+def test_machines_get_functions(
+    trial: Trial, host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vicinal.cluster.resources.machines.Functions", lambda: trial.functions)
+    wanted = {each.key: each for each in machines(trial, "function: {card: mlx5_0}")}
+    assert list(wanted)[:3] == ["functions/0000:02:00.0", "function/vm0", "function/vm1"]
+    machine = wanted["machine/vm1"]
+    assert isinstance(machine, MachineResource)
+    assert "function/vm1" in machine.needs
+    with pytest.raises(VicinalError, match=r"vicinal\.lab\.vm1 has 0 functions, and needs one"):
+        machine.devices()
+    # Their ports come up in the guests, and are not waited for here.
+    host.cards["0000:02:00.0"].function_state = "1: DOWN"
+    for key in list(wanted)[:3]:
+        wanted[key].create()
+    assert [each.address for each in machine.devices()] == ["0000:02:08.1"]
+
+
+def test_machines_get_whole_cards(
+    trial: Trial, host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vicinal.cluster.resources.machines.Functions", lambda: trial.functions)
+    resources = machines(trial, f"device: ['{CARD}', '0000:09:00.0']")
+    found = [each for each in resources if isinstance(each, MachineResource)]
+    assert [each.address for each in found[0].devices()] == [CARD]
+    with pytest.raises(VicinalError, match=r"0000:09:00\.0 is no network card of this host"):
+        found[1].devices()
+    host.files(host.device(CARD) / "net/eth1", flags="0x1003")
+    with pytest.raises(VicinalError, match="is in use: its interface eth1 is up"):
+        found[0].devices()
+    host.files(host.device(CARD) / "net/eth1", flags="0x1002")
+    trial.functions.create("eth1", 1, owner="admin")
+    with pytest.raises(VicinalError, match="has 1 virtual functions here"):
+        found[0].devices()
+
+
+def test_a_session_gives_no_devices_away(trial: Trial) -> None:
+    with pytest.raises(VicinalError, match="qemu:///session may not give away"):
+        machines(trial, "function: {card: eth1}", "session")
+
+
+def test_only_root_moves_interfaces_into_containers(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = trial.directory / "cluster.yaml"
+    file.write_text("name: lab\nnodes: [{name: n, network: {function: {card: eth1}}}]\n")
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(VicinalError, match="only root can move a network interface into the"):
+        desired_resources(read_cluster(file), [], [], trial.functions)
+
+
+def test_a_guest_sets_up_its_own_address(trial: Trial) -> None:
+    with pytest.raises(VicinalError, match="whose guests set up a device themselves"):
+        machines(trial, "function: {card: eth1}, address: 10.1.0.1/24")

@@ -1,0 +1,110 @@
+"""Clusters of commands that were killed: known by a lock that the kernel drops, and nothing less.
+
+The clusters are journals that say nothing, which is enough to be taken away.
+"""
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from vicinal.cluster.manager import take_down
+from vicinal.cluster.owners import Owner, left_behind, owning, take_away_left_behind
+from vicinal.cluster.plan.state import cluster_names, clusters_directory
+
+OWNER = Owner("study-0a1b2c3d", "the study quick", "vicinal study run quick --resume --output /r")
+
+
+@pytest.fixture(autouse=True)
+def _own_clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+
+def make(name: str) -> None:
+    directory = clusters_directory() / name
+    directory.mkdir(parents=True)
+    (directory / "journal").touch()
+
+
+def abandon(owner: Owner = OWNER) -> Path:
+    """As a command does that was killed."""
+    file = clusters_directory().parent / "owners" / owner.name
+    with owning(owner):
+        make(f"{owner.name}-0")
+    assert file.exists()
+    return file
+
+
+def test_what_was_left_is_told_and_taken_away() -> None:
+    file = abandon()
+    make(f"{OWNER.name}-1")
+    others = ["study-0a1b2c3d4-0", "study-0a1b2c3d-0.node1", "study-0a1b2c3d-x", "lab"]
+    for name in others:
+        make(name)
+    (left,) = left_behind()
+    assert left.clusters == (f"{OWNER.name}-0", f"{OWNER.name}-1")
+    assert str(left) == (
+        "the study quick was killed and left study-0a1b2c3d-0, study-0a1b2c3d-1: `vicinal study "
+        "run quick --resume --output /r` goes on with it, `vicinal down study-0a1b2c3d-0 && "
+        "vicinal down study-0a1b2c3d-1` takes that away"
+    )
+    said: list[str] = []
+    take_away_left_behind(said.append, said.append)
+    assert said == [
+        "taking away study-0a1b2c3d-0, study-0a1b2c3d-1: the study quick was killed and left that"
+    ]
+    assert cluster_names() == sorted(others)
+    assert not file.exists()
+    assert left_behind() == []
+
+
+def test_an_owner_that_is_at_work_keeps_its_clusters() -> None:
+    said: list[str] = []
+    with owning(OWNER):
+        make(f"{OWNER.name}-0")
+        assert left_behind() == []
+        take_away_left_behind(said.append, said.append)
+        assert cluster_names() == [f"{OWNER.name}-0"]
+    assert len(left_behind()) == 1
+    with owning(OWNER):  # --resume
+        assert left_behind() == []
+        take_down(f"{OWNER.name}-0")
+    assert left_behind() == []
+    assert list((clusters_directory().parent / "owners").iterdir()) == []
+    assert said == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "not JSON",
+        "[]",
+        json.dumps({"name": "study-11111111", "what": "", "again": "", "host": "HERE"}),
+        json.dumps({"name": OWNER.name, "what": "", "again": "", "host": "elsewhere"}),
+        json.dumps({"name": OWNER.name, "what": "", "again": "", "host": "HERE", "more": 1}),
+    ],
+    ids=["empty", "garbage", "list", "another-name", "another-host", "newer"],
+)
+def test_what_is_not_clear_is_left_alone(text: str) -> None:
+    file = abandon()
+    file.write_text(text.replace("HERE", socket.gethostname()))
+    said: list[str] = []
+    take_away_left_behind(said.append, said.append)
+    assert (said, left_behind()) == ([], [])
+    assert cluster_names() == [f"{OWNER.name}-0"]
+
+
+def test_a_cluster_that_cannot_be_taken_away_is_said_and_stays() -> None:
+    file = abandon()
+    (clusters_directory() / f"{OWNER.name}-0" / "journal").write_text("no journal\n")
+    said: list[str] = []
+    warned: list[str] = []
+    take_away_left_behind(said.append, warned.append)
+    (warning,) = warned
+    assert warning.startswith(
+        f"{OWNER.name}-0, which the study quick left, could not be taken away"
+    )
+    assert file.exists()
+    assert cluster_names() == [f"{OWNER.name}-0"]

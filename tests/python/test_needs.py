@@ -1,0 +1,41 @@
+"""What the command loads: where libraries are left out, only those who want them miss them."""
+
+import subprocess
+import sys
+
+from vicinal.cluster.appliance.contents import library_modules
+
+_BLOCK = """
+import sys
+
+class Nothing:
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top in allowed or top in sys.stdlib_module_names:
+            return None
+        raise ModuleNotFoundError(f"{name} is left out", name=name)
+
+allowed = set(sys.argv[1].split(","))
+sys.meta_path.insert(0, Nothing())
+"""
+
+
+def load(modules: str, *also: str) -> subprocess.CompletedProcess[str]:
+    """Import modules where there is nothing but what the appliance has."""
+    allowed = ",".join({"vicinal", "numpy", *library_modules(), *also})
+    return subprocess.run(
+        [sys.executable, "-c", f"{_BLOCK}\nimport {modules}", allowed],
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_the_command_needs_no_more_than_the_appliance_has() -> None:
+    """Neither libvirt nor what studies are made with."""
+    done = load("vicinal.cli, vicinal.cluster.manager, vicinal.cluster.hosts.agent")
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_is_left_out_is_missed_by_who_wants_it() -> None:
+    assert "libvirt is left out" in load("vicinal.cluster.domains.connection").stderr
+    assert "scipy is left out" in load("vicinal.statistics.compare").stderr

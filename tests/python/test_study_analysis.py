@@ -1,0 +1,238 @@
+"""The analysis of a study, of results whose truth is known."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from study_results import (
+    BANDWIDTH,
+    HPL,
+    LAMMPS,
+    LATENCY,
+    NATIVE,
+    NETWORK,
+    REGION,
+    in_memory,
+    write_result,
+)
+
+from vicinal.errors import VicinalError
+from vicinal.study.analysis.as_json import UNITS, summary_from_json, summary_to_json
+from vicinal.study.analysis.beside import beside_published
+from vicinal.study.analysis.cells import gather
+from vicinal.study.analysis.summarise import summarise
+from vicinal.study.analysis.summary import Cell, Compared, Summary, Verdict
+from vicinal.study.file.model import Published, Quantity, Statistic, Study
+from vicinal.study.file.shipped import list_studies, load_study
+from vicinal.study.result.reading import Result
+from vicinal.study.result.writing import ResultWriter
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    return write_result(tmp_path_factory.mktemp("results") / "example")
+
+
+@pytest.fixture(scope="module")
+def summary(result: Result) -> Summary:
+    return summarise(result)
+
+
+def cell_of(summary: Summary, environment: str, workload: str, size: int | None = None) -> Cell:
+    return next(
+        each
+        for each in summary.cells
+        if (each.environment, each.workload, each.size) == (environment, workload, size)
+    )
+
+
+def compared_of(
+    summary: Summary,
+    base: str,
+    test: str,
+    workload: str,
+    size: int | None = None,
+    statistic: Statistic = Statistic.MEDIAN,
+) -> Compared:
+    return next(
+        each
+        for each in summary.compared
+        if (each.comparison.base, each.comparison.test) == (base, test)
+        and (each.workload, each.size, each.statistic) == (workload, size, statistic)
+    )
+
+
+def test_a_latency_is_half_a_round_trip_in_microseconds(result: Result, summary: Summary) -> None:
+    found = cell_of(summary, NATIVE.name, "latency", 1024)
+    medians, together = [], []
+    for stored in result.trials:
+        if (stored.trial.environment, stored.trial.workload) == (NATIVE.name, "latency"):
+            (series,) = result.series(stored, sizes=[1024])
+            assert series.messages == 2
+            together.append(series.nanoseconds / 2 / 1000)
+            medians.append(float(np.median(together[-1])))
+    assert found.unit == "µs"
+    assert found.values[Statistic.MEDIAN] == pytest.approx(medians)
+    assert found.across[Statistic.MEDIAN].value == pytest.approx(np.median(medians))
+    assert found.pooled is not None
+    assert found.pooled.count == 12 * LATENCY.samples
+    p99 = np.percentile(np.concatenate(together), 99)
+    assert found.pooled.percentiles["P99"].value == pytest.approx(p99)
+
+
+def test_what_was_planted_is_found(summary: Summary) -> None:
+    saved = compared_of(summary, NETWORK.name, REGION.name, "latency", 4)
+    assert saved.verdict is Verdict.BETTER
+    assert saved.ratio is not None
+    assert saved.ratio.holds(1.1 / 12)
+    assert saved.gain == pytest.approx(1 - saved.ratio.value)
+    assert saved.efficiency == pytest.approx(saved.base.value / saved.test.value)
+    cost = compared_of(summary, NATIVE.name, REGION.name, "bandwidth", 65536)
+    assert cost.verdict is Verdict.WORSE
+    assert cost.ratio is not None
+    assert cost.ratio.holds(1 / 1.1)
+    assert cost.efficiency == pytest.approx(cost.test.value / cost.base.value)
+    assert summary.control is not None
+    assert summary.control.different == ()
+    assert summary.control.tests == len(LATENCY.sizes) + len(BANDWIDTH.sizes) + 4 + 2
+
+
+def test_corrections_are_over_all_tests_of_the_study(summary: Summary) -> None:
+    tests = len(summary.compared)
+    assert tests == 2 * (2 * len(LATENCY.sizes) + len(BANDWIDTH.sizes) + 2 * 4 + 2)
+    for each in summary.compared:
+        assert each.p_signed_rank is not None
+        assert each.p_corrected is not None
+        least = min(other.p_signed_rank or 1 for other in summary.compared)
+        assert each.p_corrected >= min(1.0, tests * least)
+
+
+def test_published_figures_stand_beside_measured_ones(summary: Summary) -> None:
+    absolute, ratio, missing = summary.published
+    assert absolute.measured is not None
+    latency = cell_of(summary, REGION.name, "latency", 4)
+    assert absolute.measured.value == latency.across[Statistic.MEAN].value
+    assert ratio.measured is not None
+    assert ratio.measured.holds(1.1 / 12)
+    assert missing.measured is None
+    assert missing.why_not == "guests: no /dev/kvm that works"
+
+
+def test_a_ratio_of_no_one_size_is_the_farthest_of_all(summary: Summary, result: Result) -> None:
+    """Of 0.18 the least, of 1.2 the largest; where nothing was measured, it is said why."""
+    compared = (NETWORK.name, REGION.name)
+    ratios = [
+        each.ratio.value
+        for each in summary.compared
+        if each.workload == "latency"
+        and each.statistic is Statistic.MEDIAN
+        and each.ratio
+        and (each.comparison.base, each.comparison.test) == compared
+    ]
+    assert len(ratios) == len(LATENCY.sizes)
+    named = Published("P2 fig4", "latency", Quantity.LATENCY, 0.18, "ratio", comparison=compared)
+    named = replace(named, statistic=Statistic.MEDIAN)
+    guests = ("guests", REGION.name)
+    figures = (named, replace(named, value=1.2), replace(named, comparison=guests))
+    study = replace(summary.study, published=figures)
+    least, largest, missing = beside_published(study, gather(result, study))
+    assert least.published == figures[0]
+    assert least.measured is not None
+    assert largest.measured is not None
+    assert least.measured.value == pytest.approx(min(ratios))
+    assert largest.measured.value == pytest.approx(max(ratios))
+    assert missing.measured is None
+    assert missing.why_not == "guests: no /dev/kvm that works"
+
+
+def test_an_applications_time_is_split(summary: Summary) -> None:
+    cell = cell_of(summary, NETWORK.name, LAMMPS.name)
+    assert list(cell.parts) == ["communication", "computation"]
+    assert cell.parts["computation"].value == pytest.approx(6)
+    found = compared_of(
+        summary, NETWORK.name, REGION.name, LAMMPS.name, statistic=Statistic.MEAN
+    ).split
+    assert found is not None
+    assert found.communication is not None
+    assert found.communication.holds(1.1 / 12)
+    assert found.saved_by_communication == pytest.approx(found.saved)
+    assert cell_of(summary, NATIVE.name, HPL.name).unit == "GFLOPS"
+
+
+def test_a_summary_is_kept_as_json_and_comes_back(result: Result, summary: Summary) -> None:
+    writer, _ = ResultWriter.resume(result.folder)
+    with writer:
+        writer.write_summary(summary_to_json(summary), UNITS)
+    assert summary_from_json(result.summary()) == summary
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda values: values.pop("rules"), "the summary has no rules"),
+        (lambda values: values["cells"][0].pop("unit"), r"damaged .*cells\[0\].*'unit'"),
+        (lambda values: values["compared"][0].update(verdict="yes"), "damaged .*'yes'"),
+        (lambda values: values["study"].pop("design"), "design"),
+    ],
+)
+def test_a_damaged_summary_is_refused(
+    summary: Summary, change: Callable[[dict[str, Any]], object], message: str
+) -> None:
+    values = summary_to_json(summary)
+    change(values)
+    with pytest.raises(VicinalError, match=message):
+        summary_from_json(values)
+
+
+@pytest.mark.parametrize("study", list_studies(), ids=lambda study: study.name)
+def test_every_study_that_ships_can_be_summarised_after_its_first_block(study: Study) -> None:
+    """With simulated times, and with one sample of each: the least that a result can have."""
+    recorded = (Quantity.LATENCY, Quantity.BANDWIDTH, Quantity.MESSAGE_RATE)
+    workloads = tuple(
+        replace(
+            each,
+            samples=1,
+            sizes=each.sizes[:1],
+            driver="record" if each.quantity in recorded else each.driver,
+        )
+        for each in study.workloads
+    )
+    sizes = {each.name: each.sizes for each in workloads}
+    begun = replace(
+        study,
+        workloads=workloads,
+        published=tuple(
+            each for each in study.published if each.size in (None, *sizes[each.workload])
+        ),
+        design=replace(study.design, trials=1),
+    )
+    costs = {each.name: 1.0 for each in study.environments}
+    summary = summarise(in_memory(begun, costs=costs))
+    assert {cell.workload for cell in summary.cells} == set(sizes)
+    assert {each.verdict for each in summary.compared} <= {Verdict.TOO_FEW}
+    assert summary_from_json(json.loads(json.dumps(summary_to_json(summary)))) == summary
+
+
+SWEEP_SECONDS = 3.0
+
+
+def test_a_sweep_of_720_comparisons_is_summarised_quickly() -> None:
+    """p1-fig5 as its file has it, but for its ranks: of the time this process's alone counts."""
+    study = load_study("p1-fig5")
+    left_out = {each.name for each in study.environments if each.stands_for is not None}
+    whole = replace(
+        study,
+        workloads=tuple(replace(each, ranks=2, samples=500) for each in study.workloads),
+        unavailable=dict.fromkeys(left_out, "what it stands for is there"),
+    )
+    result = in_memory(whole, costs={each.name: 1.0 for each in study.environments})
+    began = time.process_time()
+    summary = summarise(result)
+    seconds = time.process_time() - began
+    print(f"{seconds:.2f} s")
+    assert len(summary.compared) == 720
+    assert seconds < SWEEP_SECONDS

@@ -1,0 +1,150 @@
+"""`vicinal study list` and `show`."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vicinal.cli import run
+from vicinal.cluster.guest_qemu import Accelerator
+from vicinal.study.file import machine
+from vicinal.study.file.adapt import adapt
+from vicinal.study.file.json_form import study_from_json
+from vicinal.study.file.machine import MachineFacts
+from vicinal.study.file.model import Study
+from vicinal.study.file.reading import parse_study
+from vicinal.study.file.shipped import STUDIES, load_study, study_names
+from vicinal.study.file.trials import count_tests
+from vicinal.study.running import commands as running
+from vicinal.study.running import runner
+from vicinal.study.running.runner import Outcome
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> str:
+    assert run(["study", *arguments]) == status
+    out, err = capsys.readouterr()
+    return err if status else out
+
+
+@pytest.fixture(autouse=True)
+def _a_machine_of_two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever this is: what is shown is of the facts."""
+    facts = MachineFacts(
+        cores=2,
+        sockets=1,
+        numa_nodes=1,
+        memory_bytes=16 << 30,
+        runtimes=("crun",),
+        accelerator=Accelerator.TCG,
+    )
+    monkeypatch.setattr(
+        machine, "examine_machine", lambda hosts=(): replace(facts, hosts=tuple(hosts))
+    )
+
+
+def test_all_studies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = said(capsys, "list").splitlines()
+    assert [line.split()[0] for line in lines[1:] if line[0] != " "] == study_names()
+    listed = {each["name"]: each for each in json.loads(said(capsys, "list", "--json"))}
+    assert list(listed) == study_names()
+    assert [listed[name]["here"] for name in ("quick", "p2-fig4", "p1-fig2", "p3-fig13")] == [
+        "whole",
+        "adapted",
+        "in part",
+        "not here",
+    ]
+
+
+def test_a_study_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    study = load_study("p2-fig4d")
+    shown = " ".join(said(capsys, "show", "p2-fig4d").split())
+    for each in (*study.environments, *study.workloads):
+        assert each.name in shown
+    assert "4: 2.72 µs" in shown
+    assert "On this machine it can be run adapted." in shown
+    assert "not sriov: no card of this machine has verbs" in shown
+    assert "workload latency: 2 ranks instead of 14" in shown
+    adapted = adapt(study, machine.examine_machine())
+    assert study_from_json(json.loads(said(capsys, "show", "p2-fig4d", "--json"))) == adapted
+    text = said(capsys, "show", "p2-fig4d", "--yaml")
+    assert parse_study(STUDIES / "p2-fig4d.yaml", text) == study
+    line = said(capsys, "show", "quick", "--yaml", "--json", status=1)
+    assert line == "vicinal: error: --yaml and --json are two forms: give one of them\n"
+
+
+def test_hosts_that_are_named_are_used(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = " ".join(said(capsys, "show", "p1-fig5").split())
+    assert "not native: it is on 4 hosts, and no other one than this was named" in shown
+    hosts = ("--host", "localhost", "--host", "other")
+    shown = " ".join(said(capsys, "show", "p1-fig5", *hosts).split())
+    assert "not native: this machine has no RDMA device with an active port" in shown
+
+
+def test_what_is_adapted_is_said_by_rule_when_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `show` does: each rule once, and below it what it changed."""
+    monkeypatch.setattr(runner, "run_study", lambda *_, **__: Outcome(tmp_path))
+    monkeypatch.setattr(running, "_conclude", lambda _outcome: 0)
+    assert run(["study", "run", "p2-fig4d", "--output", str(tmp_path)]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    adapted = adapt(load_study("p2-fig4d"), machine.examine_machine())
+    rules = list(dict.fromkeys(each.why for each in adapted.adaptations))
+    assert len(rules) < len(adapted.adaptations)
+    assert [line for line in lines if line.startswith("adapted: ")] == [
+        f"adapted: {rule}:" for rule in rules
+    ]
+    for rule in rules:
+        below = lines[lines.index(f"adapted: {rule}:") + 1 :]
+        wanted = [f"  {each.what}" for each in adapted.adaptations if each.why == rule]
+        assert below[: len(wanted)] == wanted
+
+
+def test_a_study_of_ones_own_with_too_few_trials(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = said(capsys, "show", "quick", "--yaml")
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(re.sub(r"trials: \d+", "trials: 3", text))
+    shown = " ".join(said(capsys, "show", str(mine)).split())
+    tests = count_tests(load_study("quick"))
+    assert f"Warning: 3 trials are too few: each of {tests} tests" in shown
+
+
+def test_a_study_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    line = said(capsys, "show", "quikc", status=1)
+    assert line == "vicinal: error: there is no study quikc: did you mean quick?\n"
+
+
+def test_a_run_goes_on_with_the_facts_that_it_was_begun_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is known of a machine changes: whether KVM works, once a machine was started.
+
+    Options hold, too.
+    """
+    ran: list[tuple[Study, dict[str, Any]]] = []
+
+    def run_study(study: Study, *_: object, asked: dict[str, Any], **__: object) -> Outcome:
+        ran.append((study, json.loads(json.dumps(asked))))
+        return Outcome(tmp_path)
+
+    monkeypatch.setattr(runner, "run_study", run_study)
+    monkeypatch.setattr(running, "_conclude", lambda _outcome: 0)
+    arguments = ["study", "run", "p2-fig8", "--output", str(tmp_path), "--quiet"]
+    given = ["--with-osu", str(tmp_path), "--timeout", "77"]
+    assert run([*arguments, *given]) == 0
+    assert ran[0][1]["study"] == "p2-fig8"
+    assert (ran[0][1]["tools"], ran[0][1]["timeout"]) == ({"osu": str(tmp_path)}, 77)
+    assert ran[0][0].workload("lj").options["steps"] == 20  # of 200: machines are emulated
+    before = machine.examine_machine()
+    known = replace(before, accelerator=Accelerator.KVM)
+    monkeypatch.setattr(machine, "examine_machine", lambda _hosts=(): known)
+    monkeypatch.setattr(running, "_asked_before", lambda _folder: ran[0][1])
+    assert run([*arguments, "--resume"]) == 0
+    assert ran[1] == ran[0]
+    assert run(arguments) == 0
+    assert ran[2][0].workload("lj").options["steps"] == 200

@@ -1,0 +1,158 @@
+"""Nodes that die while a study runs: a launch is lost, the nodes are made again, all goes on."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Thread
+
+import psutil
+import pytest
+from study_support import NATIVE, NETWORK, REGION, Heard, clusters_left, study
+
+from vicinal.cluster.containers.cluster import ContainerCluster
+from vicinal.cluster.containers.head_process import Head
+from vicinal.cluster.manager import open_nodes
+from vicinal.cluster.plan.state import cluster_names
+from vicinal.errors import VicinalError
+from vicinal.study.environments import clusters
+from vicinal.study.file.model import Quantity, Study, Workload
+from vicinal.study.result.reading import Result, open_result
+from vicinal.study.running.runner import Outcome, run_study
+from vicinal.study.running.view import Shown
+from vicinal.study.workloads.driver import Tools
+
+SECONDS = 60.0
+# Long enough to be killed in the middle.
+LATENCY = Workload(
+    "latency", "latency", "record", "latency", Quantity.LATENCY, (8,), samples=10**7, seconds=1.5
+)
+STRUCK = 2
+"""The number of the launch in which nodes die, and which is in containers."""
+
+
+@dataclass
+class Striking(Heard):
+    """A view that strikes at one launch: before it begins, or when its program runs."""
+
+    strike: Callable[[], None] = lambda: None
+    running: bool = True
+    struck: Shown | None = None
+    errors: list[BaseException] = field(default_factory=list)
+    threads: list[Thread] = field(default_factory=list)
+
+    def show(self, shown: Shown) -> None:
+        super().show(shown)
+        if self.struck is None and shown.trials + 1 >= STRUCK and "native" not in shown.now:
+            self.struck = shown
+            if self.running:
+                self.threads.append(Thread(target=self._when_it_runs))
+                self.threads[-1].start()
+            else:
+                self.strike()
+
+    def _when_it_runs(self) -> None:
+        try:
+            deadline = time.monotonic() + SECONDS
+            while not any(each.name() == "record" for each in inside(containers(), "node1")):
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            time.sleep(0.3)
+            self.strike()
+        except BaseException as error:
+            self.errors.append(error)
+
+
+def containers() -> ContainerCluster:
+    """Those of the study that runs."""
+    for name in cluster_names():
+        nodes = open_nodes(name)
+        if isinstance(nodes, ContainerCluster):
+            return nodes
+    raise AssertionError("no cluster of containers")
+
+
+def inside(cluster: ContainerCluster, node: str) -> list[psutil.Process]:
+    """What runs in a node."""
+    names = {each.name: each.pid_namespace for each in cluster.nodes}
+    found = []
+    for process in psutil.process_iter():
+        with suppress(OSError, psutil.Error):
+            if str(Path(f"/proc/{process.pid}/ns/pid").readlink()) == names.get(node):
+                found.append(process)
+    return found
+
+
+def kill_node() -> None:
+    """Its first process: the kernel ends the others with it."""
+    min(inside(containers(), "node1"), key=lambda each: each.create_time()).kill()
+
+
+def kill_head() -> None:
+    head = Head.find(containers().state_directory)
+    assert head is not None
+    os.kill(head.process, signal.SIGKILL)
+
+
+@pytest.fixture(autouse=True)
+def _own_clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def run(what: Study, folder: Path, view: Striking) -> tuple[Outcome, Result]:
+    outcome = run_study(what, folder, Tools(), resume=False, view=view, seed=7)
+    for thread in view.threads:
+        thread.join()
+    assert view.errors == []
+    assert view.struck is not None
+    assert clusters_left(folder) == []
+    return outcome, open_result(folder)
+
+
+@pytest.mark.parametrize(
+    ("strike", "running"),
+    [(kill_node, True), (kill_head, True), (kill_node, False)],
+    ids=["node", "all-nodes", "between-launches"],
+)
+def test_nodes_that_die_are_made_again(
+    tmp_path: Path, strike: Callable[[], None], running: bool
+) -> None:
+    what = study([LATENCY], [NETWORK, REGION], trials=2)
+    view = Striking(strike=strike, running=running)
+    outcome, result = run(what, tmp_path / "result", view)
+    assert outcome.given_up == []
+    assert len(outcome.failures) == 1
+    assert outcome.trials == 5  # of two blocks of two environments and the control
+    (failed,) = [each for each in result.trials if each.failure is not None]
+    assert view.struck is not None
+    assert view.struck.now == f"latency in {failed.trial.environment}"
+    assert "node/node1" in (failed.failure or "")
+    assert (failed.failure or "").endswith("did not run any more")
+    assert view.lines.count("making again the nodes of network, region") == 1
+    # The next launches are in the nodes that were made again, and go the way they should.
+    assert all(each.failure is None for each in result.trials if each.number > failed.number)
+
+
+def test_nodes_that_cannot_be_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever keeps them from it (faked here): other environments go on, and it is said."""
+
+    def refuse() -> None:
+        def fail(*_: object, **__: object) -> None:
+            raise VicinalError("there is no room for nodes", "make some")
+
+        kill_node()
+        monkeypatch.setattr(clusters, "bring_up", fail)
+
+    what = study([LATENCY], [NATIVE, NETWORK], trials=3)
+    view = Striking(strike=refuse)
+    outcome, result = run(what, tmp_path / "result", view)
+    assert len(outcome.failures) == 1
+    said = "the nodes of network cannot be mended: there is no room for nodes: make some"
+    assert view.lines.count(said) == 1
+    native = [each for each in result.trials if each.trial.environment.startswith("native")]
+    assert len(native) == 6
+    assert all(each.failure is None for each in native)
+    assert outcome.given_up == ["network"]

@@ -1,0 +1,192 @@
+"""The program transform over real MPI libraries, and its driver."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from workload_support import figures, read, recorded, same, workload
+
+from vicinal.cluster.native import NativeCluster
+from vicinal.errors import VicinalError
+from vicinal.launch.job import Job
+from vicinal.launch.mpi import STANDARD, Mpi, mpi_prefix
+from vicinal.launch.running import launch
+from vicinal.launch.traffic import pair_traffic
+from vicinal.programs import mpi_program
+from vicinal.study.file.model import Quantity, Workload
+from vicinal.study.workloads import drivers
+from vicinal.study.workloads.driver import Tools
+
+TOOLS = Tools()
+RAND = workload("transform", "rand", quantity=Quantity.TIME, options={"size": 16})
+SPEC = workload("transform", "spec", quantity=Quantity.TIME, options={"size": 16}, ranks=3)
+RECORDINGS = [(RAND, "transform-mpich.txt"), (SPEC, "transform-openmpi.txt")]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[NativeCluster]:
+    with NativeCluster(nodes=2) as nodes:
+        yield nodes
+
+
+@pytest.mark.parametrize("mpi", list(STANDARD))
+@pytest.mark.parametrize(
+    ("operation", "ranks"), [("sine", 2), ("rand", 3), ("inverse", 2), ("spec", 3)]
+)
+def test_a_transform_is_checked_and_timed(
+    cluster: NativeCluster, mpi: Mpi, operation: str, ranks: int
+) -> None:
+    """Three ranks have different parts of the cube."""
+    asked = workload(
+        "transform", operation, ranks=ranks, samples=7, seconds=60.0, options={"size": 16}
+    )
+    driver = drivers()["transform"]
+    assert driver.missing(asked, mpi, TOOLS) is None
+    program = driver.program(asked, mpi, TOOLS)
+    done = launch(Job(program.command, program.ranks, mpi), cluster, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.region is not None
+    # Seven there and back, one before, and the check of the sines: each number but one's own.
+    moved = sum(p.bytes for p in pair_traffic(done.region) if p.sender != p.receiver)
+    assert moved > 17 * 16**3 * 16 * (1 - 1 / ranks) * 0.9
+    measured = read(asked, done.stdout)
+    assert [(each.rank, len(each.nanoseconds)) for each in measured.series] == [
+        (rank, 7) for rank in range(ranks)
+    ]
+    found = figures(measured)
+    assert 0 < found["communication", None, "s"] < found["time", None, "s"] < done.seconds
+
+
+def test_means_are_of_the_slowest_rank() -> None:
+    lines = [json.loads(line) for line in recorded("transform-openmpi.txt").splitlines()]
+    rows = np.array([line["nanoseconds"] for line in lines if "nanoseconds" in line])
+    assert rows.shape == (3, 12)
+    measured = read(SPEC, recorded("transform-openmpi.txt"))
+    assert figures(measured)["time", None, "s"] == pytest.approx(rows.max(axis=0).mean() / 1e9)
+    assert [each.nanoseconds.tolist() for each in measured.series] == rows.tolist()
+
+
+WRONG = """
+#include <mpi.h>
+int MPI_Alltoallv(const void *sent, const int *counts, const int *places, MPI_Datatype type,
+                  void *received, const int *received_counts, const int *received_places,
+                  MPI_Datatype received_type, MPI_Comm all)
+{
+    static int calls;
+    int result = PMPI_Alltoallv(sent, counts, places, type, received, received_counts,
+                                received_places, received_type, all);
+    if (++calls == CALL)
+        ((double *)received)[5] += 1e-3;
+    return result;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "problem"), [(1, "the spectrum of sines"), (9, "the transform there and back")]
+)
+def test_a_wrong_number_is_found(
+    cluster: NativeCluster, tmp_path: Path, call: int, problem: str
+) -> None:
+    """The first exchange is that of the check; the ninth, of the iterations that are timed."""
+    (tmp_path / "wrong.c").write_text(WRONG)
+    library, compiler = tmp_path / "wrong.so", mpi_prefix(Mpi.MPICH) / "bin" / "mpicc"
+    command = [compiler, "-shared", "-fPIC", f"-DCALL={call}", "-o", library, tmp_path / "wrong.c"]
+    subprocess.run(command, check=True)
+    program = [str(mpi_program(Mpi.MPICH, "transform")), "rand", "--size", "8"]
+    job = Job(
+        [*program, "--iterations", "5"], 2, Mpi.MPICH, environment={"LD_PRELOAD": str(library)}
+    )
+    done = launch(job, cluster, timeout=120)
+    assert done.returncode != 0
+    assert f"error: {problem} is wrong by" in done.stderr
+    with pytest.raises(VicinalError, match="did not come to its end"):
+        read(workload("transform", "rand", options={"size": 8}), done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ranks", "problem"),
+    [
+        (["sin"], 2, "OPERATION is sine, rand, inverse or spec"),
+        (["rand", "--size", "12"], 2, "--size is a power of two from 4 to 1024"),
+        (["rand", "--size", "4"], 5, "--size is at least the number of ranks"),
+        (["rand", "--iterations", "0"], 2, "--iterations and --seconds are more than 0"),
+        (["rand", "--seconds"], 2, "an option without its value"),
+        (["rand", "--sizes", "8"], 2, "an option that does not exist"),
+    ],
+)
+def test_transform_names_what_it_was_asked_wrongly(
+    cluster: NativeCluster, arguments: list[str], ranks: int, problem: str
+) -> None:
+    program = [str(mpi_program(Mpi.MPICH, "transform")), *arguments]
+    done = launch(Job(program, ranks, Mpi.MPICH), cluster, timeout=120)
+    assert done.returncode == 2
+    assert f"transform: error: {problem}" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("operation", "values", "problem"),
+    [
+        ("sin", {}, "operation 'sin', .* choose one of sine, rand, inverse, spec"),
+        ("sine", {"options": {"size": 48}}, "has size: 48: write a power of two"),
+        ("sine", {"ranks": 128}, "sine on 128 ranks: give it 1 to 64"),
+        ("sine", {"sizes": (8,)}, "has sizes, and sine"),
+        ("sine", {"samples": 0}, "asks for 0 samples"),
+    ],
+)
+def test_a_workload_that_makes_no_sense_is_refused(
+    operation: str, values: dict[str, object], problem: str
+) -> None:
+    asked = workload("transform", operation, **values)
+    with pytest.raises(VicinalError, match=problem):
+        drivers()["transform"].program(asked, Mpi.MPICH, TOOLS)
+
+
+@pytest.mark.parametrize(("asked", "name"), RECORDINGS)
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_output_that_was_cut_is_refused(asked: Workload, name: str, data: st.DataObject) -> None:
+    whole = recorded(name)
+    with pytest.raises(VicinalError):
+        read(asked, whole[: data.draw(st.integers(0, len(whole) - 1))])
+
+
+@pytest.mark.parametrize(("asked", "name"), RECORDINGS)
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_output_with_a_wrong_character_is_an_error_or_can_be_true(
+    asked: Workload, name: str, data: st.DataObject
+) -> None:
+    whole = recorded(name)
+    at = data.draw(st.integers(0, len(whole) - 1))
+    other = data.draw(st.sampled_from('0123456789.-eE,"[]{}\n') | st.characters())
+    try:
+        measured = read(asked, whole[:at] + other + whole[at + 1 :])
+    except VicinalError:
+        return
+    assert len(measured.series) == asked.ranks
+    assert all(each.nanoseconds.min() >= 0 for each in measured.series)
+    assert same(measured, measured)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ('"operation": "rand"', '"operation": "sine"', "the answer to another question"),
+        ('"size": 16', '"size": 32', "the answer to another question"),
+        ('"iterations": 12', '"iterations": 11', "a rank has not all of its times"),
+        ('"rank": 1', '"rank": 0', "its ranks are not all there"),
+        ('"end": true, "ranks": 2', '"end": true, "ranks": 3', "its ranks are not all there"),
+        ('"communication": [', '"communication": [9999999999', "more communication than time"),
+    ],
+)
+def test_what_cannot_be_true_is_named(old: str, new: str, problem: str) -> None:
+    text = recorded("transform-mpich.txt")
+    assert old in text
+    with pytest.raises(VicinalError, match=problem):
+        read(RAND, text.replace(old, new))

@@ -1,0 +1,351 @@
+"""Setting a machine's knobs: all or none, and back again, on a stand-in for cards."""
+
+from pathlib import Path
+
+import pytest
+from fake_knobs import BEFORE, FakeEthtool, FakeNetwork, fake_machine, same_machine
+
+from vicinal.errors import VicinalError
+from vicinal.tune.knob import Setting, Value
+from vicinal.tune.knobs.catalogue import devices, knob_named
+from vicinal.tune.knobs.machine import Machine
+from vicinal.tune.knobs.network import Link
+from vicinal.tune.settings.capability import Ability, try_knob
+from vicinal.tune.settings.keeper import Keeper, KeptKnob
+from vicinal.tune.settings.own_connection import own_connection
+from vicinal.tune.settings.place import sole_command
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return fake_machine(tmp_path)
+
+
+@pytest.fixture
+def keeper(machine: Machine, tmp_path: Path) -> Keeper:
+    return Keeper(machine, tmp_path / "journal")
+
+
+def card(machine: Machine) -> FakeEthtool:
+    assert isinstance(machine.ethtool, FakeEthtool)
+    return machine.ethtool
+
+
+def network(machine: Machine) -> FakeNetwork:
+    assert isinstance(machine.network, FakeNetwork)
+    return machine.network
+
+
+def has(machine: Machine, name: str) -> Value:
+    return knob_named(machine, f"eth0/{name}").read()
+
+
+def apply(keeper: Keeper, *settings: Setting) -> None:
+    with keeper.lasting() as work:
+        for setting in settings:
+            work.apply(setting)
+
+
+def test_a_setting_stays_and_goes(machine: Machine, keeper: Keeper, tmp_path: Path) -> None:
+    with keeper.lasting() as work:
+        work.apply({"eth0/rx-usecs": 10, "eth0/adaptive-rx": "off", "eth0/tx-usecs": 5})
+    assert (has(machine, "rx-usecs"), has(machine, "adaptive-rx")) == (10, "off")
+    # What it had already is not its own to set back.
+    (operation,) = keeper.operations()
+    assert list(operation.changes) == ["eth0/rx-usecs", "eth0/adaptive-rx"]
+    assert keeper.restore() == [
+        "eth0/adaptive-rx is on again, and was off",
+        "eth0/rx-usecs is 3 again, and was 10",
+    ]
+    assert card(machine).coalescing("eth0") == BEFORE
+    assert not (tmp_path / "journal").exists()
+
+
+def test_one_setting_over_another_goes_with_it(machine: Machine, keeper: Keeper) -> None:
+    for value in (10, 20):
+        with keeper.lasting() as work:
+            work.apply({"eth0/rx-usecs": value})
+    # One that fails goes back to the one before.
+    with pytest.raises(VicinalError, match="no knob"):
+        apply(keeper, {"eth0/rx-usecs": 50}, {"eth0/nothing": 1})
+    assert has(machine, "rx-usecs") == 20
+    keeper.restore()
+    assert has(machine, "rx-usecs") == 3
+
+
+def test_a_driver_that_refuses_half_leaves_nothing(machine: Machine, keeper: Keeper) -> None:
+    card(machine).put("eth0", refuses=["tx-usecs"])
+    with keeper.temporarily() as work:
+        work.apply({"eth0/rx-frames": 1})
+        with pytest.raises(VicinalError, match="driver of eth0 refuses"):
+            work.apply({"eth0/rx-usecs": 10, "eth0/rx-frames": 2, "eth0/tx-usecs": 10})
+        # At once, not only at the end of all trials.
+        assert card(machine).coalescing("eth0") == BEFORE | {"rx-frames": 1}
+    assert card(machine).coalescing("eth0") == BEFORE
+    assert not keeper.operations()
+
+
+@pytest.mark.parametrize(
+    ("card_does", "message"),
+    [
+        ({"ignores": ["rx-frames"]}, "taken without an error, but the driver ignores it"),
+        ({"most": {"rx-frames": 64}}, "taken without an error, but the driver makes it 64"),
+    ],
+)
+def test_a_driver_that_lies_is_found_out(
+    machine: Machine, keeper: Keeper, card_does: dict[str, object], message: str
+) -> None:
+    card(machine).put("eth0", coalescing=BEFORE | {"rx-frames": 1}, **card_does)
+    with pytest.raises(VicinalError, match=message):
+        apply(keeper, {"eth0/rx-usecs": 10, "eth0/rx-frames": 128})
+    assert card(machine).coalescing("eth0") == BEFORE | {"rx-frames": 1}
+
+
+def test_a_link_that_goes_down_in_a_trial_leaves_a_journal(
+    machine: Machine, keeper: Keeper
+) -> None:
+    def trial() -> None:
+        with keeper.temporarily() as work:
+            work.apply({"eth0/rx-usecs": 10, "eth0/tx-usecs": 10})
+            card(machine).put("eth0", down=["rx-usecs"])
+
+    with pytest.raises(VicinalError, match="not all is set back: eth0/rx-usecs was 3"):
+        trial()
+    assert (has(machine, "rx-usecs"), has(machine, "tx-usecs")) == (10, 5)
+    # Nothing is set above what is not in order.
+    with pytest.raises(VicinalError, match="eth0 is down"):
+        keeper.recover()
+    card(machine).put("eth0", down=[])
+    assert keeper.recover() == [
+        "a command did not end; what it had changed is set back",
+        "eth0/rx-usecs is 3 again, and was 10",
+    ]
+    assert not keeper.operations()
+
+
+def test_what_cannot_be_set_back_can_be_forgotten(machine: Machine, keeper: Keeper) -> None:
+    with keeper.lasting() as work:
+        work.apply({"eth0/rx-usecs": 10})
+    card(machine).put("eth0", refuses=["rx-usecs"])
+    with pytest.raises(VicinalError, match=r"`vicinal tune restore --forget` forgets it"):
+        keeper.restore()
+    assert keeper.forget() == ["eth0/rx-usecs was 3, and stays as it is"]
+    assert has(machine, "rx-usecs") == 10
+    assert keeper.restore() == []
+
+
+def test_a_machine_that_was_started_anew_is_as_it_is(
+    machine: Machine, keeper: Keeper, tmp_path: Path
+) -> None:
+    with keeper.lasting() as work:
+        work.apply({"eth0/rx-usecs": 10})
+    again = Keeper(same_machine(tmp_path, "second"), tmp_path / "journal")
+    assert not again.operations()
+    assert again.recover() == [
+        "the machine was started anew, which undid what was set: eth0/rx-usecs"
+    ]
+    assert has(machine, "rx-usecs") == 10  # what the kernel came up with
+    assert not (tmp_path / "journal").exists()
+
+
+def test_an_interface_is_known_by_its_number(machine: Machine, keeper: Keeper) -> None:
+    with keeper.lasting() as work:
+        work.apply({"eth0/rx-usecs": 10})
+    # Another has its name now.
+    network(machine).found = [Link("old0", 2), Link("eth0", 7)]
+    card(machine).put("old0", coalescing=BEFORE | {"rx-usecs": 10})
+    assert keeper.restore() == ["old0/rx-usecs is 3 again, and was 10"]
+    assert has(machine, "rx-usecs") == 10
+
+
+def test_an_interface_that_is_gone_took_its_values_along(machine: Machine, keeper: Keeper) -> None:
+    with keeper.lasting() as work:
+        work.apply({"eth0/rx-usecs": 10})
+    network(machine).found = [Link("eth0", 7)]
+    assert keeper.restore() == ["eth0 is gone, and eth0/rx-usecs with it"]
+    assert not keeper.operations()
+
+
+def test_values_of_another_network_are_not_set_here(machine: Machine, keeper: Keeper) -> None:
+    with keeper.lasting() as work:
+        work.apply({"eth0/rx-usecs": 10})
+    network(machine).namespace += 1
+    with pytest.raises(VicinalError, match="in another network namespace than this"):
+        keeper.restore()
+    assert has(machine, "rx-usecs") == 10
+    assert keeper.operations()
+
+
+def test_a_journal_that_is_none_is_left_alone(keeper: Keeper, tmp_path: Path) -> None:
+    for line in ("nonsense", '{"event": "keep"}', '{"event": "begin", "kind": "no", "boot": ""}'):
+        (tmp_path / "journal").write_text(f"{line}\n")
+        with pytest.raises(VicinalError, match="a line that no command of ours writes"):
+            keeper.recover()
+        assert (tmp_path / "journal").read_text() == f"{line}\n"
+
+
+def test_one_command_at_a_time(tmp_path: Path) -> None:
+    other = sole_command(tmp_path)
+    with sole_command(tmp_path), pytest.raises(VicinalError, match="another `vicinal tune`"):
+        other.__enter__()
+    with sole_command(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("eth0/rx-usecs", -1, "cannot be -1: give it a whole number from 0 to 4294967295"),
+        ("eth0/rx-usecs", 1 << 32, "cannot be 4294967296"),
+        ("eth0/rx-usecs", "on", "cannot be on"),
+        ("eth0/adaptive-rx", 1, "cannot be 1: give it one of off, on"),
+        ("eth0/channels-combined", 5, "cannot be 5: give it a whole number from 0 to 4"),
+        ("eth0/rx-usecs-high", 5, "the driver of eth0 has no rx-usecs-high: it has rx-usecs, "),
+        ("eth1/rx-usecs", 5, "eth1 has none"),
+        ("eth1/channels-combined", 1, "it has channels-rx, channels-tx"),
+        ("eth0/irq-affinity", "0", "eth0 has no interrupts of its own"),
+        ("eth0/rx-usec", 5, "there is no knob eth0/rx-usec: `vicinal tune show` lists them"),
+        ("rx-usecs", 5, "there is no knob rx-usecs"),
+        ("eth9/rx-usecs", 5, "there is no interface eth9"),
+        ("mlx5_0/adaptive-moderation", "on", "there is no RDMA device mlx5_0"),
+    ],
+)
+def test_what_cannot_be_is_said(
+    machine: Machine, keeper: Keeper, name: str, value: Value, message: str
+) -> None:
+    with pytest.raises(VicinalError) as refused:
+        apply(keeper, {"eth0/tx-usecs": 7, name: value})
+    assert message in str(refused.value)
+    assert card(machine).coalescing("eth0") == BEFORE
+    assert not keeper.operations()
+
+
+def test_queues_are_set_before_what_they_undo(keeper: Keeper) -> None:
+    with keeper.lasting() as work:
+        work.apply({"eth0/rx-usecs": 10, "eth0/channels-combined": 2})
+    (operation,) = keeper.operations()
+    assert list(operation.changes) == ["eth0/channels-combined", "eth0/rx-usecs"]
+
+
+def test_interrupts_go_to_processors_and_back(machine: Machine, keeper: Keeper) -> None:
+    network(machine).found = [Link("eth0", 2, "virtio", "virtio2")]
+    root = machine.host.root
+    (root / "sys/bus/virtio/devices").mkdir(parents=True)
+    (root / "sys/devices/pci/virtio2").mkdir(parents=True)
+    (root / "sys/bus/virtio/devices/virtio2").symlink_to("../../../devices/pci/virtio2")
+    (root / "sys/devices/pci/msi_irqs").mkdir()
+    for number, processors in ((24, "0-1"), (25, "1")):
+        (root / f"sys/devices/pci/msi_irqs/{number}").write_text("")
+        place = root / f"proc/irq/{number}"
+        place.mkdir(parents=True)
+        (place / "smp_affinity_list").write_text(f"{processors}\n")
+    knob = knob_named(machine, "eth0/irq-affinity")
+    assert knob.read() == "0-1 / 1"
+    assert knob.values[0] == "0-1"
+    with keeper.lasting() as work:
+        work.apply({"eth0/irq-affinity": "1,0 / 0"})
+    assert knob.read() == "0-1 / 0"
+    with keeper.lasting() as work:
+        work.apply({"eth0/irq-affinity": 1})
+    assert (root / "proc/irq/24/smp_affinity_list").read_text() == "1\n"
+    keeper.restore()
+    assert knob.read() == "0-1 / 1"
+    for wrong in ("", "a", "0 / 1 / 0", "0-", "-1", "0/1"):
+        with pytest.raises(VicinalError, match="irq-affinity cannot be"):
+            knob.check(wrong)
+
+
+def test_trying_tells_what_a_driver_does(machine: Machine, keeper: Keeper, tmp_path: Path) -> None:
+    card(machine).put("eth0", ignores=["rx-frames"], refuses=["tx-usecs"], most={"rx-usecs": 60})
+    found = {part: try_knob(keeper, knob_named(machine, f"eth0/{part}")) for part in BEFORE}
+    assert {part: each.ability for part, each in found.items()} == {
+        "rx-usecs": Ability.SETTABLE,
+        "rx-frames": Ability.IGNORED,
+        "adaptive-rx": Ability.SETTABLE,
+        "tx-usecs": Ability.REFUSED,
+    }
+    assert found["rx-usecs"].taken == (0, 1, 2, 5, 10, 20, 50)
+    assert found["rx-usecs"].why == "100 becomes 60; 200 becomes 60"
+    assert found["adaptive-rx"].taken == ("off", "on")
+    assert found["rx-frames"].why == "it stays 88 without an error"
+    # One whose link may go down is tried once.
+    queues = try_knob(keeper, knob_named(machine, "eth0/channels-combined"))
+    assert queues.taken == (1, 4)
+    assert card(machine).coalescing("eth0") == BEFORE
+    assert card(machine).channels("eth0")["combined"] == 4
+    assert not (tmp_path / "journal").exists()
+
+
+def test_what_searches_writes_through_the_journal(machine: Machine, keeper: Keeper) -> None:
+    with keeper.temporarily() as work:
+        knob = KeptKnob(work, keeper.knob("eth0/rx-usecs"), (0, 10))
+        knob.write(10)
+        assert (knob.read(), has(machine, "rx-usecs")) == (10, 10)
+        assert keeper.operations()[0].changes["eth0/rx-usecs"].before == 3
+        card(machine).put("eth0", refuses=["rx-usecs"])
+        with pytest.raises(VicinalError, match="refuses"):
+            knob.write(0)
+        card(machine).put("eth0", refuses=[])
+    assert has(machine, "rx-usecs") == 3
+
+
+def test_devices_say_what_they_lack(machine: Machine) -> None:
+    first, second = devices(machine)
+    assert [knob.name for knob in first.knobs] == [
+        "eth0/channels-combined",
+        "eth0/adaptive-rx",
+        "eth0/rx-usecs",
+        "eth0/rx-frames",
+        "eth0/tx-usecs",
+    ]
+    assert "pkt-rate-high" in first.missing
+    assert [knob.name for knob in second.knobs] == ["eth1/channels-rx", "eth1/channels-tx"]
+    assert "no interrupt moderation" in second.lacks
+    with pytest.raises(VicinalError, match="there is no interface eth9: name one of eth0, eth1"):
+        devices(machine, ["eth9"])
+
+
+def test_rdma_devices_are_asked_through_their_program(machine: Machine, keeper: Keeper) -> None:
+    root = machine.host.root
+    (root / "sys/class/infiniband/mlx5_0").mkdir(parents=True)
+    program = root / "programs/rdma"
+    state = root / "dim"
+    state.write_text("on")
+    program.write_text(
+        f"""#!/bin/sh
+[ "$1" = -j ] && echo '[{{"ifindex":0,"adaptive-moderation":"'$(cat {state})'"}}]' && exit
+[ "$5" = broken ] && exit 1
+echo "$5" >{state}
+"""
+    )
+    program.chmod(0o755)
+    with keeper.lasting() as work:
+        work.apply({"mlx5_0/adaptive-moderation": "off"})
+    assert state.read_text() == "off\n"
+    keeper.restore()
+    assert state.read_text() == "on\n"
+    assert [device.name for device in devices(machine)] == ["eth0", "eth1", "mlx5_0"]
+
+
+def test_the_own_connection_is_left_alone(machine: Machine, tmp_path: Path) -> None:
+    here = network(machine)
+    here.found = [
+        Link("eth0", 2),
+        Link("eth1", 3),
+        Link("bond0", 4, below=("eth0",)),
+        Link("br0", 5, below=("bond0",)),
+        Link("eth2", 6),
+    ]
+    here.defaults = ["eth1"]
+    here.routes = {"192.0.2.9": "br0", "fe80::1": "eth2"}
+    assert set(own_connection(machine, "")) == {"eth1"}
+    found = own_connection(machine, "192.0.2.9 50022 192.0.2.1 22")
+    assert set(found) == {"eth0", "eth1", "bond0", "br0"}
+    assert found["br0"] == "it carries this session, which comes from 192.0.2.9"
+    assert "bond0 is on it" in found["eth0"]
+    assert "eth2" in own_connection(machine, "fe80::1%eth2 50022 fe80::2 22")
+    assert set(own_connection(machine, "nonsense")) == {"eth1"}
+    keeper = Keeper(machine, tmp_path / "journal", found)
+    with pytest.raises(VicinalError, match="is left alone: bond0 is on it"):
+        keeper.knob("eth0/rx-usecs")
+    assert keeper.knob("eth2/rx-usecs")

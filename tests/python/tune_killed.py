@@ -1,0 +1,138 @@
+"""Kills what applies, tries or restores a setting at each of its steps, for test_tune_killed.py.
+
+    tune_killed.py MACHINE STATE
+
+MACHINE is the directory of a fake one, or `kernel`, this network namespace. A step is the moment
+before or after each line of the journal, in the middle of it, and before or after each value that
+is set. Each line of output is JSON: what was done, the step that it was killed at, and the values
+after that, after the next command has set back what it found, and after `restore`.
+"""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fake_knobs import same_machine
+
+from vicinal.line_journal import LineJournal
+from vicinal.tune.knobs.catalogue import knob_named
+from vicinal.tune.knobs.machine import Machine
+from vicinal.tune.settings.keeper import Keeper
+from vicinal.tune.settings.place import sole_command
+
+PLACE, STATE = sys.argv[1], Path(sys.argv[2])
+SETTING: dict[str, int | str] = {"va/channels-rx": 1, "tap0/rx-frames": 40}
+if PLACE != "kernel":
+    SETTING = {"eth0/channels-combined": 2, "eth0/rx-usecs": 10, "eth0/adaptive-rx": "off"}
+MOST = 100
+
+
+def machine() -> Machine:
+    return Machine() if PLACE == "kernel" else same_machine(Path(PLACE))
+
+
+def keeper() -> Keeper:
+    return Keeper(machine(), STATE / "journal")
+
+
+def values() -> dict[str, int | str]:
+    return {name: knob_named(machine(), name).read() for name in SETTING}
+
+
+def act(action: str) -> None:
+    """What is killed."""
+    with sole_command(STATE):
+        kept = keeper()
+        kept.recover()
+        if action == "apply":
+            with kept.lasting() as work:
+                work.apply(SETTING)
+        elif action == "try":
+            with kept.temporarily() as work:
+                work.apply(SETTING)
+                work.apply({name: 1 for name, value in SETTING.items() if isinstance(value, int)})
+        elif action == "restore":
+            kept.restore()
+
+
+def kill_at(number: int) -> None:
+    """Have this process kill itself at that step."""
+    real_write, left = os.write, [number]
+
+    def step() -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def stepping(action: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any) -> None:
+            step()
+            action(*arguments)
+            step()
+
+        return run
+
+    def torn_write(file: int, text: bytes) -> int:
+        """What a power failure in the middle of a line leaves."""
+        half = len(text) // 2
+        real_write(file, text[:half])
+        step()
+        return half + real_write(file, text[half:])
+
+    def append(journal: LineJournal, record: Any) -> None:
+        os.write = torn_write  # type: ignore[assignment]
+        real_append(journal, record)
+        os.write = real_write
+
+    real_append = LineJournal.append
+    LineJournal.append = stepping(append)  # type: ignore[method-assign]
+    cards = type(machine().ethtool)
+    for name in ("set_coalescing", "set_channels"):
+        setattr(cards, name, stepping(getattr(cards, name)))
+
+
+def killed_at(number: int, action: str) -> bool:
+    """Whether it had so many steps; nothing else than the kill may end it."""
+    child = os.fork()
+    if child == 0:
+        try:
+            kill_at(number)
+            act(action)
+        finally:
+            os._exit(int(sys.exc_info()[0] is not None))
+    _, status = os.waitpid(child, 0)
+    if status not in (0, signal.SIGKILL):
+        raise SystemExit(f"{action} ended with {status} at step {number}")
+    return status != 0
+
+
+def after(action: Callable[[Keeper], object]) -> dict[str, int | str]:
+    with sole_command(STATE):
+        action(keeper())
+    return values()
+
+
+def say(**found: object) -> None:
+    print(json.dumps(found), flush=True)
+
+
+say(action="nothing", found=values(), journal=(STATE / "journal").exists())
+for each in ("apply", "try", "restore"):
+    for at in range(1, MOST):
+        if each == "restore":
+            act("apply")
+        was_killed = killed_at(at, each)
+        found = values()
+        if at % 2 == 0 and was_killed:
+            killed_at(3, "recover")  # and what sets it back
+        recovered = after(Keeper.recover)
+        restored = after(Keeper.restore)
+        left = (STATE / "journal").exists()
+        say(action=each, step=at, killed=was_killed, found=found, recovered=recovered)
+        say(action="restored", found=restored, journal=left)
+        if not was_killed:
+            break

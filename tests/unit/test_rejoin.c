@@ -1,0 +1,617 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Endpoints that leave a region for good, as before their machine goes to another host, and come back to
+ * another region or the same one. Each maps its regions for itself, as guests do; what is plugged where is a
+ * file's name.
+ */
+#include "regions.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "path/move.h"
+#include "path/network_path.h"
+#include "path/part.h"
+#include "path/region_path.h"
+#include "path/rejoin.h"
+
+static struct port *port_of(int index)
+{
+	struct port *home = &path_of(index)->ports[0];
+
+	return home->next != NULL ? home->next : home;
+}
+
+/* The manager's word of `index`, wherever it is now. */
+static void wish(int index, enum member_wish wanted)
+{
+	const struct member *member = port_of(index)->member;
+	struct region *region = NULL;
+	struct region_error error;
+
+	/* By a mapping of the manager's: that of the endpoint may be its own memory by now. */
+	assert_int_equal(region_attach(member->region->name, &region, &error), 0);
+	shared_store_u64(&region_slot(region, member->slot)->way, (uint64_t)member->epoch << 32 | wanted);
+	region_detach(region);
+}
+
+static bool has_left(int index)
+{
+	return port_of(index)->region->left;
+}
+
+/* Who left does not look for a region meanwhile, unless the test says so. */
+static void settle(void)
+{
+	for (int round = 0; round < 8; round++)
+		settle_moves();
+}
+
+static void hold_still(int index)
+{
+	path_of(index)->ports[0].next_look = UINT64_MAX;
+}
+
+static void look_now(int index)
+{
+	path_of(index)->ports[0].next_look = 0;
+	settle();
+}
+
+static void leave(int index)
+{
+	hold_still(index);
+	wish(index, WISH_LEAVE);
+	settle();
+	assert_true(has_left(index));
+}
+
+/* Another region is plugged where the first one of them was. */
+static void plug(char which, char where)
+{
+	assert_int_equal(unlink(files[where - '1']), 0);
+	assert_int_equal(link(files[which - '1'], files[where - '1']), 0);
+}
+
+static bool through_region(int one, int other)
+{
+	const struct peer *peer = &meet(one, other)->peer;
+
+	return peer->network == NULL && !peer->framed && peer->port != NULL;
+}
+
+static uint64_t claim_in_file(const char *file, uint32_t slot)
+{
+	struct region *region = NULL;
+	struct region_error error;
+	char name[64];
+
+	(void)snprintf(name, sizeof(name), "file:%s", file);
+	assert_int_equal(region_attach(name, &region, &error), 0);
+	uint64_t claim = shared_load_u64(&region_slot(region, slot)->claim);
+	region_detach(region);
+	return claim;
+}
+
+static void test_who_leaves_has_nothing_of_the_region(void **state)
+{
+	(void)state;
+	open_endpoints("1", "1", "1");
+	talk_of_all(A, B);
+	talk_of_all(B, C);
+	const struct region *region = port_of(A)->region;
+	uint32_t slot = port_of(A)->member->slot;
+	uint32_t epoch = port_of(A)->member->epoch;
+	leave(A);
+	assert_int_equal(region->fd, -1);
+	assert_int_equal(port_of(A)->member->lock_fd, -1);
+	assert_int_equal(claim_in_file(files[0], slot), (uint64_t)epoch << 32 | SLOT_FREE);
+	assert_int_equal(shared_load_u64(&region_slot(region, port_of(B)->member->slot)->claim), 0);
+	/* The others are as they were, and A is with them by the network, whom it had not met too. */
+	assert_true(through_region(B, C));
+	talk_of_all(A, B);
+	talk_of_all(A, C);
+	talk_of_all(B, C);
+	talk_of_all(A, A);
+	/* What becomes of the region is nothing to it any more. */
+	cut_file('1');
+	settle();
+	talk_of_all(A, A);
+	assert_int_equal(meet(A, B)->peer.state, PEER_PRESENT);
+	close_endpoints();
+}
+
+/* Nothing that waits is lost: neither what nobody received yet, nor what one says to itself. */
+static void test_what_waits_stays(void **state)
+{
+	static unsigned char first[5000];
+	static unsigned char second[60];
+
+	(void)state;
+	open_endpoints("1", "1", "1");
+	talk_of_all(A, B);
+	talk_of_all(A, A);
+	fill_bytes(first, sizeof(first), 1);
+	fill_bytes(second, sizeof(second), 2);
+	struct correspondent *to_b = meet(A, B);
+	struct correspondent *to_itself = meet(A, A);
+	assert_int_equal(fake_send(&world.nodes[A], to_b, first, sizeof(first), 1), 0);
+	assert_int_equal(fake_send(&world.nodes[A], to_itself, first, sizeof(first), 1), 0);
+	assert_int_equal(fake_send(&world.nodes[A], to_itself, second, sizeof(second), 2), 0);
+	settle();
+	leave(A);
+	for (int at = B; at >= A; at--) {
+		uint32_t source = meet(at, A)->peer.source;
+		memset(in, 0, sizeof(first));
+		assert_int_equal(fake_receive(&world.nodes[at], source, in, sizeof(first), 1), 0);
+		settle();
+		assert_int_equal(fake_next(&world.nodes[at].node.receives).error, 0);
+		assert_bytes(in, sizeof(first), 1);
+	}
+	assert_int_equal(fake_receive(&world.nodes[A], meet(A, A)->peer.source, in, sizeof(second), 2), 0);
+	settle();
+	assert_int_equal(fake_next(&world.nodes[A].node.receives).error, 0);
+	assert_bytes(in, sizeof(second), 2);
+	close_endpoints();
+}
+
+static void test_another_region_is_joined(void **state)
+{
+	(void)state;
+	open_endpoints("1", "1", "2");
+	talk_of_all(A, B);
+	talk_of_all(A, C);
+	uint32_t numbers[] = {meet(A, B)->peer.source, meet(A, C)->peer.source, meet(C, A)->peer.source};
+	leave(A);
+	plug('2', '1');
+	look_now(A);
+	assert_false(has_left(A));
+	assert_int_equal(port_of(A)->region->id[1], 2);
+	assert_true(through_region(A, C));
+	assert_true(through_region(C, A));
+	assert_false(through_region(A, B));
+	assert_int_equal(meet(A, B)->peer.source, numbers[0]);
+	assert_int_equal(meet(A, C)->peer.source, numbers[1]);
+	assert_int_equal(meet(C, A)->peer.source, numbers[2]);
+	uint32_t frames = world.ends[A].frames;
+	talk_of_all(A, C);
+	assert_int_equal(world.ends[A].frames, frames);
+	talk_of_all(A, B);
+	talk_of_all(A, A);
+	/* And on to the third, and back to the first, where B is. */
+	leave(A);
+	talk_of_all(A, C);
+	plug('3', '1');
+	look_now(A);
+	assert_int_equal(port_of(A)->region->id[1], 3);
+	talk_of_all(A, C);
+	talk_of_all(A, B);
+	close_endpoints();
+}
+
+/* May a word be read or written there that is not ours any more? */
+static void assert_outside(const struct region *gone, const void *pointer)
+{
+	uintptr_t place = (uintptr_t)pointer - (uintptr_t)gone->base;
+
+	assert_true(place >= gone->bytes);
+}
+
+/* The region that it left is unmapped when it joins the next: nothing that it keeps may point there. */
+static void test_nothing_is_kept_of_a_region_that_is_unmapped(void **state)
+{
+	(void)state;
+	open_endpoints("1", "2", "2");
+	talk_of_all(A, B);
+	talk_of_all(A, C);
+	leave(A);
+	plug('2', '1');
+	look_now(A);
+	assert_true(through_region(A, B));
+	talk_of_all(A, B);
+	talk_of_all(A, C);
+	/* One of them fails there. */
+	path_fail(path_of(A), &meet(A, C)->peer, -ECONNRESET, "the test says so");
+	settle();
+	const struct region gone = *port_of(A)->region;
+	leave(A);
+	plug('3', '1');
+	const struct path *path = path_of(A);
+	for (uint32_t source = 0; source < path->peer_end; source++) {
+		const struct peer *peer = path->peers[source];
+		if (peer == NULL)
+			continue;
+		assert_outside(&gone, peer->active_word);
+		assert_outside(&gone, peer->doorbell);
+		assert_outside(&gone, peer->sleeping_word);
+		assert_outside(&gone, peer->claim);
+		assert_outside(&gone, peer->section);
+		assert_outside(&gone, peer->in.slots);
+		assert_outside(&gone, peer->in.credit);
+		assert_outside(&gone, peer->out.slots);
+		assert_outside(&gone, peer->out.credit);
+		assert_outside(&gone, peer->account.credit);
+		assert_outside(&gone, peer->returns.credit);
+	}
+	uint32_t room = path->hot_room;
+	look_now(A);
+	assert_int_equal(port_of(A)->region->id[1], 3);
+	assert_int_equal(path->hot_room, room);
+	talk_of_all(A, B);
+	talk_of_all(A, A);
+	close_endpoints();
+}
+
+/* As when moving to another host failed: it stays away until the manager does not want that any more. */
+static void test_the_same_region_again(void **state)
+{
+	(void)state;
+	open_endpoints("1", "1", "1");
+	talk_of_all(A, B);
+	for (int round = 0; round < 3; round++) {
+		leave(A);
+		talk_of_all(A, B);
+		talk_of_all(A, C);
+		look_now(A);
+		assert_true(has_left(A));
+		wish(A, WISH_RETURN);
+		look_now(A);
+		assert_false(has_left(A));
+		assert_true(through_region(A, B));
+		assert_true(through_region(B, A));
+		assert_true(through_region(C, A));
+		uint32_t frames = world.ends[A].frames;
+		talk_of_all(A, B);
+		talk_of_all(C, A);
+		assert_int_equal(world.ends[A].frames, frames);
+	}
+	close_endpoints();
+}
+
+/* The manager thinks better of it, when they have parted and A could not leave yet. */
+static void test_who_is_called_back_in_time(void **state)
+{
+	(void)state;
+	open_endpoints("1", "1", "1");
+	talk_of_all(A, B);
+	talk_of_all(A, C);
+	hold_still(A);
+	wish(A, WISH_LEAVE);
+	/* C does not hear of it: it makes no progress. */
+	struct messenger *stopped = world.nodes[C].node.messenger;
+	world.nodes[C].node.messenger = NULL;
+	for (int round = 0; round < 20; round++) {
+		path_begin_moves(path_of(A));
+		path_begin_moves(path_of(B));
+		fake_settle(&world);
+	}
+	world.nodes[C].node.messenger = stopped;
+	assert_false(has_left(A));
+	assert_null(meet(A, B)->peer.port);
+	wish(A, WISH_RETURN);
+	settle();
+	assert_true(through_region(A, B));
+	assert_true(through_region(B, A));
+	assert_true(through_region(A, C));
+	talk_of_all(A, B);
+	talk_of_all(A, C);
+	close_endpoints();
+}
+
+/* Both go to the host of C, one after the other; between them it is a region again too. */
+static void test_all_meet_in_a_region_of_another(void **state)
+{
+	(void)state;
+	open_endpoints("1", "1", "2");
+	talk_of_all(A, B);
+	talk_of_all(B, C);
+	leave(A);
+	plug('2', '1');
+	look_now(A);
+	talk_of_all(A, B);
+	/* B's own mapping is of the file that has no name any more: what the manager writes, it writes there.
+	 */
+	const struct member *b = port_of(B)->member;
+	path_of(B)->ports[0].next_look = UINT64_MAX;
+	shared_store_u64(&region_slot(b->region, b->slot)->way, (uint64_t)b->epoch << 32 | WISH_LEAVE);
+	settle();
+	assert_true(has_left(B));
+	look_now(B);
+	assert_true(through_region(A, B));
+	/* These two hear of each other only now. */
+	talk_of_all(A, C);
+	settle();
+	for (int one = A; one <= C; one++)
+		for (int other = A; other <= C; other++) {
+			if (one != other)
+				assert_true(through_region(one, other));
+			talk_of_all(one, other);
+		}
+	close_endpoints();
+}
+
+/* Messages of every kind are under way whenever anything changes. */
+static void test_traffic_while_it_changes(void **state)
+{
+	static unsigned char bytes[4][LONG];
+	static unsigned char got[4][LONG];
+	static const size_t lengths[4] = {8, 3000, 60000, LONG};
+
+	(void)state;
+	open_endpoints("1", "1", "2");
+	talk_of_all(A, B);
+	talk_of_all(A, C);
+	for (uint64_t round = 0; round < 12; round++) {
+		for (uint64_t i = 0; i < 4; i++) {
+			fill_bytes(bytes[i], lengths[i], round * 4 + i);
+			memset(got[i], 0, lengths[i]);
+			int other = i % 2 == 0 ? B : C;
+			assert_int_equal(
+				fake_send(&world.nodes[A], meet(A, other), bytes[i], lengths[i], 50 + i), 0);
+			if (round % 2 == 0)
+				fake_settle(&world);
+		}
+		switch (round % 4) {
+		case 0:
+			leave(A);
+			break;
+		case 1:
+			plug(round % 8 == 1 ? '2' : '3', '1');
+			look_now(A);
+			assert_false(has_left(A));
+			break;
+		default:
+			settle();
+			break;
+		}
+		for (uint64_t i = 0; i < 4; i++) {
+			int other = i % 2 == 0 ? B : C;
+			assert_int_equal(fake_receive(&world.nodes[other], meet(other, A)->peer.source,
+						      got[i], lengths[i], 50 + i),
+					 0);
+			settle();
+			assert_int_equal(fake_next(&world.nodes[other].node.receives).error, 0);
+			assert_int_equal(fake_next(&world.nodes[A].node.sends).error, 0);
+			assert_bytes(got[i], lengths[i], round * 4 + i);
+		}
+	}
+	close_endpoints();
+}
+
+/* A BAR that was unplugged reads as zeros, with no fault: put there by the test, in A's mapping alone. */
+static void unplug(int index)
+{
+	const struct region *region = port_of(index)->region;
+
+	assert_ptr_not_equal(mmap(region->base, region->bytes, PROT_READ | PROT_WRITE,
+				  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0),
+			     MAP_FAILED);
+}
+
+static void test_a_device_that_is_unplugged_unasked(void **state)
+{
+	(void)state;
+	open_endpoints("1", "1", "1");
+	talk_of_all(A, B);
+	/* Not a file's words, but for what people are told of it. */
+	struct region *region = port_of(A)->region;
+	region->kind = REGION_PCI;
+	assert_int_equal(fake_receive(&world.nodes[A], meet(A, B)->peer.source, in, 8, 1), 0);
+	unplug(A);
+	settle();
+	struct completion entry = fake_next(&world.nodes[A].node.receives);
+	assert_int_equal(entry.error, FI_ECONNABORTED);
+	assert_string_equal(entry.reason, "the region's device was unplugged");
+	close_endpoints();
+}
+
+/* A slot that A left is given to a newcomer, while A lives on: neither is taken for the other. */
+static void test_a_newcomer_in_its_slot(void **state)
+{
+	struct region *mapping = NULL;
+	struct region_error error;
+	struct member *newcomer = NULL;
+	char name[64];
+
+	(void)state;
+	open_endpoints("1", "1", "1");
+	talk_of_all(A, B);
+	uint32_t slot = port_of(A)->member->slot;
+	leave(A);
+	(void)snprintf(name, sizeof(name), "file:%s", files[0]);
+	assert_int_equal(region_attach(name, &mapping, &error), 0);
+	/* Until it is that slot. */
+	struct member *others[MEMBERS] = {NULL};
+	for (uint32_t i = 0; newcomer == NULL && i < MEMBERS; i++) {
+		assert_int_equal(member_join(mapping, 0, WORLD_TIMEOUT, &others[i], &error), 0);
+		if (others[i]->slot == slot)
+			newcomer = others[i];
+	}
+	assert_non_null(newcomer);
+	struct peer *before = &meet(B, A)->peer;
+	struct path *path = path_of(B);
+	/* Without a place in the network it cannot be told apart, and is not met. */
+	assert_null(path_meet(path, slot, newcomer->epoch, newcomer->nonce));
+	const struct core_name *core = network_name(path->network);
+	struct member_core where = {.provider = core->provider, .length = core->length, .flags = core->flags};
+	memcpy(where.name, core->bytes, core->length);
+	where.name[0] ^= 0x55; /* somewhere else */
+	member_publish_core(newcomer, &where);
+	struct peer *peer = path_meet(path, slot, newcomer->epoch, newcomer->nonce);
+	assert_non_null(peer);
+	assert_ptr_not_equal(peer, before);
+	assert_true(peer->source >= path->members);
+	assert_ptr_equal(path_peer_in(&path->ports[0], slot, newcomer->epoch), peer);
+	assert_ptr_equal(path_meet(path, slot, newcomer->epoch, newcomer->nonce), peer);
+	assert_ptr_equal(&meet(B, A)->peer, before);
+	talk_of_all(A, B);
+	for (uint32_t i = 0; i < MEMBERS; i++)
+		if (others[i] != NULL)
+			member_leave(others[i]);
+	region_detach(mapping);
+	close_endpoints();
+}
+
+/* C joins the region that A left: by A's address it finds out that A is reached over the network. */
+static void test_who_comes_later(void **state)
+{
+	(void)state;
+	for (int first = 0; first < 3; first++) {
+		open_endpoints("1", "1", "");
+		talk_of_all(A, B);
+		struct address address = address_of(A);
+		leave(A);
+		open_endpoint(C, "1");
+		if (first == 0) /* as one does whose address vector had it before */
+			assert_null(path_meet(path_of(C), address.slot, address.epoch, address.nonce)->port);
+		if (first == 1)
+			talk(A, C, 8, 1);
+		talk_of_all(C, A);
+		talk_of_all(A, C);
+		talk_of_all(B, C);
+		assert_true(through_region(B, C));
+		assert_int_equal(meet(C, A)->peer.source < path_of(C)->members, first == 0);
+		wish(A, WISH_RETURN);
+		look_now(A);
+		for (int other = B; other <= C; other++) {
+			assert_true(through_region(A, other));
+			assert_true(through_region(other, A));
+			talk_of_all(A, other);
+		}
+		close_endpoints();
+	}
+}
+
+/* ---- whoever says what is not so ---- */
+
+/* A frame from `from`, as it comes to `to`. */
+static void deliver(int to, int from, enum frame_kind kind, uint32_t sequence, uint32_t bytes,
+		    const struct frame_region *place)
+{
+	unsigned char frame[sizeof(struct frame_header) + sizeof(*place)];
+	struct frame_header header = {
+		.magic = FRAME_MAGIC,
+		.version = FRAME_VERSION,
+		.kind = (uint8_t)kind,
+		.to = path_of(to)->ports[0].member->nonce,
+		.from = path_of(from)->ports[0].member->nonce,
+		.sequence = sequence,
+		.bytes = bytes,
+	};
+
+	memcpy(frame, &header, sizeof(header));
+	if (place != NULL)
+		memcpy(frame + sizeof(header), place, sizeof(*place));
+	assert_true(
+		fake_deliver(&world.ends[to], frame, sizeof(header) + (place != NULL ? sizeof(*place) : 0)));
+	fake_settle(&world);
+}
+
+static struct frame_region place_of(int index)
+{
+	const struct member *member = port_of(index)->member;
+
+	return (struct frame_region){
+		.region = {member->region->id[0], member->region->id[1]},
+		.nonce = member->nonce,
+		.slot = member->slot,
+		.epoch = member->epoch,
+	};
+}
+
+/* C is in a region with B, and A says that it is there too; but is not believed, and nothing else happens. */
+static void test_who_is_not_there_is_not_believed(void **state)
+{
+	(void)state;
+	open_endpoints("1", "2", "2");
+	talk_of_all(A, C);
+	talk_of_all(B, C);
+	struct frame_region place = place_of(A); /* another region's */
+	deliver(C, A, FRAME_REGION, 0, 0, &place);
+	place = place_of(B); /* another's place, without its nonce, or with it in another epoch, or nowhere */
+	place.nonce++;
+	deliver(C, A, FRAME_REGION, 0, 0, &place);
+	place = place_of(B);
+	place.epoch++;
+	deliver(C, A, FRAME_REGION, 0, 0, &place);
+	place = place_of(B);
+	for (uint32_t slot = 0; slot < 2 * MEMBERS; slot++) {
+		place.slot = slot == place_of(B).slot ? UINT32_MAX : slot;
+		deliver(C, A, FRAME_REGION, slot % 4, 0, &place);
+	}
+	place = place_of(B); /* that of somebody who is met there already, and our own */
+	deliver(C, A, FRAME_REGION, 0, 0, &place);
+	place = place_of(C);
+	deliver(C, A, FRAME_REGION, 0, 0, &place);
+	deliver(C, A, FRAME_REGION, 0, 0, NULL); /* too short */
+	assert_null(meet(C, A)->peer.port);
+	assert_true(through_region(C, B));
+	talk_of_all(A, C);
+	talk_of_all(B, C);
+	close_endpoints();
+}
+
+/* Who is beyond our regions has nothing to part from; and of another time and place it says nothing. */
+static void test_a_part_of_another_time_is_dropped(void **state)
+{
+	(void)state;
+	open_endpoints("1", "1", "2");
+	talk_of_all(A, B);
+	talk_of_all(A, C);
+	deliver(A, C, FRAME_PART, 1, 0, NULL);
+	fake_wish(&world.nodes[B], true);
+	settle();
+	deliver(A, B, FRAME_PART, 1, 12345, NULL);
+	assert_non_null(meet(A, B)->peer.port);
+	fake_wish(&world.nodes[B], false);
+	settle();
+	assert_true(through_region(A, B));
+	talk_of_all(A, B);
+	talk_of_all(A, C);
+	close_endpoints();
+}
+
+/* It says that it sends nothing through the region, and its ring is there. */
+static void test_who_parts_and_sends_loses_its_path(void **state)
+{
+	(void)state;
+	open_endpoints("1", "1", "1");
+	talk_of_all(A, B);
+	talk_of_all(A, C);
+	fake_wish(&world.nodes[B], true);
+	for (int round = 0; round < 3; round++) {
+		path_begin_moves(path_of(A));
+		(void)network_look(path_of(A));
+		(void)network_look(path_of(B));
+	}
+	assert_true(meet(A, B)->peer.receiving);
+	deliver(A, B, FRAME_PART, 0, network_tenancy(port_of(A)->region, port_of(B)->member->epoch), NULL);
+	assert_int_equal(meet(A, B)->peer.state, PEER_FAILED);
+	assert_int_equal(meet(A, B)->peer.failure, -EPROTO);
+	talk_of_all(A, C);
+	close_endpoints();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_who_leaves_has_nothing_of_the_region),
+		cmocka_unit_test(test_what_waits_stays),
+		cmocka_unit_test(test_another_region_is_joined),
+		cmocka_unit_test(test_nothing_is_kept_of_a_region_that_is_unmapped),
+		cmocka_unit_test(test_the_same_region_again),
+		cmocka_unit_test(test_who_is_called_back_in_time),
+		cmocka_unit_test(test_all_meet_in_a_region_of_another),
+		cmocka_unit_test(test_traffic_while_it_changes),
+		cmocka_unit_test(test_a_device_that_is_unplugged_unasked),
+		cmocka_unit_test(test_a_newcomer_in_its_slot),
+		cmocka_unit_test(test_who_comes_later),
+		cmocka_unit_test(test_who_is_not_there_is_not_believed),
+		cmocka_unit_test(test_a_part_of_another_time_is_dropped),
+		cmocka_unit_test(test_who_parts_and_sends_loses_its_path),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,1 @@
+"""The appliance: a bootable disk with Debian, an MPI library and Vicinal, for any cloud."""

@@ -1,0 +1,29 @@
+"""By which URIs the libvirt of a cluster's host is reached from elsewhere."""
+
+from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
+
+from vicinal.cluster.hosts.record import HostRecord
+
+
+def uri_from_here(record: HostRecord) -> str:
+    """The URI by which the command's host reaches a host's libvirt."""
+    return record.hypervisor if record.is_this else _by_ssh(record.hypervisor, record.host)
+
+
+def uri_from_others(record: HostRecord) -> str:
+    """The URI by which the other hosts of the cluster reach it: by its address, where it is known.
+
+    They must have keys for each other then, which jobs over hosts need too.
+    """
+    return _by_ssh(record.hypervisor, record.address or record.host)
+
+
+def _by_ssh(uri: str, host: str) -> str:
+    """qemu:///system, or qemu+unix:///system?socket=PATH, from another host.
+
+    ssh asks for nothing (no_tty), as everywhere else.
+    """
+    parts = urlsplit(uri)
+    options = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+    query = urlencode({**options, "no_tty": "1"}, safe="/")
+    return urlunsplit(("qemu+ssh", host, parts.path, query, ""))

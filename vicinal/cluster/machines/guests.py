@@ -1,0 +1,79 @@
+"""The virtual machines of a cluster that runs, as a job's launcher needs them."""
+
+from collections.abc import Container, Sequence
+from pathlib import Path
+
+from vicinal.cluster.guest_verdict import condemn
+from vicinal.cluster.image_kind import GuestNetwork
+from vicinal.cluster.machines.layout import Files, Made
+from vicinal.cluster.machines.machine import Machine
+from vicinal.cluster.machines.together import together
+from vicinal.cluster.machines.way_in import WayIn
+from vicinal.errors import VicinalError
+from vicinal.launch.job_region import check_heap, usable_region
+from vicinal.launch.traffic import JobTraffic, job_traffic
+from vicinal.region import RegionState, inspect
+
+
+class MachineImage:
+    """What is in the machines from the start."""
+
+    def __init__(self, files: Files) -> None:
+        self._holds = [Path(each) for each in Made.read(files).holds]
+        self._made = files.system.stat().st_mtime
+
+    def has(self, path: Path) -> bool:
+        """Whether a file of this host is in the machines too, and as it is now."""
+        inside = any(path.is_relative_to(directory) for directory in self._holds)
+        return inside and path.stat().st_mtime <= self._made
+
+
+class MachineGuests:
+    """All machines of a cluster, in order; `enter()` first."""
+
+    network = GuestNetwork.VIRTIO
+
+    def __init__(self, machines: Sequence[Machine], region: Path | None) -> None:
+        self.guests = [WayIn(machine) for machine in machines]
+        self.image = MachineImage(machines[0].files)
+        self.region = region
+
+    @property
+    def alone(self) -> frozenset[str]:
+        """Names of those that have no network with the others."""
+        machines = [guest.machine for guest in self.guests]
+        return frozenset(each.name for each in machines if not each.peers)
+
+    def enter(self) -> None:
+        """See that there is a connection to each. Raises VicinalError where one does not run."""
+        together(guest.enter for guest in self.guests)
+
+    def check_room(self, ranks: int, *, heap: bool) -> None:
+        """Raise VicinalError where they have no region with room for so many ranks, or no heap."""
+        if self.region is None:
+            raise VicinalError("the cluster has no region", "use --path network")
+        usable_region(self.region, ranks, of_cluster=True)
+        if heap:
+            check_heap(self.region, None, of_cluster=True)
+
+    def traffic(self) -> JobTraffic | None:
+        """What their region says of the job; None where they have none."""
+        return None if self.region is None else job_traffic(inspect(self.region, patience=0))
+
+    def close(self) -> None:
+        """Nothing to do: the connections stay for the next command."""
+
+    def inspect_all(self) -> tuple[RegionState, ...]:
+        """What their region holds now; nothing where they have none."""
+        return () if self.region is None else (inspect(self.region, patience=0),)
+
+    def check(self, names: Container[str] | None = None) -> None:
+        """Raise VicinalError for a machine that ended; others are told of it by their region.
+
+        `names` are those that are still to be here, where not all are.
+        """
+        for guest in self.guests:
+            if (names is None or guest.name in names) and not guest.alive:
+                if self.region is not None:
+                    condemn(self.region, guest.name)
+                raise guest.failure("it ended while the job ran")

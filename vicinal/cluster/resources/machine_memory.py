@@ -1,0 +1,26 @@
+"""Whether a host has the memory for the virtual machines that a plan starts, before any is made."""
+
+from vicinal.cluster.machines.machine import Machine
+from vicinal.cluster.machines.memory import check_room
+from vicinal.cluster.plan.planning import Action, Plan
+from vicinal.cluster.plan.resource import Condition
+from vicinal.cluster.resources.machines import MachineResource
+
+
+def check_memory(plan: Plan) -> None:
+    """Raise VicinalError where it has too little; what the plan takes away gives its own back."""
+    starting = _machines(plan, Action.CREATE, Action.START)
+    ending = [
+        machine
+        for machine in _machines(plan, Action.REMOVE)
+        if MachineResource(machine).observe().condition is Condition.READY
+    ]
+    check_room(starting, ending)
+
+
+def _machines(plan: Plan, *actions: Action) -> list[Machine]:
+    return [
+        step.resource.machine
+        for step in plan.steps
+        if step.action in actions and isinstance(step.resource, MachineResource)
+    ]

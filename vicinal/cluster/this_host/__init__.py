@@ -1,0 +1,1 @@
+"""A node that is this host itself: the baseline, with nothing between a rank and the hardware."""

@@ -1,0 +1,1 @@
+"""Studies: what virtualization costs, measured and shown."""

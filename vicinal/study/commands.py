@@ -1,0 +1,105 @@
+"""`vicinal study`: the command line of studies.
+
+This module has what reads studies, `list` and `show`; each other command is a module of its own.
+"""
+
+import json
+from typing import Annotated
+
+import typer
+
+from vicinal.errors import VicinalError
+from vicinal.study.compare_command import compare
+from vicinal.study.report.commands import register as register_report
+from vicinal.study.running.commands import register as register_run
+
+Study = Annotated[
+    str, typer.Argument(metavar="STUDY", help="Name of a study, or a study file of your own.")
+]
+
+Hosts = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="HOST",
+        help="A host for studies of several, this one as localhost; repeat it for each.",
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `vicinal`."""
+    study = typer.Typer(
+        help="Measure what virtualization costs, beside what was published.", no_args_is_help=True
+    )
+    study.command(name="list")(list_)
+    study.command(name="show")(show)
+    register_report(study)
+    register_run(study)
+    study.command(name="compare")(compare)
+    app.add_typer(study, name="study")
+
+
+def list_(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    host: Hosts = None,
+) -> None:
+    """List the studies that come with Vicinal, and how much of each this machine can give.
+
+    Whole; adapted, with something smaller or in the place of something else; in part, where
+    something is missing with nothing in its place; or not here. `show` says what and why.
+    Nodes that a study left which was killed are said, too.
+    """
+    from vicinal.study.file.adapt import adapt, fit_of
+    from vicinal.study.file.machine import examine_machine
+    from vicinal.study.file.shipped import list_studies
+    from vicinal.study.showing import show_list
+
+    machine = examine_machine(host or ())
+    studies = [(each, fit_of(adapt(each, machine))) for each in list_studies()]
+    if not as_json:
+        from vicinal.cluster.owners import left_behind
+
+        show_list(studies)
+        for each in left_behind():
+            typer.echo(f"Note: {each}")
+        return
+    names = ("name", "title", "question", "source")
+    listed = [
+        {name: getattr(each, name) for name in names} | {"here": fit.value} for each, fit in studies
+    ]
+    typer.echo(json.dumps(listed, indent=1, ensure_ascii=False))
+
+
+def show(
+    study: Study,
+    as_yaml: Annotated[bool, typer.Option("--yaml", help="Print its file.")] = False,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="Print it as JSON as it would be run here, with nothing left to defaults.",
+        ),
+    ] = False,
+    host: Hosts = None,
+) -> None:
+    """Show a study: question, environments, workloads, published figures, what is adapted here.
+
+    What programs it needs is said by `vicinal study run`, before anything starts.
+    """
+    from vicinal.study.file.adapt import adapt
+    from vicinal.study.file.json_form import study_to_json
+    from vicinal.study.file.machine import examine_machine
+    from vicinal.study.file.shipped import load_study, study_file
+    from vicinal.study.showing import show_study
+
+    if as_yaml and as_json:
+        raise VicinalError("--yaml and --json are two forms", "give one of them")
+    found = load_study(study)
+    if as_yaml:
+        typer.echo(study_file(study).read_text(), nl=False)
+        return
+    adapted = adapt(found, examine_machine(host or ()))
+    if as_json:
+        typer.echo(json.dumps(study_to_json(adapted), indent=1, ensure_ascii=False))
+    else:
+        show_study(found, adapted)

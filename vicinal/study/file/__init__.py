@@ -1,0 +1,1 @@
+"""Studies as people write them: a YAML file, its schema, and those that the package ships."""

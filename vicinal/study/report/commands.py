@@ -1,0 +1,37 @@
+"""`vicinal study report`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vicinal.directories import check_writable
+
+FOLDER = "report"
+"""In a result, where its report goes."""
+
+
+def register(study: typer.Typer) -> None:
+    """Add the command to `vicinal study`."""
+    study.command(name="report")(report)
+
+
+def report(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="FOLDER...", help="Results of one study.")
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(help="Directory for the report; by default report/ in the first folder."),
+    ] = None,
+) -> None:
+    """Make the report of a result anew, or one of several results of the same study.
+
+    It is a page that needs nothing else (report.html), with each plot as PNG and SVG, all of it as
+    Markdown (report.md), and CSV. Nothing is measured.
+    """
+    directory = (output or folders[0] / FOLDER).absolute()
+    check_writable(directory, "name another directory with --output")
+    from vicinal.study.report.making import make_report  # heavy
+
+    typer.echo(f"Written: {make_report(folders, directory).page}")

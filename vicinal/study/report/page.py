@@ -1,0 +1,97 @@
+"""The page and the Markdown, by their templates. Whatever comes from outside is escaped there."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+
+import vicinal
+from vicinal.study.report import numbers
+from vicinal.study.report.across import across
+from vicinal.study.report.content import Drawn, Part
+from vicinal.study.report.palette import ROLES
+from vicinal.study.report.tables import Table
+
+_MARKDOWN_SIGNS = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_[]<>#|"})
+
+
+def page(parts: Sequence[Part], overlays: Sequence[Drawn] = ()) -> str:
+    """One HTML page that needs nothing else; `overlays` are plots of all results together."""
+    values = _context(parts, overlays)
+    return _environment().get_template("report.html").render(**values, roles=ROLES)
+
+
+def markdown(parts: Sequence[Part], overlays: Sequence[Drawn] = ()) -> str:
+    """All of it in Markdown: tables are aligned, for it is read in terminals too."""
+    return _environment().get_template("report.md").render(**_context(parts, overlays))
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("vicinal.study.report"),
+        autoescape=select_autoescape(("html",)),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "svg": Markup,  # drawn here, with every text in it escaped
+        "markdown_table": _markdown_table,
+        "plain": _plain,
+        "percent": numbers.percent,
+        "moment": _moment,
+        "sentence": _sentence,
+    }
+    return environment
+
+
+def _context(parts: Sequence[Part], overlays: Sequence[Drawn]) -> dict[str, Any]:
+    return {
+        "parts": parts,
+        "study": parts[0].summary.study,
+        "across": across(parts) if len(parts) > 1 else [],
+        "overlays": overlays,
+        "made": datetime.now(UTC).isoformat(" ", timespec="minutes")[:16],
+        "version": vicinal.__version__,
+    }
+
+
+def _sentence(text: str) -> str:
+    """With a capital and a full stop, which messages do not have."""
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def _moment(text: str) -> str:
+    """`2026-11-23 03:00 UTC`, of what results have."""
+    try:
+        at = datetime.fromisoformat(text).astimezone(UTC)
+    except ValueError:
+        return text
+    return f"{at:%Y-%m-%d %H:%M} UTC"
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown takes for text, on one line."""
+    return " ".join(str(text).split()).translate(_MARKDOWN_SIGNS)
+
+
+def _markdown_table(table: Table) -> str:
+    """Aligned columns, numbers to the right."""
+    rows = [[_plain(column.title) for column in table.columns]]
+    rows += [[_plain(text) for text in row] for row in table.rows]
+    widths = [max(3, *map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        " | ".join(
+            text.rjust(width) if column.number else text.ljust(width)
+            for text, width, column in zip(row, widths, table.columns, strict=True)
+        )
+        for row in rows
+    ]
+    rule = " | ".join(
+        "-" * (width - 1) + (":" if column.number else "-")
+        for width, column in zip(widths, table.columns, strict=True)
+    )
+    return "\n".join(f"| {line} |" for line in (lines[0], rule, *lines[1:]))

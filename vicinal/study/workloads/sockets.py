@@ -1,0 +1,155 @@
+"""The driver of sockets: TCP over whatever network the environment has, by sockperf and iperf3."""
+
+import json
+from typing import Any
+
+import numpy as np
+
+from vicinal.errors import VicinalError
+from vicinal.launch.mpi import Mpi
+from vicinal.study.file.model import Workload
+from vicinal.study.result.layout import Figure
+from vicinal.study.result.samples import Series
+from vicinal.study.workloads.driver import Measured, Program, Tools
+from vicinal.study.workloads.installed import debian_program
+from vicinal.study.workloads.options import Options
+from vicinal.study.workloads.printed import agree, count, number, refused, same_sizes, single
+from vicinal.study.workloads.remote import by_size, client_script, server_script
+
+OPERATIONS = ("latency", "bandwidth")
+_PROGRAMS = {"latency": "sockperf", "bandwidth": "iperf3"}
+_PORTS = {"latency": 11111, "bandwidth": 5201}
+_SIZES = {"latency": (64,), "bandwidth": (131072,)}
+"""Where the workload names none: of a message, or of a write into the socket."""
+_LEAST = {"latency": 14, "bandwidth": 1}
+_MOST = {"latency": 65507, "bandwidth": 1 << 20}
+_HEAD = "packet, txTime(sec), rxTime(sec), latency(usec)"
+
+_LOG = "sockperf.log"
+"""It would truncate its own output, if that were the log."""
+
+_SOCKPERF_SERVER = """
+trap 'kill $! 2>/dev/null' EXIT
+trap 'exit 0' TERM INT HUP
+"$0" server --tcp -i 0.0.0.0 -p {port} >/dev/null &
+wait $!
+"""
+
+
+class Sockets:
+    """Every message's round trip, or the rate that the receiver saw."""
+
+    name = "sockets"
+
+    def missing(self, workload: Workload, mpi: Mpi, tools: Tools) -> str | None:
+        """Whether the program is there; no MPI is needed."""
+        del mpi
+        program = _PROGRAMS.get(workload.operation)
+        try:
+            if program is not None:
+                debian_program(tools, program, program, program)
+        except VicinalError as error:
+            return str(error)
+        return None
+
+    def program(self, workload: Workload, mpi: Mpi, tools: Tools) -> Program:
+        """A server on the first node, a client for each size on the last."""
+        del mpi
+        options = Options(workload, ("port",))
+        operation = options.operation(OPERATIONS)
+        options.ranks(2, 2)
+        sizes = workload.sizes or _SIZES[operation]
+        if any(not _LEAST[operation] <= size <= _MOST[operation] for size in sizes):
+            raise options.error(
+                f"has a size that {_PROGRAMS[operation]} cannot send",
+                f"sizes are from {_LEAST[operation]} to {_MOST[operation]} bytes here",
+            )
+        port = str(options.number("port", _PORTS[operation], least=1024, most=65535))
+        name = _PROGRAMS[operation]
+        path = str(debian_program(tools, name, name, name))
+        seconds = str(max(1, round(workload.seconds)))
+        # Where nobody listens both end without an error: without a log, or with one in words.
+        if operation == "latency":
+            client = [path, "ping-pong", "--tcp", "-i", "{server}", "-p", port, "-t", seconds]
+            client += ["-m", "$size", "--full-log", _LOG]
+            script = client_script(
+                client, sizes, good=f"[ -s {_LOG} ]", then=f"cat {_LOG} && rm {_LOG}"
+            )
+            server = ["/bin/sh", "-c", _SOCKPERF_SERVER.replace("{port}", port), path]
+        else:
+            client = [path, "-c", "{server}", "-p", port, "-t", seconds, "-l", "$size", "-J"]
+            script = client_script(client, sizes, good="! grep -q '\"error\"' client.out")
+            server = server_script([path, "-s", "-1", "-p", port, "-J"], sizes)
+        return Program(script, 2, server=server)
+
+    def read(self, workload: Workload, stdout: str) -> Measured:
+        """Round trips as samples with two messages each; rates as figures."""
+        name = _PROGRAMS[workload.operation]
+        found = by_size(name, stdout)
+        same_sizes(name, workload, list(found))
+        if workload.operation == "latency":
+            series = [_round_trips(size, lines, workload.samples) for size, lines in found.items()]
+            facts: dict[str, object] = {"program": name, "clock": "counter"}
+            return Measured(series=series, facts=facts)
+        figures = [_rate(size, lines) for size, lines in found.items()]
+        return Measured(figures=figures, facts={"program": name, "clock": "system"})
+
+
+def _round_trips(size: int, lines: list[str], most: int) -> Series:
+    """Of sockperf's log of all packets, which says half of each round trip beside two times."""
+    if lines.count(_HEAD) != 1:
+        raise refused("sockperf", f"its log of {size} bytes is missing")
+    total = _observations(lines)
+    rows = lines[lines.index(_HEAD) + 1 :]
+    times: list[int] = []
+    for row in rows:
+        cells = row.split(", ")
+        if len(cells) != 4:
+            break
+        sent, received = number("sockperf", cells[1]), number("sockperf", cells[2])
+        half = number("sockperf", cells[3], zero=True)
+        trip = round((received - sent) * 1e9)
+        # To the nanosecond, but for how a number of seconds is kept in 64 bits.
+        if count("sockperf", cells[0]) != len(times) or abs(trip - 2000 * half) > 4:
+            raise refused("sockperf", f"packet {cells[0]} is out of order, or its times disagree")
+        times.append(trip)
+    if len(times) != total:
+        raise refused("sockperf", f"it logged {len(times)} packets of {total}")
+    return Series(size, 0, 2, np.array(times[:most], dtype=np.int64))
+
+
+def _observations(lines: list[str]) -> int:
+    """How many packets the log has, as sockperf says before it."""
+    found = {line.partition("ReceivedMessages=")[2] for line in lines if "[Valid Duration]" in line}
+    total = count("sockperf", single("sockperf", "how many packets came", sorted(found)))
+    if total == 0:
+        raise refused("sockperf", "no packet came back")
+    return total
+
+
+def _rate(size: int, lines: list[str]) -> Figure:
+    """What arrived, by the time in which it did."""
+    try:
+        output = json.loads("\n".join(lines))
+        if "error" in output:
+            raise refused("iperf3", str(output["error"])[:200])
+        arrived = output["end"]["sum_received"]
+        seconds, sent = _value(arrived["seconds"]), _value(arrived["bytes"])
+        if output["start"]["test_start"]["blksize"] != size:
+            raise refused("iperf3", f"it did not write {size} bytes at a time")
+        agree(
+            "iperf3",
+            "rate and volume",
+            _value(arrived["bits_per_second"]),
+            8 * sent / seconds,
+            1e-6,
+        )
+    except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError) as error:
+        raise refused("iperf3", f"no JSON of its kind ({type(error).__name__})") from error
+    return Figure("mean", sent / seconds / 1e6, "MB/s", size)
+
+
+def _value(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError("no number")
+    return number("iperf3", repr(value))

@@ -1,0 +1,129 @@
+"""The file that a search is written in: YAML, checked against its schema; errors say in which line.
+
+spec = read_spec(Path("tuning.yaml"))
+found = find(spec.space(available, present), spec.plan, measure)
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vicinal.errors import VicinalError
+from vicinal.statistics.signed_rank import ALPHA
+from vicinal.tune.search.blocks import Budget
+from vicinal.tune.search.finding import BackEnd, Plan
+from vicinal.tune.search.objective import Objective
+from vicinal.tune.search.space import Setting, Space, Value
+from vicinal.yaml_file import Form, line_of, load, nearest, read_text
+
+FORM = Form(
+    kind="tuning file",
+    file=Path(__file__).with_name("spec.json"),
+    documentation="docs/tuning-search.md",
+    begin="begin with the one in docs/tuning-search.md",
+)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A search as people write it."""
+
+    name: str
+    title: str
+    plan: Plan
+    workloads: Mapping[str, Mapping[str, Any]]
+    """By phase, as a study file has a workload."""
+    knobs: Mapping[str, tuple[Value, ...] | None]
+    """Values that are tried; None: all that the knob has."""
+
+    def space(self, available: Mapping[str, Sequence[Value]], present: Setting) -> Space:
+        """The space of these knobs on a machine: `available` has the knobs that it has, and their
+        values.
+
+        Raises VicinalError for a knob that the machine does not have, and as Space.of does.
+        """
+        rows = {}
+        for name, values in self.knobs.items():
+            if name not in available:
+                raise VicinalError(
+                    f"there is no knob {name} here",
+                    nearest(name, available) if available else "leave it out",
+                )
+            rows[name] = tuple(available[name]) if values is None else values
+        return Space.of(rows, present)
+
+
+def read_spec(path: Path) -> Spec:
+    """The search of a file. Raises VicinalError, with line and remedy, where it is none."""
+    return parse_spec(path, read_text(FORM, path))
+
+
+def parse_spec(path: Path, text: str) -> Spec:
+    """The search of a file's text; `path` is what errors call it."""
+    values = load(FORM, path, text)
+    for key, names in (
+        ("objectives", values["objectives"]),
+        ("phases", [phase["name"] for phase in values["phases"]]),
+    ):
+        _check_once(path, values[key], key, names)
+    for name, row in values["knobs"].items():
+        if row == "all":
+            continue
+        _check_values(path, values["knobs"], str(name), row)
+    budget = values["budget"]
+    minutes = budget.get("minutes")
+    return Spec(
+        name=str(values["name"]),
+        title=str(values["title"]),
+        plan=Plan(
+            objectives=tuple(Objective(each) for each in values["objectives"]),
+            budget=Budget(
+                None if "trials" not in budget else int(budget["trials"]),
+                None if minutes is None else 60 * float(minutes),
+            ),
+            phases=tuple(str(phase["name"]) for phase in values["phases"]),
+            seed=int(values.get("seed", 1)),
+            alpha=float(values.get("alpha", ALPHA)),
+            confirmation=int(values.get("confirmation", Plan.confirmation)),
+            back_end=BackEnd(values.get("optimiser", BackEnd.OWN)),
+        ),
+        workloads={str(phase["name"]): dict(phase["workload"]) for phase in values["phases"]},
+        knobs={
+            str(name): None if row == "all" else tuple(_value(each) for each in row)
+            for name, row in values["knobs"].items()
+        },
+    )
+
+
+def _check_once(path: Path, container: Any, key: str, names: Sequence[str]) -> None:
+    for at, name in enumerate(names):
+        if name in names[:at]:
+            raise VicinalError(
+                f"{line_of(path, container, at)}: {key} has {name} twice", "leave one out"
+            )
+
+
+def _check_values(path: Path, knobs: Any, name: str, row: Sequence[Any]) -> None:
+    where = line_of(path, knobs, name)
+    values = [_value(each) for each in row]
+    if len(set(values)) != len(values):
+        raise VicinalError(f"{where}: {name} has a value twice", "give each once")
+    if len({isinstance(each, str) for each in values}) > 1:
+        raise VicinalError(
+            f"{where}: {name} has both numbers and words", "put numbers that are words into quotes"
+        )
+    if not isinstance(values[0], str) and values != sorted(values):
+        raise VicinalError(
+            f"{where}: the values of {name} are not in order",
+            "write the smallest first: the search takes numbers side by side for alike",
+        )
+
+
+def _value(value: Any) -> Value:
+    """A value as knobs have it: YAML takes on and off for true and false in some versions."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, int | float):
+        return float(value) if isinstance(value, float) else int(value)
+    return str(value)
