@@ -11,7 +11,8 @@ mpis := mpich openmpi
 more_mpis := $(patsubst build/mpi/%/.stamp,%,$(wildcard $(patsubst %,build/mpi/%/.stamp,mpich43 openmpi41 intel)))
 debian_mpis := $(if $(wildcard /usr/bin/mpicc.openmpi),openmpi-debian)
 # A program is programs/NAME.c and, if it has more parts, programs/NAME_*.c; it is made once
-# for each MPI with the compiler of its wheel.
+# for each MPI with the compiler of its wheel. It is there whole or not at all: vicinal/programs.py
+# asks make without waiting for others who make it.
 programs := $(foreach name,$(patsubst programs/%.c,%,$(wildcard programs/*.c)),$(if $(findstring _,$(name)),,$(name)))
 program_binaries := $(foreach mpi,$(mpis) $(more_mpis),$(programs:%=build/programs/$(mpi)/%))
 # programs/fabric/NAME.c uses libfabric alone, the system's.
@@ -40,7 +41,7 @@ define program_rule
 build/programs/$(1)/%: programs/%.c $$$$(wildcard programs/$$$$*_*.c) $$(wildcard programs/*.h) $(4)
 	@mkdir -p $$(@D)
 	@echo "compiling $$* for $(1)"
-	@$(2) -std=gnu11 -O2 -g -Wall -Wextra -Werror -o $$@ $$(filter %.c,$$^) $(3) -lm
+	@$(2) -std=gnu11 -O2 -g -Wall -Wextra -Werror -o $$@.part $$(filter %.c,$$^) $(3) -lm && mv $$@.part $$@
 endef
 wheel_compiler = I_MPI_ROOT=$(CURDIR)/build/mpi/$(1) build/mpi/$(1)/bin/mpicc
 $(foreach mpi,$(mpis) $(more_mpis),$(eval $(call program_rule,$(mpi),$(call wheel_compiler,$(mpi)),\
@@ -51,7 +52,7 @@ build/programs/fabric/%: programs/fabric/%.c $(wildcard programs/fabric/*.h)
 	@mkdir -p $(@D)
 	@echo "compiling $* for libfabric"
 	@$${CC:-gcc} -std=gnu11 -O2 -g -Wall -Wextra -Werror $$(pkg-config --cflags libfabric) \
-		-o $@ $< $$(pkg-config --libs libfabric)
+		-o $@.part $< $$(pkg-config --libs libfabric) && mv $@.part $@
 
 .PHONY: man
 man: setup ## Make the man pages, build/man

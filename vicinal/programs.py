@@ -34,14 +34,15 @@ def _made(source: str, program: Path) -> Path:
         )
     target = Path("build", "programs") / program
     place = tree / "build" / "programs"
-    if not may_write(place):
-        # Somebody else's checkout: good as long as there is nothing to be made.
-        if _make(tree, target, "--question").returncode != 0:
-            raise VicinalError(
-                f"{tree / target} is missing or out of date, and this user may not make it",
-                f"have the owner of {tree} run `make`, or work in a checkout of your own",
-            )
+    # Mostly there is nothing to be made, and no need to wait for a command that makes something,
+    # or stands still in the middle of that.
+    if _make(tree, target, "--question").returncode == 0:
         return tree / target
+    if not may_write(place):  # somebody else's checkout
+        raise VicinalError(
+            f"{tree / target} is missing or out of date, and this user may not make it",
+            f"have the owner of {tree} run `make`, or work in a checkout of your own",
+        )
     with locked(place):
         made = _make(tree, target)
     if made.returncode != 0:
