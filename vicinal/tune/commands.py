@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from vicinal.errors import VicinalError
+from vicinal.tune.export_command import export
 from vicinal.tune.knob import Setting, Value
 from vicinal.tune.knobs.machine import Machine
 from vicinal.tune.knobs.variables import as_shell, variable_knobs
@@ -22,6 +23,7 @@ from vicinal.tune.settings.journal import Kind
 from vicinal.tune.settings.keeper import Keeper, describe
 from vicinal.tune.settings.own_connection import own_connection
 from vicinal.tune.settings.place import STATE, sole_command
+from vicinal.tune.settings.values import parse_setting
 
 JOURNAL = "journal"
 
@@ -44,6 +46,7 @@ Root = Annotated[
 ]
 
 commands = typer.Typer(help="Find out what can be set for messages, set it, and set it back.")
+commands.command()(export)
 
 
 def register(app: typer.Typer) -> None:
@@ -214,12 +217,7 @@ def _leave_out_what_failed(keeper: Keeper, root: Path) -> None:
 
 
 def _setting(values: list[str], file: Path | None) -> dict[str, Value]:
-    setting = read_setting(file) if file else {}
-    for text in values:
-        name, equals, value = text.partition("=")
-        if not name or not equals or not value:
-            raise VicinalError(f"{text!r} is no setting", "write it as in eth0/rx-usecs=10")
-        setting[name] = int(value) if value.isdecimal() and value.isascii() else value
+    setting = (read_setting(file) if file else {}) | parse_setting(values)
     if not setting:
         raise VicinalError("nothing is to be set", "name knobs, or a file with --from")
     return setting

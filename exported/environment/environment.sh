@@ -1,0 +1,2 @@
+# For a shell: . ./environment.sh
+export VICINAL_PROGRESS=block
