@@ -1,2 +1,0 @@
-# For a shell: . ./environment.sh
-export VICINAL_PROGRESS=block
