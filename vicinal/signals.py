@@ -1,8 +1,9 @@
 """Signals that end a command: what it started is taken down in order before it ends."""
 
 import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
 from typing import NoReturn
 
@@ -52,9 +53,24 @@ def signals_raise() -> Iterator[None]:
 
 @contextmanager
 def signals_wait() -> Iterator[None]:
-    """Let signals that end a process wait until this block is done, such as one that puts back."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    """Let signals that end a process wait until this block is done, such as one that puts back.
+
+    The main thread's mask keeps them from it, and from processes that are started here. But threads
+    of libraries (numpy's) may take them, and Python calls the handler in the main thread then: so
+    the handlers wait, too.
+    """
+    came: list[int] = []
+    waiting: AbstractContextManager[None] = nullcontext()
+    if threading.current_thread() is threading.main_thread():
+        heard = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+        waiting = handled(heard, lambda number, _frame: came.append(number))
     try:
-        yield
+        with waiting:
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+            try:
+                yield
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number in dict.fromkeys(came):
+            signal.raise_signal(number)

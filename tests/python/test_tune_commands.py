@@ -304,6 +304,37 @@ except Ended as ended:
         assert not (tmp_path / "journal").exists()
 
 
+def test_a_signal_waits_though_a_thread_takes_it() -> None:
+    """As those of numpy do, which know nothing of the main thread's mask."""
+    program = """
+import os, signal, threading, time
+from vicinal.signals import Ended, signals_raise, signals_wait
+signal.signal(signal.SIGINT, signal.default_int_handler)
+end = threading.Event()
+threading.Thread(target=end.wait, daemon=True).start()
+try:
+    with signals_raise():
+        with signals_wait():
+            with signals_wait():
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.1)
+            print("whole")
+        print("never said")
+except Ended as ended:
+    print(ended.number.name)
+end.set()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.split() == ["whole", "SIGINT"], done.stderr
+
+
 def test_what_a_killed_command_left_is_set_back_by_show(tune: Tune) -> None:
     tune("apply", "tap0/rx-frames=40")
     journal = tune.state / "journal"

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from vicinal.errors import VicinalError, describe_os_error
+from vicinal.signals import signals_wait
 
 WORDS = ("adaptive-rx", "adaptive-tx", "cqe-mode-tx", "cqe-mode-rx")
 """Of the parts of coalescing those that are on (1) or off (0); others are numbers."""
@@ -109,7 +110,8 @@ def _ask(
     header = {"attrs": [["ETHTOOL_A_HEADER_DEV_NAME", interface]]}
     message["attrs"] = [("header", header), *(values or {}).items()]
     try:
-        with GenericNetlinkSocket(ext_ack=True) as socket:
+        # It has an event loop, which a signal in the middle would leave waiting for ever.
+        with signals_wait(), GenericNetlinkSocket(ext_ack=True) as socket:
             socket.bind("ethtool", message_type)
             answers = tuple(socket.nlm_request(message, msg_type=socket.prid, msg_flags=flags))
     except NetlinkError as error:
