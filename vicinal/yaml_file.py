@@ -7,6 +7,7 @@ values = load(FORM, path, text)
 import difflib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -121,10 +122,10 @@ def _where(path: Path, values: Any, place: Sequence[str | int], error: "Validati
     if error.validator == "additionalProperties" and (unknown := _unknown_keys(error)):
         steps.append(unknown[0])
     for step in steps:
-        marks = getattr(container, "lc", None)
-        if marks is None:
-            break
-        line = (marks.key(step) if isinstance(step, str) else marks.item(step))[0] + 1
+        # Parts that were read from a file may be in a whole that was not.
+        if (marks := getattr(container, "lc", None)) is not None:
+            with suppress(KeyError):  # of a key that was added to them
+                line = (marks.key(step) if isinstance(step, str) else marks.item(step))[0] + 1
         container = container[step]
     if line is None and (marks := getattr(values, "lc", None)) is not None:
         line = marks.line + 1

@@ -9,10 +9,21 @@ from typing import Annotated
 import typer
 
 from vicinal.errors import VicinalError
+from vicinal.tune.explain_command import explain
 from vicinal.tune.export_command import export
 from vicinal.tune.knob import Setting, Value
 from vicinal.tune.knobs.machine import Machine
 from vicinal.tune.knobs.variables import as_shell, variable_knobs
+from vicinal.tune.options import (
+    JOURNAL,
+    AsJson,
+    DryRun,
+    OwnConnection,
+    State,
+    recover_what_was_killed,
+    say,
+)
+from vicinal.tune.run_command import run
 from vicinal.tune.settings.boot_unit import (
     disable_unit,
     read_setting,
@@ -25,21 +36,6 @@ from vicinal.tune.settings.own_connection import own_connection
 from vicinal.tune.settings.place import STATE, sole_command
 from vicinal.tune.settings.values import parse_setting
 
-JOURNAL = "journal"
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
-OwnConnection = Annotated[
-    bool,
-    typer.Option(
-        "--own-connection",
-        help="Touch the interfaces that carry this session and the default route, too.",
-    ),
-]
-State = Annotated[
-    Path,
-    typer.Option(metavar="DIRECTORY", help="Where it is kept what was there before."),
-]
 Root = Annotated[
     Path,
     typer.Option(metavar="DIRECTORY", help="The system whose start it is about."),
@@ -47,6 +43,8 @@ Root = Annotated[
 
 commands = typer.Typer(help="Find out what can be set for messages, set it, and set it back.")
 commands.command()(export)
+commands.command()(run)
+commands.command()(explain)
 
 
 def register(app: typer.Typer) -> None:
@@ -88,10 +86,10 @@ def show(
     keeper = Keeper(machine, state / JOURNAL, forbidden)
     if probe:
         with sole_command(state):
-            _say(keeper.recover())
+            say(keeper.recover())
             shown = list(look(machine, names or [], forbidden, keeper))
     else:
-        _recover_what_was_killed(keeper, state)
+        recover_what_was_killed(keeper, state)
         shown = list(look(machine, names or [], forbidden, None))
     variables = [] if names else variable_knobs(dict(os.environ))
     changed = []
@@ -148,7 +146,7 @@ def apply(
         with sole_command(state):
             if at_boot:
                 _leave_out_what_failed(keeper, root)
-            _say(keeper.recover())
+            say(keeper.recover())
             with keeper.lasting(Kind.BOOT if at_boot else Kind.APPLY) as work:
                 work.apply(setting)
                 changes = work.changes()
@@ -195,17 +193,6 @@ def restore(
         typer.echo("nothing was set")
 
 
-def _recover_what_was_killed(keeper: Keeper, state: Path) -> None:
-    """Set back what a killed command left, if this user may and no other command is at it."""
-    try:
-        if not (state / JOURNAL).exists() or all(each.kept for each in keeper.operations()):
-            return
-    except PermissionError:
-        return
-    with suppress(VicinalError), sole_command(state):
-        _say(keeper.recover())
-
-
 def _leave_out_what_failed(keeper: Keeper, root: Path) -> None:
     if keeper.failed_at_start():
         disable_unit(root)
@@ -229,8 +216,3 @@ def _say_what_would_be(keeper: Keeper, setting: Setting) -> None:
         wanted, found = knob.check(value), knob.read()
         what = "is so already" if found == wanted else f"would be {wanted}, and is {found}"
         typer.echo(f"{name} {what}")
-
-
-def _say(lines: list[str]) -> None:
-    for line in lines:
-        typer.echo(f"vicinal: {line}", err=True)

@@ -110,7 +110,8 @@ class Lines:
 
 
 def _progress(shown: Shown) -> str:
-    words = f"block {shown.block} of {shown.blocks}, {shown.trials} of {shown.planned} trials"
+    of_all = "" if shown.blocks is None else f" of {shown.blocks}"
+    words = f"block {shown.block}{of_all}, {shown.trials} of {shown.planned} trials"
     if shown.failures:
         words += f", {shown.failures} failed"
     return f"{words}, about {_duration(shown.seconds_left)} left"

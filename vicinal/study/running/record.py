@@ -54,7 +54,7 @@ class Record:
             manifest = dict(result.manifest)
             _check_same(folder, manifest, study, seed)
             fresh = make_manifest(study_to_json(study), _mpis(study), seed=manifest["seed"])
-            notes = _differences(manifest, fresh)
+            notes = differences(manifest, fresh)
             manifest["study"] = fresh["study"]
             manifest.setdefault("clusters", f"study-{secrets.token_hex(4)}")
             manifest["resumed"] = [
@@ -123,7 +123,7 @@ def _check_same(folder: Path, manifest: Mapping[str, Any], study: Study, seed: i
         )
 
 
-def _differences(before: Mapping[str, Any], now_is: Mapping[str, Any]) -> list[str]:
+def differences(before: Mapping[str, Any], now_is: Mapping[str, Any]) -> list[str]:
     """What is another on this machine than it was, as phrases."""
     pairs = [
         (f"{name} of the machine", before["machine"].get(name), now_is["machine"].get(name))

@@ -16,7 +16,8 @@ class Shown:
     now: str
     """What runs now."""
     block: int
-    blocks: int
+    blocks: int | None
+    """None where it is not known how many there will be."""
     trials: int
     """Done."""
     planned: int

@@ -43,6 +43,8 @@ class Measured:
     facts: dict[str, object] = field(default_factory=dict)
     """What the program said of itself: its version, and what ProgramFact names: its clock, what
     recording cost. They become a trial's Condition.PROGRAM."""
+    work: float | None = None
+    """How much it did, in messages or bytes, where that is more than the series have."""
 
 
 class Driver(Protocol):

@@ -90,9 +90,14 @@ class Sockets:
         if workload.operation == "latency":
             series = [_round_trips(size, lines, workload.samples) for size, lines in found.items()]
             facts: dict[str, object] = {"program": name, "clock": "counter"}
-            return Measured(series=series, facts=facts)
-        figures = [_rate(size, lines) for size, lines in found.items()]
-        return Measured(figures=figures, facts={"program": name, "clock": "system"})
+            messages = sum(2.0 * _observations(lines) for lines in found.values())
+            return Measured(series=series, facts=facts, work=messages)
+        figures, arrived = [], 0.0
+        for size, lines in found.items():
+            figure, volume = _rate(size, lines)
+            figures.append(figure)
+            arrived += volume
+        return Measured(figures=figures, facts={"program": name, "clock": "system"}, work=arrived)
 
 
 def _round_trips(size: int, lines: list[str], most: int) -> Series:
@@ -127,8 +132,8 @@ def _observations(lines: list[str]) -> int:
     return total
 
 
-def _rate(size: int, lines: list[str]) -> Figure:
-    """What arrived, by the time in which it did."""
+def _rate(size: int, lines: list[str]) -> tuple[Figure, float]:
+    """What arrived, by the time in which it did; and the bytes of it."""
     try:
         output = json.loads("\n".join(lines))
         if "error" in output:
@@ -146,7 +151,7 @@ def _rate(size: int, lines: list[str]) -> Figure:
         )
     except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError) as error:
         raise refused("iperf3", f"no JSON of its kind ({type(error).__name__})") from error
-    return Figure("mean", sent / seconds / 1e6, "MB/s", size)
+    return Figure("mean", sent / seconds / 1e6, "MB/s", size), sent
 
 
 def _value(value: Any) -> float:

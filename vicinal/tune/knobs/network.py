@@ -4,11 +4,13 @@ Asked over netlink, and not read from /sys: that shows the namespace in which it
 """
 
 import socket
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+
+from vicinal.signals import signals_wait
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,10 @@ class Link:
     """Its device on that bus, such as `0000:01:00.0`."""
     below: tuple[str, ...] = ()
     """Interfaces that carry what goes through it: ports of a bridge or bond, a VLAN's own."""
+    carrier: bool = True
+    """Whether its link is up."""
+    carrier_changes: int = 0
+    """How often that went up or down since it was made."""
 
 
 class Network(Protocol):
@@ -67,6 +73,8 @@ class KernelNetwork:
                 each.get("IFLA_PARENT_DEV_BUS_NAME") or "",
                 each.get("IFLA_PARENT_DEV_NAME") or "",
                 tuple(ports.get(each["index"], ())),
+                bool(each.get("IFLA_CARRIER", 1)),
+                int(each.get("IFLA_CARRIER_CHANGES") or 0),
             )
             for each in sorted(found, key=lambda each: int(each["index"]))
         ]
@@ -92,11 +100,14 @@ class KernelNetwork:
         return Path("/proc/self/ns/net").stat().st_ino
 
 
-def _routes() -> Any:
+@contextmanager
+def _routes() -> Iterator[Any]:
     # Loaded here, as in netlink.py.
     from pyroute2 import IPRoute
 
-    return IPRoute()
+    # It has an event loop, which a signal in the middle would leave waiting for ever.
+    with signals_wait(), IPRoute() as routes:
+        yield routes
 
 
 def _interfaces(routes: Iterable[Any]) -> list[str]:

@@ -13,7 +13,14 @@ import numpy as np
 from vicinal.errors import VicinalError
 from vicinal.tune.search.objective import Objective
 from vicinal.tune.search.space import Point, Space
-from vicinal.tune.search.trial import Measure, Measured, Stage, Trial, fault_of
+from vicinal.tune.search.trial import (
+    Measure,
+    Measured,
+    SearchEndsError,
+    Stage,
+    Trial,
+    fault_of,
+)
 
 _PRESENT_FAILURES = 3
 """After so many failed trials of the present setting in a row, there is no use in more."""
@@ -63,8 +70,8 @@ class Blocks:
     def run(self, phase: str, stage: Stage, points: Sequence[Point]) -> dict[Point, Trial]:
         """One block: the present setting and each of some others once, in an order that is drawn.
 
-        Raises VicinalError where the present setting fails again and again, or where a recorded
-        trial is not the one that is to be run now.
+        Raises VicinalError where the present setting fails again and again, where a recorded trial
+        is not the one that is to be run now, and what ends the search.
         """
         members = list(dict.fromkeys([self.space.present, *points]))
         order = self.random.permutation(len(members))
@@ -107,6 +114,8 @@ class Blocks:
         try:
             measured = self._measure(place[5], place[1])
             error = fault_of(measured.values, self.objectives)
+        except SearchEndsError:
+            raise
         except VicinalError as failure:
             error = str(failure)
         values = {} if error else dict(measured.values)

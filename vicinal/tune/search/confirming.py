@@ -100,11 +100,12 @@ def confirm(
             break
         for phase in phases:
             found = blocks.run(phase, Stage.CONFIRMING, members)
+            if found[blocks.space.present].failed:
+                continue  # what ails the workload is not the finalists' fault
             for point in [point for point in members if found[point].failed]:
                 members.remove(point)
                 failed[point] = found.pop(point).error or ""
-            if not found[blocks.space.present].failed:
-                done[phase].append(found)
+            done[phase].append(found)
     return Confirmation(
         alpha,
         family,

@@ -46,10 +46,12 @@ class Scores:
         """Measure one block of candidates."""
         trials = self._blocks.run(self.phase, stage, points)
         present = trials.pop(self._blocks.space.present)
+        if present.failed:
+            return  # what ails the workload is not the candidates' fault
         for point, trial in trials.items():
             if trial.failed:
                 self.failed[point] = trial.error or ""
-            elif not present.failed:
+            else:
                 for objective in self._blocks.objectives:
                     difference = trial.cost(objective) - present.cost(objective)
                     self._costs[point, objective].append(difference)

@@ -46,7 +46,7 @@ def propose(blocks: Blocks, phase: str, trials: int, most: int, seed: int) -> Po
         for each, point in zip(asked, points, strict=True):
             trial = found[point]
             if trial.failed or present.failed:
-                failed |= {point} if trial.failed else set()
+                failed |= {point} if trial.failed and not present.failed else set()
                 study.tell(each, state=optuna.trial.TrialState.FAIL)
                 continue
             difference = [trial.cost(which) - present.cost(which) for which in objectives]

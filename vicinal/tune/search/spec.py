@@ -5,7 +5,7 @@ found = find(spec.space(available, present), spec.plan, measure)
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,8 @@ from vicinal.yaml_file import Form, line_of, load, nearest, read_text
 FORM = Form(
     kind="tuning file",
     file=Path(__file__).with_name("spec.json"),
-    documentation="docs/tuning-search.md",
-    begin="begin with the one in docs/tuning-search.md",
+    documentation="docs/tuning-run.md",
+    begin="begin with the one in docs/tuning-run.md",
 )
 
 
@@ -33,9 +33,13 @@ class Spec:
     title: str
     plan: Plan
     workloads: Mapping[str, Mapping[str, Any]]
-    """By phase, as a study file has a workload."""
+    """By phase, as a study file has a workload, without a name."""
     knobs: Mapping[str, tuple[Value, ...] | None]
     """Values that are tried; None: all that the knob has."""
+    environment: Mapping[str, Any] | None = None
+    """Where the workloads run, as a study file has an environment, without a name."""
+    tools: Mapping[str, Path] = field(default_factory=dict)
+    """Where programs are that are not Debian's, by what drivers call them."""
 
     def space(self, available: Mapping[str, Sequence[Value]], present: Setting) -> Space:
         """The space of these knobs on a machine: `available` has the knobs that it has, and their
@@ -88,10 +92,16 @@ def parse_spec(path: Path, text: str) -> Spec:
             confirmation=int(values.get("confirmation", Plan.confirmation)),
             back_end=BackEnd(values.get("optimiser", BackEnd.OWN)),
         ),
-        workloads={str(phase["name"]): dict(phase["workload"]) for phase in values["phases"]},
+        # As they are: they know their lines, and what is wrong with them is a driver's to say.
+        workloads={str(phase["name"]): phase["workload"] for phase in values["phases"]},
         knobs={
             str(name): None if row == "all" else tuple(_value(each) for each in row)
             for name, row in values["knobs"].items()
+        },
+        environment=values.get("environment"),
+        tools={
+            str(name): path.parent.absolute() / str(place)
+            for name, place in values.get("tools", {}).items()
         },
     )
 

@@ -13,6 +13,10 @@ from vicinal.tune.search.objective import Objective
 from vicinal.tune.search.space import Setting, Value
 
 
+class SearchEndsError(VicinalError):
+    """What measuring raises where further trials would be in vain, as with a card that is gone."""
+
+
 class Stage(StrEnum):
     """What a trial was for."""
 
@@ -33,7 +37,8 @@ class Measured:
 
 
 Measure = Callable[[Setting, str], Measured]
-"""(setting, phase) -> the trial's figures. Raises VicinalError where the trial failed."""
+"""(setting, phase) -> the trial's figures. Raises VicinalError where the trial failed, and
+SearchEndsError where there is no use in more."""
 
 
 @dataclass(frozen=True)

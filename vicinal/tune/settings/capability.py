@@ -3,6 +3,7 @@
 A value is set, read back, and the former one set again, all of it journaled as trials are.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -38,18 +39,24 @@ class Finding:
     """The values that were set and read back, in the order of the knob's."""
 
 
-def try_knob(keeper: Keeper, knob: MachineKnob, every: bool = True) -> Finding:
+def try_knob(
+    keeper: Keeper,
+    knob: MachineKnob,
+    every: bool = True,
+    values: Sequence[Value] | None = None,
+) -> Finding:
     """Set a knob to each of its values, or until one is taken, and leave it as it was.
 
-    One whose link may go down is tried with one value only. Raises VicinalError where it cannot be
-    set back.
+    `values` are tried instead of those that it has by itself. One whose link may go down is tried
+    with one value only. Raises VicinalError where it cannot be set back.
     """
+    values = knob.values if values is None else values
     taken: list[Value] = []
     reasons: list[str] = []
     ignored = 0
     with keeper.temporarily() as work:
         before = knob.read()
-        others = [value for value in knob.values if value != before]
+        others = [value for value in values if value != before]
         for value in others:
             found, why = _try_value(work, knob, before, value)
             if why:
@@ -65,11 +72,11 @@ def try_knob(keeper: Keeper, knob: MachineKnob, every: bool = True) -> Finding:
                 reasons.append(f"{value} becomes {found}")
             knob.write(before)
     if taken:
-        had = [before] if before in knob.values else []
+        had = [before] if before in values else []
         return Finding(
             Ability.SETTABLE,
             _shorten(reasons),
-            tuple(value for value in knob.values if value in [*taken, *had]),
+            tuple(value for value in values if value in [*taken, *had]),
         )
     if ignored:
         return Finding(Ability.IGNORED, f"it stays {before} without an error")
