@@ -12,6 +12,7 @@ from vicinal.errors import VicinalError
 from vicinal.tune.search.blocks import Budget
 from vicinal.tune.search.choosing import Outcome
 from vicinal.tune.search.confirming import Verdict
+from vicinal.tune.search.explain import explain
 from vicinal.tune.search.finding import BackEnd, Found, Plan, find, trials_needed
 from vicinal.tune.search.objective import Objective
 from vicinal.tune.search.space import Setting, Space
@@ -276,7 +277,13 @@ def test_a_small_space_is_measured_whole() -> None:
 
     plan = Plan((Objective.BANDWIDTH,), Budget(300), seed=2)
     found = find(space, plan, measure)
-    assert not found.pools["all"].effects
+    effects = {each.knob: each for each in found.pools["all"].effects}
+    assert (effects["rx-usecs"].level, effects["adaptive"].level) == ("20", "off")
+    assert all(each.p_value < 0.001 for each in effects.values())
+    assert effects["adaptive"].ratio == pytest.approx(1.1, abs=0.02)
+    text = explain(found)
+    assert "By all trials before the confirmation, other knobs being anything:" in text
+    assert "adaptive off: bandwidth +" in text
     assert space.setting(found.choice.phases[0].choice) == {"rx-usecs": 20, "adaptive": "off"}
     row = found.confirmation.compared[0]
     assert row.verdict is Verdict.BETTER

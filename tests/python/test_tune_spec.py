@@ -147,9 +147,10 @@ def test_a_better_setting_is_explained_with_its_trials_and_intervals() -> None:
     assert f"{100 * (row.ratio.low - 1):+.1f} to {100 * (row.ratio.high - 1):+.1f}" in text
     assert "30 fresh blocks" in text
     kept = text.partition("Screening kept")[2].partition("Set ")[0]
-    idle = text.partition("not seen to matter: ")[2].partition(".\n")[0].split(", ")
+    idle = text.partition("By themselves these were not seen to matter: ")[2]
+    idle_names = {name for name in idle.partition(".\n")[0].split(", ") if name}
     changed = set(found.space.changes(row.point))
-    assert {name for name in changed if f"    {name} " not in kept} == {n for n in idle if n}
+    assert {name for name in changed if f"    {name} " not in kept} == idle_names
     fresh = [trial.number for trial in found.trials if trial.stage == "confirming"]
     assert f"(trials {fresh[0]} to {fresh[-1]})" in text
     assert "Mechanism: interrupts changed as well:\n    41 eth0:" in text

@@ -12,7 +12,7 @@ from vicinal.tune.search.objective import Objective
 from vicinal.tune.search.space import Point
 
 _SHOWN = 0.05
-"""Screening's effects with p-values above this are not shown one by one."""
+"""Effects with p-values above this are not shown one by one."""
 
 
 def explain(found: Found) -> str:
@@ -78,7 +78,7 @@ def _of_phase(found: Found, phase: PhaseChoice) -> Iterator[str]:
 
 
 def _unseen(found: Found, phase: PhaseChoice) -> list[str]:
-    """Knobs that the choice changes, and that screening saw no effect of."""
+    """Knobs that the choice changes, and that no effect was seen of."""
     effects = found.pools[phase.phase].effects
     seen = {each.knob for each in effects if each.p_value <= _SHOWN}
     return [name for name in found.space.changes(phase.choice) if effects and name not in seen]
@@ -89,7 +89,10 @@ def _of_screening(found: Found, phase: str) -> Iterator[str]:
     if not effects:
         return
     kept = [found.space.names[at] for at in found.pools[phase].knobs]
-    yield f"  Screening kept {', '.join(kept)}; by it, other knobs being anything:"
+    if found.pools[phase].screened:
+        yield f"  Screening kept {', '.join(kept)}; by it, other knobs being anything:"
+    else:
+        yield "  By all trials before the confirmation, other knobs being anything:"
     shown = [each for each in effects if each.p_value <= _SHOWN and each.ratio != 1]
     for each in shown:
         label = ""
@@ -99,8 +102,10 @@ def _of_screening(found: Found, phase: str) -> Iterator[str]:
             f"    {each.knob} {each.level}: {each.objective.label} {_percent(each.ratio)} "
             f"({_p(each.p_value)}){label}"
         )
-    if not shown:
-        yield "    no knob was seen to matter"
+    seen = {each.knob for each in shown}
+    unseen = dict.fromkeys(each.knob for each in effects if each.knob not in seen)
+    if unseen:
+        yield f"    not seen to matter: {', '.join(unseen)}"
 
 
 def _of_mechanism(mechanism: Mechanism) -> Iterator[str]:

@@ -4,7 +4,7 @@ found = find(space, Plan((Objective.P50,), Budget(trials=480), seed=1), measure)
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -17,7 +17,13 @@ from vicinal.tune.search.halving import Scores, halve
 from vicinal.tune.search.mechanism import Mechanism, mechanism
 from vicinal.tune.search.objective import Objective
 from vicinal.tune.search.refining import expect, promising
-from vicinal.tune.search.screening import Pool, screen, trials_to_screen, whole_pool
+from vicinal.tune.search.screening import (
+    Pool,
+    effects_seen,
+    screen,
+    trials_to_screen,
+    whole_pool,
+)
 from vicinal.tune.search.space import Point, Space
 from vicinal.tune.search.trial import Measure, Stage, Trial
 
@@ -170,6 +176,8 @@ def find(
         left = end - len(blocks.trials)
         finalists[phase] = tuple(_narrow(blocks, plan, pools[phase], scores, left))
         failed |= scores.failed
+        if not pools[phase].screened:
+            pools[phase] = replace(pools[phase], effects=effects_seen(blocks, phase))
     members = dict.fromkeys(point for points in finalists.values() for point in points)
     confirmation = confirm(
         blocks,

@@ -52,13 +52,16 @@ class Pool:
     knobs: tuple[int, ...]
     """Those that are varied from here on."""
     effects: tuple[KnobEffect, ...] = ()
+    screened: bool = True
+    """Whether effects are those of a screening, by which the knobs were chosen."""
 
 
 def whole_pool(space: Space) -> Pool:
     """All settings there are, for a space so small that nothing need be screened."""
     points = product(*(range(len(row)) for row in space.rows))
     others = tuple(point for point in points if point != space.present)
-    return Pool(others, tuple(at for at, row in enumerate(space.rows) if len(row) > 1))
+    knobs = tuple(at for at, row in enumerate(space.rows) if len(row) > 1)
+    return Pool(others, knobs, screened=False)
 
 
 def trials_to_screen(space: Space) -> int:
@@ -81,12 +84,37 @@ def screen(blocks: Blocks, phase: str, trials: int, most: int) -> Pool:
             break
         found = blocks.run(phase, Stage.SCREENING, draw_block(levels, blocks.random))
         done += [(point, trial) for point, trial in found.items() if not trial.failed]
+    by_objective, interrupts = _fitted(blocks, levels, done)
+    knobs = _important(space, by_objective)
+    return Pool(
+        _best(space, levels, by_objective, knobs, most),
+        knobs,
+        tuple(_described(space, levels, by_objective, interrupts)),
+    )
+
+
+def effects_seen(blocks: Blocks, phase: str) -> tuple[KnobEffect, ...]:
+    """What all trials of a phase so far show of each knob, where nothing was screened."""
+    space = blocks.space
+    levels: list[Levels] = [tuple(range(len(row))) for row in space.rows]
+    done = [
+        (space.point(trial.setting), trial)
+        for trial in blocks.trials
+        if trial.phase == phase and not trial.failed
+    ]
+    return tuple(_described(space, levels, *_fitted(blocks, levels, done)))
+
+
+def _fitted(
+    blocks: Blocks, levels: Sequence[Levels], done: Sequence[tuple[Point, Trial]]
+) -> tuple[dict[Objective, Effects], Effects | None]:
+    """The additive model of each objective, and that of the number of interrupts."""
     points = np.array([point for point, _ in done], dtype=np.int64).reshape(-1, len(levels))
     numbers = np.array([trial.block for _, trial in done], dtype=np.int64)
 
     def fitted(values: Sequence[float]) -> Effects | None:
         try:
-            return fit_effects(points, numbers, np.array(values), levels, space.present)
+            return fit_effects(points, numbers, np.array(values), levels, blocks.space.present)
         except (ValueError, np.linalg.LinAlgError):
             return None  # most trials failed, or the budget ended: nothing is known then
 
@@ -99,12 +127,7 @@ def screen(blocks: Blocks, phase: str, trials: int, most: int) -> Pool:
     interrupts = None
     if counts and all(count is not None for count in counts):
         interrupts = fitted([float(np.log1p(count)) for count in counts if count is not None])
-    knobs = _important(space, by_objective)
-    return Pool(
-        _best(space, levels, by_objective, knobs, most),
-        knobs,
-        tuple(_described(space, levels, by_objective, interrupts)),
-    )
+    return by_objective, interrupts
 
 
 def _levels(space: Space) -> list[Levels]:
