@@ -171,5 +171,6 @@ def _write(target: Path, system: Path, modules: Path, work: Work) -> None:
             for source in sorted(library.rglob("*.py")):
                 archive.copy(source, f"vicinal/{source.relative_to(library.parent)}")
         # Without the command line: its libraries take a minute to load where TCG emulates.
-        for source in sorted([*package.rglob("*.py"), *package.rglob("schema.json")]):
+        kinds = ("*.py", "schema.json", "script.sh")
+        for source in sorted(each for kind in kinds for each in package.rglob(kind)):
             archive.copy(source, f"vicinal/vicinal/{source.relative_to(package)}")

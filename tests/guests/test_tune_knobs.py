@@ -74,6 +74,17 @@ def test_igb_is_set_and_restored(steps: Steps) -> None:
     assert len(steps["restored"]["said"]) == 2
 
 
+def test_exported_scripts_set_and_restore_igb(steps: Steps) -> None:
+    """By the guest's own shell and ethtool; its sed and sort are busybox's."""
+    step = steps["exported"]
+    card = steps["names"]["names"]["igb"]
+    (status, said, found), (verified, complaints, _), (restored, _, after) = step["steps"]
+    assert (status, found["rx-usecs"], found["irq-affinity"]) == (0, 20, "1"), said
+    assert f"{card} rx-usecs is 20, and was {step['before']['rx-usecs']}" in said
+    assert (verified, complaints, restored) == (0, "", 0)
+    assert after == step["before"]
+
+
 def test_a_killed_command_leaves_nothing(steps: Steps) -> None:
     killed = steps["killed after 1"]
     assert (killed["signal"], killed["changed"]) == (9, 2)

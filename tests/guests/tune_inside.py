@@ -17,6 +17,8 @@ from vicinal.tune.knob import Setting
 from vicinal.tune.knobs.catalogue import devices
 from vicinal.tune.knobs.machine import Machine
 from vicinal.tune.knobs.netlink import KernelEthtool
+from vicinal.tune.outputs.parts import parts_of
+from vicinal.tune.outputs.scripts import script
 from vicinal.tune.settings.capability import try_knob
 from vicinal.tune.settings.keeper import Keeper
 from vicinal.tune.settings.place import sole_command
@@ -72,6 +74,23 @@ def apply(setting: Setting) -> None:
 def restore() -> list[str]:
     with sole_command(STATE):
         return Keeper(Machine(), STATE / "journal").restore()
+
+
+def exported(interface: str, wanted: Setting) -> None:
+    """What `vicinal tune export` writes is run: it sets, verifies and restores."""
+    before = values(interface)
+    found = {name: before[name.partition("/")[2]] for name in wanted}
+    files = {"set": script("Sets:", parts_of(wanted).turns)}
+    files["restore"] = script("Restores:", parts_of(found).turns, action="restore")
+    steps = []
+    for name, action in (("set", "set"), ("set", "verify"), ("restore", "restore")):
+        file = Path("/run") / f"{name}.sh"
+        file.write_text(files[name])
+        done = subprocess.run(
+            ["sh", file, action], capture_output=True, text=True, timeout=120, check=False
+        )
+        steps.append([done.returncode, done.stdout + done.stderr, values(interface)])
+    say("exported", before=before, steps=steps, text=by_ethtool(interface))
 
 
 def tried(interface: str) -> None:
@@ -141,6 +160,7 @@ def main() -> None:
     attempt("apply", lambda: apply(wanted))
     say("applied", after=values(card), text=by_ethtool(card))
     say("restored", said=restore(), before=before, after=values(card))
+    exported(card, wanted)
     killed(card, wanted, 1)
     attempt("before it goes", lambda: apply({f"{card}/rx-usecs": 30}))
     place = Path(f"/sys/class/net/{card}/device")
