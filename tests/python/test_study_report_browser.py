@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 from report_summaries import hostile, small_source
+from search_folders import search_folder
 
 from vicinal.study.report.writing import write_report
+from vicinal.tune.outputs.searched import read_searched
 
 CHROMIUM = "/usr/bin/chromium-headless-shell"
 MILLISECONDS = 120_000
@@ -136,6 +138,24 @@ def test_results_laid_over_each_other_look_right(
     laid_over = page.locator("section[aria-labelledby=across] figure svg")
     assert laid_over.count() == 7
     assert laid_over.first.is_visible()
+    page.close()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1600, "light")])
+def test_tuning_looks_right(browser: Browser, tmp_path: Path, width: int, scheme: str) -> None:
+    searches = [read_searched(search_folder(tmp_path / "search"))]
+    path = write_report([small_source("monday", 1)], tmp_path / "report", searches)
+    page, seen = opened(browser, path, width, scheme)
+    assert seen.complaints == []
+    assert seen.requests == [path.as_uri()]
+    page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(OVERFLOWING) == []
+    section = page.locator("section[aria-labelledby=tuning]")
+    page.get_by_role("link", name="Tuning").click()
+    assert section.get_by_role("heading", name="Moderation of a simulated card").is_visible()
+    assert section.get_by_text("mechanism not established").count() == 1
+    assert section.locator("tr.better").count() == 4
     page.close()
 
 

@@ -330,6 +330,7 @@ def result(directory: Path, **changes: Any) -> str:
         ],
         "common": better,
     }
+    (directory / "manifest.json").write_text('{"schema": 1}')
     (directory / "result.json").write_text(json.dumps(found | changes))
     return str(directory)
 
@@ -383,7 +384,7 @@ def test_a_phase_has_a_setting_of_its_own(tmp_path: Path) -> None:
         (("--setting", "tap0/rx-frames=1", "--phase", "x"), "a setting has no phases"),
         (("--setting", "tap0/rx-frames=1", "--format", "environment"), "no variables of jobs"),
         (("--setting", "MV2_SRQ_LIMIT=30", "--format", "tuned"), "no knobs of a machine"),
-        (("/nonexistent",), "/nonexistent/result.json: no such file or directory"),
+        (("/nonexistent",), "/nonexistent/manifest.json cannot be read (no such file or direct"),
     ],
 )
 def test_what_cannot_be_exported_is_said(
@@ -399,8 +400,9 @@ def test_what_cannot_be_exported_is_said(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"phases": 3}', '{"phases": [{}]}'])
+@pytest.mark.parametrize("text", ["", "[]", '{"schema": 1}', '{"schema": 1, "phases": [{}]}'])
 def test_a_result_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "manifest.json").write_text('{"schema": 1}')
     (tmp_path / "result.json").write_text(text)
-    with pytest.raises(VicinalError, match=r"is no result of a search"):
+    with pytest.raises(VicinalError, match=r"has no result of a search|is damaged"):
         read_found(tmp_path, None)

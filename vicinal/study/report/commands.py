@@ -24,6 +24,10 @@ def report(
         Path | None,
         typer.Option(help="Directory for the report; by default report/ in the first folder."),
     ] = None,
+    tuned: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FOLDER", help="What `vicinal tune run` has found, to be shown too."),
+    ] = None,
 ) -> None:
     """Make the report of a result anew, or one of several results of the same study.
 
@@ -32,6 +36,9 @@ def report(
     """
     directory = (output or folders[0] / FOLDER).absolute()
     check_writable(directory, "name another directory with --output")
-    from vicinal.study.report.making import make_report  # heavy
+    # Heavy, as is what they need.
+    from vicinal.study.report.making import make_report
+    from vicinal.tune.outputs.searched import read_searched
 
-    typer.echo(f"Written: {make_report(folders, directory).page}")
+    searches = [read_searched(folder) for folder in tuned or ()]
+    typer.echo(f"Written: {make_report(folders, directory, searches).page}")

@@ -9,6 +9,7 @@ from vicinal.errors import VicinalError
 from vicinal.study.analysis.as_json import UNITS, summary_to_json
 from vicinal.study.analysis.summarise import summarise
 from vicinal.study.report.content import Source
+from vicinal.study.report.tuned import Searched
 from vicinal.study.report.writing import check_same_study, write_report
 from vicinal.study.result.reading import Result, open_result
 from vicinal.study.result.writing import ResultWriter
@@ -23,8 +24,10 @@ class Made:
     """What its readers should know first, as sentences without a full stop."""
 
 
-def make_report(folders: Sequence[Path], output: Path) -> Made:
+def make_report(folders: Sequence[Path], output: Path, searches: Sequence[Searched] = ()) -> Made:
     """Summarise each result, keep the summary in its folder, and write the report of all.
+
+    `searches` are the tuner's, to be shown beside them.
 
     Where somebody else writes to a result, or this user may not, it is read only. Raises
     VicinalError where a folder is no result, the results are of different studies, or nothing can
@@ -34,7 +37,7 @@ def make_report(folders: Sequence[Path], output: Path) -> Made:
     names = short_names(folders)
     sources = [_summarised(folder, name) for folder, name in zip(folders, names, strict=True)]
     warnings = [each for source in sources for each in source.summary.warnings]
-    return Made(write_report(sources, output), tuple(dict.fromkeys(warnings)))
+    return Made(write_report(sources, output, searches), tuple(dict.fromkeys(warnings)))
 
 
 def _summarised(folder: Path, name: str) -> Source:

@@ -13,19 +13,24 @@ from vicinal.study.report.across import across
 from vicinal.study.report.content import Drawn, Part
 from vicinal.study.report.palette import ROLES
 from vicinal.study.report.tables import Table
+from vicinal.study.report.tuned import TuningShown
 
 _MARKDOWN_SIGNS = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_[]<>#|"})
 
 
-def page(parts: Sequence[Part], overlays: Sequence[Drawn] = ()) -> str:
+def page(
+    parts: Sequence[Part], overlays: Sequence[Drawn] = (), tuning: TuningShown | None = None
+) -> str:
     """One HTML page that needs nothing else; `overlays` are plots of all results together."""
-    values = _context(parts, overlays)
+    values = _context(parts, overlays, tuning)
     return _environment().get_template("report.html").render(**values, roles=ROLES)
 
 
-def markdown(parts: Sequence[Part], overlays: Sequence[Drawn] = ()) -> str:
+def markdown(
+    parts: Sequence[Part], overlays: Sequence[Drawn] = (), tuning: TuningShown | None = None
+) -> str:
     """All of it in Markdown: tables are aligned, for it is read in terminals too."""
-    return _environment().get_template("report.md").render(**_context(parts, overlays))
+    return _environment().get_template("report.md").render(**_context(parts, overlays, tuning))
 
 
 def _environment() -> Environment:
@@ -48,12 +53,15 @@ def _environment() -> Environment:
     return environment
 
 
-def _context(parts: Sequence[Part], overlays: Sequence[Drawn]) -> dict[str, Any]:
+def _context(
+    parts: Sequence[Part], overlays: Sequence[Drawn], tuning: TuningShown | None
+) -> dict[str, Any]:
     return {
         "parts": parts,
         "study": parts[0].summary.study,
         "across": across(parts) if len(parts) > 1 else [],
         "overlays": overlays,
+        "tuning": tuning,
         "made": datetime.now(UTC).isoformat(" ", timespec="minutes")[:16],
         "version": vicinal.__version__,
     }

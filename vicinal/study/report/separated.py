@@ -9,6 +9,7 @@ from vicinal.statistics.estimate import Estimate
 from vicinal.study.report.content import Source
 from vicinal.study.report.names import slug
 from vicinal.study.report.split_change import part_changes, with_splits
+from vicinal.study.report.tuned import TUNED_HEADINGS, Searched, tuned_rows
 from vicinal.study.result.whole import write_whole
 
 Row = Sequence[object]
@@ -16,10 +17,12 @@ _CELL = ("result", "environment", "workload", "size_bytes")
 _SYMBOLS = str.maketrans({"µ": "u", "/": "_per_", " ": "_", "%": "percent"})
 
 
-def write_csv(sources: Sequence[Source], folder: Path) -> list[Path]:
+def write_csv(
+    sources: Sequence[Source], folder: Path, searches: Sequence[Searched] = ()
+) -> list[Path]:
     """One file for each kind of thing, and of what has units one for each quantity and unit."""
     written = []
-    for name, headings, rows in _files(sources):
+    for name, headings, rows in (*_files(sources), *_searched(searches)):
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(headings)
@@ -102,6 +105,11 @@ def _files(sources: Sequence[Source]) -> Iterator[tuple[str, Row, Iterable[Row]]
             ),
             _published(sources),
         )
+
+
+def _searched(searches: Sequence[Searched]) -> Iterator[tuple[str, Row, Iterable[Row]]]:
+    if searches:
+        yield "tuned", TUNED_HEADINGS, tuned_rows(searches)
 
 
 def _measured(sources: Sequence[Source], unit: str, quantity: str) -> Iterator[Row]:

@@ -10,13 +10,18 @@ from vicinal.study.report.drawing import Plot, inline, write_plot
 from vicinal.study.report.overlay import Overlaid, overlays, overlays_of
 from vicinal.study.report.page import markdown, page
 from vicinal.study.report.separated import write_csv
+from vicinal.study.report.tuned import Searched, tuning
 from vicinal.study.result.whole import write_whole
 
 PAGE, TEXT, PLOTS = "report.html", "report.md", "plots"
 
 
-def write_report(sources: Sequence[Source], folder: Path) -> Path:
+def write_report(
+    sources: Sequence[Source], folder: Path, searches: Sequence[Searched] = ()
+) -> Path:
     """Write all of it below `folder`, and return the page. Nothing is measured or computed.
+
+    `searches` are the tuner's, which the page shows beside what was published of their knobs.
 
     Raises VicinalError where the results are not of the same study, or where writing fails: each
     file that is there then is whole.
@@ -42,10 +47,11 @@ def write_report(sources: Sequence[Source], folder: Path) -> Path:
         ]
         laid_over = [draw(plot) for plot in overlays(together)]
         steps.begin("writing tables")
-        write_csv(sources, folder)
+        write_csv(sources, folder, searches)
+        tuned = tuning(sources[0].summary.study.name, searches)
         steps.begin("writing the page")
-        write_whole(folder / TEXT, markdown(parts, laid_over).encode())
-        write_whole(folder / PAGE, page(parts, laid_over).encode())
+        write_whole(folder / TEXT, markdown(parts, laid_over, tuned).encode())
+        write_whole(folder / PAGE, page(parts, laid_over, tuned).encode())
     return folder / PAGE
 
 

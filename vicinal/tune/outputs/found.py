@@ -1,15 +1,12 @@
 """The setting that a search found, from the folder of its result."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vicinal.errors import VicinalError, describe_os_error
+from vicinal.errors import VicinalError
 from vicinal.tune.knob import Setting
 from vicinal.tune.settings.boot_unit import check_setting
-
-RESULT = "result.json"
 
 
 @dataclass(frozen=True)
@@ -26,20 +23,18 @@ def read_found(folder: Path, phase: str | None) -> FoundSetting:
     Raises VicinalError where there is none, where each phase has its own and none is named, and
     for what is no result.
     """
-    file = folder / RESULT
+    # Loaded here: the rest of the command line does not wait for it.
+    from vicinal.tune.measuring.folder import read_result
+
+    result = read_result(folder)
     try:
-        result = json.loads(file.read_text())
         phases = {each["phase"]: each["setting"] for each in result["phases"]}
-        present = check_setting(result["present"], str(file))
+        present = check_setting(result["present"], str(folder))
         chosen = _choose(folder, phases, result["common"], phase)
-        setting = check_setting(chosen, str(file))
-    except OSError as error:
-        raise VicinalError(
-            f"{file}: {describe_os_error(error)}", "name the folder of a `vicinal tune run`"
-        ) from error
+        setting = check_setting(chosen, str(folder))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise VicinalError(
-            f"{file} is no result of a search", "name the folder of a `vicinal tune run`"
+            f"{folder} has no result of a search", "name the folder of a `vicinal tune run`"
         ) from error
     if setting == present:
         raise VicinalError(

@@ -47,12 +47,14 @@ class Mechanism:
 
 def interrupts_of(evidence: Mapping[str, Any]) -> float | None:
     """All interrupts of devices in a trial, for a unit of work; None if none were counted."""
-    vectors = evidence.get("interrupts")
-    if vectors is None:
-        return None
-    return float(sum(count for name, count in vectors.items() if _is_device(name))) / _work(
-        evidence
-    )
+    count = _of_devices(evidence)
+    return None if count is None else count / _work(evidence)
+
+
+def interrupts_per_second(evidence: Mapping[str, Any]) -> float | None:
+    """All interrupts of devices in a second of a trial; None if none were counted."""
+    count = _of_devices(evidence)
+    return None if count is None else count / float(evidence["seconds"])
 
 
 def mechanism(
@@ -102,6 +104,13 @@ def _change(
 
 def _counts(side: Sequence[Mapping[str, Any]], name: str) -> list[float]:
     return [float(each["interrupts"].get(name, 0)) for each in side]
+
+
+def _of_devices(evidence: Mapping[str, Any]) -> float | None:
+    vectors = evidence.get("interrupts")
+    if vectors is None:
+        return None
+    return float(sum(count for name, count in vectors.items() if _is_device(name)))
 
 
 def _work(evidence: Mapping[str, Any]) -> float:

@@ -1,0 +1,144 @@
+"""The report's section on tuning: searches of a simulated machine beside what P3 published."""
+
+import csv
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from report_summaries import small_source
+from search_folders import TITLES, search_folder
+
+from vicinal.errors import VicinalError
+from vicinal.study.report import commands
+from vicinal.study.report.tuned import Searched, tuning
+from vicinal.study.report.tuned_published import STUDIES, published_of
+from vicinal.study.report.writing import write_report
+from vicinal.tune.outputs.searched import read_searched
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return search_folder(tmp_path_factory.mktemp("search"))
+
+
+@pytest.fixture(scope="module")
+def searched(folder: Path) -> Searched:
+    return read_searched(folder)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory, searched: Searched) -> Path:
+    target = tmp_path_factory.mktemp("report")
+    return write_report([small_source("monday", 1)], target, [searched])
+
+
+def test_what_was_found_is_told(searched: Searched) -> None:
+    small, bulk, ep = searched.phases
+    assert small.changed == {"eth1/rx-usecs": (40, 0), "eth1/rx-frames": (88, 1)}
+    p50, p99 = small.gains
+    assert (p50.objective, p50.verdict, p99.verdict) == ("P50", "better", "better")
+    assert p50.ratio.holds(20 / 27.2)
+    assert small.mechanism is True
+    assert small.interrupts_before is not None
+    assert small.interrupts_after is not None
+    assert small.interrupts_before.value == pytest.approx(1e6 / 60, rel=0.03)
+    assert small.interrupts_after.value == pytest.approx(1e6 / 20, rel=0.03)
+    assert bulk.changed["eth1/rx-usecs"] == (40, 1000)
+    assert (bulk.mechanism, bulk.why) == (False, "the time changed, and the interrupts did not")
+    assert (ep.outcome, ep.changed, ep.mechanism) == ("no better setting", {}, None)
+    assert {gain.verdict for gain in ep.gains} == {"not shown to differ"}
+    assert len(ep.gains) == 2
+
+
+def test_interrupts_that_were_not_counted_are_not_zero(tmp_path: Path) -> None:
+    small = read_searched(search_folder(tmp_path, counted=False)).phases[0]
+    assert (small.interrupts_before, small.interrupts_after) == (None, None)
+    assert (small.mechanism, small.why) == (False, "no interrupts were counted")
+    section = tuning("any", [read_searched(tmp_path)])
+    assert section is not None
+    assert section.searches[0].interrupts.rows[0][1:3] == ("not counted", "not counted")
+
+
+def test_page_markdown_and_csv_have_it(report: Path) -> None:
+    page = report.read_text()
+    assert 'href="#tuning"' in page
+    for text in ("Tuned, a second", "mechanism not established", "rx-usecs 40 → 1000"):
+        assert text in page, text
+    assert "<b>long" not in page  # a title is text
+    text = report.with_name("report.md").read_text()
+    assert "## Tuning" in text
+    assert "41 eth1-rx-0" in text
+    rows = list(csv.DictReader(report.with_name("tuned.csv").read_text().splitlines()))
+    assert [row["phase"] for row in rows] == [name for name in TITLES for _ in range(2)]
+    assert float(rows[0]["after"]) == pytest.approx(20, rel=0.02)
+    assert float(rows[0]["interrupts_per_s_before"]) == pytest.approx(1e6 / 60, rel=0.03)
+
+
+def test_where_it_was_found_is_told(tmp_path: Path) -> None:
+    section = tuning("any", [read_searched(search_folder(tmp_path, emulated=True))])
+    assert section is not None
+    where, emulated = section.searches[0].sentences[:2]
+    assert where.endswith("rx-frames, on A simulated processor, a virtual machine itself")
+    assert "emulated" in emulated
+
+
+def test_a_page_has_no_such_section_without_a_reason(tmp_path: Path) -> None:
+    assert tuning("p2-fig4", []) is None
+    page = write_report([small_source("monday", 1)], tmp_path)
+    assert 'id="tuning"' not in page.read_text()
+    assert not (tmp_path / "tuned.csv").exists()
+
+
+def test_studies_of_interrupts_say_how_to_have_it(tmp_path: Path) -> None:
+    source = small_source("monday", 1)
+    study = replace(source.summary.study, name="p3-fig10")
+    source = replace(source, summary=replace(source.summary, study=study))
+    page = write_report([source], tmp_path).read_text()
+    assert "No search for a better setting is shown here." in page
+    assert "P3 Table III: Latency by interrupt moderation: hosts, rx-frames 88 → 1" in page
+    assert {"p3-fig8", "p3-fig9", "p3-fig13", "p3-table3", "p3-table4", "p3-table5"} < STUDIES
+
+
+def rows_of(knob: str, begins: str) -> list[tuple[str, ...]]:
+    (table,) = (each for each in published_of([knob]) if each.name.startswith(begins))
+    return list(table.rows)
+
+
+def test_figures_are_as_they_were_published() -> None:
+    native = rows_of("eth1/rx-frames", "P3 Table III: Latency by interrupt moderation: hosts")
+    assert native[0][1:] == ("64\N{NO-BREAK SPACE}B", *micro("5.05", "3.77"), "0.747")
+    assert native[-2][2:4] == micro("11.45", "9.98")
+    guests = rows_of("eth1/rx-frames", "P3 Table III: Latency by interrupt moderation: virtual")
+    assert len(native) == len(guests) == 9
+    assert guests[0][2:] == (*micro("7.06", "5.4"), "0.765")
+    gathered = rows_of("eth1/rx-frames", "P3 Table IV")
+    assert gathered[2][2:] == (*micro("2.76", "2.97"), "1.08", "<\N{NO-BREAK SPACE}0.001")
+    processes = rows_of("eth1/rx-frames", "P3 fig. 8, P3 Table V")
+    assert [row[2] for row in processes[:5]] == ["0.53", "0.05", "0.12", "0.65", "0.008"]
+    assert rows_of("eth1/rx-usecs", "P3 fig. 10")[0][1] == "≈\N{NO-BREAK SPACE}0.93"
+    curves = rows_of("eth1/rx-usecs-high", "P3 fig. 11, P3 fig. 12, P3 fig. 13")
+    assert [row[1] for row in curves] == ["LU", "EP", "SP"]
+    assert "hurt" in curves[1][2]
+    assert rows_of("MV2_SRQ_LIMIT", "P3 fig. 9")[0][1] == "9\N{NO-BREAK SPACE}µs"
+    assert published_of(["VICINAL_PROGRESS"]) == []
+
+
+def micro(*values: str) -> tuple[str, ...]:
+    return tuple(f"{value}\N{NO-BREAK SPACE}µs" for value in values)
+
+
+@pytest.mark.parametrize("missing", ["comparisons", "phases", "knobs", "present"])
+def test_what_is_no_search_is_refused(folder: Path, tmp_path: Path, missing: str) -> None:
+    found = json.loads((folder / "result.json").read_text())
+    del found[missing]
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "result.json").write_text(json.dumps(found))
+    with pytest.raises(VicinalError, match=r"has no result of a search"):
+        read_searched(tmp_path)
+
+
+def test_a_search_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(VicinalError, match=r"none/manifest.json cannot be read \(no such file"):
+        commands.report([tmp_path], None, [tmp_path / "none"])
