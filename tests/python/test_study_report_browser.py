@@ -141,13 +141,18 @@ def test_results_laid_over_each_other_look_right(
     page.close()
 
 
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tuned")
+    searches = [read_searched(search_folder(folder / "search"))]
+    return write_report([small_source("monday", 1)], folder, searches)
+
+
 @pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1600, "light")])
-def test_tuning_looks_right(browser: Browser, tmp_path: Path, width: int, scheme: str) -> None:
-    searches = [read_searched(search_folder(tmp_path / "search"))]
-    path = write_report([small_source("monday", 1)], tmp_path / "report", searches)
-    page, seen = opened(browser, path, width, scheme)
+def test_tuning_looks_right(browser: Browser, tuned: Path, width: int, scheme: str) -> None:
+    page, seen = opened(browser, tuned, width, scheme)
     assert seen.complaints == []
-    assert seen.requests == [path.as_uri()]
+    assert seen.requests == [tuned.as_uri()]
     page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate(OVERFLOWING) == []

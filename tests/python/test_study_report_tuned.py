@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from report_summaries import small_source
 from search_folders import TITLES, search_folder
+from study_results import EXAMPLE, write_result
 
 from vicinal.errors import VicinalError
 from vicinal.study.report import commands
@@ -84,11 +85,10 @@ def test_where_it_was_found_is_told(tmp_path: Path) -> None:
     assert "emulated" in emulated
 
 
-def test_a_page_has_no_such_section_without_a_reason(tmp_path: Path) -> None:
+def test_a_page_has_no_such_section_without_a_reason(example_report: Path) -> None:
     assert tuning("p2-fig4", []) is None
-    page = write_report([small_source("monday", 1)], tmp_path)
-    assert 'id="tuning"' not in page.read_text()
-    assert not (tmp_path / "tuned.csv").exists()
+    assert 'id="tuning"' not in example_report.read_text()
+    assert not example_report.with_name("tuned.csv").exists()
 
 
 def test_studies_of_interrupts_say_how_to_have_it(tmp_path: Path) -> None:
@@ -137,6 +137,37 @@ def test_what_is_no_search_is_refused(folder: Path, tmp_path: Path, missing: str
     (tmp_path / "result.json").write_text(json.dumps(found))
     with pytest.raises(VicinalError, match=r"has no result of a search"):
         read_searched(tmp_path)
+
+
+def test_a_trade_off_names_each_setting(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    found = json.loads((folder / "result.json").read_text())
+    # As if what helps P50 hurt P99: the machine has no such workload.
+    found["phases"][0] |= {"outcome": "a trade-off", "setting": found["present"]}
+    others = [each for each in found["comparisons"] if each["phase"] == "small"]
+    found["finalists"]["small"] = [others[0]["point"], others[-1]["point"]]
+    del found["mechanisms"]["small"]
+    (tmp_path / "result.json").write_text(json.dumps(found))
+    section = tuning("any", [read_searched(tmp_path)])
+    assert section is not None
+    (search,) = section.searches
+    rows = [row for row in search.gains.rows if row[0] == TITLES["small"]]
+    assert len({row[1] for row in rows}) == len(rows) == 4
+    assert rows[0][1] == "P50, eth1/rx-usecs=0 eth1/rx-frames=1"
+    assert "a trade-off; tried were eth1/rx-usecs=0 eth1/rx-frames=1; eth1" in search.sentences[1]
+    assert search.interrupts.rows[0][2:] == ("a trade-off", "–")
+
+
+def test_the_command_shows_both(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = tmp_path / "result"
+    one = tuple(each for each in EXAMPLE.workloads if each.driver != "record")[:1]
+    write_result(result, replace(EXAMPLE, workloads=one, published=()))
+    commands.report([result], None, [folder, folder])
+    page = result / "report/report.html"
+    assert f"Written: {page}" in capsys.readouterr().out
+    assert page.read_text().count("Moderation of a simulated card</h3>") == 2
 
 
 def test_a_search_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -211,7 +211,7 @@ def _interrupts(searched: Searched) -> Table:
         (
             tuned.workload,
             _rate(tuned.interrupts_before),
-            _rate(tuned.interrupts_after) if tuned.changed else "no better setting",
+            _rate(tuned.interrupts_after) if tuned.changed else tuned.outcome,
             _mechanism(tuned),
         )
         for tuned in searched.phases
