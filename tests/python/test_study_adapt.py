@@ -16,9 +16,10 @@ from vicinal.errors import VicinalError
 from vicinal.study.file.adapt import Fit, adapt, fit_of
 from vicinal.study.file.json_form import study_from_json, study_to_json
 from vicinal.study.file.machine import Card, MachineFacts, facts_from_json, facts_to_json
-from vicinal.study.file.model import Study, Workload
+from vicinal.study.file.model import Correction, Study, Workload
 from vicinal.study.file.reading import parse_study
 from vicinal.study.file.shipped import load_study, study_names
+from vicinal.study.file.trials import trials_needed
 from vicinal.study.running.plan import selected
 from vicinal.study.workloads import drivers
 from vicinal.study.workloads.driver import Tools
@@ -309,6 +310,51 @@ def test_smaller_problems_for_emulated_machines(
     for unchanged in (adapt(study(workloads=(workload(*given),)), EMULATED),):
         assert unchanged.workload("w").options == with_machines.workload("w").options
     assert adapt(with_machines, SMALL).workload("w").options == with_machines.workload("w").options
+
+
+def test_emulated_machines_have_less_to_measure() -> None:
+    stream = (
+        "{name: w, driver: record, operation: bandwidth, quantity: bandwidth, sizes: 1..2M}",
+        "{name: few, driver: record, operation: put, quantity: latency, sizes: [8, 64K],"
+        " options: {window: 1}}",
+    )
+    more = (
+        "{trials: 15, correction: benjamini-hochberg, comparisons: [{base: network, test: region}]}"
+    )
+    asked = study(
+        NETWORK,
+        machines(nodes=", count: 2"),
+        workloads=stream,
+        design=more,
+        published="[{workload: w, environment: network, values: {4: 1, 8: 2}},"
+        " {workload: w, comparison: [network, region], value: 2}]",
+    )
+    adapted = adapt(asked, EMULATED)
+    assert adapted.workload("w").sizes == (*(4**power for power in range(11)), 2 << 20)
+    assert dict(adapted.workload("w").options) == {"window": 8}
+    assert adapted.workload("few") == asked.workload("few")
+    assert adapted.design == replace(asked.design, trials=8)
+    assert [each.size for each in adapted.published] == [4, None]  # not of 8, which is left out
+    assert {
+        "workload w: 12 sizes instead of 22",
+        "workload w: window 8 instead of 64",
+        "design: 8 blocks instead of 15",
+    } <= changes(adapted).keys()
+    # By Holm's correction of so many tests, claims take more blocks.
+    holm = replace(asked, design=replace(asked.design, correction=Correction.HOLM))
+    assert adapt(holm, EMULATED).design.trials == trials_needed(adapt(holm, EMULATED)) > 8
+    for unchanged in (adapt(asked, SMALL), adapt(study(workloads=stream, design=more), EMULATED)):
+        assert unchanged.workload("w") == asked.workload("w")
+        assert unchanged.design.trials == asked.design.trials
+
+
+def test_only_says_what_was_adapted_of_its_part() -> None:
+    adapted = adapt(load_study("p2-fig5"), EMULATED)
+    part = selected(adapted, ["ivshmem/put-latency"])
+    said = {each.what for each in part.adaptations}
+    assert "workload put-latency: 12 sizes instead of 23" in said
+    assert not any("get-" in what or "put-bandwidth" in what for what in said)
+    assert part.unavailable == {}
 
 
 def test_workloads_that_cannot_run() -> None:

@@ -15,6 +15,7 @@ from vicinal.study.file.adapt_cache import cache_notes
 from vicinal.study.file.adapt_memory import share_memory
 from vicinal.study.file.adapt_nodes import Unavailable, fit_environment
 from vicinal.study.file.adapt_stand_ins import let_stand_in
+from vicinal.study.file.adapt_time import less_blocks, less_of_workload, published_of_sizes
 from vicinal.study.file.adapt_workloads import fit_workload, ranks_of_machine
 from vicinal.study.file.machine import MachineFacts
 from vicinal.study.file.model import Adaptation, Environment, Study, Workload
@@ -47,11 +48,13 @@ def adapt(study: Study, machine: MachineFacts) -> Study:
     study = _fit_workloads(fitted, study, machine, adaptations, unavailable)
     study = let_stand_in(study, unavailable, adaptations)
     study = share_memory(study, machine, unavailable, adaptations)
+    if _emulated(study.environments, unavailable, machine):
+        study = less_blocks(replace(study, unavailable=unavailable), adaptations)
     # Stand-ins that are not needed are gone, and so is what was said of them.
     names = {each.name for each in study.environments} | {each.name for each in study.workloads}
     study = replace(
         study,
-        adaptations=tuple(each for each in adaptations if _subject(each) in {None, *names}),
+        adaptations=tuple(each for each in adaptations if subject_of(each) in {None, *names}),
         unavailable={name: why for name, why in unavailable.items() if name in names},
     )
     said = (note for note in cache_notes(study, machine) if note not in study.notes)
@@ -93,12 +96,14 @@ def _fit_workloads(
         (ranks_of_machine(asked.environment(each.name), each, machine) for each in needed),
         default=max(each.ranks for each in study.workloads),
     )
-    emulated = machine.emulated and any("vm" in each.backends for each in needed)
+    emulated = _emulated(study.environments, unavailable, machine)
     workloads: list[Workload] = []
     for workload in study.workloads:
         changes: list[Adaptation] = []
         try:
             fitted = fit_workload(workload, machine, most, emulated, changes)
+            if emulated:
+                fitted = less_of_workload(fitted, changes)
             _check_new(fitted, workloads, unavailable)
         except Unavailable as lacking:
             unavailable[workload.name] = str(lacking)
@@ -106,7 +111,7 @@ def _fit_workloads(
         else:
             adaptations += changes
             workloads.append(fitted)
-    return replace(study, workloads=tuple(workloads))
+    return published_of_sizes(replace(study, workloads=tuple(workloads)))
 
 
 def _needed(environments: Sequence[Environment], unavailable: dict[str, str]) -> list[Environment]:
@@ -119,6 +124,15 @@ def _needed(environments: Sequence[Environment], unavailable: dict[str, str]) ->
     ]
 
 
+def _emulated(
+    environments: Sequence[Environment], unavailable: dict[str, str], machine: MachineFacts
+) -> bool:
+    """Whether an emulated machine takes part."""
+    return machine.emulated and any(
+        "vm" in each.backends for each in _needed(environments, unavailable)
+    )
+
+
 def _check_new(fitted: Workload, before: Sequence[Workload], unavailable: dict[str, str]) -> None:
     """Raise Unavailable where a workload became what another one is."""
     for other in before:
@@ -127,7 +141,7 @@ def _check_new(fitted: Workload, before: Sequence[Workload], unavailable: dict[s
             raise Unavailable(f"on this machine it is what {other.name} is")
 
 
-def _subject(adaptation: Adaptation) -> str | None:
+def subject_of(adaptation: Adaptation) -> str | None:
     """The environment or workload that it is about."""
     kind, _, rest = adaptation.what.partition(" ")
     return rest.partition(":")[0] if kind in ("environment", "workload") else None

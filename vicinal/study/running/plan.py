@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from vicinal.errors import VicinalError
+from vicinal.study.file.adapt import subject_of
 from vicinal.study.file.model import Environment, Study, Workload, control_name
 
 _Part = TypeVar("_Part", Environment, Workload)
@@ -121,6 +122,16 @@ def selected(study: Study, only: Sequence[str]) -> Study:
             if each.workload in workloads
             and environments >= {*filter(None, [each.environment]), *(each.comparison or ())}
         ),
+        adaptations=tuple(
+            each
+            for each in study.adaptations
+            if subject_of(each) in {None, *environments, *workloads}
+        ),
+        unavailable={
+            name: why
+            for name, why in study.unavailable.items()
+            if name in environments or name in workloads
+        },
     )
 
 
