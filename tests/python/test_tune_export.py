@@ -36,6 +36,7 @@ TUNED = CHECKOUT / "build/tuned"
 
 FAKE_ETHTOOL = """#!/bin/sh
 # A card whose driver has rx-usecs and adaptive-rx: it refuses 99, and ignores 7.
+# While it takes 13, somebody ends the script.
 cd "$(dirname "$0")" || exit 1
 case $1 in
 -c)
@@ -48,6 +49,7 @@ case $1 in
 	case $4 in
 	99) echo 'netlink error: Invalid argument' >&2; exit 1 ;;
 	7) ;;
+	13) echo 13 >"$3"; kill -s TERM "$PPID" ;;
 	*) echo "$4" >"$3" ;;
 	esac
 	;;
@@ -208,6 +210,15 @@ def test_a_script_sets_all_or_nothing(
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == f"set.sh: error: {message}"
     assert "eth1 adaptive-rx is on, and was off" in done.stdout
+    assert values_of(card) == ["3", "on", "1"]
+
+
+def test_a_script_that_is_ended_leaves_nothing(export: Exporter, card: Path) -> None:
+    out = export.written("eth1/adaptive-rx=off", "eth1/rx-usecs=13", "eth1/rx-frame-low=5")
+    search = f"{card}:{os.environ['PATH']}"
+    done = run(out / "ethtool/set.sh", PATH=search)
+    assert done.returncode == 1, done
+    assert "eth1 rx-usecs is 3, and was 13" in done.stdout
     assert values_of(card) == ["3", "on", "1"]
 
 
