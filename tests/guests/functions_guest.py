@@ -8,9 +8,11 @@ functions_inside.py, which write what came of each step to a second serial port.
 import hashlib
 import json
 import shutil
+import socket
 import subprocess
-from collections.abc import Callable
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,9 +95,59 @@ def run_inside(
     directory: Path, say: Callable[[str], None], work: Work = FUNCTIONS
 ) -> list[dict[str, Any]]:
     """Boot the guest, and return what each step in it came to."""
+    console, results = directory / "console.log", directory / "results"
+    command = _command(say, work, console, ["-serial", f"file:{results}"])
+    with suppress(subprocess.TimeoutExpired):  # what it wrote until then says more
+        subprocess.run(command, check=True, timeout=BOUND, stdin=subprocess.DEVNULL)
+    lines = results.read_text().splitlines()
+    assert lines, " | ".join(console_tail(console))
+    return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+@contextmanager
+def asked_inside(
+    directory: Path, say: Callable[[str], None], work: Work
+) -> Iterator[Callable[[dict[str, Any]], dict[str, Any]]]:
+    """Boot a guest whose script answers each line of JSON by one; what asks it."""
+    console, place = directory / "console.log", directory / "talk"
+    talk = ["-chardev", f"socket,id=talk,path={place},server=on,wait=on", "-serial", "chardev:talk"]
+    with (
+        subprocess.Popen(_command(say, work, console, talk), stdin=subprocess.DEVNULL) as guest,
+        socket.socket(socket.AF_UNIX) as wire,
+    ):
+        try:
+            deadline = time.monotonic() + BOUND
+            while not place.exists():
+                assert guest.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            wire.settimeout(BOUND)
+            wire.connect(str(place))
+            lines = wire.makefile("rw")
+
+            def answer() -> dict[str, Any]:
+                while line := lines.readline():
+                    if line.startswith("{"):
+                        found: dict[str, Any] = json.loads(line)
+                        return found
+                raise AssertionError(" | ".join(console_tail(console)))
+
+            def ask(question: dict[str, Any]) -> dict[str, Any]:
+                lines.write(json.dumps(question) + "\n")
+                lines.flush()
+                return answer()
+
+            assert answer() == {"ready": True}
+            yield ask
+        finally:
+            guest.kill()
+
+
+def _command(
+    say: Callable[[str], None], work: Work, console: Path, results: Sequence[str]
+) -> list[str]:
     kernel, files = _image(say, work)
     qemu = qemu_for(GuestNetwork.VERBS, say)
-    console, results = directory / "console.log", directory / "results"
     command = [*dies_with_parent(), *qemu.command, "-nodefaults", "-no-user-config"]
     command += ["-no-reboot", "-display", "none", "-machine", "q35", "-m", f"{MEMORY_MIB}M"]
     command += ["-accel", "tcg,thread=multi", "-cpu", "max,-erms,-fsrm"]
@@ -106,12 +158,7 @@ def run_inside(
     command += ["-device", "igb,bus=socket,netdev=wire,mac=52:54:00:00:01:01,romfile="]
     command += ["-kernel", str(kernel), "-initrd", str(files)]
     command += ["-append", "console=ttyS0 quiet panic=-1 net.ifnames=0 intel_iommu=on"]
-    command += ["-serial", f"file:{console}", "-serial", f"file:{results}"]
-    with suppress(subprocess.TimeoutExpired):  # what it wrote until then says more
-        subprocess.run(command, check=True, timeout=BOUND, stdin=subprocess.DEVNULL)
-    lines = results.read_text().splitlines()
-    assert lines, " | ".join(console_tail(console))
-    return [json.loads(line) for line in lines if line.startswith("{")]
+    return [*command, "-serial", f"file:{console}", *results]
 
 
 def _image(say: Callable[[str], None], work: Work) -> tuple[Path, Path]:
