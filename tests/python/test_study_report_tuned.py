@@ -154,7 +154,10 @@ def test_a_trade_off_names_each_setting(folder: Path, tmp_path: Path) -> None:
     rows = [row for row in search.gains.rows if row[0] == TITLES["small"]]
     assert len({row[1] for row in rows}) == len(rows) == 4
     assert rows[0][1] == "P50, eth1/rx-usecs=0 eth1/rx-frames=1"
-    assert "a trade-off; tried were eth1/rx-usecs=0 eth1/rx-frames=1; eth1" in search.sentences[1]
+    assert (
+        "a trade-off; the best that were tried: eth1/rx-usecs=0 eth1/rx-frames=1; eth1"
+        in search.sentences[1]
+    )
     assert search.interrupts.rows[0][2:] == ("a trade-off", "–")
 
 

@@ -158,7 +158,7 @@ def _sentence(tuned: Tuned) -> str:
         return f"{tuned.workload}: {tuned.outcome}: {changes}"
     tried = dict.fromkeys(_words(gain.setting) for gain in tuned.gains)
     return f"{tuned.workload}: {tuned.outcome}" + (
-        f"; tried were {'; '.join(tried)}" if tried else ""
+        f"; the best that were tried: {'; '.join(tried)}" if tried else ""
     )
 
 
