@@ -126,7 +126,9 @@ def _answer(*command: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     lines = done.stdout.splitlines()
-    return lines[0] if lines and done.returncode == 0 else None
+    if not lines or done.returncode != 0:
+        return None
+    return lines[0].replace(program, command[0])  # where it lies is no matter of a report's
 
 
 def _text(path: Path) -> str | None:

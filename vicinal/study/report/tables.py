@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from vicinal.statistics.estimate import Estimate
 from vicinal.study.analysis.summary import Beside, Cell, Compared, Summary, Verdict
 from vicinal.study.file.model import Comparison, Environment, Statistic, Workload
 from vicinal.study.report import numbers
@@ -198,7 +199,7 @@ def published(summary: Summary, found: Sequence[Beside]) -> Table:
         unit = "" if figure.unit in ("ratio", "p") else figure.unit
         value = numbers.with_unit(figure.value, unit) + "×" * (figure.unit == "ratio")
         here = (
-            numbers.estimated(each.measured, unit)
+            _measured(each.measured, figure.unit)
             if each.measured is not None
             else f"not measured: {each.why_not}"
         )
@@ -231,10 +232,16 @@ def published(summary: Summary, found: Sequence[Beside]) -> Table:
     return Table("Published figures, and what was measured here", headings, tuple(rows))
 
 
+def _measured(estimate: Estimate, unit: str) -> str:
+    if unit == "ratio":
+        return f"{numbers.times(estimate.value)} {numbers.interval(estimate)}"
+    return numbers.estimated(estimate, "" if unit == "p" else unit)
+
+
 def environments(summary: Summary) -> Table:
     """What each environment is."""
     rows = [(*_environment(each), _here(summary, each)) for each in summary.study.environments]
-    headings = ("Environment", "Nodes", "MPI", "Messages", "Waiting", "Variables", "Here")
+    headings = ("Environment", "Name", "Nodes", "MPI", "Messages", "Waiting", "Variables", "Here")
     columns = tuple(Column(title, number=False) for title in headings)
     return Table("What each of them is", columns, tuple(rows))
 
@@ -263,6 +270,7 @@ def _environment(environment: Environment) -> tuple[str, ...]:
         path += " with CMA" if environment.cma else " without CMA"
     return (
         environment.title,
+        environment.name,
         nodes,
         str(environment.mpi),
         path,
