@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import cache
 from math import log
+from random import Random
 
 import pytest
 from scipy import stats
@@ -258,6 +259,19 @@ def test_a_present_setting_that_fails_ends_the_search() -> None:
     plan = Plan((Objective.P50,), Budget(400), phases=("a", "b", "c"))
     with pytest.raises(VicinalError, match=r"the present setting failed in 3 blocks.*p50 is nan"):
         find(space, plan, measure)
+
+
+def test_a_knob_that_is_best_as_it_is_is_not_one_that_does_nothing() -> None:
+    space = Space.of({"copies": (1, 2), "idle": (0, 1)}, {"copies": 1, "idle": 0})
+    random = Random(3)
+
+    def measure(setting: Setting, phase: str) -> Measured:
+        del phase
+        return Measured({"p50": int(setting["copies"]) * random.gauss(1, 0.01)})
+
+    found = find(space, Plan((Objective.P50,), Budget(80), seed=2), measure)
+    assert found.choice.phases[0].choice == space.present
+    assert "    copies 1: P50 is best as it is (p < 0.0001)\n" in explain(found)
 
 
 def test_a_small_space_is_measured_whole() -> None:

@@ -115,6 +115,8 @@ def _say_interrupted(folder: Path, again: list[str]) -> None:
     from vicinal.tune.search.trial import read_trials
 
     trials = folder / TRIALS
+    if not (folder / _MANIFEST).exists():
+        return  # it had not begun
     kept = len(read_trials(trials)) if trials.exists() else 0
     typer.echo(
         f"vicinal: interrupted; {kept} trials are kept: go on with `{shlex.join(again)}`", err=True

@@ -93,13 +93,15 @@ def _of_screening(found: Found, phase: str) -> Iterator[str]:
         yield f"  Screening kept {', '.join(kept)}; by it, other knobs being anything:"
     else:
         yield "  By all trials before the confirmation, other knobs being anything:"
-    shown = [each for each in effects if each.p_value <= _SHOWN and each.ratio != 1]
+    shown = [each for each in effects if each.p_value <= _SHOWN]
     for each in shown:
         label = ""
         if each.interrupts_p_value is not None and each.interrupts_p_value > _SHOWN:
             label = "; the interrupts did not change: mechanism not established"
+        # The best level is the present one: others are worse.
+        what = _percent(each.ratio) if each.ratio != 1 else "is best as it is"
         yield (
-            f"    {each.knob} {each.level}: {each.objective.label} {_percent(each.ratio)} "
+            f"    {each.knob} {each.level}: {each.objective.label} {what} "
             f"({_p(each.p_value)}){label}"
         )
     seen = {each.knob for each in shown}
