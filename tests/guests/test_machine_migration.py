@@ -97,12 +97,14 @@ class Misfit(LocalPart):
         )
 
 
-@pytest.fixture
-def hosts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hosts]:
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[Hosts]:
+    """Each test leaves the machines where they were, and the last one of all stops them."""
     with ExitStack() as stack:
         stack.callback(gc.collect)  # what is said of that ssh is said while it is ignored
         here_uri, there_uri = (stack.enter_context(private_daemon()) for _ in range(2))
         name = stack.enter_context(tempfile.TemporaryDirectory(prefix="vicinal-"))
+        monkeypatch = stack.enter_context(pytest.MonkeyPatch.context())
         monkeypatch.setenv("LIBVIRT_DEFAULT_URI", here_uri)
         monkeypatch.setenv("XDG_STATE_HOME", f"{name}/state")
         trial = Trial(Path(name))
