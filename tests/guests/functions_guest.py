@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from guest_bytecode import compile_once, compiled, has_our_python
+
 import vicinal
 from vicinal.cluster.guest_console import console_tail
 from vicinal.cluster.guest_qemu import dies_with_parent
@@ -77,6 +79,7 @@ class Work:
     name: str
     modules: tuple[str, ...]
     scripts: tuple[str, ...]
+    """They run one after the other, and import others that lie beside them."""
     libraries: tuple[Path, ...] = ()
     """Python packages beside those of Debian."""
     devices: tuple[str, ...] = ()
@@ -84,18 +87,14 @@ class Work:
     processors: int = 1
 
 
-FUNCTIONS = Work(
-    "functions",
-    ("bridge", "igb", "igbvf", "veth", "vfio_iommu_type1", "vfio_pci"),
-    ("functions_inside.py", "function_cluster_inside.py"),
-)
+_MODULES = ("bridge", "igb", "igbvf", "veth", "vfio_iommu_type1", "vfio_pci")
+FUNCTIONS = Work("functions", _MODULES, ("functions_inside.py",))
+CLUSTERS = Work("function-clusters", _MODULES, ("function_cluster_inside.py",))
 
 
-def run_inside(
-    directory: Path, say: Callable[[str], None], work: Work = FUNCTIONS
-) -> list[dict[str, Any]]:
+def run_inside(directory: Path, say: Callable[[str], None], work: Work) -> list[dict[str, Any]]:
     """Boot the guest, and return what each step in it came to."""
-    console, results = directory / "console.log", directory / "results"
+    console, results = directory / f"{work.name}.log", directory / f"{work.name}.results"
     command = _command(say, work, console, ["-serial", f"file:{results}"])
     with suppress(subprocess.TimeoutExpired):  # what it wrote until then says more
         subprocess.run(command, check=True, timeout=BOUND, stdin=subprocess.DEVNULL)
@@ -165,6 +164,7 @@ def _image(say: Callable[[str], None], work: Work) -> tuple[Path, Path]:
     directory = guests_directory() / "functions"
     with locked(directory):
         system = _system(directory, say)
+        compile_once(system)
         modules = next(iter(sorted((system / "lib/modules").iterdir())))
         files = directory / f"image-{work.name}.cpio"
         _write(files, system, modules, work)
@@ -212,12 +212,16 @@ def _write(target: Path, system: Path, modules: Path, work: Work) -> None:
                 )
         # Not busybox, whose shell takes its own `ip` for that of iproute2.
         archive.link("usr/bin/sh", "dash")
-        for name in work.scripts:
-            archive.copy(HERE / name, f"vicinal/{name}")
-        for library in work.libraries:
-            for source in sorted(library.rglob("*.py")):
-                archive.copy(source, f"vicinal/{source.relative_to(library.parent)}")
         # Without the command line: its libraries take a minute to load where TCG emulates.
-        kinds = ("*.py", "schema.json", "script.sh")
-        for source in sorted(each for kind in kinds for each in package.rglob(kind)):
-            archive.copy(source, f"vicinal/vicinal/{source.relative_to(package)}")
+        code = [(source, f"vicinal/{source.name}") for source in HERE.glob("*_inside.py")]
+        for library in (package, *work.libraries):
+            for source in library.rglob("*.py"):
+                code.append((source, f"vicinal/{source.relative_to(library.parent)}"))
+        for kind in ("schema.json", "script.sh"):
+            for source in package.rglob(kind):
+                archive.copy(source, f"vicinal/vicinal/{source.relative_to(package)}")
+        for source, place in code:
+            archive.copy(source, place)
+        if has_our_python(system):
+            for source, place in compiled(code):
+                archive.copy(source, place)
