@@ -36,6 +36,7 @@ from vicinal.study.report.axes import _ratio_ticks
 from vicinal.study.report.content import Source
 from vicinal.study.report.making import make_report
 from vicinal.study.report.palette import PAPER, ROLES, styles
+from vicinal.study.report.tables import failures
 from vicinal.study.report.writing import check_same_study, write_report
 from vicinal.study.result.reading import open_result
 from vicinal.study.result.writing import ResultWriter
@@ -228,6 +229,16 @@ def test_changes_are_told_apart_where_percents_are_not_enough(test: float, words
     found = source().summary.compared[0]
     base, other = (replace(found.base, value=value) for value in (100.0, test))
     assert change(replace(found, base=base, test=other)).replace("\xa0", " ") == words
+
+
+def test_a_trial_that_failed_is_said_once_and_not_of_each_size() -> None:
+    made = summary(small())
+    cells = [replace(made.cells[0], size=size, failures=("trial 3: hung",)) for size in (8, 4096)]
+    (said,) = failures(made, cells)
+    assert said.endswith(": trial 3: hung")
+    assert "KiB" not in said
+    (one,) = failures(made, cells[1:])
+    assert one.replace("\xa0", " ").endswith(", 4 KiB: trial 3: hung")
 
 
 def test_answer_shows_what_is_not_established_and_says_so() -> None:

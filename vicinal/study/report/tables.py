@@ -170,17 +170,19 @@ def parts(summary: Summary, workload: Workload, cells: Sequence[Cell]) -> Table 
 
 
 def failures(summary: Summary, cells: Sequence[Cell]) -> list[str]:
-    """Trials that gave nothing, each with its reason."""
+    """Trials that gave nothing, each once with its reason, whichever sizes it was to measure."""
     titles = {each.name: each.title for each in summary.study.environments}
-    return list(
-        dict.fromkeys(
-            f"{titles.get(cell.environment, cell.environment)}"
-            + ("" if cell.size is None else f", {numbers.size(cell.size)}")
-            + f": {failure}"
-            for cell in cells
-            for failure in cell.failures
-        )
-    )
+    sizes: dict[tuple[str, str], list[int | None]] = {}
+    for cell in cells:
+        for failure in cell.failures:
+            whose = titles.get(cell.environment, cell.environment)
+            sizes.setdefault((whose, failure), []).append(cell.size)
+    return [
+        whose
+        + (f", {numbers.size(of[0])}" if len(of) == 1 and of[0] is not None else "")
+        + f": {failure}"
+        for (whose, failure), of in sizes.items()
+    ]
 
 
 def published(summary: Summary, found: Sequence[Beside]) -> Table:
