@@ -28,10 +28,11 @@ _REAP = '"$@" & wait $!'
 
 
 @contextmanager
-def private_daemon(inside: Sequence[str] = ()) -> Iterator[str]:
+def private_daemon(inside: Sequence[str] = (), *, user: str = "root") -> Iterator[str]:
     """A system libvirtd, as root; the URI by which it is reached. Its guests end with it.
 
-    `inside` is a command line that runs another one on the host that is to have it.
+    `inside` is a command line that runs another one on the host that is to have it. `user` is whom
+    QEMU runs as where a domain says nothing of it, "libvirt-qemu" on Debian.
     """
     if os.geteuid() != 0:
         pytest.skip("only root can start a system libvirt; the session is tried as this user")
@@ -43,6 +44,8 @@ def private_daemon(inside: Sequence[str] = ()) -> Iterator[str]:
         daemon = Daemon(Path(name) / "own")
         daemon.directory.mkdir(mode=0o700)
         write_settings(daemon.directory)
+        settings = daemon.directory / "settings" / "qemu.conf"
+        settings.write_text(settings.read_text().replace('"root"', f'"{user}"'))
         ours, theirs = os.pipe()
         keep = [sys.executable, "-P", "-m", keeper.__name__]
         arguments = [str(daemon.directory), str(program), str(theirs)]

@@ -30,7 +30,9 @@ ENDED = "the job has ended"
 
 @pytest.mark.timeout(900)
 def test_a_job_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    with private_daemon() as uri, tempfile.TemporaryDirectory(prefix="vicinal-") as name:
+    """Their libvirt is as Debian's, whose QEMU is a user that cannot see root's files."""
+    daemon = private_daemon(user="libvirt-qemu")
+    with daemon as uri, tempfile.TemporaryDirectory(prefix="vicinal-") as name:
         monkeypatch.setenv("LIBVIRT_DEFAULT_URI", uri)
         monkeypatch.setenv("XDG_STATE_HOME", f"{name}/state")
         trial = Trial(Path(name))

@@ -79,6 +79,7 @@ FULL = dataclasses.replace(
         Multicast("230.0.0.1", 5000, "52:54:00:00:00:03"),
         Wire(Path("/tmp/a,b"), Path("/tmp/c"), "52:54:00:00:00:04"),
     ),
+    user=(0, 5),
 )
 SPECS = {
     "least": BASE,
@@ -165,6 +166,8 @@ def test_places_memory_and_devices_are_as_they_were_asked_for() -> None:
     assert domain.findtext("os/cmdline", "").endswith(" net.ifnames=0 vicinal.verbs=1")
     assert domain.find("devices/shmem/[@name='job-1']") is not None
     assert domain.findtext("devices/shmem/size") == "16"
+    assert domain.findtext("seclabel/[@model='dac']/label") == "+0:+5"
+    assert parsed(BASE).find("seclabel") is None
 
 
 def test_a_region_that_interrupts_has_a_server_and_an_iommu() -> None:

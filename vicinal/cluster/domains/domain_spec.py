@@ -220,6 +220,8 @@ class DomainSpec:
     region: Region | None = None
     functions: tuple[HostFunction, ...] = ()
     interfaces: tuple[Interface, ...] = ()
+    user: tuple[int, int] | None = None
+    """User and group that QEMU is to run as, at a system connection; None: libvirt's choice."""
 
     def __post_init__(self) -> None:
         for what, name in (("domain", self.name), ("cluster", self.cluster), ("node", self.node)):

@@ -77,6 +77,7 @@ def domain_xml(spec: DomainSpec) -> str:
     _text(domain, "on_reboot", "destroy")  # a guest whose kernel panics must not boot for ever
     _text(domain, "on_crash", "destroy")
     _devices(domain, spec)
+    _user(domain, spec)
     _past_libvirt(domain, spec)
     ElementTree.indent(domain)
     return ElementTree.tostring(domain, encoding="unicode")
@@ -311,6 +312,12 @@ def _region(devices: Element, region: Region | None) -> None:
         target = SubElement(module, "target")
         _text(target, "size", region.size_bytes >> 10, unit="KiB")
         _text(target, "node", 0)
+
+
+def _user(domain: Element, spec: DomainSpec) -> None:
+    if spec.user is not None:
+        label = SubElement(domain, "seclabel", type="static", model="dac", relabel="yes")
+        _text(label, "label", "+{}:+{}".format(*spec.user))
 
 
 def _past_libvirt(domain: Element, spec: DomainSpec) -> None:

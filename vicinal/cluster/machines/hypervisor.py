@@ -3,7 +3,6 @@
 import atexit
 import os
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -13,9 +12,6 @@ from vicinal.errors import VicinalError
 
 if TYPE_CHECKING:
     from vicinal.cluster.domains.connection import Hypervisor
-
-_OTHERS_MAY_SEARCH = 0o001
-
 
 _open: dict[str, "Hypervisor"] = {}
 """Connections by their URIs, which last until this process or their libvirt ends."""
@@ -76,16 +72,9 @@ def connected_to(uri: str) -> "Hypervisor":
     return hypervisor
 
 
-def check_files(hypervisor: "Hypervisor", directory: Path) -> None:
-    """Raise VicinalError where libvirt's QEMU is another user that cannot use a directory of ours.
+def user_of_machines(hypervisor: "Hypervisor") -> tuple[int, int] | None:
+    """User and group for machines' QEMU, where libvirt would choose: this user, whose files it has.
 
-    A session's is this user; but root has no session, that name is the system's libvirt for it.
+    None for a session's libvirt: it has no choice.
     """
-    user = hypervisor.qemu_user()
-    if user is None or user[0] in (0, os.geteuid()):
-        return
-    raise VicinalError(
-        f"QEMU of {hypervisor.uri} runs as user {user[0]}, which cannot use {directory}",
-        "set user and group to root in libvirt's qemu.conf, or be an ordinary user, with "
-        "hypervisor: qemu:///session",
-    )
+    return None if hypervisor.qemu_user() is None else (os.geteuid(), os.getegid())

@@ -25,7 +25,7 @@ from vicinal.cluster.image import GuestImage, build_image, image_identity
 from vicinal.cluster.image_additions import build_additions, join
 from vicinal.cluster.image_layout import guest_address
 from vicinal.cluster.machines.commands import write_commands
-from vicinal.cluster.machines.hypervisor import check_files, has_machines, hypervisor_at
+from vicinal.cluster.machines.hypervisor import has_machines, hypervisor_at, user_of_machines
 from vicinal.cluster.machines.layout import Files, Made
 from vicinal.cluster.machines.links import check_link
 from vicinal.cluster.machines.machine import Machine
@@ -160,7 +160,6 @@ class MachinesResource(Standing):
         """Make it; the image is made too, if there is none for what is on this host now."""
         files = self._files
         files.check_lengths(len(self._guests))
-        check_files(hypervisor_at(self.uri), files.directory)
         image, choice = prepare()
         hypervisor_at(self.uri).check(choice.accelerator)
         files.directory.mkdir(mode=0o700, parents=True)
@@ -258,7 +257,8 @@ class MachineResource:
         self._check_link()
         write_commands(self.machine, first=True)
         hypervisor = hypervisor_at(self.machine.uri)
-        define(hypervisor, self.machine.spec(self.devices()))
+        spec = self.machine.spec(self.devices())
+        define(hypervisor, replace(spec, user=user_of_machines(hypervisor)))
         start(hypervisor, self.machine.domain)
 
     def devices(self) -> tuple[HostFunction, ...]:
