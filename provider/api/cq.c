@@ -18,13 +18,12 @@ _Static_assert(offsetof(struct completion, context) == offsetof(struct fi_cq_tag
  * A rank that waits calls us in a loop, and what the MPI library does between two calls
  * costs more than a look: MPICH yields its core, a system call, each time. So for the
  * first reads that find nothing after one that found something, look several times before
- * saying so; 64 looks are one or two microseconds. Later reads look once: the answer is not
- * microseconds away any more. Slots that came, or pieces that were copied, count as finding
+ * saying so (thresholds.looks_per_read); 64 looks are one or two microseconds. Later reads look once: the
+ * answer is not microseconds away any more. Slots that came, or pieces that were copied, count as finding
  * something although no operation ended: a large message is on its way. But where no
  * operation waits for a peer, one look is all: MPICH reads on after what it waited for has
  * come, and keeps untagged receives posted for ever. Measured: docs/performance.md.
  */
-#define LOOKS_PER_READ 64U
 #define READS_WITH_LOOKS 32U
 /* Where ranks share cores: what comes is likelier to come when another had ours. */
 #define LOOKS_PER_READ_CROWDED 8U
@@ -56,7 +55,9 @@ static void progress(struct cq *cq)
 {
 	uint32_t with_looks =
 		cq->domain->mode == PROGRESS_BLOCK ? READS_WITH_LOOKS_BLOCKING : READS_WITH_LOOKS;
-	uint32_t looks_per_read = domain_is_crowded(cq->domain) ? LOOKS_PER_READ_CROWDED : LOOKS_PER_READ;
+	uint32_t looks_per_read = cq->domain->thresholds.looks_per_read;
+	if (looks_per_read > LOOKS_PER_READ_CROWDED && domain_is_crowded(cq->domain))
+		looks_per_read = LOOKS_PER_READ_CROWDED;
 	uint32_t looks = cq->empty_reads < with_looks && awaits(cq) ? looks_per_read : 1;
 
 	if (!domain_look_at_rest(cq->domain))

@@ -152,6 +152,7 @@ int domain_open(struct fid_fabric *fabric, struct fi_info *info, struct fid_doma
 	domain->fid.ops = &domain_operations;
 	domain->fid.mr = &mr_operations;
 	domain->mode = parameter_progress();
+	domain->thresholds = *tuning();
 	process_add(domain);
 	if (domain->automatic && !watch_start(domain)) {
 		(void)domain_close(&domain->fid.fid);

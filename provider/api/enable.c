@@ -174,6 +174,7 @@ int endpoint_enable(struct endpoint *endpoint)
 	messenger->write_counter = counter_of(endpoint->write_cntr);
 	messenger->remote_read_counter = counter_of(endpoint->remote_read_cntr);
 	messenger->remote_write_counter = counter_of(endpoint->remote_write_cntr);
+	messenger->thresholds = endpoint->domain->thresholds;
 	messenger->owner = endpoint;
 	messenger->vector = endpoint->av->number;
 	messenger->registrations = &endpoint->domain->registrations;

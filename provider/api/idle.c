@@ -21,17 +21,16 @@
 #include <time.h>
 
 /*
- * A look takes 20 to 100 ns with an MPI around it: some 100 us of plain looking. Where cores are
- * shared down to 3 reads, some microseconds: what a yield costs that is taken.
+ * thresholds.reads_before_yield: a look takes 20 to 100 ns with an MPI around it, so 2000 are some
+ * 100 us of plain looking. Where cores are shared down to 3 reads, some microseconds: what a yield
+ * costs that is taken. thresholds.reads_before_nap: a yield takes about half a microsecond when nobody
+ * else wants the core, so 20000 are some 10 ms.
  */
-#define READS_BEFORE_YIELD 2000U
 /*
  * A yield takes 0.9 us when nobody wants the core, 1.3 at most of 99 in 100, and 4.2 and more when
  * another runs in between, if only to yield as well: docs/performance.md.
  */
 #define TAKEN_NANOSECONDS 2000U
-/* A yield takes about half a microsecond when nobody else wants the core: some 10 ms. */
-#define READS_BEFORE_NAP 20000U
 /* Of which the first few look 64 times: some 5 us. */
 #define READS_BEFORE_NAP_BLOCKING 4U
 
@@ -208,7 +207,7 @@ static __attribute__((noinline)) bool nap(struct domain *domain, uint32_t growin
 
 static uint32_t reads_before_yield(const struct domain *domain)
 {
-	return READS_BEFORE_YIELD >>
+	return domain->thresholds.reads_before_yield >>
 	       atomic_load_explicit(&domain->crowding, memory_order_relaxed) / CROWDING_STEP;
 }
 
@@ -238,7 +237,7 @@ bool idle_pause(struct domain *domain, uint32_t empty)
 			return nap(domain, NAPS_GROWING_BLOCKING);
 		break;
 	default:
-		if (empty >= READS_BEFORE_NAP)
+		if (empty >= domain->thresholds.reads_before_nap)
 			return nap(domain, NAPS_GROWING_ADAPTIVE);
 		if (empty >= reads_before_yield(domain)) {
 			offer_core(domain);

@@ -2,7 +2,6 @@
 /* parameters.c - the variables that a user can set: fi_vicinal(7) documents them. */
 #include "api/provider.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -85,10 +84,10 @@ void parameters_define(void)
 		&provider, "rank", FI_PARAM_STRING,
 		"Rank shown for this process by 'vicinal paths'; a label only. Set as VICINAL_RANK. "
 		"(default: PMIX_RANK, PMI_RANK or OMPI_COMM_WORLD_RANK)");
+	tuning_define();
 }
 
-/* VICINAL_<upper>, else FI_VICINAL_<upper>; NULL if neither is set. */
-static const char *parameter(const char *variable, const char *name)
+const char *parameter_text(const char *variable, const char *name)
 {
 	const char *value = getenv(variable);
 	char *configured = NULL;
@@ -119,9 +118,9 @@ static bool is_named(void)
 
 bool parameter_network(const char **core, const char **interface)
 {
-	const char *name = parameter("VICINAL_NET", "net");
+	const char *name = parameter_text("VICINAL_NET", "net");
 
-	*interface = parameter("VICINAL_NET_INTERFACE", "net_interface");
+	*interface = parameter_text("VICINAL_NET_INTERFACE", "net_interface");
 	if (*interface != NULL && **interface == '\0')
 		*interface = NULL;
 	*core = name != NULL && *name != '\0' && strcmp(name, "auto") != 0 ? name : NULL;
@@ -222,7 +221,7 @@ static int find_unnamed(struct region_error *error)
 
 static void find_regions(void)
 {
-	const char *configured = parameter("VICINAL_REGION", "region");
+	const char *configured = parameter_text("VICINAL_REGION", "region");
 	const bool unnamed = configured == NULL || *configured == '\0';
 	struct region_error error;
 
@@ -252,7 +251,7 @@ int parameter_regions(const char *const **names, uint32_t *count)
 
 bool parameter_region_is_discovered(void)
 {
-	const char *configured = parameter("VICINAL_REGION", "region");
+	const char *configured = parameter_text("VICINAL_REGION", "region");
 
 	return configured == NULL || *configured == '\0';
 }
@@ -260,7 +259,7 @@ bool parameter_region_is_discovered(void)
 uint64_t parameter_peer_timeout(void)
 {
 	static atomic_bool said;
-	const char *text = parameter("VICINAL_PEER_TIMEOUT", "peer_timeout");
+	const char *text = parameter_text("VICINAL_PEER_TIMEOUT", "peer_timeout");
 	double seconds = PEER_TIMEOUT_SECONDS;
 
 	if (text != NULL && *text != '\0') {
@@ -287,33 +286,14 @@ bool parameter_allow_slow(void)
 	return fi_param_get_bool(&provider, "allow_slow", &allowed) == 0 && allowed != 0;
 }
 
-/* A number of bytes, with K, M or G behind it or not; 0 for what is none. */
-static size_t parse_size(const char *text)
-{
-	static const char units[] = "KMG";
-	char *end = NULL;
-
-	errno = 0;
-	unsigned long long number = strtoull(text, &end, 10);
-	if (end == text || errno != 0 || *text < '0' || *text > '9')
-		return 0;
-	if (*end == '\0')
-		return (size_t)number;
-	const char *unit = strchr(units, *end & ~0x20);
-	if (unit == NULL || end[1] != '\0')
-		return 0;
-	unsigned shift = 10U * (unsigned)(unit - units + 1);
-	return number <= SIZE_MAX >> shift ? (size_t)number << shift : 0;
-}
-
 size_t parameter_heap_threshold(void)
 {
 	static atomic_bool said;
-	const char *text = parameter("VICINAL_HEAP_THRESHOLD", "heap_threshold");
+	const char *text = parameter_text("VICINAL_HEAP_THRESHOLD", "heap_threshold");
 
 	if (text == NULL || *text == '\0')
 		return HEAP_THRESHOLD;
-	size_t bytes = parse_size(text);
+	size_t bytes = size_of_text(text);
 	if (bytes != 0)
 		return bytes;
 	provider_say_once(
@@ -332,7 +312,7 @@ static void find_progress(void)
 	static const char *const names[] = {
 		[PROGRESS_POLL] = "poll", [PROGRESS_ADAPTIVE] = "adaptive", [PROGRESS_BLOCK] = "block"};
 	static atomic_bool said;
-	const char *text = parameter("VICINAL_PROGRESS", "progress");
+	const char *text = parameter_text("VICINAL_PROGRESS", "progress");
 
 	if (text == NULL || *text == '\0')
 		return;
@@ -356,7 +336,7 @@ enum progress_mode parameter_progress(void)
 enum single_copy_policy parameter_single_copy(void)
 {
 	static atomic_bool said;
-	const char *text = parameter("VICINAL_SINGLE_COPY", "single_copy");
+	const char *text = parameter_text("VICINAL_SINGLE_COPY", "single_copy");
 
 	if (text == NULL || *text == '\0' || strcmp(text, "auto") == 0)
 		return SINGLE_COPY_AUTO;

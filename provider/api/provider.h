@@ -104,6 +104,7 @@ struct domain {
 	pthread_mutex_t mutex;
 	bool locking;
 	enum progress_mode mode;
+	struct thresholds thresholds;
 	struct endpoint *endpoints; /* all of the domain */
 	atomic_uint finds;          /* reads of its queues that found something: see idle.c */
 	atomic_uint crowding;       /* how far others want the core on which it waits: see idle.c */
@@ -247,6 +248,8 @@ extern struct fi_provider provider;
 
 /* parameters.c */
 void parameters_define(void);
+/* VICINAL_<upper>, else FI_VICINAL_<upper>; NULL if neither is set. */
+const char *parameter_text(const char *variable, const char *name);
 /*
  * The names of the regions to be in, `count` of them, found once in this process. Returns 0, or -FI_ENODATA
  * after saying why, once.
@@ -264,6 +267,10 @@ size_t parameter_heap_threshold(void);
 /* What one does who finds nothing: read once in this process. */
 enum progress_mode parameter_progress(void);
 enum single_copy_policy parameter_single_copy(void);
+/* tuning.c: this process's thresholds, found once. */
+void tuning_define(void);
+const struct thresholds *tuning(void);
+
 /* One line to stderr, for what a user must see without asking for logs. */
 void provider_say(const char *text);
 /* The same, for what is found at each endpoint and need be said once: `said` remembers. */

@@ -220,6 +220,7 @@ int messenger_open(struct messenger **opened, struct region *region, uint32_t en
 		free(messenger);
 		return region_fail(error, -ENOMEM, "no memory is left for an endpoint: free some");
 	}
+	thresholds_open(&messenger->thresholds);
 	match_list_open(&messenger->pumping);
 	match_list_open(&messenger->awaiting);
 	match_list_open(&messenger->incoming);

@@ -33,6 +33,7 @@
 #include "proto/registration.h"
 #include "proto/remote.h"
 #include "proto/single_copy.h"
+#include "proto/thresholds.h"
 #include "proto/ways.h"
 #include "proto/wire.h"
 
@@ -162,6 +163,7 @@ struct message {
 
 struct messenger {
 	struct path *path;
+	struct thresholds thresholds; /* the usual ones until they are set */
 	struct match_queue tagged;
 	struct match_queue untagged;
 	struct completion_queue *send_completions;

@@ -28,8 +28,6 @@
  */
 #define EARLY_PIECES_OFFERED 1U
 #define EARLY_PIECE_OFFERED 8192U
-/* So many large pieces in flight are enough to keep both sides busy, and stay in cache. */
-#define PIECES_IN_FLIGHT 8U
 /* In one poll, over all messages, so that what comes in meanwhile is seen to. */
 #define PIECES_PER_POLL 4U
 
@@ -160,15 +158,22 @@ static struct send *new_send(struct messenger *messenger, const struct send_requ
 	return send;
 }
 
+static uint32_t longest_piece(const struct messenger *messenger, const struct chunk_pool *pool)
+{
+	uint32_t most = messenger->thresholds.piece_bytes;
+
+	return pool->largest < most ? pool->largest : most;
+}
+
 /*
  * The length of an early piece. Alone, a message is soonest there in up to four pieces, of
  * equal length, none too short. In a stream the copies overlap anyway, and long ones cost
  * less a byte.
  */
-static uint32_t early_piece_length(const struct chunk_pool *pool, uint64_t total, uint32_t streak)
+static uint32_t early_piece_length(uint32_t longest, uint64_t total, uint32_t streak)
 {
 	uint64_t length = streak > STREAK_ALONE ? total : (total + WIRE_EARLY_PIECES - 1) / WIRE_EARLY_PIECES;
-	uint32_t most = streak > STREAK_ALONE || pool->largest < CHUNK_MEDIUM ? pool->largest : CHUNK_MEDIUM;
+	uint32_t most = streak > STREAK_ALONE || longest < CHUNK_MEDIUM ? longest : CHUNK_MEDIUM;
 
 	length = (length + REGION_LINE - 1) / REGION_LINE * REGION_LINE;
 	if (length < EARLY_PIECE_BYTES)
@@ -220,7 +225,8 @@ ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *
 	struct path *path = messenger->path;
 	struct correspondent *to = request->to;
 	struct peer *peer = &to->peer;
-	uint32_t piece = early_piece_length(peer->pool, request->length, to->streak++);
+	uint32_t piece =
+		early_piece_length(longest_piece(messenger, peer->pool), request->length, to->streak++);
 	uint32_t chunks[WIRE_EARLY_PIECES];
 	uint32_t pieces = 0;
 	uint32_t most = WIRE_EARLY_PIECES;
@@ -231,8 +237,8 @@ ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *
 		return -ENOMEM;
 	if (peer->network != NULL && fetch_offer(request, send, wire_flags))
 		return 0;
-	if (messenger->single != NULL && request->length > SINGLE_COPY_BYTES && peer->mapped &&
-	    single_copy_offer(messenger, send, &header)) {
+	if (messenger->single != NULL && request->length > messenger->thresholds.single_copy_bytes &&
+	    peer->mapped && single_copy_offer(messenger, send, &header)) {
 		most = EARLY_PIECES_OFFERED;
 		piece = EARLY_PIECE_OFFERED;
 	}
@@ -240,7 +246,8 @@ ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *
 		path_fail(path, peer, -EPROTO, "it returned a chunk that it does not have");
 	/* Only what is certain is promised: a chunk and a slot for each early piece. */
 	for (uint64_t covered = 0; pieces < most && covered < request->length; covered += piece) {
-		if (peer->account.lent >= EARLY_CHUNKS_OUT || peer->account.lent_large >= PIECES_IN_FLIGHT ||
+		if (peer->account.lent >= EARLY_CHUNKS_OUT ||
+		    peer->account.lent_large >= messenger->thresholds.pieces_in_flight ||
 		    (pieces > 0 && !path_room(path, peer, pieces + 1)))
 			break;
 		chunks[pieces] = path_chunk(path, peer, piece);
@@ -310,17 +317,18 @@ static uint32_t pump(struct messenger *messenger, struct send *send, uint32_t bu
 	struct path *path = messenger->path;
 	struct peer *peer = &send->to->peer;
 	struct chunk_pool *pool = peer->pool;
+	uint32_t longest = longest_piece(messenger, pool);
 
 	for (; budget > 0 && send->sent < send->accepted; budget--) {
 		uint64_t rest = send->accepted - send->sent;
-		uint32_t length = rest < pool->largest ? (uint32_t)rest : pool->largest;
+		uint32_t length = rest < longest ? (uint32_t)rest : longest;
 
-		if (peer->account.lent_large >= PIECES_IN_FLIGHT) {
+		if (peer->account.lent_large >= messenger->thresholds.pieces_in_flight) {
 			if (chunk_collect(pool, &peer->account) < 0) {
 				path_fail(path, peer, -EPROTO, "it returned a chunk that it does not have");
 				return budget;
 			}
-			if (peer->account.lent_large >= PIECES_IN_FLIGHT)
+			if (peer->account.lent_large >= messenger->thresholds.pieces_in_flight)
 				return stall(messenger, send, budget);
 		}
 		uint32_t chunk = path_room(path, peer, 1) ? path_chunk(path, peer, length) : CHUNK_NONE;

@@ -180,7 +180,8 @@ ssize_t messenger_send(struct messenger *messenger, const struct send_request *r
 		wire_flags |= WIRE_ACKNOWLEDGED;
 		prefix += 8;
 	}
-	bool in_slots = request->length <= WIRE_SHORT_BYTES - prefix; /* no sum: any length may be asked */
+	bool in_slots = request->length <=
+			messenger->thresholds.short_bytes - prefix; /* no sum: any length may be asked */
 	if (in_slots && request->length + prefix > WIRE_INLINE_BYTES)
 		slots = 1 + (uint32_t)(request->length + prefix - WIRE_INLINE_BYTES +
 				       WIRE_CONTINUATION_BYTES - 1) /
@@ -191,7 +192,8 @@ ssize_t messenger_send(struct messenger *messenger, const struct send_request *r
 	if (!in_slots) {
 		if (request->length > SSIZE_MAX)
 			return -EMSGSIZE;
-		if (request->length <= (to->peer.network == NULL ? EAGER_BYTES : to->peer.pool->largest))
+		if (request->length <=
+		    (to->peer.network == NULL ? messenger->thresholds.eager_bytes : to->peer.pool->largest))
 			chunk = path_chunk(messenger->path, &to->peer, (uint32_t)request->length);
 		if (chunk == CHUNK_NONE && (request->flags & FI_INJECT) != 0) {
 			rendezvous_miss_chunk(messenger);

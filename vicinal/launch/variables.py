@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from vicinal.errors import VicinalError
 from vicinal.launch.environment import Progress
 from vicinal.launch.mpi import Mpi, mpi_variable
+from vicinal.launch.thresholds import THRESHOLDS
 
 _PREFIX = "VICINAL_"
 _LIBFABRIC_PREFIX = "FI_"
@@ -55,10 +56,12 @@ _OF_THE_PROVIDER: dict[str, Callable[[str], str | None]] = {
     "VICINAL_NET": _anything,
     "VICINAL_NET_INTERFACE": _anything,
     "VICINAL_RANK": _anything,
+    "VICINAL_PROFILE": _anything,
+    **{each.variable: each.fault for each in THRESHOLDS},
 }
 """What fi_vicinal(7) lists, and what is wrong with a value, as a phrase."""
 
-_OF_ONE_MACHINE = {"VICINAL_REGION", "VICINAL_RANK", "VICINAL_NET_INTERFACE"}
+_OF_ONE_MACHINE = {"VICINAL_REGION", "VICINAL_RANK", "VICINAL_NET_INTERFACE", "VICINAL_PROFILE"}
 """Of those, what another machine has to be told anew, or its launcher says."""
 
 _OF_THE_COMMAND = {"VICINAL_PROVIDER_DIR", *(mpi_variable(mpi) for mpi in Mpi)}

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from vicinal.errors import VicinalError
 from vicinal.launch.environment import Progress
+from vicinal.launch.thresholds import THRESHOLDS
 from vicinal.tune.knob import Value
 
 UNSET = "unset"
@@ -30,9 +31,25 @@ class Variable:
 _YES_NO: tuple[Value, ...] = (0, 1)
 _RXM = "libfabric's ofi_rxm, over verbs and tcp"
 
+_THRESHOLD_VALUES: Mapping[str, tuple[Value, ...]] = {
+    "short_bytes": (48, 104, 216, 440),
+    "eager_bytes": (4096, 8192, 16_384, 65_536),
+    "piece_bytes": (8192, 16_384, 32_768, 65_536),
+    "pieces_in_flight": (2, 4, 8, 16),
+    "single_copy_bytes": (16_384, 65_536, 262_144, 1_048_576),
+    "looks_per_read": (8, 64, 256, 1024),
+    "reads_before_yield": (64, 500, 2000, 20_000),
+    "reads_before_nap": (2000, 20_000, 200_000),
+}
+"""Worth trying. Those that a machine was found to be best with go into its profile: profile.py."""
+
 VARIABLES = (
     Variable("VICINAL_PROGRESS", tuple(each.value for each in Progress), "", "ranks that wait"),
     Variable("VICINAL_SINGLE_COPY", ("off", "auto", "on"), "", "messages above 64 KiB"),
+    *(
+        Variable(each.variable, _THRESHOLD_VALUES[each.key], each.unit, each.reaches)
+        for each in THRESHOLDS
+    ),
     Variable("MPIR_CVAR_CH4_PROGRESS_THROTTLE", _YES_NO, "", "MPICH: ranks that wait long"),
     Variable("FI_OFI_RXM_USE_SRX", _YES_NO, "", f"{_RXM}: shared receive queues"),
     Variable("FI_OFI_RXM_DATA_AUTO_PROGRESS", _YES_NO, "", f"{_RXM}: progress by a thread"),

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* profile.c - reading a machine's thresholds. Who may write the file is no more trusted than its text. */
+#include "api/profile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define KEY_BYTES 64U
+#define VALUE_BYTES 32U
+
+/* In a user namespace whoever is not in it, root among them, is seen as this. */
+#define OVERFLOW_USER 65534U
+
+static bool is_blank(char byte)
+{
+	return byte == ' ' || byte == '\t' || byte == '\r';
+}
+
+/* [begin, end) without blanks around it, as text that may be shown. False if it is too long, or none. */
+static bool trim(const char *begin, const char *end, char *to, size_t room)
+{
+	while (begin < end && is_blank(*begin))
+		begin++;
+	while (end > begin && is_blank(end[-1]))
+		end--;
+	size_t length = (size_t)(end - begin);
+	bool good = length > 0 && length < room;
+	length = length < room ? length : room - 1;
+	for (size_t i = 0; i < length; i++) {
+		bool shown = begin[i] > ' ' && begin[i] <= '~';
+		to[i] = begin[i];
+		if (!shown)
+			to[i] = '?';
+		good = good && shown;
+	}
+	to[length] = '\0';
+	return good;
+}
+
+static uint32_t find_key(const char *key)
+{
+	uint32_t index = 0;
+
+	while (index < THRESHOLDS && strcmp(threshold_table[index].key, key) != 0)
+		index++;
+	return index;
+}
+
+/* One line that is not empty. Returns 0, or -EINVAL and `fault` says why. */
+static int parse_line(const char *line, const char *end, struct thresholds *thresholds, uint32_t *seen,
+		      struct region_error *fault)
+{
+	const char *equals = memchr(line, '=', (size_t)(end - line));
+	char key[KEY_BYTES];
+	char value[VALUE_BYTES];
+
+	if (equals == NULL)
+		return region_fail(fault, -EINVAL, "it is not key = value");
+	bool good = trim(line, equals, key, sizeof(key));
+	uint32_t index = good ? find_key(key) : THRESHOLDS;
+	if (index == THRESHOLDS)
+		return region_fail(fault, -EINVAL, "there is no threshold %s", key);
+	const struct threshold *threshold = &threshold_table[index];
+	if (*seen & 1U << index)
+		return region_fail(fault, -EINVAL, "%s was there before", key);
+	*seen |= 1U << index;
+	if (!trim(equals + 1, end, value, sizeof(value)) || !threshold_set(thresholds, threshold, value))
+		return region_fail(fault, -EINVAL, "%s cannot be %s, only %u to %u", key, value,
+				   threshold->least, threshold->most);
+	return 0;
+}
+
+uint32_t profile_parse(const char *name, const char *text, size_t length, struct thresholds *thresholds,
+		       struct region_error *error)
+{
+	const char *end = text + length;
+	struct region_error fault;
+	struct region_error first;
+	uint32_t number = 0;
+	uint32_t first_number = 0;
+	uint32_t faults = 0;
+	uint32_t seen = 0;
+
+	for (const char *line = text; line < end;) {
+		const char *line_end = memchr(line, '\n', (size_t)(end - line));
+		const char *next = line_end != NULL ? line_end + 1 : end;
+		line_end = line_end != NULL ? line_end : end;
+		const char *comment = memchr(line, '#', (size_t)(line_end - line));
+		line_end = comment != NULL ? comment : line_end;
+		number++;
+		while (line < line_end && is_blank(*line))
+			line++;
+		if (line < line_end && parse_line(line, line_end, thresholds, &seen, &fault) != 0 &&
+		    faults++ == 0) {
+			first = fault;
+			first_number = number;
+		}
+		line = next;
+	}
+	if (faults == 1)
+		region_fail(
+			error, -EINVAL,
+			"profile %.1024s, line %u: %.256s: correct or delete it; it changes nothing as it is",
+			name, first_number, first.text);
+	else if (faults > 1)
+		region_fail(
+			error, -EINVAL,
+			"profile %.1024s, line %u: %.256s; and %u lines more are wrong: correct or delete "
+			"them; they change nothing as they are",
+			name, first_number, first.text, faults - 1);
+	return faults;
+}
+
+/* May what is in the file be believed? Returns 0, or an errno with `error` filled in. */
+static int check_file(const char *path, const struct stat *file, bool is_system, struct region_error *error)
+{
+	bool owned = file->st_uid == 0 || file->st_uid == geteuid() ||
+		     (is_system && file->st_uid == OVERFLOW_USER);
+
+	if (!S_ISREG(file->st_mode))
+		return region_fail(error, -EINVAL,
+				   "profile %.1024s is not a file, and is not used: take it away, or let "
+				   "VICINAL_PROFILE name another",
+				   path);
+	if (!owned)
+		return region_fail(
+			error, -EPERM,
+			"profile %.1024s belongs to user %u, and is not used: make a copy of your own", path,
+			(unsigned)file->st_uid);
+	if (file->st_mode & (S_IWGRP | S_IWOTH))
+		return region_fail(
+			error, -EPERM,
+			"profile %.1024s can be written by others (mode %o), and is not used: chmod "
+			"go-w it",
+			path, (unsigned)file->st_mode & 07777U);
+	return 0;
+}
+
+/* All of the file. Returns its length, or an errno with `error` filled in. */
+static int read_all(int descriptor, const char *path, char *text, struct region_error *error)
+{
+	size_t length = 0;
+
+	while (length < PROFILE_BYTES_MOST) {
+		ssize_t got = read(descriptor, text + length, PROFILE_BYTES_MOST - length);
+		if (got == 0)
+			return (int)length;
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			return region_fail(error, -EIO,
+					   "profile %.1024s cannot be read (%s), and is not used: delete it",
+					   path, strerror(errno));
+		length += (size_t)got;
+	}
+	return region_fail(error, -EFBIG,
+			   "profile %.1024s has %u bytes or more, and is not used: no profile is so long",
+			   path, PROFILE_BYTES_MOST);
+}
+
+/* Returns 0, -ENOENT if there is none, or another errno with `error` filled in. */
+static int load_file(const char *path, bool is_system, struct thresholds *thresholds,
+		     struct region_error *error)
+{
+	/* What is no file must not keep us waiting. */
+	int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	char text[PROFILE_BYTES_MOST];
+	struct stat file;
+
+	if (descriptor < 0 && (errno == ENOENT || errno == ENOTDIR))
+		return -ENOENT;
+	if (descriptor < 0)
+		return region_fail(
+			error, -EACCES,
+			"profile %.1024s cannot be opened (%s), and is not used: make it readable, or "
+			"let VICINAL_PROFILE name another",
+			path, strerror(errno));
+	int result = fstat(descriptor, &file) == 0
+			     ? check_file(path, &file, is_system, error)
+			     : region_fail(error, -EIO, "profile %.1024s is not used (%s): delete it", path,
+					   strerror(errno));
+	if (result == 0)
+		result = read_all(descriptor, path, text, error);
+	(void)close(descriptor);
+	if (result < 0)
+		return result;
+	return profile_parse(path, text, (size_t)result, thresholds, error) == 0 ? 0 : -EINVAL;
+}
+
+/* The user's own; false without a place for it. */
+static bool user_path(const struct profile_places *places, char path[PATH_MAX])
+{
+	int length = -1;
+
+	/* A relative one would be another in each directory, and is to be ignored. */
+	if (places->config != NULL && places->config[0] == '/')
+		length = snprintf(path, PATH_MAX, "%s/vicinal/profile", places->config);
+	else if (places->home != NULL && places->home[0] == '/')
+		length = snprintf(path, PATH_MAX, "%s/.config/vicinal/profile", places->home);
+	return length > 0 && length < PATH_MAX;
+}
+
+void profile_load(const struct profile_places *places, struct thresholds *thresholds,
+		  void (*warn)(const char *text))
+{
+	struct region_error error;
+	char path[PATH_MAX];
+	int result = -ENOENT;
+
+	if (places->named != NULL && !places->secure) {
+		if (*places->named == '\0')
+			return;
+		result = load_file(places->named, false, thresholds, &error);
+		if (result == -ENOENT)
+			region_fail(
+				&error, result,
+				"profile %.1024s, which VICINAL_PROFILE names, does not exist: correct or "
+				"unset the variable",
+				places->named);
+		if (result != 0)
+			warn(error.text);
+		return;
+	}
+	if (places->named != NULL && *places->named != '\0')
+		warn("VICINAL_PROFILE is ignored by a program that has rights which its user may lack: put "
+		     "the "
+		     "profile into " PROFILE_SYSTEM);
+	else if (!places->secure && user_path(places, path))
+		result = load_file(path, false, thresholds, &error);
+	if (result == -ENOENT)
+		result = load_file(places->system, true, thresholds, &error);
+	if (result != 0 && result != -ENOENT)
+		warn(error.text);
+}
