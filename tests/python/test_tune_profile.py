@@ -123,6 +123,17 @@ def test_the_thresholds_of_a_setting() -> None:
         thresholds_of({"VICINAL_EAGER_BYTES": 1})
 
 
+def test_export_writes_it(vicinal: Vicinal, tmp_path: Path) -> None:
+    to = tmp_path / "config"
+    setting = ("--setting", "VICINAL_EAGER_BYTES=16384", "--setting", "VICINAL_PROGRESS=poll")
+    done = vicinal("tune", "export", "--to", to, *setting, "--format", "profile")
+    assert done.returncode == 0, done.stderr
+    assert read_profile(to / "vicinal/profile") == {"eager_bytes": 16384}
+    assert profile_in_force({"XDG_CONFIG_HOME": str(to)}) == to / "vicinal/profile"
+    none = vicinal("tune", "export", "--to", to, *setting[2:], "--format", "profile")
+    assert "the setting has no thresholds: choose another --format" in error_line(none)
+
+
 def provider_says(region_path: Path, **variables: str) -> list[str]:
     """What it prints on standard error when an endpoint is opened, with FI_LOG_LEVEL=info all."""
     if not region_path.exists():

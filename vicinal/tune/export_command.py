@@ -15,6 +15,7 @@ from vicinal.tune.outputs.found import read_found
 from vicinal.tune.outputs.parts import Parts, parts_of
 from vicinal.tune.outputs.scripts import script
 from vicinal.tune.outputs.tuned import active_profiles, tuned_files
+from vicinal.tune.profile import profile_text, thresholds_of
 from vicinal.tune.settings.values import parse_setting
 
 
@@ -24,6 +25,7 @@ class Format(StrEnum):
     TUNED = "tuned"
     ETHTOOL = "ethtool"
     ENVIRONMENT = "environment"
+    PROFILE = "profile"
     ALL = "all"
 
 
@@ -100,6 +102,11 @@ def export(
     if _wanted(form, Format.ENVIRONMENT, parts):
         written = environment_files(parts)
         files |= {f"environment/{file}": text for file, text in written.items()}
+    thresholds = thresholds_of(setting)
+    if form is Format.PROFILE and not thresholds:
+        raise VicinalError("the setting has no thresholds", "choose another --format")
+    if thresholds and form in (Format.PROFILE, Format.ALL):
+        files["vicinal/profile"] = profile_text(thresholds, "For /etc or ~/.config, as it is here")
     for path in _write(to, files, force=force):
         typer.echo(f"wrote {path}")
 
