@@ -6,6 +6,8 @@ with four ranks, but for slow ones; `make check-mpi4py` runs those too, and the 
 region, and `make check-mpis` all of it with all libraries.
 """
 
+import json
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -14,10 +16,20 @@ from pathlib import Path
 import pytest
 
 from vicinal.cluster.native import NativeCluster
+from vicinal.launch.job import Job
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "mpi4py"))
 
-from suite import MEMBERS_PER_RANK, Lists, fails_elsewhere, faults, fetch_suite, run_suite
+import suite as suite_module
+from suite import (
+    LOST_DAEMON,
+    MEMBERS_PER_RANK,
+    Lists,
+    fails_elsewhere,
+    faults,
+    fetch_suite,
+    run_suite,
+)
 
 MPIS = ("mpich", "openmpi")
 HOSTS = 2
@@ -55,6 +67,34 @@ def test_suite(mpi: str, cluster: NativeCluster, suite: Path, tmp_path: Path) ->
     assert not faults(results, lists, whole=False)
     assert results.facts["provider"]
     print(f"{mpi}: {Counter(results.outcome.values())}")
+
+
+@pytest.mark.parametrize(("lost", "whole"), [(1, True), (2, False)])
+def test_a_launcher_that_lost_its_daemon_is_run_once_more(
+    lost: int,
+    whole: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """With a launcher that is faked."""
+    runs = []
+
+    def launch(job: Job, *_: object, **__: object) -> subprocess.CompletedProcess[str]:
+        runs.append(job)
+        ended = len(runs) > lost
+        last = {"end": 1} if ended else {"test": "t"}
+        (Path(job.program[3]) / "rank-0.jsonl").write_text(json.dumps(last) + "\n")
+        said = "" if ended else LOST_DAEMON
+        return subprocess.CompletedProcess(job.program, 0, "", said)
+
+    monkeypatch.setattr(suite_module, "launch", launch)
+    job = {"ranks": 1, "mpi": "openmpi"}
+    with NativeCluster(nodes=1) as opened:
+        results = run_suite(job, opened, tmp_path, tmp_path / "results", GUARD_SECONDS)
+    assert len(runs) == 2
+    assert (results.trouble == "") == whole
+    assert "run again" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("mpi", MPIS)
