@@ -22,6 +22,8 @@ from fake_knobs import BEFORE, FakeEthtool, FakeNetwork, fake_machine
 from study_support import Heard, Scripts, clusters_left
 from test_tune_killed import apart
 
+from vicinal.cluster.owners import left_behind, take_away_left_behind
+from vicinal.cluster.plan.state import cluster_names
 from vicinal.errors import VicinalError
 from vicinal.study.file.model import Workload
 from vicinal.study.workloads import drivers as all_drivers
@@ -212,6 +214,11 @@ def test_after_a_kill_the_next_command_sets_back(tmp_path: Path) -> None:
         rows = json.loads(shown.stdout)["devices"][0]["knobs"]
         assert {"tap0/rx-frames": 0}.items() <= {e["knob"]: e["value"] for e in rows}.items()
         assert not (state / "journal").exists()
+        # The cluster is the next search's or study's to take away: as they do it.
+        assert len(left_behind()) == 1
+        take_away_left_behind(lambda _: None, pytest.fail)
+        assert left_behind() == []
+        assert not any(cluster_names())
     finally:
         inside.kill()
         inside.wait()
