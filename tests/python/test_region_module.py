@@ -11,7 +11,6 @@ from conftest import Vicinal, error_line
 
 from vicinal import region
 from vicinal.bench.output import read_records
-from vicinal.cluster.guest_verdict import condemn
 from vicinal.errors import VicinalError
 from vicinal.launch.environment import Mpi, check_region_name
 from vicinal.programs import mpi_program
@@ -27,6 +26,7 @@ from vicinal.region.module import (
     info_block,
     region_offset,
 )
+from vicinal.region.verdict import condemn
 
 MIB = 1 << 20
 

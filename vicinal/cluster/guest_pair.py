@@ -28,7 +28,6 @@ from vicinal.cluster.guest_accelerator import Choice, choose_accelerator
 from vicinal.cluster.guest_identity import Card, Identity, card_address, make_keys
 from vicinal.cluster.guest_qemu import MEMORY_MIB, GuestDevices
 from vicinal.cluster.guest_qemu_choice import Qemu, find_qemu, qemu_for
-from vicinal.cluster.guest_verdict import condemn
 from vicinal.cluster.image import GuestImage, build_image
 from vicinal.cluster.image_kind import GuestNetwork
 from vicinal.cluster.image_layout import function_address, guest_address
@@ -37,6 +36,7 @@ from vicinal.errors import VicinalError
 from vicinal.region import DEFAULT_MEMBERS, DEFAULT_SECTION_BYTES, Region, RegionState
 from vicinal.region import create as create_region
 from vicinal.region import inspect as inspect_region
+from vicinal.region.verdict import condemn
 
 _T = TypeVar("_T")
 

@@ -3,7 +3,6 @@
 from collections.abc import Container, Sequence
 from pathlib import Path
 
-from vicinal.cluster.guest_verdict import condemn
 from vicinal.cluster.image_kind import GuestNetwork
 from vicinal.cluster.machines.layout import Files, Made
 from vicinal.cluster.machines.machine import Machine
@@ -13,6 +12,7 @@ from vicinal.errors import VicinalError
 from vicinal.launch.job_region import check_heap, usable_region
 from vicinal.launch.traffic import JobTraffic, job_traffic
 from vicinal.region import RegionState, inspect
+from vicinal.region.verdict import condemn
 
 
 class MachineImage:
