@@ -209,6 +209,20 @@ def test_text_from_outside_stays_text(tmp_path: Path) -> None:
     assert "[a](" not in markdown.replace("\\[a\\](", "")
 
 
+def test_commands_in_notes_are_set_as_such(tmp_path: Path) -> None:
+    made = small_source("result")
+    note = "Run `vicinal study run --with-npb PATH`, or `a<b>|*c*`; <i>*` is text."
+    told = replace(made.summary, study=replace(made.summary.study, notes=(note,)))
+    write_report([replace(made, summary=told)], tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert "Run <code>vicinal study run --with-npb PATH</code>, or" in page
+    assert "<code>a&lt;b&gt;|*c*</code>; &lt;i&gt;*` is text." in page
+    assert (
+        "- Run `vicinal study run --with-npb PATH`, or `a<b>|*c*`; \\<i\\>\\*\\` is text."
+        in (tmp_path / "report.md").read_text()
+    )
+
+
 def test_answer_is_made_of_verdicts() -> None:
     found = source().summary
     region = answers(found)[0]

@@ -1,11 +1,12 @@
 """The page and the Markdown, by their templates. Whatever comes from outside is escaped there."""
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 import vicinal
 from vicinal.study.report import numbers
@@ -15,6 +16,8 @@ from vicinal.study.report.palette import ROLES
 from vicinal.study.report.tables import Table
 from vicinal.study.report.tuned import TuningShown
 
+_COMMAND = re.compile(r"`([^`\n]+)`")
+"""A command or a name within a note of a study file, as its author marks it."""
 _MARKDOWN_SIGNS = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_[]<>#|"})
 
 
@@ -46,6 +49,8 @@ def _environment() -> Environment:
         "svg": Markup,  # drawn here, with every text in it escaped
         "markdown_table": _markdown_table,
         "plain": _plain,
+        "plain_commands": _plain_commands,
+        "commands": _commands,
         "percent": numbers.percent,
         "moment": _moment,
         "sentence": _sentence,
@@ -72,6 +77,11 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
+def _commands(text: str) -> Markup:
+    """Text for a page, escaped, with its commands set as such."""
+    return Markup(_COMMAND.sub(r"<code>\1</code>", str(escape(text))))
+
+
 def _moment(text: str) -> str:
     """`2026-11-23 03:00 UTC`, of what results have."""
     try:
@@ -84,6 +94,16 @@ def _moment(text: str) -> str:
 def _plain(text: str) -> str:
     """Text that Markdown takes for text, on one line."""
     return " ".join(str(text).split()).translate(_MARKDOWN_SIGNS)
+
+
+def _plain_commands(text: str) -> str:
+    """The same, with its commands left as Markdown shows them."""
+    between = _COMMAND.split(" ".join(text.split()))
+    # Of every two parts the second is a command: in one, Markdown takes no sign for its own.
+    parts = (
+        f"`{part}`" if i % 2 else part.translate(_MARKDOWN_SIGNS) for i, part in enumerate(between)
+    )
+    return "".join(parts)
 
 
 def _markdown_table(table: Table) -> str:
