@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 from vicinal.cluster.appliance.contents import library_modules
 
@@ -39,3 +40,13 @@ def test_the_command_needs_no_more_than_the_appliance_has() -> None:
 def test_what_is_left_out_is_missed_by_who_wants_it() -> None:
     assert "libvirt is left out" in load("vicinal.cluster.domains.connection").stderr
     assert "scipy is left out" in load("vicinal.statistics.compare").stderr
+
+
+def test_a_region_is_made_without_numpy(tmp_path: Path) -> None:
+    """It takes longer to load than a driver of OpenNebula may take beside the stock one."""
+    script = (
+        "import sys; from vicinal.region import create;"
+        f" create({str(tmp_path / 'region')!r}, members=2); sys.exit('numpy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

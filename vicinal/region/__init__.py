@@ -2,26 +2,46 @@
 to the network and back, remove it.
 
 docs/region-format.md describes the format; vicinal.region.format has its bytes.
+
+Each is loaded when it is asked for: who only makes a region does without numpy.
 """
 
-from vicinal.region.checking import Finding, check
-from vicinal.region.creation import (
-    DEFAULT_MEMBERS,
-    DEFAULT_SECTION_BYTES,
-    Region,
-    create,
-    remove,
-)
-from vicinal.region.detaching import Outcome, attach, detach, leave
-from vicinal.region.inspection import (
-    Beyond,
-    Connection,
-    Header,
-    Home,
-    Member,
-    RegionState,
-    inspect,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vicinal.region.checking import Finding, check
+    from vicinal.region.creation import (
+        DEFAULT_MEMBERS,
+        DEFAULT_SECTION_BYTES,
+        Region,
+        create,
+        remove,
+    )
+    from vicinal.region.detaching import Outcome, attach, detach, leave
+    from vicinal.region.inspection import (
+        Beyond,
+        Connection,
+        Header,
+        Home,
+        Member,
+        RegionState,
+        inspect,
+    )
+else:
+    _MODULES = {
+        "checking": "Finding check",
+        "creation": "DEFAULT_MEMBERS DEFAULT_SECTION_BYTES Region create remove",
+        "detaching": "Outcome attach detach leave",
+        "inspection": "Beyond Connection Header Home Member RegionState inspect",
+    }
+
+    def __getattr__(name):
+        for module, names in _MODULES.items():
+            if name in names.split():
+                return getattr(import_module(f"vicinal.region.{module}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "DEFAULT_MEMBERS",

@@ -1,4 +1,8 @@
-"""Making a region, and taking it away again."""
+"""Making a region, and taking it away again.
+
+What is about memory modules is loaded where there is one: it needs numpy, which takes longer to
+load than a region takes to be made.
+"""
 
 import contextlib
 import errno
@@ -13,25 +17,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import numpy as np
-
 from vicinal.errors import VicinalError, describe_os_error
-from vicinal.region import format as layout
+from vicinal.region import geometry as layout
 from vicinal.region.filesystem import filesystem_type, room
 from vicinal.region.locks import is_locked
-from vicinal.region.module import (
-    ALIGNMENT,
-    DATA_OFFSET,
-    INFO_OFFSET,
-    info_block,
-    module_bytes,
-    region_offset,
-)
 from vicinal.region.sizes import show_size
 
 DEFAULT_MEMBERS = 16
 DEFAULT_SECTION_BYTES = 960 * 1024
-LABEL_BYTES = layout.HEADER["label"].itemsize
+LABEL_BYTES = layout.LABEL_BYTES
 
 _ELSEWHERE = "choose a directory on tmpfs that you may write to, such as /dev/shm"
 
@@ -116,14 +110,14 @@ def create(
     try:
         if existing:
             length = os.fstat(fd).st_size
-            start = region_offset(fd, length)
+            start = _region_offset(fd, length)
         else:
             length = _file_length(fd, place, size, for_guests, for_nvdimm)
-            start = DATA_OFFSET if for_nvdimm else 0
+            start = 0
         _reserve(fd, place, length)
         region = Region(place, secrets.token_hex(16), members, section_bytes, heap_bytes, size)
         if for_nvdimm:
-            _write_info(fd, length)
+            start = _write_info(fd, length)
         _write(fd, region, label, start, length)
     except BaseException:
         if not existing:
@@ -161,7 +155,13 @@ def remove(path: str | os.PathLike[str], *, force: bool = False) -> None:
 
 
 def _is_region(fd: int, length: int) -> bool:
-    return os.pread(fd, 8, region_offset(fd, length)) == layout.MAGIC.to_bytes(8, "little")
+    return os.pread(fd, 8, _region_offset(fd, length)) == layout.MAGIC.to_bytes(8, "little")
+
+
+def _region_offset(fd: int, length: int) -> int:
+    from vicinal.region.module import region_offset
+
+    return region_offset(fd, length)
 
 
 def _open_new(place: Path) -> int:
@@ -192,7 +192,7 @@ def _open_existing(place: Path, size: int) -> int:
             raise VicinalError(
                 f"{place} belongs to {user_name(status.st_uid)}", "create the region as that user"
             )
-        room = status.st_size - region_offset(fd, status.st_size)
+        room = status.st_size - _region_offset(fd, status.st_size)
         if room < size:
             raise VicinalError(
                 f"{place} has {room} bytes and the region takes {size}",
@@ -209,12 +209,14 @@ def _open_existing(place: Path, size: int) -> int:
 def _file_length(fd: int, place: Path, size: int, for_guests: bool, for_nvdimm: bool) -> int:
     """What the file must be long: whole pages of its filesystem, huge ones on hugetlbfs."""
     page = max(os.fstat(fd).st_blksize, layout.PAGE)
-    if for_nvdimm and page > ALIGNMENT:
-        raise VicinalError(
-            f"{place} has pages of {show_size(page)}, and a memory module begins with 2 MiB",
-            "choose a file on tmpfs, or on hugetlbfs with pages of 2 MiB",
-        )
     if for_nvdimm:
+        from vicinal.region.module import ALIGNMENT, module_bytes
+
+        if page > ALIGNMENT:
+            raise VicinalError(
+                f"{place} has pages of {show_size(page)}, and a memory module begins with 2 MiB",
+                "choose a file on tmpfs, or on hugetlbfs with pages of 2 MiB",
+            )
         size = module_bytes(size)
     if for_guests:
         size = 1 << (size - 1).bit_length()
@@ -252,29 +254,36 @@ def _no_room(place: Path, filesystem: str, length: int, free: int) -> VicinalErr
     )
 
 
-def _write_info(fd: int, length: int) -> None:
+def _write_info(fd: int, length: int) -> int:
+    """Write the beginning of a memory module; returns where the region begins behind it."""
+    from vicinal.region.module import DATA_OFFSET, INFO_OFFSET, info_block
+
     with mmap.mmap(fd, DATA_OFFSET) as memory:
         block = info_block(length)
         memory[INFO_OFFSET : INFO_OFFSET + len(block)] = block
+    return DATA_OFFSET
 
 
 def _write(fd: int, region: Region, label: str, start: int, length: int) -> None:
     """Write the header, its magic last: until then nobody takes the file for a region."""
-    header = np.zeros((), layout.HEADER)
-    header["version"] = layout.VERSION
-    header["members"] = region.members
-    header["region_bytes"] = region.region_bytes
-    header["id"] = bytes.fromhex(region.id)
-    header["section_bytes"] = region.section_bytes
-    header["heap_bytes"] = region.heap_bytes
-    header["sections_offset"] = layout.sections_offset(region.members)
-    header["created"] = int(time.time())
-    header["label"] = label.encode(errors="replace").ljust(LABEL_BYTES, b"\0")
+    header = layout.header_bytes(
+        {
+            "version": layout.VERSION,
+            "members": region.members,
+            "region_bytes": region.region_bytes,
+            "id": bytes.fromhex(region.id),
+            "section_bytes": region.section_bytes,
+            "heap_bytes": region.heap_bytes,
+            "sections_offset": layout.sections_offset(region.members),
+            "created": int(time.time()),
+            "label": label.encode(errors="replace"),
+        }
+    )
     # A map rather than write(), which hugetlbfs does not have.
     with mmap.mmap(fd, length - start, offset=start) as memory:
         memory[0:8] = bytes(8)
         _clear(memory, region)
-        memory[8 : layout.PAGE] = header.tobytes()[8:]
+        memory[8 : layout.PAGE] = header[8:]
         memory[0:8] = layout.MAGIC.to_bytes(8, "little")
 
 

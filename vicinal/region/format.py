@@ -18,23 +18,83 @@ from enum import IntEnum
 
 import numpy as np
 
-MAGIC = int.from_bytes(b"VICINAL1", "little")
-VERSION = 1
+from vicinal.region.geometry import (
+    EXPOSURES,
+    HEADER_FIELDS,
+    HEAP_MAX,
+    LINE,
+    MAGIC,
+    MEMBERS_MAX,
+    MEMBERS_MIN,
+    NETWORK_LINE_BYTES,
+    NETWORK_LINES,
+    PAGE,
+    RING_SLOTS_MAX,
+    RING_SLOTS_MIN,
+    SECTION_MAX,
+    SECTION_MIN,
+    SLOT_BYTES,
+    TRANSFERS,
+    VERDICT_BYTES,
+    VERSION,
+    arena_offset,
+    connections_offset,
+    credits_offset,
+    network_offset,
+    region_bytes,
+    round_up,
+    section_fault,
+    section_least,
+    section_offset,
+    sections_offset,
+    slot_offset,
+    transfers_offset,
+    verdicts_offset,
+)
 
-PAGE = 4096
-LINE = 64
-
-MEMBERS_MIN = 2
-MEMBERS_MAX = 512
-SECTION_MIN = 256 * 1024
-SECTION_MAX = 1024 * 1024 * 1024
-"""This and SECTION_MIN are of a section without its heap."""
-HEAP_MAX = 1 << 40
-RING_SLOTS_MIN = 16
-RING_SLOTS_MAX = 1024
-TRANSFERS = 128
-NETWORK_LINES = 128
-EXPOSURES = 48
+__all__ = [
+    "CONNECTION",
+    "CREDIT",
+    "EXPOSURE",
+    "EXPOSURES",
+    "HEADER",
+    "HEAP_MAX",
+    "LINE",
+    "MAGIC",
+    "MEMBERS_MAX",
+    "MEMBERS_MIN",
+    "NETWORK_LINE",
+    "NETWORK_LINES",
+    "NO_RANK",
+    "PAGE",
+    "RING_SLOTS_MAX",
+    "RING_SLOTS_MIN",
+    "SECTION",
+    "SECTION_MAX",
+    "SECTION_MIN",
+    "SLOT",
+    "TRANSFER",
+    "TRANSFERS",
+    "VERDICT",
+    "VERSION",
+    "Liveness",
+    "SlotState",
+    "Way",
+    "Wish",
+    "arena_offset",
+    "connections_offset",
+    "credits_offset",
+    "network_offset",
+    "region_bytes",
+    "round_up",
+    "section_fault",
+    "section_least",
+    "section_offset",
+    "sections_offset",
+    "slot_offset",
+    "transfers_offset",
+    "verdicts_offset",
+]
 
 NO_RANK = 0xFFFFFFFF
 """What `rank` says in the section of a member that no launcher gave one."""
@@ -97,26 +157,14 @@ def _record(size: int, **fields: tuple[str, int]) -> np.dtype[np.void]:
     )
 
 
-HEADER = _record(
-    PAGE,
-    magic=("<u8", 0),
-    version=("<u4", 8),
-    members=("<u4", 12),
-    region_bytes=("<u8", 16),
-    id=("V16", 24),
-    section_bytes=("<u8", 40),
-    sections_offset=("<u8", 48),
-    created=("<u8", 56),
-    label=("V64", 64),
-    heap_bytes=("<u8", 128),
-)
+HEADER = _record(PAGE, **HEADER_FIELDS)
 
 # claim = epoch << 32 | SlotState
 # way = epoch << 32 | 1 if the manager wants that member to be reached over the network
-SLOT = _record(LINE, claim=("<u8", 0), way=("<u8", 8))
+SLOT = _record(SLOT_BYTES, claim=("<u8", 0), way=("<u8", 8))
 
 # verdict = epoch << 32 | 1 once the host's manager saw that member end
-VERDICT = _record(8, verdict=("<u8", 0))
+VERDICT = _record(VERDICT_BYTES, verdict=("<u8", 0))
 
 # sequence: 0 or odd where there is nothing
 EXPOSURE = _record(
@@ -185,88 +233,4 @@ TRANSFER = _record(
 
 
 # nonce: 0 where there is nothing
-NETWORK_LINE = _record(32, nonce=("<u8", 0), messages=("<u8", 8), bytes=("<u8", 16))
-
-
-def round_up(value: int, unit: int) -> int:
-    """The least multiple of `unit` that is not below `value`."""
-    return -(-value // unit) * unit
-
-
-def slot_offset(slot: int) -> int:
-    """Region offset of a member slot."""
-    return PAGE + slot * SLOT.itemsize
-
-
-def verdicts_offset(members: int) -> int:
-    """Region offset of the table of verdicts."""
-    return PAGE + members * SLOT.itemsize
-
-
-def sections_offset(members: int) -> int:
-    """Region offset of section 0."""
-    return round_up(verdicts_offset(members) + members * VERDICT.itemsize, PAGE)
-
-
-def section_offset(slot: int, members: int, section_bytes: int) -> int:
-    """Region offset of a member's section; `section_bytes` with the heap, here and below."""
-    return sections_offset(members) + slot * section_bytes
-
-
-def region_bytes(members: int, section_bytes: int) -> int:
-    """The size of a whole region."""
-    return section_offset(members, members, section_bytes)
-
-
-def credits_offset(members: int) -> int:
-    """Section offset of the credit lines."""
-    return round_up(PAGE + members * 4, LINE)
-
-
-def connections_offset(members: int) -> int:
-    """Section offset of the connection lines."""
-    return credits_offset(members) + members * CREDIT.itemsize
-
-
-def transfers_offset(members: int) -> int:
-    """Section offset of the transfer lines."""
-    return connections_offset(members) + members * CONNECTION.itemsize
-
-
-def network_offset(members: int) -> int:
-    """Section offset of the lines about peers beyond the region."""
-    return transfers_offset(members) + TRANSFERS * TRANSFER.itemsize
-
-
-def arena_offset(members: int) -> int:
-    """Section offset of the arena, where rings and chunks lie."""
-    return round_up(network_offset(members) + NETWORK_LINES * NETWORK_LINE.itemsize, PAGE)
-
-
-def section_least(members: int) -> int:
-    """The least bytes a section may have: tables, a smallest ring for each, some chunks."""
-    return round_up(arena_offset(members) + members * RING_SLOTS_MIN * LINE + 128 * 1024, PAGE)
-
-
-def section_fault(members: int, section_bytes: int, heap_bytes: int = 0) -> str | None:
-    """What is wrong with a region of this geometry, or None if it can be made.
-
-    The last `heap_bytes` of the `section_bytes` of each section are its heap.
-    """
-    if not MEMBERS_MIN <= members <= MEMBERS_MAX:
-        return f"{members} members: {MEMBERS_MIN} to {MEMBERS_MAX} are possible"
-    if not 0 <= heap_bytes <= HEAP_MAX:
-        return f"heaps of {heap_bytes} bytes: up to 1024G are possible"
-    if heap_bytes % PAGE:
-        nearest = round_up(heap_bytes, PAGE)
-        return f"heaps of {heap_bytes} bytes: take whole pages, such as {nearest} bytes"
-    section_bytes -= heap_bytes
-    if not SECTION_MIN <= section_bytes <= SECTION_MAX:
-        return f"sections of {section_bytes} bytes: 256K to 1G are possible"
-    if section_bytes % PAGE:
-        nearest = round_up(section_bytes, PAGE)
-        return f"sections of {section_bytes} bytes: take whole pages, such as {nearest} bytes"
-    least = section_least(members)
-    if section_bytes < least:
-        return f"sections of {section_bytes} bytes: {members} members need at least {least}"
-    return None
+NETWORK_LINE = _record(NETWORK_LINE_BYTES, nonce=("<u8", 0), messages=("<u8", 8), bytes=("<u8", 16))

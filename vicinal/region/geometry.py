@@ -1,0 +1,139 @@
+"""Where things lie in a region, and its header: all that making one needs, without numpy.
+
+The records themselves are in vicinal.region.format, which has a picture of the whole.
+"""
+
+import struct
+from collections.abc import Mapping
+
+MAGIC = int.from_bytes(b"VICINAL1", "little")
+VERSION = 1
+
+PAGE = 4096
+LINE = 64
+
+MEMBERS_MIN = 2
+MEMBERS_MAX = 512
+SECTION_MIN = 256 * 1024
+SECTION_MAX = 1024 * 1024 * 1024
+"""This and SECTION_MIN are of a section without its heap."""
+HEAP_MAX = 1 << 40
+RING_SLOTS_MIN = 16
+RING_SLOTS_MAX = 1024
+TRANSFERS = 128
+NETWORK_LINES = 128
+EXPOSURES = 48
+
+SLOT_BYTES = LINE
+VERDICT_BYTES = 8
+NETWORK_LINE_BYTES = 32
+
+HEADER_FIELDS = {
+    "magic": ("<u8", 0),
+    "version": ("<u4", 8),
+    "members": ("<u4", 12),
+    "region_bytes": ("<u8", 16),
+    "id": ("V16", 24),
+    "section_bytes": ("<u8", 40),
+    "sections_offset": ("<u8", 48),
+    "created": ("<u8", 56),
+    "label": ("V64", 64),
+    "heap_bytes": ("<u8", 128),
+}
+"""Type, as numpy writes it, and offset of each field of the header, which is one page long."""
+LABEL_BYTES = 64
+
+_PACKED = {"<u8": "<Q", "<u4": "<I", "V16": "16s", "V64": "64s"}
+
+
+def header_bytes(values: Mapping[str, int | bytes]) -> bytes:
+    """The header with these fields; what is not named is zero."""
+    header = bytearray(PAGE)
+    for name, value in values.items():
+        kind, offset = HEADER_FIELDS[name]
+        struct.pack_into(_PACKED[kind], header, offset, value)
+    return bytes(header)
+
+
+def round_up(value: int, unit: int) -> int:
+    """The least multiple of `unit` that is not below `value`."""
+    return -(-value // unit) * unit
+
+
+def slot_offset(slot: int) -> int:
+    """Region offset of a member slot."""
+    return PAGE + slot * SLOT_BYTES
+
+
+def verdicts_offset(members: int) -> int:
+    """Region offset of the table of verdicts."""
+    return PAGE + members * SLOT_BYTES
+
+
+def sections_offset(members: int) -> int:
+    """Region offset of section 0."""
+    return round_up(verdicts_offset(members) + members * VERDICT_BYTES, PAGE)
+
+
+def section_offset(slot: int, members: int, section_bytes: int) -> int:
+    """Region offset of a member's section; `section_bytes` with the heap, here and below."""
+    return sections_offset(members) + slot * section_bytes
+
+
+def region_bytes(members: int, section_bytes: int) -> int:
+    """The size of a whole region."""
+    return section_offset(members, members, section_bytes)
+
+
+def credits_offset(members: int) -> int:
+    """Section offset of the credit lines."""
+    return round_up(PAGE + members * 4, LINE)
+
+
+def connections_offset(members: int) -> int:
+    """Section offset of the connection lines."""
+    return credits_offset(members) + members * LINE
+
+
+def transfers_offset(members: int) -> int:
+    """Section offset of the transfer lines."""
+    return connections_offset(members) + members * LINE
+
+
+def network_offset(members: int) -> int:
+    """Section offset of the lines about peers beyond the region."""
+    return transfers_offset(members) + TRANSFERS * LINE
+
+
+def arena_offset(members: int) -> int:
+    """Section offset of the arena, where rings and chunks lie."""
+    return round_up(network_offset(members) + NETWORK_LINES * NETWORK_LINE_BYTES, PAGE)
+
+
+def section_least(members: int) -> int:
+    """The least bytes a section may have: tables, a smallest ring for each, some chunks."""
+    return round_up(arena_offset(members) + members * RING_SLOTS_MIN * LINE + 128 * 1024, PAGE)
+
+
+def section_fault(members: int, section_bytes: int, heap_bytes: int = 0) -> str | None:
+    """What is wrong with a region of this geometry, or None if it can be made.
+
+    The last `heap_bytes` of the `section_bytes` of each section are its heap.
+    """
+    if not MEMBERS_MIN <= members <= MEMBERS_MAX:
+        return f"{members} members: {MEMBERS_MIN} to {MEMBERS_MAX} are possible"
+    if not 0 <= heap_bytes <= HEAP_MAX:
+        return f"heaps of {heap_bytes} bytes: up to 1024G are possible"
+    if heap_bytes % PAGE:
+        nearest = round_up(heap_bytes, PAGE)
+        return f"heaps of {heap_bytes} bytes: take whole pages, such as {nearest} bytes"
+    section_bytes -= heap_bytes
+    if not SECTION_MIN <= section_bytes <= SECTION_MAX:
+        return f"sections of {section_bytes} bytes: 256K to 1G are possible"
+    if section_bytes % PAGE:
+        nearest = round_up(section_bytes, PAGE)
+        return f"sections of {section_bytes} bytes: take whole pages, such as {nearest} bytes"
+    least = section_least(members)
+    if section_bytes < least:
+        return f"sections of {section_bytes} bytes: {members} members need at least {least}"
+    return None
