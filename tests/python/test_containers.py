@@ -19,6 +19,8 @@ from launch_support import MPIS, REGION, check_reports, package_path
 
 from vicinal.cluster.containers.cluster import ContainerCluster, cluster_names, remove_cluster
 from vicinal.cluster.containers.spec import Bind, ContainerSpec, RegionFile
+from vicinal.errors import VicinalError
+from vicinal.launch.cluster_job import _check_visible
 from vicinal.launch.job import Job
 from vicinal.launch.running import launch
 from vicinal.launch.traffic import job_traffic
@@ -202,3 +204,31 @@ def test_clear_ends_this_cluster_object_s_jobs_and_no_others(cluster: ContainerC
     assert jobs[1].poll() is None
     other.clear()
     jobs[1].communicate(timeout=GUARD_SECONDS)
+
+
+@pytest.mark.parametrize("runtime", [installed("crun"), installed("bubblewrap")])
+def test_the_tree_that_vicinal_runs_from_is_seen_below_tmp_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: str
+) -> None:
+    """A stranger tries a clone where it does no harm, in the host's /tmp."""
+    tree = tmp_path / "vicinal"
+    tree.mkdir()
+    program = tree / "program"
+    program.write_text('#!/bin/sh\necho seen\ntouch /tmp/own\ntouch "$0" || exit 3\n')
+    program.chmod(0o755)
+    name = f"below{os.getpid()}"
+    monkeypatch.setattr("vicinal.cluster.containers.root.checkout", lambda: tree)
+    try:
+        made, _ = ContainerCluster.create(name, tmp_path / "state")
+        made.create_node(ContainerSpec(cluster=name, name="node0"), runtime)
+        _check_visible(Job(program=[str(program)], ranks=1, directory=tree), made)
+        done = subprocess.run(
+            made.exec_command("node0", [str(program)]), capture_output=True, text=True, check=False
+        )
+        with pytest.raises(VicinalError, match="cannot be seen by the nodes"):
+            _check_visible(Job(program=[str(program)], ranks=1, directory=tmp_path), made)
+    finally:
+        remove_cluster(name, tmp_path / "state")
+    assert done.stdout == "seen\n"
+    assert "Read-only file system" in done.stderr
+    assert done.returncode == 3

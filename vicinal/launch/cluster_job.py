@@ -8,6 +8,7 @@ from pathlib import Path
 
 from vicinal.cluster.containers.cluster import ContainerCluster
 from vicinal.cluster.containers.lone_node import LoneNode
+from vicinal.cluster.containers.root import OWN_TEMPORARY, shown
 from vicinal.cluster.guest_job import check_guest_job
 from vicinal.cluster.hosts.containers import FarContainers
 from vicinal.cluster.hosts.guests import FarGuests
@@ -133,8 +134,8 @@ def _check_visible(job: Job, cluster: ContainerCluster) -> None:
     """Raise VicinalError where a node does not see the program, or the working directory."""
     directory = job.directory or Path.cwd()
     for container in cluster.containers():
-        shown = [
-            Path(bind.source) for bind in container.spec.binds if bind.source == bind.destination
-        ]
+        binds = container.spec.binds
+        seen = [Path(bind.source) for bind in binds if bind.source == bind.destination]
+        seen += shown(container.spec)
         for path in (Path(job.program[0]), directory):
-            check_visible(path, (*HIDDEN, Path("/tmp")), shown, _SHOW)
+            check_visible(path, (*HIDDEN, OWN_TEMPORARY), seen, _SHOW)

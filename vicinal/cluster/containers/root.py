@@ -10,7 +10,10 @@ from vicinal.cluster.containers import layout
 from vicinal.cluster.containers.spec import ContainerSpec
 from vicinal.cluster.native_layout import EXCHANGE, NODE_DIRECTORY
 from vicinal.errors import VicinalError, describe_os_error
+from vicinal.launch.checkout import checkout
 
+OWN_TEMPORARY = Path("/tmp")
+"""Each node has a file system of its own there, for what programs take for theirs alone."""
 _OWN = ("proc", "sys", "dev", "run", "tmp")
 """What of a root is not shown, since each node has its own."""
 
@@ -57,13 +60,26 @@ def mounts(spec: ContainerSpec, directory: str) -> list[Mount]:
         Mount(Kind.PROC, "/proc"),
         Mount(Kind.DEV, "/dev"),
         Mount(Kind.READ_ONLY, "/sys", "/sys"),
-        Mount(Kind.TMPFS, "/tmp", mode=0o1777),
+        Mount(Kind.TMPFS, str(OWN_TEMPORARY), mode=0o1777),
         Mount(Kind.TMPFS, "/run"),
         Mount(Kind.BIND, EXCHANGE, EXCHANGE),
         Mount(Kind.TMPFS, NODE_DIRECTORY),
+        *(Mount(Kind.READ_ONLY, str(each), layout.host_path(each)) for each in shown(spec)),
         *own,
     ]
     return result
+
+
+def shown(spec: ContainerSpec) -> list[Path]:
+    """Directories below /tmp that a node sees nevertheless.
+
+    It is the tree that Vicinal runs from, where somebody tries it there: its provider, its MPI
+    libraries and its programs are what a node of the host's own root is for.
+    """
+    tree = checkout()
+    if tree is None or not tree.is_relative_to(OWN_TEMPORARY) or Path(spec.root) != Path("/"):
+        return []
+    return [tree]
 
 
 def _binds(spec: ContainerSpec) -> Iterator[Mount]:
