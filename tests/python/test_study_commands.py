@@ -67,6 +67,7 @@ def test_a_study_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert "On this machine it can be run adapted." in shown
     assert "not sriov: no card of this machine has verbs" in shown
     assert "workload latency: 2 ranks instead of 14" in shown
+    assert re.search(r"\d+ launches in \d+ blocks: about \d+ min", shown)
     adapted = adapt(study, machine.examine_machine())
     assert study_from_json(json.loads(said(capsys, "show", "p2-fig4d", "--json"))) == adapted
     text = said(capsys, "show", "p2-fig4d", "--yaml")

@@ -11,6 +11,10 @@ from vicinal.study.file.adapt import Fit, by_rule, fit_of
 from vicinal.study.file.model import Environment, Published, Study, Workload
 from vicinal.study.file.reading_sizes import show, show_all
 from vicinal.study.file.trials import warnings_of
+from vicinal.study.running.limits import expected_seconds
+from vicinal.study.running.plan import Plan
+from vicinal.study.running.ready import left_out
+from vicinal.study.running.view import duration
 
 _FITS = {
     Fit.WHOLE: "as it is",
@@ -59,10 +63,24 @@ def _show_here(console: Console, study: Study, adapted: Study) -> None:
         console.print(f"  {escape(why)}:")
         for what in changes:
             console.print(f"    {escape(what)}")
+    if fit_of(adapted) is not Fit.NOT:
+        console.print(_time(adapted))
     for note in adapted.notes[len(study.notes) :]:
         console.print(f"Note: {escape(note)}")
     for warning in warnings_of(adapted):
         console.print(f"Warning: {escape(warning)}")
+
+
+def _time(study: Study) -> str:
+    """How many launches it has here and how long they are thought to take, nodes not counted."""
+    block = Plan(study, 0, left_out(study, study.unavailable)).block(1)
+    seconds = sum(expected_seconds(study.workload(each.workload)) for each in block)
+    blocks = study.design.trials
+    said = f"{len(block) * blocks} launches in {blocks} blocks: about {duration(seconds * blocks)}"
+    most = study.design.most_trials
+    if most is not None and most > blocks:
+        said += f", and up to {most} blocks where values spread: {duration(seconds * most)}"
+    return f"{said}."
 
 
 def console_of() -> Console:

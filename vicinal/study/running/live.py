@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vicinal.study.file.model import Study
-from vicinal.study.running.view import Shown, View
+from vicinal.study.running.view import Shown, View, duration
 
 _LINE_SECONDS = 10.0
 """Between lines in a log, at least."""
@@ -114,14 +114,7 @@ def _progress(shown: Shown) -> str:
     words = f"block {shown.block}{of_all}, {shown.trials} of {shown.planned} trials"
     if shown.failures:
         words += f", {shown.failures} failed"
-    return f"{words}, about {_duration(shown.seconds_left)} left"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"
+    return f"{words}, about {duration(shown.seconds_left)} left"
 
 
 def _table(shown: Shown) -> Table:

@@ -50,3 +50,11 @@ class View(Protocol):
 
     def show(self, shown: Shown) -> None:
         """A launch is about to begin."""
+
+
+def duration(seconds: float) -> str:
+    """For people: seconds, minutes or hours, as many as they are."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"
