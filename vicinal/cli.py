@@ -19,6 +19,7 @@ from vicinal.host.functions.commands import register as register_functions
 from vicinal.launch.commands import register as register_launch
 from vicinal.launch.detach_command import register as register_detach
 from vicinal.launch.environment_command import register as register_environment
+from vicinal.opennebula.commands import register as register_opennebula
 from vicinal.region.commands import register as register_region
 from vicinal.signals import Ended, signals_raise
 from vicinal.study.commands import register as register_study
@@ -58,6 +59,7 @@ def build_app() -> typer.Typer:
         register_guests,
         register_images,
         register_functions,
+        register_opennebula,
         register_bench,
         register_study,
         register_tune,

@@ -47,24 +47,24 @@ def results_directory(chosen: Path | None, name: str) -> Path:
 
 
 @contextmanager
-def locked(directory: Path) -> Iterator[None]:
+def locked(directory: Path, seconds: float | None = None) -> Iterator[None]:
     """Make a directory, if it is missing, and keep others who ask for the same out of it.
 
     The kernel drops the lock of a process that ends. Raises VicinalError where another has kept it
-    for longer than any work there takes.
+    for `seconds`; without them, for longer than any work there takes.
     """
     directory.mkdir(parents=True, exist_ok=True)
     # Only read: of users that share a directory one has made the file.
     lock = os.open(directory / ".lock", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        _wait_for(lock, directory)
+        _wait_for(lock, directory, _LOCK_SECONDS if seconds is None else seconds)
         yield
     finally:
         os.close(lock)
 
 
-def _wait_for(lock: int, directory: Path) -> None:
-    deadline = time.monotonic() + _LOCK_SECONDS
+def _wait_for(lock: int, directory: Path, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -72,7 +72,7 @@ def _wait_for(lock: int, directory: Path) -> None:
             if time.monotonic() > deadline:
                 raise VicinalError(
                     f"another command has been at work in {directory} for"
-                    f" {_LOCK_SECONDS / 60:.0f} minutes",
+                    f" {seconds / 60:.0f} minutes",
                     f"end it, if it hangs: fuser {directory}/.lock names it",
                 ) from None
             time.sleep(_POLL_SECONDS)

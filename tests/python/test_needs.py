@@ -42,6 +42,14 @@ def test_what_is_left_out_is_missed_by_who_wants_it() -> None:
     assert "scipy is left out" in load("vicinal.statistics.compare").stderr
 
 
+def test_the_driver_of_opennebula_loads_little() -> None:
+    """It is called for every VM, also for those that ask for nothing."""
+    script = f"{_BLOCK}\nimport vicinal.opennebula.driver"
+    command = [sys.executable, "-c", script, "vicinal"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_region_is_made_without_numpy(tmp_path: Path) -> None:
     """It takes longer to load than a driver of OpenNebula may take beside the stock one."""
     script = (

@@ -3,8 +3,6 @@
 import os
 from pathlib import Path
 
-import psutil
-
 MEMORY_FILESYSTEMS = ("tmpfs", "hugetlbfs")
 
 
@@ -30,6 +28,8 @@ def advice(path: Path, filesystem: str) -> str | None:
 
 def room(directory: Path, filesystem: str) -> int:
     """The bytes that a new file can take: what is free, and on tmpfs also in memory."""
+    import psutil  # not for those who only may have to make a region
+
     statistics = os.statvfs(directory)
     free = statistics.f_bavail * statistics.f_frsize
     # A tmpfs mounted with size=0 has no limit, and says that it has no blocks at all.

@@ -1,0 +1,69 @@
+"""How long the driver's actions take beside the stock ones: python opennebula_overhead.py [TIMES]
+
+The stock scripts are ones that do next to nothing, so that the difference is the driver's. The
+region is of 8 MiB; libvirt is the library with its driver for tests, which answers at once.
+"""
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from opennebula_support import Host, asks, deployment_file
+
+from vicinal.opennebula.installation import Installation
+
+
+def seconds(run: Callable[[], "subprocess.CompletedProcess[str]"]) -> float:
+    began = time.perf_counter()
+    done = run()
+    took = time.perf_counter() - began
+    assert done.returncode in (0, 1), done.stderr
+    return took
+
+
+def main(times: int) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        host = Host(Path(directory))
+        Installation(host.remotes, Path(sys.executable)).install()
+        for action in ("deploy", "cancel", "shutdown", "save", "migrate"):
+            usual = host.remotes / "vmm/kvm" / action
+            usual.write_text("#!/bin/bash\ncat >/dev/null\n")
+
+        def stock() -> "subprocess.CompletedProcess[str]":
+            script = str(host.remotes / "vmm/kvm/deploy")
+            text = deployment_file(1)
+            return subprocess.run([script], input=text, capture_output=True, text=True)
+
+        # Kept from being taken away by a VM that runs, so that others find it.
+        host.nodes.write_text(
+            "<node><domain type='test'><name>one-9</name><memory>8192</memory>"
+            "<os><type>hvm</type></os></domain></node>"
+        )
+        host.deploy(9)
+        runs: dict[str, Callable[[], subprocess.CompletedProcess[str]]] = {
+            "stock script": stock,
+            "deploy, nothing asked for": lambda: host.deploy(1, ""),
+            "cancel, no region": lambda: host.end(1),
+            "deploy, makes and removes a region": lambda: host.deploy(2, asks("new")),
+            "deploy, region is there": lambda: host.deploy(3),
+            "cancel, of a VM with a region": lambda: host.end(9),
+            "save, refused": lambda: host.end(9, "save"),
+        }
+        took: dict[str, list[float]] = {name: [] for name in runs}
+        for _ in range(times):
+            for name, run in runs.items():
+                took[name].append(seconds(run))
+        base = statistics.median(took["stock script"])
+        for name, values in took.items():
+            median, worst = statistics.median(values), max(values)
+            print(f"{name:36} {(median - base) * 1e3:6.0f} ms more, at most {worst * 1e3:6.0f} ms")
+        host.nodes.write_text("<node></node>")
+        host.end(9)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 20)

@@ -1,0 +1,14 @@
+"""OpenNebula: a variant of its KVM driver that gives the VMs of a job a shared region.
+
+    documents    XML as OpenNebula writes it, read without trust
+    request      what a VM's owner asks for, in the VM's user template
+    deployment   the domain that OpenNebula wrote, with the region in it
+    limits       what the administrator allows
+    records      which region there is on this host, and for which VMs
+    hypervisor   which VMs run here
+    actions      deploy, cancel, shutdown, save, migrate: ours, around the stock scripts
+    driver       what those scripts run
+    installation the variant's files
+
+A driver's action should cost little beside the stock one: what needs numpy stays out.
+"""

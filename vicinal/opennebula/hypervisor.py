@@ -1,0 +1,30 @@
+"""Which of OpenNebula's VMs run on this host: libvirt knows, whatever happened to a driver."""
+
+import os
+import re
+
+from vicinal.opennebula.deployment import domain_name
+
+_DEFAULT = "qemu:///system"
+
+
+def libvirt_uri() -> str:
+    """What kvmrc tells the stock scripts, too."""
+    return os.environ.get("LIBVIRT_URI") or _DEFAULT
+
+
+def running_machines() -> set[int]:
+    """Ids of the VMs whose domains are there, be they paused. Raises VicinalError."""
+    # Loaded here: most actions are for VMs without a region, and do without.
+    from vicinal.cluster.domains.binding import explained, libvirt
+
+    uri = libvirt_uri()
+    with explained(f"libvirt at {uri} does not say which VMs run here"):
+        connection = libvirt.openReadOnly(uri)
+        try:
+            domains = connection.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_ACTIVE)
+            names = [domain.name() for domain in domains]
+        finally:
+            connection.close()
+    found = (re.fullmatch(domain_name(0).replace("0", "([0-9]{1,10})"), name) for name in names)
+    return {int(each[1]) for each in found if each}

@@ -1,0 +1,206 @@
+"""The driver's variant among OpenNebula's scripts: vmm/vicinal beside vmm/kvm.
+
+Scripts of ours for the actions that have to do with a region, links to the stock driver's for all
+others. What is there and is not ours is never touched.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from vicinal.errors import VicinalError
+from vicinal.opennebula.limits import FILE, TEMPLATE, read_limits
+
+REMOTES = Path("/var/lib/one/remotes")
+"""OpenNebula's scripts on a front-end, which `onehost sync` copies to its hosts."""
+CONFIGURATION = Path("/etc/one/oned.conf")
+ACTIONS = ("deploy", "cancel", "shutdown", "save", "migrate")
+"""The others are the stock driver's."""
+NAME = "vicinal"
+
+_MARK = "made by `vicinal opennebula install`"
+_STOCK = "kvm"
+_SETTINGS = ("kvmrc",)
+"""Older versions keep their settings among the scripts; ours are read from the stock driver's."""
+
+ONED_CONF = """\
+VM_MAD = [
+    NAME           = "vicinal",
+    SUNSTONE_NAME  = "KVM with shared regions",
+    EXECUTABLE     = "one_vmm_exec",
+    ARGUMENTS      = "-t 15 -r 0 vicinal -p",
+    DEFAULT        = "vmm_exec/vmm_exec_kvm.conf",
+    TYPE           = "kvm",
+    KEEP_SNAPSHOTS = "yes",
+    LIVE_RESIZE    = "yes",
+    SUPPORT_SHAREABLE = "yes"
+]
+"""
+
+
+@dataclass(frozen=True)
+class Installation:
+    """The variant in one folder of OpenNebula's scripts."""
+
+    remotes: Path
+    python: Path
+    """That runs our scripts; it has to be there on every host."""
+
+    @property
+    def variant(self) -> Path:
+        """Our driver."""
+        return self.remotes / "vmm" / NAME
+
+    @property
+    def stock(self) -> Path:
+        """OpenNebula's."""
+        return self.remotes / "vmm" / _STOCK
+
+    def install(self) -> list[str]:
+        """Have it there; returns what was done. Raises VicinalError, with nothing done."""
+        self._check_stock()
+        self._check_ours()
+        read_limits(self.remotes / FILE)
+        said = []
+        self._directory(self.variant)
+        for file in self._stale():
+            file.unlink()
+            said.append(f"removed {file}")
+        for name, wanted in self._wanted().items():
+            file = self.variant / name
+            if _is(file, wanted):
+                continue
+            self._put(file, wanted)
+            said.append(f"made {file}")
+        limits = self.remotes / FILE
+        if not limits.exists():
+            self._directory(limits.parent)
+            self._put(limits, TEMPLATE, 0o644)
+            said.append(f"made {limits}")
+        return said
+
+    def faults(self) -> Iterator[str]:
+        """What is not as install() would have it. Raises VicinalError where OpenNebula is not."""
+        self._check_stock()
+        self._check_ours()
+        if not self.variant.is_dir():
+            yield f"{self.variant} is not there"
+            return
+        for name, wanted in self._wanted().items():
+            file = self.variant / name
+            if not _is(file, wanted):
+                yield f"{file} is {'another' if os.path.lexists(file) else 'not there'}"
+        for file in self._stale():
+            yield f"{file} is of a script that is gone"
+        read_limits(self.remotes / FILE)
+
+    def remove(self) -> list[str]:
+        """Take it away; returns what was done. Limits that somebody changed stay."""
+        said = []
+        self._check_ours()
+        if self.variant.is_dir():
+            for file in self.variant.iterdir():
+                file.unlink()
+            self.variant.rmdir()
+            said.append(f"removed {self.variant}")
+        limits = self.remotes / FILE
+        if limits.exists():
+            if limits.read_text() == TEMPLATE:
+                limits.unlink()
+                limits.parent.rmdir()
+                said.append(f"removed {limits}")
+            else:
+                said.append(f"left {limits}, which was changed")
+        return said
+
+    def _check_stock(self) -> None:
+        for needed in (self.stock / "deploy", self.remotes / "scripts_common.sh"):
+            if not needed.is_file():
+                raise VicinalError(
+                    f"{needed} is not there, which OpenNebula has",
+                    "name the folder of its scripts with --remotes",
+                )
+
+    def _check_ours(self) -> None:
+        """Raise VicinalError where there is something in the variant's place that is not ours."""
+        if not os.path.lexists(self.variant):
+            return
+        strange = [self.variant]
+        if self.variant.is_dir() and not self.variant.is_symlink():
+            strange = [file for file in sorted(self.variant.iterdir()) if not self._is_ours(file)]
+        if strange:
+            raise VicinalError(f"{strange[0]} is not Vicinal's", "move it away, and try again")
+
+    def _is_ours(self, file: Path) -> bool:
+        if file.is_symlink():
+            return file.readlink().parent == Path("..") / _STOCK
+        if not file.is_file():
+            return False
+        return _MARK in file.read_text(errors="replace") or _is_copy(file, self.stock / file.name)
+
+    def _wanted(self) -> dict[str, str | Path]:
+        """What is to be there: the text of a script of ours, or where a link leads."""
+        script = resources.files("vicinal.opennebula").joinpath("action.sh").read_text()
+        ours = script.replace("@PYTHON@", f"'{self.python}'")
+        wanted: dict[str, str | Path] = {}
+        for file in sorted(self.stock.iterdir()):
+            if file.name not in _SETTINGS:
+                wanted[file.name] = Path("..") / _STOCK / file.name
+        return wanted | dict.fromkeys(ACTIONS, ours)
+
+    def _stale(self) -> list[Path]:
+        wanted = self._wanted()
+        return [file for file in sorted(self.variant.iterdir()) if file.name not in wanted]
+
+    def _directory(self, directory: Path) -> None:
+        if not directory.is_dir():
+            directory.mkdir(parents=True)
+            self._give(directory)
+
+    def _put(self, file: Path, wanted: str | Path, mode: int = 0o755) -> None:
+        """There at once or not at all: a host may copy these files at any time."""
+        part = file.with_name(f".{file.name}.part")
+        part.unlink(missing_ok=True)
+        if isinstance(wanted, Path):
+            part.symlink_to(wanted)
+        else:
+            part.write_text(wanted)
+            part.chmod(mode)
+        self._give(part)
+        part.replace(file)
+
+    def _give(self, file: Path) -> None:
+        """To the user whose scripts these are, where root installs."""
+        if os.geteuid() == 0:
+            status = self.stock.stat()
+            os.chown(file, status.st_uid, status.st_gid, follow_symlinks=False)
+
+
+def check_configuration(file: Path = CONFIGURATION) -> str | None:
+    """What is wrong with OpenNebula's own settings, where they can be read; None if nothing is."""
+    try:
+        text = file.read_text(errors="replace")
+    except OSError:
+        return None
+    lines = (line.partition("#")[0] for line in text.splitlines())
+    words = "".join("".join(lines).split())
+    return None if f'NAME="{NAME}"' in words else f"{file} has no VM_MAD of the name {NAME}"
+
+
+def _is(file: Path, wanted: str | Path) -> bool:
+    if isinstance(wanted, Path):
+        if file.is_symlink():
+            return file.readlink() == wanted
+        return _is_copy(file, file.parent / wanted)
+    if file.is_symlink() or not file.is_file() or not os.access(file, os.X_OK):
+        return False
+    return file.read_text(errors="replace") == wanted
+
+
+def _is_copy(file: Path, other: Path) -> bool:
+    """Whether it is what a link becomes on a host, as `onehost sync` copies it."""
+    if not (file.is_file() and other.is_file()):
+        return False
+    return os.access(file, os.X_OK) and file.read_bytes() == other.read_bytes()

@@ -1,0 +1,284 @@
+"""Which regions there are on this host, and for which VMs: written before anything is made.
+
+    /dev/shm/vicinal-one          this directory, for the drivers' user alone
+        .lock                     held while records are read and changed
+        OWNER-JOB.json            a region, and the VMs that have it or are about to
+        vm-ID                     locked while an action on that VM is at work
+    /dev/shm/vicinal-one-OWNER-JOB    the region
+
+It is as short-lived as regions and VMs are: all of it is gone when the host boots. A VM that is
+in a record has its region as long as libvirt has its domain, or an action on it is at work. Who
+comes next takes away what is left of others: so nothing is left by drivers that were killed.
+"""
+
+import fcntl
+import json
+import os
+import stat
+from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from vicinal.directories import locked
+from vicinal.errors import VicinalError, describe_os_error
+from vicinal.opennebula.limits import Limits
+from vicinal.opennebula.request import RegionRequest
+from vicinal.region.creation import create
+from vicinal.region.sizes import show_size
+
+REGIONS = Path("/dev/shm")
+"""Where libvirt looks for the memory of a <shmem>."""
+DIRECTORY = REGIONS / "vicinal-one"
+_LOCK_SECONDS = 120.0
+"""The longest work under the lock is to reserve a large region's memory."""
+_REMEDY = "see that nobody but OpenNebula's drivers writes there, and remove the directory"
+
+
+@dataclass(frozen=True)
+class Record:
+    """A region, and the VMs that it is kept for."""
+
+    request: RegionRequest
+    machines: frozenset[int]
+
+
+class Records:
+    """Those of one host."""
+
+    def __init__(self, directory: Path, running: Callable[[], AbstractSet[int]]) -> None:
+        self.directory = directory
+        self._running = running
+        """Says which VMs run here."""
+
+    def known(self, vm: int) -> bool:
+        """Whether there is a region for that VM, or was to be; quick, and takes no lock."""
+        return self.directory.is_dir() and any(vm in each.machines for each in self._read())
+
+    @contextmanager
+    def held(self, vm: int, request: RegionRequest, limits: Limits) -> Iterator[int]:
+        """Have a region for a VM that is to be started within.
+
+        It stays if the VM runs in the end. The descriptor is for whoever starts the VM: as long as
+        one of us lives, nobody takes the region away. Raises VicinalError, with nothing made, where
+        the region cannot be.
+        """
+        self._prepare()
+        with self._locked():
+            hold = self._hold(vm)
+            try:
+                running = self._running()
+                self._sweep(running)
+                self._take(vm, request, limits)
+            except BaseException:
+                os.close(hold)
+                self._tidy()
+                raise
+        with self._released(hold):
+            yield hold
+
+    @contextmanager
+    def released(self, vm: int) -> Iterator[int]:
+        """Give up the region of a VM that is ended within, if it is ended then; see held()."""
+        self._prepare()
+        with self._locked():
+            hold = self._hold(vm)
+        with self._released(hold):
+            yield hold
+
+    def sweep(self) -> None:
+        """Take away the regions whose VMs are gone. Raises VicinalError."""
+        if self.directory.is_dir():
+            self._prepare()
+            with self._locked():
+                self._sweep(self._running())
+
+    def all(self) -> list[Record]:
+        """What is written down."""
+        return list(self._read()) if self.directory.is_dir() else []
+
+    @contextmanager
+    def _released(self, hold: int) -> Iterator[None]:
+        ended = False
+        try:
+            yield
+            ended = True
+        finally:
+            with self._locked():
+                # What the script left in the background has the lock, too, and does not matter. But
+                # where it was broken off, what it began may still be starting the VM.
+                if ended:
+                    fcntl.flock(hold, fcntl.LOCK_UN)
+                os.close(hold)
+                self._sweep(self._running())
+
+    def _locked(self) -> AbstractContextManager[None]:
+        return locked(self.directory, _LOCK_SECONDS)
+
+    def _prepare(self) -> None:
+        """Make the directory. Everybody may write where it lies: so it must be ours, and shut."""
+        with suppress(FileExistsError):
+            self.directory.mkdir(mode=0o700)
+        status = self.directory.lstat()
+        if not stat.S_ISDIR(status.st_mode):
+            raise VicinalError(f"{self.directory} is no directory", _REMEDY)
+        if status.st_uid != os.geteuid():
+            raise VicinalError(f"{self.directory} belongs to user {status.st_uid}", _REMEDY)
+        if status.st_mode & 0o077:
+            raise VicinalError(f"{self.directory} is open to other users", _REMEDY)
+
+    def _hold(self, vm: int) -> int:
+        """Say that an action on a VM is at work, until the descriptor is closed or we are dead."""
+        hold = os.open(self.directory / f"vm-{vm}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(hold, fcntl.LOCK_SH)  # a VM may be ended while another action is at work
+        return hold
+
+    def _is_held(self, vm: int) -> bool:
+        try:
+            file = os.open(self.directory / f"vm-{vm}", os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(file)
+        return False
+
+    def _take(self, vm: int, request: RegionRequest, limits: Limits) -> None:
+        there = {record.request.key: record for record in self._read()}
+        for each in there.values():
+            if vm in each.machines and each.request.key != request.key:
+                raise VicinalError(
+                    f"VM {vm} runs here, with the region {each.request.name}", "end it first"
+                )
+        record = there.get(request.key)
+        if record is not None:
+            self._join(record, vm, request)
+            return
+        _check_limits(request, [each.request for each in there.values()], limits)
+        self._write(Record(request, frozenset({vm})))
+        try:
+            create(
+                REGIONS / request.name,
+                members=request.members,
+                section_bytes=request.section_bytes,
+                label=request.job,
+                for_guests=True,
+            )
+        except BaseException:
+            self._file(request).unlink()
+            raise
+
+    def _join(self, record: Record, vm: int, request: RegionRequest) -> None:
+        has = record.request
+        if has != request:
+            raise VicinalError(
+                f"the job {request.job} has a region of {has.size_bytes >> 20}M for {has.members} "
+                f"members here, and VM {vm} asks for {request.size_bytes >> 20}M for "
+                f"{request.members}",
+                "give all VMs of a job the same SIZE and MEMBERS",
+            )
+        _check_file(request)
+        self._write(replace(record, machines=record.machines | {vm}))
+
+    def _sweep(self, running: AbstractSet[int]) -> None:
+        """Take away what is for VMs that neither run nor are at work on."""
+        for record in self._read():
+            left = {vm for vm in record.machines if vm in running or self._is_held(vm)}
+            if not left:
+                _remove_region(record.request)
+                self._file(record.request).unlink(missing_ok=True)
+            elif left != record.machines:
+                self._write(replace(record, machines=frozenset(left)))
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Remove the locks of VMs that nobody is at work on, and what was half written."""
+        for file in self.directory.glob("*.part"):
+            file.unlink(missing_ok=True)
+        for file in self.directory.glob("vm-*"):
+            if not self._is_held(int(file.name.removeprefix("vm-"))):
+                file.unlink(missing_ok=True)
+
+    def _file(self, request: RegionRequest) -> Path:
+        return self.directory / f"{request.key}.json"
+
+    def _write(self, record: Record) -> None:
+        request = record.request
+        text = json.dumps(
+            {
+                "owner": request.owner,
+                "job": request.job,
+                "size_bytes": request.size_bytes,
+                "members": request.members,
+                "machines": sorted(record.machines),
+            }
+        )
+        part = self._file(request).with_suffix(".part")
+        try:
+            part.write_text(text)
+            part.replace(self._file(request))
+        except OSError as error:
+            raise VicinalError(
+                f"{self.directory} cannot be written to ({describe_os_error(error)}), and no "
+                "region is made that is not written down",
+                "make room in /dev/shm",
+            ) from error
+
+    def _read(self) -> Iterator[Record]:
+        for file in sorted(self.directory.glob("*.json")):
+            try:
+                values = json.loads(file.read_text())
+                machines = frozenset(int(vm) for vm in values.pop("machines"))
+                record = Record(RegionRequest(**values), machines)
+            except FileNotFoundError:  # who reads without the lock
+                continue
+            except (ValueError, KeyError, TypeError) as error:
+                raise VicinalError(f"{file} is no record of ours ({error})", _REMEDY) from error
+            if self._file(record.request) != file:
+                raise VicinalError(f"{file} is the record of another region", _REMEDY)
+            yield record
+
+
+def _check_limits(request: RegionRequest, others: list[RegionRequest], limits: Limits) -> None:
+    if request.size_bytes > limits.region:
+        raise VicinalError(
+            f"the region is to have {show_size(request.size_bytes)}, and this host allows "
+            f"{show_size(limits.region)}",
+            "lower SIZE, or ask the administrator for more (REGION_SIZE_MAX)",
+        )
+    has = sum(each.size_bytes for each in others if each.owner == request.owner)
+    if has + request.size_bytes > limits.user:
+        raise VicinalError(
+            f"this user has regions of {show_size(has)} on this host, and is to get "
+            f"{show_size(request.size_bytes)} more where {show_size(limits.user)} are allowed",
+            "end other jobs, or ask the administrator for more (USER_SIZE_MAX)",
+        )
+
+
+def _check_file(request: RegionRequest) -> None:
+    """Raise VicinalError unless the file of a region that is written down is what it was."""
+    path = REGIONS / request.name
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        raise VicinalError(
+            f"{path} is gone, and VMs of the job {request.job} have it", "end these VMs first"
+        ) from None
+    ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+    if not ours or status.st_size != request.size_bytes:
+        raise VicinalError(
+            f"{path} is not the file that was made for the job {request.job}",
+            "see who changed it, and end the job's VMs",
+        )
+
+
+def _remove_region(request: RegionRequest) -> None:
+    """Remove the file, if it is ours; nobody can put theirs there, since /dev/shm is sticky."""
+    path = REGIONS / request.name
+    with suppress(FileNotFoundError):
+        if path.lstat().st_uid == os.geteuid():
+            path.unlink()

@@ -1,0 +1,176 @@
+"""What a VM's owner asks for, in the VM's user template.
+
+    VICINAL_REGION = [ JOB = "job42", SIZE = "64M", MEMBERS = "16" ]
+
+Every user may set such an attribute, so its values are hostile until they are checked. Whose VM it
+is comes from OpenNebula itself.
+"""
+
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+from xml.etree.ElementTree import Element
+
+from vicinal.errors import VicinalError
+from vicinal.opennebula.documents import parse, shown
+from vicinal.region.geometry import (
+    MEMBERS_MAX,
+    MEMBERS_MIN,
+    PAGE,
+    SECTION_MAX,
+    region_bytes,
+    section_fault,
+    sections_offset,
+)
+
+PREFIX = "VICINAL"
+ATTRIBUTE = "VICINAL_REGION"
+EXAMPLE = f'{ATTRIBUTE} = [ JOB = "job42", SIZE = "64M" ]'
+DEFAULT_MEMBERS = 16
+_KEYS = ("JOB", "SIZE", "MEMBERS")
+_JOB = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")
+_SIZE = re.compile(r"([1-9][0-9]{0,5})([MG])")
+_MEMBERS = re.compile(r"[1-9][0-9]{0,3}")
+_IDENTIFIER = re.compile(r"0|[1-9][0-9]{0,9}")
+_UNITS = {"M": 1 << 20, "G": 1 << 30}
+
+
+@dataclass(frozen=True)
+class RegionRequest:
+    """The region that a VM is to have: one for all VMs of the same owner and job on a host."""
+
+    owner: int
+    """User id in OpenNebula."""
+    job: str
+    size_bytes: int
+    """Length of the region's file, and so of the device in the guest: a power of two."""
+    members: int
+
+    @property
+    def key(self) -> str:
+        """By which it is known on a host."""
+        return f"{self.owner}-{self.job}"
+
+    @property
+    def name(self) -> str:
+        """Of its file in /dev/shm."""
+        return f"vicinal-one-{self.key}"
+
+    @property
+    def section_bytes(self) -> int:
+        """What each member has of it."""
+        each = (self.size_bytes - sections_offset(self.members)) // self.members
+        return each // PAGE * PAGE
+
+
+def read_request(document: bytes, vm: int) -> RegionRequest | None:
+    """What the VM's document asks for; None where it asks for nothing of Vicinal's.
+
+    Raises VicinalError for another VM's document, an attribute that is not known, and a value that
+    is not as it has to be.
+    """
+    root = parse(document, "the VM's document (vm.xml)", "VM")
+    found = _number(root, "ID")
+    if found != vm:
+        raise VicinalError(
+            f"the VM's document (vm.xml) is that of VM {found}, and VM {vm} is to be started",
+            "see what wrote it into that directory",
+        )
+    asked = [each for each in root.iterfind("USER_TEMPLATE/*") if _is_ours(each)]
+    for each in asked:
+        if each.tag != ATTRIBUTE:
+            raise _unknown(str(each.tag), (ATTRIBUTE,), "attribute")
+    if not asked:
+        return None
+    if len(asked) > 1:
+        raise VicinalError(f"{ATTRIBUTE} is there {len(asked)} times", "a VM has one region")
+    return _region(asked[0], _number(root, "UID"))
+
+
+def _is_ours(element: Element) -> bool:
+    return isinstance(element.tag, str) and element.tag.upper().startswith(PREFIX)
+
+
+def _number(root: Element, name: str) -> int:
+    text = root.findtext(name) or ""
+    if not _IDENTIFIER.fullmatch(text):
+        raise VicinalError(
+            f"the VM's document (vm.xml) has no {name}", "see that OpenNebula wrote that file"
+        )
+    return int(text)
+
+
+def _region(element: Element, owner: int) -> RegionRequest:
+    values: dict[str, str] = {}
+    for each in element:
+        if each.tag not in _KEYS:
+            raise _unknown(str(each.tag), _KEYS, f"part of {ATTRIBUTE}")
+        if each.tag in values:
+            raise VicinalError(f"{ATTRIBUTE} has {each.tag} more than once", "leave one of them")
+        values[each.tag] = each.text or ""
+    if (element.text or "").strip():
+        raise VicinalError(
+            f"{ATTRIBUTE} is {shown(element.text or '')}, and no vector", f"write it as {EXAMPLE}"
+        )
+    for name in ("JOB", "SIZE"):
+        if name not in values:
+            raise VicinalError(f"{ATTRIBUTE} has no {name}", f"write it as {EXAMPLE}")
+    request = RegionRequest(
+        owner, _job(values["JOB"]), _size(values["SIZE"]), _members(values.get("MEMBERS"))
+    )
+    _check_geometry(request)
+    return request
+
+
+def _job(text: str) -> str:
+    if not _JOB.fullmatch(text):
+        raise VicinalError(
+            f"{ATTRIBUTE} has the JOB {shown(text)}",
+            "use up to 32 small letters, digits and hyphens, with a letter or digit at both ends",
+        )
+    return text
+
+
+def _size(text: str) -> int:
+    found = _SIZE.fullmatch(text)
+    if not found:
+        raise VicinalError(
+            f"{ATTRIBUTE} has the SIZE {shown(text)}", "write a number with M or G, such as 64M"
+        )
+    size = int(found[1]) * _UNITS[found[2]]
+    if size & (size - 1):
+        raise VicinalError(
+            f"{ATTRIBUTE} has the SIZE {text}, and a device's memory is a power of two long",
+            f"write {(1 << size.bit_length()) >> 20}M",
+        )
+    return size
+
+
+def _members(text: str | None) -> int:
+    if text is None:
+        return DEFAULT_MEMBERS
+    if not _MEMBERS.fullmatch(text) or not MEMBERS_MIN <= int(text) <= MEMBERS_MAX:
+        raise VicinalError(
+            f"{ATTRIBUTE} has the MEMBERS {shown(text)}",
+            f"write a number from {MEMBERS_MIN} to {MEMBERS_MAX}: the ranks of all its VMs",
+        )
+    return int(text)
+
+
+def _check_geometry(request: RegionRequest) -> None:
+    """Raise VicinalError where members do not fit into the size, or cannot use it."""
+    size = f"{request.size_bytes >> 20}M"
+    if fault := section_fault(request.members, request.section_bytes):
+        few = request.section_bytes > SECTION_MAX
+        raise VicinalError(
+            f"a region of {size} cannot have {fault}",
+            "raise MEMBERS or lower SIZE" if few else "raise SIZE or lower MEMBERS",
+        )
+    used = region_bytes(request.members, request.section_bytes)
+    assert request.size_bytes // 2 < used <= request.size_bytes
+
+
+def _unknown(tag: str, known: tuple[str, ...], what: str) -> VicinalError:
+    near = get_close_matches(tag.upper(), known, 1, 0.5)
+    hint = f"write {near[0]}" if near else f"there is {', '.join(known)}"
+    return VicinalError(f"{shown(tag)} is no {what} that Vicinal knows", hint)
