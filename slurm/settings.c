@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* settings.c - the plugin's arguments, and the file of variables: see settings.h. */
+#include "settings.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "request.h"
+
+#define MAX_SIZE_DEFAULT (UINT64_C(4) << 30)
+
+/* What follows NAME= in an argument, or NULL. */
+static const char *value_of(const char *argument, const char *name)
+{
+	size_t length = strlen(name);
+
+	return strncmp(argument, name, length) == 0 && argument[length] == '=' ? argument + length + 1 : NULL;
+}
+
+int settings_read(int count, char **arguments, struct settings *settings, const char **wrong)
+{
+	static const char *const names[] = {"command", "directory", "variables"};
+	const char **const places[] = {&settings->command, &settings->directory, &settings->variables};
+	const size_t paths = sizeof(names) / sizeof(names[0]);
+
+	*settings = (struct settings){.max_size = MAX_SIZE_DEFAULT};
+	for (int i = 0; i < count; i++) {
+		const char *size = value_of(arguments[i], "max_size");
+		int good = size != NULL && size_read(size, &settings->max_size) == 0;
+
+		for (size_t j = 0; j < paths && !good; j++) {
+			const char *path = value_of(arguments[i], names[j]);
+
+			good = path != NULL && path[0] == '/';
+			if (good)
+				*places[j] = path;
+		}
+		*wrong = arguments[i];
+		if (!good)
+			return -1;
+	}
+	for (size_t j = 0; j < paths; j++) {
+		*wrong = names[j];
+		if (*places[j] == NULL)
+			return -1;
+	}
+	return 0;
+}
+
+int settings_next_variable(FILE *file, char *line, int length, const char **name, const char **value)
+{
+	while (fgets(line, length, file) != NULL) {
+		char *end = strchr(line, '\n');
+
+		if (end == NULL) /* longer than any that is written there */
+			return -1;
+		*end = '\0';
+		if (line[0] == '#' || line[0] == '\0')
+			continue;
+		char *equals = strchr(line, '=');
+
+		if (equals == NULL || equals == line)
+			return -1;
+		*equals = '\0';
+		*name = line;
+		*value = equals + 1;
+		return 1;
+	}
+	return 0;
+}

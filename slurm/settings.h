@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * settings.h - what an administrator sets: the plugin's arguments in plugstack.conf, and the file of
+ * variables that tasks get.
+ *
+ *	command=/PATH    the program vicinal
+ *	directory=/PATH  where regions are, on each host
+ *	variables=/PATH  file of lines NAME=VALUE
+ *	max_size=SIZE    the largest region that a user may ask for; 4G if it is not there
+ *
+ * `vicinal slurm install` writes all of them.
+ */
+#ifndef VICINAL_SLURM_SETTINGS_H
+#define VICINAL_SLURM_SETTINGS_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+struct settings {
+	const char *command;
+	const char *directory;
+	const char *variables;
+	uint64_t max_size;
+};
+
+/* Returns 0, or -1 with the argument that is wrong, or the name of one that is missing, in `wrong`.
+ * The strings stay those of the arguments. */
+int settings_read(int count, char **arguments, struct settings *settings, const char **wrong);
+
+/*
+ * The next variable of the file; `line` is the caller's, of `length` bytes, and holds both words.
+ * Returns 1, or 0 at the end, or -1 for a line that is no variable.
+ */
+int settings_next_variable(FILE *file, char *line, int length, const char **name, const char **value);
+
+#endif
