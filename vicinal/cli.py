@@ -22,6 +22,7 @@ from vicinal.launch.environment_command import register as register_environment
 from vicinal.opennebula.commands import register as register_opennebula
 from vicinal.region.commands import register as register_region
 from vicinal.signals import Ended, signals_raise
+from vicinal.slurm.commands import register as register_slurm
 from vicinal.study.commands import register as register_study
 from vicinal.tune.commands import register as register_tune
 
@@ -60,6 +61,7 @@ def build_app() -> typer.Typer:
         register_images,
         register_functions,
         register_opennebula,
+        register_slurm,
         register_bench,
         register_study,
         register_tune,

@@ -17,7 +17,7 @@ from typing import Self
 import psutil
 import pytest
 from command_client import CommandServer
-from launch_support import GUARD_SECONDS, package_path
+from launch_support import GUARD_SECONDS, NOBODY, package_path
 
 from vicinal.cluster.native import NativeCluster
 from vicinal.cluster.native_layout import NODE_DIRECTORY
@@ -164,6 +164,8 @@ class Hosts:
         (self.directory / "passwd").write_text(
             f"root:x:0:0:root:{self.directory}:/bin/sh\n"
             "sshd:x:102:65534::/run/sshd:/usr/sbin/nologin\n"
+            "daemon:x:1:1::/:/usr/sbin/nologin\n"
+            f"nobody:x:{NOBODY}:65534::/:/usr/sbin/nologin\n"
         )
         self._tools.mkdir()
         script = self._tools / "ssh"

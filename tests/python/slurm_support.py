@@ -38,6 +38,7 @@ class SlurmHosts(Hosts):
         try:
             self._state.mkdir()
             self._configure()
+            self.prepare()
             self._start()
         except BaseException:
             self.cluster.close()
@@ -45,7 +46,14 @@ class SlurmHosts(Hosts):
         return self
 
     def environment(self, **variables: str) -> dict[str, str]:
-        return super().environment(SLURM_CONF=str(self._state / "slurm.conf"), **variables)
+        return super().environment(SLURM_CONF=str(self.slurm_conf), **variables)
+
+    @property
+    def slurm_conf(self) -> Path:
+        return self._state / "slurm.conf"
+
+    def prepare(self) -> None:
+        """What there is to do before Slurm's daemons start."""
 
     def _configure(self) -> None:
         key = self._state / "key"
@@ -77,7 +85,7 @@ class SlurmHosts(Hosts):
         lines = [f"{name}={value}" for name, value in settings.items()]
         lines.append(f"NodeName={','.join(self.names)} CPUs={CPUS} State=UNKNOWN")
         lines.append("PartitionName=all Nodes=ALL Default=YES State=UP")
-        (self._state / "slurm.conf").write_text("\n".join(lines) + "\n")
+        self.slurm_conf.write_text("\n".join(lines) + "\n")
 
     def _start(self) -> None:
         files = {
@@ -91,7 +99,7 @@ class SlurmHosts(Hosts):
         for command in (["munged", "--force", *options], ["slurmctld"]):
             done = self.at_head(*command)
             assert done.returncode == 0, done.stderr
-        conf = f"SLURM_CONF={self._state}/slurm.conf"
+        conf = f"SLURM_CONF={self.slurm_conf}"
         for name in self.names:
             self.cluster.run_in(name, ["env", conf, "slurmd", "-N", name])
         deadline = time.monotonic() + UP_SECONDS

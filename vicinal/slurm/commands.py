@@ -1,0 +1,154 @@
+"""`vicinal slurm`: the option --vicinal of srun, sbatch and salloc."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vicinal.errors import VicinalError
+from vicinal.launch.mpi import Mpi
+from vicinal.region.creation import DEFAULT_SECTION_BYTES
+from vicinal.region.sizes import parse_size
+from vicinal.slurm import job_regions
+from vicinal.slurm.files import (
+    DEFAULT_REGIONS,
+    Files,
+    find_files,
+    find_plugin,
+    include_text,
+    variables_text,
+)
+from vicinal.slurm.installation import Wanted
+from vicinal.slurm.installation import install as install_files
+from vicinal.slurm.installation import remove as remove_files
+
+SlurmConf = Annotated[
+    Path | None,
+    typer.Option(help="Slurm's slurm.conf; by default SLURM_CONF, or /etc/slurm/slurm.conf."),
+]
+Directory = Annotated[
+    Path, typer.Option(help="Where the regions of jobs are, in memory and not in /dev/shm.")
+]
+Mpis = Annotated[
+    list[Mpi] | None,
+    typer.Option("--mpi", help="An MPI library of the jobs; once for each. MPICH and Open MPI."),
+]
+MaxSize = Annotated[str, typer.Option(metavar="SIZE", help="The largest region of a job.")]
+
+commands = typer.Typer(help="Slurm's option --vicinal: a region for each job.")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `vicinal`."""
+    app.add_typer(commands, name="slurm")
+
+
+@commands.command()
+def install(
+    slurm_conf: SlurmConf = None,
+    directory: Directory = DEFAULT_REGIONS,
+    mpi: Mpis = None,
+    max_size: MaxSize = "4G",
+) -> None:
+    """Give Slurm the option --vicinal, on this host. Say the same on every host of the cluster."""
+    files = find_files(slurm_conf)
+    wanted, _plugin, _command = _wanted(files, directory, mpi, max_size)
+    changed = install_files(files, wanted)
+    for path in changed:
+        typer.echo(f"wrote {path}")
+    if not changed:
+        typer.echo("everything was there already")
+    if changed:
+        typer.echo("now restart slurmd, where this host has one: its epilog removes the regions")
+    typer.echo("`vicinal slurm check` says what else there is to do")
+
+
+@commands.command()
+def check(
+    slurm_conf: SlurmConf = None,
+    directory: Directory = DEFAULT_REGIONS,
+    mpi: Mpis = None,
+    max_size: MaxSize = "4G",
+) -> None:
+    """Say what is there of the option on this host, what is missing, and the remedy."""
+    from vicinal.slurm.checks import check as look
+
+    files = find_files(slurm_conf)
+    wanted, plugin, command = _wanted(files, directory, mpi, max_size)
+    good = True
+    for found in look(files, wanted, plugin=plugin, command=command, regions=directory):
+        typer.echo(found.line)
+        good = good and (found.good or not found.needed)
+    if not good:
+        raise typer.Exit(1)
+
+
+@commands.command()
+def remove(slurm_conf: SlurmConf = None) -> None:
+    """Take the option away from Slurm on this host. Do it when no job has it."""
+    changed = remove_files(find_files(slurm_conf))
+    for path in changed:
+        typer.echo(f"removed from {path}" if path.exists() else f"removed {path}")
+    if not changed:
+        typer.echo("there was nothing to remove")
+
+
+@commands.command()
+def region(
+    job: Annotated[int, typer.Argument(help="The job's number.", min=1)],
+    user: Annotated[int, typer.Option(help="Number of the user whose job it is.", min=0)],
+    directory: Directory = DEFAULT_REGIONS,
+    tasks: Annotated[int, typer.Option(help="Tasks that there is to be room for.", min=1)] = 1,
+    members: Annotated[int | None, typer.Option(help="Member slots; instead of --tasks.")] = None,
+    section_size: Annotated[
+        int, typer.Option(help="Bytes for each member.")
+    ] = DEFAULT_SECTION_BYTES,
+    heap: Annotated[int, typer.Option(help="Bytes of each member's heap.")] = 0,
+    max_size: Annotated[int | None, typer.Option(help="Bytes that it may take.")] = None,
+) -> None:
+    """Make a job's region, unless it is there. Slurm's plugin calls this as root."""
+    place = job_regions.make(
+        directory,
+        job,
+        user,
+        tasks=tasks,
+        members=members,
+        section_bytes=section_size,
+        heap_bytes=heap,
+        max_bytes=max_size,
+    )
+    typer.echo(f"file:{place}")
+
+
+@commands.command()
+def sweep(directory: Directory = DEFAULT_REGIONS) -> None:
+    """Remove regions of jobs that Slurm no longer has, such as after a crash. Epilogs call this."""
+    for path in job_regions.sweep(directory):
+        typer.echo(f"removed {path}")
+
+
+def _wanted(
+    files: Files, directory: Path, mpi: list[Mpi] | None, max_size: str
+) -> tuple[Wanted, Path, Path]:
+    """What the files are to hold, the plugin and the command."""
+    plugin, command = find_plugin(), _own_command()
+    most = parse_size(max_size)
+    include = include_text(plugin, command, directory, files.variables, most)
+    return Wanted(include, variables_text(mpi or [Mpi.MPICH, Mpi.OPENMPI])), plugin, command
+
+
+def _own_command() -> Path:
+    """The program that this is, as Slurm's daemons can call it."""
+    for name in (sys.argv[0], str(Path(sys.executable).parent / "vicinal")):
+        path = Path(name)
+        if path.is_absolute() and path.name == "vicinal" and os.access(path, os.X_OK):
+            return path
+    found = shutil.which("vicinal")
+    if found is None:
+        raise VicinalError(
+            "the program vicinal was not found", "add the directory that it is in to PATH"
+        )
+    return Path(found).absolute()

@@ -1,0 +1,134 @@
+"""The files that make up the option --vicinal on a host, and where they go.
+
+slurm.conf               read only
+plugstack.conf           gets one line, which includes the next
+plugstack.conf.d/vicinal.conf   loads the plugin, with its arguments
+vicinal.variables        what the tasks of a job get: NAME=VALUE lines
+"""
+
+import fnmatch
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vicinal.errors import VicinalError
+from vicinal.launch.checkout import checkout
+from vicinal.launch.environment import mpi_environment, provider_directory
+from vicinal.launch.mpi import Family, Mpi
+
+PLUGIN_FILE = "vicinal-spank.so"
+DEFAULT_REGIONS = Path("/run/vicinal-slurm")
+"""Outside of /dev/shm and /tmp, which job_container/tmpfs gives to each job anew."""
+DEFAULT_CONFIGURATION = Path("/etc/slurm/slurm.conf")
+_SETTING = re.compile(r"^\s*(\w+)\s*=\s*(\S+)", re.MULTILINE)
+_INCLUDE = re.compile(r"^[ \t]*include[ \t]+(\S+)", re.MULTILINE)
+_PART = re.compile(r"[^\s#=]+")
+
+
+@dataclass(frozen=True)
+class Files:
+    """Where everything is."""
+
+    slurm_conf: Path
+    plugstack: Path
+    include: Path
+    variables: Path
+
+    @property
+    def line(self) -> str:
+        """The line of plugstack.conf."""
+        return f"include {self.include}"
+
+    def is_included(self, plugstack: str) -> bool:
+        """Whether a plugstack.conf of this text loads it, by that line or by one with a pattern."""
+        return any(
+            fnmatch.fnmatch(str(self.include), match[1]) for match in _INCLUDE.finditer(plugstack)
+        )
+
+
+def find_files(slurm_conf: Path | None) -> Files:
+    """The files beside a slurm.conf: by default that of SLURM_CONF, or /etc/slurm/slurm.conf.
+
+    Raises VicinalError where there is none.
+    """
+    chosen = slurm_conf or Path(os.environ.get("SLURM_CONF") or DEFAULT_CONFIGURATION)
+    chosen = chosen.absolute()
+    if not chosen.is_file():
+        raise VicinalError(
+            f"there is no {chosen}",
+            "name Slurm's configuration with --slurm-conf; hosts that fetch theirs from slurmctld "
+            "are configured there",
+        )
+    directory = chosen.parent
+    plugstack = Path(setting(chosen, "PlugStackConfig") or directory / "plugstack.conf")
+    return Files(
+        chosen,
+        plugstack,
+        directory / "plugstack.conf.d" / "vicinal.conf",
+        directory / "vicinal.variables",
+    )
+
+
+def setting(slurm_conf: Path, name: str) -> str | None:
+    """What a slurm.conf says of one thing; the last word, as Slurm takes it. Not its includes."""
+    found = None
+    for key, value in _SETTING.findall(slurm_conf.read_text(errors="replace")):
+        if key.lower() == name.lower():
+            found = value
+    return found
+
+
+def find_plugin() -> Path:
+    """The plugin: beside the provider, or where `make` puts it. VicinalError if in neither."""
+    places = [provider_directory() / PLUGIN_FILE]
+    tree = checkout()
+    if tree is not None:
+        places.append(tree / "build" / "release" / "slurm" / PLUGIN_FILE)
+    for place in places:
+        if place.is_file():
+            return place
+    raise VicinalError(
+        f"the plugin for Slurm was not built: there is no {places[-1]}",
+        "install Slurm's headers (Debian: libslurm-dev), remove build/release and run `make`",
+    )
+
+
+def include_text(plugin: Path, command: Path, regions: Path, variables: Path, most: int) -> str:
+    """The file that loads the plugin. Raises VicinalError for a path that it cannot hold."""
+    for path in (plugin, command, regions, variables):
+        if not path.is_absolute() or not _PART.fullmatch(str(path)):
+            raise VicinalError(
+                f"{path} cannot be written to plugstack.conf",
+                "choose an absolute path without spaces, # and =",
+            )
+    return (
+        "# Slurm's option --vicinal. Made by `vicinal slurm install`.\n"
+        f"required {plugin} command={command} directory={regions} variables={variables}"
+        f" max_size={most // 1024}K\n"
+    )
+
+
+def variables_text(mpis: Sequence[Mpi]) -> str:
+    """The file of variables, which fit all of these MPI libraries at once.
+
+    Raises VicinalError where two of them want different values of a variable.
+    """
+    found: dict[str, str] = {}
+    for mpi in mpis:
+        wanted = mpi_environment(mpi)
+        if mpi.family is Family.MPICH:
+            # MPICH would take its own shared memory between ranks on one host.
+            wanted["MPIR_CVAR_NOLOCAL"] = "1"
+        for name, value in wanted.items():
+            if found.setdefault(name, value) != value:
+                raise VicinalError(
+                    f"{name} is {found[name]!r} for one of these MPI libraries and {value!r} for "
+                    f"{mpi.value}",
+                    "leave one of them out",
+                )
+    lines = [f"{name}={value}\n" for name, value in found.items()]
+    return "# What tasks of jobs with --vicinal get. Made by `vicinal slurm install`.\n" + "".join(
+        lines
+    )
