@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -202,7 +203,8 @@ def killed(hosts: SavedHosts, file: Path) -> None:
         began = time.monotonic()
         # nsenter's child is the command.
         for process in psutil.Process(command.pid).children(recursive=True):
-            process.kill()
+            with suppress(psutil.NoSuchProcess):  # it may be a child of one just killed
+                process.kill()
         command.wait()
     wait_until(
         "all machines run", hosts, lambda: set(hosts.states()) == {libvirt.VIR_DOMAIN_RUNNING}

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -67,7 +68,8 @@ class CommandServer:
         except BaseException:
             if self._entered:  # where processes may have other numbers
                 for process in psutil.Process(self._process.pid).children(recursive=True):
-                    process.kill()
+                    with suppress(psutil.NoSuchProcess):
+                        process.kill()
             else:
                 os.killpg(child, signal.SIGKILL)
                 self._answer(COMMAND_SECONDS)

@@ -5,10 +5,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import psutil
 import pytest
 
 import vicinal
@@ -76,10 +79,16 @@ def scribble(build: Path, region: Path, place: str) -> int:
     return int(done.stdout.removeprefix("writes=") or 0)
 
 
+def signal_all(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
+    """Send a signal to each that is still there: what it does to the first may end the others."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
+
+
 def end_soak(running: RunningJob) -> None:
     """Have the program soak of a job come to its end now, and count."""
-    for rank in running.ranks().values():
-        rank.send_signal(signal.SIGUSR2)
+    signal_all(running.ranks().values(), signal.SIGUSR2)
 
 
 def wait_for(path: Path, text: str, count: int = 1) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import CHECKOUT, Vicinal, error_line
 from host_support import Hosts, shown_ways
-from launch_support import GUARD_SECONDS, MPIS, check_reports, wait_for
+from launch_support import GUARD_SECONDS, MPIS, check_reports, signal_all, wait_for
 
 from vicinal.errors import VicinalError
 from vicinal.launch.hosts import Host, parse_hosts, read_hostfile, spread
@@ -292,7 +292,6 @@ def test_a_host_that_dies_ends_the_job(
     """All its processes at once, sshd too. An MPI job whose errors are fatal ends then."""
     output = tmp_path / "output"
     running = start_waiting(own_hosts, programs[mpi], output)
-    for process in own_hosts.cluster.processes("node1"):
-        process.kill()
+    signal_all(own_hosts.cluster.processes("node1"), signal.SIGKILL)
     assert running.wait(GUARD_SECONDS) not in (0, -signal.SIGKILL), output.read_text()
     nothing_left(own_hosts, ["node0"])

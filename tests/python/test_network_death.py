@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from launch_support import GUARD_SECONDS
+from launch_support import GUARD_SECONDS, signal_all
 from test_api import library_directory
 from test_death import Exchange
 
@@ -82,8 +82,7 @@ class Hosts:
         time.sleep(0.5)  # let them talk
 
     def signal(self, host: int, number: signal.Signals) -> None:
-        for process in self.cluster.processes(f"node{host}"):
-            process.send_signal(number)
+        signal_all(self.cluster.processes(f"node{host}"), number)
         if number is not signal.SIGSTOP:
             # nsenter stops itself when what it started stops.
             for rank in {*(HERE, THERE)[host]} & self.processes.keys():
@@ -94,7 +93,12 @@ class Hosts:
 
     def ranks(self, host: int) -> list[psutil.Process]:
         """The processes that run them."""
-        return [p for p in self.cluster.processes(f"node{host}") if p.name() == self.program.name]
+        found = []
+        for process in self.cluster.processes(f"node{host}"):
+            with suppress(psutil.NoSuchProcess):  # one that made the node ready, and ends just now
+                if process.name() == self.program.name:
+                    found.append(process)
+        return found
 
     @staticmethod
     def rank_of(process: psutil.Process) -> int:

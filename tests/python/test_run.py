@@ -318,9 +318,10 @@ def test_a_node_that_ends_ends_the_job(programs: dict[str, Path]) -> None:
         with started(job, cluster) as running:
             inits = psutil.Process(cluster.init_process).children()
             lost = cluster.nodes[1].pid_namespace
-            for init in inits:
-                if str(Path(f"/proc/{init.pid}/ns/pid").readlink()) == lost:
-                    init.kill()
+            [init] = [
+                init for init in inits if str(Path(f"/proc/{init.pid}/ns/pid").readlink()) == lost
+            ]
+            init.kill()
             # The launcher may see it first.
             with suppress(VicinalError):
                 assert running.wait(GUARD_SECONDS) != 0
