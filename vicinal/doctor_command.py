@@ -1,7 +1,7 @@
 """`vicinal doctor`: what this host can do for a virtual cluster.
 
-It is here, above its parts: hosts know nothing of guests and of MPI libraries, whose checks are
-added to those of the host.
+It is here, above its parts: hosts know nothing of guests, of MPI libraries and of profiles, whose
+checks are added to those of the host.
 """
 
 import json
@@ -55,10 +55,11 @@ def doctor(
     from vicinal.host.finding import Status
     from vicinal.host.system import Host
     from vicinal.launch.library_checks import LIBRARY_CHECKS
+    from vicinal.tune.profile_check import PROFILE
 
     first, *others = CHECKS
     console = Console(highlight=False)
-    every = (first, guest_check(start_guest, _note), *others, NODES, *LIBRARY_CHECKS)
+    every = (first, guest_check(start_guest, _note), *others, NODES, *LIBRARY_CHECKS, PROFILE)
     chosen = choose_checks(every, checks or [])
     if list_checks:
         show_checks(chosen, console)

@@ -13,6 +13,8 @@ from launch_support import MPIS
 
 from vicinal import region
 from vicinal.errors import VicinalError
+from vicinal.host.finding import Finding, Status
+from vicinal.host.system import Host
 from vicinal.launch.mpi import Mpi
 from vicinal.launch.thresholds import THRESHOLDS, number
 from vicinal.programs import mpi_program
@@ -25,6 +27,7 @@ from vicinal.tune.profile import (
     thresholds_of,
     write_profile,
 )
+from vicinal.tune.profile_check import check_profile
 
 PROVIDER = CHECKOUT / "build/release/provider"
 API = CHECKOUT / "build/release/tests/api/api"
@@ -114,6 +117,57 @@ def test_files(tmp_path: Path) -> None:
         write_profile(path / "below", {})
     with pytest.raises(VicinalError, match="cannot be read"):
         read_profile(tmp_path)
+
+
+def examined(monkeypatch: pytest.MonkeyPatch, **variables: str | Path) -> list[Finding]:
+    """What `vicinal doctor` finds where these are all the variables about thresholds."""
+    for name in [name for name in os.environ if "VICINAL_" in name]:
+        monkeypatch.delenv(name)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, str(value))
+    return list(check_profile(Host()))
+
+
+def test_doctor_names_the_file_in_force(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "vicinal/profile"
+    write_profile(path, {"eager_bytes": 16384, "pieces_in_flight": 4})
+    [found] = examined(monkeypatch, XDG_CONFIG_HOME=tmp_path)
+    assert found.status is Status.PASS
+    assert found.text == f"{path}: eager_bytes 16384, pieces_in_flight 4"
+    [found] = examined(monkeypatch, XDG_CONFIG_HOME=tmp_path, VICINAL_PROFILE="")
+    assert (found.status, found.text[:24]) == (Status.SKIP, "VICINAL_PROFILE is empty")
+    _, before = examined(monkeypatch, VICINAL_PROFILE=path, VICINAL_EAGER_BYTES="8K")
+    assert before.status is Status.WARN
+    assert before.text.endswith(": VICINAL_EAGER_BYTES")
+
+
+def test_doctor_says_why_a_profile_is_of_no_use(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fault(path: Path) -> str:
+        [found] = examined(monkeypatch, VICINAL_PROFILE=path)
+        assert found.status is Status.WARN
+        return found.text
+
+    path = tmp_path / "profile"
+    assert "cannot be read" in fault(path)
+    path.write_text("eager_bytes = 8192\neager_byte = 8192\n")
+    path.chmod(0o644)
+    assert "line 2: there is no threshold 'eager_byte'" in fault(path)
+    path.chmod(0o666)
+    assert "can be written by others" in fault(path)
+    assert "is not a file" in fault(tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_doctor_knows_a_profile_of_another_user(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "profile"
+    path.touch(0o644)
+    os.chown(path, 12345, -1)
+    [found] = examined(monkeypatch, VICINAL_PROFILE=path)
+    assert found.text == f"{path} belongs to user 12345, and is not used"
 
 
 def test_the_thresholds_of_a_setting() -> None:
