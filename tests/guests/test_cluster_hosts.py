@@ -24,6 +24,7 @@ from vicinal.programs import mpi_program
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "python"))
 from host_support import Hosts, shown_ways
+from process_support import named, words_of
 
 GUARD_SECONDS = 900.0
 NAME = "h2"
@@ -40,7 +41,7 @@ class TwoHosts(Hosts):
 
     def start_daemons(self) -> None:
         for name in self.names:
-            sshd = next(each for each in self.cluster.processes(name) if each.name() == "sshd")
+            sshd = named(self.cluster.processes(name), "sshd")[0]
             enter = ["nsenter", "-t", str(sshd.pid), "-m", "-u", "-i", "-p", "-n", "--"]
             self.uris.append(self._stack.enter_context(private_daemon(enter)))
 
@@ -71,7 +72,7 @@ class TwoHosts(Hosts):
             listed = self.cluster.run_in(name, ["ls", "/dev/shm"]).split()
             found += [f"{name}: {each}" for each in listed if NAME in each]
             for process in self.cluster.processes(name):
-                words = " ".join(process.cmdline())
+                words = " ".join(words_of(process))
                 if "qemu-system" in words.split(" ")[0] or f"{NAME}.{name}" in words:
                     found.append(f"{name}: {words}")
         for state in (self.directory / "state", self.directory / ".local/state"):

@@ -26,6 +26,7 @@ from vicinal.programs import mpi_program
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "python"))
 from launch_support import package_path
+from process_support import named, signal_all
 
 JOB_SECONDS = 600  # it is told when to end
 BRIDGE = "br0"
@@ -43,10 +44,7 @@ class BridgedHosts(TwoHosts):
 
     def make_bridges(self) -> None:
         """Joined by a cable of their own: machines have addresses that these hosts have, too."""
-        daemons = [
-            next(each.pid for each in self.cluster.processes(name) if each.name() == "sshd")
-            for name in self.names
-        ]
+        daemons = [named(self.cluster.processes(name), "sshd")[0].pid for name in self.names]
         cable = f"ip link add cable type veth peer name cable netns {daemons[1]}"
         for script, daemon in ((cable, daemons[0]), *((_MAKE_BRIDGE, each) for each in daemons)):
             subprocess.run(["nsenter", "-t", str(daemon), "-n", "sh", "-c", script], check=True)
@@ -209,8 +207,7 @@ def killed(hosts: BridgedHosts, file: Path) -> None:
                 break
         time.sleep(1.0)
         # nsenter's child is the command.
-        for process in psutil.Process(migrate.pid).children(recursive=True):
-            process.kill()
+        signal_all(psutil.Process(migrate.pid).children(recursive=True), signal.SIGKILL)
         migrate.wait()
     assert "move/vm2" in hosts.call("plan", file, status=2).stdout
     up = hosts.call("up", file).stderr

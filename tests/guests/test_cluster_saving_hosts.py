@@ -6,12 +6,12 @@ their own.
 
 import json
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from vicinal.region import RegionState
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "python"))
 from launch_support import package_path
+from process_support import signal_all
 
 MACHINES = ("vm0", "vm1", "vm2")
 """vm2 is on the second host."""
@@ -202,9 +203,7 @@ def killed(hosts: SavedHosts, file: Path) -> None:
             time.sleep(0.05)
         began = time.monotonic()
         # nsenter's child is the command.
-        for process in psutil.Process(command.pid).children(recursive=True):
-            with suppress(psutil.NoSuchProcess):  # it may be a child of one just killed
-                process.kill()
+        signal_all(psutil.Process(command.pid).children(recursive=True), signal.SIGKILL)
         command.wait()
     wait_until(
         "all machines run", hosts, lambda: set(hosts.states()) == {libvirt.VIR_DOMAIN_RUNNING}

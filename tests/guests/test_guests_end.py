@@ -26,6 +26,9 @@ from vicinal.launch.job import CompletedJob, Job
 from vicinal.launch.mpi import STANDARD
 from vicinal.programs import mpi_program
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "python"))
+from process_support import name_of
+
 SHARED = Path("/dev/shm")
 
 
@@ -102,7 +105,7 @@ def test_nothing_is_left_when_the_manager_is_ended(ending: signal.Signals) -> No
         ports = f"vicinal-guests-{manager.pid}-*/guest?.port"
         wait_until("both guests started", lambda: len(list(SHARED.glob(ports))) == 2)
         children = psutil.Process(manager.pid).children(recursive=True)
-        assert sum("qemu" in child.name() for child in children) == 2
+        assert sum("qemu" in name_of(child) for child in children) == 2
         os.kill(manager.pid, ending)
         assert manager.wait(BOUND) != 0
         wait_until("all processes ended", lambda: not any(map(psutil.Process.is_running, children)))

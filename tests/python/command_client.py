@@ -7,11 +7,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
 from launch_support import package_path
+from process_support import signal_all
 
 COMMAND_SECONDS = 240.0
 
@@ -67,9 +67,8 @@ class CommandServer:
             status = self._answer(COMMAND_SECONDS)
         except BaseException:
             if self._entered:  # where processes may have other numbers
-                for process in psutil.Process(self._process.pid).children(recursive=True):
-                    with suppress(psutil.NoSuchProcess):
-                        process.kill()
+                inside = psutil.Process(self._process.pid).children(recursive=True)
+                signal_all(inside, signal.SIGKILL)
             else:
                 os.killpg(child, signal.SIGKILL)
                 self._answer(COMMAND_SECONDS)

@@ -5,14 +5,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import psutil
 import pytest
+from process_support import signal_all
 
 import vicinal
 from vicinal.errors import VicinalError
@@ -77,13 +75,6 @@ def scribble(build: Path, region: Path, place: str) -> int:
         timeout=GUARD_SECONDS,
     )
     return int(done.stdout.removeprefix("writes=") or 0)
-
-
-def signal_all(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
-    """Send a signal to each that is still there: what it does to the first may end the others."""
-    for process in processes:
-        with suppress(psutil.NoSuchProcess):
-            process.send_signal(number)
 
 
 def end_soak(running: RunningJob) -> None:

@@ -15,6 +15,7 @@ import psutil
 import pytest
 from host_support import Hosts
 from launch_support import package_path
+from process_support import name_of, named, words_of
 
 from vicinal.cluster.hosts.saves import SaveRecord
 from vicinal.cluster.plan.journal import Event, Journal
@@ -186,7 +187,7 @@ def test_a_host_that_is_not_reached(trial: Trial) -> None:
     trial.file.write_text(written("node0", "node1"))
     trial.call("up", trial.file)
     run = trial.hosts.cluster.run_in
-    [sshd] = [p for p in trial.hosts.cluster.processes("node1") if p.name() == "sshd"]
+    [sshd] = named(trial.hosts.cluster.processes("node1"), "sshd")
     sshd.kill()
     shown = trial.call("status", NAME, status=1).stdout
     assert "host/node1: broken: ssh does not reach it" in shown
@@ -230,7 +231,7 @@ def interrupted(trial: Trial) -> tuple[subprocess.Popen[str], psutil.Process]:
     [agent] = [
         process
         for process in trial.hosts.cluster.processes("node1")
-        if process.name() != "sshd" and process.cmdline()[-1:] == ["vicinal.cluster.hosts.agent"]
+        if name_of(process) != "sshd" and words_of(process)[-1:] == ["vicinal.cluster.hosts.agent"]
     ]
     agent.suspend()
     return up, agent

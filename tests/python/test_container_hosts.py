@@ -18,6 +18,7 @@ import psutil
 import pytest
 from host_support import Hosts, shown_ways
 from launch_support import GUARD_SECONDS
+from process_support import named, words_of
 from test_cluster_file import read
 
 from vicinal.bench.output import read_records
@@ -44,10 +45,7 @@ class TwoHosts(Hosts):
 
     def __enter__(self) -> Self:
         super().__enter__()
-        self._daemons = [
-            next(each.pid for each in self.cluster.processes(name) if each.name() == "sshd")
-            for name in self.names
-        ]
+        self._daemons = [named(self.cluster.processes(name), "sshd")[0].pid for name in self.names]
         first, second = self._daemons
         cable = f"ip link add cable type veth peer name cable netns {second}"
         self._inside(first, cable)
@@ -86,7 +84,7 @@ class TwoHosts(Hosts):
             found += [str(path) for path in state.glob("vicinal/clusters/*")]
         for process in psutil.process_iter(["environ"]):
             if "VICINAL_CONTAINER" in (process.info["environ"] or {}):
-                words = " ".join(process.cmdline())
+                words = " ".join(words_of(process))
                 if NAME in words:
                     found.append(words)
         return found

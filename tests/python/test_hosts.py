@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from conftest import CHECKOUT, Vicinal, error_line
 from host_support import Hosts, shown_ways
-from launch_support import GUARD_SECONDS, MPIS, check_reports, signal_all, wait_for
+from launch_support import GUARD_SECONDS, MPIS, check_reports, wait_for
+from process_support import signal_all
 
 from vicinal.errors import VicinalError
 from vicinal.launch.hosts import Host, parse_hosts, read_hostfile, spread

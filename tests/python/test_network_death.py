@@ -17,7 +17,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from launch_support import GUARD_SECONDS, signal_all
+from launch_support import GUARD_SECONDS
+from process_support import named, signal_all
 from test_api import library_directory
 from test_death import Exchange
 
@@ -86,19 +87,14 @@ class Hosts:
         if number is not signal.SIGSTOP:
             # nsenter stops itself when what it started stops.
             for rank in {*(HERE, THERE)[host]} & self.processes.keys():
-                started = psutil.Process(self.processes[rank].pid)
-                for process in (started, *started.children(recursive=True)):
-                    with suppress(psutil.Error):
-                        process.send_signal(signal.SIGCONT)
+                with suppress(psutil.NoSuchProcess):  # it has ended
+                    started = psutil.Process(self.processes[rank].pid)
+                    family = [started, *started.children(recursive=True)]
+                    signal_all(family, signal.SIGCONT)
 
     def ranks(self, host: int) -> list[psutil.Process]:
         """The processes that run them."""
-        found = []
-        for process in self.cluster.processes(f"node{host}"):
-            with suppress(psutil.NoSuchProcess):  # one that made the node ready, and ends just now
-                if process.name() == self.program.name:
-                    found.append(process)
-        return found
+        return named(self.cluster.processes(f"node{host}"), self.program.name)
 
     @staticmethod
     def rank_of(process: psutil.Process) -> int:

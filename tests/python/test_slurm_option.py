@@ -2,18 +2,19 @@
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 from conftest import CHECKOUT
 from launch_support import GUARD_SECONDS, NOBODY
+from process_support import named, signal_all
 from slurm_support import SlurmHosts
 
 from vicinal.errors import VicinalError
@@ -42,19 +43,12 @@ class Hosts(SlurmHosts):
 
     def running(self, name: str, program: str) -> list[psutil.Process]:
         """The processes of a program on a host."""
-        found = []
-        for process in self.cluster.processes(name):
-            with suppress(psutil.Error):  # it may end just now
-                if process.name() == program:
-                    found.append(process)
-        return found
+        return named(self.cluster.processes(name), program)
 
     def kill(self, name: str, program: str) -> int:
         """kill -9 all processes of a program there; returns how many those were."""
         found = self.running(name, program)
-        for each in found:
-            with suppress(psutil.Error):
-                each.kill()
+        signal_all(found, signal.SIGKILL)
         return len(found)
 
 

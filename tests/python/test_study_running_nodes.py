@@ -12,6 +12,7 @@ from threading import Thread
 
 import psutil
 import pytest
+from process_support import named
 from study_support import NATIVE, NETWORK, REGION, Heard, clusters_left, study
 
 from vicinal.cluster.containers.cluster import ContainerCluster
@@ -58,7 +59,7 @@ class Striking(Heard):
     def _when_it_runs(self) -> None:
         try:
             deadline = time.monotonic() + SECONDS
-            while not any(each.name() == "record" for each in inside(containers(), "node1")):
+            while not named(inside(containers(), "node1"), "record"):
                 assert time.monotonic() < deadline
                 time.sleep(0.02)
             time.sleep(0.3)
