@@ -178,15 +178,24 @@ def test_several_objectives_give_a_pareto_set_with_intervals() -> None:
 
 
 def test_phases_that_want_other_settings_get_them() -> None:
+    """One is judged by its latency, and the other by its bandwidth: a trial gives one of both."""
     latency, bulk = Machine(20), Machine(21)
     both = {"latency": latency, "bulk": bulk}
     space = latency.space
 
     def measure(setting: Setting, phase: str) -> Measured:
-        return both[phase].measure(setting, phase)
+        values = both[phase].measure(setting, phase).values
+        return Measured({wanted[phase]: values[wanted[phase]]})
 
-    plan = Plan((Objective.P50,), Budget(trials=2000), phases=("latency", "bulk"), seed=2)
+    wanted = {"latency": Objective.P50, "bulk": Objective.BANDWIDTH}
+    own = {"bulk": (Objective.BANDWIDTH,)}
+    plan = Plan((Objective.P50,), Budget(2000), tuple(both), seed=2, own_objectives=own)
     found = find(space, plan, measure)
+    assert {(each.phase, each.objective) for each in found.confirmation.compared} == {
+        *wanted.items()
+    }
+    text = explain(found)
+    assert "Objectives: P50 of latency, bandwidth of bulk.\n" in text
     assert found.choice.common is None
     assert found.choice.losses
     for phase in found.choice.phases:

@@ -8,6 +8,7 @@ from conftest import CHECKOUT
 from tune_machines import Machine
 
 from vicinal.errors import VicinalError
+from vicinal.tune.measuring.phases import study_of
 from vicinal.tune.search.blocks import Budget
 from vicinal.tune.search.explain import explain
 from vicinal.tune.search.finding import BackEnd, Found, Plan, find
@@ -74,6 +75,28 @@ def test_what_is_left_out_is_the_usual() -> None:
     )
 
 
+def test_a_phase_may_have_objectives_of_its_own() -> None:
+    own = WHOLE.replace("  - name: bulk", "  - name: bulk\n    objectives: [bandwidth]")
+    plan = parse_spec(Path("t"), own).plan
+    assert plan.by_phase == {
+        "latency": (Objective.P50, Objective.CPU),
+        "bulk": (Objective.BANDWIDTH,),
+    }
+    assert [plan.finalists(phase) for phase in plan.phases] == [3, 1]
+    each = own.replace("objectives: [p50, cpu]\n", "").replace(
+        "  - name: latency", "  - name: latency\n    objectives: [p99]"
+    )
+    assert parse_spec(Path("t"), each).plan.by_phase == {
+        "latency": (Objective.P99,),
+        "bulk": (Objective.BANDWIDTH,),
+    }
+    twice = own.replace("[bandwidth]", "[bandwidth, bandwidth]")
+    with pytest.raises(VicinalError, match="t:8: objectives has bandwidth twice"):
+        parse_spec(Path("t"), twice)
+    with pytest.raises(VicinalError, match="t:4: the phase latency has no objectives: give it"):
+        parse_spec(Path("t"), own.replace("objectives: [p50, cpu]\n", ""))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -109,7 +132,10 @@ def test_each_mistake_has_its_line_and_remedy(old: str, new: str, message: str) 
 def test_the_example_of_the_page_is_a_tuning_file() -> None:
     page = (CHECKOUT / "docs" / "tuning-run.md").read_text()
     example = page.partition("```yaml\n")[2].partition("```")[0]
-    assert parse_spec(Path("example.yaml"), example).name == "igb-latency"
+    path = Path("example.yaml")
+    study = study_of(path, parse_spec(path, example))
+    assert study.name == "igb-latency"
+    assert [each.name for each in study.workloads] == ["small", "larger", "bulk"]
 
 
 def with_interrupts(machine: Machine, *, by: str) -> Found:

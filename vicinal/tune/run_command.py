@@ -126,6 +126,7 @@ def _say_interrupted(folder: Path, again: list[str]) -> None:
 def _say_what_would_be(search: "Search", keeper: Keeper) -> None:
     """What would be tried, with what; nothing is set, so refusals of drivers are not known."""
     from vicinal.tune.measuring.searching import check_budget, knobs_of
+    from vicinal.tune.search.explain import described_objectives
     from vicinal.tune.search.finding import trials_needed
     from vicinal.tune.search.space import Space
 
@@ -145,7 +146,7 @@ def _say_what_would_be(search: "Search", keeper: Keeper) -> None:
     limits = [] if plan.budget.trials is None else [f"{plan.budget.trials} trials"]
     limits += [] if plan.budget.seconds is None else [f"{plan.budget.seconds / 60:g} minutes"]
     typer.echo(
-        f"{space.size} settings, of which {', '.join(each.label for each in plan.objectives)} "
+        f"{space.size} settings, of which {described_objectives(plan)} "
         f"would be measured in up to {' or '.join(limits)}; {trials_needed(space, plan)} at least"
     )
 

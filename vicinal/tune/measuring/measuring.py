@@ -29,7 +29,8 @@ class Bench:
     """All that a trial is measured with; `measure` is what a search calls."""
 
     study: Study
-    objectives: tuple[Objective, ...]
+    objectives: Mapping[str, tuple[Objective, ...]]
+    """By phase."""
     knobs: SearchKnobs
     place: Place
     work: Work | None
@@ -78,7 +79,7 @@ class Bench:
         values = values_of(workload, tried.measured)
         if counted.busy_seconds is not None:
             values[Objective.CPU.value] = counted.busy_seconds
-        lacking = [each for each in self.objectives if each.value not in values]
+        lacking = [each for each in self.objectives[phase] if each.value not in values]
         if lacking:
             raise VicinalError(
                 f"{phase} gave no {lacking[0]}, but {', '.join(values) or 'nothing'}",

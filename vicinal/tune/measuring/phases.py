@@ -40,10 +40,6 @@ def study_of(path: Path, spec: Spec) -> Study:
             "messages go through this host's memory, where they change nothing",
             "give it an environment whose messages go through them",
         )
-    quantity = next(
-        (_QUANTITIES[each] for each in spec.plan.objectives if each in _QUANTITIES),
-        Quantity.LATENCY,
-    )
     for phase, workload in spec.workloads.items():
         _check_workload(path, phase, workload)
     values = {
@@ -53,12 +49,18 @@ def study_of(path: Path, spec: Spec) -> Study:
         "source": "vicinal tune",
         "environments": [_with(spec.environment or _DEFAULT, name=ENVIRONMENT)],
         "workloads": [
-            _with(workload, name=phase, quantity=workload.get("quantity", quantity.value))
+            _with(workload, name=phase, quantity=workload.get("quantity", _quantity(spec, phase)))
             for phase, workload in spec.workloads.items()
         ],
         "design": {"comparisons": []},
     }
     return study_from_values(path, values)
+
+
+def _quantity(spec: Spec, phase: str) -> str:
+    """What a workload measures that does not say so: what its phase is to make better."""
+    named = (_QUANTITIES[each] for each in spec.plan.by_phase[phase] if each in _QUANTITIES)
+    return next(named, Quantity.LATENCY).value
 
 
 def _check_workload(path: Path, phase: str, workload: Mapping[str, Any]) -> None:

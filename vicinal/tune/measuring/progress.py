@@ -83,13 +83,13 @@ class Progress:
 
     def _of_phases(self) -> Iterator[list[str]]:
         present = self._space.setting(self._space.present)
-        for phase in self._plan.phases:
+        for phase, objectives in self._plan.by_phase.items():
             good = [each for each in self._trials if each.phase == phase and not each.failed]
             by_setting: dict[str, list[Trial]] = {}
             for trial in good:
                 by_setting.setdefault(str(dict(trial.setting)), []).append(trial)
             ours = by_setting.pop(str(present), [])
-            for objective in self._plan.objectives:
+            for objective in objectives:
                 if not ours:
                     continue
                 found = [

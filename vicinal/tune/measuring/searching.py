@@ -140,7 +140,7 @@ def run_search(
             progress.add(trial)
         bench = Bench(
             search.study,
-            search.spec.plan.objectives,
+            search.spec.plan.by_phase,
             knobs,
             place,
             work,

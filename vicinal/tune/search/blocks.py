@@ -4,7 +4,7 @@ A search is a function of its seed and of what its trials gave. So going on mean
 to take each trial from what was recorded, as long as there is some.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
@@ -47,7 +47,7 @@ class Blocks:
     def __init__(
         self,
         space: Space,
-        objectives: Sequence[Objective],
+        objectives: Mapping[str, Sequence[Objective]],
         measure: Measure,
         budget: Budget,
         *,
@@ -56,7 +56,8 @@ class Blocks:
         record: Callable[[Trial], None] = lambda _: None,
     ) -> None:
         self.space = space
-        self.objectives = tuple(objectives)
+        self.objectives = dict(objectives)
+        """By phase."""
         self.random = np.random.default_rng(seed)
         self.trials: list[Trial] = []
         self._measure = measure
@@ -113,7 +114,7 @@ class Blocks:
         measured, error = Measured({}), None
         try:
             measured = self._measure(place[5], place[1])
-            error = fault_of(measured.values, self.objectives)
+            error = fault_of(measured.values, self.objectives[place[1]])
         except SearchEndsError:
             raise
         except VicinalError as failure:

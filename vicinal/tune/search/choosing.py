@@ -49,10 +49,13 @@ class Choice:
     to_dict = asdict
 
 
-def choose(confirmation: Confirmation, present: Point, objectives: Sequence[Objective]) -> Choice:
-    """The choice of each phase, and whether one setting does for all."""
+def choose(
+    confirmation: Confirmation, present: Point, objectives: Mapping[str, Sequence[Objective]]
+) -> Choice:
+    """The choice of each phase by its own objectives, and whether one setting does for all."""
     phases = tuple(
-        _choose_phase(phase, confirmation, present, objectives) for phase in confirmation.blocks
+        _choose_phase(phase, confirmation, present, objectives[phase])
+        for phase in confirmation.blocks
     )
     if len(phases) == 1:
         return Choice(phases, phases[0].choice, {})
@@ -105,19 +108,25 @@ def _best_common(
     """
     rows = _by_point(confirmation.compared)
     candidates = dict.fromkeys([present, *(each.choice for each in phases)])
+    # Each phase counts as much as another, however many objectives it has.
+    weights = {each.phase: 1 / _objectives(confirmation, each.phase) for each in phases}
     costs = {
-        point: sum(map(_cost, rows.get(point, ())))
+        point: sum(weights[each.phase] * _cost(each) for each in rows.get(point, ()))
         for point in candidates
         if all(each.verdict is not Verdict.WORSE for each in rows.get(point, ()))
     }
     return min(costs, key=costs.__getitem__)
 
 
+def _objectives(confirmation: Confirmation, phase: str) -> int:
+    return len({each.objective for each in confirmation.compared if each.phase == phase}) or 1
+
+
 def _losses(
     phases: Sequence[PhaseChoice],
     common: Point,
     confirmation: Confirmation,
-    objectives: Sequence[Objective],
+    objectives: Mapping[str, Sequence[Objective]],
 ) -> dict[str, float]:
     """Phases whose own choice is shown to be better than the common setting, by any objective."""
     tests = {}
@@ -125,7 +134,7 @@ def _losses(
         blocks = confirmation.blocks[each.phase]
         if each.choice == common or len(blocks) < confirmation.needed:
             continue
-        for objective in objectives:
+        for objective in objectives[each.phase]:
             tests[each.phase, objective] = signed_rank(
                 _values(blocks, common, objective), _values(blocks, each.choice, objective)
             )

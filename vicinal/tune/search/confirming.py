@@ -92,7 +92,7 @@ def confirm(
     failed: dict[Point, str] = {}
     done: dict[str, list[Block]] = {phase: [] for phase in phases}
     members = list(finalists)
-    family = len(phases) * len(finalists) * len(blocks.objectives)
+    family = len(finalists) * sum(len(blocks.objectives[phase]) for phase in phases)
     needed = blocks_needed(family, alpha)
     wanted = max(wanted, needed)
     while members and min(map(len, done.values())) < wanted:
@@ -133,7 +133,7 @@ def _compare(
         for phase in done
         if len(done[phase]) >= needed
         for point in members
-        for objective in blocks.objectives
+        for objective in blocks.objectives[phase]
     ]
     tests = [
         signed_rank(values(*cell), values(cell[0], present, cell[2]), confidence=1 - alpha)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from vicinal.statistics.estimate import Estimate
 from vicinal.tune.search.choosing import Outcome, PhaseChoice
 from vicinal.tune.search.confirming import Compared
-from vicinal.tune.search.finding import Found
+from vicinal.tune.search.finding import Found, Plan
 from vicinal.tune.search.mechanism import Mechanism
 from vicinal.tune.search.objective import Objective
 from vicinal.tune.search.space import Point
@@ -23,7 +23,7 @@ def explain(found: Found) -> str:
 def _lines(found: Found) -> Iterator[str]:
     plan = found.plan
     yield f"Settings: {found.space.size} of {_counted(len(found.space.rows), 'knob')}."
-    yield f"Objectives: {', '.join(each.label for each in plan.objectives)}."
+    yield f"Objectives: {described_objectives(plan)}."
     seconds = sum(trial.seconds for trial in found.trials)
     yield (
         f"Trials: {len(found.trials)} in {seconds:.0f} s, with seed {plan.seed}"
@@ -40,6 +40,17 @@ def _lines(found: Found) -> Iterator[str]:
         yield "Settings that failed, and were left out:"
         for point, why in found.failed.items():
             yield f"  {_changes(found, point)}: {why}"
+
+
+def described_objectives(plan: Plan) -> str:
+    """Those of all phases, or where they differ those of each."""
+    labels = {
+        phase: ", ".join(each.label for each in objectives)
+        for phase, objectives in plan.by_phase.items()
+    }
+    if len(set(labels.values())) == 1:
+        return labels[plan.phases[0]]
+    return ", ".join(f"{of_phase} of {phase}" for phase, of_phase in labels.items())
 
 
 def _of_phase(found: Found, phase: PhaseChoice) -> Iterator[str]:
@@ -134,9 +145,14 @@ def _of_all(found: Found) -> Iterator[str]:
 def _compared(row: Compared) -> str:
     objective: Objective = row.objective
     return (
-        f"{objective.label} {row.ours.value:.4g} {objective.unit}, present "
-        f"{row.present.value:.4g}: {_interval(row.ratio)}, {_p(row.adjusted)}: {row.verdict}"
+        f"{objective.label} {_figure(row.ours.value)} {objective.unit}, present "
+        f"{_figure(row.present.value)}: {_interval(row.ratio)}, {_p(row.adjusted)}: {row.verdict}"
     )
+
+
+def _figure(value: float) -> str:
+    """Four digits, and all of those before the point."""
+    return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def _interval(ratio: Estimate) -> str:

@@ -3,8 +3,8 @@
 found = find(space, Plan((Objective.P50,), Budget(trials=480), seed=1), measure)
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -52,6 +52,7 @@ class Plan:
     """What is sought, and how."""
 
     objectives: tuple[Objective, ...]
+    """Of all phases that have none of their own."""
     budget: Budget
     phases: tuple[str, ...] = ("all",)
     """Parts of the application, or workloads, that may have settings of their own."""
@@ -60,26 +61,31 @@ class Plan:
     confirmation: int = 30
     """Fresh blocks that finalists are confirmed by, of each phase."""
     back_end: BackEnd = BackEnd.OWN
+    own_objectives: Mapping[str, tuple[Objective, ...]] = field(default_factory=dict)
+    """By phase: instead of those of all."""
 
     to_dict = asdict
 
     def __post_init__(self) -> None:
-        for what, each in (("objective", self.objectives), ("phase", self.phases)):
-            if not each or len(set(each)) != len(each):
-                raise VicinalError(
-                    f"a search has no {what}, or one twice", f"give it at least one {what}"
-                )
+        _check_each_once("phase", self.phases)
+        for each in self.by_phase.values():
+            _check_each_once("objective", each)
 
     @property
-    def finalists(self) -> int:
+    def by_phase(self) -> dict[str, tuple[Objective, ...]]:
+        """The objectives of each phase, in the order of phases."""
+        return {phase: self.own_objectives.get(phase, self.objectives) for phase in self.phases}
+
+    def finalists(self, phase: str) -> int:
         """Of one phase: the best by each objective, and with several the compromise."""
-        return len(self.objectives) + (len(self.objectives) > 1)
+        objectives = self.by_phase[phase]
+        return len(objectives) + (len(objectives) > 1)
 
     @property
     def confirmation_trials(self) -> int:
         """At most: every finalist is confirmed in every phase."""
-        finalists = self.finalists * len(self.phases)
-        family = finalists * len(self.phases) * len(self.objectives)
+        finalists = sum(map(self.finalists, self.phases))
+        family = finalists * sum(map(len, self.by_phase.values()))
         blocks = max(self.confirmation, blocks_needed(family, self.alpha))
         return blocks * (finalists + 1) * len(self.phases)
 
@@ -155,7 +161,7 @@ def find(
     """
     blocks = Blocks(
         space,
-        plan.objectives,
+        plan.by_phase,
         measure,
         plan.budget,
         seed=plan.seed,
@@ -186,7 +192,7 @@ def find(
         wanted=plan.confirmation,
         alpha=plan.alpha,
     )
-    choice = choose(confirmation, space.present, plan.objectives)
+    choice = choose(confirmation, space.present, plan.by_phase)
     return Found(
         space,
         plan,
@@ -198,6 +204,11 @@ def find(
         choice,
         _mechanisms(choice, confirmation, space.present),
     )
+
+
+def _check_each_once(what: str, names: Sequence[str]) -> None:
+    if not names or len(set(names)) != len(names):
+        raise VicinalError(f"a search has no {what}, or one twice", f"give it at least one {what}")
 
 
 def trials_needed(space: Space, plan: Plan) -> int:
@@ -241,7 +252,7 @@ def _narrow(
     blocks: Blocks, plan: Plan, pool: Pool, scores: Scores, allowed: int
 ) -> Sequence[Point]:
     """The finalists of a phase: halving the pool, and then the best with their neighbours."""
-    keep = plan.finalists
+    keep = plan.finalists(scores.phase)
     end = len(blocks.trials) + allowed
     trials = int(allowed * _HALVING)
     expect(blocks, scores, pool.points)

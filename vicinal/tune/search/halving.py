@@ -52,7 +52,7 @@ class Scores:
             if trial.failed:
                 self.failed[point] = trial.error or ""
             else:
-                for objective in self._blocks.objectives:
+                for objective in self._blocks.objectives[self.phase]:
                     difference = trial.cost(objective) - present.cost(objective)
                     self._costs[point, objective].append(difference)
 
@@ -79,7 +79,7 @@ class Scores:
         compromise.
         """
         points = [point for point in points if point not in self.failed]
-        objectives = self._blocks.objectives
+        objectives = self._blocks.objectives[self.phase]
         costs = {point: [self.of(point, each) for each in objectives] for point in points}
         orders = [
             sorted(points, key=lambda point, at=at: costs[point][at])  # type: ignore[misc]

@@ -28,7 +28,7 @@ def propose(blocks: Blocks, phase: str, trials: int, most: int, seed: int) -> Po
     """
     optuna = _optuna()
     space = blocks.space
-    objectives = blocks.objectives
+    objectives = blocks.objectives[phase]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=24)

@@ -47,7 +47,7 @@ def expect(blocks: Blocks, scores: Scores, points: Sequence[Point]) -> None:
     if not points:
         return
     costs = _predicted(blocks, scores, np.array([blocks.space.present, *points]))
-    for objective, found in zip(blocks.objectives, costs, strict=True):
+    for objective, found in zip(blocks.objectives[scores.phase], costs, strict=True):
         if found is None:
             continue
         for point, cost in zip(points, found[1:] - found[0], strict=True):
@@ -62,7 +62,7 @@ def _predicted(blocks: Blocks, scores: Scores, places: NDArray[np.int64]) -> lis
     numbers = np.array([trial.block for trial in trials])
     levels = [tuple(np.unique(column).tolist()) for column in points.T]
     found: list[Floats | None] = []
-    for objective in blocks.objectives:
+    for objective in blocks.objectives[scores.phase]:
         costs = np.array([trial.cost(objective) for trial in trials])
         try:
             effects = fit_effects(points, numbers, costs, levels, space.present, test=False)

@@ -84,7 +84,7 @@ def screen(blocks: Blocks, phase: str, trials: int, most: int) -> Pool:
             break
         found = blocks.run(phase, Stage.SCREENING, draw_block(levels, blocks.random))
         done += [(point, trial) for point, trial in found.items() if not trial.failed]
-    by_objective, interrupts = _fitted(blocks, levels, done)
+    by_objective, interrupts = _fitted(blocks, phase, levels, done)
     knobs = _important(space, by_objective)
     return Pool(
         _best(space, levels, by_objective, knobs, most),
@@ -102,13 +102,13 @@ def effects_seen(blocks: Blocks, phase: str) -> tuple[KnobEffect, ...]:
         for trial in blocks.trials
         if trial.phase == phase and not trial.failed
     ]
-    return tuple(_described(space, levels, *_fitted(blocks, levels, done)))
+    return tuple(_described(space, levels, *_fitted(blocks, phase, levels, done)))
 
 
 def _fitted(
-    blocks: Blocks, levels: Sequence[Levels], done: Sequence[tuple[Point, Trial]]
+    blocks: Blocks, phase: str, levels: Sequence[Levels], done: Sequence[tuple[Point, Trial]]
 ) -> tuple[dict[Objective, Effects], Effects | None]:
-    """The additive model of each objective, and that of the number of interrupts."""
+    """The additive model of each objective of the phase, and that of the number of interrupts."""
     points = np.array([point for point, _ in done], dtype=np.int64).reshape(-1, len(levels))
     numbers = np.array([trial.block for _, trial in done], dtype=np.int64)
 
@@ -120,7 +120,7 @@ def _fitted(
 
     by_objective = {
         objective: effects
-        for objective in blocks.objectives
+        for objective in blocks.objectives[phase]
         if (effects := fitted([trial.cost(objective) for _, trial in done])) is not None
     }
     counts = [interrupts_of(trial.evidence) for _, trial in done]

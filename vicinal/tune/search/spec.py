@@ -66,11 +66,16 @@ def read_spec(path: Path) -> Spec:
 def parse_spec(path: Path, text: str) -> Spec:
     """The search of a file's text; `path` is what errors call it."""
     values = load(FORM, path, text)
-    for key, names in (
-        ("objectives", values["objectives"]),
-        ("phases", [phase["name"] for phase in values["phases"]]),
-    ):
-        _check_once(path, values[key], key, names)
+    phases = values["phases"]
+    _check_once(path, phases, "phases", [phase["name"] for phase in phases])
+    for each in (values, *phases):
+        _check_once(path, each.get("objectives"), "objectives", each.get("objectives", ()))
+    for at, phase in enumerate(phases):
+        if "objectives" not in values and "objectives" not in phase:
+            raise VicinalError(
+                f"{line_of(path, phases, at)}: the phase {phase['name']} has no objectives",
+                "give it some, or the file, for all phases that have none of their own",
+            )
     for name, row in values["knobs"].items():
         if row == "all":
             continue
@@ -81,19 +86,24 @@ def parse_spec(path: Path, text: str) -> Spec:
         name=str(values["name"]),
         title=str(values["title"]),
         plan=Plan(
-            objectives=tuple(Objective(each) for each in values["objectives"]),
+            objectives=_objectives(values.get("objectives", ())),
             budget=Budget(
                 None if "trials" not in budget else int(budget["trials"]),
                 None if minutes is None else 60 * float(minutes),
             ),
-            phases=tuple(str(phase["name"]) for phase in values["phases"]),
+            phases=tuple(str(phase["name"]) for phase in phases),
             seed=int(values.get("seed", 1)),
             alpha=float(values.get("alpha", ALPHA)),
             confirmation=int(values.get("confirmation", Plan.confirmation)),
             back_end=BackEnd(values.get("optimiser", BackEnd.OWN)),
+            own_objectives={
+                str(phase["name"]): _objectives(phase["objectives"])
+                for phase in phases
+                if "objectives" in phase
+            },
         ),
         # As they are: they know their lines, and what is wrong with them is a driver's to say.
-        workloads={str(phase["name"]): phase["workload"] for phase in values["phases"]},
+        workloads={str(phase["name"]): phase["workload"] for phase in phases},
         knobs={
             str(name): None if row == "all" else tuple(_value(each) for each in row)
             for name, row in values["knobs"].items()
@@ -104,6 +114,10 @@ def parse_spec(path: Path, text: str) -> Spec:
             for name, place in values.get("tools", {}).items()
         },
     )
+
+
+def _objectives(names: Sequence[str]) -> tuple[Objective, ...]:
+    return tuple(Objective(each) for each in names)
 
 
 def _check_once(path: Path, container: Any, key: str, names: Sequence[str]) -> None:
