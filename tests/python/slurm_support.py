@@ -99,12 +99,15 @@ class SlurmHosts(Hosts):
         for command in (["munged", "--force", *options], ["slurmctld"]):
             done = self.at_head(*command)
             assert done.returncode == 0, done.stderr
-        conf = f"SLURM_CONF={self.slurm_conf}"
         for name in self.names:
-            self.cluster.run_in(name, ["env", conf, "slurmd", "-N", name])
+            self.start_slurmd(name)
         deadline = time.monotonic() + UP_SECONDS
         idle: list[str] = []
         while len(idle) < len(self.names):
             assert time.monotonic() < deadline, (self._state / "slurmctld.log").read_text()
             idle = self.at_head("sinfo", "-h", "-N", "-t", "idle", "-o", "%N").stdout.split()
             time.sleep(0.1)
+
+    def start_slurmd(self, name: str) -> None:
+        """Start the slurmd of a host, which is ready some time later."""
+        self.cluster.run_in(name, ["env", f"SLURM_CONF={self.slurm_conf}", "slurmd", "-N", name])
