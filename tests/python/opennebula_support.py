@@ -167,6 +167,7 @@ class Host:
             script.write_text(_STOCK.format(python=sys.executable))
             script.chmod(0o755)
         (self.remotes / "scripts_common.sh").write_text(_COMMON)
+        self.probes.mkdir(parents=True)
         settings = self.remotes / "etc/vmm/kvm/kvmrc"
         settings.parent.mkdir(parents=True)
         settings.write_text(f"export LIBVIRT_URI=test://{self.nodes}\n")
@@ -174,6 +175,11 @@ class Host:
     @property
     def remotes(self) -> Path:
         return self.directory / "remotes"
+
+    @property
+    def probes(self) -> Path:
+        """What OpenNebula runs to know of the host."""
+        return self.remotes / "im/kvm-probes.d/host/system"
 
     @property
     def nodes(self) -> Path:

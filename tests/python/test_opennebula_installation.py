@@ -1,5 +1,6 @@
 """`vicinal opennebula`: the driver among OpenNebula's scripts, and what is not touched there."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from opennebula_support import Host
 from vicinal.cli import run
 from vicinal.opennebula.installation import ACTIONS, check_configuration
 from vicinal.opennebula.limits import FILE
+
+PROBE = "im/kvm-probes.d/host/system/vicinal"
 
 
 @pytest.fixture
@@ -45,6 +48,7 @@ def test_it_is_installed_checked_and_removed(
     variant = remotes / "vmm/vicinal"
     assert {file.name for file in variant.iterdir() if not file.is_symlink()} == set(ACTIONS)
     assert (variant / "reboot").resolve() == (remotes / "vmm/kvm/reboot").resolve()
+    assert os.access(remotes / PROBE, os.X_OK)
     assert call("check", remotes) == 0
     assert call("remove", remotes) == 0
     assert tree(remotes) == before
@@ -124,6 +128,17 @@ def test_limits_that_were_changed_stay(remotes: Path) -> None:
     call("install", remotes)
     call("remove", remotes)
     assert (remotes / FILE).read_text() == "REGION_SIZE_MAX=64M\n"
+
+
+def test_a_probe_that_is_somebody_elses_stays(
+    remotes: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (remotes / PROBE).write_text("#!/bin/sh\n")
+    before = tree(remotes)
+    for name in ("install", "remove"):
+        assert call(name, remotes) == 1
+        assert f"{PROBE} is not Vicinal's" in capsys.readouterr().err
+    assert tree(remotes) == before
 
 
 def test_limits_with_a_slip_are_seen(remotes: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,8 @@
     hypervisor   which VMs run here
     actions      deploy, cancel, shutdown, save, migrate: ours, around the stock scripts
     driver       what those scripts run
-    installation the variant's files
+    probe        what the scheduler is told of a host
+    installation the files of all these
 
 A driver's action should cost little beside the stock one: what needs numpy stays out.
 """

@@ -18,14 +18,12 @@ from vicinal.errors import VicinalError, describe_os_error
 from vicinal.opennebula.deployment import add_region
 from vicinal.opennebula.hypervisor import running_machines
 from vicinal.opennebula.limits import FILE, read_limits
-from vicinal.opennebula.records import DIRECTORY, Records
+from vicinal.opennebula.records import Records, records_directory
 from vicinal.opennebula.request import RegionRequest, read_request
 from vicinal.signals import Ended
 
 _STOCK = "kvm"
 _LONGEST_ID = 10
-_STATE = "VICINAL_OPENNEBULA_STATE"
-"""Variable that names another directory for the records; tests have one of their own."""
 
 _REFUSED = {
     "save": (
@@ -76,7 +74,7 @@ class Call:
 
 def perform(call: Call) -> int:
     """Do an action; returns its exit status. Raises VicinalError where it must not be done."""
-    records = Records(Path(os.environ.get(_STATE) or DIRECTORY), running_machines)
+    records = Records(records_directory(), running_machines)
     if call.action == "deploy":
         return _deploy(call, records)
     if call.action in _REFUSED:

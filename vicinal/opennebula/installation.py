@@ -1,7 +1,8 @@
-"""The driver's variant among OpenNebula's scripts: vmm/vicinal beside vmm/kvm.
+"""The driver's variant among OpenNebula's scripts, vmm/vicinal beside vmm/kvm, and a probe.
 
 Scripts of ours for the actions that have to do with a region, links to the stock driver's for all
-others. What is there and is not ours is never touched.
+others. The probe is among those of the stock hypervisor, since OpenNebula runs all that are there.
+What is there and is not ours is never touched.
 """
 
 import os
@@ -58,6 +59,11 @@ class Installation:
         """OpenNebula's."""
         return self.remotes / "vmm" / _STOCK
 
+    @property
+    def probe(self) -> Path:
+        """Says what there is on a host."""
+        return self.remotes / "im" / f"{_STOCK}-probes.d" / "host" / "system" / NAME
+
     def install(self) -> list[str]:
         """Have it there; returns what was done. Raises VicinalError, with nothing done."""
         self._check_stock()
@@ -68,8 +74,7 @@ class Installation:
         for file in self._stale():
             file.unlink()
             said.append(f"removed {file}")
-        for name, wanted in self._wanted().items():
-            file = self.variant / name
+        for file, wanted in self._wanted().items():
             if _is(file, wanted):
                 continue
             self._put(file, wanted)
@@ -88,8 +93,7 @@ class Installation:
         if not self.variant.is_dir():
             yield f"{self.variant} is not there"
             return
-        for name, wanted in self._wanted().items():
-            file = self.variant / name
+        for file, wanted in self._wanted().items():
             if not _is(file, wanted):
                 yield f"{file} is {'another' if os.path.lexists(file) else 'not there'}"
         for file in self._stale():
@@ -105,6 +109,9 @@ class Installation:
                 file.unlink()
             self.variant.rmdir()
             said.append(f"removed {self.variant}")
+        if self.probe.is_file():
+            self.probe.unlink()
+            said.append(f"removed {self.probe}")
         limits = self.remotes / FILE
         if limits.exists():
             if limits.read_text() == TEMPLATE:
@@ -116,20 +123,20 @@ class Installation:
         return said
 
     def _check_stock(self) -> None:
-        for needed in (self.stock / "deploy", self.remotes / "scripts_common.sh"):
-            if not needed.is_file():
+        scripts = (self.stock / "deploy", self.remotes / "scripts_common.sh", self.probe.parent)
+        for needed in scripts:
+            if not needed.exists():
                 raise VicinalError(
                     f"{needed} is not there, which OpenNebula has",
                     "name the folder of its scripts with --remotes",
                 )
 
     def _check_ours(self) -> None:
-        """Raise VicinalError where there is something in the variant's place that is not ours."""
-        if not os.path.lexists(self.variant):
-            return
-        strange = [self.variant]
+        """Raise VicinalError where there is something in our places that is not ours."""
+        ours = [self.variant, self.probe]
         if self.variant.is_dir() and not self.variant.is_symlink():
-            strange = [file for file in sorted(self.variant.iterdir()) if not self._is_ours(file)]
+            ours = [*sorted(self.variant.iterdir()), self.probe]
+        strange = [each for each in ours if os.path.lexists(each) and not self._is_ours(each)]
         if strange:
             raise VicinalError(f"{strange[0]} is not Vicinal's", "move it away, and try again")
 
@@ -140,19 +147,23 @@ class Installation:
             return False
         return _MARK in file.read_text(errors="replace") or _is_copy(file, self.stock / file.name)
 
-    def _wanted(self) -> dict[str, str | Path]:
+    def _wanted(self) -> dict[Path, str | Path]:
         """What is to be there: the text of a script of ours, or where a link leads."""
-        script = resources.files("vicinal.opennebula").joinpath("action.sh").read_text()
-        ours = script.replace("@PYTHON@", f"'{self.python}'")
-        wanted: dict[str, str | Path] = {}
+        wanted: dict[Path, str | Path] = {}
         for file in sorted(self.stock.iterdir()):
             if file.name not in _SETTINGS:
-                wanted[file.name] = Path("..") / _STOCK / file.name
-        return wanted | dict.fromkeys(ACTIONS, ours)
+                wanted[self.variant / file.name] = Path("..") / _STOCK / file.name
+        for action in ACTIONS:
+            wanted[self.variant / action] = self._script("action.sh")
+        return wanted | {self.probe: self._script("probe.sh")}
+
+    def _script(self, name: str) -> str:
+        text = resources.files("vicinal.opennebula").joinpath(name).read_text()
+        return text.replace("@PYTHON@", f"'{self.python}'")
 
     def _stale(self) -> list[Path]:
         wanted = self._wanted()
-        return [file for file in sorted(self.variant.iterdir()) if file.name not in wanted]
+        return [file for file in sorted(self.variant.iterdir()) if file not in wanted]
 
     def _directory(self, directory: Path) -> None:
         if not directory.is_dir():

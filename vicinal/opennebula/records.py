@@ -30,10 +30,17 @@ from vicinal.region.sizes import show_size
 
 REGIONS = Path("/dev/shm")
 """Where libvirt looks for the memory of a <shmem>."""
-DIRECTORY = REGIONS / "vicinal-one"
+_DIRECTORY = REGIONS / "vicinal-one"
+_STATE = "VICINAL_OPENNEBULA_STATE"
+"""Variable that names another directory for the records; tests have one of their own."""
 _LOCK_SECONDS = 120.0
 """The longest work under the lock is to reserve a large region's memory."""
 _REMEDY = "see that nobody but OpenNebula's drivers writes there, and remove the directory"
+
+
+def records_directory() -> Path:
+    """Where the records of this host are."""
+    return Path(os.environ.get(_STATE) or _DIRECTORY)
 
 
 @dataclass(frozen=True)
@@ -95,8 +102,11 @@ class Records:
                 self._sweep(self._running())
 
     def all(self) -> list[Record]:
-        """What is written down."""
-        return list(self._read()) if self.directory.is_dir() else []
+        """What is written down. Raises VicinalError where others may have written it."""
+        if not os.path.lexists(self.directory):
+            return []
+        self._check_directory()
+        return list(self._read())
 
     @contextmanager
     def _released(self, hold: int) -> Iterator[None]:
@@ -117,9 +127,13 @@ class Records:
         return locked(self.directory, _LOCK_SECONDS)
 
     def _prepare(self) -> None:
-        """Make the directory. Everybody may write where it lies: so it must be ours, and shut."""
+        """Make the directory, if it is not there."""
         with suppress(FileExistsError):
             self.directory.mkdir(mode=0o700)
+        self._check_directory()
+
+    def _check_directory(self) -> None:
+        """Everybody may write where it lies: so it must be ours, and shut. Raises VicinalError."""
         status = self.directory.lstat()
         if not stat.S_ISDIR(status.st_mode):
             raise VicinalError(f"{self.directory} is no directory", _REMEDY)

@@ -44,11 +44,17 @@ def check_qemu(host: Host) -> Iterator[Finding]:
         )
     else:
         yield passed(f"QEMU {version}, accelerators {', '.join(accelerators)}", **facts)
-    devices = set(re.findall(r'^name "([^"]+)"', host.ask(program, "-device", "help") or "", re.M))
-    yield from _devices(version, devices)
+    yield from _devices(version, read_device_models(host) or frozenset())
 
 
-def _devices(version: str, devices: set[str]) -> Iterator[Finding]:
+def read_device_models(host: Host) -> frozenset[str] | None:
+    """What -device of QEMU can be, such as ivshmem-plain; None where QEMU does not run."""
+    program = host.program(*_NAMES)
+    listed = None if program is None else host.ask(program, "-device", "help")
+    return None if listed is None else frozenset(re.findall(r'^name "([^"]+)"', listed, re.M))
+
+
+def _devices(version: str, devices: frozenset[str]) -> Iterator[Finding]:
     if "ivshmem-plain" in devices:
         yield passed("ivshmem-plain: guests can share a region", ivshmem_plain=True)
     else:
