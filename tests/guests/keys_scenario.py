@@ -155,7 +155,7 @@ def check_reach(trial: Trial) -> None:
     for node, address in (("a", "10.9.0.2"), ("b", "10.9.0.1")):
         heard = trial.inside(node, "sh", "-c", f"nc -w 20 {address} 22 </dev/null | head -c 4")
         assert heard == "SSH-", heard
-        with socket.create_connection((address, 22), timeout=20) as connection:
+        with socket.create_connection((address, 22), timeout=60) as connection:
             assert connection.recv(4) == b"SSH-"
 
 

@@ -67,7 +67,7 @@ def daemon(cache: Path) -> Iterator[Daemon]:
 
 def check_mount_points() -> None:
     """What the host lacked of the directories that libvirt wants is gone again."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 20
     while not {place for place in MOUNTS.values() if place.exists()} <= HERE:
         # A daemon of another test run may have them.
         assert time.monotonic() < deadline or not remove_mount_points()
@@ -317,7 +317,7 @@ def test_what_leaves_the_daemon_is_reaped_by_its_keeper(
         try:
             assert keeping.stderr is not None
             left = psutil.Process(int(keeping.stderr.readline()))
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while left.ppid() != keeping.pid:  # when the shell that started it has ended
                 assert time.monotonic() < deadline, left.parents()
                 time.sleep(0.01)

@@ -274,7 +274,7 @@ def run_pair(program: Program, directory: Path) -> str:
         )
     finally:
         server.terminate()
-        server.wait(timeout=20)
+        server.wait(timeout=60)
     return done.stdout
 
 
