@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from command_client import CommandServer
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from launch_support import compile_for_each_mpi
 
 # Continuous integration may start us with SIGINT ignored, as shells do for what runs in the
@@ -18,7 +18,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Property tests draw the same examples each time, so that a change fails by itself alone and not by
 # luck; `pytest --hypothesis-profile=explore` draws others, and more, and says how to repeat them.
-settings.register_profile("check", derandomize=True, deadline=None)
+# On a busy machine examples are slow to draw, which says nothing of them.
+settings.register_profile(
+    "check", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.register_profile("explore", max_examples=1000, deadline=None, print_blob=True)
 settings.load_profile("check")
 

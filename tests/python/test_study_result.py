@@ -96,7 +96,7 @@ def test_a_manifest_says_where_the_result_comes_from(
     assert "A_PASSWORD" not in variables
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50)
 @given(st.data())
 def test_what_is_added_comes_back(
     tmp_path_factory: pytest.TempPathFactory, manifest: dict[str, Any], data: st.DataObject
@@ -415,7 +415,7 @@ def test_missing_samples_leave_the_others(folder: Path, writer: ResultWriter) ->
 @settings(
     max_examples=100,
     deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.data())
 def test_no_damaged_byte_of_samples_goes_unnoticed(
