@@ -13,7 +13,9 @@ from study_results import EXAMPLE, write_result
 
 from vicinal.errors import VicinalError
 from vicinal.study.report import commands
+from vicinal.study.report.palette import PAPER
 from vicinal.study.report.tuned import Searched, tuning
+from vicinal.study.report.tuned_plot import gains_plot
 from vicinal.study.report.tuned_published import STUDIES, published_of
 from vicinal.study.report.writing import write_report
 from vicinal.tune.outputs.searched import read_searched
@@ -57,7 +59,7 @@ def test_interrupts_that_were_not_counted_are_not_zero(tmp_path: Path) -> None:
     small = read_searched(search_folder(tmp_path, counted=False)).phases[0]
     assert (small.interrupts_before, small.interrupts_after) == (None, None)
     assert (small.mechanism, small.why) == (False, "no interrupts were counted")
-    section = tuning("any", [read_searched(tmp_path)])
+    section = tuning("any", [read_searched(tmp_path)], [None])
     assert section is not None
     assert section.searches[0].interrupts.rows[0][1:3] == ("not counted", "not counted")
 
@@ -77,8 +79,26 @@ def test_page_markdown_and_csv_have_it(report: Path) -> None:
     assert float(rows[0]["interrupts_per_s_before"]) == pytest.approx(1e6 / 60, rel=0.03)
 
 
+def test_a_plot_shows_how_much_better_each_figure_became(report: Path, searched: Searched) -> None:
+    plot = gains_plot("gains", searched)
+    assert plot is not None
+    nbsp = "\N{NO-BREAK SPACE}"
+    assert f"P50: 27.2 → 20.0{nbsp}µs (27{nbsp}% less), better" in plot.alternative
+    assert plot.alternative.count("→") == sum(len(each.gains) for each in searched.phases)
+    assert 'aria-label="Moderation of a simulated card: beside' in report.read_text()
+    assert "plots/tuning-1-gains.png" in report.with_name("report.md").read_text()
+    assert report.with_name("plots").joinpath("tuning-1-gains.png").stat().st_size > 1000
+    markers = [bars.lines[0] for bars in plot.figure.axes[0].containers]
+    places = [float(marker.get_xdata()[0]) for marker in markers]
+    # Less time is more performance: to the right of 1.
+    assert places == pytest.approx([1.36, 1.36, 1.09, 1.09, 1.0, 1.0], abs=0.02)
+    hollow = [marker.get_markerfacecolor() == PAPER.light for marker in markers]
+    assert hollow == [False] * 4 + [True] * 2
+    assert gains_plot("gains", replace(searched, phases=())) is None
+
+
 def test_where_it_was_found_is_told(tmp_path: Path) -> None:
-    section = tuning("any", [read_searched(search_folder(tmp_path, emulated=True))])
+    section = tuning("any", [read_searched(search_folder(tmp_path, emulated=True))], [None])
     assert section is not None
     where, emulated = section.searches[0].sentences[:2]
     assert where.endswith("rx-frames, on A simulated processor, a virtual machine itself")
@@ -86,7 +106,7 @@ def test_where_it_was_found_is_told(tmp_path: Path) -> None:
 
 
 def test_a_page_has_no_such_section_without_a_reason(example_report: Path) -> None:
-    assert tuning("p2-fig4", []) is None
+    assert tuning("p2-fig4", [], []) is None
     assert 'id="tuning"' not in example_report.read_text()
     assert not example_report.with_name("tuned.csv").exists()
 
@@ -148,7 +168,7 @@ def test_a_trade_off_names_each_setting(folder: Path, tmp_path: Path) -> None:
     found["finalists"]["small"] = [others[0]["point"], others[-1]["point"]]
     del found["mechanisms"]["small"]
     (tmp_path / "result.json").write_text(json.dumps(found))
-    section = tuning("any", [read_searched(tmp_path)])
+    section = tuning("any", [read_searched(tmp_path)], [None])
     assert section is not None
     (search,) = section.searches
     rows = [row for row in search.gains.rows if row[0] == TITLES["small"]]

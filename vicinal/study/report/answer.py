@@ -16,10 +16,6 @@ _VERDICTS = {
 }
 
 _UNCLEAR = {Verdict.OPEN, Verdict.TOO_FEW}
-_TIMES = 2
-_PART = 0.05
-_SAME = 0.0005
-"""Less is 0.0 %."""
 
 
 def answers(summary: Summary) -> list[str]:
@@ -38,28 +34,12 @@ def answers(summary: Summary) -> list[str]:
     return said
 
 
-def change(compared: Compared) -> str:
-    """What a reader of both absolutes finds: `82 % less`, `3.1 times as much`, `1/582 of it`.
-
-    The ratio with an interval is that of the blocks, and may differ a little.
-    """
-    if compared.base.value <= 0:
-        return "–"
-    ratio = compared.test.value / compared.base.value
-    if ratio >= _TIMES:
-        return f"{numbers.number(ratio)} times as much"
-    if 0 < ratio < _PART:
-        return f"1/{numbers.number(1 / ratio)} of it"  # more than percents can tell apart
-    if abs(ratio - 1) < _SAME:
-        return "the same"
-    return f"{numbers.percent(abs(ratio - 1))} {'more' if ratio > 1 else 'less'}"
-
-
 def absolutes(compared: Compared) -> str:
     """`1.20 → 0.22 µs (82 % less)`."""
     return (
         f"{numbers.number(compared.base.value)} → "
-        f"{numbers.with_unit(compared.test.value, compared.unit)} ({change(compared)})"
+        f"{numbers.with_unit(compared.test.value, compared.unit)} "
+        f"({numbers.change(compared.base.value, compared.test.value)})"
     )
 
 

@@ -13,7 +13,6 @@ import matplotlib
 from vicinal.statistics.estimate import Estimate
 from vicinal.study.analysis.summary import Compared, Summary
 from vicinal.study.report import numbers, references
-from vicinal.study.report.answer import change
 from vicinal.study.report.axes import ratio_axis, reach
 from vicinal.study.report.curves import CLAIMED, named
 from vicinal.study.report.drawing import GROUND, SETTINGS, Plot, entry, frame
@@ -189,7 +188,7 @@ def _absolutes(compared: Compared) -> str:
     return (
         f"{numbers.number(compared.base.value)} → "
         f"{numbers.with_unit(compared.test.value, compared.unit)}"
-        f"  ({change(compared)})"
+        f"  ({numbers.change(compared.base.value, compared.test.value)})"
     )
 
 

@@ -6,6 +6,10 @@ from vicinal.statistics.estimate import CONFIDENCE, Estimate
 _NEARLY = 0.005
 """Intervals of order statistics do not reach 95 % to the digit."""
 _SMALLEST_P = 0.001
+_TIMES = 2
+_PART = 0.05
+_SAME = 0.0005
+"""Less is 0.0 %."""
 
 
 def number(value: float) -> str:
@@ -48,6 +52,23 @@ def percent(part: float, *, signed: bool = False) -> str:
     digits = 0 if abs(value) >= 20 else 1
     text = f"{value:+.{digits}f}" if signed else f"{value:.{digits}f}"
     return f"{text.replace('-', '−')}\N{NO-BREAK SPACE}%"
+
+
+def change(before: float, after: float) -> str:
+    """What a reader of both finds: `82 % less`, `3.1 times as much`, `1/582 of it`.
+
+    The ratio with an interval is that of the blocks, and may differ a little.
+    """
+    if before <= 0:
+        return "–"
+    ratio = after / before
+    if ratio >= _TIMES:
+        return f"{number(ratio)} times as much"
+    if 0 < ratio < _PART:
+        return f"1/{number(1 / ratio)} of it"  # more than percents can tell apart
+    if abs(ratio - 1) < _SAME:
+        return "the same"
+    return f"{percent(abs(ratio - 1))} {'more' if ratio > 1 else 'less'}"
 
 
 def times(ratio: float) -> str:

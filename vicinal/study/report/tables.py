@@ -8,7 +8,6 @@ from vicinal.statistics.estimate import Estimate
 from vicinal.study.analysis.summary import Beside, Cell, Compared, Summary, Verdict
 from vicinal.study.file.model import Comparison, Environment, Statistic, Workload
 from vicinal.study.report import numbers
-from vicinal.study.report.answer import change
 
 VERDICT = "Verdict"
 
@@ -84,7 +83,7 @@ def compared(
             str(each.statistic),
             numbers.number(each.base.value),
             numbers.number(each.test.value),
-            change(each),
+            numbers.change(each.base.value, each.test.value),
             "–" if each.ratio is None else numbers.estimated(each.ratio),
             str(each.verdict),
             numbers.percent(each.efficiency),

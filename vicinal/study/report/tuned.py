@@ -5,12 +5,16 @@ Where results come from is said by whoever reads them: vicinal/tune/outputs/sear
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from vicinal.statistics.estimate import Estimate
 from vicinal.study.analysis.summary import Verdict
 from vicinal.study.report import numbers
 from vicinal.study.report.tables import VERDICT, Column, Table
 from vicinal.study.report.tuned_published import STUDIES, published_of
+
+if TYPE_CHECKING:
+    from vicinal.study.report.content import Drawn
 
 Value = int | str
 
@@ -85,22 +89,26 @@ class SearchShown:
     title: str
     ended: str
     sentences: tuple[str, ...]
+    plot: "Drawn | None"
+    """None where nothing was confirmed."""
     gains: Table
     interrupts: Table
 
 
-def tuning(study: str, searches: Sequence[Searched]) -> TuningShown | None:
-    """The section of a study's page; None where it has none.
+def tuning(
+    study: str, searches: Sequence[Searched], plots: Sequence["Drawn | None"]
+) -> TuningShown | None:
+    """The section of a study's page; None where it has none. A search has a plot, or None.
 
     Studies of P3 about interrupts have one, and those whose reader names searches.
     """
     if not searches and study not in STUDIES:
         return None
     knobs = [knob for each in searches for knob in each.knobs]
-    return TuningShown(tuple(map(_shown, searches)), tuple(published_of(knobs)))
+    return TuningShown(tuple(map(_shown, searches, plots)), tuple(published_of(knobs)))
 
 
-def _shown(searched: Searched) -> SearchShown:
+def _shown(searched: Searched, plot: "Drawn | None") -> SearchShown:
     return SearchShown(
         searched.name,
         searched.title or searched.name,
@@ -111,6 +119,7 @@ def _shown(searched: Searched) -> SearchShown:
             *(_EMULATED * searched.emulated),
             *(_sentence(each) for each in searched.phases),
         ),
+        plot,
         _gains(searched),
         _interrupts(searched),
     )
@@ -166,26 +175,35 @@ def _words(setting: Mapping[str, Value]) -> str:
     return " ".join(f"{name}={value}" for name, value in setting.items())
 
 
-def _gains(searched: Searched) -> Table:
-    rows, verdicts = [], []
+def gains_of(searched: Searched) -> Iterator[tuple[Tuned, str, Gain]]:
+    """Each figure of each workload, with its name: of several settings, one of which people choose,
+    that has the setting."""
     for tuned in searched.phases:
-        # Several where people have to choose one.
         several = len({_words(gain.setting) for gain in tuned.gains}) > 1
         for gain in tuned.gains:
-            figure = f"{gain.objective}, {_words(gain.setting)}" if several else gain.objective
-            rows.append(
-                (
-                    tuned.workload,
-                    figure,
-                    numbers.estimated(gain.before, gain.unit),
-                    numbers.estimated(gain.after, gain.unit),
-                    numbers.estimated(gain.ratio),
-                    gain.verdict,
-                    numbers.p_value(gain.p_value),
-                    str(gain.blocks),
-                )
+            yield (
+                tuned,
+                f"{gain.objective}, {_words(gain.setting)}" if several else gain.objective,
+                gain,
             )
-            verdicts.append(_VERDICTS.get(gain.verdict, Verdict.OPEN))
+
+
+def _gains(searched: Searched) -> Table:
+    rows, verdicts = [], []
+    for tuned, figure, gain in gains_of(searched):
+        rows.append(
+            (
+                tuned.workload,
+                figure,
+                numbers.estimated(gain.before, gain.unit),
+                numbers.estimated(gain.after, gain.unit),
+                numbers.estimated(gain.ratio),
+                gain.verdict,
+                numbers.p_value(gain.p_value),
+                str(gain.blocks),
+            )
+        )
+        verdicts.append(_VERDICTS.get(gain.verdict, Verdict.OPEN))
     columns = (
         Column("Workload", number=False),
         Column("Figure", number=False),

@@ -11,6 +11,7 @@ from vicinal.study.report.overlay import Overlaid, overlays, overlays_of
 from vicinal.study.report.page import markdown, page
 from vicinal.study.report.separated import write_csv
 from vicinal.study.report.tuned import Searched, tuning
+from vicinal.study.report.tuned_plot import gains_plot
 from vicinal.study.result.whole import write_whole
 
 PAGE, TEXT, PLOTS = "report.html", "report.md", "plots"
@@ -27,7 +28,7 @@ def write_report(
     file that is there then is whole.
     """
     check_same_study([source.summary.study.name for source in sources])
-    count = sum(plots_of(source.summary) for source in sources) + 2
+    count = sum(plots_of(source.summary) for source in sources) + len(searches) + 2
     if len(sources) > 1:
         count += overlays_of(sources[0].summary.study)
     with show_steps(count) as steps:
@@ -46,9 +47,11 @@ def write_report(
             Overlaid(each.source.name, each.summary.study, each.summary.cells) for each in parts
         ]
         laid_over = [draw(plot) for plot in overlays(together)]
+        gains = [gains_plot(f"tuning-{at}-gains", each) for at, each in enumerate(searches, 1)]
+        drawn = [None if plot is None else draw(plot) for plot in gains]
+        tuned = tuning(sources[0].summary.study.name, searches, drawn)
         steps.begin("writing tables")
         write_csv(sources, folder, searches)
-        tuned = tuning(sources[0].summary.study.name, searches)
         steps.begin("writing the page")
         write_whole(folder / TEXT, markdown(parts, laid_over, tuned).encode())
         write_whole(folder / PAGE, page(parts, laid_over, tuned).encode())
