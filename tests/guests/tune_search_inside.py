@@ -27,8 +27,20 @@ PORT = 9000
 BURST = 12
 ROUNDS = 60
 LOST_SECONDS = 2.0
+BULK_SECONDS = 0.5
 FAR = f"""
 import socket
+import threading
+bulk = socket.create_server(("{THERE}", {PORT}))
+def send():
+    while True:
+        near, _ = bulk.accept()
+        try:
+            while True:
+                near.sendall(bytes(1 << 16))
+        except OSError:
+            near.close()
+threading.Thread(target=send, daemon=True).start()
 far = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 far.bind(("{THERE}", {PORT}))
 print("there", flush=True)
@@ -85,6 +97,25 @@ def exchange(near: socket.socket, number: int) -> int:
     return time.monotonic_ns() - began
 
 
+def stream() -> tuple[int, float]:
+    """Bytes that came over TCP, and the seconds that it took; the first ones do not count."""
+    with socket.create_connection((THERE, PORT), timeout=LOST_SECONDS) as near:
+        room = memoryview(bytearray(1 << 18))
+        for seconds in (BULK_SECONDS / 2, BULK_SECONDS):
+            began, read = time.monotonic(), 0
+            while time.monotonic() < began + seconds:
+                read += near.recv_into(room)
+        return read, time.monotonic() - began
+
+
+def measure_bulk() -> dict[str, object]:
+    """A stream, and what was counted meanwhile."""
+    before = read_counters()
+    read, seconds = stream()
+    counted = read_counters().since(before)
+    return {"values": {"bandwidth": read / seconds / 1e6}, "evidence": add_work(counted, read)}
+
+
 def measure(near: socket.socket) -> dict[str, object]:
     """Some exchanges, and what was counted meanwhile."""
     before = read_counters()
@@ -103,7 +134,7 @@ def answer(keeper: Keeper, work: Work, near: socket.socket, line: str) -> dict[s
         return {"value": keeper.knob(question["read"]).read()}
     try:
         work.apply(question["setting"])
-        return measure(near)
+        return measure_bulk() if question["phase"] == "bulk" else measure(near)
     except VicinalError as error:
         return {"error": str(error)}
 
