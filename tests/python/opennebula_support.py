@@ -168,6 +168,7 @@ class Host:
             script.chmod(0o755)
         (self.remotes / "scripts_common.sh").write_text(_COMMON)
         self.probes.mkdir(parents=True)
+        (self.remotes / "vnm").mkdir()
         settings = self.remotes / "etc/vmm/kvm/kvmrc"
         settings.parent.mkdir(parents=True)
         settings.write_text(f"export LIBVIRT_URI=test://{self.nodes}\n")

@@ -8,7 +8,12 @@ import pytest
 from opennebula_support import Host
 
 from vicinal.cli import run
-from vicinal.opennebula.installation import ACTIONS, check_configuration
+from vicinal.opennebula.installation import (
+    ACTIONS,
+    NETWORK_ACTIONS,
+    ONED_CONF,
+    check_configuration,
+)
 from vicinal.opennebula.limits import FILE
 
 PROBE = "im/kvm-probes.d/host/system/vicinal"
@@ -49,6 +54,8 @@ def test_it_is_installed_checked_and_removed(
     assert {file.name for file in variant.iterdir() if not file.is_symlink()} == set(ACTIONS)
     assert (variant / "reboot").resolve() == (remotes / "vmm/kvm/reboot").resolve()
     assert os.access(remotes / PROBE, os.X_OK)
+    for action in NETWORK_ACTIONS:
+        assert os.access(remotes / "vnm/vicinal" / action, os.X_OK)
     assert call("check", remotes) == 0
     assert call("remove", remotes) == 0
     assert tree(remotes) == before
@@ -167,5 +174,9 @@ def test_oneds_settings_are_looked_at(tmp_path: Path) -> None:
     assert check_configuration(file) is None
     file.write_text('VM_MAD = [\n NAME = "kvm" ]\n# NAME = "vicinal"\n')
     assert "no VM_MAD" in (check_configuration(file) or "")
-    file.write_text('VM_MAD = [\n    NAME           = "vicinal",\n')
+    file.write_text(
+        'VM_MAD = [\n    NAME           = "vicinal"\n]\nVN_MAD_CONF = [ NAME = "fw" ]\n'
+    )
+    assert "no VN_MAD_CONF" in (check_configuration(file) or "")
+    file.write_text(ONED_CONF)
     assert check_configuration(file) is None

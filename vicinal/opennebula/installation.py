@@ -1,4 +1,4 @@
-"""The driver's variant among OpenNebula's scripts, vmm/vicinal beside vmm/kvm, and a probe.
+"""Our files among OpenNebula's scripts: vmm/vicinal beside vmm/kvm, vnm/vicinal, and a probe.
 
 Scripts of ours for the actions that have to do with a region, links to the stock driver's for all
 others. The probe is among those of the stock hypervisor, since OpenNebula runs all that are there.
@@ -6,6 +6,7 @@ What is there and is not ours is never touched.
 """
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
@@ -19,6 +20,7 @@ REMOTES = Path("/var/lib/one/remotes")
 CONFIGURATION = Path("/etc/one/oned.conf")
 ACTIONS = ("deploy", "cancel", "shutdown", "save", "migrate")
 """The others are the stock driver's."""
+NETWORK_ACTIONS = ("pre", "post", "clean", "update_nic")
 NAME = "vicinal"
 
 _MARK = "made by `vicinal opennebula install`"
@@ -37,6 +39,11 @@ VM_MAD = [
     KEEP_SNAPSHOTS = "yes",
     LIVE_RESIZE    = "yes",
     SUPPORT_SHAREABLE = "yes"
+]
+
+VN_MAD_CONF = [
+    NAME        = "vicinal",
+    BRIDGE_TYPE = "linux"
 ]
 """
 
@@ -60,6 +67,11 @@ class Installation:
         return self.remotes / "vmm" / _STOCK
 
     @property
+    def network(self) -> Path:
+        """Our driver of networks."""
+        return self.remotes / "vnm" / NAME
+
+    @property
     def probe(self) -> Path:
         """Says what there is on a host."""
         return self.remotes / "im" / f"{_STOCK}-probes.d" / "host" / "system" / NAME
@@ -71,6 +83,7 @@ class Installation:
         read_limits(self.remotes / FILE)
         said = []
         self._directory(self.variant)
+        self._directory(self.network)
         for file in self._stale():
             file.unlink()
             said.append(f"removed {file}")
@@ -90,9 +103,10 @@ class Installation:
         """What is not as install() would have it. Raises VicinalError where OpenNebula is not."""
         self._check_stock()
         self._check_ours()
-        if not self.variant.is_dir():
-            yield f"{self.variant} is not there"
-            return
+        for directory in (self.variant, self.network):
+            if not directory.is_dir():
+                yield f"{directory} is not there"
+                return
         for file, wanted in self._wanted().items():
             if not _is(file, wanted):
                 yield f"{file} is {'another' if os.path.lexists(file) else 'not there'}"
@@ -104,11 +118,12 @@ class Installation:
         """Take it away; returns what was done. Limits that somebody changed stay."""
         said = []
         self._check_ours()
-        if self.variant.is_dir():
-            for file in self.variant.iterdir():
-                file.unlink()
-            self.variant.rmdir()
-            said.append(f"removed {self.variant}")
+        for directory in (self.variant, self.network):
+            if directory.is_dir():
+                for file in directory.iterdir():
+                    file.unlink()
+                directory.rmdir()
+                said.append(f"removed {directory}")
         if self.probe.is_file():
             self.probe.unlink()
             said.append(f"removed {self.probe}")
@@ -123,8 +138,9 @@ class Installation:
         return said
 
     def _check_stock(self) -> None:
-        scripts = (self.stock / "deploy", self.remotes / "scripts_common.sh", self.probe.parent)
-        for needed in scripts:
+        common = self.remotes / "scripts_common.sh"
+        places = (self.network.parent, self.probe.parent)
+        for needed in (self.stock / "deploy", common, *places):
             if not needed.exists():
                 raise VicinalError(
                     f"{needed} is not there, which OpenNebula has",
@@ -133,9 +149,10 @@ class Installation:
 
     def _check_ours(self) -> None:
         """Raise VicinalError where there is something in our places that is not ours."""
-        ours = [self.variant, self.probe]
-        if self.variant.is_dir() and not self.variant.is_symlink():
-            ours = [*sorted(self.variant.iterdir()), self.probe]
+        ours = [self.probe]
+        for directory in (self.variant, self.network):
+            whole = directory.is_dir() and not directory.is_symlink()
+            ours += sorted(directory.iterdir()) if whole else [directory]
         strange = [each for each in ours if os.path.lexists(each) and not self._is_ours(each)]
         if strange:
             raise VicinalError(f"{strange[0]} is not Vicinal's", "move it away, and try again")
@@ -155,6 +172,8 @@ class Installation:
                 wanted[self.variant / file.name] = Path("..") / _STOCK / file.name
         for action in ACTIONS:
             wanted[self.variant / action] = self._script("action.sh")
+        for action in NETWORK_ACTIONS:
+            wanted[self.network / action] = self._script("network.sh")
         return wanted | {self.probe: self._script("probe.sh")}
 
     def _script(self, name: str) -> str:
@@ -163,7 +182,8 @@ class Installation:
 
     def _stale(self) -> list[Path]:
         wanted = self._wanted()
-        return [file for file in sorted(self.variant.iterdir()) if file not in wanted]
+        there = (*sorted(self.variant.iterdir()), *sorted(self.network.iterdir()))
+        return [file for file in there if file not in wanted]
 
     def _directory(self, directory: Path) -> None:
         if not directory.is_dir():
@@ -197,7 +217,10 @@ def check_configuration(file: Path = CONFIGURATION) -> str | None:
         return None
     lines = (line.partition("#")[0] for line in text.splitlines())
     words = "".join("".join(lines).split())
-    return None if f'NAME="{NAME}"' in words else f"{file} has no VM_MAD of the name {NAME}"
+    for section in ("VM_MAD", "VN_MAD_CONF"):
+        if not re.search(rf'\b{section}=\[[^]]*\bNAME="{NAME}"', words):
+            return f"{file} has no {section} of the name {NAME}"
+    return None
 
 
 def _is(file: Path, wanted: str | Path) -> bool:

@@ -133,6 +133,18 @@ class Functions:
             notes += self._helper("release", function=address, owner=whose)["notes"]
         return notes
 
+    def change(self, name: str, *, owner: str, settings: Settings) -> None:
+        """Set something else of a function that its owner has, and may be using.
+
+        Its driver reads addresses and GUIDs once, when it is bound. Raises VicinalError.
+        """
+        function = self.find(name)
+        card = find_card(self.cards(), function.physical)
+        wanted = self._asked(card, function, settings)
+        if wanted:
+            self._helper("configure", function=function.address, owner=owner, settings=wanted)
+            self._check_taken(function, wanted)
+
     def withdraw(self, name: str, *, owner: str) -> list[str]:
         """Put a function back as it was, and keep it its owner's: assign() sets it up again.
 
@@ -244,15 +256,23 @@ class Functions:
     def _wanted(
         self, card: PhysicalFunction, function: VirtualFunction, settings: Settings
     ) -> dict[str, Any]:
-        wanted = settings.for_card(card)
-        if settings.pkey is not None:
-            port = settings.port or 1
-            index = infiniband.pkey_index(self.host, card.address, port, settings.pkey)
-            wanted["pkey_index"] = index
+        wanted = self._asked(card, function, settings)
         if card.kind == INFINIBAND:
             wanted = infiniband.with_defaults(self.host, card.address, function.number, wanted)
         self._check_clashes(function, wanted)
         return wanted
+
+    def _asked(
+        self, card: PhysicalFunction, function: VirtualFunction, settings: Settings
+    ) -> dict[str, Any]:
+        """The helper's settings of what is asked for, which nothing else of this host may have."""
+        asked = settings.for_card(card)
+        if settings.pkey is not None:
+            port = settings.port or 1
+            index = infiniband.pkey_index(self.host, card.address, port, settings.pkey)
+            asked["pkey_index"] = index
+        self._check_clashes(function, asked)
+        return asked
 
     def _check_clashes(self, function: VirtualFunction, wanted: dict[str, Any]) -> None:
         """Refuse an address that something else of this host has."""

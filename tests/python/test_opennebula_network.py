@@ -1,0 +1,298 @@
+"""OpenNebula's networks of SR-IOV functions: composed documents, fake cards (fake_cards.py)."""
+
+import base64
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from fake_cards import FakeCard, FakeHost, fake_functions, igb, mlx4, mlx5
+from opennebula_support import Host, error_text
+
+from vicinal.cli import run
+from vicinal.errors import VicinalError
+from vicinal.host.functions.operations import Functions
+from vicinal.opennebula.network import Network, guid_of
+from vicinal.opennebula.nics import FunctionNic, read_nics
+
+MAC = "02:00:0a:00:00:07"
+GUID = "02:00:0a:ff:fe:00:00:07"
+CARDS = {"mlx5": "0000:02:00.0", "mlx4": "0000:03:00.0", "igb": "0000:01:00.0"}
+
+NIC = """<PCI><ADDRESS>{address}</ADDRESS><TYPE>NIC</TYPE><VN_MAD>{driver}</VN_MAD>
+<MAC><![CDATA[{mac}]]></MAC><NETWORK_ID>3</NETWORK_ID><NIC_ID>1</NIC_ID>{more}</PCI>"""
+
+
+def first_of(card: str, number: int = 0) -> str:
+    return f"{CARDS[card][:-4]}08.{number}"
+
+
+def nic(address: str, more: str = "", *, driver: str = "vicinal", mac: str = MAC) -> str:
+    written = f"{address[:-2]}:{address[-1]}"  # as OpenNebula does
+    return NIC.format(address=written, driver=driver, mac=mac, more=more)
+
+
+def document(*nics: str, vm: int = 7) -> bytes:
+    text = "".join(nics)
+    return f"<VM><ID>{vm}</ID><UID>5</UID><TEMPLATE>{text}</TEMPLATE></VM>".encode()
+
+
+def nics(*written: str) -> Sequence[FunctionNic]:
+    return read_nics(document(*written))[1]
+
+
+class Trial:
+    """A host with a card, two functions of which OpenNebula may give away."""
+
+    def __init__(self, directory: Path, card: FakeCard) -> None:
+        self.host, self.functions = fake_functions(directory, card)
+        self.card = card
+        if card.kind == "mlx4":  # made when its module is loaded
+            for number in range(2):
+                self.host.make_function(card, number)
+            table = self.host.device(card.address) / f"infiniband/{card.rdma}/iov/ports/1/pkeys"
+            self.host.files(table, **{"0": "0xffff", "1": "0x8005"})
+        else:
+            self.functions.create(card.address, 2, owner="cloud")
+        self.running: set[int] = set()
+        self.network = network(self.functions, self.running)
+        self.before = self.state()
+
+    def state(self) -> list[object]:
+        """All that can be seen of the functions."""
+        return [each for card in self.functions.cards() for each in card.functions]
+
+    def owners(self) -> list[str]:
+        return [each.owner for card in self.functions.cards() for each in card.functions]
+
+
+def network(functions: Functions, running: set[int]) -> Network:
+    return Network(functions, lambda: running, free_seconds=0.2)
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Trial:
+    return Trial(tmp_path, mlx5())
+
+
+# --- documents -----------------------------------------------------------------------------
+
+
+def test_the_functions_of_our_networks_are_read() -> None:
+    more = "<VLAN_ID>5</VLAN_ID><TRUST>YES</TRUST><SPOOFCHK>no</SPOOFCHK>"
+    vm, found = read_nics(
+        document(
+            nic("0000:02:08.1", more),
+            nic("0000:02:08.2", driver="bridge"),
+            "<PCI><ADDRESS>0000:41:00:0</ADDRESS></PCI><NIC><VN_MAD>vicinal</VN_MAD></NIC>",
+        )
+    )
+    assert vm == 7
+    assert found == [
+        FunctionNic("0000:02:08.1", MAC, 5, False, True, network=3, attached=False),
+    ]
+
+
+def test_what_is_attached_alone_is_meant() -> None:
+    both = (nic("0000:02:08.0"), nic("0000:02:08.1", "<ATTACH>YES</ATTACH>"))
+    assert [each.address for each in nics(*both)] == ["0000:02:08.1"]
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        (b"<VM/>", "has no ID"),
+        (b"<NIC/>", "begins with"),
+        (document(nic("/../../etc/x")), "has the address '/../../etc:x'"),
+        (document(nic("0000:02:08.9")), "has the address"),
+        (document(nic("0000:02:08.0", mac="01:00:5e:00:00:01")), "no hardware address"),
+        (document(nic("0000:02:08.0", "<VLAN_ID>-1</VLAN_ID>")), "VLAN_ID is '-1'"),
+        (document(nic("0000:02:08.0", "<TRUST>maybe</TRUST>")), "TRUST is 'maybe'"),
+        (document(nic("0000:02:08.0"), nic("0000:02:08.0")), "has 0000:02:08.0 twice"),
+        (b"<!DOCTYPE VM [<!ENTITY a 'a'>]>" + document(), "declares a type"),
+    ],
+)
+def test_documents_that_cannot_be_are_refused(written: bytes, said: str) -> None:
+    with pytest.raises(VicinalError) as raised:
+        read_nics(written)
+    assert said in str(raised.value)
+
+
+# --- before the VM boots, and after --------------------------------------------------------
+
+
+def test_a_function_has_its_guids_before_the_vm_boots(trial: Trial) -> None:
+    address = first_of("mlx5")
+    trial.network.prepare(7, nics(nic(address)))
+    given = trial.functions.find(address)
+    assert (given.owner, given.driver) == ("one-7", "vfio-pci")
+    assert (given.settings["node_guid"], given.settings["port_guid"]) == (GUID, GUID)
+    assert given.settings["policy"] == "auto"
+    assert trial.network.clean(7, nics(nic(address))) == []
+    assert trial.state() == trial.before
+
+
+def test_guids_are_those_of_hardware_addresses() -> None:
+    assert guid_of(MAC) == GUID
+    assert guid_of("02:00:0a:00:00:08") != GUID
+
+
+def test_mlx4_gets_a_guid_and_its_partition(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, mlx4())
+    address = first_of("mlx4")
+    trial.network.prepare(7, nics(nic(address, "<VLAN_ID>5</VLAN_ID>")))
+    iov = trial.host.device(trial.card.address) / f"infiniband/{trial.card.rdma}/iov"
+    assert trial.host.read(iov / address / "ports/1/pkey_idx/0") == "1"
+    assert trial.host.read(iov / "ports/1/admin_guids/1") == "0x" + GUID.replace(":", "")
+    assert trial.network.clean(7, nics(nic(address))) == []
+    assert trial.owners() == ["", ""]
+    assert trial.host.read(iov / address / "ports/1/pkey_idx/0") == "none"
+
+
+def test_a_partition_that_the_card_cannot_set_is_refused(trial: Trial) -> None:
+    """mlx5 leaves it to the subnet manager: a VM must not run in another one than it should."""
+    with pytest.raises(VicinalError, match="leaves partitions to the subnet manager"):
+        trial.network.prepare(7, nics(nic(first_of("mlx5"), "<VLAN_ID>5</VLAN_ID>")))
+    assert trial.state() == trial.before
+
+
+def test_ethernet_has_its_address_before_the_vm_boots(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, igb())
+    more = "<VLAN_ID>9</VLAN_ID><SPOOFCHK>NO</SPOOFCHK><TRUST>YES</TRUST>"
+    trial.network.prepare(7, nics(nic(first_of("igb"), more)))
+    now = trial.card.settings[0]
+    assert (now["mac"], now["vlan"], now["spoofchk"], now["trust"]) == (MAC, "9", "off", "on")
+    assert trial.network.clean(7, []) == []
+    assert trial.state() == trial.before
+
+
+def test_all_functions_of_a_vm_or_none(trial: Trial) -> None:
+    trial.functions.assign(first_of("mlx5", 1), owner="vicinal.lab.node0")
+    there = trial.state()
+    both = nics(nic(first_of("mlx5")), nic(first_of("mlx5", 1), mac="02:00:0a:00:00:08"))
+    with pytest.raises(VicinalError, match=r"08\.1 is assigned to vicinal\.lab\.node0"):
+        trial.network.prepare(7, both)
+    assert trial.state() == there
+
+
+def test_a_deployment_that_is_tried_again(trial: Trial) -> None:
+    for _ in range(2):
+        trial.network.prepare(7, nics(nic(first_of("mlx5"))))
+        assert trial.owners() == ["one-7", ""]
+
+
+def test_what_an_ended_vm_has_left_goes_to_the_next(trial: Trial) -> None:
+    """Its driver was killed; OpenNebula knows that the function is free."""
+    trial.network.prepare(7, nics(nic(first_of("mlx5"))))
+    trial.running.add(7)
+    with pytest.raises(VicinalError, match="is assigned to one-7"):
+        trial.network.prepare(8, nics(nic(first_of("mlx5"))))
+    assert trial.owners() == ["one-7", ""]
+    trial.running.clear()
+    trial.network.prepare(8, nics(nic(first_of("mlx5"), mac="02:00:0a:00:00:08")))
+    assert trial.owners() == ["one-8", ""]
+    assert trial.network.clean(8, []) == []
+    assert trial.state() == trial.before
+
+
+def test_one_that_is_detached_goes_alone(trial: Trial) -> None:
+    both = [nic(first_of("mlx5", at), mac=f"02:00:0a:00:00:0{at}") for at in range(2)]
+    trial.network.prepare(7, nics(*both))
+    gone = nic(first_of("mlx5"), "<ATTACH>YES</ATTACH>")
+    assert trial.network.clean(7, nics(gone, both[1])) == []
+    assert trial.owners() == ["", "one-7"]
+    assert trial.network.clean(7, nics(both[1])) == []
+    assert trial.state() == trial.before
+    assert trial.network.clean(7, nics(*both)) == []  # as often as OpenNebula likes
+
+
+def test_a_vm_ends_though_its_function_does_not_come_free(trial: Trial) -> None:
+    trial.network.prepare(7, nics(nic(first_of("mlx5"))))
+    trial.host.files(trial.host.device(first_of("mlx5")), enable="1")
+    [note] = trial.network.clean(7, [])
+    assert "is left assigned to one-7: " in note
+    assert "is in use" in note
+    assert trial.owners() == ["one-7", ""]
+
+
+# --- while it runs -------------------------------------------------------------------------
+
+
+def test_a_network_that_changes_reaches_the_vms_in_it(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, igb())
+    trial.network.prepare(7, nics(nic(first_of("igb"), "<VLAN_ID>9</VLAN_ID>")))
+    trial.host.files(trial.host.device(first_of("igb")), enable="1")  # QEMU has it
+    changed = nics(nic(first_of("igb"), "<VLAN_ID>12</VLAN_ID><TRUST>YES</TRUST>"))
+    trial.network.update(7, changed, 4)  # another network
+    assert trial.card.settings[0]["vlan"] == "9"
+    trial.network.update(7, changed, 3)
+    now = trial.card.settings[0]
+    assert (now["vlan"], now["trust"], now["mac"]) == ("12", "on", MAC)
+    trial.host.files(trial.host.device(first_of("igb")), enable="0")
+    assert trial.network.clean(7, []) == []
+    assert trial.state() == trial.before
+
+
+def test_another_vms_function_is_not_changed(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, igb())
+    trial.network.prepare(7, nics(nic(first_of("igb"))))
+    with pytest.raises(VicinalError, match="belongs to one-7"):
+        trial.network.update(8, nics(nic(first_of("igb"), "<VLAN_ID>12</VLAN_ID>")), 3)
+    assert trial.card.settings[0]["vlan"] == "0"
+
+
+# --- the scripts ---------------------------------------------------------------------------
+
+
+def call(one: Host, action: str, given: bytes, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """As one_vmm_exec does: the VM's document in base64, and for some actions arguments."""
+    return subprocess.run(
+        [one.remotes / "vnm/vicinal" / action, *arguments],
+        input=base64.b64encode(given).decode() + "\n",
+        capture_output=True,
+        text=True,
+        env=one.variables(),
+        check=False,
+    )
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Host:
+    host = Host(tmp_path)
+    assert run(["opennebula", "install", "--remotes", str(host.remotes)]) == 0
+    return host
+
+
+@pytest.mark.parametrize("action", ["pre", "post", "clean", "update_nic"])
+def test_scripts_of_vms_without_functions_do_nothing(one: Host, action: str) -> None:
+    done = call(one, action, document(nic("0000:02:08.0", driver="bridge")), "one-7", "3")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_script_says_why_as_opennebula_reads_it(one: Host) -> None:
+    done = call(one, "pre", document(nic("ffff:02:08.0")))
+    assert done.returncode == 1
+    said = error_text(done.stderr)
+    assert said.startswith("pre: Vicinal: ffff:02:08.0 is no virtual function of this host")
+    assert "Traceback" not in done.stderr
+    assert call(one, "clean", document(nic("ffff:02:08.0"))).returncode == 0
+    done = call(one, "update_nic", document(), "one-7")
+    assert "without the id of a virtual network" in error_text(done.stderr)
+    done = call(one, "pre", b"\0\1")
+    assert "is no XML" in error_text(done.stderr)
+
+
+def test_a_host_of_the_driver_is_never_left_half_prepared(trial: Trial) -> None:
+    """Where a step of the card's driver fails, too."""
+
+    class Failing(FakeHost):
+        def write(self, path: Path, text: str) -> None:
+            if path.name == "port":
+                raise OSError(5, "Input/output error")
+            super().write(path, text)
+
+    trial.host.__class__ = Failing
+    with pytest.raises(VicinalError, match="did not take"):
+        trial.network.prepare(7, nics(nic(first_of("mlx5"))))
+    trial.host.__class__ = FakeHost
+    assert trial.owners() == ["", ""]

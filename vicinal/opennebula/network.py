@@ -1,0 +1,182 @@
+"""Networks whose NICs are SR-IOV functions: python -I -m vicinal.opennebula.network SCRIPT ...
+
+    pre         before the VM boots: the function is set up, and vfio-pci has it
+    clean       after it has ended: the function is as it was
+    update_nic  while it runs: what can be changed then
+    post        nothing: InfiniBand GUIDs have to be there before the guest's driver looks
+
+A function that a VM has is assigned to one-ID in the records of `vicinal functions`, which are
+written before anything is changed. So what a killed driver has left is known, and whoever gets the
+function next from OpenNebula takes it over.
+"""
+
+import base64
+import binascii
+import re
+import sys
+import time
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+
+from vicinal.errors import VicinalError
+from vicinal.host.functions.operations import Functions
+from vicinal.host.functions.settings import Settings
+from vicinal.host.functions.sysfs import (
+    INFINIBAND,
+    PhysicalFunction,
+    VirtualFunction,
+    find_card,
+    plain_guid,
+    read_records,
+)
+from vicinal.opennebula.deployment import domain_name
+from vicinal.opennebula.hypervisor import running_machines
+from vicinal.opennebula.nics import FunctionNic, read_nics
+from vicinal.opennebula.reporting import reported
+
+_FREE_SECONDS = 10.0
+"""So long after a VM has ended its process may still have the function."""
+_POLL_SECONDS = 0.1
+_NO_NODE_GUID = "mlx4_core"
+"""Its driver sets the GUID of ports alone."""
+
+
+class Network:
+    """What the driver does on one host."""
+
+    def __init__(
+        self,
+        functions: Functions,
+        running: Callable[[], AbstractSet[int]] = running_machines,
+        free_seconds: float = _FREE_SECONDS,
+    ) -> None:
+        self._functions = functions
+        self._running = running
+        """Says which VMs run here."""
+        self._free_seconds = free_seconds
+
+    def prepare(self, vm: int, nics: Sequence[FunctionNic]) -> None:
+        """Have the functions set up for a VM; all of them, or none. Raises VicinalError."""
+        owner = owner_of(vm)
+        taken: list[str] = []
+        try:
+            for nic in nics:
+                function = self._functions.find(nic.address)
+                if function.owner != owner:
+                    self._take_over(function)
+                    taken.append(nic.address)
+                settings = _settings(nic, self._card(function))
+                self._functions.assign(nic.address, owner=owner, settings=settings, vfio=True)
+        except BaseException:
+            self.give_back(vm, taken)
+            raise
+
+    def clean(self, vm: int, nics: Sequence[FunctionNic]) -> list[str]:
+        """Take functions back from a VM; what could not be done or set back, in words.
+
+        Without a NIC that comes or goes alone, all that the VM has, whatever its document says.
+        """
+        alone = [nic.address for nic in nics if nic.attached]
+        return self.give_back(vm, alone or self._assigned(vm))
+
+    def update(self, vm: int, nics: Sequence[FunctionNic], network: int) -> None:
+        """Set what a network says now, of its functions that a VM has. Raises VicinalError."""
+        for nic in nics:
+            if nic.network == network:
+                function = self._functions.find(nic.address)
+                settings = _settings(nic, self._card(function), changed=True)
+                self._functions.change(nic.address, owner=owner_of(vm), settings=settings)
+
+    def give_back(self, vm: int, addresses: Sequence[str]) -> list[str]:
+        """Release those that a VM has; what could not be done, in words."""
+        notes = []
+        for address in set(addresses) & set(self._assigned(vm)):
+            try:
+                notes += self._release(address, owner_of(vm))
+            except VicinalError as error:
+                notes.append(f"{address} is left assigned to {owner_of(vm)}: {error}")
+        return notes
+
+    def _release(self, address: str, owner: str) -> list[str]:
+        deadline = time.monotonic() + self._free_seconds
+        while self._functions.host.use(address) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+        return self._functions.release([address], owner=owner)
+
+    def _take_over(self, function: VirtualFunction) -> None:
+        """Release a function that a VM has left which does not run: OpenNebula gave it to another.
+
+        Others' functions, and those of VMs that run, are left to assign(), which says whose it is.
+        """
+        left = re.fullmatch(owner_of(0).replace("0", "([0-9]{1,10})"), function.owner)
+        if left and int(left[1]) not in self._running():
+            self._release(function.address, function.owner)
+
+    def _assigned(self, vm: int) -> list[str]:
+        records = read_records(self._functions.host)["functions"]
+        return [name for name, record in records.items() if record["owner"] == owner_of(vm)]
+
+    def _card(self, function: VirtualFunction) -> PhysicalFunction:
+        return find_card(self._functions.cards(), function.physical)
+
+
+def owner_of(vm: int) -> str:
+    """The name by which the records know a VM: its domain's."""
+    return domain_name(vm)
+
+
+def guid_of(mac: str) -> str:
+    """The GUID of a VM's InfiniBand port: its hardware address as EUI-64.
+
+    OpenNebula gives each NIC its own address, which the VM keeps on whichever host it is.
+    """
+    digits = mac.replace(":", "")
+    return plain_guid(f"{digits[:6]}fffe{digits[6:]}")
+
+
+def _settings(nic: FunctionNic, card: PhysicalFunction, *, changed: bool = False) -> Settings:
+    """What a function is to have; of one in use, without what a guest's driver has read already."""
+    if card.kind != INFINIBAND:
+        mac = None if changed else nic.mac
+        vlan = nic.vlan or 0  # it may have had one
+        return Settings(mac=mac, vlan=vlan, spoof_check=nic.spoof_check, trust=nic.trust)
+    guid = None if changed or nic.mac is None else guid_of(nic.mac)
+    node = None if card.driver == _NO_NODE_GUID else guid
+    return Settings(node_guid=node, port_guid=guid, pkey=nic.vlan)
+
+
+def main(script: Path, arguments: Sequence[str]) -> None:
+    """Do what OpenNebula calls for. Raises VicinalError where it must not be, or cannot."""
+    try:
+        document = base64.b64decode(sys.stdin.buffer.read(), validate=False)
+    except binascii.Error as error:
+        raise VicinalError(
+            "what OpenNebula gave to read is not in base64", "see that it calls this driver"
+        ) from error
+    vm, nics = read_nics(document)
+    network = Network(Functions())
+    match script.name:
+        case "pre":
+            network.prepare(vm, nics)
+        case "clean":
+            # A VM has ended, whatever state its functions are in: who gets them next takes over.
+            for note in network.clean(vm, nics):
+                sys.stderr.write(f"ERROR: clean: Vicinal: {note}\n")
+        case "update_nic":
+            network.update(vm, nics, _network_id(arguments))
+
+
+def _network_id(arguments: Sequence[str]) -> int:
+    text = arguments[1] if len(arguments) > 1 else ""
+    if not text.isascii() or not text.isdigit():
+        raise VicinalError(
+            "update_nic was called without the id of a virtual network",
+            "see that it is called as OpenNebula's other network drivers are",
+        )
+    return int(text)
+
+
+if __name__ == "__main__":
+    own = Path(sys.argv[1]).absolute()
+    sys.exit(reported(own, lambda: main(own, sys.argv[2:])))

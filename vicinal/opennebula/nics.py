@@ -1,0 +1,96 @@
+"""The SR-IOV functions of a VM's networks, as OpenNebula says which it has chosen for the VM.
+
+    PCI = [ TYPE = "NIC", VN_MAD = "vicinal", ADDRESS = "0000:81:00:2", MAC = "02:00:0a:00:00:07" ]
+
+OpenNebula chooses the function and the hardware address; a user's words may be among the rest, and
+count as hostile until they are checked.
+"""
+
+import re
+from dataclasses import dataclass
+from xml.etree.ElementTree import Element
+
+from vicinal.errors import VicinalError
+from vicinal.host.functions.settings import parse_mac
+from vicinal.opennebula.documents import parse, shown
+
+DRIVER = "vicinal"
+"""VN_MAD of the networks that are ours."""
+
+_ADDRESS = re.compile(r"([0-9a-f]{4}):([0-9a-f]{2}):([01][0-9a-f])[:.]([0-7])", re.IGNORECASE)
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
+_WORDS = {"YES": True, "ON": True, "NO": False, "OFF": False}
+_WHAT = "the VM's document"
+
+
+@dataclass(frozen=True)
+class FunctionNic:
+    """A network interface of a VM that is a function of the host's card."""
+
+    address: str
+    """PCI address on the host: 0000:81:00.2."""
+    mac: str | None
+    vlan: int | None
+    spoof_check: bool | None
+    trust: bool | None
+    network: int | None
+    """Id of the virtual network."""
+    attached: bool
+    """It comes or goes while the VM runs, and the VM's others are left alone."""
+
+
+def read_nics(document: bytes) -> tuple[int, list[FunctionNic]]:
+    """A VM's id, and its functions in networks of ours.
+
+    If some come or go while the VM runs, these alone. Raises VicinalError where the document is
+    none of OpenNebula's, or says what cannot be.
+    """
+    root = parse(document, _WHAT, "VM")
+    vm = _number(root, "ID")
+    if vm is None:
+        raise VicinalError(f"{_WHAT} has no ID", "see that OpenNebula calls this driver")
+    listed = root.iterfind("TEMPLATE/PCI")
+    found = [_nic(each) for each in listed if each.findtext("VN_MAD") == DRIVER]
+    addresses = [each.address for each in found]
+    if twice := {each for each in addresses if addresses.count(each) > 1}:
+        raise VicinalError(f"{_WHAT} has {min(twice)} twice", "see the VM's PCI devices")
+    return vm, [each for each in found if each.attached] or found
+
+
+def _nic(element: Element) -> FunctionNic:
+    text = element.findtext("ADDRESS") or ""
+    address = _ADDRESS.fullmatch(text)
+    if address is None:
+        raise VicinalError(
+            f"a PCI device of the VM has the address {shown(text)}",
+            "see that the host's PCI probe lists its functions",
+        )
+    domain, bus, slot, function = (each.lower() for each in address.groups())
+    mac = element.findtext("MAC")
+    return FunctionNic(
+        address=f"{domain}:{bus}:{slot}.{function}",
+        mac=parse_mac(mac) if mac else None,
+        vlan=_number(element, "VLAN_ID"),
+        spoof_check=_switch(element, "SPOOFCHK"),
+        trust=_switch(element, "TRUST"),
+        network=_number(element, "NETWORK_ID"),
+        attached=(element.findtext("ATTACH") or "").upper() == "YES",
+    )
+
+
+def _number(element: Element, name: str) -> int | None:
+    text = element.findtext(name)
+    if not text:
+        return None
+    if not _NUMBER.fullmatch(text):
+        raise VicinalError(f"{name} is {shown(text)} in {_WHAT}", "give a number")
+    return int(text)
+
+
+def _switch(element: Element, name: str) -> bool | None:
+    text = element.findtext(name)
+    if not text:
+        return None
+    if text.upper() not in _WORDS:
+        raise VicinalError(f"{name} is {shown(text)} in {_WHAT}", "write YES or NO")
+    return _WORDS[text.upper()]
