@@ -2,7 +2,8 @@
 
 It makes the region of that host's ranks, says what the region says when it is asked, and takes
 the region away at the end of its input. As that ends with the connection, nothing is left on a
-host when the command, its machine or the network in between is gone.
+host when the command, its machine or the network in between is gone. What an agent leaves that is
+killed, the user's next one takes away.
 
 Requests come as lines of JSON on stdin; answers go to stdout as lines of JSON behind MARK, since
 a login may write there too.
@@ -10,31 +11,24 @@ a login may write there too.
 
 import json
 import os
-import shutil
 import signal
 import socket
 import sys
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import psutil
 
 import vicinal
 from vicinal.errors import VicinalError, describe_os_error
+from vicinal.launch.host_files import HostFiles, take_away_left_behind
 from vicinal.launch.traffic import job_traffic
 from vicinal.region import create, inspect
-from vicinal.signals import signals_raise
+from vicinal.signals import Ended, signals_raise
 
 MARK = "vicinal-host "
-
-HOST_DIRECTORY = "/dev/shm"
-HOST_PREFIX = "vicinal-job-"
-"""Where regions of hosts are, and what their names begin with; the user's number follows."""
-FILES = ".files"
-"""With this behind its name, the directory of a job's input files."""
 
 _REGION_VARIABLE = "VICINAL_REGION"
 _GRACE_SECONDS = 3.0
@@ -50,47 +44,52 @@ class HostRequest:
     needed: list[str]
     """Files that must be there, by the same path."""
     directory: str
-    region: str | None
-    """The file of the region to make; None for a job without one."""
+    mark: str
+    """The job's, in the name of its directory (host_files.py)."""
+    region: bool
+    """Whether it has a region."""
     members: int
     section_bytes: int
     heap_bytes: int
     label: str
     files: dict[str, str] = field(default_factory=dict)
     """Text by name, of the job's input files."""
-    files_directory: str | None = None
-    """To make, with the files; None where there are none."""
 
     to_dict = asdict
 
 
 def main() -> None:
     """Serve one job, until the end of the input."""
-    request = None
     try:
-        with signals_raise(), os.fdopen(0, "rb", closefd=False) as requests:
-            request = HostRequest(**json.loads(requests.readline()))
-            _prepare(request)
+        # A launcher may send more than one signal: while we clean up, the others are ignored.
+        with signals_raise():
+            _serve()
+    except Ended as ended:
+        sys.exit(ended.status)
+
+
+def _serve() -> None:
+    with os.fdopen(0, "rb", closefd=False) as requests:
+        request = HostRequest(**json.loads(requests.readline()))
+        made = HostFiles.of_job(request.mark)
+        try:
+            _prepare(request, made)
             _answer(host=socket.gethostname())
             for line in requests:
                 if line.strip() == b"traffic":
-                    _answer_traffic(request)
+                    _answer_traffic(made)
                 else:
                     _answer()
-    except VicinalError as error:
-        _answer(error=error.message, remedy=error.remedy)
-        if request is not None:
-            _remove_files(request)
-        request = None  # nothing else was made
-    finally:
-        # Whoever does not hear us is gone, which is no reason to leave anything.
-        with suppress(BrokenPipeError):
-            sys.stdout.flush()
-        if request is not None:
-            _clean(request)
+        except VicinalError as error:
+            _answer(error=error.message, remedy=error.remedy)
+        finally:
+            # The files first: we may be killed before the ranks have had their time.
+            made.remove()
+            if request.region:
+                _end_ranks(made)
 
 
-def _prepare(request: HostRequest) -> None:
+def _prepare(request: HostRequest, made: HostFiles) -> None:
     if request.version != vicinal.__version__:
         raise VicinalError(
             f"it has Vicinal {vicinal.__version__}, and the job was started by {request.version}",
@@ -109,10 +108,14 @@ def _prepare(request: HostRequest) -> None:
             f"it has no directory {request.directory} ({describe_os_error(error)})",
             "start the job in one that all hosts have",
         ) from error
-    _write_files(request)
-    if request.region is not None and not Path(request.region).exists():
+    take_away_left_behind()
+    if request.region or request.files:
+        made.make()
+    if request.files:
+        made.write(request.files)
+    if request.region and not made.region.exists():
         create(
-            request.region,
+            made.region,
             members=request.members,
             section_bytes=request.section_bytes,
             heap_bytes=request.heap_bytes,
@@ -120,59 +123,35 @@ def _prepare(request: HostRequest) -> None:
         )
 
 
-def _write_files(request: HostRequest) -> None:
-    if request.files_directory is None:
-        return
-    directory = Path(request.files_directory)
-    try:
-        # There already where two names of hosts are one host.
-        directory.mkdir(mode=0o700, exist_ok=True)
-        for name, text in request.files.items():
-            (directory / name).write_text(text)
-    except OSError as error:
-        raise VicinalError(
-            f"the job's files cannot be written to {directory} ({describe_os_error(error)})",
-            "make room there",
-        ) from error
-
-
-def _remove_files(request: HostRequest) -> None:
-    if request.files_directory is not None:
-        shutil.rmtree(request.files_directory, ignore_errors=True)
-
-
 def _answer(**message: Any) -> None:
-    sys.stdout.write(f"{MARK}{json.dumps(message)}\n")
-    sys.stdout.flush()
+    # Whoever does not hear us is gone: the end of the requests is the end of the job.
+    with suppress(BrokenPipeError):
+        sys.stdout.write(f"{MARK}{json.dumps(message)}\n")
+        sys.stdout.flush()
 
 
-def _answer_traffic(request: HostRequest) -> None:
+def _answer_traffic(made: HostFiles) -> None:
     try:
-        assert request.region is not None
-        _answer(traffic=job_traffic(inspect(request.region, patience=0)).to_dict())
+        _answer(traffic=job_traffic(inspect(made.region, patience=0)).to_dict())
     except VicinalError as error:
         _answer(error=error.message, remedy=error.remedy)
 
 
-def _clean(request: HostRequest) -> None:
-    """End what is left of the job's ranks, as launchers do that end in order, and the region."""
-    _remove_files(request)
-    if request.region is None:
-        return
+def _end_ranks(made: HostFiles) -> None:
+    """End what is left of the job's ranks after a while, as launchers do that end in order."""
     deadline = time.monotonic() + _GRACE_SECONDS
-    while _ranks(request.region) and time.monotonic() < deadline:
+    while _ranks(made) and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
-    for rank in _ranks(request.region):
+    for rank in _ranks(made):
         with suppress(psutil.Error):
             rank.send_signal(signal.SIGKILL)
-    Path(request.region).unlink(missing_ok=True)
 
 
-def _ranks(region: str) -> list[psutil.Process]:
+def _ranks(made: HostFiles) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
-            if process.environ().get(_REGION_VARIABLE) == f"file:{region}":
+            if process.environ().get(_REGION_VARIABLE) == f"file:{made.region}":
                 found.append(process)
     return found
 

@@ -4,7 +4,6 @@ Each host gets a region for its ranks, under the same name, before they start: a
 makes it and takes it away. Ranks of different hosts reach each other over the network.
 """
 
-import os
 import secrets
 import signal
 import subprocess
@@ -15,8 +14,9 @@ from pathlib import Path
 import vicinal
 from vicinal.errors import VicinalError
 from vicinal.launch.environment import PROVIDER_FILE, MessagePath, provider_directory
-from vicinal.launch.host_agent import FILES, HOST_DIRECTORY, HOST_PREFIX, HostRequest
+from vicinal.launch.host_agent import HostRequest
 from vicinal.launch.host_connection import HostConnection
+from vicinal.launch.host_files import HostFiles
 from vicinal.launch.hosts import Host, spread
 from vicinal.launch.job import Job, default_members
 from vicinal.launch.job_environment import inherited, job_environment, with_heap
@@ -63,14 +63,15 @@ class HostJob(StartedJob):
             check_loads_provider(self.mpi)
         directory = job.directory or Path.cwd()
         placements = spread(job.ranks, hosts)
-        file = f"{HOST_DIRECTORY}/{HOST_PREFIX}{os.getuid()}-{secrets.token_hex(8)}"
-        region = f"file:{file}" if self.path is MessagePath.REGION else None
+        mark = secrets.token_hex(8)
+        there = HostFiles.of_job(mark)
+        region = f"file:{there.region}" if self.path is MessagePath.REGION else None
         program = list(job.program)
         if job.heap:
             program = with_heap(job, program)
         if job.files:
             check_names(job.files)
-            program = in_directory(f"{file}{FILES}", program)
+            program = in_directory(str(there.files), program)
         variables = job_environment(job, self.mpi, region, placements) | dict(job.environment)
         command, environment = host_launcher(
             self.mpi, placements, program, inherited(self.mpi, found=found), variables, reach
@@ -83,13 +84,13 @@ class HostJob(StartedJob):
                     version=vicinal.__version__,
                     needed=self._needed(),
                     directory=str(directory),
-                    region=file if region is not None else None,
+                    mark=mark,
+                    region=region is not None,
                     members=job.members or default_members(max(used.values()), heap=job.heap),
                     section_bytes=job.section_bytes,
                     heap_bytes=job.heap_bytes if job.heap else 0,
                     label=job.label or job_label(Path(job.program[0])),
                     files=dict(job.files),
-                    files_directory=f"{file}{FILES}" if job.files else None,
                 ),
             )
             self._launcher = subprocess.Popen(

@@ -12,7 +12,7 @@ from rich.text import Text
 from vicinal.cluster.native import KEEPER_MODULE
 from vicinal.cluster.native_layout import EXCHANGE
 from vicinal.errors import VicinalError
-from vicinal.launch.host_agent import HOST_DIRECTORY, HOST_PREFIX
+from vicinal.launch import host_files
 from vicinal.launch.running import REGION_PREFIX
 from vicinal.launch.traffic import NETWORK_PATH, JobTraffic, job_traffic, together
 from vicinal.region import inspect
@@ -66,7 +66,7 @@ def running_regions() -> Iterator[list[Path]]:
                 for init in keeper.children():
                     exchange = Path(f"/proc/{init.pid}/root{EXCHANGE}")
                     yield list(exchange.glob(f"{REGION_PREFIX}*"))
-    for region in Path(HOST_DIRECTORY).glob(f"{HOST_PREFIX}{os.getuid()}-*"):
+    for region in host_files.regions():
         yield [region]
 
 
