@@ -5,7 +5,9 @@ is shown is that the parts work together, and nothing about their speed.
 """
 
 import re
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ from vicinal.bench.output import read_records
 from vicinal.cluster.guest import Guest
 from vicinal.cluster.guest_job import VERBS_CORE, run_in_guests
 from vicinal.cluster.guest_pair import GuestPair
+from vicinal.cluster.image_layout import HOME
 from vicinal.launch.environment import Mpi
 from vicinal.launch.job import CompletedJob, Job
 from vicinal.launch.mpi import STANDARD
@@ -84,6 +87,27 @@ def counters(guest: Guest) -> dict[str, int]:
     return {name: int(count) for name, count in (line.split(":") for line in lines)}
 
 
+@pytest.fixture
+def queues(hosts: GuestPair, tmp_path: Path) -> str:
+    """queues.c in both guests, to be preloaded."""
+    library = tmp_path / "queues.so"
+    command = [
+        "gcc",
+        "-std=gnu11",
+        "-D_GNU_SOURCE",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-shared",
+        "-fPIC",
+    ]
+    command += ["-o", str(library), str(Path(__file__).parent / "queues.c")]
+    subprocess.run(command, check=True, timeout=120)
+    for guest in hosts.guests:
+        guest.copy_in(library, f"{HOME}/{library.name}")
+    return f"{HOME}/{library.name}"
+
+
 def test_the_rdma_device_is_on_a_virtual_function(hosts: GuestPair) -> None:
     for guest in hosts.guests:
         name = guest.run(["cat", "/sys/class/infiniband/rxe0/parent"]).stdout.strip()
@@ -94,10 +118,17 @@ def test_the_rdma_device_is_on_a_virtual_function(hosts: GuestPair) -> None:
 
 
 @pytest.mark.parametrize("mpi", STANDARD)
-def test_one_job_uses_the_region_inside_and_verbs_across(hosts: GuestPair, mpi: Mpi) -> None:
+def test_one_job_uses_the_region_inside_and_verbs_across(
+    hosts: GuestPair, mpi: Mpi, queues: str
+) -> None:
     before = members(hosts)
     counted = [counters(guest) for guest in hosts.guests]
-    done = verify(hosts, mpi)
+    done = verify(hosts, mpi, LD_PRELOAD=queues)
+
+    # Nothing is to be moderated: docs/tuning.md says so.
+    made = re.findall(r"a queue of verbs (\w+) events", done.stderr)
+    assert len(made) >= RANKS
+    assert set(made) == {"without"}
 
     # The provider's own word, by the name that the core gives itself.
     said = re.findall(r"peers beyond the region are reached by (\S+) on (\S+)", done.stderr)
