@@ -38,6 +38,13 @@ static char *const *as_declared(const char *const words[])
 	return (char *const *)(uintptr_t)words;
 }
 
+_Noreturn void command_become(const char *const arguments[], const char *const variables[])
+{
+	(void)execve(arguments[0], as_declared(arguments), as_declared(variables));
+	(void)dprintf(STDERR_FILENO, "cannot run %s: %s\n", arguments[0], strerror(errno));
+	_exit(127);
+}
+
 _Noreturn static void become(const char *const arguments[], const char *const variables[], int output)
 {
 	sigset_t none;
@@ -55,9 +62,7 @@ _Noreturn static void become(const char *const arguments[], const char *const va
 	(void)close_range(STDERR_FILENO + 1, ~0U, 0);
 	(void)chdir("/");
 	(void)alarm(SECONDS_MOST);
-	(void)execve(arguments[0], as_declared(arguments), as_declared(variables));
-	(void)dprintf(STDERR_FILENO, "cannot run %s: %s\n", arguments[0], strerror(errno));
-	_exit(127);
+	command_become(arguments, variables);
 }
 
 /* Read to the end, and keep the last line of the beginning. */

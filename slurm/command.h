@@ -14,4 +14,8 @@
  */
 int command_run(const char *const arguments[], char *said, size_t length);
 
+/* Become `arguments[0]`, with these variables; what cannot be run says so on standard error, and ends with
+ * 127. */
+_Noreturn void command_become(const char *const arguments[], const char *const variables[]);
+
 #endif

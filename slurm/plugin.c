@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * plugin.c - Slurm's option --vicinal: a region for each job on each of its hosts, and the variables
- * with which its tasks use it. docs/slurm.md is for those who install and use it.
+ * with which its tasks use it; or nodes from a cluster's file (job_nodes.h). docs/slurm.md is for those who
+ * install and use it.
  *
  * Regions are made by the first step on a host and not in the prolog: a prolog that fails drains the
  * node, and what fails here is mostly one user's wish for more memory than there is. And a prolog is
@@ -21,13 +22,14 @@
 #include <slurm/spank.h>
 
 #include "command.h"
+#include "job_nodes.h"
 #include "job_region.h"
 #include "request.h"
 #include "settings.h"
+#include "task_variables.h"
 
 #define SAID_MOST 1024U
 #define NUMBER_MOST 24U
-#define LINE_MOST 8192
 /* SLURM_JOB_CPUS_PER_NODE of many different hosts is long; what does not fit is not looked at. */
 #define PROCESSORS_MOST 4096
 
@@ -65,6 +67,10 @@ static int on_option(int value, const char *argument, int remote)
 			slurm_error("vicinal: %s", fault);
 		return -1;
 	}
+	if (!remote && request.file[0] != '\0' && job_nodes_check(&request, fault, sizeof(fault)) != 0) {
+		slurm_error("%s", fault);
+		return -1;
+	}
 	is_asked = true;
 	return 0;
 }
@@ -72,8 +78,9 @@ static int on_option(int value, const char *argument, int remote)
 VISIBLE int slurm_spank_init(spank_t spank, int count, char **arguments)
 {
 	static char name[] = "vicinal";
-	static char form[] = "region[,members=N][,section=SIZE][,heap=SIZE]";
-	static char usage[] = "a region of shared memory for MPI on each host of the job";
+	static char form[] = "region[,members=N][,section=SIZE][,heap=SIZE]|FILE";
+	static char usage[] =
+		"a region of shared memory for MPI on each host of the job, or the nodes of a cluster's file";
 	static struct spank_option option = {
 		.name = name,
 		.arginfo = form,
@@ -161,33 +168,10 @@ static int make_region(spank_t spank, uint32_t job, uid_t user, uint32_t tasks)
 	return command_run(arguments, refusal, sizeof(refusal));
 }
 
-static void set_variables(spank_t spank, const char *path)
-{
-	char line[LINE_MOST];
-	char region[PATH_MAX + 8];
-	const char *name = NULL;
-	const char *value = NULL;
-	FILE *file = fopen(settings.variables, "re");
-	int found = -1;
-
-	if (file != NULL) {
-		while ((found = settings_next_variable(file, line, sizeof(line), &name, &value)) > 0) {
-			if (spank_setenv(spank, name, value, 1) != ESPANK_SUCCESS) {
-				found = -1;
-				break;
-			}
-		}
-		(void)fclose(file);
-	}
-	(void)snprintf(region, sizeof(region), "file:%s", path);
-	if (found < 0 || spank_setenv(spank, "VICINAL_REGION", region, 1) != ESPANK_SUCCESS)
-		refuse("vicinal: %s cannot be used: run `vicinal slurm check` on this host",
-		       settings.variables);
-}
-
-static void prepare(spank_t spank)
+static void prepare_region(spank_t spank)
 {
 	char path[PATH_MAX];
+	char region[PATH_MAX + 8];
 	uint32_t job = 0;
 	uint32_t tasks = 0;
 	uint32_t members = 0;
@@ -214,8 +198,20 @@ static void prepare(spank_t spank)
 		refuse("vicinal: the job's region has %" PRIu32 " member slots, and this step %" PRIu32
 		       " tasks on a host: start the job with --vicinal=region,members=N, N twice that",
 		       members, tasks);
-	else
-		set_variables(spank, path);
+	else {
+		(void)snprintf(region, sizeof(region), "file:%s", path);
+		(void)task_variables_set(spank, settings.variables, region, refusal, sizeof(refusal));
+	}
+}
+
+static void prepare_nodes(spank_t spank)
+{
+	uint32_t tasks = 0;
+
+	if (spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &tasks) != ESPANK_SUCCESS)
+		tasks = 1;
+	(void)job_nodes_prepare(spank, &settings, &request, expected_tasks(spank, tasks), refusal,
+				sizeof(refusal));
 }
 
 /* In slurmstepd, as root, before there is any task. */
@@ -230,8 +226,20 @@ VISIBLE int slurm_spank_init_post_opt(spank_t spank, int count, char **arguments
 	/* One without tasks. */
 	if (spank_get_item(spank, S_JOB_STEPID, &step) != ESPANK_SUCCESS || step == SLURM_EXTERN_CONT)
 		return 0;
-	prepare(spank);
+	if (request.file[0] != '\0')
+		prepare_nodes(spank);
+	else
+		prepare_region(spank);
 	return 0;
+}
+
+/* Scripts and shells of a job give commands to Slurm, which nobody can from a network of one's own. */
+static bool is_in_nodes(spank_t spank)
+{
+	uint32_t step = 0;
+
+	return spank_get_item(spank, S_JOB_STEPID, &step) == ESPANK_SUCCESS && step != SLURM_BATCH_SCRIPT &&
+	       step != SLURM_INTERACTIVE_STEP;
 }
 
 /* In each task. Had slurm_spank_init_post_opt() failed, the user would not see why, and srun, of Slurm
@@ -242,8 +250,14 @@ VISIBLE int slurm_spank_task_init(spank_t spank, int count, char **arguments)
 
 	(void)count;
 	(void)arguments;
-	if (refusal[0] == '\0')
-		return 0;
+	if (refusal[0] == '\0') {
+		if (!is_asked || request.file[0] == '\0' || !is_in_nodes(spank) ||
+		    job_nodes_enter(spank, &settings, refusal, sizeof(refusal)) == 0)
+			return 0;
+		/* This task's own matter. */
+		slurm_error("%s", refusal);
+		return -1;
+	}
 	if (spank_get_item(spank, S_TASK_ID, &task) == ESPANK_SUCCESS && task == 0)
 		slurm_error("%s", refusal);
 	return -1;
@@ -263,6 +277,7 @@ VISIBLE int slurm_spank_job_epilog(spank_t spank, int count, char **arguments)
 		slurm_error("vicinal: plugstack.conf is wrong, or Slurm does not say what job this is");
 		return 0;
 	}
+	job_nodes_end(&settings, job);
 	if (job_region_remove(settings.directory, job) > 0)
 		slurm_error("vicinal: regions of job %" PRIu32 " in %s could not be removed", job,
 			    settings.directory);

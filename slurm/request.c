@@ -16,7 +16,7 @@
 #define DIGITS_MOST 9U
 #define SECTION_DEFAULT (960U * 1024U)
 
-#define FORM "write it as --vicinal=region[,members=N][,section=SIZE][,heap=SIZE]"
+#define FORM "write it as --vicinal=region[,members=N][,section=SIZE][,heap=SIZE], or --vicinal=FILE.yaml"
 
 int size_read(const char *text, uint64_t *bytes)
 {
@@ -85,6 +85,35 @@ static int check(const struct request *request, uint64_t most, char *fault, size
 	return 0;
 }
 
+static bool ends_in(const char *text, const char *end)
+{
+	size_t length = strlen(text);
+
+	return length > strlen(end) && strcmp(text + length - strlen(end), end) == 0;
+}
+
+static bool is_file(const char *value)
+{
+	return strncmp(value, "region,", strlen("region,")) != 0 &&
+	       (strchr(value, '/') != NULL || ends_in(value, ".yaml") || ends_in(value, ".yml"));
+}
+
+static int read_file(const char *value, struct request *request, char *fault, size_t length)
+{
+	for (const char *at = value; *at != '\0'; at++) {
+		/* Of these no line in a record or an error can be made. */
+		if ((unsigned char)*at < ' ' || *at == 127) {
+			(void)snprintf(fault, length,
+				       "the name of the cluster's file has a control character: rename it");
+			return -1;
+		}
+	}
+	if (snprintf(request->file, sizeof(request->file), "%s", value) < PATH_MAX)
+		return 0;
+	(void)snprintf(fault, length, "the value of --vicinal is too long: " FORM);
+	return -1;
+}
+
 int request_read(const char *value, uint64_t most, struct request *request, char *fault, size_t length)
 {
 	char copy[VALUE_MOST];
@@ -95,6 +124,8 @@ int request_read(const char *value, uint64_t most, struct request *request, char
 	/* Slurm has all three for a missing one: srun, slurmstepd, and srun in a job of salloc. */
 	if (value == NULL || value[0] == '\0' || strcmp(value, "(null)") == 0)
 		return 0;
+	if (is_file(value))
+		return read_file(value, request, fault, length);
 	size_t size = strlen(value);
 
 	if (size >= sizeof(copy)) {

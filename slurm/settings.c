@@ -19,9 +19,11 @@ static const char *value_of(const char *argument, const char *name)
 
 int settings_read(int count, char **arguments, struct settings *settings, const char **wrong)
 {
-	static const char *const names[] = {"command", "directory", "variables"};
-	const char **const places[] = {&settings->command, &settings->directory, &settings->variables};
+	static const char *const names[] = {"command", "directory", "variables", "python"};
+	const char **const places[] = {&settings->command, &settings->directory, &settings->variables,
+				       &settings->python};
 	const size_t paths = sizeof(names) / sizeof(names[0]);
+	const size_t needed = paths - 1;
 
 	*settings = (struct settings){.max_size = MAX_SIZE_DEFAULT};
 	for (int i = 0; i < count; i++) {
@@ -39,7 +41,7 @@ int settings_read(int count, char **arguments, struct settings *settings, const 
 		if (!good)
 			return -1;
 	}
-	for (size_t j = 0; j < paths; j++) {
+	for (size_t j = 0; j < needed; j++) {
 		*wrong = names[j];
 		if (*places[j] == NULL)
 			return -1;

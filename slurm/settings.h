@@ -6,6 +6,7 @@
  *	command=/PATH    the program vicinal
  *	directory=/PATH  where regions are, on each host
  *	variables=/PATH  file of lines NAME=VALUE
+ *	python=/PATH     the interpreter that has Vicinal; without it jobs can have regions, and no nodes
  *	max_size=SIZE    the largest region that a user may ask for; 4G if it is not there
  *
  * `vicinal slurm install` writes all of them.
@@ -18,6 +19,7 @@
 
 struct settings {
 	const char *command;
+	const char *python; /* may be NULL */
 	const char *directory;
 	const char *variables;
 	uint64_t max_size;

@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
@@ -19,6 +20,20 @@ def words_of(process: psutil.Process) -> list[str]:
     with suppress(psutil.Error):
         return process.cmdline()
     return []
+
+
+def parent_of(process: psutil.Process) -> int | None:
+    """The number of its parent; None when it has ended."""
+    with suppress(psutil.Error):
+        return process.ppid()
+    return None
+
+
+def pid_namespace(process: int | None) -> str:
+    """The PID namespace of a process, as /proc/PID/ns/pid shows it; empty when it has ended."""
+    with suppress(OSError):
+        return str(Path(f"/proc/{process}/ns/pid").readlink())
+    return ""
 
 
 def named(processes: Iterable[psutil.Process], program: str) -> list[psutil.Process]:

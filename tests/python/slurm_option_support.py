@@ -12,7 +12,8 @@ from typing import Self
 
 import psutil
 import pytest
-from process_support import named
+from launch_support import package_path, unprivileged_python
+from process_support import named, parent_of, pid_namespace, words_of
 from slurm_support import SlurmHosts
 
 from vicinal.errors import VicinalError
@@ -22,6 +23,11 @@ VICINAL = str(Path(sys.executable).parent / "vicinal")
 REGIONS = "/run/node/regions"
 """Each host has its own."""
 PATIENCE = 90.0
+
+
+def become(user: int) -> tuple[str, ...]:
+    """The beginning of a command line of a user's."""
+    return ("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups") if user else ()
 
 
 class OptionHosts(SlurmHosts):
@@ -52,8 +58,21 @@ class OptionHosts(SlurmHosts):
         wait_until(self.nothing_left)
 
     def prepare(self) -> None:
-        done = self.at_head(VICINAL, "slurm", "install", "--directory", REGIONS)
+        done = self.at_head(VICINAL, "slurm", "install", *self.installed())
         assert done.returncode == 0, done.stderr
+
+    def installed(self) -> tuple[object, ...]:
+        """How it is installed. Nodes are made by an interpreter that every user can reach.
+
+        It looks for packages where the environment of the test has them.
+        """
+        script = self.directory / "python"
+        script.write_text(
+            '#!/bin/sh\n[ "$1" = -I ] || exit\nshift\n'
+            f'PYTHONPATH={package_path()} exec {unprivileged_python()[-1]} -P "$@"\n'
+        )
+        script.chmod(0o755)
+        return ("--directory", REGIONS, "--python", script)
 
     def regions(self, name: str) -> list[str]:
         """What is in the directory of regions of a host, with modes and owners."""
@@ -66,7 +85,21 @@ class OptionHosts(SlurmHosts):
         return named(self.cluster.processes(name), program)
 
     def nothing_left(self) -> bool:
-        return not any(self.regions(name) for name in self.names) and not self.leftovers()
+        left = [each for name in self.names for each in (self.regions(name), self.keepers(name))]
+        return not any(left) and not self.leftovers()
+
+    def cluster_file(self, name: str, text: str) -> Path:
+        """A cluster's file that every user may read."""
+        file = self.directory / name
+        file.write_text(text)
+        file.chmod(0o644)
+        return file
+
+    def keepers(self, name: str) -> list[psutil.Process]:
+        """The keepers of jobs' nodes on a host: each is the first in a PID namespace."""
+        host = next(node.pid_namespace for node in self.cluster.nodes if node.name == name)
+        found = [each for each in psutil.process_iter() if pid_namespace(parent_of(each)) == host]
+        return [each for each in found if "vicinal.slurm.keeper" in words_of(each)]
 
     def start(self, *command: object) -> subprocess.Popen[bytes]:
         """Start a command of Slurm's at the head, which says nothing."""
@@ -78,16 +111,16 @@ class OptionHosts(SlurmHosts):
             stderr=subprocess.DEVNULL,
         )
 
-    def waiting_job(self, *, user: int = 0) -> str:
-        """Start a job with a region on the first host, which waits to be cancelled; its number."""
-        become = ("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups") if user else ()
-        allocate = ("salloc", "-Q", "--vicinal", "-wnode0", "-n1", "--no-shell", "--job-name=waits")
-        done = self.at_head(*become, *allocate)
+    def waiting_job(self, *, user: int = 0, value: str = "region") -> str:
+        """Start a job with this on the first host, which waits to be cancelled; its number."""
+        option = f"--vicinal={value}"
+        allocate = ("salloc", "-Q", option, "-wnode0", "-n1", "--no-shell", "--job-name=waits")
+        done = self.at_head(*become(user), *allocate)
         assert done.returncode == 0, done.stderr
         listed = self.at_head("squeue", "-h", "--name=waits", "--format=%A").stdout.split()
         number = max(listed, key=int)
-        step = ("srun", "--vicinal", f"--jobid={number}", "--overlap", "true")
-        done = self.at_head(*become, *step)
+        step = ("srun", option, f"--jobid={number}", "--overlap", "--chdir=/", "true")
+        done = self.at_head(*become(user), *step)
         assert done.returncode == 0, done.stderr
         return number
 

@@ -100,7 +100,7 @@ def test_a_path_that_plugstack_conf_cannot_hold() -> None:
     good = Path("/usr/bin/vicinal")
     for bad in ("/a b", "/a#b", "/a=b", "a"):
         with pytest.raises(VicinalError, match=r"cannot be written to plugstack\.conf"):
-            files.include_text(good, good, Path(bad), good, 1024)
+            files.include_text(good, good, good, Path(bad), good, 1024)
 
 
 def test_the_commands(vicinal: Vicinal, tmp_path: Path) -> None:

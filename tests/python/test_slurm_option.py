@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from conftest import CHECKOUT
 from launch_support import NOBODY
-from slurm_option_support import REGIONS, VICINAL, OptionHosts, wait_until
+from slurm_option_support import REGIONS, VICINAL, OptionHosts, become, wait_until
 
 OTHER_USER = 1
 """daemon, in Debian. Neither it nor nobody is root."""
@@ -26,7 +26,7 @@ def clean(hosts: OptionHosts) -> Iterator[OptionHosts]:
 
 
 def test_the_check_finds_nothing_missing(hosts: OptionHosts) -> None:
-    done = hosts.at_head(VICINAL, "slurm", "check", "--directory", REGIONS)
+    done = hosts.at_head(VICINAL, "slurm", "check", *hosts.installed())
     assert done.returncode == 0, done.stdout + done.stderr
     assert "ok: srun knows --vicinal" in done.stdout
 
@@ -69,8 +69,7 @@ def test_jobs_of_two_users_cannot_open_each_others_regions(clean: OptionHosts) -
         'head -c 8 "$each" 2>/dev/null && echo " is in $each"; done; '
         f"true >>job-{first} || echo refused"
     )
-    become = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
-    result = clean.at_head(*become, "srun", "--vicinal", "-wnode0", "-n1", "sh", "-c", look)
+    result = clean.at_head(*become(NOBODY), "srun", "--vicinal", "-wnode0", "-n1", "sh", "-c", look)
     region, readable, refused = result.stdout.splitlines()
     second = region.removeprefix(f"file:{REGIONS}/job-")
     assert second != first

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vicinal.launch.environment import Mpi, mpi_prefix
-from vicinal.launch.job import default_members
 from vicinal.launch.traffic import PairTraffic, pair_traffic
 from vicinal.region import RegionState, create, inspect
+from vicinal.region.creation import default_members
 from vicinal.study.workloads.hpcc_input import hpcc_input
 
 CHECKOUT = Path(__file__).resolve().parents[2]

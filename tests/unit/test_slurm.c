@@ -55,6 +55,22 @@ static void test_values_that_mean_something(void **state)
 	}
 }
 
+static void test_values_that_are_files(void **state)
+{
+	static const char *const files[] = {"cluster.yaml", "a.yml",         "./cluster",
+					    "/regions/x",   "region/a.yaml", "a b;$(c).yaml"};
+	static const char *const none[] = {".yaml", "cluster.yaml2", "a\nb.yaml", "/a\tb", "/\x7f"};
+	struct request request;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+		assert_int_equal(read_request(files[i], &request), 0);
+		assert_string_equal(request.file, files[i]);
+	}
+	for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++)
+		assert_int_equal(read_request(none[i], &request), -1);
+}
+
 static void test_values_that_mean_nothing(void **state)
 {
 	static const char *const values[] = {
@@ -254,6 +270,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_values_that_mean_something),
+		cmocka_unit_test(test_values_that_are_files),
 		cmocka_unit_test(test_values_that_mean_nothing),
 		cmocka_unit_test(test_a_long_value_is_refused),
 		cmocka_unit_test(test_arguments_of_the_plugin),

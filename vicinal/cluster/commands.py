@@ -109,10 +109,11 @@ def run(
     """Run an MPI program across two guests, half of the ranks in each."""
     from vicinal.cluster.guest_job import check_guest_job, show_in_guests
     from vicinal.cluster.guest_pair import GuestPair
-    from vicinal.launch.job import Job, default_members
+    from vicinal.launch.job import Job
     from vicinal.launch.paths import paths_table
     from vicinal.launch.program import find_program
     from vicinal.launch.traffic import job_traffic, together
+    from vicinal.region.creation import default_members
 
     job = Job(
         program=[str(find_program(program[0])), *program[1:]], ranks=ranks, mpi=mpi, path=path

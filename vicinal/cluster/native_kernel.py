@@ -63,9 +63,17 @@ def enter_namespaces(flags: int) -> bool:
 
 def enter_mounts(process: int) -> None:
     """Move the caller, which has one thread, to the mounts of a process; raises OSError."""
-    place = f"/proc/{process}/ns/mnt"
+    _enter(f"/proc/{process}/ns/mnt", CLONE_NEWNS)
+
+
+def enter_user(process: int) -> None:
+    """The same to its user namespace, which is another than the caller's."""
+    _enter(f"/proc/{process}/ns/user", CLONE_NEWUSER)
+
+
+def _enter(place: str, kind: int) -> None:
     descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
-    _check(_libc.setns(ctypes.c_int(descriptor), ctypes.c_int(CLONE_NEWNS)), place)
+    _check(_libc.setns(ctypes.c_int(descriptor), ctypes.c_int(kind)), place)
     os.close(descriptor)
 
 

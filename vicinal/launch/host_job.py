@@ -18,7 +18,7 @@ from vicinal.launch.host_agent import HostRequest
 from vicinal.launch.host_connection import HostConnection
 from vicinal.launch.host_files import HostFiles
 from vicinal.launch.hosts import Host, spread
-from vicinal.launch.job import Job, default_members
+from vicinal.launch.job import Job
 from vicinal.launch.job_environment import inherited, job_environment, with_heap
 from vicinal.launch.job_files import check_names, in_directory
 from vicinal.launch.job_input import Stream
@@ -29,6 +29,7 @@ from vicinal.launch.reach import Reach
 from vicinal.launch.running import job_label
 from vicinal.launch.started import StartedJob
 from vicinal.launch.traffic import JobTraffic, together
+from vicinal.region.creation import default_members
 
 _LOST_SECONDS = 15.0
 """How long a launcher may take to notice that a host is gone after we did."""

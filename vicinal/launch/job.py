@@ -14,21 +14,6 @@ from vicinal.launch.variables import check_variables
 from vicinal.region import DEFAULT_SECTION_BYTES, RegionState
 from vicinal.region.format import MEMBERS_MAX
 
-_MEMBERS_MIN = 8
-_ENDPOINTS_A_RANK = 2
-"""Open MPI may open two endpoints in a process."""
-
-
-def default_members(ranks: int, *, heap: bool = False) -> int:
-    """Member slots for a region that this many ranks share, with a few to spare.
-
-    With heaps, whose memory is reserved for each slot, there are none to spare; and there are
-    never more than a region can have, which may be one for each rank.
-    """
-    if heap:
-        return min(MEMBERS_MAX, _ENDPOINTS_A_RANK * ranks)
-    return min(MEMBERS_MAX, max(_MEMBERS_MIN, _ENDPOINTS_A_RANK * ranks + 2))
-
 
 @dataclass(frozen=True)
 class Job:

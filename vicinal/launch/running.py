@@ -16,7 +16,7 @@ from vicinal.cluster.job_nodes import JobNodes
 from vicinal.errors import VicinalError
 from vicinal.launch.cores import usable_cpus
 from vicinal.launch.environment import MessagePath
-from vicinal.launch.job import CompletedJob, Job, default_members
+from vicinal.launch.job import CompletedJob, Job
 from vicinal.launch.job_environment import inherited, job_environment, with_heap
 from vicinal.launch.job_files import with_files
 from vicinal.launch.job_input import JobInput, Stream
@@ -27,7 +27,7 @@ from vicinal.launch.program import check_visible
 from vicinal.launch.started import StartedJob
 from vicinal.launch.traffic import JobTraffic, job_traffic
 from vicinal.region import RegionState, create, inspect
-from vicinal.region.creation import LABEL_BYTES
+from vicinal.region.creation import LABEL_BYTES, default_members
 
 REGION_PREFIX = "region-"
 """What the names of regions in a cluster's exchange begin with."""

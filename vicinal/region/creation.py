@@ -27,6 +27,10 @@ DEFAULT_MEMBERS = 16
 DEFAULT_SECTION_BYTES = 960 * 1024
 LABEL_BYTES = layout.LABEL_BYTES
 
+_LEAST_MEMBERS = 8
+_ENDPOINTS_A_RANK = 2
+"""Open MPI may open two endpoints in a process."""
+
 _ELSEWHERE = "choose a directory on tmpfs that you may write to, such as /dev/shm"
 
 
@@ -61,6 +65,17 @@ class Region:
         trace: TracebackType | None,
     ) -> None:
         self.remove()
+
+
+def default_members(ranks: int, *, heap: bool = False) -> int:
+    """Member slots for a region that this many ranks share, with a few to spare.
+
+    With heaps, whose memory is reserved for each slot, there are none to spare; and there are
+    never more than a region can have, which may be one for each rank.
+    """
+    if heap:
+        return min(layout.MEMBERS_MAX, _ENDPOINTS_A_RANK * ranks)
+    return min(layout.MEMBERS_MAX, max(_LEAST_MEMBERS, _ENDPOINTS_A_RANK * ranks + 2))
 
 
 def create(

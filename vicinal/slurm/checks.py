@@ -39,7 +39,7 @@ class Found:
 
 
 def check(
-    files: Files, wanted: Wanted, *, plugin: Path, command: Path, regions: Path
+    files: Files, wanted: Wanted, *, plugin: Path, command: Path, python: Path, regions: Path
 ) -> Iterator[Found]:
     """Look at everything on this host; changes nothing."""
     again = "run `vicinal slurm install` with the same options"
@@ -52,6 +52,7 @@ def check(
     yield Found(included, f"{plugstack} {verb} {files.include}", again)
     for path, what in ((plugin, "the plugin"), (command, "the command")):
         yield _of_root(path, what)
+    yield _of_everybody(python)
     yield _directory(files, regions)
     yield _default_mpi(files)
     if included:
@@ -71,6 +72,20 @@ def _of_root(path: Path, what: str) -> Found:
             "install Vicinal where only root writes",
         )
     return Found(True, f"{what} {path} is root's")
+
+
+def _of_everybody(python: Path) -> Found:
+    """Users run it: the nodes of a job are made by its user."""
+    place = python.resolve()
+    reached = all(each.stat().st_mode & stat.S_IXOTH for each in place.parents)
+    good = reached and place.is_file() and bool(place.stat().st_mode & stat.S_IXOTH)
+    return Found(
+        good,
+        f"the interpreter {python} can{'' if good else 'not'} be run by every user",
+        "jobs have no nodes from a cluster's file until it can: install Vicinal where all users "
+        "may read, or name another interpreter that has it with `vicinal slurm install --python`",
+        needed=False,
+    )
 
 
 def _directory(files: Files, regions: Path) -> Found:

@@ -36,6 +36,10 @@ Mpis = Annotated[
     list[Mpi] | None,
     typer.Option("--mpi", help="An MPI library of the jobs; once for each. MPICH and Open MPI."),
 ]
+Python = Annotated[
+    Path | None,
+    typer.Option(help="The interpreter that makes nodes, which every user can run; this one."),
+]
 MaxSize = Annotated[str, typer.Option(metavar="SIZE", help="The largest region of a job.")]
 
 commands = typer.Typer(help="Slurm's option --vicinal: a region for each job.")
@@ -52,10 +56,11 @@ def install(
     directory: Directory = DEFAULT_REGIONS,
     mpi: Mpis = None,
     max_size: MaxSize = "4G",
+    python: Python = None,
 ) -> None:
     """Give Slurm the option --vicinal, on this host. Say the same on every host of the cluster."""
     files = find_files(slurm_conf)
-    wanted, _plugin, _command = _wanted(files, directory, mpi, max_size)
+    wanted, *_ = _wanted(files, directory, mpi, max_size, python)
     changed = install_files(files, wanted)
     for path in changed:
         typer.echo(f"wrote {path}")
@@ -72,14 +77,22 @@ def check(
     directory: Directory = DEFAULT_REGIONS,
     mpi: Mpis = None,
     max_size: MaxSize = "4G",
+    python: Python = None,
 ) -> None:
     """Say what is there of the option on this host, what is missing, and the remedy."""
     from vicinal.slurm.checks import check as look
 
     files = find_files(slurm_conf)
-    wanted, plugin, command = _wanted(files, directory, mpi, max_size)
+    wanted, plugin, command, interpreter = _wanted(files, directory, mpi, max_size, python)
     good = True
-    for found in look(files, wanted, plugin=plugin, command=command, regions=directory):
+    for found in look(
+        files,
+        wanted,
+        plugin=plugin,
+        command=command,
+        python=interpreter,
+        regions=directory,
+    ):
         typer.echo(found.line)
         good = good and (found.good or not found.needed)
     if not good:
@@ -131,13 +144,14 @@ def sweep(directory: Directory = DEFAULT_REGIONS) -> None:
 
 
 def _wanted(
-    files: Files, directory: Path, mpi: list[Mpi] | None, max_size: str
-) -> tuple[Wanted, Path, Path]:
-    """What the files are to hold, the plugin and the command."""
+    files: Files, directory: Path, mpi: list[Mpi] | None, max_size: str, python: Path | None
+) -> tuple[Wanted, Path, Path, Path]:
+    """What the files are to hold, the plugin, the command and the interpreter."""
     plugin, command = find_plugin(), _own_command()
     most = parse_size(max_size)
-    include = include_text(plugin, command, directory, files.variables, most)
-    return Wanted(include, variables_text(mpi or [Mpi.MPICH, Mpi.OPENMPI])), plugin, command
+    python = python or Path(sys.executable)
+    include = include_text(plugin, command, python, directory, files.variables, most)
+    return Wanted(include, variables_text(mpi or [Mpi.MPICH, Mpi.OPENMPI])), plugin, command, python
 
 
 def _own_command() -> Path:

@@ -95,9 +95,11 @@ def find_plugin() -> Path:
     )
 
 
-def include_text(plugin: Path, command: Path, regions: Path, variables: Path, most: int) -> str:
+def include_text(
+    plugin: Path, command: Path, python: Path, regions: Path, variables: Path, most: int
+) -> str:
     """The file that loads the plugin. Raises VicinalError for a path that it cannot hold."""
-    for path in (plugin, command, regions, variables):
+    for path in (plugin, command, python, regions, variables):
         if not path.is_absolute() or not _PART.fullmatch(str(path)):
             raise VicinalError(
                 f"{path} cannot be written to plugstack.conf",
@@ -105,8 +107,8 @@ def include_text(plugin: Path, command: Path, regions: Path, variables: Path, mo
             )
     return (
         "# Slurm's option --vicinal. Made by `vicinal slurm install`.\n"
-        f"required {plugin} command={command} directory={regions} variables={variables}"
-        f" max_size={most // 1024}K\n"
+        f"required {plugin} command={command} python={python} directory={regions}"
+        f" variables={variables} max_size={most // 1024}K\n"
     )
 
 

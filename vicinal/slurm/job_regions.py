@@ -13,9 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from vicinal.errors import VicinalError
-from vicinal.launch.job import default_members
 from vicinal.region import geometry
-from vicinal.region.creation import DEFAULT_SECTION_BYTES, create
+from vicinal.region.creation import DEFAULT_SECTION_BYTES, create, default_members
 from vicinal.region.locks import is_locked
 from vicinal.region.sizes import show_size
 

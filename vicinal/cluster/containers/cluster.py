@@ -90,11 +90,17 @@ class ContainerCluster:
 
     @classmethod
     def create(
-        cls, name: str, base: Path | None = None, neighbours: Neighbours | None = None
+        cls,
+        name: str,
+        base: Path | None = None,
+        neighbours: Neighbours | None = None,
+        *,
+        own_network: bool = True,
     ) -> tuple[Self, bool]:
         """The cluster of this name, and whether it had to be made.
 
-        `neighbours` are names and addresses in a cluster over several hosts.
+        `neighbours` are names and addresses in a cluster over several hosts. Without `own_network`
+        the nodes share the host's network.
         `base` is the directory for state, by default one of this user's. What is left of a
         cluster whose head ended is cleared away first. Raises VicinalError where it cannot be
         had; nothing of it is left then.
@@ -112,7 +118,7 @@ class ContainerCluster:
                 if neighbours is not None:
                     neighbours.write(directory)
                 write_hosts(True, {}, directory / "hosts", neighbours)
-                head = Head.start(directory, lock)
+                head = Head.start(directory, lock, own_network=own_network)
                 write_hosts(head.network, {}, directory / "hosts", neighbours)
             except BaseException:
                 _clear_away(directory)
@@ -152,6 +158,11 @@ class ContainerCluster:
     def unprivileged(self) -> bool:
         """Whether it is in a user namespace, as clusters of ordinary users are."""
         return self._head.user_namespace
+
+    @property
+    def head_process(self) -> int:
+        """The head, which is the first process of the cluster's namespaces."""
+        return self._head.process
 
     def create_node(self, spec: ContainerSpec, runtime: str | None = None) -> bool:
         """Make a node and start it; returns False where it is there and runs already.

@@ -8,9 +8,10 @@ namespace, its bridge and the nodes' networks in namespaces that only these hold
 head ends, however it does, the kernel ends all of that; what is left are files and control
 groups. Without root the head is in a user namespace, as whose root runtimes start nodes.
 
-A command starts this module as a program: HEAD DIRECTORY IDENTIFIER LOCK. It forks the head,
-writes down which process that is before the head does anything, and ends when it is up.
-The descriptor LOCK keeps other commands out until then.
+A command starts this module as a program: HEAD DIRECTORY IDENTIFIER LOCK NETWORK. It forks the
+head, writes down which process that is before the head does anything, and ends when it is up.
+The descriptor LOCK keeps other commands out until then. NETWORK is HOST_NETWORK where the nodes
+are to share the host's.
 """
 
 import json
@@ -31,6 +32,8 @@ from vicinal.cluster.native_network import make_bridge, try_network
 
 RECORD = "head.json"
 READY_SECONDS = 45.0
+OWN_NETWORK = "own"
+HOST_NETWORK = "host"
 
 _PLAIN = kernel.MS_NOSUID | kernel.MS_NODEV
 _UNIFIED = Path(layout.HOST_CGROUPS, "cgroup.controllers")
@@ -39,6 +42,7 @@ _UNIFIED = Path(layout.HOST_CGROUPS, "cgroup.controllers")
 def main() -> None:
     """Start the head, and say in a line of JSON how it went."""
     directory, identifier, lock = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    joins_host = sys.argv[4] == HOST_NETWORK
     # crun and runc know no mixture of cgroups of version 1 and 2, and get a version 2 alone.
     mixed = not _UNIFIED.exists()
     flags = kernel.CLONE_NEWNS | kernel.CLONE_NEWUTS | kernel.CLONE_NEWIPC | kernel.CLONE_NEWPID
@@ -60,7 +64,7 @@ def main() -> None:
         if not os.read(go_reader, 1):
             os._exit(1)  # it was killed before it wrote us down
         os.close(go_reader)
-        _run_head(directory, answer_writer, mixed=mixed)
+        _run_head(directory, answer_writer, mixed=mixed, joins_host=joins_host)
     os.close(answer_writer)
     write_json(
         directory / RECORD,
@@ -88,11 +92,11 @@ def _fail(message: str, remedy: str) -> NoReturn:
     sys.exit(1)
 
 
-def _run_head(directory: Path, answers: int, *, mixed: bool) -> NoReturn:
+def _run_head(directory: Path, answers: int, *, mixed: bool, joins_host: bool) -> NoReturn:
     """Process 1 of the cluster."""
     status = 0
     try:
-        answer: dict[str, Any] = _set_up(directory, mixed=mixed)
+        answer: dict[str, Any] = _set_up(directory, mixed=mixed, joins_host=joins_host)
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         answer = {
@@ -114,18 +118,21 @@ def _run_head(directory: Path, answers: int, *, mixed: bool) -> NoReturn:
         signal.pause()
 
 
-def _set_up(directory: Path, *, mixed: bool) -> dict[str, Any]:
+def _set_up(directory: Path, *, mixed: bool, joins_host: bool) -> dict[str, Any]:
     socket.sethostname(HEAD)
     os.chdir("/")
     _make_mounts(directory, mixed=mixed)
     limitations = []
-    trouble = try_network()
-    if trouble:
-        limitations.append(f"networks of their own: nodes share the host's network ({trouble})")
-    else:
-        make_bridge()
+    network = False
+    if not joins_host:
+        trouble = try_network()
+        if trouble:
+            limitations.append(f"networks of their own: nodes share the host's network ({trouble})")
+        else:
+            make_bridge()
+            network = True
     _write_scripts()
-    return {"network": not trouble, "limitations": limitations}
+    return {"network": network, "limitations": limitations}
 
 
 def _make_mounts(directory: Path, *, mixed: bool) -> None:

@@ -17,7 +17,7 @@ from typing import Self
 import psutil
 
 import vicinal
-from vicinal.cluster.containers.head import READY_SECONDS, RECORD
+from vicinal.cluster.containers.head import HOST_NETWORK, OWN_NETWORK, READY_SECONDS, RECORD
 from vicinal.cluster.containers.layout import NODE_MARK
 from vicinal.cluster.containers.state import boot, read_json, started, write_json
 from vicinal.cluster.native_network import find_tool
@@ -45,18 +45,21 @@ class Head:
     limitations: tuple[str, ...]
 
     @classmethod
-    def start(cls, directory: Path, lock: int) -> Self:
+    def start(cls, directory: Path, lock: int, *, own_network: bool = True) -> Self:
         """Start the head of a new cluster in its state directory, which is there.
+
+        Without `own_network` the nodes share the host's.
 
         Raises VicinalError where it cannot be had; what is in the directory stays.
         """
         identifier = secrets.token_hex(4)
         write_json(directory / _IDENTIFIER, {"identifier": identifier})
         package = str(Path(vicinal.__file__).resolve().parent.parent)
+        network = OWN_NETWORK if own_network else HOST_NETWORK
         search = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
         try:
             done = subprocess.run(
-                [sys.executable, "-P", "-m", _MODULE, directory, identifier, str(lock)],
+                [sys.executable, "-P", "-m", _MODULE, directory, identifier, str(lock), network],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=READY_SECONDS + 15,

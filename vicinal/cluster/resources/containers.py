@@ -25,6 +25,21 @@ _CONDITIONS = {
 }
 
 
+def container_spec(
+    cluster: str, node: Node, cpus: tuple[int, ...], region: Path | None
+) -> ContainerSpec:
+    """A node as the cluster's file has it, on these processors."""
+    return ContainerSpec(
+        cluster=cluster,
+        name=node.name,
+        cpus=cpus,
+        memory=node.memory_bytes,
+        joined=not isinstance(node.network, NoNetwork),
+        regions=() if region is None else (RegionFile(str(region), REGION_NAME),),
+        binds=tuple(Bind(each.source, each.destination, each.read_only) for each in node.mounts),
+    )
+
+
 class ContainersResource(Standing):
     """The head of a cluster's containers: their network, and where launchers run.
 
@@ -108,17 +123,7 @@ class ContainerResource:
     @classmethod
     def of(cls, cluster: str, node: Node, cpus: tuple[int, ...], region: Path | None) -> Self:
         """A node as the cluster's file has it, on these processors."""
-        spec = ContainerSpec(
-            cluster=cluster,
-            name=node.name,
-            cpus=cpus,
-            memory=node.memory_bytes,
-            joined=not isinstance(node.network, NoNetwork),
-            regions=() if region is None else (RegionFile(str(region), REGION_NAME),),
-            binds=tuple(
-                Bind(each.source, each.destination, each.read_only) for each in node.mounts
-            ),
-        )
+        spec = container_spec(cluster, node, cpus, region)
         return cls(spec, node.runtime, default_base(), node.commands)
 
     @classmethod

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* job_nodes.c - a job's nodes on this host: see job_nodes.h. */
+#include "job_nodes.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <slurm/slurm.h>
+#include <slurm/slurm_errno.h>
+
+#include "command.h"
+#include "keeper.h"
+#include "node_list.h"
+#include "node_task.h"
+#include "task_variables.h"
+
+#define NUMBER_MOST 24U
+#define WORDS_MOST 4096
+/* The list of a large job's hosts; SLURM_NODELIST is at most so long. */
+#define HOSTS_MOST 65536U
+
+/* What made this step's nodes, from job_nodes_prepare() on. */
+static struct keeper_record keeper;
+
+/* A relative path begins where the job was submitted, which in a job is said by a variable. */
+static int resolve(const char *file, const char *from, char path[PATH_MAX], char *fault, size_t length)
+{
+	int size = file[0] == '/' || from[0] == '\0' ? snprintf(path, PATH_MAX, "%s", file)
+						     : snprintf(path, PATH_MAX, "%s/%s", from, file);
+
+	if (size > 0 && size < PATH_MAX && strchr(path, '\n') == NULL)
+		return 0;
+	(void)snprintf(fault, length, "vicinal: the path of the cluster's file %s is too long", file);
+	return -1;
+}
+
+int job_nodes_check(const struct request *request, char *fault, size_t length)
+{
+	char path[PATH_MAX];
+	const char *from = getenv("SLURM_JOB_ID") != NULL ? getenv("SLURM_SUBMIT_DIR") : NULL;
+
+	if (resolve(request->file, from != NULL ? from : "", path, fault, length) != 0)
+		return -1;
+	if (access(path, R_OK) == 0)
+		return 0;
+	(void)snprintf(fault, length,
+		       "vicinal: the cluster's file %s cannot be read (%s): see that it is there", path,
+		       strerror(errno));
+	return -1;
+}
+
+static const char *number(char text[NUMBER_MOST], uint64_t value)
+{
+	(void)snprintf(text, NUMBER_MOST, "%" PRIu64, value);
+	return text;
+}
+
+/* How many hosts the job has, and which of them this is. Variables of the user's: wrong ones harm the job
+ * alone. */
+static int place_of_host(spank_t spank, uint32_t *hosts, uint32_t *host)
+{
+	char *listed = malloc(HOSTS_MOST);
+	uint32_t of_step = 0;
+	int found = -1;
+
+	if (listed == NULL || spank_get_item(spank, S_JOB_NODEID, &of_step) != ESPANK_SUCCESS) {
+		free(listed);
+		return -1;
+	}
+	char *name = NULL;
+
+	if (spank_getenv(spank, "SLURM_STEP_NODELIST", listed, HOSTS_MOST) == ESPANK_SUCCESS ||
+	    spank_getenv(spank, "SLURM_JOB_NODELIST", listed, HOSTS_MOST) == ESPANK_SUCCESS) {
+		hostlist_t step = slurm_hostlist_create(listed);
+
+		while (step != NULL && (name = slurm_hostlist_shift(step)) != NULL && of_step-- > 0)
+			free(name);
+		if (step != NULL)
+			slurm_hostlist_destroy(step);
+	}
+	if (name != NULL && spank_getenv(spank, "SLURM_JOB_NODELIST", listed, HOSTS_MOST) == ESPANK_SUCCESS) {
+		hostlist_t job = slurm_hostlist_create(listed);
+
+		if (job != NULL) {
+			*hosts = (uint32_t)slurm_hostlist_count(job);
+			found = slurm_hostlist_find(job, name);
+			slurm_hostlist_destroy(job);
+		}
+	}
+	free(name);
+	free(listed);
+	*host = (uint32_t)found;
+	return found < 0 ? -1 : 0;
+}
+
+int job_nodes_prepare(spank_t spank, const struct settings *settings, const struct request *request,
+		      uint32_t tasks, char *fault, size_t length)
+{
+	char directory[PATH_MAX] = "";
+	char file[PATH_MAX];
+	char home[PATH_MAX] = "/";
+	char jobs[NUMBER_MOST];
+	char all[NUMBER_MOST];
+	char own[NUMBER_MOST];
+	char slots[NUMBER_MOST];
+	char most[NUMBER_MOST];
+	uint32_t hosts = 0;
+	uint32_t host = 0;
+	int groups = 0;
+	gid_t *others = NULL;
+	struct keeper_order order = {
+		.directory = settings->directory, .home = home, .file = file, .most = settings->max_size};
+
+	if (settings->python == NULL) {
+		(void)snprintf(
+			fault, length,
+			"vicinal: this host makes no nodes for jobs: run `vicinal slurm install` there");
+		return -1;
+	}
+	(void)spank_getenv(spank, "SLURM_SUBMIT_DIR", directory, sizeof(directory));
+	if (resolve(request->file, directory, file, fault, length) != 0)
+		return -1;
+	(void)spank_getenv(spank, "HOME", home, sizeof(home));
+	if (spank_get_item(spank, S_JOB_ID, &order.job) != ESPANK_SUCCESS ||
+	    spank_get_item(spank, S_JOB_UID, &order.user) != ESPANK_SUCCESS ||
+	    spank_get_item(spank, S_JOB_GID, &order.group) != ESPANK_SUCCESS ||
+	    spank_get_item(spank, S_JOB_SUPPLEMENTARY_GIDS, &others, &groups) != ESPANK_SUCCESS ||
+	    place_of_host(spank, &hosts, &host) != 0) {
+		(void)snprintf(fault, length,
+			       "vicinal: Slurm does not say what job this is, and on which hosts");
+		return -1;
+	}
+	order.groups = others;
+	order.groups_count = groups > 0 ? (size_t)groups : 0;
+	const char *const arguments[] = {settings->python,
+					 "-I",
+					 "-m",
+					 "vicinal.slurm.keeper",
+					 file,
+					 "--directory",
+					 settings->directory,
+					 "--job",
+					 number(jobs, order.job),
+					 "--hosts",
+					 number(all, hosts),
+					 "--host",
+					 number(own, host),
+					 "--tasks",
+					 number(slots, tasks),
+					 "--max-size",
+					 number(most, settings->max_size),
+					 NULL};
+
+	order.arguments = arguments;
+	if (keeper_start(&order, &keeper, fault, length) != 0)
+		return -1;
+	if (strcmp(keeper.file, file) == 0)
+		return 0;
+	(void)snprintf(fault, length, "vicinal: the job has the nodes of %s already: a job has one cluster",
+		       keeper.file);
+	return -1;
+}
+
+/* Have Vicinal run the task in its node. Returns only if that cannot be. */
+static void become_runner(spank_t spank, const struct settings *settings, const struct node *node)
+{
+	const char *arguments[WORDS_MOST] = {settings->python, "-I", "-m", "vicinal.slurm.guest_task"};
+	char keeper_number[NUMBER_MOST];
+	char **words = NULL;
+	char **variables = NULL;
+	int count = 0;
+	size_t used = 4;
+
+	if (spank_get_item(spank, S_JOB_ARGV, &count, &words) != ESPANK_SUCCESS ||
+	    spank_get_item(spank, S_JOB_ENV, &variables) != ESPANK_SUCCESS || count >= WORDS_MOST - 10) {
+		errno = E2BIG;
+		return;
+	}
+	arguments[used++] = number(keeper_number, (uint64_t)keeper.process.number);
+	arguments[used++] = settings->directory;
+	arguments[used++] = node->name;
+	arguments[used++] = "--";
+	for (int i = 0; i < count; i++)
+		arguments[used++] = words[i];
+	command_become(arguments, (const char *const *)variables);
+}
+
+int job_nodes_enter(spank_t spank, const struct settings *settings, char *fault, size_t length)
+{
+	static struct node_list list;
+	char reason[256];
+	uint32_t tasks = 0;
+	int task = 0;
+	int directory = process_open(&keeper.process);
+
+	if (directory < 0 || spank_get_item(spank, S_TASK_ID, &task) != ESPANK_SUCCESS ||
+	    spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &tasks) != ESPANK_SUCCESS ||
+	    node_list_read(directory, settings->directory, (uint32_t)task, tasks, &list) != 0) {
+		(void)snprintf(fault, length, "vicinal: the job's nodes have ended: start the job again");
+		return -1;
+	}
+	if (!list.node.is_container) {
+		become_runner(spank, settings, &list.node);
+		(void)snprintf(fault, length, "vicinal: the task cannot be run in %s: %s", list.node.name,
+			       strerror(errno));
+		return -1;
+	}
+	if (list.region[0] != '\0' && list.members < tasks) {
+		(void)snprintf(fault, length,
+			       "vicinal: the nodes' region has %" PRIu32
+			       " member slots, and this step %" PRIu32
+			       " tasks on a host: raise region.members in %s",
+			       list.members, tasks, keeper.file);
+		return -1;
+	}
+	if (task_variables_set(spank, settings->variables, list.region, fault, length) != 0)
+		return -1;
+	if (node_task_enter(directory, &list, reason, sizeof(reason)) == 0)
+		return 0;
+	(void)snprintf(fault, length, "vicinal: %s", reason);
+	return -1;
+}
+
+/* Whether Slurm knows of a job's end, or nothing of the job any more. */
+static bool is_over(uint32_t job)
+{
+	job_info_msg_t *answer = NULL;
+	bool over = true;
+
+	if (slurm_load_job(&answer, job, SHOW_ALL) != SLURM_SUCCESS)
+		return errno == ESLURM_INVALID_JOB_ID;
+	for (uint32_t i = 0; i < answer->record_count; i++) {
+		uint32_t state = answer->job_array[i].job_state;
+
+		if ((state & JOB_STATE_BASE) < JOB_COMPLETE || (state & JOB_COMPLETING) != 0)
+			over = false;
+	}
+	slurm_free_job_info_msg(answer);
+	return over;
+}
+
+struct ended {
+	const char *directory;
+	uint32_t job;
+};
+
+static void end_left_over(uint32_t job, void *data)
+{
+	const struct ended *ended = data;
+
+	if (job != ended->job && is_over(job))
+		(void)keeper_end(ended->directory, job);
+}
+
+void job_nodes_end(const struct settings *settings, uint32_t job)
+{
+	struct ended ended = {.directory = settings->directory, .job = job};
+
+	if (keeper_end(settings->directory, job) != 0)
+		slurm_error("vicinal: the nodes of job %" PRIu32 " do not end: the next epilog tries again",
+			    job);
+	keeper_record_list(settings->directory, end_left_over, &ended);
+}

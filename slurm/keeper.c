@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* keeper.c - the keeper of a job's nodes: see keeper.h. */
+#include "keeper.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <linux/sched.h>
+
+#include "command.h"
+
+/* Containers take a second; commands of the file, or virtual machines that are emulated, minutes. */
+#define MAKE_SECONDS 900U
+/* For a step that finds another at work, and then for that to give up. */
+#define LOCK_SECONDS (MAKE_SECONDS + 60U)
+#define END_SECONDS 30U
+/* What it says last, when the nodes are there. */
+#define READY "ready"
+/* Beside the region, for state and sockets. */
+#define STATE_BYTES (UINT64_C(256) << 20)
+#define TEXT_MOST (PATH_MAX + 256)
+
+/* The directory is root's alone, as all that is in it. */
+static int own_directory(const char *directory)
+{
+	struct stat status;
+
+	if (mkdir(directory, S_IRWXU) == 0)
+		(void)chmod(directory, S_IRWXU | S_IRGRP | S_IXGRP | S_IROTH | S_IXOTH);
+	if (lstat(directory, &status) != 0 || !S_ISDIR(status.st_mode) || status.st_uid != 0 ||
+	    (status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+		return -1;
+	return 0;
+}
+
+/* The daemons' own priority when memory is short is not the user's. */
+static void be_killed_as_others(void)
+{
+	int file = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+
+	if (file >= 0) {
+		(void)!write(file, "0", 1);
+		(void)close(file);
+	}
+}
+
+static int own_mounts(const struct keeper_order *order)
+{
+	char options[128];
+
+	(void)snprintf(options, sizeof(options), "mode=700,uid=%u,gid=%u,size=%" PRIu64,
+		       (unsigned)order->user, (unsigned)order->group, order->most + STATE_BYTES);
+	return mount("none", "/", NULL, MS_REC | MS_SLAVE, NULL) != 0 ||
+			       mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) != 0 ||
+			       mount("tmpfs", order->directory, "tmpfs", MS_NOSUID | MS_NODEV, options) != 0
+		       ? -1
+		       : 0;
+}
+
+/* The first process of its PID namespace: root still, and what comes from the user is not yet looked at. */
+_Noreturn static void become_keeper(const struct keeper_order *order, int go, int output)
+{
+	static const char path[] = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+	char home[TEXT_MOST];
+	char state[TEXT_MOST];
+	const char *variables[] = {path, "LC_ALL=C.UTF-8", home, state, NULL};
+	sigset_t none;
+	char word = 0;
+	int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	(void)sigemptyset(&none);
+	for (int number = 1; number < NSIG; number++)
+		(void)signal(number, SIG_DFL);
+	(void)sigprocmask(SIG_SETMASK, &none, NULL);
+	if (read(go, &word, 1) != 1) /* whoever started us was killed before we were written down */
+		_exit(1);
+	(void)setsid();
+	(void)dup2(nothing, STDIN_FILENO);
+	(void)dup2(output, STDOUT_FILENO);
+	(void)dup2(output, STDERR_FILENO);
+	(void)close_range(STDERR_FILENO + 1, ~0U, 0);
+	be_killed_as_others();
+	(void)snprintf(home, sizeof(home), "HOME=%s", order->home);
+	(void)snprintf(state, sizeof(state), "XDG_STATE_HOME=%s", order->directory);
+	if (own_mounts(order) != 0 || chdir("/") != 0 ||
+	    syscall(SYS_setgroups, order->groups_count, order->groups) != 0 ||
+	    syscall(SYS_setresgid, order->group, order->group, order->group) != 0 ||
+	    syscall(SYS_setresuid, order->user, order->user, order->user) != 0) {
+		(void)dprintf(STDERR_FILENO, "the keeper of the job's nodes could not be set up: %s\n",
+			      strerror(errno));
+		_exit(1);
+	}
+	(void)umask(S_IRWXG | S_IRWXO);
+	command_become(order->arguments, variables);
+}
+
+/* Read what the keeper says until it says no more. Returns 0 if that was that it is ready, or -1 with its
+ * last line. */
+static int listen_to(int input, char *said, size_t length)
+{
+	struct timespec now;
+	size_t kept = 0;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &now);
+	time_t end = now.tv_sec + (time_t)MAKE_SECONDS;
+
+	for (;;) {
+		char text[1024];
+		struct pollfd ready = {.fd = input, .events = POLLIN};
+
+		(void)clock_gettime(CLOCK_MONOTONIC, &now);
+		if (now.tv_sec >= end) {
+			(void)snprintf(said, length,
+				       "vicinal: the job's nodes were not there after %u minutes",
+				       MAKE_SECONDS / 60);
+			return -1;
+		}
+		if (poll(&ready, 1, (int)(end - now.tv_sec) * 1000) <= 0)
+			continue;
+		ssize_t got = read(input, text, sizeof(text));
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			break;
+		for (ssize_t i = 0; i < got; i++) {
+			/* The last line counts. */
+			if (kept > 0 && said[kept - 1] == '\n')
+				kept = 0;
+			if (kept + 1 < length)
+				said[kept++] = text[i];
+		}
+	}
+	if (kept > 0 && said[kept - 1] == '\n')
+		kept--;
+	said[kept] = '\0';
+	if (strcmp(said, READY) != 0)
+		return -1;
+	said[0] = '\0';
+	return 0;
+}
+
+/* Write a keeper down that waits, and let it go. Returns what it says at its end, as listen_to(). */
+static int let_go(const struct keeper_order *order, int record, struct keeper_record *started, int go,
+		  int output, char *said, size_t length)
+{
+	char path[32];
+
+	(void)snprintf(path, sizeof(path), "/proc/%d", (int)started->process.number);
+	int directory = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	if (directory >= 0) {
+		started->process.began = process_began(directory);
+		(void)close(directory);
+	}
+	(void)snprintf(started->file, sizeof(started->file), "%s", order->file);
+	if (started->process.began == 0 || keeper_record_write(record, started) != 0 ||
+	    write(go, "g", 1) != 1) {
+		(void)snprintf(said, length,
+			       "vicinal: the keeper of the job's nodes cannot be written down in %s: %s",
+			       order->directory, strerror(errno));
+		return -1;
+	}
+	return listen_to(output, said, length);
+}
+
+static int make(const struct keeper_order *order, int record, struct keeper_record *started, char *said,
+		size_t length)
+{
+	/* Its parent is that of slurmstepd, which ends its own children at the step's end. */
+	struct clone_args arguments = {.flags = CLONE_PARENT | CLONE_NEWPID | CLONE_NEWNS};
+	int go[2];
+	int output[2];
+	int result = -1;
+
+	if (pipe2(go, O_CLOEXEC) != 0)
+		go[0] = go[1] = -1;
+	if (pipe2(output, O_CLOEXEC) != 0)
+		output[0] = output[1] = -1;
+	pid_t keeper = -1;
+
+	if (go[0] >= 0 && output[0] >= 0)
+		keeper = (pid_t)syscall(SYS_clone3, &arguments, sizeof(arguments));
+	if (keeper == 0) {
+		(void)close(go[1]);
+		become_keeper(order, go[0], output[1]);
+	}
+	if (keeper < 0)
+		(void)snprintf(said, length, "vicinal: no process for the job's nodes: %s", strerror(errno));
+	(void)close(go[0]);
+	(void)close(output[1]);
+	started->process = (struct process){.number = keeper};
+	if (keeper > 0)
+		result = let_go(order, record, started, go[1], output[0], said, length);
+	(void)close(go[1]);
+	(void)close(output[0]);
+	if (keeper > 0 && result != 0 && started->process.began > 0)
+		(void)process_end(&started->process);
+	return result;
+}
+
+int keeper_start(const struct keeper_order *order, struct keeper_record *started, char *said, size_t length)
+{
+	int result = 0;
+
+	if (own_directory(order->directory) != 0) {
+		(void)snprintf(
+			said, length,
+			"vicinal: %s is no directory that only root writes to: run `vicinal slurm check`",
+			order->directory);
+		return -1;
+	}
+	int record = keeper_record_open(order->directory, order->job, true, LOCK_SECONDS);
+
+	if (record < 0) {
+		(void)snprintf(said, length, "vicinal: the job's nodes cannot be written down in %s: %s",
+			       order->directory, strerror(errno));
+		return -1;
+	}
+	keeper_record_read(record, started);
+	if (started->process.number == 0) {
+		result = make(order, record, started, said, length);
+		if (result != 0)
+			keeper_record_remove(order->directory, order->job);
+	}
+	(void)close(record);
+	return result;
+}
+
+int keeper_end(const char *directory, uint32_t job)
+{
+	struct keeper_record found;
+	int record = -1;
+
+	/* Whoever makes nodes, and has the lock, gives it up when they end. */
+	for (unsigned second = 0; record < 0 && second < END_SECONDS; second++) {
+		record = keeper_record_open(directory, job, false, 1);
+		if (record < 0 && errno != EWOULDBLOCK)
+			return errno == ENOENT ? 0 : -1;
+		if (keeper_record_find(directory, job, &found) && process_end(&found.process) != 0)
+			break;
+	}
+	if (record < 0)
+		return -1;
+	keeper_record_read(record, &found);
+	int result = found.process.number == 0 ? 0 : process_end(&found.process);
+
+	if (result == 0)
+		keeper_record_remove(directory, job);
+	(void)close(record);
+	return result;
+}

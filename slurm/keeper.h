@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * keeper.h - the keeper of a job's nodes on this host: a process of the job's user that makes them, and stays
+ * until the job ends.
+ *
+ * It is the first process of a PID namespace, so that with it all ends that it made, whoever kills it and
+ * whatever that was. It has mounts of its own, and in the plugin's directory a file system in memory that
+ * nobody else sees, which ends with it too: the job's region, sockets and state are there. It is no child of
+ * slurmstepd, whose children end with the step.
+ */
+#ifndef VICINAL_SLURM_KEEPER_H
+#define VICINAL_SLURM_KEEPER_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "keeper_record.h"
+
+struct keeper_order {
+	const char *const *arguments; /* the program, and its arguments, with NULL behind them */
+	const char *directory;        /* where regions are */
+	const char *home;             /* the user's */
+	const char *file;             /* the cluster's file */
+	uint64_t most;                /* bytes that its file system may have */
+	uint32_t job;
+	uid_t user;
+	gid_t group;
+	const gid_t *groups; /* the user's others */
+	size_t groups_count;
+};
+
+/*
+ * Start the keeper of a job, unless it runs, and wait until it has made the nodes. Returns 0 and which
+ * process it is, or -1 with what it said of why there is none in `said`; nothing of it is left then.
+ */
+int keeper_start(const struct keeper_order *order, struct keeper_record *started, char *said, size_t length);
+
+/*
+ * End a job's keeper, and with it all that it made, and remove its record. That there is none is no error.
+ * Returns 0, or -1 if something is left.
+ */
+int keeper_end(const char *directory, uint32_t job);
+
+#endif

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * keeper_record.h - what root writes down of the keeper of a job's nodes (keeper.h): DIRECTORY/nodes-JOB, of
+ * one line with its process, the time since which the host runs, and the cluster's file.
+ *
+ * It is locked by whoever makes the nodes, or ends them.
+ */
+#ifndef VICINAL_SLURM_KEEPER_RECORD_H
+#define VICINAL_SLURM_KEEPER_RECORD_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "process.h"
+
+struct keeper_record {
+	struct process process; /* 0 where nothing is written down yet */
+	char file[PATH_MAX];
+};
+
+/*
+ * Open a job's record and lock it, and make it if it is not there and that is wanted. Waits `seconds` for the
+ * lock. Returns a descriptor, or -1 with errno, which is ENOENT where there is none, EWOULDBLOCK where it
+ * stays locked.
+ */
+int keeper_record_open(const char *directory, uint32_t job, bool make, unsigned seconds);
+
+/* What it says; of a keeper that has ended nothing. */
+void keeper_record_read(int record, struct keeper_record *found);
+
+/* The same of a job's record, whoever has locked it. Returns whether its keeper runs. */
+bool keeper_record_find(const char *directory, uint32_t job, struct keeper_record *found);
+
+/* Write it down. Returns 0, or -1 with errno. */
+int keeper_record_write(int record, const struct keeper_record *written);
+
+/* Remove it. */
+void keeper_record_remove(const char *directory, uint32_t job);
+
+/* Call `each` with the job of every record in the directory. */
+void keeper_record_list(const char *directory, void (*each)(uint32_t job, void *data), void *data);
+
+#endif

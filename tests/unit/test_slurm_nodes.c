@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What of jobs' nodes under Slurm does not call Slurm: processes, records of keepers, lists of nodes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "slurm/keeper.h"
+#include "slurm/keeper_record.h"
+#include "slurm/node_list.h"
+#include "slurm/process.h"
+
+#define JOB 42U
+
+static char directory[] = "/tmp/vicinal-test-nodes-XXXXXX";
+
+static struct process started(void)
+{
+	struct process found = {.number = fork()};
+	char path[32];
+
+	if (found.number == 0) {
+		for (;;)
+			(void)pause();
+	}
+	assert_true(found.number > 0);
+	(void)snprintf(path, sizeof(path), "/proc/%d", (int)found.number);
+	int opened = open(path, O_PATH | O_DIRECTORY);
+
+	found.began = process_began(opened);
+	assert_true(found.began > 0);
+	assert_false(process_is_ending(opened));
+	(void)close(opened);
+	return found;
+}
+
+static int status_of(const struct process *process)
+{
+	int status = 0;
+
+	return waitpid(process->number, &status, 0) == process->number ? status : -1;
+}
+
+static void test_a_process_is_told_from_a_later_one_of_its_number(void **state)
+{
+	struct process process = started();
+	struct process other = process;
+
+	(void)state;
+	other.began++;
+	assert_int_equal(process_open(&other), -1);
+	assert_int_equal(process_end(&other), 0);
+	assert_int_equal(kill(process.number, 0), 0);
+
+	int opened = process_open(&process);
+
+	assert_true(opened >= 0);
+	/* Nobody has waited for it yet, and it has ended all the same. */
+	assert_int_equal(process_end(&process), 0);
+	assert_int_equal(process_began(opened), 0);
+	assert_true(process_is_ending(opened));
+	assert_true(WIFSIGNALED(status_of(&process)));
+	assert_int_equal(process_end(&process), 0);
+	(void)close(opened);
+}
+
+static void test_processes_are_read(void **state)
+{
+	struct process process;
+
+	(void)state;
+	assert_string_equal(process_read("12 345 rest", &process), " rest");
+	assert_int_equal(process.number, 12);
+	assert_int_equal(process.began, 345);
+	static const char *const wrong[] = {"", "12", "12 ", "x 1", "0 1", "-1 5", "12 0", "99999999999 1"};
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		assert_null(process_read(wrong[i], &process));
+}
+
+static void test_a_keeper_is_written_down_while_it_runs(void **state)
+{
+	struct keeper_record written = {.process = started(), .file = "/home/a b/cluster.yaml"};
+	struct keeper_record found;
+
+	(void)state;
+	assert_false(keeper_record_find(directory, JOB, &found));
+	assert_int_equal(keeper_record_open(directory, JOB, false, 0), -1);
+	assert_int_equal(errno, ENOENT);
+
+	int record = keeper_record_open(directory, JOB, true, 0);
+
+	assert_true(record >= 0);
+	keeper_record_read(record, &found);
+	assert_int_equal(found.process.number, 0);
+	assert_int_equal(keeper_record_write(record, &written), 0);
+	assert_int_equal(keeper_record_open(directory, JOB, true, 0), -1);
+	assert_int_equal(errno, EWOULDBLOCK);
+	assert_true(keeper_record_find(directory, JOB, &found));
+	assert_int_equal(found.process.number, written.process.number);
+	assert_string_equal(found.file, written.file);
+
+	/* With it goes the record, also while somebody has it open. */
+	(void)close(record);
+	assert_int_equal(keeper_end(directory, JOB), 0);
+	assert_true(WIFSIGNALED(status_of(&written.process)));
+	assert_false(keeper_record_find(directory, JOB, &found));
+	assert_int_equal(keeper_end(directory, JOB), 0);
+}
+
+static void write_record(const char *text)
+{
+	char path[PATH_MAX];
+
+	(void)snprintf(path, sizeof(path), "%s/nodes-%u", directory, JOB);
+	FILE *file = fopen(path, "we");
+
+	assert_non_null(file);
+	assert_true(fputs(text, file) >= 0);
+	(void)fclose(file);
+}
+
+static void test_a_record_from_before_the_host_was_started_anew(void **state)
+{
+	struct process process = started();
+	struct keeper_record found;
+	char text[256];
+
+	(void)state;
+	(void)snprintf(text, sizeof(text), "%d %llu 11111111-2222-3333-4444-555555555555 /a.yaml\n",
+		       (int)process.number, (unsigned long long)process.began);
+	write_record(text);
+	assert_false(keeper_record_find(directory, JOB, &found));
+	assert_int_equal(keeper_end(directory, JOB), 0);
+	assert_int_equal(kill(process.number, 0), 0);
+	assert_int_equal(process_end(&process), 0);
+	(void)status_of(&process);
+}
+
+static void count_record(uint32_t job, void *data)
+{
+	uint32_t *sum = data;
+
+	*sum += job;
+}
+
+static void test_records_are_listed(void **state)
+{
+	static const char *const names[] = {"nodes-1", "nodes-20", "nodes-x", "nodes-", "nodes-4.5", "job-7"};
+	uint32_t sum = 0;
+	char path[PATH_MAX];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		(void)snprintf(path, sizeof(path), "%s/%s", directory, names[i]);
+		(void)close(open(path, O_CREAT | O_WRONLY, 0600));
+	}
+	keeper_record_list(directory, count_record, &sum);
+	assert_int_equal(sum, 21);
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		(void)snprintf(path, sizeof(path), "%s/%s", directory, names[i]);
+		assert_int_equal(unlink(path), 0);
+	}
+}
+
+/* What a task finds in a list of this text, of which `directory` is what the keeper's would be in /proc. */
+static int read_list(const char *text, uint32_t task, uint32_t tasks, struct node_list *list)
+{
+	char path[PATH_MAX];
+	int keeper = open(directory, O_PATH | O_DIRECTORY);
+
+	(void)snprintf(path, sizeof(path), "%s/root/nodes", directory);
+	FILE *file = fopen(path, "we");
+
+	assert_non_null(file);
+	assert_true(fputs(text, file) >= 0);
+	(void)fclose(file);
+	int result = node_list_read(keeper, "", task, tasks, list);
+
+	(void)close(keeper);
+	return result;
+}
+
+static void test_tasks_are_spread_over_nodes_in_a_row(void **state)
+{
+	static const char text[] =
+		"region file:/run/vicinal/region 16\nidentity 7 70\nnode a container 1 10\n"
+		"node b-1 container 2 20\nnode c exec\n";
+	static const char *const names[] = {"a", "a", "b-1", "b-1", "c", "c"};
+	struct node_list list;
+
+	(void)state;
+	for (uint32_t task = 0; task < 6; task++) {
+		assert_int_equal(read_list(text, task, 6, &list), 0);
+		assert_int_equal(list.count, 3);
+		assert_string_equal(list.node.name, names[task]);
+	}
+	assert_false(list.node.is_container);
+	assert_string_equal(list.region, "file:/run/vicinal/region");
+	assert_int_equal(list.members, 16);
+	assert_int_equal(list.identity.number, 7);
+	/* Fewer tasks than nodes are spread, too. */
+	assert_int_equal(read_list(text, 1, 2, &list), 0);
+	assert_string_equal(list.node.name, "b-1");
+	assert_true(list.node.is_container);
+	assert_int_equal(list.node.process.began, 20);
+}
+
+static void test_lists_that_are_none(void **state)
+{
+	static const char *const texts[] = {
+		"",
+		"region file:/r 16\n",
+		"node a container 1 10",
+		"node a container 1\n",
+		"node a container 1 10 2\n",
+		"node a machine\n",
+		"node  exec\n",
+		"node exec\n",
+		"nodes a exec\n",
+		"node a exec\nidentity 0 0\n",
+		"node a exec\nregion file:/r\n",
+		"node a exec\nregion file:/r many\n",
+		"node aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa exec\n",
+	};
+	struct node_list list;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+		assert_int_equal(read_list(texts[i], 0, 1, &list), -1);
+}
+
+static void test_no_link_is_taken_for_a_list(void **state)
+{
+	char path[PATH_MAX];
+	char target[PATH_MAX];
+	struct node_list list;
+	int keeper = open(directory, O_PATH | O_DIRECTORY);
+
+	(void)state;
+	(void)snprintf(path, sizeof(path), "%s/root/nodes", directory);
+	(void)snprintf(target, sizeof(target), "%s/root/there", directory);
+	assert_int_equal(read_list("node a exec\n", 0, 1, &list), 0);
+	assert_int_equal(rename(path, target), 0);
+	assert_int_equal(symlink(target, path), 0);
+	assert_int_equal(node_list_read(keeper, "", 0, 1, &list), -1);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(mkfifo(path, 0600), 0);
+	assert_int_equal(node_list_read(keeper, "", 0, 1, &list), -1);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(unlink(target), 0);
+	(void)close(keeper);
+}
+
+static int make_directory(void **state)
+{
+	char path[PATH_MAX];
+
+	(void)state;
+	if (mkdtemp(directory) == NULL)
+		return -1;
+	(void)snprintf(path, sizeof(path), "%s/root", directory);
+	return mkdir(path, 0700);
+}
+
+static int remove_directory(void **state)
+{
+	char path[PATH_MAX];
+
+	(void)state;
+	(void)snprintf(path, sizeof(path), "%s/root", directory);
+	/* Nothing else was left there. */
+	return rmdir(path) == 0 && rmdir(directory) == 0 ? 0 : -1;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_process_is_told_from_a_later_one_of_its_number),
+		cmocka_unit_test(test_processes_are_read),
+		cmocka_unit_test(test_a_keeper_is_written_down_while_it_runs),
+		cmocka_unit_test(test_a_record_from_before_the_host_was_started_anew),
+		cmocka_unit_test(test_records_are_listed),
+		cmocka_unit_test(test_tasks_are_spread_over_nodes_in_a_row),
+		cmocka_unit_test(test_lists_that_are_none),
+		cmocka_unit_test(test_no_link_is_taken_for_a_list),
+	};
+
+	return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}

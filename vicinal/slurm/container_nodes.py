@@ -1,0 +1,97 @@
+"""The nodes of a job that are containers."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from vicinal.cluster import native_kernel as kernel
+from vicinal.cluster.containers.cluster import ContainerCluster
+from vicinal.cluster.file.model import Node
+from vicinal.cluster.native_layout import EXCHANGE
+from vicinal.cluster.resources.commands import CommandsResource
+from vicinal.cluster.resources.containers import REGION_NAME, container_spec
+from vicinal.errors import VicinalError
+from vicinal.slurm.node_list import ListedNode, NodeList, Process
+from vicinal.slurm.nodes_job import NodesJob
+from vicinal.slurm.staying import let_go, stay
+
+
+def make_containers(
+    job: NodesJob, name: str, nodes: Sequence[Node], region: tuple[Path, int] | None
+) -> NodeList:
+    """Make them, in a cluster of this name; `region` is its file and member slots.
+
+    They have a network of their own where the job has no other host, and else the host's, as
+    tasks without nodes have. Processors and memory are those that Slurm gives the job. Raises
+    VicinalError; what was made ends with the keeper.
+    """
+    base = job.directory / "containers"
+    cluster, _ = ContainerCluster.create(name, base, own_network=job.alone)
+    for node in nodes:
+        unbound = replace(node, memory_bytes=None)
+        spec = container_spec(name, unbound, (), None if region is None else region[0])
+        cluster.create_node(spec, node.runtime)
+        if node.commands:
+            CommandsResource(name, node.name, node.commands, base).create()
+    first = _first_processes()
+    found = [ListedNode(node.name, Process.of(first[node.pid_namespace])) for node in cluster.nodes]
+    if len(found) < len(nodes):
+        raise VicinalError(
+            f"{cluster.ended_nodes()[0]} ended while others were made", "see that memory suffices"
+        )
+    return NodeList(
+        found,
+        None if region is None else (f"file:{EXCHANGE}/{REGION_NAME}", region[1]),
+        Process.of(_hold_identity(cluster.head_process)) if cluster.unprivileged else None,
+    )
+
+
+def _first_processes() -> dict[str, int]:
+    """By each PID namespace that is seen here the process that is the first in it."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                status = (entry / "status").read_text()
+                namespace = str((entry / "ns/pid").readlink())
+            except OSError:
+                continue  # it ended just now
+            numbers = next(line for line in status.splitlines() if line.startswith("NSpid:"))
+            if numbers.split()[-1] == "1":
+                found[namespace] = int(entry.name)
+    return found
+
+
+def _hold_identity(head: int) -> int:
+    """Start a process in whose user namespace the user has his own number, as tasks are to have.
+
+    In that of the nodes he is root, as runtimes want it. Returns the process.
+    """
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        fault = b""
+        let_go()
+        try:
+            user, group = os.geteuid(), os.getegid()
+            kernel.enter_user(head)
+            kernel.unshare(kernel.CLONE_NEWUSER)
+            Path("/proc/self/uid_map").write_text(f"{user} 0 1")
+            Path("/proc/self/gid_map").write_text(f"{group} 0 1")
+        except OSError as error:
+            fault = str(error).encode()
+        os.write(writer, fault or b"ok")
+        os.close(writer)
+        if not fault:
+            stay()
+        os._exit(1)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as answer:
+        said = answer.read()
+    if said != b"ok":
+        raise VicinalError(
+            f"the nodes' tasks cannot have their user's number ({said.decode(errors='replace')})",
+            "see whether something limits user namespaces (sysctl user.max_user_namespaces)",
+        )
+    return child
