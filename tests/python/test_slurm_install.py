@@ -8,7 +8,7 @@ from conftest import Vicinal, error_line
 
 from vicinal.errors import VicinalError
 from vicinal.region import inspect
-from vicinal.slurm import files, installation, job_regions
+from vicinal.slurm import files, installation, job_regions, sweeping
 from vicinal.slurm.installation import Wanted
 
 WANTED = Wanted("required /plugin.so\n", "A=1\n")
@@ -175,11 +175,11 @@ def test_only_regions_of_jobs_that_are_gone_are_swept(
         job_regions.make(directory, job, os.geteuid(), tasks=2)
     for name in ("job-3.99", "job-4x", "other"):
         (directory / name).write_text("")
-    monkeypatch.setattr(job_regions, "_active_jobs", lambda: {2})
-    swept = job_regions.sweep(directory)
+    monkeypatch.setattr(sweeping, "_active_jobs", lambda: {2})
+    swept = sweeping.sweep(directory)
     assert [path.name for path in swept] == ["job-1", "job-3.99"]
     assert sorted(path.name for path in directory.iterdir()) == ["job-2", "job-4x", "other"]
-    assert job_regions.sweep(tmp_path / "none") == []
+    assert sweeping.sweep(tmp_path / "none") == []
 
 
 def test_nothing_is_swept_while_slurm_does_not_answer(
@@ -189,10 +189,10 @@ def test_nothing_is_swept_while_slurm_does_not_answer(
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     with pytest.raises(VicinalError, match="squeue was not found"):
-        job_regions.sweep(tmp_path)
+        sweeping.sweep(tmp_path)
     squeue = tmp_path / "bin/squeue"
     squeue.write_text("#!/bin/sh\nexit 1\n")
     squeue.chmod(0o755)
     with pytest.raises(VicinalError, match="so nothing was removed"):
-        job_regions.sweep(tmp_path)
+        sweeping.sweep(tmp_path)
     assert place.exists()

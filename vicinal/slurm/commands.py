@@ -24,6 +24,7 @@ from vicinal.slurm.files import (
 from vicinal.slurm.installation import Wanted
 from vicinal.slurm.installation import install as install_files
 from vicinal.slurm.installation import remove as remove_files
+from vicinal.slurm.sweeping import sweep as sweep_directory
 
 SlurmConf = Annotated[
     Path | None,
@@ -138,8 +139,11 @@ def region(
 
 @commands.command()
 def sweep(directory: Directory = DEFAULT_REGIONS) -> None:
-    """Remove regions of jobs that Slurm no longer has, such as after a crash. Epilogs call this."""
-    for path in job_regions.sweep(directory):
+    """Take away what is left of jobs that Slurm no longer has, such as after a crash.
+
+    Epilogs call this for regions, and see to nodes themselves.
+    """
+    for path in sweep_directory(directory):
         typer.echo(f"removed {path}")
 
 

@@ -1,4 +1,4 @@
-"""The regions of Slurm's jobs on this host: made, each owned by its job's user, and swept.
+"""The regions of Slurm's jobs on this host, each owned by its job's user.
 
 They lie in a directory of their own, which only root writes to: job-ID is the region of job ID,
 and job-ID.PID one that process PID is making. The epilog removes what is of its job
@@ -8,7 +8,6 @@ and job-ID.PID one that process PID is making. The epilog removes what is of its
 import os
 import re
 import stat
-import subprocess
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from vicinal.region.locks import is_locked
 from vicinal.region.sizes import show_size
 
 _NAME = re.compile(r"job-(\d{1,10})(?:\.\d+)?")
-_ANSWER_SECONDS = 30.0
 
 
 def region_of(directory: Path, job: int) -> Path:
@@ -87,20 +85,9 @@ def _own_directory(directory: Path) -> None:
         )
 
 
-def sweep(directory: Path) -> list[Path]:
-    """Remove the regions of jobs that Slurm no longer has; returns those.
-
-    A region that a living process is a member of stays, whatever Slurm says. Raises VicinalError,
-    and removes nothing, where Slurm does not say which jobs there are.
-    """
-    idle = {path: job for path, job in _listed(directory).items() if not _in_use(path)}
-    if not idle:
-        return []
-    active = _active_jobs()
-    removed = [path for path, job in idle.items() if job not in active]
-    for path in removed:
-        path.unlink(missing_ok=True)
-    return sorted(removed)
+def idle_regions(directory: Path) -> dict[Path, int]:
+    """The regions that no living process is a member of, and of which job each is."""
+    return {path: job for path, job in _listed(directory).items() if not _in_use(path)}
 
 
 def _listed(directory: Path) -> dict[Path, int]:
@@ -121,22 +108,3 @@ def _in_use(path: Path) -> bool:
         return is_locked(fd, 0, geometry.MEMBERS_MAX)
     finally:
         os.close(fd)
-
-
-def _active_jobs() -> set[int]:
-    """The jobs that wait, run or come to their end. Asked after the regions were listed."""
-    command = ["squeue", "--noheader", "--all", "--format=%A"]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=True
-        )
-        return {int(word) for word in done.stdout.split()}
-    except FileNotFoundError as error:
-        raise VicinalError(
-            "squeue was not found", "add the directory of Slurm's commands to PATH"
-        ) from error
-    except (subprocess.SubprocessError, OSError, ValueError) as error:
-        raise VicinalError(
-            "squeue does not say which jobs there are, so nothing was removed",
-            f"run `{' '.join(command)}`, and see that slurmctld answers",
-        ) from error

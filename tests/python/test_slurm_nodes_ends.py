@@ -1,0 +1,190 @@
+"""However a job with nodes ends, and whatever is killed, a real Slurm has nothing left of them."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+
+import psutil
+import pytest
+from launch_support import GUARD_SECONDS
+from process_support import pid_namespace, signal_all, words_of
+from slurm_option_support import REGIONS, VICINAL, OptionHosts, become, wait_until
+
+JOBS = int(os.environ.get("SOAK_JOBS", "6"))
+"""In a row, on two hosts at once."""
+USER = 1
+FILE = "name: lab\nnodes:\n  - {name: node, count: 2}\nregion: {members: 8}\n"
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[OptionHosts]:
+    with OptionHosts.opened() as opened:
+        opened.cluster_file("two.yaml", FILE)
+        yield opened
+
+
+@pytest.fixture
+def clean(hosts: OptionHosts) -> Iterator[OptionHosts]:
+    """Hosts that have nothing of jobs before, and nothing after, and take the next job."""
+    with hosts.clean():
+        yield hosts
+        done = hosts.at_head(*step(hosts), "-n2", "hostname")
+        assert sorted(done.stdout.split()) == ["node0", "node1"], done.stderr
+
+
+def step(hosts: OptionHosts, *options: str) -> tuple[str, ...]:
+    """The beginning of a command line that runs tasks of a user in nodes of the first host."""
+    value = f"--vicinal={hosts.directory}/two.yaml"
+    return (*become(USER), "srun", value, "-wnode0", "--chdir=/", "--job-name=dies", *options)
+
+
+def sleeping() -> list[psutil.Process]:
+    """The tasks in nodes, each below the process that Slurm has for it."""
+    return [each for each in psutil.process_iter() if words_of(each)[1:] == ["601"]]
+
+
+def started(hosts: OptionHosts, tasks: int = 2) -> subprocess.Popen[str]:
+    """A step that sleeps in its nodes, one task in each; its standard error can be read."""
+    line = hosts.entered([*step(hosts, f"-n{tasks}"), "sleep", "601"])
+    found = subprocess.Popen(
+        line,
+        env=hosts.environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_until(lambda: len(sleeping()) == tasks)
+    return found
+
+
+def error_of(ended: subprocess.Popen[str]) -> str:
+    _, error = ended.communicate(timeout=GUARD_SECONDS)
+    assert ended.returncode != 0
+    return error
+
+
+# --- killed --------------------------------------------------------------------------------
+
+
+def test_a_killed_node_ends_its_tasks_and_says_so(clean: OptionHosts) -> None:
+    """The other goes on."""
+    running = started(clean)
+    victim, other = sorted(sleeping(), key=lambda each: each.pid)
+    inside = pid_namespace(victim.pid)
+    shells = [each for each in psutil.process_iter() if words_of(each)[:1] == ["/bin/sh"]]
+    signal_all([each for each in shells if pid_namespace(each.pid) == inside], signal.SIGKILL)
+    wait_until(lambda: not victim.is_running())
+    assert other.is_running()
+    assert clean.at_head("scancel", "--name=dies").returncode == 0
+    assert "vicinal: error: the node node" in error_of(running)
+
+
+def test_a_killed_keeper_ends_the_job_s_tasks(clean: OptionHosts) -> None:
+    running = started(clean)
+    signal_all(clean.keepers("node0"), signal.SIGKILL)
+    assert "has ended, and with it what ran in it" in error_of(running)
+    assert not sleeping()
+
+
+@pytest.mark.parametrize("signaled", ["what Slurm has for the task", "the task"])
+def test_a_killed_task(clean: OptionHosts, signaled: str) -> None:
+    running = started(clean, 1)
+    tasks = sleeping()
+    victims = tasks if signaled == "the task" else [tasks[0].parent()]
+    signal_all([each for each in victims if each is not None], signal.SIGKILL)
+    error = error_of(running)
+    assert "Killed" in error
+    assert "the node" not in error
+    wait_until(lambda: not sleeping())
+
+
+def test_a_killed_step(clean: OptionHosts) -> None:
+    """kill -9 of the slurmstepd that looks after it, and of what Slurm has for the tasks."""
+    running = started(clean)
+    signal_all(clean.running("node0", "slurmstepd"), signal.SIGKILL)
+    assert clean.at_head("scancel", "--name=dies").returncode == 0
+    running.kill()
+    running.communicate()
+    wait_until(lambda: not clean.keepers("node0"))
+    wait_until(lambda: not sleeping())
+
+
+def test_a_host_that_lost_slurm(clean: OptionHosts) -> None:
+    """kill -9 of slurmd and slurmstepd: the nodes are there until slurmd is again."""
+    running = started(clean)
+    for program in ("slurmd", "slurmstepd"):
+        signal_all(clean.running("node0", program), signal.SIGKILL)
+    wait_until(lambda: not clean.running("node0", "slurmd"))
+    assert len(clean.keepers("node0")) == 1
+    clean.start_slurmd("node0")
+    assert clean.at_head("scancel", "--name=dies").returncode == 0
+    running.kill()
+    running.communicate()
+    wait_until(lambda: not clean.keepers("node0"))
+
+
+# --- cancelled -----------------------------------------------------------------------------
+
+
+def test_a_job_that_is_cancelled_while_its_tasks_run(clean: OptionHosts) -> None:
+    running = started(clean)
+    assert clean.at_head("scancel", "--name=dies").returncode == 0
+    error_of(running)
+
+
+def test_a_job_that_is_cancelled_while_its_nodes_are_made(clean: OptionHosts) -> None:
+    """What makes them stands still meanwhile."""
+    line = [*step(clean, "-n2"), "sleep", "601"]
+    with clean.start(*line) as running:
+        wait_until(lambda: clean.keepers("node0"))
+        stopped = clean.keepers("node0")
+        try:
+            signal_all(stopped, signal.SIGSTOP)
+            assert clean.at_head("scancel", "--name=dies").returncode == 0
+            running.wait(GUARD_SECONDS)
+        finally:
+            signal_all(stopped, signal.SIGCONT)
+            running.kill()
+    assert not sleeping()
+
+
+def test_a_job_that_is_cancelled_between_steps(clean: OptionHosts) -> None:
+    number = clean.waiting_job(user=USER, value=f"{clean.directory}/two.yaml")
+    assert clean.regions("node0") == [f"nodes-{number} 600 0"]
+    assert len(clean.keepers("node0")) == 1
+    assert clean.at_head("scancel", number).returncode == 0
+
+
+# --- left over -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sweeper", ["the next epilog", "vicinal slurm sweep"])
+def test_nodes_that_a_crash_left_over(clean: OptionHosts, sweeper: str) -> None:
+    """Of a job that Slurm does not have any more; those of one that it has stay."""
+    number = clean.waiting_job(user=USER, value=f"{clean.directory}/two.yaml")
+    move = f"mv {REGIONS}/nodes-{number} {REGIONS}/nodes-4000000"
+    other = clean.waiting_job(user=USER, value=f"{clean.directory}/two.yaml")
+    clean.cluster.run_in("node0", ["sh", "-c", move])
+    assert len(clean.keepers("node0")) == 2
+    if sweeper == "the next epilog":
+        assert clean.at_head("srun", "-wnode0", "-n1", "true").returncode == 0
+    else:
+        sweep = [VICINAL, "slurm", "sweep", "--directory", REGIONS]
+        clean.cluster.run_in("node0", ["env", f"SLURM_CONF={clean.slurm_conf}", *sweep])
+    wait_until(lambda: len(clean.keepers("node0")) == 1)
+    assert clean.regions("node0") == [f"nodes-{other} 600 0"]
+    for each in (number, other):
+        assert clean.at_head("scancel", each).returncode == 0
+
+
+# --- many ----------------------------------------------------------------------------------
+
+
+def test_short_jobs_in_a_row_leave_nothing(clean: OptionHosts) -> None:
+    value = f"--vicinal={clean.directory}/two.yaml"
+    job = f"srun {value} --chdir=/ -w\"$1\" -n1 sh -c 'test -w /run/vicinal/region' || exit"
+    script = "\n".join([job] * (JOBS // 2))
+    rows = [clean.start(*become(USER), "sh", "-c", script, "row", name) for name in clean.names]
+    assert [row.wait(2 * GUARD_SECONDS) for row in rows] == [0, 0]
