@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from guest_bytecode import compile_once, compiled, has_our_python
+from guest_netdevsim import build_netdevsim
 
 import vicinal
 from vicinal.cluster.guest_console import console_tail
@@ -172,17 +173,19 @@ def _image(say: Callable[[str], None], work: Work) -> tuple[Path, Path]:
 
 
 def _system(directory: Path, say: Callable[[str], None]) -> Path:
-    name = hashlib.sha256(repr((PACKAGES, KERNEL)).encode()).hexdigest()[:16]
+    about = (PACKAGES, KERNEL, "netdevsim")
+    name = hashlib.sha256(repr(about).encode()).hexdigest()[:16]
     target = directory / f"debian-{name}"
     if not target.is_dir():
         store, fresh = directory / "packages", directory / "part"
         for old in (store, fresh, *directory.glob("debian-*")):
             shutil.rmtree(old, ignore_errors=True)
-        say("fetching Debian packages and a kernel for the guest (some 120 MB)")
+        say("fetching Debian packages, a kernel and its source for the guest (some 290 MB)")
         packages = PackageStore(store)
         packages.unpack(PACKAGES, fresh)
         packages.prefer_backports()
         packages.unpack_kernel(KERNEL, fresh)
+        build_netdevsim(packages, next((fresh / "lib/modules").iterdir()), directory / "netdevsim")
         shutil.rmtree(store)
         fresh.rename(target)
     return target

@@ -1,7 +1,7 @@
 """Knobs of network interfaces by the real kernel: cards that QEMU emulates, and a virtio-net.
 
-One guest goes through all of it (tune_inside.py); the tests look at what came of it. netdevsim,
-whose driver has every part of coalescing, is in no kernel of Debian's.
+One guest goes through all of it (tune_inside.py); the tests look at what came of it. netdevsim, an
+interface of the kernel's own for tests, says it has every part of coalescing, and forgets five.
 """
 
 from pathlib import Path
@@ -11,11 +11,19 @@ import pyroute2
 import pytest
 from functions_guest import Work, run_inside
 
+from vicinal.tune.knobs.coalescing import PARTS
+
+FORGOTTEN = (
+    *("tx-aggr-max-frames", "tx-aggr-max-bytes", "tx-aggr-time-usecs"),
+    *("cqe-mode-rx", "cqe-mode-tx"),
+)
+"""Parts that netdevsim of Linux 6.12 says it has, takes without an error, and does not keep."""
+
 Steps = dict[str, dict[str, Any]]
 
 WORK = Work(
     "tune",
-    ("igb", "e1000e", "virtio_net", "virtio_pci"),
+    ("igb", "e1000e", "netdevsim", "virtio_net", "virtio_pci"),
     ("tune_inside.py",),
     (Path(pyroute2.__file__).parent,),
     (
@@ -102,6 +110,49 @@ def test_e1000e_takes_times(steps: Steps) -> None:
     assert ability == "yes"
     assert len(taken) >= 2
     assert "rx-frames" in missing(steps, "e1000e")
+
+
+def test_netdevsim_has_every_part(steps: Steps) -> None:
+    assert not set(missing(steps, "netdevsim")) & set(PARTS)
+    found = tried(steps, "netdevsim")
+    abilities = {part: found[part][0] for part in PARTS}
+    forgotten = {part for part, ability in abilities.items() if ability == "accepts but ignores"}
+    assert forgotten == set(FORGOTTEN)
+    for part in set(PARTS) - forgotten:
+        assert abilities[part] == "yes", found[part]
+        # Each value that is worth trying, and that it had if it is one of them.
+        assert found[part][1] == ""
+        assert len(found[part][2]) >= 2
+
+
+def test_every_part_that_netdevsim_keeps_is_set_at_once_and_restored(steps: Steps) -> None:
+    assert steps["apply all"]["error"] == ""
+    applied = steps["all applied"]
+    wanted = {name.partition("/")[2]: value for name, value in applied["wanted"].items()}
+    assert set(wanted) == set(PARTS) - set(FORGOTTEN)
+    assert applied["after"] | wanted == applied["after"]
+    # As another program sees them.
+    words = applied["text"].split()
+    for part, value in wanted.items():
+        if value != "on":
+            assert words[words.index(f"{part}:") + 1] == str(value)
+    assert len(steps["all restored"]["said"]) == len(wanted)
+    assert steps["all restored"]["after"] == steps["all restored"]["before"]
+
+
+def test_a_part_that_is_ignored_keeps_all_others_from_being_set(steps: Steps) -> None:
+    step = steps["none applied"]
+    assert step["ignored"] in FORGOTTEN
+    assert step["ignored"] in steps["one is ignored"]["error"]
+    assert "ignores" in steps["one is ignored"]["error"]
+    assert step["after"] == step["before"]
+
+
+def test_a_command_killed_half_way_through_all_parts_leaves_nothing(steps: Steps) -> None:
+    half = (len(PARTS) - len(FORGOTTEN)) // 2
+    killed = steps[f"killed after {half}"]
+    assert (killed["signal"], killed["changed"]) == (9, half)
+    assert killed["after"] == killed["before"]
 
 
 def test_what_is_gone_took_its_values_along(steps: Steps) -> None:

@@ -1,7 +1,7 @@
 """What happens in the guest of test_tune_knobs.py, as root: each step is a line of JSON.
 
-Its interfaces are cards that QEMU emulates, igb and e1000e, and a virtio-net. Nothing is judged
-here.
+Its interfaces are cards that QEMU emulates, igb and e1000e, a virtio-net, and one that is in the
+kernel alone, netdevsim. Nothing is judged here.
 """
 
 import json
@@ -15,11 +15,12 @@ from typing import Any
 from vicinal.errors import VicinalError
 from vicinal.tune.knob import Setting
 from vicinal.tune.knobs.catalogue import devices
+from vicinal.tune.knobs.coalescing import PARTS
 from vicinal.tune.knobs.machine import Machine
 from vicinal.tune.knobs.netlink import KernelEthtool
 from vicinal.tune.outputs.parts import parts_of
 from vicinal.tune.outputs.scripts import script
-from vicinal.tune.settings.capability import try_knob
+from vicinal.tune.settings.capability import Ability, Finding, try_knob
 from vicinal.tune.settings.keeper import Keeper
 from vicinal.tune.settings.place import sole_command
 
@@ -93,18 +94,19 @@ def exported(interface: str, wanted: Setting) -> None:
     say("exported", before=before, steps=steps, text=by_ethtool(interface))
 
 
-def tried(interface: str) -> None:
+def tried(interface: str) -> dict[str, Ability]:
     """Each knob is tried, and left."""
     before = values(interface)
-    found = {}
+    found: dict[str, Finding] = {}
     (device,) = devices(Machine(), [interface])
     with sole_command(STATE):
         keeper = Keeper(Machine(), STATE / "journal")
         keeper.recover()
         for knob in device.knobs:
-            finding = try_knob(keeper, knob)
-            found[knob.part] = [finding.ability, finding.why, finding.taken]
-    say(f"try {interface}", before=before, found=found, after=values(interface))
+            found[knob.part] = try_knob(keeper, knob)
+    told = {part: [each.ability, each.why, each.taken] for part, each in found.items()}
+    say(f"try {interface}", before=before, found=told, after=values(interface))
+    return {part: each.ability for part, each in found.items()}
 
 
 def killed(interface: str, wanted: Setting, after: int) -> None:
@@ -138,18 +140,39 @@ def killed(interface: str, wanted: Setting, after: int) -> None:
     )
 
 
+def all_at_once(interface: str, abilities: dict[str, Ability]) -> None:
+    """Every part of coalescing that its driver keeps gets a value of its own; then one more."""
+    kept = [part for part in PARTS if abilities[part] is Ability.SETTABLE]
+    ignored = next(part for part in PARTS if abilities[part] is Ability.IGNORED)
+    before = values(interface)
+    wanted: Setting = {
+        f"{interface}/{part}": "on" if before[part] == "off" else 100 + number
+        for number, part in enumerate(kept)
+    }
+    attempt("apply all", lambda: apply(wanted))
+    say("all applied", wanted=wanted, after=values(interface), text=by_ethtool(interface))
+    say("all restored", said=restore(), before=before, after=values(interface))
+    more: Setting = wanted | {f"{interface}/{ignored}": "on" if before[ignored] == "off" else 8}
+    attempt("one is ignored", lambda: apply(more))
+    say("none applied", ignored=ignored, before=before, after=values(interface))
+    killed(interface, wanted, len(wanted) // 2)
+
+
 def main() -> None:
     """All steps."""
+    Path("/sys/bus/netdevsim/new_device").write_text("1 1")
     found = names()
     say("kernel", version=os.uname().release)
     say("names", names=found)
     card = found["igb"]
     # Its interrupts are there while it is up.
     subprocess.run(["ip", "link", "set", card, "up"], check=True)
-    for name in found.values():
+    abilities = {}
+    for driver, name in found.items():
         (device,) = devices(Machine(), [name])
         say(f"lacks {name}", missing=device.missing, lacks=device.lacks)
-        tried(name)
+        abilities[driver] = tried(name)
+    all_at_once(found["netdevsim"], abilities["netdevsim"])
     before = values(card)
     wanted: Setting = {f"{card}/rx-usecs": 20, f"{card}/irq-affinity": "1"}
     attempt("by frames", lambda: apply({f"{card}/rx-usecs": 20, f"{card}/rx-frames": 10}))

@@ -73,7 +73,12 @@ class PackageStore:
                 f"{package} names no kernel",
                 "see that the Debian mirror of this host's apt configuration has it",
             )
-        self._apt_or_update(f"the kernel package {kernel}", "apt-get", "download", kernel)
+        self.unpack_alone([kernel], target)
+
+    def unpack_alone(self, packages: Sequence[str], target: Path) -> None:
+        """Unpack packages without what they depend on, into `target`."""
+        what = f"the packages {' '.join(packages)}"
+        self._apt_or_update(what, "apt-get", "download", *packages)
         self._unpack_all(target)
 
     def release_sources(self) -> tuple[str, list[str]]:
