@@ -17,7 +17,6 @@
 #include "keeper.h"
 #include "node_list.h"
 #include "node_task.h"
-#include "task_variables.h"
 
 #define NUMBER_MOST 24U
 #define WORDS_MOST 4096
@@ -218,8 +217,10 @@ int job_nodes_enter(spank_t spank, const struct settings *settings, char *fault,
 			       list.members, tasks, keeper.file);
 		return -1;
 	}
-	if (task_variables_set(spank, settings->variables, list.region, fault, length) != 0)
+	if (spank_setenv(spank, "VICINAL_REGION", list.region, 1) != ESPANK_SUCCESS) {
+		(void)snprintf(fault, length, "vicinal: the task's variables cannot be set");
 		return -1;
+	}
 	if (node_task_enter(directory, &list, reason, sizeof(reason)) == 0)
 		return 0;
 	(void)snprintf(fault, length, "vicinal: %s", reason);

@@ -21,6 +21,7 @@
 #include <linux/sched.h>
 
 #include "command.h"
+#include "job_cgroup.h"
 
 /* Containers take a second; commands of the file, or virtual machines that are emulated, minutes. */
 #define MAKE_SECONDS 900U
@@ -147,10 +148,16 @@ static int listen_to(int input, char *said, size_t length)
 	if (kept > 0 && said[kept - 1] == '\n')
 		kept--;
 	said[kept] = '\0';
-	if (strcmp(said, READY) != 0)
-		return -1;
-	said[0] = '\0';
-	return 0;
+	if (strcmp(said, READY) == 0) {
+		said[0] = '\0';
+		return 0;
+	}
+	if (kept == 0)
+		(void)snprintf(said, length,
+			       "vicinal: what made the job's nodes was killed: see that the job has memory "
+			       "for their "
+			       "region (--mem)");
+	return -1;
 }
 
 /* Write a keeper down that waits, and let it go. Returns what it says at its end, as listen_to(). */
@@ -166,6 +173,8 @@ static int let_go(const struct keeper_order *order, int record, struct keeper_re
 		started->process.began = process_began(directory);
 		(void)close(directory);
 	}
+	if (job_cgroup_enter(order->job, started->process.number, said, length) != 0)
+		return -1;
 	(void)snprintf(started->file, sizeof(started->file), "%s", order->file);
 	if (started->process.began == 0 || keeper_record_write(record, started) != 0 ||
 	    write(go, "g", 1) != 1) {

@@ -204,6 +204,15 @@ static void prepare_region(spank_t spank)
 	}
 }
 
+/* Scripts and shells of a job give commands to Slurm, which nobody can from a network of one's own. */
+static bool is_in_nodes(spank_t spank)
+{
+	uint32_t step = 0;
+
+	return spank_get_item(spank, S_JOB_STEPID, &step) == ESPANK_SUCCESS && step != SLURM_BATCH_SCRIPT &&
+	       step != SLURM_INTERACTIVE_STEP;
+}
+
 static void prepare_nodes(spank_t spank)
 {
 	uint32_t tasks = 0;
@@ -231,15 +240,6 @@ VISIBLE int slurm_spank_init_post_opt(spank_t spank, int count, char **arguments
 	else
 		prepare_region(spank);
 	return 0;
-}
-
-/* Scripts and shells of a job give commands to Slurm, which nobody can from a network of one's own. */
-static bool is_in_nodes(spank_t spank)
-{
-	uint32_t step = 0;
-
-	return spank_get_item(spank, S_JOB_STEPID, &step) == ESPANK_SUCCESS && step != SLURM_BATCH_SCRIPT &&
-	       step != SLURM_INTERACTIVE_STEP;
 }
 
 /* In each task. Had slurm_spank_init_post_opt() failed, the user would not see why, and srun, of Slurm

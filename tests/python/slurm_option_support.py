@@ -31,7 +31,9 @@ def become(user: int) -> tuple[str, ...]:
 
 
 class OptionHosts(SlurmHosts):
-    """Two hosts with the option, as an administrator installs it."""
+    """Hosts with the option, as an administrator installs it."""
+
+    count = 2
 
     @classmethod
     @contextmanager
@@ -45,7 +47,7 @@ class OptionHosts(SlurmHosts):
         directory = Path(tempfile.mkdtemp(prefix="vicinal-slurm-"))
         directory.chmod(0o755)
         try:
-            with cls(2, directory) as hosts:
+            with cls(cls.count, directory) as hosts:
                 yield hosts
         finally:
             shutil.rmtree(directory, ignore_errors=True)

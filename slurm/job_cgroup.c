@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* job_cgroup.c - putting a process into a job's control groups: see job_cgroup.h. */
+#include "job_cgroup.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <mntent.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TEXT_MOST 8192U
+/* The step is started before all others, and its process may not be there yet. */
+#define POLLS 250U
+#define POLL_NANOSECONDS 20000000L
+
+/* What control groups a process is in: lines NUMBER:CONTROLLERS:PATH. */
+static int read_groups(const char *process, char text[TEXT_MOST])
+{
+	char path[NAME_MAX + 32];
+
+	(void)snprintf(path, sizeof(path), "/proc/%s/cgroup", process);
+	int file = open(path, O_RDONLY | O_CLOEXEC);
+
+	text[0] = '\0';
+	if (file < 0)
+		return -1;
+	size_t kept = 0;
+	ssize_t got = 0;
+
+	while (kept + 1 < TEXT_MOST && (got = read(file, text + kept, TEXT_MOST - 1 - kept)) > 0)
+		kept += (size_t)got;
+	(void)close(file);
+	text[kept] = '\0';
+	return 0;
+}
+
+/*
+ * Whether these are groups of a process of a job's step `extern`: all that are of the job. Its slurmstepd is
+ * in others in some hierarchies, or in one of its own.
+ */
+static bool is_of_extern(const char *text, uint32_t job)
+{
+	static const char step[] = "/step_extern";
+	char name[32];
+	bool found = false;
+
+	(void)snprintf(name, sizeof(name), "/job_%" PRIu32, job);
+	for (const char *at = text; (at = strstr(at, name)) != NULL;) {
+		at += strlen(name);
+		if (*at >= '0' && *at <= '9') /* another job */
+			continue;
+		if (strncmp(at, step, strlen(step)) != 0 ||
+		    strncmp(at + strlen(step), "/slurm\n", strlen("/slurm\n")) == 0)
+			return false;
+		found = true;
+	}
+	return found;
+}
+
+/* The groups of such a process, if there is one. */
+static bool find_extern(uint32_t job, char text[TEXT_MOST])
+{
+	DIR *processes = opendir("/proc");
+	const struct dirent *entry = NULL;
+	bool found = false;
+
+	while (!found && processes != NULL && (entry = readdir(processes)) != NULL) {
+		found = entry->d_name[0] >= '1' && entry->d_name[0] <= '9' &&
+			read_groups(entry->d_name, text) == 0 && is_of_extern(text, job);
+	}
+	if (processes != NULL)
+		(void)closedir(processes);
+	return found;
+}
+
+/* Whether a mount is of the hierarchy with these controllers, of which version 2 names none. */
+static bool is_hierarchy(const struct mntent *mount, const char *controllers)
+{
+	char first[64];
+
+	if (controllers[0] == '\0')
+		return strcmp(mount->mnt_type, "cgroup2") == 0;
+	(void)snprintf(first, sizeof(first), "%s", controllers);
+	first[strcspn(first, ",")] = '\0';
+	return strcmp(mount->mnt_type, "cgroup") == 0 && hasmntopt(mount, first) != NULL;
+}
+
+static int enter(const char *controllers, const char *group, pid_t process)
+{
+	char path[PATH_MAX];
+	char number[24];
+	FILE *mounts = setmntent("/proc/self/mounts", "re");
+	const struct mntent *mount = NULL;
+	int result = -1;
+
+	while (mounts != NULL && (mount = getmntent(mounts)) != NULL && !is_hierarchy(mount, controllers))
+		;
+	if (mount != NULL) {
+		(void)snprintf(path, sizeof(path), "%s%s/cgroup.procs", mount->mnt_dir, group);
+		(void)snprintf(number, sizeof(number), "%d", (int)process);
+		int file = open(path, O_WRONLY | O_CLOEXEC);
+
+		if (file >= 0) {
+			result = write(file, number, strlen(number)) > 0 ? 0 : -1;
+			(void)close(file);
+		}
+	}
+	if (mounts != NULL)
+		(void)endmntent(mounts);
+	return result;
+}
+
+int job_cgroup_enter(uint32_t job, pid_t process, char *fault, size_t length)
+{
+	static const struct timespec pause = {.tv_nsec = POLL_NANOSECONDS};
+	char text[TEXT_MOST];
+	char name[32];
+	char *rest = NULL;
+	bool found = false;
+
+	(void)snprintf(name, sizeof(name), "/job_%" PRIu32, job);
+	if (read_groups("self", text) != 0 || strstr(text, name) == NULL)
+		return 0;
+	for (unsigned polls = 0; !found && polls < POLLS; polls++) {
+		found = find_extern(job, text);
+		if (!found)
+			(void)nanosleep(&pause, NULL);
+	}
+	if (!found) {
+		(void)snprintf(fault, length,
+			       "vicinal: this cluster's control groups end with each step, and a job's nodes "
+			       "do not: "
+			       "an administrator has to set PrologFlags=Contain in slurm.conf");
+		return -1;
+	}
+	for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest)) {
+		char *controllers = strchr(line, ':');
+		char *group = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
+
+		if (group == NULL || strstr(group, name) == NULL)
+			continue;
+		*group++ = '\0';
+		if (enter(controllers + 1, group, process) != 0) {
+			(void)snprintf(fault, length,
+				       "vicinal: the job's control group %s cannot be entered: %s", group,
+				       strerror(errno));
+			return -1;
+		}
+	}
+	return 0;
+}
