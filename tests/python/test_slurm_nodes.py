@@ -1,6 +1,7 @@
 """srun --vicinal=FILE with a real Slurm: jobs whose tasks run in containers of their own."""
 
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,6 +95,25 @@ def test_steps_of_a_script_find_the_nodes_as_the_one_before_left_them(
     said = work / "said"
     wait_until(lambda: said.exists() and said.read_text().endswith("apart\n"))
     assert said.read_text().split() == ["node0", "node0", "kept", "apart"]
+
+
+def test_a_task_gets_each_signal_once(clean: OptionHosts, four: Path) -> None:
+    """Slurm sends it to the task and to what stands for it outside of the node."""
+    script = "trap 'echo heard' USR1; trap 'exit 5' TERM; echo up; while :; do sleep 0.1; done"
+    step = ("srun", "-u", f"--vicinal={four}", "-wnode0", "-n1", "--chdir=/", "--job-name=hears")
+    line = clean.entered([*step, "sh", "-c", script])
+    with subprocess.Popen(
+        line, env=clean.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "up\n"
+        for number in ("USR1", "TERM"):
+            assert clean.at_head("scancel", f"--signal={number}", "--name=hears").returncode == 0
+            if number == "USR1":
+                assert running.stdout.readline() == "heard\n"
+        rest, error = running.communicate(timeout=GUARD_SECONDS)
+    assert rest == ""
+    assert "task 0: Exited with exit code 5" in error
 
 
 # --- messages ------------------------------------------------------------------------------
