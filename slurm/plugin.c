@@ -219,8 +219,11 @@ static void prepare_nodes(spank_t spank)
 
 	if (spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &tasks) != ESPANK_SUCCESS)
 		tasks = 1;
-	(void)job_nodes_prepare(spank, &settings, &request, expected_tasks(spank, tasks), refusal,
-				sizeof(refusal));
+	/* Tasks may see other files than this process does, so their variables are read here. */
+	if (job_nodes_prepare(spank, &settings, &request, expected_tasks(spank, tasks), refusal,
+			      sizeof(refusal)) == 0 &&
+	    is_in_nodes(spank))
+		(void)task_variables_set(spank, settings.variables, "", refusal, sizeof(refusal));
 }
 
 /* In slurmstepd, as root, before there is any task. */
