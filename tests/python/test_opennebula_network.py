@@ -2,7 +2,7 @@
 
 import base64
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -67,7 +67,7 @@ class Trial:
 
 
 def network(functions: Functions, running: set[int]) -> Network:
-    return Network(functions, lambda: running, free_seconds=0.2)
+    return Network(functions, lambda: running, free_seconds=0.2, active_seconds=0.2)
 
 
 @pytest.fixture
@@ -129,6 +129,32 @@ def test_a_function_has_its_guids_before_the_vm_boots(trial: Trial) -> None:
     assert (given.settings["node_guid"], given.settings["port_guid"]) == (GUID, GUID)
     assert given.settings["policy"] == "auto"
     assert trial.network.clean(7, nics(nic(address))) == []
+    assert trial.state() == trial.before
+
+
+@pytest.mark.parametrize(
+    ("state", "link", "manager", "cause"),
+    [
+        ("2: INIT", "5: LinkUp", "0x0", "there is no subnet manager"),
+        ("1: DOWN", "2: Polling", "0x0", "has no link (Polling)"),
+        ("3: ARMED", "5: LinkUp", "0x1", "is ARMED"),
+    ],
+)
+@pytest.mark.parametrize("make", [mlx5, mlx4])
+def test_a_vm_whose_port_could_not_come_up_is_refused(
+    tmp_path: Path, make: Callable[..., FakeCard], state: str, link: str, manager: str, cause: str
+) -> None:
+    trial = Trial(tmp_path, make(port_state=state, port_link=link, subnet_manager=manager))
+    with pytest.raises(VicinalError) as raised:
+        trial.network.prepare(7, nics(nic(first_of(trial.card.kind))))
+    assert cause in str(raised.value)
+    assert trial.state() == trial.before
+
+
+def test_a_network_without_addresses_has_no_guids(trial: Trial) -> None:
+    both = nics(nic(first_of("mlx5")), nic(first_of("mlx5", 1), mac=""))
+    with pytest.raises(VicinalError, match="no hardware address, of which its GUIDs are made"):
+        trial.network.prepare(7, both)
     assert trial.state() == trial.before
 
 

@@ -20,6 +20,7 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from vicinal.errors import VicinalError
+from vicinal.host.functions.infiniband import wait_card_active
 from vicinal.host.functions.operations import Functions
 from vicinal.host.functions.settings import Settings
 from vicinal.host.functions.sysfs import (
@@ -37,6 +38,8 @@ from vicinal.opennebula.reporting import reported
 
 _FREE_SECONDS = 10.0
 """So long after a VM has ended its process may still have the function."""
+_ACTIVE_SECONDS = 10.0
+"""So long a subnet manager may take to bring up the card's own port."""
 _POLL_SECONDS = 0.1
 _NO_NODE_GUID = "mlx4_core"
 """Its driver sets the GUID of ports alone."""
@@ -50,11 +53,13 @@ class Network:
         functions: Functions,
         running: Callable[[], AbstractSet[int]] = running_machines,
         free_seconds: float = _FREE_SECONDS,
+        active_seconds: float = _ACTIVE_SECONDS,
     ) -> None:
         self._functions = functions
         self._running = running
         """Says which VMs run here."""
         self._free_seconds = free_seconds
+        self._active_seconds = active_seconds
 
     def prepare(self, vm: int, nics: Sequence[FunctionNic]) -> None:
         """Have the functions set up for a VM; all of them, or none. Raises VicinalError."""
@@ -66,7 +71,11 @@ class Network:
                 if function.owner != owner:
                     self._take_over(function)
                     taken.append(nic.address)
-                settings = _settings(nic, self._card(function))
+                card = self._card(function)
+                settings = _settings(nic, card)
+                if card.kind == INFINIBAND:
+                    # The function's own port shows in the guest alone, too late to refuse.
+                    wait_card_active(self._functions.host, card.address, self._active_seconds)
                 self._functions.assign(nic.address, owner=owner, settings=settings, vfio=True)
         except BaseException:
             self.give_back(vm, taken)
@@ -136,11 +145,19 @@ def guid_of(mac: str) -> str:
 
 
 def _settings(nic: FunctionNic, card: PhysicalFunction, *, changed: bool = False) -> Settings:
-    """What a function is to have; of one in use, without what a guest's driver has read already."""
+    """What a function is to have; of one in use, without what a guest's driver has read already.
+
+    Raises VicinalError where that cannot be known.
+    """
     if card.kind != INFINIBAND:
         mac = None if changed else nic.mac
         vlan = nic.vlan or 0  # it may have had one
         return Settings(mac=mac, vlan=vlan, spoof_check=nic.spoof_check, trust=nic.trust)
+    if nic.mac is None and not changed:
+        raise VicinalError(
+            f"the NIC of {nic.address} has no hardware address, of which its GUIDs are made",
+            'give its network a range of addresses: AR = [ TYPE = "ETHER", SIZE = "100" ]',
+        )
     guid = None if changed or nic.mac is None else guid_of(nic.mac)
     node = None if card.driver == _NO_NODE_GUID else guid
     return Settings(node_guid=node, port_guid=guid, pkey=nic.vlan)

@@ -104,6 +104,24 @@ def wait_active(host: Host, physical: str, function: str, number: int, seconds: 
         time.sleep(_POLL_SECONDS)
 
 
+def wait_card_active(host: Host, physical: str, seconds: float) -> None:
+    """Wait until a port of a card is ACTIVE, without which those of its functions never are.
+
+    Raises VicinalError, with the cause, if none is after `seconds`. Ports that no RDMA driver shows
+    are not waited for: nothing is known of them.
+    """
+    deadline = time.monotonic() + seconds
+    while ports := list(read_ports(host, physical)):
+        if any(port.state == _ACTIVE for port in ports):
+            return
+        if time.monotonic() > deadline:
+            cause, remedy = _cause_on_wire(ports[0], ports[0])
+            raise VicinalError(
+                f"no port of {physical} became ACTIVE within {seconds:g} s: {cause}", remedy
+            )
+        time.sleep(_POLL_SECONDS)
+
+
 def cause_of_no_port(host: Host, physical: str, function: str, number: int) -> tuple[str, str]:
     """Why no port of a function is ACTIVE, and what to do; the most likely first."""
     driver = host.link(host.device(function) / "driver")
