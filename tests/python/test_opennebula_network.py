@@ -89,7 +89,7 @@ def test_the_functions_of_our_networks_are_read() -> None:
     )
     assert vm == 7
     assert found == [
-        FunctionNic("0000:02:08.1", MAC, 5, False, True, network=3, attached=False),
+        FunctionNic("0000:02:08.1", MAC, 5, False, True, None, None, None, 3, attached=False),
     ]
 
 
@@ -189,6 +189,41 @@ def test_ethernet_has_its_address_before_the_vm_boots(tmp_path: Path) -> None:
     now = trial.card.settings[0]
     assert (now["mac"], now["vlan"], now["spoofchk"], now["trust"]) == (MAC, "9", "off", "on")
     assert trial.network.clean(7, []) == []
+    assert trial.state() == trial.before
+
+
+def test_ethernet_has_its_rates_and_link_state_where_they_are_named(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, igb())
+    trial.network.prepare(7, nics(nic(first_of("igb"))))
+    asked = {word for call in trial.host.calls for word in call}
+    assert not asked & {"min_tx_rate", "max_tx_rate", "state"}
+    assert trial.network.clean(7, []) == []
+    more = "<MIN_TX_RATE>100</MIN_TX_RATE><MAX_TX_RATE>500</MAX_TX_RATE>"
+    trial.network.prepare(7, nics(nic(first_of("igb"), f"{more}<LINK_STATE>Disable</LINK_STATE>")))
+    now = trial.card.settings[0]
+    assert (now["min_tx_rate"], now["max_tx_rate"], now["state"]) == ("100", "500", "disable")
+    assert trial.network.clean(7, []) == []
+    assert trial.state() == trial.before
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("<MAX_TX_RATE>fast</MAX_TX_RATE>", "MAX_TX_RATE is 'fast'"),
+        ("<MIN_TX_RATE>9</MIN_TX_RATE><MAX_TX_RATE>8</MAX_TX_RATE>", "above the highest"),
+        ("<LINK_STATE>off</LINK_STATE>", "off is no link state"),
+    ],
+)
+def test_rates_and_states_that_cannot_be_are_refused(tmp_path: Path, more: str, said: str) -> None:
+    trial = Trial(tmp_path, igb())
+    with pytest.raises(VicinalError, match=said):
+        trial.network.prepare(7, nics(nic(first_of("igb"), more)))
+    assert trial.state() == trial.before
+
+
+def test_an_infiniband_function_has_no_rate(trial: Trial) -> None:
+    with pytest.raises(VicinalError, match="InfiniBand functions have none"):
+        trial.network.prepare(7, nics(nic(first_of("mlx5"), "<MAX_TX_RATE>8</MAX_TX_RATE>")))
     assert trial.state() == trial.before
 
 

@@ -152,7 +152,20 @@ def _settings(nic: FunctionNic, card: PhysicalFunction, *, changed: bool = False
     if card.kind != INFINIBAND:
         mac = None if changed else nic.mac
         vlan = nic.vlan or 0  # it may have had one
-        return Settings(mac=mac, vlan=vlan, spoof_check=nic.spoof_check, trust=nic.trust)
+        return Settings(
+            mac=mac,
+            vlan=vlan,
+            spoof_check=nic.spoof_check,
+            trust=nic.trust,
+            min_rate=nic.min_rate,
+            max_rate=nic.max_rate,
+            link_state=nic.link_state,
+        )
+    if nic.min_rate is not None or nic.max_rate is not None:
+        raise VicinalError(
+            f"the network of {nic.address} has a rate, and InfiniBand functions have none",
+            "leave MIN_TX_RATE and MAX_TX_RATE out",
+        )
     if nic.mac is None and not changed:
         raise VicinalError(
             f"the NIC of {nic.address} has no hardware address, of which its GUIDs are made",
@@ -160,7 +173,7 @@ def _settings(nic: FunctionNic, card: PhysicalFunction, *, changed: bool = False
         )
     guid = None if changed or nic.mac is None else guid_of(nic.mac)
     node = None if card.driver == _NO_NODE_GUID else guid
-    return Settings(node_guid=node, port_guid=guid, pkey=nic.vlan)
+    return Settings(node_guid=node, port_guid=guid, pkey=nic.vlan, link_state=nic.link_state)
 
 
 def main(script: Path, arguments: Sequence[str]) -> None:

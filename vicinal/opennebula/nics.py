@@ -33,6 +33,10 @@ class FunctionNic:
     vlan: int | None
     spoof_check: bool | None
     trust: bool | None
+    min_rate: int | None
+    """Mbit/s, as the next."""
+    max_rate: int | None
+    link_state: str | None
     network: int | None
     """Id of the virtual network."""
     attached: bool
@@ -73,6 +77,9 @@ def _nic(element: Element) -> FunctionNic:
         vlan=_number(element, "VLAN_ID"),
         spoof_check=_switch(element, "SPOOFCHK"),
         trust=_switch(element, "TRUST"),
+        min_rate=_number(element, "MIN_TX_RATE"),
+        max_rate=_number(element, "MAX_TX_RATE"),
+        link_state=(element.findtext("LINK_STATE") or "").lower() or None,
         network=_number(element, "NETWORK_ID"),
         attached=(element.findtext("ATTACH") or "").upper() == "YES",
     )
