@@ -47,7 +47,7 @@ class AgentConnection:
         self._received = b""
         try:
             self._process = subprocess.Popen(
-                _command(host, reach, self.module),
+                self.command(),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
@@ -59,6 +59,20 @@ class AgentConnection:
             raise VicinalError(
                 f"{reach.value} was not found", f"install {reach.package}"
             ) from error
+
+    def command(self) -> list[str]:
+        """The command line that runs the agent, with our input and output."""
+        own = [sys.executable, "-P", "-m", self.module]
+        return (
+            own if self.host.is_this else self.reach.command(self.host.name, [*searching(), *own])
+        )
+
+    def absent(self, said: str) -> tuple[str, str]:
+        """What is wrong, and the remedy, where the host does not have the agent."""
+        return (
+            f"there is no Vicinal in the place where it is here ({said})",
+            f"install it there too: {sys.executable} and {_PACKAGE}, or share the filesystem",
+        )
 
     @property
     def is_lost(self) -> bool:
@@ -144,21 +158,11 @@ class AgentConnection:
                 f"see that the name is right and `{trial}` asks for nothing",
             )
         if status in _NOT_FOUND or "No module named" in said:
-            return self._trouble(
-                f"there is no Vicinal in the place where it is here ({said})",
-                f"install it there too: {sys.executable} and {_PACKAGE}, or share the filesystem",
-            )
+            return self._trouble(*self.absent(said))
         return self._trouble(f"its part of {self.part} ended ({said})", "run it there by hand")
 
     def _trouble(self, message: str, remedy: str) -> VicinalError:
         return VicinalError(f"host {self.host.name}: {printable(message)}", printable(remedy))
-
-
-def _command(host: Host, reach: Reach, module: str) -> list[str]:
-    command = [sys.executable, "-P", "-m", module]
-    if host.is_this:
-        return command
-    return reach.command(host.name, [*searching(), *command])
 
 
 def searching() -> list[str]:

@@ -6,14 +6,9 @@ say KEEP: because another host failed, because somebody pressed Ctrl-C, or becau
 machine or the network in between is gone.
 """
 
-import json
 import os
-import queue
-import signal
 import socket
 import sys
-import threading
-from contextlib import suppress
 from typing import Any
 
 import vicinal
@@ -22,7 +17,8 @@ from vicinal.cluster.domains.uri import default_uri
 from vicinal.cluster.file.hosts import is_share
 from vicinal.cluster.hosts.containers import OwnContainers
 from vicinal.cluster.hosts.move_steps import MoveStep, MoveSteps
-from vicinal.cluster.hosts.protocol import ALIVE_SECONDS, MARK, SILENCE_SECONDS, Request
+from vicinal.cluster.hosts.protocol import MARK, Request
+from vicinal.cluster.hosts.requests import Answers, Requests
 from vicinal.cluster.hosts.save_steps import SaveStep, SaveSteps
 from vicinal.cluster.hosts.share import share_of
 from vicinal.cluster.machines.guests import MachineGuests
@@ -42,60 +38,17 @@ from vicinal.cluster.resources.region import RegionResource
 from vicinal.errors import VicinalError
 from vicinal.signals import Ended, signals_raise
 
-_LONGEST_REQUEST = 16 << 20
-
-
-class Requests:
-    """What comes on stdin, line by line; read by a thread, so that it is heard during the work."""
-
-    def __init__(self) -> None:
-        self._lines: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        self._lock = threading.Lock()
-        self._making = False
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def next(self) -> dict[str, Any] | None:
-        """The next request; None at the end, and when nothing was heard for long."""
-        while True:
-            try:
-                found = self._lines.get(timeout=SILENCE_SECONDS)
-            except queue.Empty:
-                return None
-            if found is None or found.get("do") != Request.HERE:
-                return found
-
-    def making(self, begun: bool) -> None:
-        """While something is being made, the end of requests and UNDO end this process's work."""
-        with self._lock:
-            self._making = begun
-
-    def _read(self) -> None:
-        with suppress(OSError, ValueError), os.fdopen(0, "rb", closefd=False) as lines:
-            while line := lines.readline(_LONGEST_REQUEST):
-                request = json.loads(line)
-                self._lines.put(request)
-                if request.get("do") == Request.UNDO:
-                    self._end()
-        self._lines.put(None)
-        self._end()
-
-    def _end(self) -> None:
-        with self._lock:
-            if self._making:
-                os.kill(os.getpid(), signal.SIGTERM)
-
 
 class Agent:
     """Serves one command."""
 
     def __init__(self) -> None:
         self._requests = Requests()
-        self._speaking = threading.Lock()
+        self._say = Answers(MARK).say
         self._guests: MachineGuests | OwnContainers | None = None
         self._entered_share = ""
         self._move: MoveSteps | None = None
         self._save: SaveSteps | None = None
-        threading.Thread(target=self._live, daemon=True).start()
 
     def serve(self) -> None:
         """Answer requests until their end."""
@@ -211,18 +164,6 @@ class Agent:
 
     def _speak(self, text: str) -> None:
         self._say(say=text)
-
-    def _say(self, **message: Any) -> None:
-        # Whoever does not hear us is gone: what was made is undone, by the end of the requests.
-        with self._speaking, suppress(BrokenPipeError):
-            sys.stdout.write(f"{MARK}{json.dumps(message)}\n")
-            sys.stdout.flush()
-
-    def _live(self) -> None:
-        tick = threading.Event()
-        with suppress(OSError, ValueError):
-            while not tick.wait(ALIVE_SECONDS):
-                self._say(alive=True)
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import vicinal
@@ -69,7 +70,7 @@ class ShareConnection(AgentConnection):
 
     def ask(
         self,
-        request: Request,
+        request: StrEnum,
         values: dict[str, Any] | None = None,
         listener: Listener | None = None,
     ) -> dict[str, Any]:
@@ -84,7 +85,7 @@ class ShareConnection(AgentConnection):
 
     def ask_openly(
         self,
-        request: Request,
+        request: StrEnum,
         values: dict[str, Any] | None = None,
         listener: Listener | None = None,
     ) -> dict[str, Any]:
@@ -92,7 +93,7 @@ class ShareConnection(AgentConnection):
         self.tell(request, values)
         return self.hear(listener)
 
-    def tell(self, request: Request, values: dict[str, Any] | None = None) -> None:
+    def tell(self, request: StrEnum, values: dict[str, Any] | None = None) -> None:
         """Send a request, and do not wait."""
         with self._writing:
             if not self._closed.is_set():
