@@ -97,6 +97,21 @@ def attach(
     return _wish(path, members, timeout, network=False)
 
 
+def let_return(path: str | os.PathLike[str] | int, members: Collection[int] = ()) -> None:
+    """Take leave() back: of who has left, and of those `members` (slots) that have not yet.
+
+    Who has left comes back by itself, now or when it has the region's device again. Others are left
+    alone, and nothing is waited for.
+    """
+    state = inspect(path, patience=0)
+    words = _those_that_left(state)
+    for each in state.members:
+        if each.slot in members and each.leaving:
+            words[each.slot] = each.epoch << 32 | Wish.RETURN
+    if words:
+        _write(path, state.offset, words)
+
+
 def _wish(
     path: str | os.PathLike[str] | int, slots: Collection[int], timeout: float, *, network: bool
 ) -> Outcome:

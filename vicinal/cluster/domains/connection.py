@@ -29,6 +29,8 @@ class Hypervisor:
 
     uri: str
     connection: "libvirt.virConnect"
+    lent: frozenset[str] = frozenset()
+    """Domains that are not Vicinal's, by name, whose owner has asked for what is done with them."""
 
     @property
     def alive(self) -> bool:

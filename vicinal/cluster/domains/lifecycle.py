@@ -257,11 +257,15 @@ def whose(hypervisor: Hypervisor, name: str) -> tuple[str, str] | None:
 
 
 def ours(hypervisor: Hypervisor, name: str) -> "libvirt.virDomain":
-    """The domain of that name. Raises VicinalError if there is none, or if it is not Vicinal's."""
+    """The domain of that name. Raises VicinalError if there is none, or if it is not Vicinal's.
+
+    One that the connection was lent counts as ours.
+    """
     domain = lookup(hypervisor, name)
     if domain is None:
         raise VicinalError(f"there is no domain {name} at {hypervisor.uri}", "define it first")
-    _check_ours(domain, None)
+    if name not in hypervisor.lent:
+        _check_ours(domain, None)
     return domain
 
 
