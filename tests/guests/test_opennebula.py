@@ -32,7 +32,7 @@ from vicinal.opennebula.installation import Installation
 from vicinal.programs import mpi_program
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "python"))
-from opennebula_support import Host, asks, error_text
+from opennebula_support import Host, asks
 
 GUARD_SECONDS = 900.0
 _STOCK = """\
@@ -116,8 +116,6 @@ def test_vms_of_a_job_talk_through_the_region_that_the_driver_made() -> None:
 
         with pytest.raises(libvirt.libvirtError, match="peer"):  # past the driver
             hypervisor.connection.lookupByUUIDString(uuids[1]).save(f"{name}/checkpoint")
-        refused = host.act("save", uuids[1], "/nowhere/checkpoint", "node1", vm=1)
-        assert "cannot be saved yet" in error_text(refused.stderr)
         for vm in machines:
             assert host.region().exists()
             assert host.act("cancel", uuids[vm], "node1", vm=vm).returncode == 0

@@ -1,7 +1,7 @@
 """A fake libvirt: domains whose guests give devices up, get others, and move to another fake.
 
 Stands for hosts with SR-IOV cards, which cannot be had here: libvirt's own test driver has no
-device to give away, and moves nothing. What it is asked, and when, is kept in `log`.
+device to give away, and moves nothing. What it is asked, and when, is told to who made it.
 """
 
 import os
@@ -17,6 +17,12 @@ from vicinal.cluster.domains.domain_xml import function_address
 from vicinal.errors import VicinalError
 
 LATE_SECONDS = 0.5
+
+
+def described(device: ElementTree.Element) -> str:
+    """A device in words: the address of a function, or the name of a region."""
+    name = device.get("name")
+    return function_address(device) if name is None else name
 
 
 def _error(code: int, text: str = "nothing") -> libvirt.libvirtError:
@@ -65,22 +71,45 @@ class FakeDomain:
         self._name = name
         self._live = ElementTree.fromstring(live)
         self.kept = kept
-        self._said: str | None = None
+        self._said: dict[str, str] = {}
         self._aborted = Event()
-        for number, device in enumerate(self._live.iterfind("devices/hostdev")):
+        self._still = False
+        for number, device in enumerate(self._devices()):
             if device.find("alias") is None:
-                ElementTree.SubElement(device, "alias", name=f"hostdev{number}")
+                ElementTree.SubElement(device, "alias", name=f"device{number}")
 
     @property
     def functions(self) -> list[str]:
         """What it has of the host's, as it runs."""
         return [function_address(each) for each in self._live.iterfind("devices/hostdev")]
 
+    @property
+    def places(self) -> list[str]:
+        """Where the guest sees the functions."""
+        found = (each.find("address") for each in self._live.iterfind("devices/hostdev"))
+        return ["" if each is None else str(each.attrib) for each in found]
+
+    @property
+    def regions(self) -> list[str]:
+        """Those that it has, as it runs."""
+        return [str(each.get("name")) for each in self._live.iterfind("devices/shmem")]
+
+    def _devices(self) -> list[ElementTree.Element]:
+        return self._live.findall("devices/hostdev") + self._live.findall("devices/shmem")
+
     def name(self) -> str:
         return self._name
 
     def state(self) -> list[int]:
-        return [libvirt.VIR_DOMAIN_RUNNING, 0]
+        return [libvirt.VIR_DOMAIN_PAUSED if self._still else libvirt.VIR_DOMAIN_RUNNING, 0]
+
+    def suspend(self) -> None:
+        self._host.act("it stands still")
+        self._still = True
+
+    def resume(self) -> None:
+        self._host.act("it goes on")
+        self._still = False
 
     def hasManagedSaveImage(self) -> bool:  # noqa: N802
         return False
@@ -90,23 +119,27 @@ class FakeDomain:
             return self.kept
         return ElementTree.tostring(self._live, encoding="unicode")
 
-    def metadata(self, *_: object) -> str:
-        if self._said is None:
+    def metadata(self, _: int, space: str, __: int) -> str:
+        if space not in self._said:
             raise _error(libvirt.VIR_ERR_NO_DOMAIN_METADATA)
-        return self._said
+        return self._said[space]
 
-    def setMetadata(self, _: int, text: str | None, *__: object) -> None:  # noqa: N802
-        self._said = text
+    def setMetadata(  # noqa: N802
+        self, _: int, text: str | None, _key: str | None, space: str, __: int
+    ) -> None:
+        self._said.pop(space, None)
+        if text is not None:
+            self._said[space] = text
 
     def detachDeviceAlias(self, alias: str, _: int) -> None:  # noqa: N802
         devices = self._live.find("devices")
         assert devices is not None
-        for device in devices.findall("hostdev"):
+        for device in self._devices():
             known = device.find("alias")
             if known is None or known.get("name") != alias:
                 continue
             try:
-                self._host.act(f"its guest gives up {function_address(device)}")
+                self._host.act(f"its guest gives up {described(device)}")
             except VicinalError:
                 self._host.listeners[libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVAL_FAILED](alias)
             except BaseException:
@@ -121,8 +154,18 @@ class FakeDomain:
         devices = self._live.find("devices")
         assert devices is not None
         device = ElementTree.fromstring(xml)
-        self._host.act(f"its guest gets {function_address(device)}")
+        self._host.act(f"its guest gets {described(device)}")
+        if device.find("alias") is None:
+            ElementTree.SubElement(device, "alias", name=f"given-{described(device)}")
         devices.append(device)
+
+    def copy_to(self, host: FakeLibvirt) -> None:
+        """It is there now: it was moved, or saved and restored, by means of others."""
+        assert not self._devices()  # QEMU refuses that where it has some
+        del self._host.domains[self._name]
+        copy = FakeDomain(host, self._name, self.XMLDesc(), self.kept)
+        copy._said = self._said
+        host.domains[self._name] = copy
 
     def migrate3(self, to: FakeLibvirt, parameters: dict[str, Any], _: int) -> None:
         assert not self.functions  # QEMU refuses to move one that has some

@@ -6,8 +6,18 @@ networks whose NICs are SR-IOV functions, and a probe.
     deployment   the domain that OpenNebula wrote, with the region in it
     limits       what the administrator allows
     records      which region there is on this host, and for which VMs
-    hypervisor   which VMs run here
-    actions      deploy, cancel, shutdown, save, migrate: ours, around the stock scripts
+    hypervisor   what libvirt says of the VMs here
+    stock        an action as OpenNebula calls it, and its own script for that
+    actions      deploy, cancel, shutdown, and which of the following it is
+    site         a host, for actions on VMs that have something of it
+    machine      such a VM: what it has is taken from it, and given again
+    belongings   what that is, as the VM's domain says it
+    leaving      the VM's ranks leave the region, and may come back
+    suspending   save and restore
+    migration    migrate, on the host that the VM leaves
+    destination  the other host, as that one sees it
+    arrival      what the other host does
+    repair       what a killed driver has left
     driver       what those scripts run
     nics         the functions that OpenNebula has chosen for a VM
     network      sets those up, and takes them back

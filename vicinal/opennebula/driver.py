@@ -7,8 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from vicinal.opennebula.actions import Call, perform
+from vicinal.opennebula.actions import perform
 from vicinal.opennebula.reporting import reported
+from vicinal.opennebula.stock import Call
 
 
 def main(arguments: Sequence[str]) -> int:

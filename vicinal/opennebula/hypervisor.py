@@ -1,4 +1,4 @@
-"""Which of OpenNebula's VMs run on this host: libvirt knows, whatever happened to a driver."""
+"""What libvirt says of OpenNebula's VMs: it knows which run here, whatever became of a driver."""
 
 import os
 import re
@@ -11,6 +11,20 @@ _DEFAULT = "qemu:///system"
 def libvirt_uri() -> str:
     """What kvmrc tells the stock scripts, too."""
     return os.environ.get("LIBVIRT_URI") or _DEFAULT
+
+
+def saved_description(checkpoint: str) -> str | None:
+    """What libvirt says of the domain in a file that one was saved to; None where it cannot."""
+    from vicinal.cluster.domains.binding import libvirt
+
+    try:
+        connection = libvirt.open(libvirt_uri())  # who only reads is refused this
+        try:
+            return str(connection.saveImageGetXMLDesc(checkpoint, 0))
+        finally:
+            connection.close()
+    except libvirt.libvirtError:
+        return None  # the stock script comes to the same, and says so in its own words
 
 
 def running_machines() -> set[int]:

@@ -3,7 +3,9 @@
     /dev/shm/vicinal-one          this directory, for the drivers' user alone
         .lock                     held while records are read and changed
         OWNER-JOB.json            a region, and the VMs that have it or are about to
+        OWNER-JOB.ranks/          locked while ranks of one of these VMs leave it or come back
         vm-ID                     locked while an action on that VM is at work
+        lacks-ID                  that VM may lack what it gave up to be saved or moved
     /dev/shm/vicinal-one-OWNER-JOB    the region
 
 It is as short-lived as regions and VMs are: all of it is gone when the host boots. A VM that is
@@ -14,6 +16,7 @@ comes next takes away what is left of others: so nothing is left by drivers that
 import fcntl
 import json
 import os
+import shutil
 import stat
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
@@ -35,6 +38,10 @@ _STATE = "VICINAL_OPENNEBULA_STATE"
 """Variable that names another directory for the records; tests have one of their own."""
 _LOCK_SECONDS = 120.0
 """The longest work under the lock is to reserve a large region's memory."""
+_RANKS_SECONDS = 300.0
+"""The longest work under that lock: ranks leave, and a guest gives up what its VM has."""
+_RANKS = ".ranks"
+_LACKS = "lacks-"
 _REMEDY = "see that nobody but OpenNebula's drivers writes there, and remove the directory"
 
 
@@ -54,10 +61,13 @@ class Record:
 class Records:
     """Those of one host."""
 
-    def __init__(self, directory: Path, running: Callable[[], AbstractSet[int]]) -> None:
+    def __init__(
+        self, directory: Path, running: Callable[[], AbstractSet[int]], regions: Path = REGIONS
+    ) -> None:
         self.directory = directory
         self._running = running
         """Says which VMs run here."""
+        self._regions = regions
 
     def known(self, vm: int) -> bool:
         """Whether there is a region for that VM, or was to be; quick, and takes no lock."""
@@ -100,6 +110,64 @@ class Records:
             self._prepare()
             with self._locked():
                 self._sweep(self._running())
+
+    def region_of(self, vm: int) -> RegionRequest | None:
+        """The region that is kept for that VM. Raises VicinalError as all()."""
+        return next((each.request for each in self.all() if vm in each.machines), None)
+
+    def machines_of(self, request: RegionRequest) -> frozenset[int]:
+        """The VMs that a region is kept for."""
+        found = (each.machines for each in self.all() if each.request.key == request.key)
+        return next(found, frozenset())
+
+    def checked_file(self, request: RegionRequest) -> Path:
+        """A region's file. Raises VicinalError unless it is what was written down."""
+        path = self._regions / request.name
+        try:
+            status = path.lstat()
+        except FileNotFoundError:
+            raise VicinalError(
+                f"{path} is gone, and VMs of the job {request.job} have it", "end these VMs first"
+            ) from None
+        ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+        if not ours or status.st_size != request.size_bytes:
+            raise VicinalError(
+                f"{path} is not the file that was made for the job {request.job}",
+                "see who changed it, and end the job's VMs",
+            )
+        return path
+
+    def moving_ranks(self, request: RegionRequest) -> AbstractContextManager[None]:
+        """Keep others from having ranks of that region leave it, or come back, meanwhile."""
+        return locked(self.directory / f"{request.key}{_RANKS}", _RANKS_SECONDS)
+
+    def lacks(self, vm: int, *, something: bool) -> None:
+        """Write down that a VM here may lack what it gave up, or that it has all again."""
+        if something:
+            self._prepare()
+            self._lacking(vm).touch(mode=0o600)
+        else:
+            self._lacking(vm).unlink(missing_ok=True)
+
+    def lacking(self) -> list[int]:
+        """VMs that may lack something; costs next to nothing where there are none. As all()."""
+        if not os.path.lexists(self.directory):
+            return []
+        self._check_directory()
+        files = self.directory.glob(f"{_LACKS}*")
+        return sorted(int(file.name.removeprefix(_LACKS)) for file in files)
+
+    @contextmanager
+    def unattended(self, vm: int) -> Iterator[bool]:
+        """Whether no action on a VM is at work; if so, none of us takes it for that meanwhile."""
+        self._prepare()
+        with self._locked():
+            free = not self._is_held(vm)
+            hold = self._hold(vm)
+        try:
+            yield free
+        finally:
+            os.close(hold)
 
     def all(self) -> list[Record]:
         """What is written down. Raises VicinalError where others may have written it."""
@@ -148,6 +216,9 @@ class Records:
         fcntl.flock(hold, fcntl.LOCK_SH)  # a VM may be ended while another action is at work
         return hold
 
+    def _lacking(self, vm: int) -> Path:
+        return self.directory / f"{_LACKS}{vm}"
+
     def _is_held(self, vm: int) -> bool:
         try:
             file = os.open(self.directory / f"vm-{vm}", os.O_RDWR | os.O_CLOEXEC)
@@ -176,7 +247,7 @@ class Records:
         self._write(Record(request, frozenset({vm})))
         try:
             create(
-                REGIONS / request.name,
+                self._regions / request.name,
                 members=request.members,
                 section_bytes=request.section_bytes,
                 label=request.job,
@@ -195,7 +266,7 @@ class Records:
                 f"{request.members}",
                 "give all VMs of a job the same SIZE and MEMBERS",
             )
-        _check_file(request)
+        self.checked_file(request)
         self._write(replace(record, machines=record.machines | {vm}))
 
     def _sweep(self, running: AbstractSet[int]) -> None:
@@ -203,11 +274,19 @@ class Records:
         for record in self._read():
             left = {vm for vm in record.machines if vm in running or self._is_held(vm)}
             if not left:
-                _remove_region(record.request)
+                self._remove_region(record.request)
                 self._file(record.request).unlink(missing_ok=True)
+                shutil.rmtree(self.directory / f"{record.request.key}{_RANKS}", ignore_errors=True)
             elif left != record.machines:
                 self._write(replace(record, machines=frozenset(left)))
         self._tidy()
+
+    def _remove_region(self, request: RegionRequest) -> None:
+        """Remove the file, if it is ours; nobody can put theirs there, since /dev/shm is sticky."""
+        path = self._regions / request.name
+        with suppress(FileNotFoundError):
+            if path.lstat().st_uid == os.geteuid():
+                path.unlink()
 
     def _tidy(self) -> None:
         """Remove the locks of VMs that nobody is at work on, and what was half written."""
@@ -271,28 +350,3 @@ def _check_limits(request: RegionRequest, others: list[RegionRequest], limits: L
             f"{show_size(request.size_bytes)} more where {show_size(limits.user)} are allowed",
             "end other jobs, or ask the administrator for more (USER_SIZE_MAX)",
         )
-
-
-def _check_file(request: RegionRequest) -> None:
-    """Raise VicinalError unless the file of a region that is written down is what it was."""
-    path = REGIONS / request.name
-    try:
-        status = path.lstat()
-    except FileNotFoundError:
-        raise VicinalError(
-            f"{path} is gone, and VMs of the job {request.job} have it", "end these VMs first"
-        ) from None
-    ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
-    if not ours or status.st_size != request.size_bytes:
-        raise VicinalError(
-            f"{path} is not the file that was made for the job {request.job}",
-            "see who changed it, and end the job's VMs",
-        )
-
-
-def _remove_region(request: RegionRequest) -> None:
-    """Remove the file, if it is ours; nobody can put theirs there, since /dev/shm is sticky."""
-    path = REGIONS / request.name
-    with suppress(FileNotFoundError):
-        if path.lstat().st_uid == os.geteuid():
-            path.unlink()

@@ -27,6 +27,12 @@ def reported(script: Path, action: Callable[[], int | None]) -> int:
         return _report(script, f"{place}{describe_os_error(error)}: see that its rights are right")
 
 
+def log(action: str, text: str) -> None:
+    """Say something in the VM's log that does not make the action fail."""
+    sys.stderr.write(f"ERROR: {action}: Vicinal: {' '.join(text.split())}\n")
+    sys.stderr.flush()
+
+
 def _report(script: Path, text: str) -> int:
     """As the version's own scripts do: they know whether that needs marks."""
     line = f"{script.name}: Vicinal: {' '.join(text.split())}"

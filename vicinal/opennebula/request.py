@@ -7,8 +7,10 @@ is comes from OpenNebula itself.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Any
 from xml.etree.ElementTree import Element
 
 from vicinal.errors import VicinalError
@@ -85,6 +87,19 @@ def read_request(document: bytes, vm: int) -> RegionRequest | None:
     if len(asked) > 1:
         raise VicinalError(f"{ATTRIBUTE} is there {len(asked)} times", "a VM has one region")
     return _region(asked[0], _number(root, "UID"))
+
+
+def checked_request(values: Mapping[str, Any]) -> RegionRequest:
+    """One that was written down, by the names of its parts. Raises VicinalError, TypeError."""
+    request = RegionRequest(**values)
+    for number in (request.owner, request.size_bytes, request.members):
+        if type(number) is not int or number < 0:
+            raise TypeError(f"{number!r} is no number")
+    _job(request.job)
+    _size(f"{request.size_bytes >> 20}M")
+    _members(str(request.members))
+    _check_geometry(request)
+    return request
 
 
 def _is_ours(element: Element) -> bool:

@@ -1,0 +1,258 @@
+"""Two hosts of OpenNebula in this process, on which a VM with a region and a function is.
+
+What cannot be had here is fake: the cards (fake_cards.py), libvirt and its guests
+(fake_libvirt.py), and the ranks, which here are members of the region that count, and leave when
+they are asked to. The stock scripts are stand-ins, and there is no ssh between the hosts.
+"""
+
+import mmap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fake_cards import fake_functions, igb
+from fake_libvirt import FakeDomain, FakeLibvirt
+from test_opennebula_network import first_of, nic, nics
+
+from vicinal.cluster.domains.connection import Hypervisor
+from vicinal.errors import VicinalError
+from vicinal.opennebula.arrival import Arrival
+from vicinal.opennebula.belongings import Belongings, read_mark
+from vicinal.opennebula.destination import Step
+from vicinal.opennebula.limits import Limits
+from vicinal.opennebula.machine import Machine
+from vicinal.opennebula.network import Network
+from vicinal.opennebula.records import Records
+from vicinal.opennebula.request import RegionRequest
+from vicinal.opennebula.site import Site
+from vicinal.opennebula.stock import Call
+from vicinal.region import inspect
+from vicinal.region.format import (
+    SECTION,
+    SLOT,
+    Liveness,
+    SlotState,
+    Wish,
+    section_offset,
+    slot_offset,
+)
+
+VM = 7
+NAME = f"one-{VM}"
+REQUEST = RegionRequest(5, "job42", 8 << 20, 16)
+FUNCTIONS = {"a": first_of("igb", 0), "b": first_of("igb", 1)}
+"""Of each host, the one that OpenNebula chose for the VM."""
+_BEAT_SECONDS = 0.02
+_PLACE = {"type": "pci", "domain": "0x0000", "bus": "0x00", "slot": "0x09", "function": "0x0"}
+"""Where the guest has its function, and has it again."""
+
+
+class Rank:
+    """A member of a region that counts as one in a VM does, and leaves when it is asked to."""
+
+    def __init__(self, region: Path, slot: int, *, obeys: bool = True) -> None:
+        self.still = False
+        self._obeys = obeys
+        self._over = threading.Event()
+        header = inspect(region, patience=0).header
+        with region.open("r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), 0)
+        place = section_offset(slot, header.members, header.section_bytes)
+        self._section = np.frombuffer(self._memory, SECTION, 1, place)
+        self._slot = np.frombuffer(self._memory, SLOT, 1, slot_offset(slot))
+        self._section["epoch"], self._section["liveness"] = 1, Liveness.HEARTBEAT
+        self._section["core"] = 1
+        self._slot["claim"] = 1 << 32 | SlotState.JOINED
+        self._thread = threading.Thread(target=self._live, daemon=True)
+        self._thread.start()
+
+    @property
+    def is_in(self) -> bool:
+        return int(self._slot["claim"][0]) & 0xFFFFFFFF == SlotState.JOINED
+
+    @property
+    def wish(self) -> int:
+        return int(self._slot["way"][0]) & 0xFFFFFFFF
+
+    def _live(self) -> None:
+        while not self._over.wait(_BEAT_SECONDS):
+            if self.still:
+                continue
+            self._section["heartbeat"] += 1
+            if self._obeys and self.wish == Wish.LEAVE:
+                self._slot["claim"] = 1 << 32 | SlotState.FREE
+
+    def end(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+class OneHost:
+    """A host, as its driver's scripts find it."""
+
+    def __init__(self, lab: "Lab", name: str) -> None:
+        self.lab, self.name = lab, name
+        directory = lab.directory / name
+        self.regions = directory / "shm"
+        self.regions.mkdir(parents=True)
+        self.fake = FakeLibvirt(name, lab.before)
+        _, self.functions = fake_functions(directory / "card", igb())
+        self.functions.create(igb().address, 2, owner="cloud")
+        running = lambda: {int(each.removeprefix("one-")) for each in self.fake.domains}  # noqa: E731
+        self.records = Records(directory / "state", running, self.regions)
+        self.limits = Limits()
+        self.network = Network(self.functions, running, free_seconds=0.2)
+
+    @property
+    def region(self) -> Path:
+        return self.regions / REQUEST.name
+
+    @property
+    def site(self) -> Site:
+        hypervisor = Hypervisor(self.name, self.fake)  # type: ignore[arg-type]
+        return Site(
+            hypervisor, self.records, self.limits, lambda: self.functions, self.stock, lambda: b"x"
+        )
+
+    @property
+    def machine(self) -> Machine:
+        return self.site.machine(VM)
+
+    def call(self, action: str, *arguments: str) -> Call:
+        return Call(Path("/remotes/vmm/vicinal") / action, (*arguments, str(VM), self.name))
+
+    def prepare(self) -> None:
+        """What OpenNebula has the network's driver do before the VM starts, or comes."""
+        self.network.prepare(VM, nics(nic(FUNCTIONS[self.name])))
+
+    def clean(self) -> None:
+        assert self.network.clean(VM, []) == []
+
+    def stock(self, call: Call, hold: int, given: bytes) -> int:
+        """OpenNebula's script."""
+        assert hold > 0
+        assert given == b"x"
+        domain = self.fake.domains.get(NAME)
+        try:
+            self.lab.before(f"{self.name}: stock {call.action}")
+        except VicinalError:
+            return 1
+        if call.action == "migrate":
+            assert domain is not None
+            assert call.arguments[0] == NAME
+            domain.copy_to(self.lab.hosts[call.arguments[1]].fake)
+        elif call.action == "save":
+            assert domain is not None
+            domain.copy_to(self.lab.checkpoint)
+        elif call.action == "restore":
+            self.lab.checkpoint.domains[NAME].copy_to(self.fake)
+        return 0
+
+
+class Lab:
+    """Hosts a and b, and the VM on a."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.log: list[str] = []
+        self.fails: Callable[[str], BaseException | None] = lambda _: None
+        """What becomes of a step, by its words."""
+        self.checkpoint = FakeLibvirt("checkpoint", lambda _: None)
+        self.ranks: list[Rank] = []
+        self.hosts = {name: OneHost(self, name) for name in "ab"}
+        self.a, self.b = self.hosts.values()
+        self.a.prepare()
+        with self.a.records.held(VM, REQUEST, self.a.limits):
+            self.a.fake.run(NAME, _domain())
+        self.log.clear()
+
+    def before(self, what: str) -> None:
+        self.log.append(what)
+        for rank in self.ranks[:1]:
+            rank.still = {"a: it stands still": True, "a: it goes on": False}.get(what, rank.still)
+        if error := self.fails(what):
+            raise error
+
+    def fail_at(self, *steps: str, error: BaseException | None = None, once: bool = True) -> None:
+        """Have steps fail, the first time or always."""
+        left = list(steps)
+
+        def fails(what: str) -> BaseException | None:
+            if what not in left:
+                return None
+            if once:
+                left.remove(what)
+            return error or VicinalError(f"{what} does not work", "none")
+
+        self.fails = fails
+
+    def run_rank(self, slot: int, *, obeys: bool = True) -> Rank:
+        self.ranks.append(Rank(self.a.region, slot, obeys=obeys))
+        return self.ranks[-1]
+
+    @contextmanager
+    def reach(self, _call: Call, host: str) -> Iterator[Any]:
+        """The other host, without ssh."""
+        there = self.hosts[host]
+        arrival = Arrival(there.call("arrive", "-"), there.site)
+
+        class Far:
+            def ask(_, step: Step, **values: Any) -> dict[str, Any]:  # noqa: N805
+                self.before(f"{host}: {step}")
+                return arrival.ask(step, **values)
+
+        try:
+            yield Far()
+        finally:
+            with suppress(VicinalError):
+                arrival.end()
+
+    def saved(self) -> Belongings | None:
+        """What is in the checkpoint of the VM."""
+        return read_mark(self.checkpoint.domains[NAME])  # type: ignore[arg-type]
+
+    def domain(self, host: str) -> FakeDomain:
+        return self.hosts[host].fake.domains[NAME]
+
+    def is_whole(self, host: str) -> bool:
+        """Whether the VM runs there alone, with all of that host's, and nothing else is left."""
+        (where,) = [each for each in self.hosts.values() if NAME in each.fake.domains]
+        assert where.name == host
+        domain = self.domain(host)
+        assert where.machine.runs
+        assert domain.regions == [REQUEST.name]
+        assert domain.functions == [FUNCTIONS[host]]
+        assert domain.places == [str(_PLACE)]
+        assert where.region.exists()
+        assert not where.machine.lacks
+        for each in self.hosts.values():
+            assert each.records.lacking() == []
+            if each is not where:
+                assert not each.region.exists()
+                assert each.records.all() == []
+        return True
+
+    def end(self) -> None:
+        for rank in self.ranks:
+            rank.end()
+
+
+def wait_for(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _domain() -> str:
+    bus, slot, function = FUNCTIONS["a"][5:7], FUNCTIONS["a"][8:10], FUNCTIONS["a"][-1]
+    place = " ".join(f"{key}='{value}'" for key, value in _PLACE.items())
+    return f"""<domain type='kvm'><name>{NAME}</name><devices>
+<hostdev mode='subsystem' type='pci' managed='yes'><source><address domain='0x0000'
+bus='0x{bus}' slot='0x{slot}' function='0x{function}'/></source><address {place}/></hostdev>
+<shmem name='{REQUEST.name}' role='peer'><model type='ivshmem-plain'/><size unit='M'>8</size>
+</shmem></devices></domain>"""

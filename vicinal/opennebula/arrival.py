@@ -1,0 +1,102 @@
+"""The part of the host that a VM moves to: arrive, which the other host calls by ssh.
+
+It keeps what the VM is to get until the VM has it, or is not to come any more. If the other host's
+driver is killed, or the network between is cut, it waits for what becomes of the VM.
+"""
+
+import base64
+import time
+from contextlib import ExitStack
+from typing import Any
+
+import vicinal
+from vicinal.cluster.hosts.requests import Answers, Requests
+from vicinal.errors import VicinalError
+from vicinal.opennebula.belongings import Belongings
+from vicinal.opennebula.destination import MARK, Step
+from vicinal.opennebula.site import Site
+from vicinal.opennebula.stock import Call
+
+_COMING_SECONDS = 3600.0
+"""For a VM that is on its way when the other host is not heard of any more."""
+_POLL_SECONDS = 0.5
+
+
+class Arrival:
+    """Of one VM."""
+
+    def __init__(self, call: Call, site: Site) -> None:
+        self._call = call
+        self._site = site
+        self._machine = site.machine(call.vm)
+        self._kept = ExitStack()
+        self._hold = -1
+        self._what = Belongings()
+        self._has_all = True
+
+    def ask(self, step: Step, **values: Any) -> dict[str, Any]:
+        """Do a step, and say what came of it. Raises VicinalError."""
+        match step:
+            case Step.HELLO:
+                if values["version"] != vicinal.__version__:
+                    raise VicinalError(
+                        f"it has Vicinal {vicinal.__version__}, and the other host has "
+                        f"{values['version']}",
+                        "install the same version on all hosts",
+                    )
+            case Step.EXPECT:
+                self._expect(Belongings.from_json(values["what"]))
+            case Step.GIVE:
+                self._machine.give(self._what)
+                self._has_all = True
+            case Step.SEND_BACK:
+                self._send_back(str(values["to"]), base64.b64decode(values["given"]))
+        return {}
+
+    def end(self) -> None:
+        """The other host has done with it, or is gone: the VM gets what it lacks if it came."""
+        with self._kept:
+            deadline = time.monotonic() + _COMING_SECONDS
+            while not self._has_all and self._machine.is_here and time.monotonic() < deadline:
+                if self._machine.runs:
+                    self._machine.give(self._what)
+                    self._has_all = True
+                else:
+                    time.sleep(_POLL_SECONDS)
+            if not self._machine.is_here:
+                self._site.records.lacks(self._call.vm, something=False)
+
+    def _expect(self, what: Belongings) -> None:
+        if self._machine.is_here:
+            raise VicinalError(
+                f"there is a domain {self._machine.name} on it already", "see whose that is"
+            )
+        self._hold = self._kept.enter_context(self._site.kept(self._call.vm, what))
+        self._site.records.lacks(self._call.vm, something=True)
+        self._what, self._has_all = what, False
+
+    def _send_back(self, home: str, given: bytes) -> None:
+        self._machine.take(self._what)
+        self._has_all = False
+        own = self._call.arguments[-1]
+        call = self._call.other("migrate", self._machine.name, home, own)
+        status = self._site.stock(call, self._hold, given)
+        if status != 0:
+            raise VicinalError(
+                f"{call.stock} ended with status {status}", "see what it said before"
+            )
+
+
+def serve(call: Call, site: Site) -> int:
+    """Answer the other host until it has done; the exit status."""
+    requests, answers, arrival = Requests(), Answers(MARK), Arrival(call, site)
+    try:
+        while (request := requests.next()) is not None:
+            try:
+                step = Step(request.pop("do"))
+                answers.say(**arrival.ask(step, **request))
+            except VicinalError as error:
+                answers.say(error=error.message, remedy=error.remedy)
+    finally:
+        arrival.end()
+    return 0

@@ -1,0 +1,98 @@
+"""The host that a VM is to move to, as the one sees it that the VM is on: reached by ssh.
+
+OpenNebula's own script reaches it so too (qemu+ssh). What it does there is arrival.py.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Any, Protocol
+
+import vicinal
+from vicinal.cluster.hosts.connection import ShareConnection
+from vicinal.errors import VicinalError
+from vicinal.opennebula.documents import shown
+from vicinal.opennebula.stock import Call
+
+ACTION = "arrive"
+"""Our script on the other host; OpenNebula has none of this name."""
+MARK = "vicinal-one "
+_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")
+
+
+class Step(StrEnum):
+    """What the other host is asked for."""
+
+    HELLO = "hello"
+    """Its version must be ours."""
+    EXPECT = "expect"
+    """Have there what the VM is to get, and keep it for the VM."""
+    GIVE = "give"
+    """The VM has moved: it gets that."""
+    SEND_BACK = "send back"
+    """It moves back, without that."""
+
+
+class Destination(Protocol):
+    """The other host's part in a move."""
+
+    def ask(self, step: Step, **values: Any) -> dict[str, Any]:
+        """Have a step done. Raises VicinalError, with the host's name, where it fails."""
+
+
+class _Connection(ShareConnection):
+    mark = MARK
+    part = "the move"
+
+    def __init__(self, call: Call, host: str) -> None:
+        self._call = call
+        self._owed = 0
+        """Answers that have not come: of questions that were interrupted, too."""
+        super().__init__(host)
+
+    def command(self) -> list[str]:
+        vm = str(self._call.vm)
+        script = str(self._call.script.with_name(ACTION))
+        return self.reach.command(self.host.name, [script, "-", vm, self.host.name])
+
+    def absent(self, said: str) -> tuple[str, str]:
+        return (
+            f"it does not have Vicinal's driver ({said})",
+            "run `vicinal opennebula install` on the front-end, and `onehost sync --force`",
+        )
+
+    def do(self, step: Step, values: dict[str, Any]) -> dict[str, Any]:
+        self._owed += 1
+        self.tell(step, values)
+        while self._owed:
+            answer = self.hear()
+            self._owed -= 1
+        if "error" in answer:
+            raise self._trouble(str(answer["error"]), str(answer.get("remedy")))
+        return answer
+
+
+class FarHost:
+    """It, by ssh."""
+
+    def __init__(self, connection: _Connection) -> None:
+        self._connection = connection
+
+    def ask(self, step: Step, **values: Any) -> dict[str, Any]:
+        """See Destination.ask()."""
+        return self._connection.do(step, values)
+
+
+@contextmanager
+def reached(call: Call, host: str) -> Iterator[Destination]:
+    """The other host, until the move is over. Raises VicinalError where it is not reached."""
+    if not _HOST.fullmatch(host):
+        raise VicinalError(f"{shown(host)} is no name of a host", "see what OpenNebula calls it")
+    connection = _Connection(call, host)
+    try:
+        far = FarHost(connection)
+        far.ask(Step.HELLO, version=vicinal.__version__)
+        yield far
+    finally:
+        connection.close()

@@ -1,0 +1,68 @@
+"""migrate of a VM that has something of this host: it gives that up, moves, and gets the other's.
+
+Where anything fails the VM runs here in the end, with what it had: if it has moved by then, it
+moves back.
+"""
+
+import base64
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from vicinal.errors import VicinalError
+from vicinal.opennebula.belongings import Belongings
+from vicinal.opennebula.destination import Destination, Step, reached
+from vicinal.opennebula.machine import Machine
+from vicinal.opennebula.reporting import log
+from vicinal.opennebula.site import Site
+from vicinal.opennebula.stock import Call
+from vicinal.opennebula.suspending import give_again
+
+
+def migrate(
+    call: Call,
+    site: Site,
+    reach: Callable[[Call, str], AbstractContextManager[Destination]] = reached,
+) -> int | None:
+    """Move the VM; the stock script's exit status. None: it has nothing of ours, do that alone.
+
+    Raises VicinalError where it cannot be moved; it runs here with all that it had then.
+    """
+    machine = site.machine(call.vm)
+    what = machine.belongings()
+    if not what:
+        return None
+    host, given = call.arguments[1], site.given()
+    status: int | None = None
+    with site.records.released(call.vm) as hold, reach(call, host) as there:
+        there.ask(Step.EXPECT, what=what.to_json())
+        try:
+            machine.take(what)
+            status = site.stock(call, hold, given)
+            if status == 0:
+                there.ask(Step.GIVE)
+        except BaseException as error:
+            home = _come_home(call, machine, there, what, given)
+            if status != 0 or home or not isinstance(error, VicinalError):
+                raise
+            # It is where it was to be, and OpenNebula has to know that.
+            log(call.action, f"the VM runs on {host} without all that it had ({error})")
+        else:
+            if status != 0:
+                _come_home(call, machine, there, what, given)
+        if not machine.is_here:
+            site.records.lacks(call.vm, something=False)
+        return status
+
+
+def _come_home(
+    call: Call, machine: Machine, there: Destination, what: Belongings, given: bytes
+) -> bool:
+    """Have the VM run here again, with all that it had; whether it does run here."""
+    if not machine.is_here:
+        try:
+            home = call.arguments[2]
+            there.ask(Step.SEND_BACK, to=home, given=base64.b64encode(given).decode())
+        except VicinalError as error:
+            log(call.action, f"the VM cannot come back: {error}")
+    give_again(call.action, machine, what)
+    return machine.is_here

@@ -1,0 +1,50 @@
+"""What actions on VMs that have something of this host work with."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+
+from vicinal.cluster.domains.connection import Hypervisor, connect
+from vicinal.host.functions.operations import Functions
+from vicinal.opennebula.belongings import Belongings
+from vicinal.opennebula.hypervisor import libvirt_uri
+from vicinal.opennebula.limits import FILE, Limits, read_limits
+from vicinal.opennebula.machine import Machine
+from vicinal.opennebula.records import Records
+from vicinal.opennebula.stock import Call, run_stock
+
+
+@dataclass(frozen=True)
+class Site:
+    """One host, while an action is at work."""
+
+    hypervisor: Hypervisor
+    records: Records
+    limits: Limits
+    functions: Callable[[], Functions] = Functions
+    stock: Callable[[Call, int, bytes | None], int] = run_stock
+    """Runs OpenNebula's own script."""
+    given: Callable[[], bytes] = sys.stdin.buffer.read
+    """What OpenNebula gave to read: it is the stock script's, which may be called twice."""
+
+    def machine(self, vm: int) -> Machine:
+        """A VM, on this host."""
+        return Machine(vm, self.hypervisor, self.records, self.functions)
+
+    def kept(self, vm: int, what: Belongings) -> AbstractContextManager[int]:
+        """Have for a VM what it is to get, and keep it if the VM runs here in the end.
+
+        Raises VicinalError, with nothing made, where that cannot be had: Records.held().
+        """
+        self.machine(vm).expect(what)
+        if what.region is None:
+            return self.records.released(vm)
+        return self.records.held(vm, what.region, self.limits)
+
+
+@contextmanager
+def site_of(call: Call, records: Records) -> Iterator[Site]:
+    """This host. Raises VicinalError where libvirt does not answer."""
+    with connect(libvirt_uri()) as hypervisor:
+        yield Site(hypervisor, records, read_limits(call.remotes / FILE))
