@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * plugin.c - Slurm's option --vicinal: a region for each job on each of its hosts, and the variables
- * with which its tasks use it; or nodes from a cluster's file (job_nodes.h). docs/slurm.md is for those who
- * install and use it.
+ * with which its tasks use it; or nodes from a cluster's file (job_nodes.h); and functions of cards for jobs
+ * that have them as GRES (functions.h). docs/slurm.md is for those who install and use it.
  *
  * Regions are made by the first step on a host and not in the prolog: a prolog that fails drains the
  * node, and what fails here is mostly one user's wish for more memory than there is. And a prolog is
@@ -22,6 +22,7 @@
 #include <slurm/spank.h>
 
 #include "command.h"
+#include "functions.h"
 #include "job_nodes.h"
 #include "job_region.h"
 #include "request.h"
@@ -233,10 +234,12 @@ VISIBLE int slurm_spank_init_post_opt(spank_t spank, int count, char **arguments
 
 	(void)count;
 	(void)arguments;
-	if (spank_context() != S_CTX_REMOTE || !is_asked || refusal[0] != '\0')
+	if (spank_context() != S_CTX_REMOTE || refusal[0] != '\0')
 		return 0;
 	/* One without tasks. */
 	if (spank_get_item(spank, S_JOB_STEPID, &step) != ESPANK_SUCCESS || step == SLURM_EXTERN_CONT)
+		return 0;
+	if (functions_prepare(spank, &settings, refusal, sizeof(refusal)) != 0 || !is_asked)
 		return 0;
 	if (request.file[0] != '\0')
 		prepare_nodes(spank);
@@ -284,7 +287,9 @@ VISIBLE int slurm_spank_job_epilog(spank_t spank, int count, char **arguments)
 	if (job_region_remove(settings.directory, job) > 0)
 		slurm_error("vicinal: regions of job %" PRIu32 " in %s could not be removed", job,
 			    settings.directory);
-	if (!job_region_any_idle(settings.directory))
+	const bool over = functions_end(&settings, job);
+
+	if (!over && !job_region_any_idle(settings.directory))
 		return 0;
 	const char *const sweep[] = {settings.command,   "slurm", "sweep", "--directory",
 				     settings.directory, NULL};

@@ -28,8 +28,13 @@ int settings_read(int count, char **arguments, struct settings *settings, const 
 	*settings = (struct settings){.max_size = MAX_SIZE_DEFAULT};
 	for (int i = 0; i < count; i++) {
 		const char *size = value_of(arguments[i], "max_size");
+		const char *functions = value_of(arguments[i], "functions");
 		int good = size != NULL && size_read(size, &settings->max_size) == 0;
 
+		if (functions != NULL && functions[0] != '\0') {
+			settings->functions = functions;
+			good = 1;
+		}
 		for (size_t j = 0; j < paths && !good; j++) {
 			const char *path = value_of(arguments[i], names[j]);
 

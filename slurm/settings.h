@@ -8,6 +8,7 @@
  *	variables=/PATH  file of lines NAME=VALUE
  *	python=/PATH     the interpreter that has Vicinal; without it jobs can have regions, and no nodes
  *	max_size=SIZE    the largest region that a user may ask for; 4G if it is not there
+ *	functions=NAME   jobs have SR-IOV functions as GRES of this name; not if it is not there
  *
  * `vicinal slurm install` writes all of them.
  */
@@ -22,6 +23,7 @@ struct settings {
 	const char *python; /* may be NULL */
 	const char *directory;
 	const char *variables;
+	const char *functions;
 	uint64_t max_size;
 };
 

@@ -95,6 +95,12 @@ class FakeHost(Host):
         if name == "modprobe":
             (self.sysfs / "bus/pci/drivers" / words[0]).mkdir()
             return ""
+        if words[-1] in ("up", "down"):
+            place = self.sysfs / "class/net" / words[-2] / "flags"
+            if not place.exists():
+                raise RefusedError(f'`ip`: Cannot find device "{words[-2]}"', "x")
+            place.write_text("0x1003\n" if words[-1] == "up" else "0x1002\n")
+            return ""
         card = next(each for each in self.cards.values() if each.interface in words)
         if words[:3] == ["-j", "link", "show"]:
             listed = [self._listed(vf, texts) for vf, texts in card.settings.items()]

@@ -359,7 +359,8 @@ def test_interrupted_making_is_undone(tmp_path: Path) -> None:
     assert records(host) == {"physical": {}, "functions": {}}
 
 
-def test_two_commands_at_once_get_different_functions(tmp_path: Path) -> None:
+@pytest.mark.parametrize("owner", ["demo", "other"])
+def test_two_commands_at_once_get_different_functions(tmp_path: Path, owner: str) -> None:
     host, functions = fake_functions(tmp_path, igb())
     functions.create("eth1", 2, owner="demo")
     other = []
@@ -367,9 +368,25 @@ def test_two_commands_at_once_get_different_functions(tmp_path: Path) -> None:
     class Slow(FakeHelper):
         def __call__(self, operation: str, **fields: object) -> dict[str, object]:
             if not other:  # the other one chooses, and is quicker
-                other.append(functions.assign("eth1", owner="demo").address)
+                other.append(functions.assign("eth1", owner=owner).address)
             return super().__call__(operation, **fields)
 
     given = Functions(host, Slow(host)).assign("eth1", owner="demo")
     assert [given.address, *other] == [SECOND, FIRST]
-    assert set(records(host)["functions"]) == {FIRST, SECOND}
+    assert records(host)["functions"][FIRST]["owner"] == owner
+    assert records(host)["functions"][SECOND]["owner"] == "demo"
+
+
+def test_a_function_that_was_named_and_is_just_taken(tmp_path: Path) -> None:
+    host, functions = fake_functions(tmp_path, igb())
+    functions.create("eth1", 2, owner="demo")
+
+    class Slow(FakeHelper):
+        def __call__(self, operation: str, **fields: object) -> dict[str, object]:
+            if not self.asked:
+                functions.assign(FIRST, owner="other")
+            return super().__call__(operation, **fields)
+
+    with refusal(f"{FIRST} is assigned to other"):
+        Functions(host, Slow(host)).assign(FIRST, owner="demo")
+    assert set(records(host)["functions"]) == {FIRST}

@@ -175,7 +175,7 @@ def test_only_regions_of_jobs_that_are_gone_are_swept(
         job_regions.make(directory, job, os.geteuid(), tasks=2)
     for name in ("job-3.99", "job-4x", "other"):
         (directory / name).write_text("")
-    monkeypatch.setattr(sweeping, "_active_jobs", lambda: {2})
+    monkeypatch.setattr(sweeping, "active_jobs", lambda: {2})
     swept = sweeping.sweep(directory)
     assert [path.name for path in swept] == ["job-1", "job-3.99"]
     assert sorted(path.name for path in directory.iterdir()) == ["job-2", "job-4x", "other"]

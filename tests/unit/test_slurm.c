@@ -128,8 +128,10 @@ static void test_arguments_of_the_plugin(void **state)
 	char relative[] = "directory=run";
 	char unknown[] = "colour=red";
 	char bad_size[] = "max_size=much";
+	char functions[] = "functions=vf";
+	char no_functions[] = "functions=";
 	char *good[] = {command, directory, variables, most};
-	char *wrong_ones[] = {relative, unknown, bad_size};
+	char *wrong_ones[] = {relative, unknown, bad_size, no_functions};
 	struct settings settings;
 	const char *wrong = NULL;
 
@@ -141,7 +143,11 @@ static void test_arguments_of_the_plugin(void **state)
 	assert_int_equal(settings.max_size, MOST);
 	assert_int_equal(settings_read(2, good, &settings, &wrong), -1);
 	assert_string_equal(wrong, "variables");
-	for (size_t i = 0; i < 3; i++) {
+	assert_null(settings.functions);
+	good[3] = functions;
+	assert_int_equal(settings_read(4, good, &settings, &wrong), 0);
+	assert_string_equal(settings.functions, "vf");
+	for (size_t i = 0; i < 4; i++) {
 		good[3] = wrong_ones[i];
 		assert_int_equal(settings_read(4, good, &settings, &wrong), -1);
 		assert_string_equal(wrong, wrong_ones[i]);

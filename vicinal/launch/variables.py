@@ -64,7 +64,15 @@ _OF_THE_PROVIDER: dict[str, Callable[[str], str | None]] = {
 _OF_ONE_MACHINE = {"VICINAL_REGION", "VICINAL_RANK", "VICINAL_NET_INTERFACE", "VICINAL_PROFILE"}
 """Of those, what another machine has to be told anew, or its launcher says."""
 
-_OF_THE_COMMAND = {"VICINAL_PROVIDER_DIR", *(mpi_variable(mpi) for mpi in Mpi)}
+FUNCTIONS = "VICINAL_FUNCTIONS"
+FUNCTION_INTERFACES = "VICINAL_FUNCTION_INTERFACES"
+FUNCTION_DEVICES = "VICINAL_FUNCTION_DEVICES"
+"""What tasks of Slurm's jobs are told of their SR-IOV functions."""
+
+_OF_THE_COMMAND = {
+    *("VICINAL_PROVIDER_DIR", FUNCTIONS, FUNCTION_INTERFACES, FUNCTION_DEVICES),
+    *(mpi_variable(mpi) for mpi in Mpi),
+}
 
 
 def check_variables(environment: Mapping[str, str]) -> None:

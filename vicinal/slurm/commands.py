@@ -2,7 +2,9 @@
 
 import os
 import shutil
+import socket
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +23,8 @@ from vicinal.slurm.files import (
     include_text,
     variables_text,
 )
+from vicinal.slurm.function_commands import register as register_functions
+from vicinal.slurm.function_commands import warn
 from vicinal.slurm.installation import Wanted
 from vicinal.slurm.installation import install as install_files
 from vicinal.slurm.installation import remove as remove_files
@@ -42,8 +46,18 @@ Python = Annotated[
     typer.Option(help="The interpreter that makes nodes, which every user can run; this one."),
 ]
 MaxSize = Annotated[str, typer.Option(metavar="SIZE", help="The largest region of a job.")]
+WithFunctions = Annotated[
+    bool,
+    typer.Option(
+        "--functions", help="Jobs can have SR-IOV functions of this cluster's hosts: --gres=vf:1."
+    ),
+]
+Node = Annotated[
+    str | None, typer.Option(help="Slurm's name of this host; by default its host name.")
+]
 
 commands = typer.Typer(help="Slurm's option --vicinal: a region for each job.")
+register_functions(commands)
 
 
 def register(app: typer.Typer) -> None:
@@ -58,10 +72,12 @@ def install(
     mpi: Mpis = None,
     max_size: MaxSize = "4G",
     python: Python = None,
+    with_functions: WithFunctions = False,
+    node: Node = None,
 ) -> None:
     """Give Slurm the option --vicinal, on this host. Say the same on every host of the cluster."""
     files = find_files(slurm_conf)
-    wanted, *_ = _wanted(files, directory, mpi, max_size, python)
+    wanted, *_ = _wanted(files, directory, mpi, max_size, python, with_functions)
     changed = install_files(files, wanted)
     for path in changed:
         typer.echo(f"wrote {path}")
@@ -69,6 +85,11 @@ def install(
         typer.echo("everything was there already")
     if changed:
         typer.echo("now restart slurmd, where this host has one: its epilog removes the regions")
+    if with_functions:
+        from vicinal.slurm import gres
+
+        for line in gres.lines(_node(node), gres.counted(), files.slurm_conf):
+            typer.echo(line)
     typer.echo("`vicinal slurm check` says what else there is to do")
 
 
@@ -79,21 +100,30 @@ def check(
     mpi: Mpis = None,
     max_size: MaxSize = "4G",
     python: Python = None,
+    with_functions: WithFunctions = False,
+    node: Node = None,
 ) -> None:
     """Say what is there of the option on this host, what is missing, and the remedy."""
     from vicinal.slurm.checks import check as look
 
     files = find_files(slurm_conf)
-    wanted, plugin, command, interpreter = _wanted(files, directory, mpi, max_size, python)
+    wanted, plugin, command, interpreter = _wanted(
+        files, directory, mpi, max_size, python, with_functions
+    )
     good = True
-    for found in look(
+    looked = look(
         files,
         wanted,
         plugin=plugin,
         command=command,
         python=interpreter,
         regions=directory,
-    ):
+    )
+    if with_functions:
+        from vicinal.slurm import gres
+
+        looked = chain(looked, gres.check(_node(node), gres.counted(), files.slurm_conf))
+    for found in looked:
         typer.echo(found.line)
         good = good and (found.good or not found.needed)
     if not good:
@@ -141,21 +171,38 @@ def region(
 def sweep(directory: Directory = DEFAULT_REGIONS) -> None:
     """Take away what is left of jobs that Slurm no longer has, such as after a crash.
 
-    Epilogs call this for regions, and see to nodes themselves.
+    Epilogs call this for regions and functions, and see to nodes themselves.
     """
     for path in sweep_directory(directory):
         typer.echo(f"removed {path}")
+    from vicinal.slurm.job_functions import JobFunctions
+
+    jobs, notes = JobFunctions(directory).sweep()
+    for job in jobs:
+        typer.echo(f"took back the SR-IOV functions of job {job}")
+    warn(notes)
 
 
 def _wanted(
-    files: Files, directory: Path, mpi: list[Mpi] | None, max_size: str, python: Path | None
+    files: Files,
+    directory: Path,
+    mpi: list[Mpi] | None,
+    max_size: str,
+    python: Path | None,
+    functions: bool,
 ) -> tuple[Wanted, Path, Path, Path]:
     """What the files are to hold, the plugin, the command and the interpreter."""
     plugin, command = find_plugin(), _own_command()
     most = parse_size(max_size)
     python = python or Path(sys.executable)
-    include = include_text(plugin, command, python, directory, files.variables, most)
+    include = include_text(
+        plugin, command, python, directory, files.variables, most, functions=functions
+    )
     return Wanted(include, variables_text(mpi or [Mpi.MPICH, Mpi.OPENMPI])), plugin, command, python
+
+
+def _node(name: str | None) -> str:
+    return name or socket.gethostname().partition(".")[0]
 
 
 def _own_command() -> Path:

@@ -21,6 +21,8 @@ from vicinal.launch.mpi import Family, Mpi
 PLUGIN_FILE = "vicinal-spank.so"
 DEFAULT_REGIONS = Path("/run/vicinal-slurm")
 """Outside of /dev/shm and /tmp, which job_container/tmpfs gives to each job anew."""
+GRES = "vf"
+"""The name by which users ask for SR-IOV functions."""
 DEFAULT_CONFIGURATION = Path("/etc/slurm/slurm.conf")
 _SETTING = re.compile(r"^\s*(\w+)\s*=\s*(\S+)", re.MULTILINE)
 _INCLUDE = re.compile(r"^[ \t]*include[ \t]+(\S+)", re.MULTILINE)
@@ -96,19 +98,30 @@ def find_plugin() -> Path:
 
 
 def include_text(
-    plugin: Path, command: Path, python: Path, regions: Path, variables: Path, most: int
+    plugin: Path,
+    command: Path,
+    python: Path,
+    regions: Path,
+    variables: Path,
+    most: int,
+    *,
+    functions: bool = False,
 ) -> str:
-    """The file that loads the plugin. Raises VicinalError for a path that it cannot hold."""
+    """The file that loads the plugin; `functions`: jobs can have SR-IOV functions, as GRES.
+
+    Raises VicinalError for a path that it cannot hold.
+    """
     for path in (plugin, command, python, regions, variables):
         if not path.is_absolute() or not _PART.fullmatch(str(path)):
             raise VicinalError(
                 f"{path} cannot be written to plugstack.conf",
                 "choose an absolute path without spaces, # and =",
             )
+    more = f" functions={GRES}" if functions else ""
     return (
         "# Slurm's option --vicinal. Made by `vicinal slurm install`.\n"
         f"required {plugin} command={command} python={python} directory={regions}"
-        f" variables={variables} max_size={most // 1024}K\n"
+        f" variables={variables} max_size={most // 1024}K{more}\n"
     )
 
 

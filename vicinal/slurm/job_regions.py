@@ -51,7 +51,7 @@ def make(
             f"allows {show_size(max_bytes)}",
             "ask for less with --vicinal=region,members=N, or let an administrator raise max_size",
         )
-    _own_directory(directory)
+    own_directory(directory)
     place = region_of(directory, job)
     # Nobody finds it under its name before it is its user's.
     part = directory / f"{place.name}.{os.getpid()}"
@@ -72,7 +72,7 @@ def make(
     return place
 
 
-def _own_directory(directory: Path) -> None:
+def own_directory(directory: Path) -> None:
     """Make the directory if need be. Raises VicinalError where others may write to it."""
     with suppress(FileExistsError):
         directory.mkdir(parents=True)

@@ -19,7 +19,7 @@ def sweep(directory: Path) -> list[Path]:
     idle, keepers = idle_regions(directory), keeper_records(directory)
     if not idle and not keepers:
         return []
-    active = _active_jobs()
+    active = active_jobs()
     regions = [path for path, job in idle.items() if job not in active]
     for path in regions:
         path.unlink(missing_ok=True)
@@ -29,8 +29,8 @@ def sweep(directory: Path) -> list[Path]:
     return sorted(regions + records)
 
 
-def _active_jobs() -> set[int]:
-    """The jobs that wait, run or come to their end. Asked after the regions were listed."""
+def active_jobs() -> set[int]:
+    """The jobs that wait, run or come to their end. To be asked after what is theirs was listed."""
     command = ["squeue", "--noheader", "--all", "--format=%A"]
     try:
         done = subprocess.run(

@@ -37,7 +37,7 @@ _POLL_SECONDS = 0.05
 
 
 class _JustTakenError(VicinalError):
-    """Another command of the same owner was quicker."""
+    """Another command was quicker, be it of the same owner or of another."""
 
 
 class Functions:
@@ -111,7 +111,7 @@ class Functions:
             try:
                 self._assign(function, owner, settings or Settings(), vfio=vfio, wait=wait)
             except _JustTakenError:
-                continue  # by another command of this owner; there is one free function less
+                continue  # there is one free function less, or the one that was named is not free
             return self.find(function.address)
 
     def release(self, names: Iterable[str], *, owner: str | None = None) -> list[str]:
@@ -216,12 +216,23 @@ class Functions:
         card = find_card(self.cards(), function.physical)
         wanted = self._wanted(card, function, settings)
         with self._undone_if_it_fails(function, owner):
-            new = self._helper("claim", function=address, owner=owner)["new"]
-            if not new and not function.owner:
-                raise _JustTakenError(address, "take another one")
+            self._claim(function, owner)
             self._set_up(card, function, owner, wanted, vfio=vfio)
             if card.kind == INFINIBAND and not vfio and wait:
                 infiniband.wait_active(self.host, card.address, address, function.number, wait)
+
+    def _claim(self, function: VirtualFunction, owner: str) -> None:
+        """Note whose a function is. Raises _JustTakenError if it was free when it was chosen."""
+        address = function.address
+        try:
+            new = self._helper("claim", function=address, owner=owner)["new"]
+        except VicinalError:
+            record = read_records(self.host)["functions"].get(address)
+            if function.owner or record is None or record["owner"] == owner:
+                raise
+            new = False
+        if not new and not function.owner:
+            raise _JustTakenError(address, "take another one")
 
     @contextmanager
     def _undone_if_it_fails(self, function: VirtualFunction, owner: str) -> Iterator[None]:

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* functions.c - functions of jobs, by what Slurm says of them: see functions.h. */
+#include "functions.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <slurm/slurm.h>
+#include <slurm/slurm_errno.h>
+
+#include "command.h"
+#include "job_functions.h"
+#include "task_variables.h"
+
+#define NUMBER_MOST 24U
+#define WORDS_MOST 4096U
+
+/* What a record says of one of the job's hosts: of the GRES there, in Slurm's words. */
+static const char *words_of_host(const job_info_t *record, const char *host)
+{
+	/* Its type has another name in later releases. */
+	__auto_type hosts = slurm_hostlist_create(record->nodes);
+	int place = hosts != NULL ? slurm_hostlist_find(hosts, host) : -1;
+
+	if (hosts != NULL)
+		slurm_hostlist_destroy(hosts);
+	if (place < 0 || (uint32_t)place >= record->gres_detail_cnt || record->gres_detail_str[place] == NULL)
+		return "";
+	return record->gres_detail_str[place];
+}
+
+/* Ask slurmctld; one question takes some milliseconds. Returns 0, or -1 with the reason in `said`. */
+static int ask(uint32_t job, char words[WORDS_MOST], char *said, size_t length)
+{
+	/* slurmd's own: what the job's environment says of it is the user's. */
+	const char *host = getenv("SLURMD_NODENAME");
+	job_info_msg_t *answer = NULL;
+	int copied = -1;
+
+	if (host == NULL) {
+		(void)snprintf(said, length, "vicinal: slurmd does not say which host this is");
+		return -1;
+	}
+	if (slurm_load_job(&answer, job, SHOW_DETAIL) != SLURM_SUCCESS) {
+		(void)snprintf(said, length,
+			       "vicinal: slurmctld does not say which SR-IOV functions job %" PRIu32
+			       " has on %s (%s): see that it answers, and start the step again",
+			       job, host, slurm_strerror(slurm_get_errno()));
+		return -1;
+	}
+	/* There are several where the job is an array's, or one of several parts. */
+	for (uint32_t i = 0; i < answer->record_count && copied < 0; i++)
+		if (answer->job_array[i].job_id == job)
+			copied =
+				snprintf(words, WORDS_MOST, "%s", words_of_host(&answer->job_array[i], host));
+	slurm_free_job_info_msg(answer);
+	if (copied >= 0 && (unsigned)copied < WORDS_MOST)
+		return 0;
+	(void)snprintf(said, length, "vicinal: slurmctld does not know what GRES job %" PRIu32 " has on %s",
+		       job, host);
+	return -1;
+}
+
+static int set_up(const struct settings *settings, uint32_t job, const char *words, char *said, size_t length)
+{
+	char number[NUMBER_MOST];
+	const char *const arguments[] = {
+		settings->command,   "slurm",       "functions",         number, "--gres", words, "--name",
+		settings->functions, "--directory", settings->directory, NULL};
+
+	(void)snprintf(number, sizeof(number), "%" PRIu32, job);
+	return command_run(arguments, said, length);
+}
+
+int functions_prepare(spank_t spank, const struct settings *settings, char *said, size_t length)
+{
+	char path[PATH_MAX];
+	char words[WORDS_MOST];
+	uint32_t job = 0;
+
+	if (settings->functions == NULL)
+		return 0;
+	if (spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS ||
+	    job_functions_path(settings->directory, job, path) != 0) {
+		(void)snprintf(said, length, "vicinal: Slurm does not say what job this is");
+		return -1;
+	}
+	enum job_functions_state state = job_functions_find(path);
+
+	if (state == JOB_FUNCTIONS_UNKNOWN) {
+		if (ask(job, words, said, length) != 0)
+			return -1;
+		if (!job_functions_are_named(words, settings->functions)) {
+			job_functions_note_none(settings->directory, path);
+			return 0;
+		}
+		if (set_up(settings, job, words, said, length) != 0)
+			return -1;
+		state = job_functions_find(path);
+	}
+	if (state == JOB_FUNCTIONS_NONE)
+		return 0;
+	if (state == JOB_FUNCTIONS_GIVEN && task_variables_read(spank, path) == 0)
+		return 0;
+	(void)snprintf(said, length, "vicinal: %s cannot be used: an administrator has to remove it", path);
+	return -1;
+}
+
+/* Whether Slurm has done with a job. */
+static bool is_over(uint32_t job)
+{
+	job_info_msg_t *answer = NULL;
+	bool over = true;
+
+	if (slurm_load_job(&answer, job, SHOW_DETAIL) != SLURM_SUCCESS)
+		return slurm_get_errno() == ESLURM_INVALID_JOB_ID;
+	for (uint32_t i = 0; i < answer->record_count; i++) {
+		const job_info_t *record = &answer->job_array[i];
+
+		if (record->job_id == job && ((record->job_state & JOB_STATE_BASE) <= JOB_SUSPENDED ||
+					      (record->job_state & JOB_COMPLETING) != 0))
+			over = false;
+	}
+	slurm_free_job_info_msg(answer);
+	return over;
+}
+
+bool functions_end(const struct settings *settings, uint32_t job)
+{
+	char said[WORDS_MOST];
+	char number[NUMBER_MOST];
+	const char *const arguments[] = {settings->command,   "slurm", "release", number, "--directory",
+					 settings->directory, NULL};
+
+	if (settings->functions == NULL)
+		return false;
+	(void)snprintf(number, sizeof(number), "%" PRIu32, job);
+	if (job_functions_remain(settings->directory, job) && command_run(arguments, said, sizeof(said)) != 0)
+		slurm_error("%s", said);
+	return job_functions_any(settings->directory, is_over);
+}

@@ -1,0 +1,92 @@
+"""A Slurm cluster whose hosts have SR-IOV functions, as GRES: of fake cards.
+
+Each host's PCI devices are a tree of fake_cards.py in place of the kernel's, which nothing answers:
+what a kernel does when it is written to, the cards have done before. The interface that a function
+has is a real one. Slurm, the plugin, the commands and their records are real.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fake_cards import FakeHost, igb, mlx5
+from slurm_option_support import REGIONS, VICINAL, OptionHosts
+from slurm_support import CPUS
+
+FUNCTIONS = 2
+"""Of each card."""
+FIRST, SECOND = "0000:01:08.0", "0000:01:08.1"
+INFINIBAND = "0000:02:08.0"
+RECORDS = "/run/vicinal-functions"
+_GUID = "0000:02ff:fe00:0001"
+
+
+class FunctionHosts(OptionHosts):
+    """Two hosts with a card of either kind, and GRES by the lines that `install` prints."""
+
+    def prepare(self) -> None:
+        told: dict[str, list[str]] = {"gres": [], "node": []}
+        for name in self.names:
+            cards = self._cards(name)
+            self.cluster.run_in(name, ["mount", "--bind", str(cards), "/sys/bus/pci"])
+            self.cluster.run_in(name, ["mkdir", "-p", RECORDS])
+            self.cluster.run_in(name, ["mount", "-t", "tmpfs", "none", RECORDS])
+            self.assign(name, "nobody")
+            for number in range(FUNCTIONS):
+                self.cluster.run_in(name, ["ip", "tuntap", "add", f"eth1v{number}", "mode", "tap"])
+            install = self.installation("install", name)
+            said = [line.strip() for line in self.cluster.run_in(name, install).splitlines()]
+            told["gres"] += [line for line in said if line.startswith(f"NodeName={name} ")]
+            told["node"] = [line for line in said if line.startswith("Gres=")]
+        text = self.slurm_conf.read_text()
+        [gres] = told["node"]  # of both
+        text = text.replace(f"CPUs={CPUS}", f"CPUs={CPUS} {gres}")
+        self.slurm_conf.write_text(f"{text}GresTypes=vf\n")
+        (self.slurm_conf.parent / "gres.conf").write_text("\n".join(told["gres"]) + "\n")
+
+    def installation(self, what: str, name: str) -> list[str]:
+        """The command line of `vicinal slurm install` or `check`, on a host."""
+        options = ["--functions", "--directory", REGIONS, "--node", name]
+        return ["env", f"SLURM_CONF={self.slurm_conf}", VICINAL, "slurm", what, *options]
+
+    def assign(self, name: str, owner: str, *addresses: str, kept: bool = False) -> None:
+        """Write records as the helper does that these functions of Ethernet cards are an owner's.
+
+        In place of all others, or beside them.
+        """
+        record = {"owner": owner, "user": 0, "driver": "igbvf", "before": {}}
+        found = self._records(name) if kept else {}
+        records = {"physical": {}, "functions": found | dict.fromkeys(addresses, record)}
+        script = f"echo '{json.dumps(records)}' >{RECORDS}/records.json"
+        self.cluster.run_in(name, ["sh", "-c", script])
+
+    def owners(self, name: str) -> dict[str, str]:
+        """Whose the functions of a host are, by its records."""
+        return {address: record["owner"] for address, record in self._records(name).items()}
+
+    def _records(self, name: str) -> dict[str, dict[str, Any]]:
+        text = self.cluster.run_in(name, ["cat", f"{RECORDS}/records.json"])
+        found: dict[str, dict[str, Any]] = json.loads(text)["functions"]
+        return found
+
+    def nothing_left(self) -> bool:
+        return super().nothing_left() and not any(self.owners(name) for name in self.names)
+
+    def guid(self, name: str) -> str:
+        """What the first function of a host's InfiniBand card has for a GUID."""
+        place = self.directory / f"cards-{name}/sys/bus/pci/devices/0000:02:00.0/sriov/0/port"
+        return place.read_text().strip()
+
+    def _cards(self, name: str) -> Path:
+        host = FakeHost(self.directory / f"cards-{name}", igb(), mlx5())
+        for card in host.cards.values():
+            host.write(host.device(card.address) / "sriov_numvfs", str(FUNCTIONS))
+        bus = host.sysfs / "bus/pci"
+        host.files(bus, drivers_probe="")
+        for driver in (bus / "drivers").iterdir():
+            host.files(driver, unbind="")
+        for number in range(FUNCTIONS):  # as it is once a GUID is set, and a driver has read it
+            port = host.device(f"{INFINIBAND[:-1]}{number}") / f"infiniband/mlx5_0v{number}"
+            gid = f"fe80:0000:0000:0000:{_GUID}{number}"[: 4 * 10 - 1]
+            host.files(port, ports__1__state="4: ACTIVE", ports__1__gids__0=gid)
+        return bus

@@ -1,0 +1,267 @@
+"""SR-IOV functions of Slurm's jobs, on fake cards and without a Slurm: given, kept, taken back."""
+
+import fcntl
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from fake_cards import ZERO, FakeHost, fake_functions, igb, mlx5
+
+from vicinal.errors import VicinalError
+from vicinal.host.functions.operations import Functions
+from vicinal.host.functions.sysfs import read_records
+from vicinal.slurm import gres, job_functions
+from vicinal.slurm.job_functions import Asked, JobFunctions, parse_gres
+
+FIRST, SECOND = "0000:01:08.0", "0000:01:08.1"
+INFINIBAND = "0000:02:08.0"
+
+
+@dataclass
+class Slurm:
+    """A host of Slurm's with two fake cards, igb and mlx5, of two functions each."""
+
+    host: FakeHost
+    functions: Functions
+    jobs: JobFunctions
+    directory: Path
+
+    def owners(self) -> dict[str, str]:
+        records = read_records(self.host)["functions"]
+        return {address: record["owner"] for address, record in records.items()}
+
+    def files(self) -> set[str]:
+        return {path.name for path in self.directory.iterdir()}
+
+    def variables(self, job: int) -> dict[str, str]:
+        lines = (self.directory / f"functions-{job}").read_text().splitlines()
+        return dict(line.split("=", 1) for line in lines)
+
+    def is_up(self, interface: str) -> bool:
+        flags = (self.host.sysfs / "class/net" / interface / "flags").read_text()
+        return bool(int(flags, 0) & 1)
+
+
+@pytest.fixture
+def slurm(tmp_path: Path) -> Slurm:
+    host, functions = fake_functions(tmp_path, igb(), mlx5())
+    for card in ("eth1", "ib0"):
+        functions.create(card, 2, owner="administrator")
+    directory = tmp_path / "regions"
+    return Slurm(host, functions, JobFunctions(directory, functions), directory)
+
+
+# --- what Slurm says -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        ("vf:eth1(CNT:1)", [Asked(1, "eth1")]),
+        ("gpu:a100(IDX:0-1),vf:eth1(CNT:1),vf:ib0(CNT:12)", [Asked(1, "eth1"), Asked(12, "ib0")]),
+        ("vf(CNT:2)", [Asked(2)]),
+        ("vf:2(IDX:0,2)", [Asked(2)]),
+        ("vf:ib0:5(IDX:0-2,5-6),vfx(CNT:7)", [Asked(5, "ib0")]),
+    ],
+)
+def test_what_a_job_has(words: str, asked: list[Asked]) -> None:
+    assert parse_gres(words) == asked
+
+
+@pytest.mark.parametrize(
+    "words", ["", "gpu(CNT:1)", "vf", "vf:ib0", "vf:ib0(CNT:x)", "vf:ib0 (CNT:1)"]
+)
+def test_other_words_are_no_reason_to_give_nothing(words: str) -> None:
+    with pytest.raises(VicinalError, match="names no GRES vf"):
+        parse_gres(words)
+
+
+# --- given and taken back ------------------------------------------------------------------
+
+
+def test_a_job_has_its_functions_until_it_ends(slurm: Slurm) -> None:
+    slurm.jobs.give(7, [Asked(1, "eth1"), Asked(1, "ib0")])
+    assert slurm.owners() == {FIRST: "slurm-7", INFINIBAND: "slurm-7"}
+    assert slurm.variables(7) == {
+        "VICINAL_FUNCTIONS": f"{FIRST},{INFINIBAND}",
+        "VICINAL_FUNCTION_INTERFACES": "eth1v0",
+        "VICINAL_FUNCTION_DEVICES": "mlx5_0v0",
+    }
+    assert slurm.is_up("eth1v0")
+    assert slurm.functions.find(INFINIBAND).settings["port_guid"] != ZERO
+    assert slurm.functions.find(INFINIBAND).ports[0].state == "ACTIVE"
+
+    assert slurm.jobs.release(7) == []
+    assert slurm.owners() == {}
+    assert slurm.files() == set()
+    assert not slurm.is_up("eth1v0")
+    assert slurm.functions.find(INFINIBAND).settings["port_guid"] == ZERO
+    assert slurm.jobs.release(7) == []  # as often as Slurm likes
+    assert slurm.files() == set()
+
+
+def test_a_second_step_finds_them(slurm: Slurm) -> None:
+    slurm.jobs.give(7, [Asked(1)])
+    before = slurm.variables(7), list(slurm.host.calls)
+    slurm.jobs.give(7, [Asked(1)])
+    assert (slurm.variables(7), slurm.host.calls) == before
+
+
+def test_two_jobs_have_different_ones(slurm: Slurm) -> None:
+    slurm.jobs.give(7, [Asked(1, "eth1")])
+    slurm.jobs.give(8, [Asked(1, "eth1")])
+    assert slurm.owners() == {FIRST: "slurm-7", SECOND: "slurm-8"}
+    slurm.jobs.release(7)
+    assert slurm.owners() == {SECOND: "slurm-8"}
+    assert slurm.is_up("eth1v1")
+
+
+def test_without_a_card_any_that_is_free(slurm: Slurm) -> None:
+    slurm.jobs.give(7, [Asked(3)])
+    assert list(slurm.owners()) == [FIRST, SECOND, INFINIBAND]
+
+
+# --- what cannot be ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "fault"),
+    [
+        (Asked(3, "eth1"), "eth1 has no free function"),
+        (Asked(1, "eth7"), "eth7"),
+        (Asked(5), "has no free function"),
+    ],
+)
+def test_all_of_them_or_none(slurm: Slurm, asked: Asked, fault: str) -> None:
+    with pytest.raises(VicinalError, match=rf"the SR-IOV functions of job 7: .*{fault}"):
+        slurm.jobs.give(7, [Asked(1, "ib0"), asked] if asked.card else [asked])
+    assert slurm.owners() == {}
+    assert slurm.files() == {"functions-7.lock"}  # the epilog's to remove
+    slurm.jobs.release(7)
+    assert slurm.files() == set()
+
+
+def test_a_host_without_cards(tmp_path: Path) -> None:
+    _host, functions = fake_functions(tmp_path)
+    with pytest.raises(VicinalError, match="no card here has functions"):
+        JobFunctions(tmp_path / "regions", functions).give(7, [Asked(1)])
+
+
+def test_an_interface_that_does_not_come_up(slurm: Slurm) -> None:
+    (slurm.host.sysfs / "class/net/eth1v0").unlink()  # renamed just now, say
+    with pytest.raises(VicinalError, match='Cannot find device "eth1v0"'):
+        slurm.jobs.give(7, [Asked(1, "eth1")])
+    assert "functions-7" not in slurm.files()
+
+
+def test_a_port_that_does_not_become_active(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_functions, "_ACTIVE_SECONDS", 0.0)
+    host, functions = fake_functions(tmp_path, mlx5(function_state="1: DOWN"))
+    functions.create("ib0", 2, owner="administrator")
+    jobs = JobFunctions(tmp_path / "regions", functions)
+    with pytest.raises(VicinalError, match="did not become ACTIVE"):
+        jobs.give(7, [Asked(2, "ib0")])
+    assert read_records(host)["functions"] == {}
+    assert functions.find(INFINIBAND).settings["port_guid"] == ZERO
+
+
+def test_a_directory_that_others_write_to_is_not_used(slurm: Slurm) -> None:
+    slurm.directory.mkdir()
+    slurm.directory.chmod(0o777)
+    with pytest.raises(VicinalError, match="no directory that only this user writes to"):
+        slurm.jobs.give(7, [Asked(1)])
+    assert slurm.owners() == {}
+
+
+# --- killed --------------------------------------------------------------------------------
+
+
+def test_what_a_killed_command_left_is_the_job_s_first(slurm: Slurm) -> None:
+    """It had one of two, and had brought its interface up: none is lost or taken twice."""
+    slurm.functions.assign(SECOND, owner="slurm-7")
+    slurm.host.run("ip", "link", "set", "dev", "eth1v1", "up")
+    slurm.jobs.give(7, [Asked(2, "eth1")])
+    assert slurm.owners() == {SECOND: "slurm-7", FIRST: "slurm-7"}
+    assert slurm.variables(7)["VICINAL_FUNCTION_INTERFACES"] == "eth1v1,eth1v0"
+    slurm.jobs.release(7)
+    assert slurm.owners() == {}
+
+
+def test_who_is_at_work_is_waited_for(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_functions, "_LOCK_SECONDS", 0.0)
+    slurm.directory.mkdir(mode=0o755)
+    lock = os.open(slurm.directory / "functions-7.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for act in (lambda: slurm.jobs.give(7, [Asked(1)]), lambda: slurm.jobs.release(7)):
+            with pytest.raises(VicinalError, match="another command is at work"):
+                act()
+    finally:
+        os.close(lock)
+    slurm.jobs.give(7, [Asked(1)])
+
+
+def test_jobs_that_are_over_are_swept(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm.jobs.give(7, [Asked(1, "eth1")])
+    slurm.jobs.give(8, [Asked(1, "eth1")])
+    slurm.functions.assign("ib0", owner="slurm-9")  # killed before it wrote anything but the record
+    slurm.functions.assign("ib0", owner="vicinal.demo")
+    (slurm.directory / "functions-10").touch()
+    (slurm.directory / "functions-8.4711").touch()
+    (slurm.directory / "other").touch()
+    monkeypatch.setattr(job_functions, "active_jobs", lambda: {8, 11})
+    assert slurm.jobs.sweep() == ([7, 9, 10], [])
+    assert sorted(slurm.owners().values()) == ["slurm-8", "vicinal.demo"]
+    left = {"functions-8", "functions-8.lock", "functions-8.4711", "other"}
+    assert slurm.files() == left
+
+
+def test_nothing_is_swept_where_slurm_does_not_answer(
+    slurm: Slurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown() -> set[int]:
+        raise VicinalError("squeue does not say which jobs there are", "see")
+
+    slurm.jobs.give(7, [Asked(1)])
+    monkeypatch.setattr(job_functions, "active_jobs", unknown)
+    with pytest.raises(VicinalError, match="squeue does not say"):
+        slurm.jobs.sweep()
+    assert slurm.owners() == {FIRST: "slurm-7"}
+
+
+def test_one_that_cannot_be_taken_back_keeps_no_other(
+    slurm: Slurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine has it open through vfio-pci; the next sweep tries again."""
+    slurm.jobs.give(7, [Asked(1, "eth1")])
+    slurm.jobs.give(8, [Asked(1, "eth1")])
+    (slurm.host.sysfs / "class/net/eth1v0").unlink()
+    monkeypatch.setattr(job_functions, "active_jobs", set)
+    done, notes = slurm.jobs.sweep()
+    assert done == [8]
+    assert len(notes) == 1
+    assert notes[0].startswith('job 7: `ip`: Cannot find device "eth1v0"')
+    assert slurm.owners() == {FIRST: "slurm-7"}
+    assert slurm.files() == {"functions-7.lock"}
+
+
+# --- what Slurm is told --------------------------------------------------------------------
+
+
+def test_the_lines_for_an_administrator(slurm: Slurm) -> None:
+    counts = gres.counted(slurm.functions)
+    assert counts == {"eth1": 2, "ib0": 2}
+    said = list(gres.lines("node0", counts, Path("/etc/slurm/slurm.conf")))
+    assert "    NodeName=node0 Name=vf Type=ib0 Count=2" in said
+    assert "    Gres=vf:eth1:2,vf:ib0:2" in said
+
+
+def test_a_host_that_has_none_is_told_how_to_make_some(tmp_path: Path) -> None:
+    _host, functions = fake_functions(tmp_path, igb())
+    counts = gres.counted(functions)
+    assert counts == {}
+    [said] = gres.lines("node0", counts, Path("/etc/slurm/slurm.conf"))
+    assert said == "node0 has no SR-IOV functions: make some with `vicinal functions create CARD N`"

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What of functions of Slurm's jobs does not call Slurm: its words for GRES, and the files on a host. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "slurm/job_functions.h"
+
+static char directory[64];
+
+static int make_directory(void **state)
+{
+	(void)state;
+	(void)snprintf(directory, sizeof(directory), "/tmp/vicinal-slurm-functions-XXXXXX");
+	return mkdtemp(directory) != NULL ? 0 : -1;
+}
+
+static int remove_directory(void **state)
+{
+	(void)state;
+	return rmdir(directory);
+}
+
+static void put(const char *name, const char *text)
+{
+	char path[PATH_MAX];
+
+	(void)snprintf(path, sizeof(path), "%s/%s", directory, name);
+	FILE *file = fopen(path, "we");
+
+	assert_non_null(file);
+	assert_true(fputs(text, file) >= 0);
+	assert_int_equal(fclose(file), 0);
+	assert_int_equal(chmod(path, 0644), 0);
+}
+
+static void take_away(const char *name)
+{
+	char path[PATH_MAX];
+
+	(void)snprintf(path, sizeof(path), "%s/%s", directory, name);
+	assert_int_equal(unlink(path), 0);
+}
+
+static void test_words_that_name_it(void **state)
+{
+	static const char *const good[] = {"vf(CNT:1)", "vf:ib0(CNT:1)", "gpu:a100(IDX:0-1),vf:ib0(CNT:2)",
+					   "gpu(IDX:0,2),vf:2(IDX:1)"};
+	static const char *const bad[] = {"",       "gpu(CNT:1)",    "vfx(CNT:1)",    "xvf(CNT:1)",
+					  "gpu:vf", "gpu:vf(CNT:1)", "gpu(CNT:1),vf", "gpu,vfx:y,v",
+					  ","};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
+		assert_true(job_functions_are_named(good[i], "vf"));
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		assert_false(job_functions_are_named(bad[i], "vf"));
+}
+
+static void test_what_is_known_of_a_job(void **state)
+{
+	char path[PATH_MAX];
+
+	(void)state;
+	assert_int_equal(job_functions_path(directory, 42, path), 0);
+	assert_int_equal(job_functions_find(path), JOB_FUNCTIONS_UNKNOWN);
+	assert_false(job_functions_remain(directory, 42));
+
+	job_functions_note_none(directory, path);
+	assert_int_equal(job_functions_find(path), JOB_FUNCTIONS_NONE);
+	assert_false(job_functions_remain(directory, 42));
+	assert_int_equal(job_functions_find(path), JOB_FUNCTIONS_UNKNOWN);
+
+	put("functions-42", "A=1\n");
+	assert_int_equal(job_functions_find(path), JOB_FUNCTIONS_GIVEN);
+	job_functions_note_none(directory, path); /* is no reason to forget them */
+	assert_true(job_functions_remain(directory, 42));
+	assert_int_equal(job_functions_find(path), JOB_FUNCTIONS_GIVEN);
+	assert_false(job_functions_remain(directory, 4));
+	take_away("functions-42");
+
+	put("functions-42.lock", ""); /* a command was killed before it had more */
+	assert_true(job_functions_remain(directory, 42));
+	take_away("functions-42.lock");
+}
+
+static void test_a_directory_that_is_not_there(void **state)
+{
+	char path[PATH_MAX];
+
+	(void)state;
+	assert_int_equal(rmdir(directory), 0);
+	assert_false(job_functions_remain(directory, 42));
+	assert_false(job_functions_any(directory, NULL));
+	assert_int_equal(job_functions_path(directory, 42, path), 0);
+	job_functions_note_none(directory, path);
+	assert_int_equal(job_functions_find(path), JOB_FUNCTIONS_NONE);
+	assert_false(job_functions_remain(directory, 42));
+}
+
+static void test_what_others_may_write_is_not_believed(void **state)
+{
+	char path[PATH_MAX];
+	char other[PATH_MAX];
+
+	(void)state;
+	assert_int_equal(job_functions_path(directory, 5, path), 0);
+	(void)snprintf(other, sizeof(other), "%s/other", directory);
+	put("other", "LD_PRELOAD=/tmp/x.so\n");
+	assert_int_equal(symlink(other, path), 0);
+	assert_int_equal(job_functions_find(path), JOB_FUNCTIONS_FOREIGN);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(link(other, path), 0);
+	assert_int_equal(chmod(path, 0666), 0);
+	assert_int_equal(job_functions_find(path), JOB_FUNCTIONS_FOREIGN);
+	assert_int_equal(unlink(path), 0);
+	take_away("other");
+}
+
+static uint32_t seen;
+static uint32_t meant;
+
+static bool is_meant(uint32_t job)
+{
+	seen++;
+	return job == meant;
+}
+
+static void test_jobs_that_have_some(void **state)
+{
+	(void)state;
+	put("functions-7", "A=1\n");
+	put("functions-8.lock", "");
+	put("functions-9", ""); /* has none */
+	put("functions-x", "A=1\n");
+	put("functions-99999999999", "A=1\n");
+	put("job-10", "A=1\n");
+	for (meant = 7; meant <= 10; meant++) {
+		seen = 0;
+		assert_int_equal(job_functions_any(directory, is_meant), meant <= 8);
+		assert_true(seen >= 1 && seen <= 2);
+	}
+	take_away("functions-7");
+	take_away("functions-8.lock");
+	take_away("functions-9");
+	take_away("functions-x");
+	take_away("functions-99999999999");
+	take_away("job-10");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_words_that_name_it),
+		cmocka_unit_test_setup_teardown(test_what_is_known_of_a_job, make_directory,
+						remove_directory),
+		cmocka_unit_test_setup_teardown(test_a_directory_that_is_not_there, make_directory,
+						remove_directory),
+		cmocka_unit_test_setup_teardown(test_what_others_may_write_is_not_believed, make_directory,
+						remove_directory),
+		cmocka_unit_test_setup_teardown(test_jobs_that_have_some, make_directory, remove_directory),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
