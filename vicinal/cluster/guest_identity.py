@@ -120,8 +120,13 @@ def fingerprint(keys: KeyTexts) -> str:
     return hashlib.sha256(public.encode()).hexdigest()[:32]
 
 
-def write_archives(directory: Path, guests: Sequence[Identity]) -> Keys:
-    """Make the archive of each guest, with the keys that are in `directory`."""
+def write_archives(
+    directory: Path, guests: Sequence[Identity], commands: Mapping[str, str] | None = None
+) -> Keys:
+    """Make the archive of each guest, with the keys that are in `directory`.
+
+    `commands` is what some are to run before anybody gets in, by their names.
+    """
     keys, host = Keys(directory), directory / _HOST_KEY
     names = [name for guest in guests for name in (guest.name, guest.address)]
     keys.known_hosts.write_text(f"{','.join(names)} {host.with_suffix('.pub').read_text()}")
@@ -130,6 +135,8 @@ def write_archives(directory: Path, guests: Sequence[Identity]) -> Keys:
             _add(tar, "etc/hostname", f"{guest.name}\n".encode(), 0o644)
             _add(tar, "etc/hosts", _hosts(guests).encode(), 0o644)
             _add(tar, "etc/vicinal/guest", _settings(guest).encode(), 0o644)
+            if commands is not None and guest.name in commands:
+                _add(tar, "etc/vicinal/commands", commands[guest.name].encode(), 0o600)
             _add_keys(tar, keys, host)
         keys.archive(guest.name).chmod(0o600)
     return keys

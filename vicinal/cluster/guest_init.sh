@@ -4,8 +4,9 @@
 # Who it is comes from QEMU's firmware configuration: a tar archive with its name, its addresses,
 # its neighbours and the keys (guest_identity.py). The kernel's command line has what the guest is
 # made of: vicinal.verbs=1 if there is an SR-IOV card to make ready, vicinal.doorbell=1 if the region's
-# device can interrupt, and vicinal.probe=1 to power off as soon as user space runs. It says on the console how far it got; whoever started the guest waits
-# for that and shows it when the guest does not come up.
+# device can interrupt, vicinal.waits=1 if it is told who it is later, by a virtio port (guest_waits.sh),
+# and vicinal.probe=1 to power off as soon as user space runs. It says on the console how far it got;
+# whoever started the guest waits for that and shows it when the guest does not come up.
 export PATH=/usr/sbin:/usr/bin HOME=/root
 
 say() { echo "vicinal-guest: $*"; }
@@ -23,12 +24,13 @@ give_up() {
 /usr/bin/busybox --install -s /usr/bin 2>/dev/null # what is there already stays
 say "user space runs"
 
-probe=0 verbs=0 doorbell=0
+probe=0 verbs=0 doorbell=0 waits=0
 for word in $(cat /proc/cmdline); do
 	case $word in
 	vicinal.probe=*) probe=${word#*=} ;;
 	vicinal.verbs=*) verbs=${word#*=} ;;
 	vicinal.doorbell=*) doorbell=${word#*=} ;;
+	vicinal.waits=*) waits=${word#*=} ;;
 	esac
 done
 [ "$probe" = 1 ] && poweroff -f
@@ -44,8 +46,33 @@ for module in /usr/lib/vicinal-modules/*; do
 	insmod "$module" || give_up "the module $module could not be loaded"
 done
 
-tar -x -f /sys/firmware/qemu_fw_cfg/by_name/opt/vicinal/identity/raw -C / ||
-	give_up "the archive that says who this is could not be read"
+start_udev() {
+	# The rule that hands the shared memory to the users' group is an ordinary udev rule.
+	/usr/lib/systemd/systemd-udevd --daemon || give_up "udev did not start"
+	for bus in /sys/bus/nd/devices/ndbus*; do
+		[ -e "$bus/wait_probe" ] && cat "$bus/wait_probe" >/dev/null # until /dev/dax is there
+	done
+	udevadm trigger --action=add --subsystem-match=pci --subsystem-match=dax
+	# It was seen to fail long before its time, once, on a busy machine.
+	udevadm settle --timeout=60 || udevadm settle --timeout=60 || give_up "udev did not settle"
+}
+
+# port_of NAME - the device of the virtio port of that name.
+port_of() {
+	for name in /sys/class/virtio-ports/*/name; do
+		[ "$(cat "$name")" = "$1" ] && echo "/dev/$(basename "$(dirname "$name")")"
+	done
+}
+
+if [ "$waits" = 1 ]; then
+	start_udev
+	. /usr/lib/vicinal-waits/guest_waits.sh
+	commands=/etc/vicinal/commands
+else
+	tar -x -f /sys/firmware/qemu_fw_cfg/by_name/opt/vicinal/identity/raw -C / ||
+		give_up "the archive that says who this is could not be read"
+	commands=/sys/firmware/qemu_fw_cfg/by_name/opt/vicinal/commands/raw
+fi
 # node, address, cards and links: of each card its hardware address, and what neighbour it leads to,
 # if only to one; of each link to a network of the host's that of its card, and the address there.
 links=
@@ -61,6 +88,7 @@ with_address() {
 	done
 }
 
+[ "$waits" = 0 ] || await_devices
 for card in $cards; do
 	interface=$(with_address "${card%=*}")
 	[ -n "$interface" ] || give_up "there is no network card ${card%=*}"
@@ -90,14 +118,7 @@ done
 [ -z "$address" ] || ip address add "$address" dev lo
 [ "$verbs" = 1 ] && . /usr/lib/vicinal-verbs/guest_verbs.sh
 
-# The rule that hands the shared memory to the users' group is an ordinary udev rule.
-/usr/lib/systemd/systemd-udevd --daemon || give_up "udev did not start"
-for bus in /sys/bus/nd/devices/ndbus*; do
-	[ -e "$bus/wait_probe" ] && cat "$bus/wait_probe" >/dev/null # until /dev/dax is there
-done
-udevadm trigger --action=add --subsystem-match=pci --subsystem-match=dax
-# It was seen to fail long before its time, once, on a busy machine.
-udevadm settle --timeout=60 || udevadm settle --timeout=60 || give_up "udev did not settle"
+[ "$waits" = 1 ] || start_udev
 [ "$doorbell" = 1 ] && . /usr/lib/vicinal-doorbell/guest_doorbell.sh
 
 # run KEY COMMAND - a command of the cluster's file; its output is on the console.
@@ -106,7 +127,6 @@ run() {
 	(cd /root && exec sh -c "$2") </dev/null ||
 		give_up "$1: this command ended with status $?: $2"
 }
-commands=/sys/firmware/qemu_fw_cfg/by_name/opt/vicinal/commands/raw
 [ ! -e "$commands" ] || . "$commands"
 
 /usr/sbin/sshd -e 2>/dev/console || give_up "sshd did not start"
@@ -120,10 +140,7 @@ chmod 755 /etc/acpi/PWRF/00000080
 acpid -l /dev/null || say "acpid did not start: the power button does nothing"
 
 # The host's way in is a virtio port, so that the network is the nodes' alone.
-port=
-for name in /sys/class/virtio-ports/*/name; do
-	[ "$(cat "$name")" = vicinal.control ] && port=/dev/$(basename "$(dirname "$name")")
-done
+port=$(port_of vicinal.control)
 [ -n "$port" ] || give_up "there is no virtio port vicinal.control"
 say "ready"
 # Not sshd itself on the port: it polls it as two entries, one for input, one for room. Linux's

@@ -73,9 +73,9 @@ def guest_command(
     """
     command = [*dies_with_parent(), *qemu.command, "-name", name]
     command += ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]
-    command += [*_machine(devices), *_processor(accelerator)]
+    command += [*_machine(devices), *processor(accelerator)]
     command += ["-kernel", str(image.kernel), "-initrd", str(image.files)]
-    command += ["-chardev", f"file,id=console,path={_escaped(console)}"]
+    command += ["-chardev", f"file,id=console,path={escaped(console)}"]
     command += ["-serial", "chardev:console"]
     words = ["console=ttyS0", "quiet", "panic=-1", "net.ifnames=0"]
     if devices is None:
@@ -92,7 +92,7 @@ def guest_command(
         # Before what it translates for. vfio-pci takes no device without.
         command += ["-device", "intel-iommu,intremap=on,caching-mode=on"]
     command += ["-append", " ".join(words)]
-    command += ["-fw_cfg", f"name={IDENTITY_FILE},file={_escaped(devices.identity)}"]
+    command += ["-fw_cfg", f"name={IDENTITY_FILE},file={escaped(devices.identity)}"]
     command += _region(devices)
     command += ["-netdev", f"stream,id=wire,addr.type=fd,addr.str={devices.network}"]
     command += [
@@ -100,7 +100,7 @@ def guest_command(
         f"virtio-net-pci,netdev=wire,mac={card_address(devices.number)},romfile=",
     ]
     command += ["-device", "virtio-serial-pci"]
-    control = f"path={_escaped(devices.control)},server=on,wait=off"
+    control = f"path={escaped(devices.control)},server=on,wait=off"
     command += ["-chardev", f"socket,id=control,{control}"]
     return [*command, "-device", f"virtserialport,chardev=control,name={CONTROL_PORT}"]
 
@@ -108,10 +108,10 @@ def guest_command(
 def _region(devices: GuestDevices) -> list[str]:
     """The device that shows the region."""
     if devices.doorbell is not None:  # the server has the memory
-        command = ["-chardev", f"socket,id=doorbell,path={_escaped(devices.doorbell.socket)}"]
+        command = ["-chardev", f"socket,id=doorbell,path={escaped(devices.doorbell.socket)}"]
         device = f"{devices.region_device},chardev=doorbell,vectors={devices.doorbell.vectors}"
         return [*command, "-device", device]
-    memory = f"mem-path={_escaped(devices.region)},size={devices.region_bytes},share=on"
+    memory = f"mem-path={escaped(devices.region)},size={devices.region_bytes},share=on"
     command = ["-object", f"memory-backend-file,id=region,{memory}"]
     return [*command, "-device", f"{devices.region_device},memdev=region"]
 
@@ -133,16 +133,18 @@ def dies_with_parent() -> Sequence[str]:
     return ["setpriv", "--pdeathsig", "KILL", "--"]
 
 
-def _processor(accelerator: Accelerator) -> list[str]:
+def processor(accelerator: Accelerator, cpus: int = 1) -> list[str]:
+    """What executes a guest, and its processors."""
     if accelerator is Accelerator.KVM:
-        return ["-accel", "kvm", "-cpu", "host", "-smp", "1"]
+        return ["-accel", "kvm", "-cpu", "host", "-smp", str(cpus)]
     # With one processor for ever, TCG makes no barriers and no atomic instructions of a
     # guest's, since nobody could tell. Here the other guest could: so say there may be two.
     # Without erms and fsrm the C library copies by vectors, not by emulated single bytes.
     features = "max,-erms,-fsrm"
-    return ["-accel", "tcg,thread=multi", "-cpu", features, "-smp", "cpus=1,maxcpus=2"]
+    smp = f"cpus={cpus},maxcpus={max(cpus, 2)}"
+    return ["-accel", "tcg,thread=multi", "-cpu", features, "-smp", smp]
 
 
-def _escaped(path: Path) -> str:
+def escaped(path: Path) -> str:
     """A path as QEMU's option syntax wants it."""
     return str(path).replace(",", ",,")

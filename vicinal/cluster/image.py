@@ -18,13 +18,15 @@ from pathlib import Path
 
 from vicinal.cluster.image_archive import Archive
 from vicinal.cluster.image_kind import GuestNetwork, ImageKind, kind_of
-from vicinal.cluster.image_layout import HOME, USER, USER_ID
+from vicinal.cluster.image_layout import GUEST_TASK, HOME, USER, USER_ID
 from vicinal.cluster.image_modules import load_order
 from vicinal.cluster.image_packages import RECORD, PackageStore
 from vicinal.directories import check_writable, locked, may_write
 from vicinal.errors import VicinalError
 from vicinal.launch.environment import (
     DOORBELL_AGENT_FILE,
+    GUEST_RESEED_FILE,
+    GUEST_TASK_FILE,
     PROVIDER_FILE,
     checkout,
     mpi_prefix,
@@ -49,6 +51,12 @@ _LEFT_OUT = (
     "usr/share",
     "var",
 )
+_LINKED = {
+    DOORBELL_AGENT_FILE: "usr/lib/vicinal-doorbell/agent",
+    GUEST_RESEED_FILE: "usr/lib/vicinal-waits/reseed",
+    GUEST_TASK_FILE: GUEST_TASK.lstrip("/"),
+}
+"""Programs that are beside the provider, and where the guest's own scripts find them."""
 _MERGED = ("bin", "lib", "lib64", "sbin")
 """Top directories that are links into usr, as in any Debian of today."""
 
@@ -191,7 +199,7 @@ def _host_parts() -> list[Path]:
 def _host_files(part: Path) -> Iterator[Path]:
     """What of such a directory goes into the image; of a build directory the product only."""
     if (part / PROVIDER_FILE).is_file():
-        names = (PROVIDER_FILE, DOORBELL_AGENT_FILE, HEAP_FILE)
+        names = (PROVIDER_FILE, HEAP_FILE, *_LINKED)
         yield from (part / name for name in names if (part / name).is_file())
         return
     for path in sorted(part.rglob("*")):
@@ -248,6 +256,8 @@ def _write(target: Path, kind: ImageKind, system: Path, parts: list[Path]) -> No
         archive.file("usr/lib/vicinal-verbs/guest_verbs.sh", verbs)
         doorbell = (_HERE / "doorbell/guest_doorbell.sh").read_bytes()
         archive.file("usr/lib/vicinal-doorbell/guest_doorbell.sh", doorbell)
+        waits = (_HERE / "guest_waits.sh").read_bytes()
+        archive.file("usr/lib/vicinal-waits/guest_waits.sh", waits)
         archive.file("etc/udev/udev.conf", b"")
         rule = _HERE / "70-vicinal.rules"
         archive.file(f"etc/udev/rules.d/{rule.name}", rule.read_bytes())
@@ -262,8 +272,8 @@ def _write(target: Path, kind: ImageKind, system: Path, parts: list[Path]) -> No
         for part in parts:
             for path in _host_files(part):
                 archive.copy(path, str(path).lstrip("/"))
-                if path.name == DOORBELL_AGENT_FILE:
-                    archive.link("usr/lib/vicinal-doorbell/agent", str(path))
+                if path.name in _LINKED:
+                    archive.link(_LINKED[path.name], str(path))
 
 
 def _write_modules(archive: Archive, kind: ImageKind, modules: Path) -> None:

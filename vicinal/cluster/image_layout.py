@@ -7,11 +7,16 @@ HOME = f"/home/{USER}"
 
 CONTROL_PORT = "vicinal.control"
 """Name of the virtio port by which the host gets in."""
+IDENTITY_PORT = "vicinal.identity"
+"""Likewise of that by which a guest that was not told at its boot hears who it is."""
 IDENTITY_FILE = "opt/vicinal/identity"
 """Name in QEMU's firmware configuration of the tar archive with what one guest alone has:
 its name, its addresses, its neighbours and its keys."""
 COMMANDS_FILE = "opt/vicinal/commands"
 """Likewise the commands of the cluster's file that a guest runs before anybody gets in."""
+
+GUEST_TASK = "/usr/lib/vicinal-task/run"
+"""What runs a program for a task of the host's: provider/guest/task.c."""
 
 LINK_NAME = "lan0"
 """A node's interface in a network of the host's: guest_init.sh."""

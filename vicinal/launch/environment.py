@@ -51,6 +51,10 @@ class Progress(StrEnum):
 PROVIDER_FILE = "libvicinal-fi.so"
 DOORBELL_AGENT_FILE = "vicinal-doorbell-agent"
 """Beside the provider: what lends interrupts to the ranks of a guest."""
+GUEST_RESEED_FILE = "vicinal-guest-reseed"
+"""There too: what gives a guest that was saved before random numbers of its own."""
+GUEST_TASK_FILE = "vicinal-guest-task"
+"""There too: what runs a program in a guest for a task of the host."""
 
 REGIONS_MAX = 4
 """In which a rank can be at the same time."""

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* program.h - a program that is run in a guest, and the ends of what it is joined with. */
+#ifndef VICINAL_GUEST_PROGRAM_H
+#define VICINAL_GUEST_PROGRAM_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "frames.h"
+
+struct program {
+	pid_t number;
+	int input; /* these are -1 where they are closed */
+	int output;
+	int errors;
+	int pmi;
+};
+
+/*
+ * Start a program, in a session of its own. The frames have its arguments, variables and directory. Returns
+ * 0, or -1 with the reason in `fault`.
+ */
+int program_start(struct program *program, const struct frame *arguments, const struct frame *variables,
+		  const struct frame *directory, char *fault, size_t length);
+
+#endif

@@ -1,0 +1,224 @@
+"""Snapshots of guests: who may use one, for which guests it is, who makes it. No guest runs."""
+
+import os
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from vicinal.cluster.guest_qemu import Accelerator
+from vicinal.cluster.guest_qemu_choice import QEMU, Qemu
+from vicinal.cluster.snapshots import store
+from vicinal.cluster.snapshots.hardware import Hardware
+from vicinal.cluster.snapshots.qmp import Monitor
+from vicinal.errors import VicinalError
+
+KEY = "0123456789abcdef"
+MEMORY = 1 << 20
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where snapshots are; there are none yet."""
+    monkeypatch.setattr(store, "guests_directory", lambda: tmp_path)
+    return store.snapshots_directory()
+
+
+def write(memory: int, state: int) -> None:
+    """Stands for a guest that is saved."""
+    os.pwrite(memory, b"memory", 0)
+    os.write(state, b"state")
+
+
+def make(key: str = KEY, save: store.Save = write) -> bool:
+    return store.make(key, MEMORY, MEMORY, save)
+
+
+def is_there(key: str = KEY) -> bool:
+    with store.opened(key) as found:
+        return found is not None
+
+
+# --- making one ----------------------------------------------------------------------------
+
+
+def test_a_snapshot_is_made_once_and_is_its_user_s_alone(place: Path) -> None:
+    assert not is_there()
+    assert make()
+    with store.opened(KEY) as found:
+        assert found is not None
+        assert os.pread(found.memory, 7, 0) == b"memory\0"
+        assert os.pread(found.state, 9, 0) == b"state"
+        assert os.fstat(found.memory).st_size == MEMORY
+    modes = {each.name: each.stat().st_mode & 0o777 for each in (place / KEY).iterdir()}
+    assert modes == {"memory": 0o600, "state": 0o600}
+    assert make(save=lambda *_: pytest.fail("it was made twice"))
+
+
+@pytest.mark.usefixtures("place")
+def test_of_two_makers_the_second_waits_and_finds_it() -> None:
+    made = []
+    begun = threading.Event()
+
+    def save(memory: int, state: int) -> None:
+        begun.set()
+        time.sleep(0.3)
+        write(memory, state)
+        made.append(1)
+
+    first = threading.Thread(target=make, args=(KEY, save))
+    first.start()
+    assert begun.wait(60)
+    assert not is_there()  # half of it is nothing
+    assert make(save=save)
+    first.join()
+    assert made == [1]
+
+
+def test_one_that_failed_leaves_nothing(place: Path) -> None:
+    def fail(memory: int, state: int) -> None:
+        write(memory, state)
+        raise VicinalError("the guest did not come up", "mend it")
+
+    with pytest.raises(VicinalError, match="did not come up"):
+        make(save=fail)
+    assert [each.name for each in place.iterdir()] == [".lock"]
+
+
+def test_what_a_killed_maker_left_goes_with_the_next(place: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        make(save=lambda *_: os._exit(9))
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    assert [each.name for each in place.iterdir() if each.suffix] == [f"{KEY}.part"]
+    assert not is_there()
+    assert make()
+    assert not [each for each in place.iterdir() if each.suffix]
+
+
+def test_there_are_a_few_at_most(place: Path) -> None:
+    """The one that was used last stays; who has an old one open keeps it."""
+    for number in range(4):
+        assert make(f"{number:016x}")
+        os.utime(place / f"{number:016x}", (number, number))
+    with store.opened(f"{0:016x}"), store.opened(f"{1:016x}") as found:
+        os.utime(place / f"{1:016x}", (1, 1))
+        assert make()
+        assert found is not None
+        assert os.pread(found.state, 9, 0) == b"state"
+    kept = sorted(each.name for each in place.iterdir() if each.is_dir())
+    assert kept == sorted([f"{0:016x}", f"{2:016x}", f"{3:016x}", KEY])
+
+
+def test_without_room_there_is_none(place: Path) -> None:
+    free = shutil.disk_usage(place.parent).free
+    assert not store.make(KEY, MEMORY, 2 * free, lambda *_: pytest.fail("there is no room"))
+    assert not is_there()
+
+
+# --- what others could have put there -------------------------------------------------------
+
+
+def link_memory(place: Path) -> None:
+    (place / KEY / "memory").rename(place / "elsewhere")
+    (place / KEY / "memory").symlink_to(place / "elsewhere")
+
+
+def link_directory(place: Path) -> None:
+    place.rename(place.with_name("elsewhere"))
+    place.symlink_to(place.with_name("elsewhere"))
+
+
+def pipe_as_state(place: Path) -> None:
+    (place / KEY / "state").unlink()
+    os.mkfifo(place / KEY / "state", 0o600)
+
+
+def give_away(place: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file to another user")
+    os.chown(place / KEY / "memory", 1, -1)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda place: (place / KEY / "memory").chmod(0o640),
+        lambda place: (place / KEY / "state").chmod(0o602),
+        lambda place: (place / KEY).chmod(0o770),
+        lambda place: place.chmod(0o777),
+        link_memory,
+        link_directory,
+        pipe_as_state,
+        give_away,
+    ],
+)
+def test_one_that_others_could_have_written_is_not_taken(
+    place: Path, spoil: Callable[[Path], object]
+) -> None:
+    assert make()
+    spoil(place)
+    with pytest.raises(VicinalError, match="this user's alone"):
+        is_there()
+
+
+# --- for which guests one is ---------------------------------------------------------------
+
+
+@pytest.fixture
+def hardware(tmp_path: Path) -> Hardware:
+    if shutil.which(QEMU) is None:
+        pytest.skip(f"{QEMU} is missing")
+    for name in ("kernel", "files"):
+        (tmp_path / name).write_text(name)
+    kernel, files = tmp_path / "kernel", tmp_path / "files"
+    return Hardware(Qemu((QEMU,)), Accelerator.TCG, kernel, files, 1024, 1)
+
+
+def test_each_make_of_a_guest_has_a_snapshot_of_its_own(hardware: Hardware) -> None:
+    first = hardware.key
+    assert hardware.key == first
+    others = [
+        replace(hardware, memory_mib=1025),
+        replace(hardware, cpus=3),
+        replace(hardware, accelerator=Accelerator.KVM),
+        replace(hardware, files=hardware.kernel),
+    ]
+    keys = {first, *(each.key for each in others)}
+    hardware.files.write_text("other")
+    assert len(keys | {hardware.key}) == len(others) + 2
+
+
+# --- QEMU ----------------------------------------------------------------------------------
+
+
+def talk(*answers: bytes) -> Monitor:
+    """A monitor whose other end says these lines, whatever it hears, and is gone."""
+    own, other = socket.socketpair()
+    with other:
+        other.sendall(b"".join(each + b"\n" for each in answers))
+        other.shutdown(socket.SHUT_WR)
+        return Monitor(own)
+
+
+def test_a_qemu_that_refuses_says_why() -> None:
+    own, other = socket.socketpair()
+    with other:
+        lines = (b'{"QMP": {}}', b'{"return": {}}', b'{"event": "STOP"}')
+        other.sendall(b"\n".join(lines) + b"\n" + b'{"error": {"desc": "no such device"}}\n')
+        monitor = Monitor(own)
+        with pytest.raises(VicinalError, match="refuses device_add: no such device"):
+            monitor.ask("device_add", {"driver": "none"})
+        monitor.close()
+
+
+@pytest.mark.parametrize("said", [(), (b'{"QMP": {}}',), (b"nonsense",), (b"[]",)])
+def test_a_qemu_that_ended_is_said_to_be_silent(said: tuple[bytes, ...]) -> None:
+    with pytest.raises(VicinalError, match="did not answer"):
+        talk(*said)

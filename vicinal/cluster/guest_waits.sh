@@ -1,0 +1,48 @@
+# guest_waits.sh - sourced by guest_init.sh in a guest that boots without knowing who it is, and is told by
+# a virtio port. In between it may be saved to a file, and many guests be started from that: so nothing is
+# made before that must differ among them, and the kernel's random numbers begin anew after.
+
+# await_devices - wait for the cards and the region, which are plugged in while the guest runs.
+await_devices() {
+	for card in $cards; do
+		await "the network card ${card%=*}" has_card "${card%=*}"
+	done
+	[ "$region" = 0 ] || await "the region's device" has_region
+}
+
+# await WHAT COMMAND - until the command succeeds.
+await() {
+	what=$1 tries=1200
+	shift
+	until "$@"; do
+		tries=$((tries - 1))
+		[ "$tries" -gt 0 ] || give_up "$what did not come"
+		sleep 0.05
+	done
+}
+
+has_card() { [ -n "$(with_address "$1")" ]; }
+
+# Whether it is there, and udev has handed it to its users.
+has_region() {
+	for device in /sys/bus/pci/devices/*; do
+		[ "$(cat "$device/vendor" "$device/device" | tr '\n' ' ')" = "0x1af4 0x1110 " ] || continue
+		[ -e "$device/resource2" ] || return
+		[ "$(stat -c %G "$device/resource2")" = mpi ] && return
+		# udev may have looked before the kernel had made this file.
+		udevadm trigger --action=add --settle "$device"
+	done
+	return 1
+}
+
+who=$(port_of vicinal.identity)
+[ -n "$who" ] || give_up "there is no virtio port vicinal.identity"
+exec 4<>"$who"
+echo waits >&4
+# The archive's bytes, the time, whether there will be a region, and random bytes.
+read -r size now region seed <&4 || give_up "nobody said who this is"
+echo "$seed" | /usr/lib/vicinal-waits/reseed || give_up "no random numbers of its own"
+seed=
+date -s "@$now" >/dev/null
+head -c "$size" <&4 | tar -x -C / || give_up "the archive that says who this is could not be read"
+exec 4>&-

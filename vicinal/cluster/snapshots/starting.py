@@ -1,0 +1,177 @@
+"""Starting guests that are joined with each other: from a snapshot, which is made if there is none.
+
+    guests = start_guests([GuestMake("node0"), GuestMake("node1")], directory, region)
+
+Their networks are wires between each two of them, pairs of sockets that nobody else has. All of it
+ends with the thread that starts them; files are left in `directory`.
+"""
+
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from vicinal.cluster.guest_accelerator import choose_accelerator
+from vicinal.cluster.guest_identity import (
+    Card,
+    Identity,
+    Keys,
+    card_address,
+    generate_keys,
+    write_archives,
+)
+from vicinal.cluster.guest_qemu import MEMORY_MIB
+from vicinal.cluster.guest_qemu_choice import find_qemu
+from vicinal.cluster.image import build_image
+from vicinal.cluster.image_layout import guest_address
+from vicinal.cluster.snapshots import store
+from vicinal.cluster.snapshots.hardware import MOST_DEVICES, Hardware
+from vicinal.cluster.snapshots.waiting import Plugged, WaitingGuest
+from vicinal.errors import VicinalError
+
+_TEMPLATE = "template"
+_KERNEL_BYTES = 256 << 20
+"""Of a guest's memory, about: the kernel, and what user space there is."""
+
+
+@dataclass(frozen=True)
+class GuestMake:
+    """A guest that is to be started."""
+
+    name: str
+    memory_mib: int = MEMORY_MIB
+    cpus: int = 1
+    commands: str = ""
+    """What it runs before anybody gets in, as guest_init.sh reads it."""
+    joined: bool = True
+    """Whether it has a network with the others."""
+
+
+Say = Callable[[str], None]
+
+
+def start_guests(
+    guests: Sequence[GuestMake],
+    directory: Path,
+    region: Path | None,
+    *,
+    say: Say = lambda _: None,
+    snapshot: bool = True,
+) -> list[WaitingGuest]:
+    """Start them, and wait until commands can be run in each.
+
+    Without `snapshot` they boot; `say` is told what takes its time. Raises VicinalError; then none
+    of them runs.
+    """
+    _check_number(len(guests))
+    make_of = _hardware(say)
+    peers = {number: _peers(guests, number) for number in range(len(guests))}
+    keys = _keys(directory, guests, peers)
+    started: list[WaitingGuest] = []
+    try:
+        with ExitStack() as ends:
+            wires = _wires(ends, peers)
+            for number, guest in enumerate(guests):
+                hardware = make_of(guest)
+                waiting = WaitingGuest(guest.name, directory, keys, hardware)
+                started.append(waiting)
+                own = [wires[number, peer].fileno() for peer in peers[number]]
+                _begin(waiting, hardware, own, say if snapshot else None)
+        for number, waiting in enumerate(started):
+            waiting.wait_booted()
+            waiting.tell(Plugged(region, [card_address(number, peer) for peer in peers[number]]))
+        for waiting in started:
+            waiting.wait_ready()
+    except BaseException:
+        for waiting in started:
+            waiting.stop()
+        raise
+    return started
+
+
+def _peers(guests: Sequence[GuestMake], own: int) -> list[int]:
+    """The others that it is joined with."""
+    joined = [number for number, guest in enumerate(guests) if guest.joined]
+    return [number for number in joined if number != own] if own in joined else []
+
+
+def _begin(
+    waiting: WaitingGuest, hardware: Hardware, wires: Sequence[int], say: Say | None
+) -> None:
+    """Start it from a snapshot, or let it boot where there can be none, or is to be none."""
+    if say is None:
+        waiting.boot(wires)
+        return
+    key = hardware.key
+    with store.opened(key) as found:
+        if found is not None:
+            waiting.restore(found, wires)
+            return
+    say("saving a guest that has booted, for this one and those after")
+    # Its files, each of which may be in memory twice, and what Linux needs to count its pages.
+    room = 2 * hardware.files.stat().st_size + _KERNEL_BYTES + (hardware.memory_mib << 20) // 32
+    made = store.make(key, hardware.memory_mib << 20, room, lambda *files: _save(hardware, *files))
+    with store.opened(key) as found:
+        if made and found is not None:
+            waiting.restore(found, wires)
+        else:
+            say(f"there is no room for a saved guest in {store.snapshots_directory()}: it boots")
+            waiting.boot(wires)
+
+
+def _save(hardware: Hardware, memory: int, state: int) -> None:
+    """Boot a guest that nobody tells who it is, and save it to two open files."""
+    with TemporaryDirectory(prefix="vicinal-") as temporary:
+        template = WaitingGuest(_TEMPLATE, Path(temporary), Keys(Path(temporary)), hardware)
+        try:
+            template.boot(memory=memory)
+            template.wait_booted()
+            template.save(state)
+        finally:
+            template.stop()
+
+
+def _hardware(say: Say) -> Callable[[GuestMake], Hardware]:
+    qemu, image = find_qemu(), build_image(say)
+    accelerator = choose_accelerator(qemu, image, say).accelerator
+    return lambda guest: Hardware(
+        qemu, accelerator, image.kernel, image.files, guest.memory_mib, guest.cpus
+    )
+
+
+def _check_number(guests: int) -> None:
+    """One device of each is the region's."""
+    if guests > MOST_DEVICES:
+        raise VicinalError(
+            f"{guests} guests cannot be joined by wires, {MOST_DEVICES} can",
+            "make them fewer and larger",
+        )
+
+
+def _keys(directory: Path, guests: Sequence[GuestMake], peers: dict[int, list[int]]) -> Keys:
+    generate_keys(directory)
+    identities = [
+        Identity(
+            number,
+            guest.name,
+            guest_address(number),
+            tuple(Card(card_address(number, peer), guest_address(peer)) for peer in peers[number]),
+        )
+        for number, guest in enumerate(guests)
+    ]
+    return write_archives(
+        directory, identities, {guest.name: guest.commands for guest in guests if guest.commands}
+    )
+
+
+def _wires(stack: ExitStack, peers: dict[int, list[int]]) -> dict[tuple[int, int], socket.socket]:
+    """Each guest's end of the wire to each of its peers; closed here when all have been started."""
+    ends = {}
+    for one, other in combinations(peers, 2):
+        if other in peers[one]:
+            pair = socket.socketpair()
+            ends[one, other], ends[other, one] = (stack.enter_context(end) for end in pair)
+    return ends
