@@ -126,7 +126,15 @@ def include_text(
 
 
 def variables_text(mpis: Sequence[Mpi]) -> str:
-    """The file of variables, which fit all of these MPI libraries at once.
+    """The file of variables of tasks. Raises VicinalError as task_variables() does."""
+    lines = [f"{name}={value}\n" for name, value in task_variables(mpis).items()]
+    return "# What tasks of jobs with --vicinal get. Made by `vicinal slurm install`.\n" + "".join(
+        lines
+    )
+
+
+def task_variables(mpis: Sequence[Mpi]) -> dict[str, str]:
+    """The variables of tasks, which fit all of these MPI libraries at once.
 
     Raises VicinalError where two of them want different values of a variable.
     """
@@ -143,7 +151,4 @@ def variables_text(mpis: Sequence[Mpi]) -> str:
                     f"{mpi.value}",
                     "leave one of them out",
                 )
-    lines = [f"{name}={value}\n" for name, value in found.items()]
-    return "# What tasks of jobs with --vicinal get. Made by `vicinal slurm install`.\n" + "".join(
-        lines
-    )
+    return found

@@ -50,12 +50,12 @@ def make(job: NodesJob) -> None:
     cluster = read_cluster(job.file)
     kind = check_cluster(cluster)
     nodes = share_of(job, cluster.nodes)
-    region = _make_region(job, cluster)
-    if kind is not BackEnd.CONTAINER:
-        raise VicinalError(
-            f"{job.file} has virtual machines, which jobs of Slurm's cannot have yet",
-            "use containers, or bring the cluster up in the job: vicinal up",
-        )
+    region = _make_region(job, cluster, kind)
+    if kind is BackEnd.VM:
+        from vicinal.slurm.guest_nodes import make_guests
+
+        make_guests(job, cluster, nodes, region).write(job.directory)
+        return
     # Python takes as long to load it as two containers take to be made.
     from vicinal.slurm.container_nodes import make_containers
 
@@ -88,7 +88,7 @@ def _check_file(file: Path) -> None:
         )
 
 
-def _make_region(job: NodesJob, cluster: Cluster) -> tuple[Path, int] | None:
+def _make_region(job: NodesJob, cluster: Cluster, kind: BackEnd) -> tuple[Path, int] | None:
     """The region's file and its member slots; None where the nodes are to have none."""
     settings = cluster.region
     if settings is None:
@@ -108,6 +108,7 @@ def _make_region(job: NodesJob, cluster: Cluster) -> tuple[Path, int] | None:
         section_bytes=settings.section_bytes,
         heap_bytes=settings.heap_bytes,
         label=f"slurm job {job.job}"[:LABEL_BYTES],
+        for_guests=kind is BackEnd.VM,
     )
     return place, members
 

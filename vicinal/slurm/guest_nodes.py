@@ -1,0 +1,94 @@
+"""The nodes of a job that are virtual machines: QEMU processes below the keeper, without libvirt.
+
+So they are in the job's control group and accounting, and end with the keeper as containers do.
+"""
+
+import json
+import os
+import select
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+
+from vicinal.cluster.file.model import Cluster, Node
+from vicinal.cluster.file.network import NoNetwork
+from vicinal.cluster.image import build_image
+from vicinal.cluster.machines.commands import commands_text
+from vicinal.cluster.region_device import RegionDevice
+from vicinal.cluster.snapshots.starting import GuestMake, start_guests
+from vicinal.errors import VicinalError
+from vicinal.launch.mpi import Mpi
+from vicinal.region.verdict import condemn
+from vicinal.slurm.files import task_variables
+from vicinal.slurm.guest_nodes_layout import GUESTS, TASKS
+from vicinal.slurm.node_list import ListedNode, NodeList
+from vicinal.slurm.nodes_job import NodesJob
+
+
+def make_guests(
+    job: NodesJob, cluster: Cluster, nodes: Sequence[Node], region: tuple[Path, int] | None
+) -> NodeList:
+    """Start them, from a snapshot where there is one; `region` is its file and member slots.
+
+    Raises VicinalError; what was started ends with the keeper.
+    """
+    _check(job, cluster, nodes)
+    directory = job.directory / GUESTS
+    directory.mkdir(mode=0o700)
+    started = start_guests(
+        [
+            GuestMake(
+                node.name,
+                -(-(node.memory_bytes or 0) // (1 << 20)),
+                node.cpus,
+                commands_text(node.commands, first=True) if node.commands else "",
+                not isinstance(node.network, NoNetwork),
+            )
+            for node in nodes
+        ],
+        directory,
+        None if region is None else region[0],
+    )
+    if region is not None:
+        for guest in started:
+            process = os.pidfd_open(guest.process)
+            Thread(target=_watch, args=(process, region[0], guest.name), daemon=True).start()
+    told = {
+        "environment": task_variables([Mpi.MPICH, Mpi.OPENMPI]),
+        "holds": sorted(build_image().holds),
+    }
+    (directory / TASKS).write_text(json.dumps(told))
+    return NodeList([ListedNode(node.name, None) for node in nodes], None)
+
+
+def _watch(process: int, region: Path, name: str) -> None:
+    """When a guest ends while others go on, tell them through the region."""
+    poll = select.poll()
+    poll.register(process, select.POLLIN)
+    poll.poll()
+    with suppress(OSError, VicinalError):
+        condemn(region, name)
+
+
+def _check(job: NodesJob, cluster: Cluster, nodes: Sequence[Node]) -> None:
+    """Raise VicinalError for what a job's virtual machines cannot have."""
+    if not job.alone:
+        raise VicinalError(
+            f"{job.file} has virtual machines, which have no network between hosts in a job, and "
+            f"the job has {job.hosts} hosts",
+            "give the job one host (srun -N1), or use containers",
+        )
+    device = cluster.region.device if cluster.region is not None else RegionDevice.IVSHMEM
+    if device is not RegionDevice.IVSHMEM:
+        raise VicinalError(
+            f"{job.file} lets machines have the region as {device}, which cannot be plugged in",
+            f"let region.device be {RegionDevice.IVSHMEM}",
+        )
+    for node in nodes:
+        if node.additions or node.hugepages:
+            key = "image" if node.additions else "hugepages"
+            raise VicinalError(
+                f"{job.file} gives {node.name} {key}, which a job's machines cannot have",
+                f"leave out {key}, or bring the cluster up in the job: vicinal up",
+            )
