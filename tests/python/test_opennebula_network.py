@@ -1,7 +1,9 @@
 """OpenNebula's networks of SR-IOV functions: composed documents, fake cards (fake_cards.py)."""
 
 import base64
+import io
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from opennebula_support import Host, error_text
 from vicinal.cli import run
 from vicinal.errors import VicinalError
 from vicinal.host.functions.operations import Functions
-from vicinal.opennebula.network import Network, guid_of
+from vicinal.opennebula.network import Network, guid_of, main
 from vicinal.opennebula.nics import FunctionNic, read_nics
 
 MAC = "02:00:0a:00:00:07"
@@ -38,7 +40,9 @@ def document(*nics: str, vm: int = 7) -> bytes:
 
 
 def nics(*written: str) -> Sequence[FunctionNic]:
-    return read_nics(document(*written))[1]
+    found = read_nics(document(*written))[1]
+    assert found is not None
+    return found
 
 
 class Trial:
@@ -96,6 +100,18 @@ def test_the_functions_of_our_networks_are_read() -> None:
 def test_what_is_attached_alone_is_meant() -> None:
     both = (nic("0000:02:08.0"), nic("0000:02:08.1", "<ATTACH>YES</ATTACH>"))
     assert [each.address for each in nics(*both)] == ["0000:02:08.1"]
+
+
+@pytest.mark.parametrize(
+    "comes",
+    [
+        "<NIC><VN_MAD>bridge</VN_MAD><NIC_ID>2</NIC_ID><ATTACH>YES</ATTACH></NIC>",
+        "<NIC_ALIAS><VN_MAD>bridge</VN_MAD><ATTACH>YES</ATTACH></NIC_ALIAS>",
+        nic("0000:02:08.1", "<ATTACH>YES</ATTACH>", driver="802.1Q"),
+    ],
+)
+def test_where_another_drivers_nic_comes_or_goes_ours_are_not_meant(comes: str) -> None:
+    assert read_nics(document(nic("0000:02:08.0"), comes)) == (7, None)
 
 
 @pytest.mark.parametrize(
@@ -328,6 +344,23 @@ def one(tmp_path: Path) -> Host:
 def test_scripts_of_vms_without_functions_do_nothing(one: Host, action: str) -> None:
     done = call(one, action, document(nic("0000:02:08.0", driver="bridge")), "one-7", "3")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("action", ["pre", "clean"])
+def test_scripts_leave_a_vm_alone_to_which_another_drivers_nic_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    """Its own function is in use, which clean would release and pre would not set up again."""
+    trial = Trial(tmp_path, mlx5())
+    trial.network.prepare(7, nics(nic(first_of("mlx5"))))
+    trial.host.files(trial.host.device(first_of("mlx5")), enable="1")
+    before = trial.state()
+    comes = "<NIC><VN_MAD>bridge</VN_MAD><NIC_ID>2</NIC_ID><ATTACH>YES</ATTACH></NIC>"
+    given = base64.b64encode(document(nic(first_of("mlx5")), comes))
+    monkeypatch.setattr("vicinal.opennebula.network.Functions", lambda: trial.functions)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
+    main(Path("/remotes/vnm/vicinal") / action, ["one-7"])
+    assert trial.state() == before
 
 
 def test_a_script_says_why_as_opennebula_reads_it(one: Host) -> None:

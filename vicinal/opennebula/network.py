@@ -185,6 +185,8 @@ def main(script: Path, arguments: Sequence[str]) -> None:
             "what OpenNebula gave to read is not in base64", "see that it calls this driver"
         ) from error
     vm, nics = read_nics(document)
+    if nics is None:
+        return
     network = Network(Functions())
     match script.name:
         case "pre":

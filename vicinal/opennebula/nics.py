@@ -20,6 +20,7 @@ DRIVER = "vicinal"
 _ADDRESS = re.compile(r"([0-9a-f]{4}):([0-9a-f]{2}):([01][0-9a-f])[:.]([0-7])", re.IGNORECASE)
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 _WORDS = {"YES": True, "ON": True, "NO": False, "OFF": False}
+_NICS = ("NIC", "NIC_ALIAS", "PCI")
 _WHAT = "the VM's document"
 
 
@@ -43,11 +44,12 @@ class FunctionNic:
     """It comes or goes while the VM runs, and the VM's others are left alone."""
 
 
-def read_nics(document: bytes) -> tuple[int, list[FunctionNic]]:
+def read_nics(document: bytes) -> tuple[int, list[FunctionNic] | None]:
     """A VM's id, and its functions in networks of ours.
 
-    If some come or go while the VM runs, these alone. Raises VicinalError where the document is
-    none of OpenNebula's, or says what cannot be.
+    If some come or go while the VM runs, these alone; None if that is a NIC of another driver,
+    with which ours have nothing to do. Raises VicinalError where the document is none of
+    OpenNebula's, or says what cannot be.
     """
     root = parse(document, _WHAT, "VM")
     vm = _number(root, "ID")
@@ -58,7 +60,9 @@ def read_nics(document: bytes) -> tuple[int, list[FunctionNic]]:
     addresses = [each.address for each in found]
     if twice := {each for each in addresses if addresses.count(each) > 1}:
         raise VicinalError(f"{_WHAT} has {min(twice)} twice", "see the VM's PCI devices")
-    return vm, [each for each in found if each.attached] or found
+    if any(_attached(each) for kind in _NICS for each in root.iterfind(f"TEMPLATE/{kind}")):
+        return vm, [each for each in found if each.attached] or None
+    return vm, found
 
 
 def _nic(element: Element) -> FunctionNic:
@@ -81,8 +85,12 @@ def _nic(element: Element) -> FunctionNic:
         max_rate=_number(element, "MAX_TX_RATE"),
         link_state=(element.findtext("LINK_STATE") or "").lower() or None,
         network=_number(element, "NETWORK_ID"),
-        attached=(element.findtext("ATTACH") or "").upper() == "YES",
+        attached=_attached(element),
     )
+
+
+def _attached(element: Element) -> bool:
+    return (element.findtext("ATTACH") or "").upper() == "YES"
 
 
 def _number(element: Element, name: str) -> int | None:
