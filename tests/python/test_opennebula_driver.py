@@ -169,6 +169,39 @@ def test_a_region_that_has_no_room_is_refused(host: Host) -> None:
     assert nothing_left(host)
 
 
+@pytest.mark.parametrize(
+    ("devices", "named", "refused"),
+    [
+        ("virtio-net", True, True),
+        ("virtio-net", False, False),  # another QEMU than this host's is libvirt's to judge
+        ("ivshmem-plain", True, False),
+    ],
+)
+def test_a_qemu_without_the_device_is_refused_before_anything_is_made(
+    host: Host, monkeypatch: pytest.MonkeyPatch, devices: str, named: bool, refused: bool
+) -> None:
+    """A stand-in for QEMU of this host, which says what devices it has."""
+    qemu = host.directory / f"programs/qemu-system-{os.uname().machine}"
+    qemu.parent.mkdir()
+    qemu.write_text(f"#!/bin/sh\necho 'name \"{devices}\", bus PCI'\n")
+    qemu.chmod(0o755)
+    monkeypatch.setenv("PATH", str(qemu.parent), prepend=os.pathsep)
+    file = host.prepare(42, asks())
+    given = deployment_file(42, host.owner)
+    other = qemu if named else Path(sys.executable)
+    given = given.replace("/usr/bin/qemu-system-x86_64", str(other))
+    done = host.act("deploy", str(file), "node1", vm=42, given=given)
+    assert done.returncode == refused
+    if refused:
+        said = error_text(done.stderr)
+        assert said.startswith(f"deploy: Vicinal: {qemu} of this host has no ivshmem-plain")
+        assert "VICINAL_IVSHMEM" in said
+        assert host.calls() == []
+    assert host.region().exists() is not refused
+    assert host.end(42).returncode == 0
+    assert nothing_left(host)
+
+
 def test_somebody_elses_file_in_the_regions_place_is_refused(host: Host, tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_text("precious")

@@ -4,6 +4,7 @@ networks whose NICs are SR-IOV functions, and a probe.
     documents    XML as OpenNebula writes it, read without trust
     request      what a VM's owner asks for, in the VM's user template
     deployment   the domain that OpenNebula wrote, with the region in it
+    emulator     whether QEMU of this host has the device for it
     limits       what the administrator allows
     records      which region there is on this host, and for which VMs
     hypervisor   what libvirt says of the VMs here

@@ -11,7 +11,9 @@ from pathlib import Path
 from vicinal.errors import VicinalError, describe_os_error
 from vicinal.host.functions.operations import Functions
 from vicinal.host.functions.owners import assigned_to
+from vicinal.host.system import Host
 from vicinal.opennebula.deployment import add_region, domain_name
+from vicinal.opennebula.emulator import require_region_device
 from vicinal.opennebula.hypervisor import running_machines, saved_description
 from vicinal.opennebula.limits import FILE, read_limits
 from vicinal.opennebula.records import Records, records_directory
@@ -38,6 +40,7 @@ def _deploy(call: Call, records: Records) -> int:
     if request is None:
         become_stock(call)
     document = add_region(sys.stdin.buffer.read(), call.vm, request)
+    require_region_device(document, Host())
     limits = read_limits(call.remotes / FILE)
     status = None
     try:

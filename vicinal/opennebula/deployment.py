@@ -13,7 +13,8 @@ from vicinal.errors import VicinalError
 from vicinal.opennebula.documents import parse, shown
 from vicinal.opennebula.request import RegionRequest
 
-_MODEL = "ivshmem-plain"
+MODEL = "ivshmem-plain"
+"""QEMU's device for a region."""
 
 
 def domain_name(vm: int) -> str:
@@ -66,7 +67,7 @@ def _device(request: RegionRequest) -> Element:
     # The role of a peer: libvirt and QEMU then refuse to save, snapshot or move the machine with
     # the region in it, whose memory is other machines' too.
     device = Element("shmem", name=request.name, role="peer")
-    SubElement(device, "model", type=_MODEL)
+    SubElement(device, "model", type=MODEL)
     SubElement(device, "size", unit="M").text = str(request.size_bytes >> 20)
     return device
 

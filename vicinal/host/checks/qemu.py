@@ -3,6 +3,7 @@
 import platform
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from vicinal.host.finding import Check, Finding, failed, passed, skipped, warned
 from vicinal.host.system import Host
@@ -17,7 +18,7 @@ _BUILT_WITH_IT = "use a QEMU that is built with it, as Debian's is: apt-get inst
 
 def check_qemu(host: Host) -> Iterator[Finding]:
     """Version and accelerators, then the devices for regions, then the SR-IOV card of tests."""
-    program = host.program(*_NAMES)
+    program = qemu_program(host)
     if program is None:
         yield skipped(
             "QEMU is not installed: no virtual machines here",
@@ -47,9 +48,14 @@ def check_qemu(host: Host) -> Iterator[Finding]:
     yield from _devices(version, read_device_models(host) or frozenset())
 
 
+def qemu_program(host: Host) -> Path | None:
+    """QEMU of this host's architecture."""
+    return host.program(*_NAMES)
+
+
 def read_device_models(host: Host) -> frozenset[str] | None:
     """What -device of QEMU can be, such as ivshmem-plain; None where QEMU does not run."""
-    program = host.program(*_NAMES)
+    program = qemu_program(host)
     listed = None if program is None else host.ask(program, "-device", "help")
     return None if listed is None else frozenset(re.findall(r'^name "([^"]+)"', listed, re.M))
 
