@@ -89,6 +89,16 @@ def test_other_actions_are_the_stock_ones(host: Host) -> None:
     assert [each.split()[0] for each in host.calls()] == ["reboot"]
 
 
+def test_a_snapshot_of_a_vm_with_a_region_is_refused(host: Host) -> None:
+    host.deploy(42)
+    done = host.act("snapshot_create", "one-42", "0", vm=42)
+    assert done.returncode == 1
+    assert error_text(done.stderr).startswith("snapshot_create: Vicinal: VM 42 has a region")
+    assert [each.split()[0] for each in host.calls()] == ["deploy"]
+    assert host.end(42).returncode == 0
+    assert nothing_left(host)
+
+
 @pytest.mark.parametrize("how", ["fail", "fail-after"])
 def test_a_deploy_that_fails_leaves_a_region_where_the_vm_runs(host: Host, how: str) -> None:
     done = host.deploy(42, how=how)

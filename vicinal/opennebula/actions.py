@@ -1,8 +1,9 @@
 """The driver's actions: what is done before and after the stock script of the same name.
 
 deploy has a region made and gives it to the domain, cancel and shutdown remove it with its last
-VM. save, restore and migrate have a VM give up what it has of this host, and get it again. VMs
-that ask for nothing are left to the stock scripts alone.
+VM. save, restore and migrate have a VM give up what it has of this host, and get it again.
+snapshot_create is refused where there is a region. VMs that ask for nothing are left to the stock
+scripts alone.
 """
 
 import sys
@@ -22,6 +23,7 @@ from vicinal.opennebula.request import RegionRequest, read_request
 from vicinal.opennebula.stock import Call, become_stock, run_stock
 
 SAVE, RESTORE, MIGRATE, ARRIVE = "save", "restore", "migrate", "arrive"
+SNAPSHOT = "snapshot_create"
 
 
 def perform(call: Call) -> int:
@@ -30,6 +32,9 @@ def perform(call: Call) -> int:
     _repair(call, records)
     if call.action == "deploy":
         return _deploy(call, records)
+    if call.action == SNAPSHOT:
+        _check_snapshot(call, records)
+        become_stock(call)
     if call.action in (SAVE, RESTORE, MIGRATE, ARRIVE):
         return _leave_and_return(call, records)
     return _end(call, records)
@@ -77,6 +82,15 @@ def _leave_and_return(call: Call, records: Records) -> int:
     if status is None:
         become_stock(call)
     return status
+
+
+def _check_snapshot(call: Call, records: Records) -> None:
+    """Raise VicinalError where libvirt would refuse, in words of its own."""
+    if records.region_of(call.vm) is not None:
+        raise VicinalError(
+            f"VM {call.vm} has a region, memory of other VMs too that no snapshot can have in it",
+            "power it off, and take snapshots of its disks (onevm disk-snapshot-create)",
+        )
 
 
 def _has_ours(vm: int, records: Records) -> bool:

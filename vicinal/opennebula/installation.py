@@ -18,7 +18,10 @@ from vicinal.opennebula.limits import FILE, TEMPLATE, read_limits
 REMOTES = Path("/var/lib/one/remotes")
 """OpenNebula's scripts on a front-end, which `onehost sync` copies to its hosts."""
 CONFIGURATION = Path("/etc/one/oned.conf")
-ACTIONS = ("deploy", "cancel", "shutdown", "save", "restore", "migrate", "arrive")
+ACTIONS = (
+    *("deploy", "cancel", "shutdown", "save", "restore", "migrate", "snapshot_create"),
+    "arrive",
+)
 """The others are the stock driver's; arrive is called by another host's migrate."""
 NETWORK_ACTIONS = ("pre", "post", "clean", "update_nic")
 NAME = "vicinal"
