@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* The rights to all others come with the first; working directory and root change with the last. */
@@ -83,6 +84,20 @@ static int enter_spaces(int node, int identity)
 	return result;
 }
 
+/* Whether the node of a task that was killed ends with it. All of a node is killed at once, and the kernel
+ * may be done with the task first: so it is given a moment. */
+static bool ends_too(int node)
+{
+	static const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
+
+	for (int looks = 0; looks < 50; looks++) {
+		if (process_is_ending(node))
+			return true;
+		(void)nanosleep(&pause, NULL);
+	}
+	return false;
+}
+
 /* Ends as the task did, when that does. */
 _Noreturn static void wait_for(pid_t task, int node, const char *name)
 {
@@ -104,7 +119,7 @@ _Noreturn static void wait_for(pid_t task, int node, const char *name)
 		_exit(WEXITSTATUS(status));
 	if (ended != task || !WIFSIGNALED(status))
 		_exit(EXIT_FAILURE);
-	if (WTERMSIG(status) == SIGKILL && process_is_ending(STDERR_FILENO + 1))
+	if (WTERMSIG(status) == SIGKILL && ends_too(STDERR_FILENO + 1))
 		(void)dprintf(STDERR_FILENO,
 			      "vicinal: error: the node %s has ended, and with it what ran in it\n", name);
 	(void)setrlimit(RLIMIT_CORE, &none);
