@@ -174,7 +174,8 @@ def test_nodes_that_a_crash_left_over(clean: OptionHosts, sweeper: str) -> None:
         sweep = [VICINAL, "slurm", "sweep", "--directory", REGIONS]
         clean.cluster.run_in("node0", ["env", f"SLURM_CONF={clean.slurm_conf}", *sweep])
     wait_until(lambda: len(clean.keepers("node0")) == 1)
-    assert clean.regions("node0") == [f"nodes-{other} 600 0"]
+    # Its record goes when it has ended.
+    wait_until(lambda: clean.regions("node0") == [f"nodes-{other} 600 0"])
     for each in (number, other):
         assert clean.at_head("scancel", each).returncode == 0
 
