@@ -36,6 +36,7 @@ PACKAGES = (
     *("bubblewrap", "busybox-static", "dash", "ethtool", "iproute2", "libpython3-stdlib"),
     *("python3-jsonschema", "python3-minimal", "python3-numpy", "python3-psutil"),
     *("python3-ruamel.yaml", "util-linux"),
+    *("ibverbs-providers", "perftest"),
 )
 KERNEL = "linux-image-amd64"
 LEFT_OUT = ("boot", "etc", "lib/modules", "usr/share", "var")
@@ -86,6 +87,8 @@ class Work:
     devices: tuple[str, ...] = ()
     """More of QEMU's arguments."""
     processors: int = 1
+    number: int = 1
+    """In the hardware address of its card, where two of them are on one wire."""
 
 
 _MODULES = ("bridge", "igb", "igbvf", "veth", "vfio_iommu_type1", "vfio_pci")
@@ -106,14 +109,19 @@ def run_inside(directory: Path, say: Callable[[str], None], work: Work) -> list[
 
 @contextmanager
 def asked_inside(
-    directory: Path, say: Callable[[str], None], work: Work
+    directory: Path, say: Callable[[str], None], work: Work, wire: int | None = None
 ) -> Iterator[Callable[[dict[str, Any]], dict[str, Any]]]:
-    """Boot a guest whose script answers each line of JSON by one; what asks it."""
-    console, place = directory / "console.log", directory / "talk"
+    """Boot a guest whose script answers each line of JSON by one; what asks it.
+
+    `wire` is the descriptor of a stream socket that its card is at.
+    """
+    console, place = directory / f"{work.name}.log", directory / f"{work.name}.talk"
     talk = ["-chardev", f"socket,id=talk,path={place},server=on,wait=on", "-serial", "chardev:talk"]
+    command = _command(say, work, console, talk, wire)
+    handed = () if wire is None else (wire,)
     with (
-        subprocess.Popen(_command(say, work, console, talk), stdin=subprocess.DEVNULL) as guest,
-        socket.socket(socket.AF_UNIX) as wire,
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=handed) as guest,
+        socket.socket(socket.AF_UNIX) as near,
     ):
         try:
             deadline = time.monotonic() + BOUND
@@ -121,9 +129,9 @@ def asked_inside(
                 assert guest.poll() is None
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
-            wire.settimeout(BOUND)
-            wire.connect(str(place))
-            lines = wire.makefile("rw")
+            near.settimeout(BOUND)
+            near.connect(str(place))
+            lines = near.makefile("rw")
 
             def answer() -> dict[str, Any]:
                 while line := lines.readline():
@@ -144,7 +152,11 @@ def asked_inside(
 
 
 def _command(
-    say: Callable[[str], None], work: Work, console: Path, results: Sequence[str]
+    say: Callable[[str], None],
+    work: Work,
+    console: Path,
+    results: Sequence[str],
+    wire: int | None = None,
 ) -> list[str]:
     kernel, files = _image(say, work)
     qemu = qemu_for(GuestNetwork.VERBS, say)
@@ -154,8 +166,10 @@ def _command(
     command += ["-smp", str(work.processors), *work.devices]
     command += ["-device", "intel-iommu,intremap=on,caching-mode=on"]
     command += ["-device", "pcie-root-port,id=socket,chassis=1"]
-    command += ["-netdev", "hubport,id=wire,hubid=0"]
-    command += ["-device", "igb,bus=socket,netdev=wire,mac=52:54:00:00:01:01,romfile="]
+    far = "hubport,hubid=0" if wire is None else f"stream,addr.type=fd,addr.str={wire}"
+    command += ["-netdev", f"{far},id=wire"]
+    hardware_address = f"52:54:00:00:01:{work.number:02x}"
+    command += ["-device", f"igb,bus=socket,netdev=wire,mac={hardware_address},romfile="]
     command += ["-kernel", str(kernel), "-initrd", str(files)]
     command += ["-append", "console=ttyS0 quiet panic=-1 net.ifnames=0 intel_iommu=on"]
     return [*command, "-serial", f"file:{console}", *results]

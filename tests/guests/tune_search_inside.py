@@ -1,19 +1,30 @@
-"""What happens in the guest of test_tune_moderation.py, as root: it answers lines of JSON.
+"""The near guest of test_tune_moderation.py, as root: it answers lines of JSON.
 
-Its igb card and a virtio-net are on one wire; the virtio-net is in a network namespace of its own,
-where a process answers each packet with a burst of small ones. So the card's interrupts are those
-of packets that arrive.
+Its virtual function and that of the far guest (tune_far_inside.py) are on one wire. What the far
+one sends makes its interrupts, so they are those of packets that arrive.
 """
 
 import json
-import os
 import socket
 import subprocess
-import sys
 import time
-import tty
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+
+from tune_pair_inside import (
+    BULK_PORT,
+    BURST,
+    FAR,
+    NEAR,
+    PORT,
+    RDMA_BULK,
+    RDMA_LATENCY,
+    SMALL,
+    address,
+    channel,
+    connect,
+)
 
 from vicinal.errors import VicinalError
 from vicinal.tune.evidence import add_work, read_counters
@@ -22,134 +33,107 @@ from vicinal.tune.settings.keeper import Keeper, Work
 from vicinal.tune.settings.place import sole_command
 
 STATE = Path("/run/tune")
-HERE, THERE = "10.9.0.1", "10.9.0.2"
-PORT = 9000
-BURST = 12
-ROUNDS = 60
-LOST_SECONDS = 2.0
-BULK_SECONDS = 0.5
-FAR = f"""
-import socket
-import threading
-bulk = socket.create_server(("{THERE}", {PORT}))
-def send():
-    while True:
-        near, _ = bulk.accept()
-        try:
-            while True:
-                near.sendall(bytes(1 << 16))
-        except OSError:
-            near.close()
-threading.Thread(target=send, daemon=True).start()
-far = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-far.bind(("{THERE}", {PORT}))
-print("there", flush=True)
-while True:
-    packet, sender = far.recvfrom(2048)
-    for _ in range({BURST}):
-        far.sendto(packet, sender)
-"""
+ROUNDS = 40
+LOST_SECONDS = 20.0
+BULK_SECONDS = 0.4
+WINDOW = 16 << 10
+"""Whose end is heard of by an interrupt. With the usual one TCP is as fast with late ones."""
+PATIENCE = 60.0
 
 
-def run(command: str) -> None:
-    subprocess.run(command.split(), check=True)
+def bursts() -> tuple[dict[str, float], int]:
+    """P50 of a small segment there and a burst of them back, and how many came."""
+    took = []
+    with socket.create_connection((address(FAR), PORT), timeout=LOST_SECONDS) as far:
+        far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(ROUNDS):
+            began = time.monotonic_ns()
+            far.sendall(bytes(SMALL))
+            left = BURST * SMALL
+            while left:
+                left -= len(far.recv(left))
+            took.append((time.monotonic_ns() - began) / 1000)
+    return {"p50": median(took)}, ROUNDS * BURST
 
 
-def names() -> dict[str, str]:
-    """Interfaces by their drivers."""
-    found = {}
-    for place in Path("/sys/class/net").iterdir():
-        driver = place / "device/driver"
-        if driver.exists():
-            found[driver.resolve().name] = place.name
-    return found
-
-
-def connect() -> str:
-    """Have both ends on the wire; the card's name."""
-    found = names()
-    card, far = found["igb"], found["virtio_net"]
-    run("ip netns add far")
-    run(f"ip link set {far} netns far")
-    run(f"ip netns exec far ip addr add {THERE}/24 dev {far}")
-    run(f"ip netns exec far ip link set {far} up")
-    run(f"ip addr add {HERE}/24 dev {card}")
-    run(f"ip link set {card} up")
-    process = subprocess.Popen(
-        ["ip", "netns", "exec", "far", sys.executable, "-c", FAR], stdout=subprocess.PIPE
-    )
-    assert process.stdout is not None
-    process.stdout.readline()
-    return card
-
-
-def exchange(near: socket.socket, number: int) -> int:
-    """One packet there and a burst back; the nanoseconds that it took, or -1 if some were lost."""
-    began = time.monotonic_ns()
-    near.sendto(number.to_bytes(8, "little") * 8, (THERE, PORT))
-    left = BURST
-    while left:
-        try:
-            packet = near.recv(2048)
-        except TimeoutError:
-            return -1
-        left -= packet[:8] == number.to_bytes(8, "little")
-    return time.monotonic_ns() - began
-
-
-def stream() -> tuple[int, float]:
-    """Bytes that came over TCP, and the seconds that it took; the first ones do not count."""
-    with socket.create_connection((THERE, PORT), timeout=LOST_SECONDS) as near:
+def stream() -> tuple[dict[str, float], int]:
+    """Bandwidth of TCP with a small window, and the bytes that came; the first do not count."""
+    with socket.socket() as far:
+        far.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, WINDOW)
+        far.settimeout(LOST_SECONDS)
+        far.connect((address(FAR), BULK_PORT))
         room = memoryview(bytearray(1 << 18))
         for seconds in (BULK_SECONDS / 2, BULK_SECONDS):
             began, read = time.monotonic(), 0
             while time.monotonic() < began + seconds:
-                read += near.recv_into(room)
-        return read, time.monotonic() - began
+                read += far.recv_into(room)
+        return {"bandwidth": read / (time.monotonic() - began) / 1e6}, read
 
 
-def measure_bulk() -> dict[str, object]:
-    """A stream, and what was counted meanwhile."""
+def rdma_latency() -> tuple[dict[str, float], int]:
+    """P50 of half a round trip, as perftest prints it, and its messages."""
+    words = perftest(RDMA_LATENCY)
+    return {"p50": float(words[4])}, int(words[1])
+
+
+def rdma_bulk() -> tuple[dict[str, float], int]:
+    """Bandwidth of reads, as perftest prints the average, and its messages."""
+    words = perftest(RDMA_BULK)
+    return {"bandwidth": float(words[3]) * 1000 / 8}, int(words[1])
+
+
+def perftest(command: tuple[str, ...]) -> list[str]:
+    """The words of its one line of numbers. The far end may be about to listen again."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        done = subprocess.run(
+            [*command, address(FAR)],
+            capture_output=True,
+            text=True,
+            timeout=LOST_SECONDS,
+            check=False,
+        )
+        if done.returncode == 0:
+            lines = [line.split() for line in done.stdout.splitlines()]
+            return next(words for words in lines if words and words[0].isdigit())
+        if time.monotonic() > deadline:
+            raise VicinalError(f"{command[0]}: {done.stdout}{done.stderr}", "see the far guest")
+        time.sleep(0.1)
+
+
+PHASES: dict[str, Callable[[], tuple[dict[str, float], int]]] = {
+    "tcp bursts": bursts,
+    "tcp stream": stream,
+    "rdma latency": rdma_latency,
+    "rdma reads": rdma_bulk,
+}
+
+
+def measure(phase: str) -> dict[str, object]:
+    """One trial, and what was counted meanwhile."""
     before = read_counters()
-    read, seconds = stream()
+    values, work = PHASES[phase]()
     counted = read_counters().since(before)
-    return {"values": {"bandwidth": read / seconds / 1e6}, "evidence": add_work(counted, read)}
+    return {"values": values, "evidence": add_work(counted, work)}
 
 
-def measure(near: socket.socket) -> dict[str, object]:
-    """Some exchanges, and what was counted meanwhile."""
-    before = read_counters()
-    took = [exchange(near, number) for number in range(ROUNDS)]
-    counted = read_counters().since(before)
-    good = [each / 1000 for each in took if each > 0]
-    return {
-        "values": {"p50": median(good)} if len(good) > ROUNDS // 2 else {},
-        "evidence": add_work(counted, len(good) * BURST),
-    }
-
-
-def answer(keeper: Keeper, work: Work, near: socket.socket, line: str) -> dict[str, object]:
+def answer(keeper: Keeper, work: Work, function: str, line: str) -> dict[str, object]:
     question = json.loads(line)
+    if "function" in question:
+        return {"function": function}
     if "read" in question:
         return {"value": keeper.knob(question["read"]).read()}
     try:
         work.apply(question["setting"])
-        return measure_bulk() if question["phase"] == "bulk" else measure(near)
-    except VicinalError as error:
+        return measure(question["phase"])
+    except (VicinalError, OSError, subprocess.SubprocessError) as error:
         return {"error": str(error)}
 
 
 def main() -> None:
     """Answer until the end."""
-    channel = os.open("/dev/ttyS1", os.O_RDWR | os.O_NOCTTY)
-    tty.setraw(channel)
-    questions, answers = os.fdopen(channel, "r"), os.fdopen(os.dup(channel), "w")
-    card = connect()
-    near = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    near.bind((HERE, 0))
-    near.settimeout(LOST_SECONDS)
-    while exchange(near, 1 << 40) < 0:  # until the link is up, and each knows the other
-        pass
+    questions, answers = channel()
+    function = connect(NEAR)
 
     def say(found: dict[str, object]) -> None:
         answers.write(json.dumps(found) + "\n")
@@ -159,13 +143,15 @@ def main() -> None:
     with sole_command(STATE):
         keeper = Keeper(Machine(), STATE / "journal")
         keeper.recover()
-        say({"card": card} if json.loads(questions.readline()) == {"card": True} else {})
+        say(
+            {"function": function} if json.loads(questions.readline()) == {"function": True} else {}
+        )
         with keeper.temporarily() as work:
             for line in questions:
                 if json.loads(line) == {"end": True}:
                     break
-                say(answer(keeper, work, near, line))
-        say({"value": keeper.knob(f"{card}/rx-usecs").read()})
+                say(answer(keeper, work, function, line))
+        say({"value": keeper.knob(f"{function}/rx-usecs").read()})
 
 
 main()

@@ -1,0 +1,70 @@
+"""The far guest of test_tune_moderation.py: it answers the other one, by TCP and RDMA."""
+
+import json
+import socket
+import subprocess
+import threading
+import time
+
+from tune_pair_inside import (
+    BULK_PORT,
+    BURST,
+    FAR,
+    PORT,
+    RDMA_BULK,
+    RDMA_LATENCY,
+    SMALL,
+    address,
+    channel,
+    connect,
+)
+
+
+def answer_bursts(server: socket.socket) -> None:
+    """A burst of small segments for each that comes."""
+    while True:
+        near, _ = server.accept()
+        near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        while near.recv(SMALL, socket.MSG_WAITALL):
+            for _ in range(BURST):
+                near.sendall(bytes(SMALL))
+        near.close()
+
+
+def stream(server: socket.socket) -> None:
+    """As much as whoever calls takes."""
+    while True:
+        near, _ = server.accept()
+        try:
+            while True:
+                near.sendall(bytes(1 << 16))
+        except OSError:
+            near.close()
+
+
+def serve(command: tuple[str, ...]) -> None:
+    """One program after the other: each serves one client."""
+    while True:
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+        time.sleep(0.05)
+
+
+def main() -> None:
+    """Serve until the guest is ended."""
+    questions, answers = channel()
+    connect(FAR)
+    place = address(FAR)
+    work = (
+        (answer_bursts, socket.create_server((place, PORT))),
+        (stream, socket.create_server((place, BULK_PORT))),
+        (serve, RDMA_LATENCY),
+        (serve, RDMA_BULK),
+    )
+    for action, argument in work:
+        threading.Thread(target=action, args=(argument,), daemon=True).start()
+    answers.write(json.dumps({"ready": True}) + "\n")
+    answers.flush()
+    questions.read()
+
+
+main()
