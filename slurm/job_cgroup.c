@@ -41,31 +41,76 @@ static int read_groups(const char *process, char text[TEXT_MOST])
 	return 0;
 }
 
+/* The path in a line NUMBER:CONTROLLERS:PATH, or NULL. */
+static const char *path_in(const char *line)
+{
+	const char *controllers = strchr(line, ':');
+	const char *path = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
+
+	return path != NULL ? path + 1 : NULL;
+}
+
+/* Whether a path is of the job's groups. `job` is theirs, the same in each hierarchy. */
+static bool is_below(const char *path, const char *job)
+{
+	size_t length = strlen(job);
+
+	return path != NULL && strncmp(path, job, length) == 0 &&
+	       (path[length] == '/' || path[length] == '\n' || path[length] == '\0');
+}
+
 /*
- * Whether these are groups of a process of a job's step `extern`: all that are of the job. Its slurmstepd is
- * in others in some hierarchies, or in one of its own.
+ * The path of the job's groups, by those that this process is in, which Slurm has put there. It counts from
+ * the root on: whoever may make groups, such as a user with a session of systemd's, calls them what he likes.
  */
-static bool is_of_extern(const char *text, uint32_t job)
+static bool find_job(const char *text, uint32_t job, char path[PATH_MAX])
+{
+	char name[32];
+	int length = snprintf(name, sizeof(name), "/job_%" PRIu32, job);
+
+	for (const char *line = text; line != NULL && *line != '\0';) {
+		const char *end = strchr(line, '\n');
+		const char *begin = path_in(line);
+		const char *found = begin != NULL ? strstr(begin, name) : NULL;
+
+		if (found != NULL && (end == NULL || found < end) && is_below(found, name)) {
+			(void)snprintf(path, PATH_MAX, "%.*s", (int)(found + length - begin), begin);
+			return true;
+		}
+		line = end != NULL ? end + 1 : NULL;
+	}
+	return false;
+}
+
+/*
+ * Whether these are groups of a process of the job's step `extern`: all that are of the job. Its slurmstepd
+ * is in others in some hierarchies, or in one of its own.
+ */
+static bool is_of_extern(const char *text, const char *job)
 {
 	static const char step[] = "/step_extern";
-	char name[32];
+	static const char daemons[] = "/slurm\n";
 	bool found = false;
 
-	(void)snprintf(name, sizeof(name), "/job_%" PRIu32, job);
-	for (const char *at = text; (at = strstr(at, name)) != NULL;) {
-		at += strlen(name);
-		if (*at >= '0' && *at <= '9') /* another job */
-			continue;
-		if (strncmp(at, step, strlen(step)) != 0 ||
-		    strncmp(at + strlen(step), "/slurm\n", strlen("/slurm\n")) == 0)
-			return false;
-		found = true;
+	for (const char *line = text; line != NULL && *line != '\0';) {
+		const char *path = path_in(line);
+		const char *end = strchr(line, '\n');
+
+		if (is_below(path, job)) {
+			const char *below = path + strlen(job);
+
+			if (strncmp(below, step, strlen(step)) != 0 ||
+			    strncmp(below + strlen(step), daemons, strlen(daemons)) == 0)
+				return false;
+			found = true;
+		}
+		line = end != NULL ? end + 1 : NULL;
 	}
 	return found;
 }
 
 /* The groups of such a process, if there is one. */
-static bool find_extern(uint32_t job, char text[TEXT_MOST])
+static bool find_extern(const char *job, char text[TEXT_MOST])
 {
 	DIR *processes = opendir("/proc");
 	const struct dirent *entry = NULL;
@@ -121,15 +166,14 @@ int job_cgroup_enter(uint32_t job, pid_t process, char *fault, size_t length)
 {
 	static const struct timespec pause = {.tv_nsec = POLL_NANOSECONDS};
 	char text[TEXT_MOST];
-	char name[32];
+	char path[PATH_MAX];
 	char *rest = NULL;
 	bool found = false;
 
-	(void)snprintf(name, sizeof(name), "/job_%" PRIu32, job);
-	if (read_groups("self", text) != 0 || strstr(text, name) == NULL)
+	if (read_groups("self", text) != 0 || !find_job(text, job, path))
 		return 0;
 	for (unsigned polls = 0; !found && polls < POLLS; polls++) {
-		found = find_extern(job, text);
+		found = find_extern(path, text);
 		if (!found)
 			(void)nanosleep(&pause, NULL);
 	}
@@ -144,7 +188,7 @@ int job_cgroup_enter(uint32_t job, pid_t process, char *fault, size_t length)
 		char *controllers = strchr(line, ':');
 		char *group = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
 
-		if (group == NULL || strstr(group, name) == NULL)
+		if (group == NULL || !is_below(group + 1, path))
 			continue;
 		*group++ = '\0';
 		if (enter(controllers + 1, group, process) != 0) {

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -90,6 +91,40 @@ def test_nodes_are_in_the_control_groups_of_their_job() -> None:
         look = "hostname; grep -o 'step_[0-9]*$' /proc/self/cgroup; ls -A /tmp /dev/shm"
         result = hosts.at_head(*become(USER), *step, "sh", "-c", look)
         assert result.stdout.split() == ["node0", "step_1", "/dev/shm:", "/tmp:"], result.stderr
+        assert hosts.at_head("scancel", number).returncode == 0
+
+
+@contextmanager
+def named_like_jobs(jobs: range) -> Iterator[Path]:
+    """Groups outside of Slurm's, as a user may have who may make some, with a process in each."""
+    outside = FREEZER / f"vicinal-{os.getpid()}"
+    groups = [outside / f"job_{job}" / "step_extern" for job in jobs]
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        for group in groups:
+            group.mkdir(parents=True)
+            processes.append(subprocess.Popen(["sleep", "300"]))
+            (group / "cgroup.procs").write_text(str(processes[-1].pid))
+        yield outside
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+        for each in (*sorted(outside.rglob("*/"), reverse=True), outside):
+            each.rmdir()
+
+
+def test_groups_of_others_that_are_called_as_a_jobs_are_left_alone() -> None:
+    """Or whoever made them had another user's nodes in there, to stop them for example."""
+    jobs = range(1, 9)
+    with opened(CgroupHosts) as hosts, named_like_jobs(jobs) as outside:
+        number = hosts.waiting_job(user=USER, value=f"{hosts.directory}/two.yaml")
+        assert int(number) in jobs
+        (keeper,) = hosts.keepers("node0")
+        (freezer,) = (line for line in groups_of(keeper.pid) if ":freezer:" in line)
+        assert freezer.endswith(f":/slurm_node0/uid_{USER}/job_{number}/step_extern")
+        for group in (outside / f"job_{number}").rglob("cgroup.procs"):
+            assert str(keeper.pid) not in group.read_text().split()
         assert hosts.at_head("scancel", number).returncode == 0
 
 
