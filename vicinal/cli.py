@@ -1,5 +1,6 @@
 """The command `vicinal`: puts its parts together and turns errors into one clear line."""
 
+import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -9,22 +10,30 @@ from typing import Annotated
 import typer
 
 import vicinal
-from vicinal.bench.commands import register as register_bench
-from vicinal.cluster.commands import register as register_guests
-from vicinal.cluster.image_commands import register as register_images
-from vicinal.cluster.manage_commands import register as register_clusters
-from vicinal.doctor_command import register as register_doctor
 from vicinal.errors import VicinalError, describe_os_error
-from vicinal.host.functions.commands import register as register_functions
-from vicinal.launch.commands import register as register_launch
-from vicinal.launch.detach_command import register as register_detach
-from vicinal.launch.environment_command import register as register_environment
-from vicinal.opennebula.commands import register as register_opennebula
-from vicinal.region.commands import register as register_region
 from vicinal.signals import Ended, signals_raise
-from vicinal.slurm.commands import register as register_slurm
-from vicinal.study.commands import register as register_study
-from vicinal.tune.commands import register as register_tune
+
+
+PARTS = {
+    "vicinal.launch.commands": ("run", "paths"),
+    "vicinal.cluster.manage_commands": (
+        *("plan", "up", "status", "exec", "ssh", "stop", "start"),
+        *("save", "restore", "migrate", "down"),
+    ),
+    "vicinal.launch.environment_command": ("env",),
+    "vicinal.region.commands": ("region",),
+    "vicinal.launch.detach_command": ("region",),
+    "vicinal.cluster.commands": ("guests",),
+    "vicinal.cluster.image_commands": ("image",),
+    "vicinal.host.functions.commands": ("functions",),
+    "vicinal.opennebula.commands": ("opennebula",),
+    "vicinal.slurm.commands": ("slurm",),
+    "vicinal.bench.commands": ("demo", "bench"),
+    "vicinal.study.commands": ("study",),
+    "vicinal.tune.commands": ("tune",),
+    "vicinal.doctor_command": ("doctor",),
+}
+"""The modules that register commands, in the order of the help, and the commands of each."""
 
 
 def _show_version(wanted: bool) -> None:
@@ -42,8 +51,11 @@ def _top(
     """Run MPI between the containers and virtual machines of one host at memory speed."""
 
 
-def build_app() -> typer.Typer:
-    """The whole command line, made of what each part registers."""
+def build_app(command: str | None = None) -> typer.Typer:
+    """The command line, made of what each part registers: all, or the one command if there is it.
+
+    To load all parts takes half a second, and most calls are by other programs.
+    """
     app = typer.Typer(
         name="vicinal",
         callback=_top,
@@ -51,23 +63,9 @@ def build_app() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    for register in (
-        register_launch,
-        register_clusters,
-        register_environment,
-        register_region,
-        register_detach,
-        register_guests,
-        register_images,
-        register_functions,
-        register_opennebula,
-        register_slurm,
-        register_bench,
-        register_study,
-        register_tune,
-        register_doctor,
-    ):
-        register(app)
+    needed = [part for part, names in PARTS.items() if command in names]
+    for part in needed or PARTS:
+        importlib.import_module(part).register(app)
     return app
 
 
@@ -80,7 +78,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status; errors are one line on stderr."""
     try:
         with signals_raise():
-            status = build_app()(args=arguments, prog_name="vicinal", standalone_mode=False)
+            words = sys.argv[1:] if arguments is None else list(arguments)
+            app = build_app(words[0] if words else None)
+            status = app(args=words, prog_name="vicinal", standalone_mode=False)
             sys.stdout.flush()
     except VicinalError as error:
         return _fail(str(error))
