@@ -208,6 +208,39 @@ def test_ethernet_has_its_address_before_the_vm_boots(tmp_path: Path) -> None:
     assert trial.state() == trial.before
 
 
+def test_nothing_is_said_of_a_vlan_where_there_is_none(tmp_path: Path) -> None:
+    """A card's driver may know none, and would refuse all of it."""
+    trial = Trial(tmp_path, igb())
+    trial.host.refused = {"vlan"}
+    trial.network.prepare(7, nics(nic(first_of("igb"))))
+    trial.network.update(7, nics(nic(first_of("igb"))), 3)
+    assert not [call for call in trial.host.calls if "vlan" in call]
+    assert trial.card.settings[0]["mac"] == MAC
+    assert trial.network.clean(7, []) == []
+    assert trial.state() == trial.before
+
+
+def test_a_vlan_that_was_left_is_taken_away(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, igb())
+    trial.card.settings[0]["vlan"] = "9"  # somebody's, of whom there is no record
+    trial.network.prepare(7, nics(nic(first_of("igb"))))
+    assert trial.card.settings[0]["vlan"] == "0"
+    # Its driver was killed: what was before it comes back when the next VM takes over.
+    trial.network.prepare(8, nics(nic(first_of("igb"))))
+    assert (trial.owners(), trial.card.settings[0]["vlan"]) == (["one-8", ""], "0")
+    assert trial.network.clean(8, []) == []
+    assert trial.card.settings[0]["vlan"] == "9"
+
+
+def test_a_network_that_loses_its_vlan_takes_it_from_its_vms(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, igb())
+    trial.network.prepare(7, nics(nic(first_of("igb"), "<VLAN_ID>9</VLAN_ID>")))
+    trial.network.update(7, nics(nic(first_of("igb"))), 3)
+    assert trial.card.settings[0]["vlan"] == "0"
+    assert trial.network.clean(7, []) == []
+    assert trial.state() == trial.before
+
+
 def test_ethernet_has_its_rates_and_link_state_where_they_are_named(tmp_path: Path) -> None:
     trial = Trial(tmp_path, igb())
     trial.network.prepare(7, nics(nic(first_of("igb"))))

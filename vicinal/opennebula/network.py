@@ -71,8 +71,9 @@ class Network:
                 if function.owner != owner:
                     self._take_over(function)
                     taken.append(nic.address)
+                    function = self._functions.find(nic.address)
                 card = self._card(function)
-                settings = _settings(nic, card)
+                settings = _settings(nic, card, function)
                 if card.kind == INFINIBAND:
                     # The function's own port shows in the guest alone, too late to refuse.
                     wait_card_active(self._functions.host, card.address, self._active_seconds)
@@ -94,7 +95,7 @@ class Network:
         for nic in nics:
             if nic.network == network:
                 function = self._functions.find(nic.address)
-                settings = _settings(nic, self._card(function), changed=True)
+                settings = _settings(nic, self._card(function), function, changed=True)
                 self._functions.change(nic.address, owner=owner_of(vm), settings=settings)
 
     def give_back(self, vm: int, addresses: Sequence[str]) -> list[str]:
@@ -144,17 +145,25 @@ def guid_of(mac: str) -> str:
     return plain_guid(f"{digits[:6]}fffe{digits[6:]}")
 
 
-def _settings(nic: FunctionNic, card: PhysicalFunction, *, changed: bool = False) -> Settings:
+def _settings(
+    nic: FunctionNic,
+    card: PhysicalFunction,
+    function: VirtualFunction,
+    *,
+    changed: bool = False,
+) -> Settings:
     """What a function is to have; of one in use, without what a guest's driver has read already.
 
     Raises VicinalError where that cannot be known.
     """
     if card.kind != INFINIBAND:
         mac = None if changed else nic.mac
-        vlan = nic.vlan or 0  # it may have had one
+        # Of an earlier VM, or of its network until now: in that one it must not be. Where there is
+        # none nothing is said of it, since not every card's driver knows VLANs.
+        left = 0 if function.settings.get("vlan", "0") != "0" else None
         return Settings(
             mac=mac,
-            vlan=vlan,
+            vlan=left if nic.vlan is None else nic.vlan,
             spoof_check=nic.spoof_check,
             trust=nic.trust,
             min_rate=nic.min_rate,
