@@ -13,7 +13,6 @@ import vicinal
 from vicinal.errors import VicinalError, describe_os_error
 from vicinal.signals import Ended, signals_raise
 
-
 PARTS = {
     "vicinal.launch.commands": ("run", "paths"),
     "vicinal.cluster.manage_commands": (

@@ -1,4 +1,4 @@
-"""Which parts of Vicinal a command loads: most are called by other programs, and have to be quick."""
+"""Which parts of Vicinal a command loads: programs call most of them, and they have to be quick."""
 
 import subprocess
 import sys
