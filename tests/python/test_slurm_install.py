@@ -8,7 +8,7 @@ from conftest import Vicinal, error_line
 
 from vicinal.errors import VicinalError
 from vicinal.region import inspect
-from vicinal.slurm import files, installation, job_regions, sweeping
+from vicinal.slurm import checks, files, installation, job_regions, sweeping
 from vicinal.slurm.installation import Wanted
 
 WANTED = Wanted("required /plugin.so\n", "A=1\n")
@@ -129,6 +129,29 @@ def test_the_commands(vicinal: Vicinal, tmp_path: Path) -> None:
     assert "OMPI_MCA_mtl=ofi" in lines
     assert vicinal("slurm", "remove", "--slurm-conf", conf).returncode == 0
     assert tree(tmp_path).keys() == {"slurm.conf"}
+
+
+@pytest.mark.parametrize(
+    ("text", "good"),
+    [
+        ("", False),  # Slurm's default
+        ("ProctrackType=proctrack/cgroup\nPrologFlags=Alloc\n", False),
+        ("PrologFlags=Alloc,contain\n", True),
+        ("PrologFlags=X11\n", True),
+        ("ProctrackType=proctrack/linuxproc\n", True),
+    ],
+)
+def test_groups_that_end_with_each_step_are_told(
+    found: files.Files, tmp_path: Path, text: str, good: bool
+) -> None:
+    """Jobs with nodes are refused there: test_slurm_nodes_cgroups.py."""
+    found.slurm_conf.write_text(text)
+    nothing = tmp_path / "nothing"
+    wanted = {"plugin": nothing, "command": nothing, "python": nothing, "regions": tmp_path}
+    looked = [each for each in checks.check(found, WANTED, **wanted) if "PrologFlags" in each.text]
+    assert [each.good for each in looked] == [good]
+    assert ("PrologFlags=Contain" in looked[0].line) is not good
+    assert not looked[0].needed
 
 
 # --- regions -------------------------------------------------------------------------------

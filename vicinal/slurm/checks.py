@@ -15,6 +15,8 @@ from vicinal.slurm.installation import Wanted
 
 _HIDDEN = ("/dev/shm", "/tmp")
 """What job_container/tmpfs gives to each job anew."""
+_TRACKED_BY_CGROUP = "proctrack/cgroup"
+"""Slurm's default."""
 _ANSWER_SECONDS = 30.0
 _CLOCK_SECONDS = 2.0
 """When a process began is known to the second."""
@@ -55,6 +57,7 @@ def check(
     yield _of_everybody(python)
     yield _directory(files, regions)
     yield _default_mpi(files)
+    yield _lasting_groups(files)
     if included:
         yield from _daemons(files)
         yield _option(files)
@@ -115,6 +118,23 @@ def _default_mpi(files: Files) -> Found:
         f"MpiDefault in {files.slurm_conf} is {kind}",
         "without, a plain `srun ./program` starts ranks that know nothing of each other: write "
         "MpiDefault=pmi2 for MPICH or MpiDefault=pmix for Open MPI, or have users say srun --mpi",
+        needed=False,
+    )
+
+
+def _lasting_groups(files: Files) -> Found:
+    """Whether nodes have control groups that last as long as their job (slurm/job_cgroup.h)."""
+    tracked = (setting(files.slurm_conf, "ProctrackType") or _TRACKED_BY_CGROUP).lower()
+    flags = (setting(files.slurm_conf, "PrologFlags") or "").lower().split(",")
+    # X11 brings Contain along.
+    good = tracked != _TRACKED_BY_CGROUP or bool({"contain", "x11"} & set(flags))
+    said = "are" if good else "are not"
+    return Found(
+        good,
+        f"nodes of a job {said} possible with ProctrackType={tracked} and "
+        f"PrologFlags={','.join(filter(None, flags)) or 'none'}",
+        f"control groups end with each step there, and jobs with a cluster's file are refused: "
+        f"write PrologFlags=Contain in {files.slurm_conf}",
         needed=False,
     )
 
