@@ -12,6 +12,7 @@
 
 #include "command.h"
 #include "job_functions.h"
+#include "job_state.h"
 #include "task_variables.h"
 
 #define NUMBER_MOST 24U
@@ -108,25 +109,6 @@ int functions_prepare(spank_t spank, const struct settings *settings, char *said
 	return -1;
 }
 
-/* Whether Slurm has done with a job. */
-static bool is_over(uint32_t job)
-{
-	job_info_msg_t *answer = NULL;
-	bool over = true;
-
-	if (slurm_load_job(&answer, job, SHOW_DETAIL) != SLURM_SUCCESS)
-		return slurm_get_errno() == ESLURM_INVALID_JOB_ID;
-	for (uint32_t i = 0; i < answer->record_count; i++) {
-		const job_info_t *record = &answer->job_array[i];
-
-		if (record->job_id == job && ((record->job_state & JOB_STATE_BASE) <= JOB_SUSPENDED ||
-					      (record->job_state & JOB_COMPLETING) != 0))
-			over = false;
-	}
-	slurm_free_job_info_msg(answer);
-	return over;
-}
-
 bool functions_end(const struct settings *settings, uint32_t job)
 {
 	char said[WORDS_MOST];
@@ -139,5 +121,5 @@ bool functions_end(const struct settings *settings, uint32_t job)
 	(void)snprintf(number, sizeof(number), "%" PRIu32, job);
 	if (job_functions_remain(settings->directory, job) && command_run(arguments, said, sizeof(said)) != 0)
 		slurm_error("%s", said);
-	return job_functions_any(settings->directory, is_over);
+	return job_functions_any(settings->directory, job_state_is_over);
 }

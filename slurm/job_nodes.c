@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include <slurm/slurm.h>
-#include <slurm/slurm_errno.h>
 
 #include "command.h"
+#include "job_state.h"
 #include "keeper.h"
 #include "node_list.h"
 #include "node_task.h"
@@ -113,7 +113,12 @@ int job_nodes_prepare(spank_t spank, const struct settings *settings, const stru
 	int groups = 0;
 	gid_t *others = NULL;
 	struct keeper_order order = {
-		.directory = settings->directory, .home = home, .file = file, .most = settings->max_size};
+		.directory = settings->directory,
+		.home = home,
+		.file = file,
+		.most = settings->max_size,
+		.is_ending = job_state_is_ending,
+	};
 
 	if (settings->python == NULL) {
 		(void)snprintf(
@@ -227,24 +232,6 @@ int job_nodes_enter(spank_t spank, const struct settings *settings, char *fault,
 	return -1;
 }
 
-/* Whether Slurm knows of a job's end, or nothing of the job any more. */
-static bool is_over(uint32_t job)
-{
-	job_info_msg_t *answer = NULL;
-	bool over = true;
-
-	if (slurm_load_job(&answer, job, SHOW_ALL) != SLURM_SUCCESS)
-		return errno == ESLURM_INVALID_JOB_ID;
-	for (uint32_t i = 0; i < answer->record_count; i++) {
-		uint32_t state = answer->job_array[i].job_state;
-
-		if ((state & JOB_STATE_BASE) < JOB_COMPLETE || (state & JOB_COMPLETING) != 0)
-			over = false;
-	}
-	slurm_free_job_info_msg(answer);
-	return over;
-}
-
 struct ended {
 	const char *directory;
 	uint32_t job;
@@ -254,7 +241,7 @@ static void end_left_over(uint32_t job, void *data)
 {
 	const struct ended *ended = data;
 
-	if (job != ended->job && is_over(job))
+	if (job != ended->job && job_state_is_over(job))
 		(void)keeper_end(ended->directory, job);
 }
 

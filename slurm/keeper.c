@@ -28,6 +28,8 @@
 /* For a step that finds another at work, and then for that to give up. */
 #define LOCK_SECONDS (MAKE_SECONDS + 60U)
 #define END_SECONDS 30U
+/* Between questions whether the job is still wanted. */
+#define ASK_SECONDS 5
 /* What it says last, when the nodes are there. */
 #define READY "ready"
 /* Beside the region, for state and sockets. */
@@ -108,28 +110,52 @@ _Noreturn static void become_keeper(const struct keeper_order *order, int go, in
 	command_become(order->arguments, variables);
 }
 
-/* Read what the keeper says until it says no more. Returns 0 if that was that it is ready, or -1 with its
- * last line. */
-static int listen_to(int input, char *said, size_t length)
+static time_t seconds(void)
 {
 	struct timespec now;
-	size_t kept = 0;
 
 	(void)clock_gettime(CLOCK_MONOTONIC, &now);
-	time_t end = now.tv_sec + (time_t)MAKE_SECONDS;
+	return now.tv_sec;
+}
+
+/*
+ * Whether to go on waiting for nodes until the next question at `*ask`. A user can stop his keeper, and what
+ * the file has done may take its time: Slurm signals tasks, of which there are none yet, and waits for the
+ * step before it calls the epilog.
+ */
+static bool is_worth_waiting(const struct keeper_order *order, time_t end, time_t *ask, char *said,
+			     size_t length)
+{
+	if (seconds() >= end) {
+		(void)snprintf(said, length, "vicinal: the job's nodes were not there after %u minutes",
+			       MAKE_SECONDS / 60);
+		return false;
+	}
+	if (seconds() < *ask)
+		return true;
+	if (order->is_ending(order->job)) {
+		(void)snprintf(said, length, "vicinal: the job was ended while its nodes were made");
+		return false;
+	}
+	*ask = seconds() + ASK_SECONDS;
+	return true;
+}
+
+/* Read what the keeper says until it says no more. Returns 0 if that was that it is ready, or -1 with its
+ * last line. */
+static int listen_to(const struct keeper_order *order, int input, char *said, size_t length)
+{
+	time_t end = seconds() + (time_t)MAKE_SECONDS;
+	time_t ask = seconds() + ASK_SECONDS;
+	size_t kept = 0;
 
 	for (;;) {
 		char text[1024];
 		struct pollfd ready = {.fd = input, .events = POLLIN};
 
-		(void)clock_gettime(CLOCK_MONOTONIC, &now);
-		if (now.tv_sec >= end) {
-			(void)snprintf(said, length,
-				       "vicinal: the job's nodes were not there after %u minutes",
-				       MAKE_SECONDS / 60);
+		if (!is_worth_waiting(order, end, &ask, said, length))
 			return -1;
-		}
-		if (poll(&ready, 1, (int)(end - now.tv_sec) * 1000) <= 0)
+		if (poll(&ready, 1, ASK_SECONDS * 1000) <= 0)
 			continue;
 		ssize_t got = read(input, text, sizeof(text));
 
@@ -183,7 +209,7 @@ static int let_go(const struct keeper_order *order, int record, struct keeper_re
 			       order->directory, strerror(errno));
 		return -1;
 	}
-	return listen_to(output, said, length);
+	return listen_to(order, output, said, length);
 }
 
 static int make(const struct keeper_order *order, int record, struct keeper_record *started, char *said,

@@ -11,6 +11,7 @@
 #ifndef VICINAL_SLURM_KEEPER_H
 #define VICINAL_SLURM_KEEPER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -28,6 +29,7 @@ struct keeper_order {
 	gid_t group;
 	const gid_t *groups; /* the user's others */
 	size_t groups_count;
+	bool (*is_ending)(uint32_t job); /* asked now and then: whether Slurm ends the job */
 };
 
 /*

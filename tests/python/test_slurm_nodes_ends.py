@@ -129,23 +129,25 @@ def test_a_host_that_lost_slurm(clean: OptionHosts) -> None:
 
 
 def test_a_job_that_is_cancelled_while_its_tasks_run(clean: OptionHosts) -> None:
+    """A user can stop his keeper, which ends all the same."""
     running = started(clean)
+    signal_all(clean.keepers("node0"), signal.SIGSTOP)
     assert clean.at_head("scancel", "--name=dies").returncode == 0
     error_of(running)
 
 
 def test_a_job_that_is_cancelled_while_its_nodes_are_made(clean: OptionHosts) -> None:
-    """What makes them stands still meanwhile."""
+    """What makes them is stopped, as its user may do, and stays so."""
     line = [*step(clean, "-n2"), "sleep", "601"]
     with clean.start(*line) as running:
-        wait_until(lambda: clean.keepers("node0"))
-        stopped = clean.keepers("node0")
         try:
-            signal_all(stopped, signal.SIGSTOP)
+            wait_until(lambda: clean.keepers("node0"))
+            signal_all(clean.keepers("node0"), signal.SIGSTOP)
             assert clean.at_head("scancel", "--name=dies").returncode == 0
             running.wait(GUARD_SECONDS)
+            wait_until(clean.nothing_left)
         finally:
-            signal_all(stopped, signal.SIGCONT)
+            signal_all(clean.keepers("node0"), signal.SIGKILL)
             running.kill()
     assert not sleeping()
 

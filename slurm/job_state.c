@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* job_state.c - how far Slurm is with a job: see job_state.h. */
+#include "job_state.h"
+
+#include <slurm/slurm.h>
+#include <slurm/slurm_errno.h>
+
+/* Whether this is true of a job's state, or there is no such job. */
+static bool is_of(uint32_t job, bool (*is_meant)(uint32_t state))
+{
+	job_info_msg_t *answer = NULL;
+	bool meant = true;
+
+	if (slurm_load_job(&answer, job, SHOW_ALL) != SLURM_SUCCESS)
+		return slurm_get_errno() == ESLURM_INVALID_JOB_ID;
+	/* There are several where the job is an array's, or one of several parts. */
+	for (uint32_t i = 0; i < answer->record_count; i++) {
+		if (answer->job_array[i].job_id == job && !is_meant(answer->job_array[i].job_state))
+			meant = false;
+	}
+	slurm_free_job_info_msg(answer);
+	return meant;
+}
+
+static bool is_over(uint32_t state)
+{
+	return (state & JOB_STATE_BASE) >= JOB_COMPLETE && (state & JOB_COMPLETING) == 0;
+}
+
+static bool is_ending(uint32_t state)
+{
+	return (state & JOB_STATE_BASE) >= JOB_COMPLETE || (state & JOB_COMPLETING) != 0;
+}
+
+bool job_state_is_over(uint32_t job)
+{
+	return is_of(job, is_over);
+}
+
+bool job_state_is_ending(uint32_t job)
+{
+	return is_of(job, is_ending);
+}
