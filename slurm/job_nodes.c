@@ -13,8 +13,10 @@
 #include <slurm/slurm.h>
 
 #include "command.h"
+#include "job_network.h"
 #include "job_state.h"
 #include "keeper.h"
+#include "keeper_network.h"
 #include "node_list.h"
 #include "node_task.h"
 
@@ -108,6 +110,7 @@ int job_nodes_prepare(spank_t spank, const struct settings *settings, const stru
 	char own[NUMBER_MOST];
 	char slots[NUMBER_MOST];
 	char most[NUMBER_MOST];
+	char channel[NUMBER_MOST];
 	uint32_t hosts = 0;
 	uint32_t host = 0;
 	int groups = 0;
@@ -141,25 +144,33 @@ int job_nodes_prepare(spank_t spank, const struct settings *settings, const stru
 	}
 	order.groups = others;
 	order.groups_count = groups > 0 ? (size_t)groups : 0;
-	const char *const arguments[] = {settings->python,
-					 "-I",
-					 "-m",
-					 "vicinal.slurm.keeper",
-					 file,
-					 "--directory",
-					 settings->directory,
-					 "--job",
-					 number(jobs, order.job),
-					 "--hosts",
-					 number(all, hosts),
-					 "--host",
-					 number(own, host),
-					 "--tasks",
-					 number(slots, tasks),
-					 "--max-size",
-					 number(most, settings->max_size),
-					 NULL};
+	const char *arguments[20] = {settings->python,
+				     "-I",
+				     "-m",
+				     "vicinal.slurm.keeper",
+				     file,
+				     "--directory",
+				     settings->directory,
+				     "--job",
+				     number(jobs, order.job),
+				     "--hosts",
+				     number(all, hosts),
+				     "--host",
+				     number(own, host),
+				     "--tasks",
+				     number(slots, tasks),
+				     "--max-size",
+				     number(most, settings->max_size)};
+	size_t count = 17;
 
+	if (settings->network_port == 0)
+		arguments[count++] = "--host-network";
+	else if (hosts > 1) {
+		arguments[count++] = "--channel";
+		arguments[count++] = number(channel, KEEPER_CHANNEL);
+		order.join = job_network_join;
+		order.settings = settings;
+	}
 	order.arguments = arguments;
 	if (keeper_start(&order, &keeper, fault, length) != 0)
 		return -1;

@@ -22,6 +22,7 @@
 
 #include "command.h"
 #include "job_cgroup.h"
+#include "keeper_network.h"
 
 /* Containers take a second; commands of the file, or virtual machines that are emulated, minutes. */
 #define MAKE_SECONDS 900U
@@ -35,6 +36,7 @@
 /* Beside the region, for state and sockets. */
 #define STATE_BYTES (UINT64_C(256) << 20)
 #define TEXT_MOST (PATH_MAX + 256)
+#define REASON_MOST 1024U
 
 /* The directory is root's alone, as all that is in it. */
 static int own_directory(const char *directory)
@@ -74,7 +76,7 @@ static int own_mounts(const struct keeper_order *order)
 }
 
 /* The first process of its PID namespace: root still, and what comes from the user is not yet looked at. */
-_Noreturn static void become_keeper(const struct keeper_order *order, int go, int output)
+_Noreturn static void become_keeper(const struct keeper_order *order, int go, int output, int channel)
 {
 	static const char path[] = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 	char home[TEXT_MOST];
@@ -94,11 +96,16 @@ _Noreturn static void become_keeper(const struct keeper_order *order, int go, in
 	(void)dup2(nothing, STDIN_FILENO);
 	(void)dup2(output, STDOUT_FILENO);
 	(void)dup2(output, STDERR_FILENO);
-	(void)close_range(STDERR_FILENO + 1, ~0U, 0);
+	if (channel >= 0) {
+		(void)dup2(channel, KEEPER_CHANNEL);
+		(void)fcntl(KEEPER_CHANNEL, F_SETFD, 0);
+	}
+	(void)close_range(channel >= 0 ? KEEPER_CHANNEL + 1 : STDERR_FILENO + 1, ~0U, 0);
 	be_killed_as_others();
 	(void)snprintf(home, sizeof(home), "HOME=%s", order->home);
 	(void)snprintf(state, sizeof(state), "XDG_STATE_HOME=%s", order->directory);
 	if (own_mounts(order) != 0 || chdir("/") != 0 ||
+	    (channel >= 0 && keeper_network_hold(KEEPER_CHANNEL) != 0) ||
 	    syscall(SYS_setgroups, order->groups_count, order->groups) != 0 ||
 	    syscall(SYS_setresgid, order->group, order->group, order->group) != 0 ||
 	    syscall(SYS_setresuid, order->user, order->user, order->user) != 0) {
@@ -108,6 +115,41 @@ _Noreturn static void become_keeper(const struct keeper_order *order, int go, in
 	}
 	(void)umask(S_IRWXG | S_IRWXO);
 	command_become(order->arguments, variables);
+}
+
+/* Where a keeper is heard. */
+struct ends {
+	int output;  /* what it says */
+	int channel; /* its networks; -1 where there are none, or no more */
+	int between; /* the first of them, once it was told of */
+};
+
+/* Take a network that the keeper tells of: the first is from before anything of the user's ran, the second
+ * whatever the user likes. Returns 0, or -1 with the reason in `said`. */
+static int take_network(const struct keeper_order *order, struct ends *ends, char *said, size_t length)
+{
+	char reason[REASON_MOST] = "vicinal: the network of the nodes is none that the job's user made";
+	int network = keeper_network_receive(ends->channel);
+	int result = 0;
+
+	if (network >= 0 && ends->between < 0) {
+		ends->between = network;
+		return 0;
+	}
+	/* Where it has ended, what it said tells why. */
+	if (network >= 0) {
+		result = order->join != NULL && keeper_network_is_of(network, ends->between, order->user)
+				 ? order->join(order, ends->between, network, reason, sizeof(reason))
+				 : -1;
+		(void)close(network);
+		if (result == 0)
+			keeper_network_answer(ends->channel);
+		else
+			(void)snprintf(said, length, "%s", reason);
+	}
+	(void)close(ends->channel);
+	ends->channel = -1;
+	return result;
 }
 
 static time_t seconds(void)
@@ -143,7 +185,7 @@ static bool is_worth_waiting(const struct keeper_order *order, time_t end, time_
 
 /* Read what the keeper says until it says no more. Returns 0 if that was that it is ready, or -1 with its
  * last line. */
-static int listen_to(const struct keeper_order *order, int input, char *said, size_t length)
+static int listen_to(const struct keeper_order *order, struct ends *ends, char *said, size_t length)
 {
 	time_t end = seconds() + (time_t)MAKE_SECONDS;
 	time_t ask = seconds() + ASK_SECONDS;
@@ -151,13 +193,18 @@ static int listen_to(const struct keeper_order *order, int input, char *said, si
 
 	for (;;) {
 		char text[1024];
-		struct pollfd ready = {.fd = input, .events = POLLIN};
+		struct pollfd ready[] = {{.fd = ends->output, .events = POLLIN},
+					 {.fd = ends->channel, .events = POLLIN}};
 
 		if (!is_worth_waiting(order, end, &ask, said, length))
 			return -1;
-		if (poll(&ready, 1, ASK_SECONDS * 1000) <= 0)
+		if (poll(ready, 2, ASK_SECONDS * 1000) <= 0)
 			continue;
-		ssize_t got = read(input, text, sizeof(text));
+		if (ready[1].revents != 0 && take_network(order, ends, said, length) != 0)
+			return -1;
+		if (ready[0].revents == 0)
+			continue;
+		ssize_t got = read(ends->output, text, sizeof(text));
 
 		if (got < 0 && errno == EINTR)
 			continue;
@@ -188,7 +235,7 @@ static int listen_to(const struct keeper_order *order, int input, char *said, si
 
 /* Write a keeper down that waits, and let it go. Returns what it says at its end, as listen_to(). */
 static int let_go(const struct keeper_order *order, int record, struct keeper_record *started, int go,
-		  int output, char *said, size_t length)
+		  struct ends *ends, char *said, size_t length)
 {
 	char path[32];
 
@@ -209,7 +256,7 @@ static int let_go(const struct keeper_order *order, int record, struct keeper_re
 			       order->directory, strerror(errno));
 		return -1;
 	}
-	return listen_to(order, output, said, length);
+	return listen_to(order, ends, said, length);
 }
 
 static int make(const struct keeper_order *order, int record, struct keeper_record *started, char *said,
@@ -219,29 +266,40 @@ static int make(const struct keeper_order *order, int record, struct keeper_reco
 	struct clone_args arguments = {.flags = CLONE_PARENT | CLONE_NEWPID | CLONE_NEWNS};
 	int go[2];
 	int output[2];
+	int channel[2] = {-1, -1};
 	int result = -1;
 
 	if (pipe2(go, O_CLOEXEC) != 0)
 		go[0] = go[1] = -1;
 	if (pipe2(output, O_CLOEXEC) != 0)
 		output[0] = output[1] = -1;
+	if (order->join != NULL && keeper_network_channel(channel) != 0)
+		channel[0] = channel[1] = -1;
 	pid_t keeper = -1;
 
-	if (go[0] >= 0 && output[0] >= 0)
+	if (go[0] >= 0 && output[0] >= 0 && (order->join == NULL || channel[0] >= 0))
 		keeper = (pid_t)syscall(SYS_clone3, &arguments, sizeof(arguments));
 	if (keeper == 0) {
 		(void)close(go[1]);
-		become_keeper(order, go[0], output[1]);
+		become_keeper(order, go[0], output[1], channel[1]);
 	}
 	if (keeper < 0)
 		(void)snprintf(said, length, "vicinal: no process for the job's nodes: %s", strerror(errno));
 	(void)close(go[0]);
 	(void)close(output[1]);
+	if (channel[1] >= 0)
+		(void)close(channel[1]);
 	started->process = (struct process){.number = keeper};
+	struct ends ends = {.output = output[0], .channel = channel[0], .between = -1};
+
 	if (keeper > 0)
-		result = let_go(order, record, started, go[1], output[0], said, length);
+		result = let_go(order, record, started, go[1], &ends, said, length);
 	(void)close(go[1]);
 	(void)close(output[0]);
+	if (ends.channel >= 0)
+		(void)close(ends.channel);
+	if (ends.between >= 0)
+		(void)close(ends.between);
 	if (keeper > 0 && result != 0 && started->process.began > 0)
 		(void)process_end(&started->process);
 	return result;

@@ -17,6 +17,7 @@
 #include <sys/types.h>
 
 #include "keeper_record.h"
+#include "settings.h"
 
 struct keeper_order {
 	const char *const *arguments; /* the program, and its arguments, with NULL behind them */
@@ -30,6 +31,11 @@ struct keeper_order {
 	const gid_t *groups; /* the user's others */
 	size_t groups_count;
 	bool (*is_ending)(uint32_t job); /* asked now and then: whether Slurm ends the job */
+	/* Join the nodes' network with those of the job's other hosts, by the network between
+	 * (keeper_network.h): returns 0, or -1 with the reason in `said`. NULL where there is nothing to
+	 * join. */
+	int (*join)(const struct keeper_order *order, int between, int nodes, char *said, size_t length);
+	const struct settings *settings; /* for that */
 };
 
 /*

@@ -3,11 +3,16 @@
 #include "settings.h"
 
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "request.h"
 
 #define MAX_SIZE_DEFAULT (UINT64_C(4) << 30)
+/* No service has it, and only root can: what belongs to a job that has ended on a host reaches nobody there.
+ */
+#define NETWORK_PORT_DEFAULT 330
+#define DIGITS_MOST 5U
 
 /* What follows NAME= in an argument, or NULL. */
 static const char *value_of(const char *argument, const char *name)
@@ -15,6 +20,22 @@ static const char *value_of(const char *argument, const char *name)
 	size_t length = strlen(name);
 
 	return strncmp(argument, name, length) == 0 && argument[length] == '=' ? argument + length + 1 : NULL;
+}
+
+/* Returns 0, or -1 for what is neither a port nor `host`. */
+static int read_network(const char *text, uint16_t *port)
+{
+	size_t digits = strspn(text, "0123456789");
+	unsigned long number = 0;
+
+	if (strcmp(text, "host") != 0) {
+		number = strtoul(text, NULL, 10);
+		if (digits == 0 || digits > DIGITS_MOST || text[digits] != '\0' || number == 0 ||
+		    number > UINT16_MAX)
+			return -1;
+	}
+	*port = (uint16_t)number;
+	return 0;
 }
 
 int settings_read(int count, char **arguments, struct settings *settings, const char **wrong)
@@ -25,11 +46,15 @@ int settings_read(int count, char **arguments, struct settings *settings, const 
 	const size_t paths = sizeof(names) / sizeof(names[0]);
 	const size_t needed = paths - 1;
 
-	*settings = (struct settings){.max_size = MAX_SIZE_DEFAULT};
+	*settings = (struct settings){.max_size = MAX_SIZE_DEFAULT, .network_port = NETWORK_PORT_DEFAULT};
 	for (int i = 0; i < count; i++) {
 		const char *size = value_of(arguments[i], "max_size");
 		const char *functions = value_of(arguments[i], "functions");
+		const char *network = value_of(arguments[i], "network");
 		int good = size != NULL && size_read(size, &settings->max_size) == 0;
+
+		if (network != NULL)
+			good = read_network(network, &settings->network_port) == 0;
 
 		if (functions != NULL && functions[0] != '\0') {
 			settings->functions = functions;

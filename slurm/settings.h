@@ -8,6 +8,8 @@
  *	variables=/PATH  file of lines NAME=VALUE
  *	python=/PATH     the interpreter that has Vicinal; without it jobs can have regions, and no nodes
  *	max_size=SIZE    the largest region that a user may ask for; 4G if it is not there
+ *	network=PORT     UDP port of the networks that the nodes of a job over several hosts have for
+ *	                 themselves, or `host`: they have the hosts' network; 330 if it is not there
  *	functions=NAME   jobs have SR-IOV functions as GRES of this name; not if it is not there
  *
  * `vicinal slurm install` writes all of them.
@@ -25,6 +27,7 @@ struct settings {
 	const char *variables;
 	const char *functions;
 	uint64_t max_size;
+	uint16_t network_port; /* 0: nodes of several hosts have the hosts' network */
 };
 
 /* Returns 0, or -1 with the argument that is wrong, or the name of one that is missing, in `wrong`.

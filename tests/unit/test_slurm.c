@@ -131,7 +131,12 @@ static void test_arguments_of_the_plugin(void **state)
 	char functions[] = "functions=vf";
 	char no_functions[] = "functions=";
 	char *good[] = {command, directory, variables, most};
-	char *wrong_ones[] = {relative, unknown, bad_size, no_functions};
+	char port[] = "network=4789";
+	char host[] = "network=host";
+	char bad_port[] = "network=70000";
+	char no_port[] = "network=0";
+	char word_port[] = "network=own";
+	char *wrong_ones[] = {relative, unknown, bad_size, no_functions, bad_port, no_port, word_port};
 	struct settings settings;
 	const char *wrong = NULL;
 
@@ -147,7 +152,15 @@ static void test_arguments_of_the_plugin(void **state)
 	good[3] = functions;
 	assert_int_equal(settings_read(4, good, &settings, &wrong), 0);
 	assert_string_equal(settings.functions, "vf");
-	for (size_t i = 0; i < 4; i++) {
+	/* Only root can have it, unless an administrator chooses another. */
+	assert_true(settings.network_port > 0 && settings.network_port < 1024);
+	good[3] = port;
+	assert_int_equal(settings_read(4, good, &settings, &wrong), 0);
+	assert_int_equal(settings.network_port, 4789);
+	good[3] = host;
+	assert_int_equal(settings_read(4, good, &settings, &wrong), 0);
+	assert_int_equal(settings.network_port, 0);
+	for (size_t i = 0; i < sizeof(wrong_ones) / sizeof(wrong_ones[0]); i++) {
 		good[3] = wrong_ones[i];
 		assert_int_equal(settings_read(4, good, &settings, &wrong), -1);
 		assert_string_equal(wrong, wrong_ones[i]);

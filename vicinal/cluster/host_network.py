@@ -25,9 +25,20 @@ def ip(arguments: Sequence[str], network: Path | None = None, *, lines: Sequence
 
     `lines` are commands for `ip -batch -`, which ends at the first that fails. Raises VicinalError.
     """
+    return _run("ip", arguments, network, lines)
+
+
+def bridge(
+    arguments: Sequence[str], network: Path | None = None, *, lines: Sequence[str] = ()
+) -> str:
+    """The same of `bridge`, which knows ports and forwarding tables."""
+    return _run("bridge", arguments, network, lines)
+
+
+def _run(tool: str, arguments: Sequence[str], network: Path | None, lines: Sequence[str]) -> str:
     enter = [] if network is None else [find_tool("nsenter") or "nsenter", f"--net={network}"]
-    command = [*enter, find_tool("ip") or "ip", *arguments]
-    shown = " ".join(["ip", *arguments])
+    command = [*enter, find_tool(tool) or tool, *arguments]
+    shown = " ".join([tool, *arguments])
     try:
         done = subprocess.run(
             command,

@@ -25,14 +25,6 @@ Python = Annotated[
         help="The Python that has Vicinal, at the same place on every host; this one by itself.",
     ),
 ]
-Hooks = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="DRIVER",
-        help="A network driver of OpenNebula's, such as 802.1Q: hooks that give SR-IOV functions"
-        " of its networks rates and link states. Again for more.",
-    ),
-]
 
 commands = typer.Typer(
     help="Give the VMs of OpenNebula shared regions: a variant of its KVM driver."
@@ -45,11 +37,9 @@ def register(app: typer.Typer) -> None:
 
 
 @commands.command()
-def install(
-    remotes: Remotes = REMOTES, python: Python = Path(sys.executable), hooks: Hooks = None
-) -> None:
+def install(remotes: Remotes = REMOTES, python: Python = Path(sys.executable)) -> None:
     """Put the driver vicinal beside OpenNebula's driver kvm; again after updates of either."""
-    done = _installation(remotes, python, hooks).install()
+    done = _installation(remotes, python).install()
     for line in done:
         typer.echo(line)
     if not done:
@@ -62,11 +52,9 @@ def install(
 
 
 @commands.command()
-def check(
-    remotes: Remotes = REMOTES, python: Python = Path(sys.executable), hooks: Hooks = None
-) -> None:
+def check(remotes: Remotes = REMOTES, python: Python = Path(sys.executable)) -> None:
     """Check that the driver is there and as it has to be; exit with 1 if it is not."""
-    faults = list(_installation(remotes, python, hooks).faults())
+    faults = list(_installation(remotes, python).faults())
     for fault in faults:
         typer.echo(f"vicinal: error: {fault}: run `vicinal opennebula install`", err=True)
     if missing := check_configuration():
@@ -77,13 +65,13 @@ def check(
 
 
 @commands.command()
-def remove(remotes: Remotes = REMOTES, hooks: Hooks = None) -> None:
-    """Take the driver away, or hooks alone; no host of OpenNebula's may use it any more."""
-    for line in _installation(remotes, Path(sys.executable), hooks).remove():
+def remove(remotes: Remotes = REMOTES) -> None:
+    """Take the driver away; no host of OpenNebula's may use it any more."""
+    for line in _installation(remotes, Path(sys.executable)).remove():
         typer.echo(line)
 
 
-def _installation(remotes: Path, python: Path, hooks: list[str] | None) -> Installation:
+def _installation(remotes: Path, python: Path) -> Installation:
     if not python.is_absolute() or "'" in str(python) or "\n" in str(python):
         raise VicinalError(f"{python} is no place that a script can name", "give a whole path")
-    return Installation(remotes.absolute(), python, tuple(hooks or ()))
+    return Installation(remotes.absolute(), python)

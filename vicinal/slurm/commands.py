@@ -17,6 +17,8 @@ from vicinal.region.sizes import parse_size
 from vicinal.slurm import job_regions
 from vicinal.slurm.files import (
     DEFAULT_REGIONS,
+    HOST_NETWORK,
+    NETWORK_PORT,
     Files,
     find_files,
     find_plugin,
@@ -28,6 +30,7 @@ from vicinal.slurm.function_commands import warn
 from vicinal.slurm.installation import Wanted
 from vicinal.slurm.installation import install as install_files
 from vicinal.slurm.installation import remove as remove_files
+from vicinal.slurm.network_commands import register as register_network
 from vicinal.slurm.sweeping import sweep as sweep_directory
 
 SlurmConf = Annotated[
@@ -55,9 +58,22 @@ WithFunctions = Annotated[
 Node = Annotated[
     str | None, typer.Option(help="Slurm's name of this host; by default its host name.")
 ]
+NetworkPort = Annotated[
+    int,
+    typer.Option(
+        help="UDP port by which nodes of a job on several hosts have a network of their own.",
+        min=1,
+        max=65535,
+    ),
+]
+HostNetwork = Annotated[
+    bool,
+    typer.Option("--host-network", help="Let them have the hosts' network instead."),
+]
 
 commands = typer.Typer(help="Slurm's option --vicinal: a region for each job.")
 register_functions(commands)
+register_network(commands)
 
 
 def register(app: typer.Typer) -> None:
@@ -74,10 +90,13 @@ def install(
     python: Python = None,
     with_functions: WithFunctions = False,
     node: Node = None,
+    network_port: NetworkPort = NETWORK_PORT,
+    host_network: HostNetwork = False,
 ) -> None:
     """Give Slurm the option --vicinal, on this host. Say the same on every host of the cluster."""
     files = find_files(slurm_conf)
-    wanted, *_ = _wanted(files, directory, mpi, max_size, python, with_functions)
+    network = HOST_NETWORK if host_network else str(network_port)
+    wanted, *_ = _wanted(files, directory, mpi, max_size, python, with_functions, network)
     changed = install_files(files, wanted)
     for path in changed:
         typer.echo(f"wrote {path}")
@@ -102,13 +121,16 @@ def check(
     python: Python = None,
     with_functions: WithFunctions = False,
     node: Node = None,
+    network_port: NetworkPort = NETWORK_PORT,
+    host_network: HostNetwork = False,
 ) -> None:
     """Say what is there of the option on this host, what is missing, and the remedy."""
     from vicinal.slurm.checks import check as look
 
     files = find_files(slurm_conf)
+    network = HOST_NETWORK if host_network else str(network_port)
     wanted, plugin, command, interpreter = _wanted(
-        files, directory, mpi, max_size, python, with_functions
+        files, directory, mpi, max_size, python, with_functions, network
     )
     good = True
     looked = look(
@@ -119,6 +141,10 @@ def check(
         python=interpreter,
         regions=directory,
     )
+    if not host_network:
+        from vicinal.slurm import network_checks
+
+        looked = chain(looked, network_checks.check(files.slurm_conf))
     if with_functions:
         from vicinal.slurm import gres
 
@@ -190,13 +216,21 @@ def _wanted(
     max_size: str,
     python: Path | None,
     functions: bool,
+    network: str,
 ) -> tuple[Wanted, Path, Path, Path]:
     """What the files are to hold, the plugin, the command and the interpreter."""
     plugin, command = find_plugin(), _own_command()
     most = parse_size(max_size)
     python = python or Path(sys.executable)
     include = include_text(
-        plugin, command, python, directory, files.variables, most, functions=functions
+        plugin,
+        command,
+        python,
+        directory,
+        files.variables,
+        most,
+        functions=functions,
+        network=network,
     )
     return Wanted(include, variables_text(mpi or [Mpi.MPICH, Mpi.OPENMPI])), plugin, command, python
 

@@ -7,27 +7,41 @@ from pathlib import Path
 
 from vicinal.cluster import native_kernel as kernel
 from vicinal.cluster.containers.cluster import ContainerCluster
-from vicinal.cluster.file.model import Node
-from vicinal.cluster.native_layout import EXCHANGE
+from vicinal.cluster.containers.neighbours import Neighbours
+from vicinal.cluster.file.model import Cluster, Node
+from vicinal.cluster.native_layout import EXCHANGE, node_address
 from vicinal.cluster.resources.commands import CommandsResource
 from vicinal.cluster.resources.containers import REGION_NAME, container_spec
+from vicinal.cluster.resources.uplink import head_of
 from vicinal.errors import VicinalError
+from vicinal.slurm.joining import UPLINK, join_hosts
 from vicinal.slurm.node_list import ListedNode, NodeList, Process
 from vicinal.slurm.nodes_job import NodesJob
 from vicinal.slurm.staying import let_go, stay
 
 
 def make_containers(
-    job: NodesJob, name: str, nodes: Sequence[Node], region: tuple[Path, int] | None
+    job: NodesJob, file: Cluster, nodes: Sequence[Node], region: tuple[Path, int] | None
 ) -> NodeList:
-    """Make them, in a cluster of this name; `region` is its file and member slots.
+    """Make them, in a cluster of the file's name; `region` is its file and member slots.
 
-    They have a network of their own where the job has no other host, and else the host's, as
-    tasks without nodes have. Processors and memory are those that Slurm gives the job. Raises
-    VicinalError; what was made ends with the keeper.
+    They have a network of their own, over all hosts of the job. Processors and memory are those
+    that Slurm gives the job. Raises VicinalError; what was made ends with the keeper.
     """
-    base = job.directory / "containers"
-    cluster, _ = ContainerCluster.create(name, base, own_network=job.alone)
+    name, base = file.name, job.directory / "containers"
+    neighbours = None if job.channel is None else _neighbours(job, file, nodes)
+    cluster, _ = ContainerCluster.create(
+        name, base, neighbours, own_network=job.alone or neighbours is not None
+    )
+    if not cluster.network and not job.host_network:
+        raise VicinalError(
+            f"the nodes cannot have a network of their own ({'; '.join(cluster.limitations)})",
+            "see that iproute2 is installed, or let an administrator give them the hosts': "
+            "`vicinal slurm install --host-network`",
+        )
+    if job.channel is not None and neighbours is not None and cluster.head_network is not None:
+        join_hosts(job.channel, cluster.head_network)
+        cluster.plug_in(UPLINK, neighbours)
     for node in nodes:
         unbound = replace(node, memory_bytes=None)
         spec = container_spec(name, unbound, (), None if region is None else region[0])
@@ -45,6 +59,14 @@ def make_containers(
         None if region is None else (f"file:{EXCHANGE}/{REGION_NAME}", region[1]),
         Process.of(_hold_identity(cluster.head_process)) if cluster.unprivileged else None,
     )
+
+
+def _neighbours(job: NodesJob, file: Cluster, nodes: Sequence[Node]) -> Neighbours:
+    """The job's nodes on all hosts have addresses in the order of the file, as on one."""
+    addresses = {
+        node.name: node_address(number, network=True) for number, node in enumerate(file.nodes)
+    }
+    return Neighbours.of(head_of(job.host), addresses, {node.name for node in nodes})
 
 
 def _first_processes() -> dict[str, int]:

@@ -23,6 +23,11 @@ DEFAULT_REGIONS = Path("/run/vicinal-slurm")
 """Outside of /dev/shm and /tmp, which job_container/tmpfs gives to each job anew."""
 GRES = "vf"
 """The name by which users ask for SR-IOV functions."""
+NETWORK_PORT = 330
+"""UDP port of jobs' networks over several hosts. No service has it, and only root can: what belongs
+to a job that has ended on a host reaches no user's process there."""
+HOST_NETWORK = "host"
+"""What the plugin is told in place of the port where nodes of several hosts have the hosts'."""
 DEFAULT_CONFIGURATION = Path("/etc/slurm/slurm.conf")
 _SETTING = re.compile(r"^\s*(\w+)\s*=\s*(\S+)", re.MULTILINE)
 _INCLUDE = re.compile(r"^[ \t]*include[ \t]+(\S+)", re.MULTILINE)
@@ -106,10 +111,12 @@ def include_text(
     most: int,
     *,
     functions: bool = False,
+    network: str = str(NETWORK_PORT),
 ) -> str:
     """The file that loads the plugin; `functions`: jobs can have SR-IOV functions, as GRES.
 
-    Raises VicinalError for a path that it cannot hold.
+    `network` is the UDP port of jobs' networks over several hosts, or HOST_NETWORK. Raises
+    VicinalError for a path that it cannot hold.
     """
     for path in (plugin, command, python, regions, variables):
         if not path.is_absolute() or not _PART.fullmatch(str(path)):
@@ -121,7 +128,7 @@ def include_text(
     return (
         "# Slurm's option --vicinal. Made by `vicinal slurm install`.\n"
         f"required {plugin} command={command} python={python} directory={regions}"
-        f" variables={variables} max_size={most // 1024}K{more}\n"
+        f" variables={variables} max_size={most // 1024}K network={network}{more}\n"
     )
 
 

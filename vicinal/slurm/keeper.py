@@ -6,7 +6,7 @@ take away at the end: the kernel does, whoever ends it. What it says last is wha
 takes for its answer: `ready`, or why there are no nodes.
 
     PYTHON -I -m vicinal.slurm.keeper FILE --directory PATH --job ID --hosts N --host N --tasks N
-        --max-size BYTES
+        --max-size BYTES [--channel DESCRIPTOR | --host-network]
 """
 
 import argparse
@@ -59,7 +59,7 @@ def make(job: NodesJob) -> None:
     # Python takes as long to load it as two containers take to be made.
     from vicinal.slurm.container_nodes import make_containers
 
-    make_containers(job, cluster.name, nodes, region).write(job.directory)
+    make_containers(job, cluster, nodes, region).write(job.directory)
 
 
 def _job(arguments: list[str]) -> NodesJob:
@@ -69,6 +69,8 @@ def _job(arguments: list[str]) -> NodesJob:
     for option in ("--job", "--hosts", "--host", "--tasks"):
         parser.add_argument(option, type=int, required=True)
     parser.add_argument("--max-size", type=int, required=True, dest="max_bytes")
+    parser.add_argument("--channel", type=int)
+    parser.add_argument("--host-network", action="store_true")
     return NodesJob(**vars(parser.parse_args(arguments)))
 
 

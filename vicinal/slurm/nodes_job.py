@@ -26,6 +26,10 @@ class NodesJob:
     """How many there is to be room for on this host."""
     max_bytes: int
     """What a region may take."""
+    channel: int | None = None
+    """Descriptor by which nodes are joined with those of other hosts (slurm/keeper_network.h)."""
+    host_network: bool = False
+    """Whether an administrator lets nodes be in the hosts' network where they have none alone."""
 
     @property
     def alone(self) -> bool:

@@ -18,7 +18,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -33,7 +33,7 @@ from vicinal.cluster.containers.head_process import (
     kill_marked,
 )
 from vicinal.cluster.containers.neighbours import Neighbours
-from vicinal.cluster.containers.network import namespace, write_hosts
+from vicinal.cluster.containers.network import namespace, plug_in, write_hosts
 from vicinal.cluster.containers.node_record import NodeRecord, is_made, read_entry
 from vicinal.cluster.containers.runtime import NodeState
 from vicinal.cluster.containers.spec import ContainerSpec, check_name
@@ -256,6 +256,14 @@ class ContainerCluster:
     def head_network(self) -> Path | None:
         """The same of the head's, where the bridge is."""
         return Path(f"/proc/{self._head.process}/ns/net") if self._head.network else None
+
+    def plug_in(self, interface: str, neighbours: Neighbours) -> None:
+        """Put an interface at the bridge that is in the head's network, the way to these.
+
+        Nodes that are made afterwards send packets as large as that takes. Raises VicinalError.
+        """
+        mtu = plug_in(self._head, interface, neighbours.head)
+        replace(neighbours, mtu=mtu).write(self._directory)
 
     def process_of(self, name: str) -> int | None:
         """A process in a node, as the host numbers it; None where the node does not run."""

@@ -1,6 +1,7 @@
 """The network of a node: a namespace of its own, and a cable to the bridge in the head."""
 
 import ipaddress
+import json
 from pathlib import Path
 
 from vicinal.cluster.containers.head_process import Head
@@ -17,7 +18,7 @@ _CONNECT = f"""
 set -e
 ip -batch - <<EOF
 netns add $1
-link add $2 type veth peer name {INTERFACE} netns $1
+link add $2 $4 type veth peer name {INTERFACE} $4 netns $1
 link set $2 master {BRIDGE} up
 EOF
 exec nsenter --net={_DIRECTORY}/"$1" sh -c '
@@ -30,6 +31,16 @@ link set lo up
 address add $3/{PREFIX_BITS} dev {INTERFACE}
 link set {INTERFACE} up
 EOF
+"""
+
+_PLUG_IN = f"""
+set -e
+ip -batch - <<EOF
+address flush dev {BRIDGE}
+address add $2/{PREFIX_BITS} dev {BRIDGE}
+link set $1 master {BRIDGE} up
+EOF
+exec ip -j link show dev "$1"
 """
 
 # The name must still lead to the node.
@@ -48,10 +59,22 @@ if [ -e {_DIRECTORY}/"$1" ]; then ip netns delete "$1"; fi
 """
 
 
-def connect(head: Head, node: str, address: str, *, joined: bool = True) -> None:
+def plug_in(head: Head, interface: str, address: str) -> int:
+    """Put an interface that is in the head's network at the bridge, which gets this address.
+
+    Returns its MTU; raises VicinalError.
+    """
+    said = head.run(["sh", "-c", _PLUG_IN, "plug", interface, address])
+    return int(json.loads(said)[0]["mtu"])
+
+
+def connect(
+    head: Head, node: str, address: str, *, joined: bool = True, mtu: int | None = None
+) -> None:
     """Make the network of a node, in which it is alone unless it is joined with the others.
 
-    Raises VicinalError where it cannot be had.
+    `mtu` is what its packets may have at most, by default as in Ethernet. Raises VicinalError where
+    it cannot be had.
     """
     if not head.network and not joined:
         raise VicinalError(
@@ -62,7 +85,8 @@ def connect(head: Head, node: str, address: str, *, joined: bool = True) -> None
         if find_tool("ip") is None:
             raise VicinalError("the tool ip was not found", "install iproute2")
         if joined:
-            head.run(["sh", "-c", _CONNECT, "connect", node, _cable(address), address])
+            bound = "" if mtu is None else f"mtu {mtu}"
+            head.run(["sh", "-c", _CONNECT, "connect", node, _cable(address), address, bound])
         else:
             head.run(["sh", "-c", _ALONE, "connect", node, address])
 

@@ -85,7 +85,8 @@ def create(head: Head, spec: ContainerSpec, runtime: Runtime) -> None:
     try:
         record.write(directory)
         (directory / "hostname").write_text(f"{spec.name}\n")
-        network.connect(head, spec.name, address, joined=spec.joined)
+        mtu = None if neighbours is None else neighbours.mtu
+        network.connect(head, spec.name, address, joined=spec.joined, mtu=mtu)
         addresses = taken | {spec.name: address}
         network.write_hosts(head.network, addresses, head.path(layout.HOSTS), neighbours)
         start(head, record, runtime)

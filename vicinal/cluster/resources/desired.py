@@ -101,11 +101,7 @@ def _head(cluster: Cluster) -> list[Resource]:
     hosts = list(dict.fromkeys(each.host for each in share.containers))
     head = head_of(hosts.index(share.host))
     own = {each.name for each in share.containers if each.host == share.host}
-    neighbours = Neighbours(
-        head,
-        own={name: address for name, address in addresses.items() if name in own},
-        others={name: address for name, address in addresses.items() if name not in own},
-    )
+    neighbours = Neighbours.of(head, addresses, own)
     return [
         ContainersResource.of(cluster.name, neighbours),
         UplinkResource.of(cluster.name, share.bridge, head),

@@ -7,6 +7,7 @@ cluster are in one network, and the heads as well, from which launchers reach th
 import hashlib
 import os
 from collections.abc import Mapping
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -130,5 +131,4 @@ class UplinkResource(Standing):
 
 def head_of(number: int) -> str:
     """Address of the head of a host, which is so far behind the first that has containers."""
-    front, _, last = head_address(network=True).rpartition(".")
-    return f"{front}.{int(last) - number}"
+    return str(IPv4Address(head_address(network=True)) - number)

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* job_network.c - joining the nodes of a job with those on its other hosts: see job_network.h. */
+#include "job_network.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <slurm/slurm.h>
+#include <slurm/slurm_errno.h>
+
+#include "command.h"
+
+#define NUMBER_MOST 24U
+#define NETWORK_MOST 64U
+/* Of NAME=ADDRESS for each of the other hosts; the kernel takes no longer word. */
+#define HOSTS_MOST 131072U
+
+/* The hosts of a job by slurmctld, as the job's environment is the user's. Returns the list, which is to be
+ * freed, or NULL. */
+static char *hosts_of_job(uint32_t job)
+{
+	job_info_msg_t *answer = NULL;
+	char *hosts = NULL;
+
+	if (slurm_load_job(&answer, job, SHOW_ALL) != SLURM_SUCCESS)
+		return NULL;
+	/* There are several where the job is an array's, or one of several parts. */
+	for (uint32_t i = 0; i < answer->record_count && hosts == NULL; i++)
+		if (answer->job_array[i].job_id == job && answer->job_array[i].nodes != NULL)
+			hosts = strdup(answer->job_array[i].nodes);
+	slurm_free_job_info_msg(answer);
+	return hosts;
+}
+
+/* Write down each of these hosts but `own`, and where it is reached. Returns how many there are. */
+static size_t write_addresses(const node_info_msg_t *known, const char *hosts, const char *own, char *text)
+{
+	/* Its type has another name in later releases. */
+	__auto_type listed = slurm_hostlist_create(hosts);
+	size_t used = 0;
+	size_t count = 0;
+
+	for (uint32_t i = 0; listed != NULL && i < known->record_count; i++) {
+		const node_info_t *node = &known->node_array[i];
+
+		if (node->name == NULL || slurm_hostlist_find(listed, node->name) < 0)
+			continue;
+		count++;
+		if (strcmp(node->name, own) == 0)
+			continue;
+		int length = snprintf(text + used, HOSTS_MOST - used, "%s%s=%s", used > 0 ? "," : "",
+				      node->name, node->node_addr != NULL ? node->node_addr : node->name);
+
+		if (length < 0 || (size_t)length >= HOSTS_MOST - used) {
+			count = 0;
+			break;
+		}
+		used += (size_t)length;
+	}
+	if (listed != NULL) {
+		if (count != (size_t)slurm_hostlist_count(listed))
+			count = 0;
+		slurm_hostlist_destroy(listed);
+	}
+	return count;
+}
+
+/* The other hosts of a job and their addresses. Returns 0, or -1. */
+static int find_others(uint32_t job, char *text)
+{
+	/* slurmd's own: what the job's environment says of it is the user's. */
+	const char *own = getenv("SLURMD_NODENAME");
+	char *hosts = own != NULL ? hosts_of_job(job) : NULL;
+	node_info_msg_t *known = NULL;
+	size_t count = 0;
+
+	if (hosts != NULL && slurm_load_node((time_t)0, &known, SHOW_ALL) == SLURM_SUCCESS) {
+		count = write_addresses(known, hosts, own, text);
+		slurm_free_node_info_msg(known);
+	}
+	free(hosts);
+	return count > 1 ? 0 : -1;
+}
+
+int job_network_join(const struct keeper_order *order, int between, int nodes, char *said, size_t length)
+{
+	const struct settings *settings = order->settings;
+	char job[NUMBER_MOST];
+	char port[NUMBER_MOST];
+	char places[2][NETWORK_MOST];
+	char *others = malloc(HOSTS_MOST);
+	const char *const arguments[] = {settings->command, "slurm",   "network", job,       "--between",
+					 places[0],         "--nodes", places[1], "--hosts", others,
+					 "--port",          port,      NULL};
+	int result = -1;
+
+	(void)snprintf(job, sizeof(job), "%" PRIu32, order->job);
+	(void)snprintf(port, sizeof(port), "%u", (unsigned)settings->network_port);
+	/* This process waits for the command, which ends with it. */
+	(void)snprintf(places[0], NETWORK_MOST, "/proc/%d/fd/%d", (int)getpid(), between);
+	(void)snprintf(places[1], NETWORK_MOST, "/proc/%d/fd/%d", (int)getpid(), nodes);
+	if (others == NULL || find_others(order->job, others) != 0)
+		(void)snprintf(said, length,
+			       "vicinal: slurmctld does not say on which hosts job %" PRIu32
+			       " is, and how they are reached: see that it answers, and start the step again",
+			       order->job);
+	else
+		result = command_run(arguments, said, length);
+	free(others);
+	return result;
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* keeper_network.c - a network over the hosts of a job: see keeper_network.h. */
+#include "keeper_network.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/nsfs.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define OWN_NETWORK "/proc/self/ns/net"
+/* As `ps` shows what holds it. */
+#define HOLDER "job-network"
+
+union message_room {
+	struct cmsghdr header;
+	char bytes[CMSG_SPACE(sizeof(int))];
+};
+
+int keeper_network_channel(int ends[2])
+{
+	return socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends);
+}
+
+static int tell_of(int channel, int network)
+{
+	char word = 'n';
+	union message_room room = {.bytes = {0}};
+	struct iovec text = {.iov_base = &word, .iov_len = 1};
+	struct msghdr message = {.msg_iov = &text,
+				 .msg_iovlen = 1,
+				 .msg_control = room.bytes,
+				 .msg_controllen = sizeof(room.bytes)};
+	struct cmsghdr *part = CMSG_FIRSTHDR(&message);
+
+	part->cmsg_level = SOL_SOCKET;
+	part->cmsg_type = SCM_RIGHTS;
+	part->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(part), &network, sizeof(int));
+	return sendmsg(channel, &message, MSG_NOSIGNAL) == 1 ? 0 : -1;
+}
+
+_Noreturn static void hold(void)
+{
+	(void)close_range(0, ~0U, 0);
+	(void)prctl(PR_SET_NAME, HOLDER);
+	for (;;)
+		(void)pause();
+}
+
+int keeper_network_hold(int channel)
+{
+	int before = open(OWN_NETWORK, O_RDONLY | O_CLOEXEC);
+	int result = -1;
+
+	if (before >= 0 && unshare(CLONE_NEWNET) == 0) {
+		int made = open(OWN_NETWORK, O_RDONLY | O_CLOEXEC);
+		pid_t holder = made >= 0 ? fork() : -1;
+
+		if (holder == 0)
+			hold();
+		if (holder > 0)
+			result = tell_of(channel, made);
+		if (made >= 0)
+			(void)close(made);
+		if (setns(before, CLONE_NEWNET) != 0)
+			result = -1;
+	}
+	int reason = errno;
+
+	if (before >= 0)
+		(void)close(before);
+	errno = reason;
+	return result;
+}
+
+int keeper_network_receive(int channel)
+{
+	char word = 0;
+	int network = -1;
+	union message_room room = {.bytes = {0}};
+	struct iovec text = {.iov_base = &word, .iov_len = 1};
+	struct msghdr message = {.msg_iov = &text,
+				 .msg_iovlen = 1,
+				 .msg_control = room.bytes,
+				 .msg_controllen = sizeof(room.bytes)};
+	ssize_t got = 0;
+
+	do
+		got = recvmsg(channel, &message, MSG_CMSG_CLOEXEC);
+	while (got < 0 && errno == EINTR);
+	/* There is room for one file: the kernel closes any more. */
+	const struct cmsghdr *part = got == 1 ? CMSG_FIRSTHDR(&message) : NULL;
+
+	if (part != NULL && part->cmsg_level == SOL_SOCKET && part->cmsg_type == SCM_RIGHTS &&
+	    part->cmsg_len == CMSG_LEN(sizeof(int)))
+		memcpy(&network, CMSG_DATA(part), sizeof(int));
+	return network;
+}
+
+void keeper_network_answer(int channel)
+{
+	(void)send(channel, "j", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* Of its name nothing is asked of a file system, which may be the user's. */
+static bool is_network(int file)
+{
+	static const char kind[] = "net:[";
+	char path[64];
+	char name[sizeof(kind)] = "";
+
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
+	return readlink(path, name, sizeof(name)) > 0 && strncmp(name, kind, sizeof(kind) - 1) == 0;
+}
+
+static bool is_same(int one, const struct stat *other)
+{
+	struct stat status;
+
+	return fstat(one, &status) != 0 || (status.st_ino == other->st_ino && status.st_dev == other->st_dev);
+}
+
+bool keeper_network_is_of(int network, int between, uid_t user)
+{
+	struct stat own;
+	uid_t owner = (uid_t)-1;
+
+	if (!is_network(network) || stat(OWN_NETWORK, &own) != 0 || is_same(network, &own) ||
+	    fstat(between, &own) != 0 || is_same(network, &own))
+		return false;
+	if (user == 0) /* has all networks of the host, and makes them in no user namespace */
+		return true;
+	int identities = ioctl(network, NS_GET_USERNS);
+
+	if (identities < 0)
+		return false;
+	bool good = ioctl(identities, NS_GET_OWNER_UID, &owner) == 0 && owner == user;
+
+	(void)close(identities);
+	return good;
+}

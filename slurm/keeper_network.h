@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * keeper_network.h - a network over the hosts of a job, from the keeper's side and from that of whoever
+ * starts it (keeper.h).
+ *
+ *	host's network     the job's, root's alone          the nodes', the user's
+ *	UDP  ─────────────  vxlan0 ── bridge ── nodes  ─────  uplink ── bridge ── nodes' interfaces
+ *
+ * Whoever has rights in the network that a VXLAN device is in can have it send to any host, and under the
+ * number of any other job's network. So it is in a network between, which a process of root's holds that
+ * does nothing else: a child of the keeper, which ends with the keeper's PID namespace, and all of the
+ * network with it. The user gets the end of a cable.
+ *
+ * Networks are told of by open files that stand for them, and never by numbers of processes.
+ */
+#ifndef VICINAL_SLURM_KEEPER_NETWORK_H
+#define VICINAL_SLURM_KEEPER_NETWORK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+/* What the keeper finds its end of the channel as. */
+#define KEEPER_CHANNEL 3
+
+/* A channel between the keeper and whoever starts it. Returns 0, or -1 with errno. */
+int keeper_network_channel(int ends[2]);
+
+/*
+ * In the keeper, as root, before anything of the user's: make the network between, leave a process in it, and
+ * tell of it by the channel. Returns 0, or -1 with errno.
+ */
+int keeper_network_hold(int channel);
+
+/* The next network that the channel tells of, or -1 where it has ended, or says anything else. */
+int keeper_network_receive(int channel);
+
+/* Tell the keeper that its nodes are joined with those of other hosts. */
+void keeper_network_answer(int channel);
+
+/* Whether this is a network which that user made, and neither this process's own nor the one between. */
+bool keeper_network_is_of(int network, int between, uid_t user);
+
+#endif

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Networks over the hosts of a job under Slurm: which of those that a keeper tells of root believes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "slurm/keeper_network.h"
+
+#define USER 1U
+#define OTHER 2U
+#define OWN_NETWORK "/proc/self/ns/net"
+
+static int ends[2];
+
+static int open_channel(void **state)
+{
+	(void)state;
+	return keeper_network_channel(ends);
+}
+
+static int close_channel(void **state)
+{
+	(void)state;
+	(void)close(ends[0]);
+	return close(ends[1]);
+}
+
+/* As vicinal/slurm/joining.py sends it. */
+static int send_file(int file)
+{
+	char word = 'n';
+	union {
+		struct cmsghdr header;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} room = {.bytes = {0}};
+	struct iovec text = {.iov_base = &word, .iov_len = 1};
+	struct msghdr message = {.msg_iov = &text,
+				 .msg_iovlen = 1,
+				 .msg_control = room.bytes,
+				 .msg_controllen = sizeof(room.bytes)};
+	struct cmsghdr *part = CMSG_FIRSTHDR(&message);
+
+	part->cmsg_level = SOL_SOCKET;
+	part->cmsg_type = SCM_RIGHTS;
+	part->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(part), &file, sizeof(int));
+	return sendmsg(ends[1], &message, 0) == 1 ? 0 : -1;
+}
+
+/* A network that a user has made, and is gone when the descriptor is closed; -1 where he may not. */
+static int network_of(uid_t user)
+{
+	int status = 0;
+	pid_t child = fork();
+
+	if (child == 0) {
+		if (syscall(SYS_setresuid, user, user, user) != 0 ||
+		    unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0)
+			_exit(1);
+		_exit(send_file(open(OWN_NETWORK, O_RDONLY)) == 0 ? 0 : 1);
+	}
+	if (child < 0 || waitpid(child, &status, 0) != child || status != 0)
+		return -1;
+	return keeper_network_receive(ends[0]);
+}
+
+static void test_only_a_network_of_the_user_s_is_believed(void **state)
+{
+	int network = geteuid() == 0 ? network_of(USER) : -1;
+	int between = geteuid() == 0 ? network_of(OTHER) : -1;
+
+	(void)state;
+	if (network < 0 || between < 0) {
+		print_message("skipped: needs root, and users who may make networks\n");
+		skip();
+	}
+	assert_true(keeper_network_is_of(network, between, USER));
+	assert_false(keeper_network_is_of(network, between, OTHER));
+	assert_false(keeper_network_is_of(between, network, USER));
+	assert_false(keeper_network_is_of(network, network, USER));
+	/* Root has them all. */
+	assert_true(keeper_network_is_of(network, between, 0));
+	(void)close(network);
+	(void)close(between);
+}
+
+static void test_the_host_s_network_and_what_is_none_is_not_believed(void **state)
+{
+	static const char *const places[] = {OWN_NETWORK, "/proc/self/ns/user", "/proc/self/ns/mnt",
+					     "/etc/passwd", "/"};
+	int between = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+		int file = open(places[i], O_RDONLY | O_CLOEXEC);
+
+		assert_true(file >= 0);
+		assert_false(keeper_network_is_of(file, between, geteuid()));
+		assert_false(keeper_network_is_of(file, between, USER));
+		(void)close(file);
+	}
+	(void)close(between);
+}
+
+static void test_messages_without_a_network(void **state)
+{
+	(void)state;
+	assert_int_equal(send(ends[1], "n", 1, 0), 1);
+	assert_int_equal(keeper_network_receive(ends[0]), -1);
+	assert_int_equal(send(ends[1], "", 0, 0), 0);
+	assert_int_equal(keeper_network_receive(ends[0]), -1);
+	keeper_network_answer(ends[0]);
+
+	char word = 0;
+
+	assert_int_equal(read(ends[1], &word, 1), 1);
+	assert_int_equal(word, 'j');
+	(void)close(ends[1]);
+	assert_int_equal(keeper_network_receive(ends[0]), -1);
+	/* Whoever asked has ended. */
+	keeper_network_answer(ends[0]);
+	ends[1] = dup(ends[0]);
+}
+
+/* A keeper, the first process of a PID namespace, which holds a network and tells whether it is back in the
+ * one before. */
+_Noreturn static void be_keeper(int told)
+{
+	struct stat before;
+	struct stat after;
+	char word = 'n';
+
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (stat(OWN_NETWORK, &before) == 0 && keeper_network_hold(ends[1]) == 0 &&
+	    stat(OWN_NETWORK, &after) == 0 && before.st_ino == after.st_ino)
+		word = 'y';
+	(void)!write(told, &word, 1);
+	for (;;)
+		(void)pause();
+}
+
+static void test_a_network_is_held_until_the_keeper_ends(void **state)
+{
+	int told[2];
+	char word = 0;
+	struct stat own;
+	struct stat held;
+
+	(void)state;
+	if (geteuid() != 0) {
+		print_message("skipped: needs root\n");
+		skip();
+	}
+	assert_int_equal(pipe2(told, O_CLOEXEC), 0);
+	pid_t parent = fork();
+
+	if (parent == 0) {
+		if (unshare(CLONE_NEWPID | CLONE_NEWNS) != 0)
+			_exit(1);
+		pid_t keeper = fork();
+
+		if (keeper == 0) {
+			/* Its own processes are to be seen there, as by a keeper. */
+			(void)mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL);
+			(void)mount("proc", "/proc", "proc", 0, NULL);
+			be_keeper(told[1]);
+		}
+		(void)pause();
+		_exit(0);
+	}
+	(void)close(told[1]);
+	assert_int_equal(read(told[0], &word, 1), 1);
+	assert_int_equal(word, 'y');
+
+	int network = keeper_network_receive(ends[0]);
+
+	assert_true(network >= 0);
+	assert_int_equal(stat(OWN_NETWORK, &own), 0);
+	assert_int_equal(fstat(network, &held), 0);
+	assert_true(own.st_ino != held.st_ino);
+	/* It is root's, and no user's. */
+	assert_false(keeper_network_is_of(network, ends[0], USER));
+	assert_int_equal(kill(parent, SIGKILL), 0);
+	assert_int_equal(waitpid(parent, NULL, 0), parent);
+	/* The keeper ends with its parent, and what holds the network with the keeper: then nobody has the
+	 * other end of the pipe, nor of the channel but this process. */
+	assert_int_equal(read(told[0], &word, 1), 0);
+	(void)close(network);
+	(void)close(told[0]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_only_a_network_of_the_user_s_is_believed, open_channel,
+						close_channel),
+		cmocka_unit_test_setup_teardown(test_the_host_s_network_and_what_is_none_is_not_believed,
+						open_channel, close_channel),
+		cmocka_unit_test_setup_teardown(test_messages_without_a_network, open_channel, close_channel),
+		cmocka_unit_test_setup_teardown(test_a_network_is_held_until_the_keeper_ends, open_channel,
+						close_channel),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
