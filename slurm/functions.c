@@ -75,7 +75,19 @@ static int set_up(const struct settings *settings, uint32_t job, const char *wor
 	return command_run(arguments, said, length);
 }
 
-int functions_prepare(spank_t spank, const struct settings *settings, char *said, size_t length)
+/* Returns -1, and says so. */
+static int refuse_nodes(const struct settings *settings, char *said, size_t length)
+{
+	(void)snprintf(
+		said, length,
+		"vicinal: SR-IOV functions (--gres=%s) do not get into nodes of a job: leave them out, "
+		"or the cluster's file (--vicinal)",
+		settings->functions);
+	return -1;
+}
+
+int functions_prepare(spank_t spank, const struct settings *settings, bool for_nodes, char *said,
+		      size_t length)
 {
 	char path[PATH_MAX];
 	char words[WORDS_MOST];
@@ -97,12 +109,16 @@ int functions_prepare(spank_t spank, const struct settings *settings, char *said
 			job_functions_note_none(settings->directory, path);
 			return 0;
 		}
+		if (for_nodes)
+			return refuse_nodes(settings, said, length);
 		if (set_up(settings, job, words, said, length) != 0)
 			return -1;
 		state = job_functions_find(path);
 	}
 	if (state == JOB_FUNCTIONS_NONE)
 		return 0;
+	if (for_nodes)
+		return refuse_nodes(settings, said, length);
 	if (state == JOB_FUNCTIONS_GIVEN && task_variables_read(spank, path) == 0)
 		return 0;
 	(void)snprintf(said, length, "vicinal: %s cannot be used: an administrator has to remove it", path);

@@ -17,9 +17,13 @@
 
 #include "settings.h"
 
-/* In slurmstepd, as root: have this job's functions set up, and its tasks told of them. Returns 0, or -1
- * with the reason in `said`. */
-int functions_prepare(spank_t spank, const struct settings *settings, char *said, size_t length);
+/*
+ * In slurmstepd, as root: have this job's functions set up, and its tasks told of them. They are the host's
+ * network's, so a job that has some has none `for_nodes` of its own. Returns 0, or -1 with the reason in
+ * `said`.
+ */
+int functions_prepare(spank_t spank, const struct settings *settings, bool for_nodes, char *said,
+		      size_t length);
 
 /* In the epilog: take back what a job has. Returns whether there is something of a job that is over. */
 bool functions_end(const struct settings *settings, uint32_t job);

@@ -239,9 +239,11 @@ VISIBLE int slurm_spank_init_post_opt(spank_t spank, int count, char **arguments
 	/* One without tasks. */
 	if (spank_get_item(spank, S_JOB_STEPID, &step) != ESPANK_SUCCESS || step == SLURM_EXTERN_CONT)
 		return 0;
-	if (functions_prepare(spank, &settings, refusal, sizeof(refusal)) != 0 || !is_asked)
+	const bool in_nodes = is_asked && request.file[0] != '\0';
+
+	if (functions_prepare(spank, &settings, in_nodes, refusal, sizeof(refusal)) != 0 || !is_asked)
 		return 0;
-	if (request.file[0] != '\0')
+	if (in_nodes)
 		prepare_nodes(spank);
 	else
 		prepare_region(spank);

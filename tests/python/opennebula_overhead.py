@@ -31,14 +31,20 @@ def seconds(run: Callable[[], "subprocess.CompletedProcess[str]"]) -> float:
 def main(times: int) -> None:
     with tempfile.TemporaryDirectory() as directory:
         host = Host(Path(directory))
-        Installation(host.remotes, Path(sys.executable)).install()
+        for action in ("pre", "clean"):  # whose hooks are called here without it
+            driver = host.remotes / "vnm/bridge" / action
+            driver.parent.mkdir(exist_ok=True)
+            driver.write_text("run_hooks")
+        Installation(host.remotes, Path(sys.executable), ("bridge",)).install()
         for action in ("deploy", "cancel", "shutdown", "save", "migrate"):
             usual = host.remotes / "vmm/kvm" / action
             usual.write_text("#!/bin/bash\ncat >/dev/null\n")
 
-        def network(action: str) -> "subprocess.CompletedProcess[str]":
-            script = str(host.remotes / "vnm/vicinal" / action)
-            text = base64.b64encode(vm_document(1, host.owner).encode()).decode()
+        def network(
+            action: str, driver: str = "vicinal", asked: str = ""
+        ) -> "subprocess.CompletedProcess[str]":
+            script = str(host.remotes / "vnm" / driver / action)
+            text = base64.b64encode(vm_document(1, host.owner, asked).encode()).decode()
             return subprocess.run([script], input=text, capture_output=True, text=True)
 
         def stock() -> "subprocess.CompletedProcess[str]":
@@ -64,6 +70,11 @@ def main(times: int) -> None:
             "network's pre, no functions": lambda: network("pre"),
             "network's post, no functions": lambda: network("post"),
             "network's clean, no functions": lambda: network("clean"),
+            "hook's pre, no rates": lambda: network("pre.d/vicinal", "bridge"),
+            "hook's pre, rates elsewhere": lambda: network(
+                "pre.d/vicinal", "bridge", "<MAX_TX_RATE>8</MAX_TX_RATE>"
+            ),
+            "hook's clean, no rates": lambda: network("clean.d/vicinal", "bridge"),
         }
         took: dict[str, list[float]] = {name: [] for name in runs}
         for _ in range(times):

@@ -131,6 +131,44 @@ def test_a_released_function_is_as_it_was(tmp_path: Path) -> None:
     assert host.read(host.device(FIRST) / "driver_override") == ""
 
 
+def put_on_vfio(host: FakeHost, function: str) -> Path:
+    """As an administrator does with driverctl, whose users may open it; returns what they open."""
+    host.write(host.device(function) / "driver_override", "vfio-pci\n")
+    host.write(host.device(function) / "driver/unbind", function)
+    host.write(host.sysfs / "bus/pci/drivers_probe", function)
+    return host.groups / host.link(host.device(function) / "iommu_group")
+
+
+def test_what_was_on_vfio_goes_back_to_it(tmp_path: Path) -> None:
+    card = igb()
+    host, functions = fake_functions(tmp_path, card)
+    functions.create("eth1", 2, owner="demo")
+    put_on_vfio(host, FIRST)
+    for vfio in (True, False):
+        functions.assign(FIRST, owner="demo", settings=Settings(mac=MAC), vfio=vfio)
+        assert functions.release([], owner="demo") == []
+        assert functions.find(FIRST).driver == "vfio-pci"
+        assert host.read(host.device(FIRST) / "driver_override") == "vfio-pci"
+
+
+@pytest.mark.parametrize("on_vfio", [True, False])
+def test_rates_alone_leave_a_function_to_its_driver(tmp_path: Path, on_vfio: bool) -> None:
+    card = igb()
+    host, functions = fake_functions(tmp_path, card)
+    functions.create("eth1", 2, owner="demo")
+    if on_vfio:
+        put_on_vfio(host, FIRST)
+    before, driver = dict(card.settings[0]), functions.find(FIRST).driver
+    host.writes.clear()
+    wanted = Settings(max_rate=100, link_state="disable")
+    functions.assign(FIRST, owner="demo", settings=wanted, rebind=False)
+    assert (card.settings[0]["max_tx_rate"], card.settings[0]["state"]) == ("100", "disable")
+    assert functions.release([], owner="demo") == []
+    assert card.settings[0] == before
+    assert (host.writes, host.given) == ([], [])
+    assert functions.find(FIRST).driver == driver
+
+
 def test_a_setting_that_the_driver_refuses_undoes_the_rest(tmp_path: Path) -> None:
     card = igb()
     host, functions = fake_functions(tmp_path, card)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from fake_cards import FakeCard, FakeHost, fake_functions, igb, mlx4, mlx5
@@ -14,8 +15,10 @@ from opennebula_support import Host, error_text
 from vicinal.cli import run
 from vicinal.errors import VicinalError
 from vicinal.host.functions.operations import Functions
+from vicinal.opennebula.actions import perform
 from vicinal.opennebula.network import Network, guid_of, main
 from vicinal.opennebula.nics import FunctionNic, read_nics
+from vicinal.opennebula.stock import Call
 
 MAC = "02:00:0a:00:00:07"
 GUID = "02:00:0a:ff:fe:00:00:07"
@@ -394,6 +397,29 @@ def test_scripts_leave_a_vm_alone_to_which_another_drivers_nic_comes(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
     main(Path("/remotes/vnm/vicinal") / action, ["one-7"])
     assert trial.state() == before
+
+
+def test_a_snapshot_of_a_vm_with_functions_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """libvirt would, since vfio-pci saves nothing; OpenNebula's script does not say why."""
+    trial = Trial(tmp_path, mlx5())
+    trial.network.prepare(7, nics(nic(first_of("mlx5"))))
+    monkeypatch.setattr("vicinal.opennebula.actions.Functions", lambda: trial.functions)
+    monkeypatch.setenv("VICINAL_OPENNEBULA_STATE", str(tmp_path / "state"))
+    script = tmp_path / "vmm/vicinal/snapshot_create"
+    with pytest.raises(VicinalError, match="VM 7 has SR-IOV functions"):
+        perform(Call(script, ("one-7", "0", "7", "node1")))
+
+    class Stock(BaseException):
+        pass
+
+    def stock(_call: Call) -> NoReturn:
+        raise Stock
+
+    monkeypatch.setattr("vicinal.opennebula.actions.become_stock", stock)
+    with pytest.raises(Stock):
+        perform(Call(script, ("one-8", "0", "8", "node1")))
 
 
 def test_a_script_says_why_as_opennebula_reads_it(one: Host) -> None:

@@ -22,9 +22,12 @@ networks whose NICs are SR-IOV functions, and a probe.
     driver       what those scripts run
     nics         the functions that OpenNebula has chosen for a VM
     network      sets those up, and takes them back
+    hooks        gives functions of OpenNebula's own network drivers rates and link states
+    assignments  whose functions are, and what a killed driver has left of them
     reporting    how a script tells OpenNebula why it failed
     probe        what the scheduler is told of a host
     installation the files of all these
+    hook_files   where hooks are, and which drivers run them
 
 A driver's action should cost little beside the stock one: what needs numpy stays out.
 """

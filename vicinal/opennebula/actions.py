@@ -2,8 +2,8 @@
 
 deploy has a region made and gives it to the domain, cancel and shutdown remove it with its last
 VM. save, restore and migrate have a VM give up what it has of this host, and get it again.
-snapshot_create is refused where there is a region. VMs that ask for nothing are left to the stock
-scripts alone.
+snapshot_create is refused where there is a region, or a function of ours. VMs that ask for nothing
+are left to the stock scripts alone.
 """
 
 import sys
@@ -24,6 +24,7 @@ from vicinal.opennebula.stock import Call, become_stock, run_stock
 
 SAVE, RESTORE, MIGRATE, ARRIVE = "save", "restore", "migrate", "arrive"
 SNAPSHOT = "snapshot_create"
+_DISKS_ALONE = "power it off, and take snapshots of its disks (onevm disk-snapshot-create)"
 
 
 def perform(call: Call) -> int:
@@ -90,7 +91,12 @@ def _check_snapshot(call: Call, records: Records) -> None:
     if records.region_of(call.vm) is not None:
         raise VicinalError(
             f"VM {call.vm} has a region, memory of other VMs too that no snapshot can have in it",
-            "power it off, and take snapshots of its disks (onevm disk-snapshot-create)",
+            _DISKS_ALONE,
+        )
+    if assigned_to(Functions(), domain_name(call.vm)):  # vfio-pci has them, which saves nothing
+        raise VicinalError(
+            f"VM {call.vm} has SR-IOV functions, whose state no snapshot can have in it",
+            f"{_DISKS_ALONE}, or detach its NICs that are functions first",
         )
 
 

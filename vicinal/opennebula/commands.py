@@ -25,6 +25,14 @@ Python = Annotated[
         help="The Python that has Vicinal, at the same place on every host; this one by itself.",
     ),
 ]
+Hooks = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="DRIVER",
+        help="A network driver of OpenNebula's, such as 802.1Q: hooks that give SR-IOV functions"
+        " of its networks rates and link states. Again for more.",
+    ),
+]
 
 commands = typer.Typer(
     help="Give the VMs of OpenNebula shared regions: a variant of its KVM driver."
@@ -37,9 +45,11 @@ def register(app: typer.Typer) -> None:
 
 
 @commands.command()
-def install(remotes: Remotes = REMOTES, python: Python = Path(sys.executable)) -> None:
+def install(
+    remotes: Remotes = REMOTES, python: Python = Path(sys.executable), hooks: Hooks = None
+) -> None:
     """Put the driver vicinal beside OpenNebula's driver kvm; again after updates of either."""
-    done = _installation(remotes, python).install()
+    done = _installation(remotes, python, hooks).install()
     for line in done:
         typer.echo(line)
     if not done:
@@ -52,9 +62,11 @@ def install(remotes: Remotes = REMOTES, python: Python = Path(sys.executable)) -
 
 
 @commands.command()
-def check(remotes: Remotes = REMOTES, python: Python = Path(sys.executable)) -> None:
+def check(
+    remotes: Remotes = REMOTES, python: Python = Path(sys.executable), hooks: Hooks = None
+) -> None:
     """Check that the driver is there and as it has to be; exit with 1 if it is not."""
-    faults = list(_installation(remotes, python).faults())
+    faults = list(_installation(remotes, python, hooks).faults())
     for fault in faults:
         typer.echo(f"vicinal: error: {fault}: run `vicinal opennebula install`", err=True)
     if missing := check_configuration():
@@ -65,13 +77,13 @@ def check(remotes: Remotes = REMOTES, python: Python = Path(sys.executable)) -> 
 
 
 @commands.command()
-def remove(remotes: Remotes = REMOTES) -> None:
-    """Take the driver away; no host of OpenNebula's may use it any more."""
-    for line in _installation(remotes, Path(sys.executable)).remove():
+def remove(remotes: Remotes = REMOTES, hooks: Hooks = None) -> None:
+    """Take the driver away, or hooks alone; no host of OpenNebula's may use it any more."""
+    for line in _installation(remotes, Path(sys.executable), hooks).remove():
         typer.echo(line)
 
 
-def _installation(remotes: Path, python: Path) -> Installation:
+def _installation(remotes: Path, python: Path, hooks: list[str] | None) -> Installation:
     if not python.is_absolute() or "'" in str(python) or "\n" in str(python):
         raise VicinalError(f"{python} is no place that a script can name", "give a whole path")
-    return Installation(remotes.absolute(), python)
+    return Installation(remotes.absolute(), python, tuple(hooks or ()))

@@ -1,5 +1,8 @@
 """XML as OpenNebula writes it: users' words are in it, so it is read without trust."""
 
+import base64
+import binascii
+import sys
 from typing import NoReturn
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
@@ -35,6 +38,16 @@ def parse(document: bytes, what: str, *tags: str) -> Element:
             "see that the driver is called as OpenNebula's KVM driver is",
         )
     return root
+
+
+def given_in_base64() -> bytes:
+    """The document that OpenNebula gives its network drivers to read. Raises VicinalError."""
+    try:
+        return base64.b64decode(sys.stdin.buffer.read(), validate=False)
+    except binascii.Error as error:
+        raise VicinalError(
+            "what OpenNebula gave to read is not in base64", "see that it calls this driver"
+        ) from error
 
 
 def shown(text: str, longest: int = 40) -> str:

@@ -1,4 +1,4 @@
-"""Our files among OpenNebula's scripts: vmm/vicinal beside vmm/kvm, vnm/vicinal, and a probe.
+"""Our files among OpenNebula's scripts: vmm/vicinal beside vmm/kvm, vnm/vicinal, a probe, hooks.
 
 Scripts of ours for the actions that have to do with a region, links to the stock driver's for all
 others. The probe is among those of the stock hypervisor, since OpenNebula runs all that are there.
@@ -7,12 +7,14 @@ What is there and is not ours is never touched.
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
 from vicinal.errors import VicinalError
+from vicinal.host.functions.privileged import Host
+from vicinal.opennebula.hook_files import check_drivers, hook_files, hooked_drivers
 from vicinal.opennebula.limits import FILE, TEMPLATE, read_limits
 
 REMOTES = Path("/var/lib/one/remotes")
@@ -58,6 +60,8 @@ class Installation:
     remotes: Path
     python: Path
     """That runs our scripts; it has to be there on every host."""
+    hooks: tuple[str, ...] = ()
+    """Network drivers of OpenNebula's that are to have hooks; those that have some keep them."""
 
     @property
     def variant(self) -> Path:
@@ -93,6 +97,7 @@ class Installation:
         for file, wanted in self._wanted().items():
             if _is(file, wanted):
                 continue
+            self._directory(file.parent)
             self._put(file, wanted)
             said.append(f"made {file}")
         limits = self.remotes / FILE
@@ -118,9 +123,14 @@ class Installation:
         read_limits(self.remotes / FILE)
 
     def remove(self) -> list[str]:
-        """Take it away; returns what was done. Limits that somebody changed stay."""
-        said = []
+        """Take it away; returns what was done. Limits that somebody changed stay.
+
+        Where drivers are named, their hooks alone.
+        """
         self._check_ours()
+        said = self._remove_hooks()
+        if self.hooks:
+            return said
         for directory in (self.variant, self.network):
             if directory.is_dir():
                 for file in directory.iterdir():
@@ -140,6 +150,34 @@ class Installation:
                 said.append(f"left {limits}, which was changed")
         return said
 
+    def _remove_hooks(self) -> list[str]:
+        said = []
+        for file in self._hook_files(self.hooks or self._hooked()):
+            if file.is_file():
+                file.unlink()
+                said.append(f"removed {file}")
+                if not any(file.parent.iterdir()):
+                    file.parent.rmdir()
+        if self.hooks and not said:
+            raise VicinalError(
+                f"{' and '.join(self.hooks)} had no hooks", "see `vicinal opennebula check`"
+            )
+        return said
+
+    def _hooked(self) -> list[str]:
+        """Drivers that are to have hooks: those that are named, and those that have ours."""
+        place = self.network.parent
+        have = [
+            driver
+            for driver in hooked_drivers(place, NAME)
+            if all(map(self._is_ours, filter(os.path.lexists, hook_files(place, driver, NAME))))
+        ]
+        return sorted({*self.hooks, *have})
+
+    def _hook_files(self, drivers: Iterable[str]) -> list[Path]:
+        place = self.network.parent
+        return [file for driver in drivers for file in hook_files(place, driver, NAME)]
+
     def _check_stock(self) -> None:
         common = self.remotes / "scripts_common.sh"
         places = (self.network.parent, self.probe.parent)
@@ -149,10 +187,11 @@ class Installation:
                     f"{needed} is not there, which OpenNebula has",
                     "name the folder of its scripts with --remotes",
                 )
+        check_drivers(self.network.parent, self._hooked(), NAME)
 
     def _check_ours(self) -> None:
         """Raise VicinalError where there is something in our places that is not ours."""
-        ours = [self.probe]
+        ours = [self.probe, *self._hook_files(self._hooked())]
         for directory in (self.variant, self.network):
             whole = directory.is_dir() and not directory.is_symlink()
             ours += sorted(directory.iterdir()) if whole else [directory]
@@ -177,11 +216,14 @@ class Installation:
             wanted[self.variant / action] = self._script("action.sh")
         for action in NETWORK_ACTIONS:
             wanted[self.network / action] = self._script("network.sh")
+        for file in self._hook_files(self._hooked()):
+            wanted[file] = self._script("hook.sh")
         return wanted | {self.probe: self._script("probe.sh")}
 
     def _script(self, name: str) -> str:
         text = resources.files("vicinal.opennebula").joinpath(name).read_text()
-        return text.replace("@PYTHON@", f"'{self.python}'")
+        records = Host.records / "records.json"
+        return text.replace("@PYTHON@", f"'{self.python}'").replace("@RECORDS@", f"'{records}'")
 
     def _stale(self) -> list[Path]:
         wanted = self._wanted()

@@ -5,16 +5,11 @@
     update_nic  while it runs: what can be changed then
     post        nothing: InfiniBand GUIDs have to be there before the guest's driver looks
 
-A function that a VM has is assigned to one-ID in the records of `vicinal functions`, which are
-written before anything is changed. So what a killed driver has left is known, and whoever gets the
-function next from OpenNebula takes it over.
+A function that a VM has is assigned to one-ID in the records of `vicinal functions`
+(assignments.py).
 """
 
-import base64
-import binascii
-import re
 import sys
-import time
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -29,18 +24,15 @@ from vicinal.host.functions.sysfs import (
     VirtualFunction,
     find_card,
     plain_guid,
-    read_records,
 )
-from vicinal.opennebula.deployment import domain_name
+from vicinal.opennebula.assignments import FREE_SECONDS, Assignments
+from vicinal.opennebula.documents import given_in_base64
 from vicinal.opennebula.hypervisor import running_machines
 from vicinal.opennebula.nics import FunctionNic, read_nics
 from vicinal.opennebula.reporting import reported
 
-_FREE_SECONDS = 10.0
-"""So long after a VM has ended its process may still have the function."""
 _ACTIVE_SECONDS = 10.0
 """So long a subnet manager may take to bring up the card's own port."""
-_POLL_SECONDS = 0.1
 _NO_NODE_GUID = "mlx4_core"
 """Its driver sets the GUID of ports alone."""
 
@@ -52,26 +44,23 @@ class Network:
         self,
         functions: Functions,
         running: Callable[[], AbstractSet[int]] = running_machines,
-        free_seconds: float = _FREE_SECONDS,
+        free_seconds: float = FREE_SECONDS,
         active_seconds: float = _ACTIVE_SECONDS,
     ) -> None:
         self._functions = functions
-        self._running = running
-        """Says which VMs run here."""
-        self._free_seconds = free_seconds
+        self._assignments = Assignments(functions, running=running, free_seconds=free_seconds)
         self._active_seconds = active_seconds
 
     def prepare(self, vm: int, nics: Sequence[FunctionNic]) -> None:
         """Have the functions set up for a VM; all of them, or none. Raises VicinalError."""
-        owner = owner_of(vm)
+        owner = self._assignments.owner(vm)
         taken: list[str] = []
         try:
             for nic in nics:
                 function = self._functions.find(nic.address)
                 if function.owner != owner:
-                    self._take_over(function)
+                    function = self._assignments.take_over(function)
                     taken.append(nic.address)
-                    function = self._functions.find(nic.address)
                 card = self._card(function)
                 settings = _settings(nic, card, function)
                 if card.kind == INFINIBAND:
@@ -79,7 +68,7 @@ class Network:
                     wait_card_active(self._functions.host, card.address, self._active_seconds)
                 self._functions.assign(nic.address, owner=owner, settings=settings, vfio=True)
         except BaseException:
-            self.give_back(vm, taken)
+            self._assignments.give_back(vm, taken)
             raise
 
     def clean(self, vm: int, nics: Sequence[FunctionNic]) -> list[str]:
@@ -88,7 +77,7 @@ class Network:
         Without a NIC that comes or goes alone, all that the VM has, whatever its document says.
         """
         alone = [nic.address for nic in nics if nic.attached]
-        return self.give_back(vm, alone or self._assigned(vm))
+        return self._assignments.give_back(vm, alone or self._assignments.of(vm))
 
     def update(self, vm: int, nics: Sequence[FunctionNic], network: int) -> None:
         """Set what a network says now, of its functions that a VM has. Raises VicinalError."""
@@ -96,44 +85,11 @@ class Network:
             if nic.network == network:
                 function = self._functions.find(nic.address)
                 settings = _settings(nic, self._card(function), function, changed=True)
-                self._functions.change(nic.address, owner=owner_of(vm), settings=settings)
-
-    def give_back(self, vm: int, addresses: Sequence[str]) -> list[str]:
-        """Release those that a VM has; what could not be done, in words."""
-        notes = []
-        for address in set(addresses) & set(self._assigned(vm)):
-            try:
-                notes += self._release(address, owner_of(vm))
-            except VicinalError as error:
-                notes.append(f"{address} is left assigned to {owner_of(vm)}: {error}")
-        return notes
-
-    def _release(self, address: str, owner: str) -> list[str]:
-        deadline = time.monotonic() + self._free_seconds
-        while self._functions.host.use(address) and time.monotonic() < deadline:
-            time.sleep(_POLL_SECONDS)
-        return self._functions.release([address], owner=owner)
-
-    def _take_over(self, function: VirtualFunction) -> None:
-        """Release a function that a VM has left which does not run: OpenNebula gave it to another.
-
-        Others' functions, and those of VMs that run, are left to assign(), which says whose it is.
-        """
-        left = re.fullmatch(owner_of(0).replace("0", "([0-9]{1,10})"), function.owner)
-        if left and int(left[1]) not in self._running():
-            self._release(function.address, function.owner)
-
-    def _assigned(self, vm: int) -> list[str]:
-        records = read_records(self._functions.host)["functions"]
-        return [name for name, record in records.items() if record["owner"] == owner_of(vm)]
+                owner = self._assignments.owner(vm)
+                self._functions.change(nic.address, owner=owner, settings=settings)
 
     def _card(self, function: VirtualFunction) -> PhysicalFunction:
         return find_card(self._functions.cards(), function.physical)
-
-
-def owner_of(vm: int) -> str:
-    """The name by which the records know a VM: its domain's."""
-    return domain_name(vm)
 
 
 def guid_of(mac: str) -> str:
@@ -187,13 +143,7 @@ def _settings(
 
 def main(script: Path, arguments: Sequence[str]) -> None:
     """Do what OpenNebula calls for. Raises VicinalError where it must not be, or cannot."""
-    try:
-        document = base64.b64decode(sys.stdin.buffer.read(), validate=False)
-    except binascii.Error as error:
-        raise VicinalError(
-            "what OpenNebula gave to read is not in base64", "see that it calls this driver"
-        ) from error
-    vm, nics = read_nics(document)
+    vm, nics = read_nics(given_in_base64(), places_only=script.name == "clean")
     if nics is None:
         return
     network = Network(Functions())

@@ -7,7 +7,7 @@ count as hostile until they are checked.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from xml.etree.ElementTree import Element
 
 from vicinal.errors import VicinalError
@@ -16,6 +16,8 @@ from vicinal.opennebula.documents import parse, shown
 
 DRIVER = "vicinal"
 """VN_MAD of the networks that are ours."""
+RATES = ("MIN_TX_RATE", "MAX_TX_RATE", "LINK_STATE")
+"""What OpenNebula's own drivers do not set of a function."""
 
 _ADDRESS = re.compile(r"([0-9a-f]{4}):([0-9a-f]{2}):([01][0-9a-f])[:.]([0-7])", re.IGNORECASE)
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
@@ -30,25 +32,35 @@ class FunctionNic:
 
     address: str
     """PCI address on the host: 0000:81:00.2."""
-    mac: str | None
-    vlan: int | None
-    spoof_check: bool | None
-    trust: bool | None
-    min_rate: int | None
+    mac: str | None = None
+    vlan: int | None = None
+    spoof_check: bool | None = None
+    trust: bool | None = None
+    min_rate: int | None = None
     """Mbit/s, as the next."""
-    max_rate: int | None
-    link_state: str | None
-    network: int | None
+    max_rate: int | None = None
+    link_state: str | None = None
+    network: int | None = None
     """Id of the virtual network."""
-    attached: bool
+    attached: bool = False
     """It comes or goes while the VM runs, and the VM's others are left alone."""
 
+    @property
+    def has_rates(self) -> bool:
+        """Whether it asks for anything of RATES."""
+        return (self.min_rate, self.max_rate, self.link_state) != (None, None, None)
 
-def read_nics(document: bytes) -> tuple[int, list[FunctionNic] | None]:
-    """A VM's id, and its functions in networks of ours.
+
+def read_nics(
+    document: bytes, driver: str = DRIVER, *, places_only: bool = False
+) -> tuple[int, list[FunctionNic] | None]:
+    """A VM's id, and its functions in networks of a driver; of others' than ours RATES alone.
+
+    With `places_only` nothing is said of what they are to have: a VM that ends must not stumble
+    over a slip in its network.
 
     If some come or go while the VM runs, these alone; None if that is a NIC of another driver,
-    with which ours have nothing to do. Raises VicinalError where the document is none of
+    with which these have nothing to do. Raises VicinalError where the document is none of
     OpenNebula's, or says what cannot be.
     """
     root = parse(document, _WHAT, "VM")
@@ -56,7 +68,8 @@ def read_nics(document: bytes) -> tuple[int, list[FunctionNic] | None]:
     if vm is None:
         raise VicinalError(f"{_WHAT} has no ID", "see that OpenNebula calls this driver")
     listed = root.iterfind("TEMPLATE/PCI")
-    found = [_nic(each) for each in listed if each.findtext("VN_MAD") == DRIVER]
+    read = _place_of if places_only else _nic if driver == DRIVER else _rates_of
+    found = [read(each) for each in listed if each.findtext("VN_MAD") == driver]
     addresses = [each.address for each in found]
     if twice := {each for each in addresses if addresses.count(each) > 1}:
         raise VicinalError(f"{_WHAT} has {min(twice)} twice", "see the VM's PCI devices")
@@ -66,6 +79,27 @@ def read_nics(document: bytes) -> tuple[int, list[FunctionNic] | None]:
 
 
 def _nic(element: Element) -> FunctionNic:
+    mac = element.findtext("MAC")
+    return replace(
+        _rates_of(element),
+        mac=parse_mac(mac) if mac else None,
+        vlan=_number(element, "VLAN_ID"),
+        spoof_check=_switch(element, "SPOOFCHK"),
+        trust=_switch(element, "TRUST"),
+        network=_number(element, "NETWORK_ID"),
+    )
+
+
+def _rates_of(element: Element) -> FunctionNic:
+    return replace(
+        _place_of(element),
+        min_rate=_number(element, "MIN_TX_RATE"),
+        max_rate=_number(element, "MAX_TX_RATE"),
+        link_state=(element.findtext("LINK_STATE") or "").lower() or None,
+    )
+
+
+def _place_of(element: Element) -> FunctionNic:
     text = element.findtext("ADDRESS") or ""
     address = _ADDRESS.fullmatch(text)
     if address is None:
@@ -74,19 +108,7 @@ def _nic(element: Element) -> FunctionNic:
             "see that the host's PCI probe lists its functions",
         )
     domain, bus, slot, function = (each.lower() for each in address.groups())
-    mac = element.findtext("MAC")
-    return FunctionNic(
-        address=f"{domain}:{bus}:{slot}.{function}",
-        mac=parse_mac(mac) if mac else None,
-        vlan=_number(element, "VLAN_ID"),
-        spoof_check=_switch(element, "SPOOFCHK"),
-        trust=_switch(element, "TRUST"),
-        min_rate=_number(element, "MIN_TX_RATE"),
-        max_rate=_number(element, "MAX_TX_RATE"),
-        link_state=(element.findtext("LINK_STATE") or "").lower() or None,
-        network=_number(element, "NETWORK_ID"),
-        attached=_attached(element),
-    )
+    return FunctionNic(f"{domain}:{bus}:{slot}.{function}", attached=_attached(element))
 
 
 def _attached(element: Element) -> bool:

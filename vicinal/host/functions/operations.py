@@ -98,10 +98,12 @@ class Functions:
         owner: str,
         settings: Settings | None = None,
         vfio: bool = False,
+        rebind: bool = True,
         wait: float = 30.0,
     ) -> VirtualFunction:
         """Give a function to an owner: set it up, and bind it to vfio-pci or its own driver.
 
+        Without `rebind` whichever driver has it keeps it: for what no driver reads, such as rates.
         `name` is a function, or a card whose first free function is taken. An InfiniBand function
         that stays with this host is waited for until its port is ACTIVE, `wait` seconds; 0: not at
         all. Whether the port of one for vfio-pci comes up shows only in the guest.
@@ -109,7 +111,8 @@ class Functions:
         while True:
             function = self._choose(name, owner)
             try:
-                self._assign(function, owner, settings or Settings(), vfio=vfio, wait=wait)
+                wanted = settings or Settings()
+                self._assign(function, owner, wanted, vfio=vfio, rebind=rebind, wait=wait)
             except _JustTakenError:
                 continue  # there is one free function less, or the one that was named is not free
             return self.find(function.address)
@@ -210,6 +213,7 @@ class Functions:
         settings: Settings,
         *,
         vfio: bool,
+        rebind: bool,
         wait: float,
     ) -> None:
         address = function.address
@@ -217,7 +221,7 @@ class Functions:
         wanted = self._wanted(card, function, settings)
         with self._undone_if_it_fails(function, owner):
             self._claim(function, owner)
-            self._set_up(card, function, owner, wanted, vfio=vfio)
+            self._set_up(card, function, owner, wanted, vfio=vfio, rebind=rebind)
             if card.kind == INFINIBAND and not vfio and wait:
                 infiniband.wait_active(self.host, card.address, address, function.number, wait)
 
@@ -315,6 +319,7 @@ class Functions:
         wanted: dict[str, Any],
         *,
         vfio: bool,
+        rebind: bool,
     ) -> None:
         address = function.address
         if wanted:
@@ -323,7 +328,7 @@ class Functions:
         if vfio:
             self._check_group(function)
             self._helper("bind", function=address, owner=owner, binding=VFIO)
-        elif (wanted and function.driver) or function.driver == VFIO:
+        elif rebind and ((wanted and function.driver) or function.driver == VFIO):
             # Addresses and GUIDs are read by a driver once, when it is bound.
             self._helper("bind", function=address, owner=owner, binding="native")
             self._wait_device(card, function)

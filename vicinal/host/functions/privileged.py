@@ -27,7 +27,7 @@ from typing import Any
 Form = re.Pattern[str] | range | type
 Fields = dict[str, Any]
 
-PROTOCOL = 1
+PROTOCOL = 2
 VFIO = "vfio-pci"
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
@@ -47,6 +47,8 @@ _OPERATIONS: dict[str, dict[str, Form]] = {
 _ETHERNET: dict[str, Form] = {"mac": _MAC, "vlan": range(4095), "qos": range(8), "spoofchk": bool}
 _ETHERNET |= {"trust": bool, "state": _STATE, "min_tx_rate": _RATE, "max_tx_rate": _RATE}
 _RATES = ["min_tx_rate", "max_tx_rate"]
+_OUTSIDE = {*_RATES, "state"}
+"""What a function's own driver never reads."""
 _INFINIBAND: dict[str, Form] = {"node_guid": _GUID, "port_guid": _GUID, "policy": _STATE}
 _INFINIBAND |= {"pkey_index": range(128), "port": range(1, 3)}
 _POLICY = {"auto": "Follow", "enable": "Up", "disable": "Down"}
@@ -243,7 +245,7 @@ class _Operations:
             return {"new": False}
         self._check_unused(function, function)
         record = {"owner": owner, "user": self.user, "driver": self._driver(function)}
-        self.claimed[function] = {**record, "before": {}}
+        self.claimed[function] = {**record, "before": {}, "bound": False}
         self._save()
         return {"new": True}
 
@@ -251,6 +253,8 @@ class _Operations:
         """Give a function to vfio-pci, or anew to its own driver, which so reads its settings."""
         record = self._own(function, owner)
         self._check_unused(function, function)
+        record["bound"] = True
+        self._save()
         if binding != VFIO:
             self._bind_native(function, record["driver"])
             return {}
@@ -343,9 +347,11 @@ class _Operations:
                         self.host.write(Path(place), text)
                 except (OSError, RefusedError) as error:
                     notes.append(f"{place} was not set back: {error.args[0]}")
-            self._hand_over(function, 0)
-            if record["before"] or record["driver"] != self._driver(function):
-                self._bind_native(function, record["driver"])
+            told = {place.rpartition(" ")[2] for place in record["before"]}
+            if record.get("bound", True) or not told <= _OUTSIDE:  # else who has it keeps it
+                self._hand_over(function, 0)
+                if record["before"] or record["driver"] != self._driver(function):
+                    self._bind_native(function, record["driver"])
         return {"notes": notes}
 
     def _set_by_ip(self, record: Fields, physical: str, number: int, words: list[str]) -> None:
@@ -374,7 +380,8 @@ class _Operations:
             self.host.give(self.host.groups / group, user)
 
     def _bind_native(self, function: str, driver: str) -> None:
-        now = self._rebind(function, "" if driver else None)
+        override = VFIO if driver == VFIO else ""  # an administrator's, that no driver asks for
+        now = self._rebind(function, override if driver else None)
         if driver and now != driver:
             what = f"{function} went back to {now or 'no driver'}, and had {driver}"
             raise RefusedError(what, f"load the module of {driver}, and {_DMESG}")
