@@ -4,6 +4,7 @@ A step is what a command of `vicinal functions` does, through the real privilege
 at what the kernel then has. Nothing is judged here: test_functions.py does that outside.
 """
 
+import base64
 import fcntl
 import json
 import os
@@ -203,6 +204,48 @@ def crash(first: str, second: str) -> None:
     settings("after")
 
 
+def opennebula(second: str) -> None:
+    """A function that is on vfio-pci for good gets a rate by a hook of OpenNebula's drivers."""
+    place = Path(f"/sys/bus/pci/devices/{second}")
+    (place / "driver_override").write_text("vfio-pci\n")
+    (place / "driver/unbind").write_text(second)
+    Path("/sys/bus/pci/drivers_probe").write_text(second)
+    wanted = Settings(mac=MAC)
+    attempt("assign what is on vfio", lambda: functions.assign(second, owner="x", settings=wanted))
+    attempt("release to vfio", lambda: functions.release([second]))
+    card("released to vfio")
+    node = Path("/dev/vfio") / (place / "iommu_group").readlink().name
+    os.chown(node, USER, USER)  # as a rule of udev's does
+    settings("before hooks")
+    hook("pre", second)
+    settings("hooked")
+    records = json.loads(Path("/run/vicinal-functions/records.json").read_text())
+    say("owner of what is hooked", owner=records["functions"][second]["owner"])
+    # What OpenNebula's drivers do in post.
+    words = f"vlan 5 mac {MAC} spoofchk off trust on".split()
+    run("post", "ip", "link", "set", CARD, "vf", "1", *words)
+    settings("after post")
+    hook("clean", second)
+    settings("after hooks")
+    card("after clean")
+    say("node after hooks", owner=node.stat().st_uid)
+
+
+def hook(action: str, function: str) -> None:
+    """Call one as a driver does, for a VM with one function."""
+    nic = f"<ADDRESS>{function[:-2]}:{function[-1]}</ADDRESS><VN_MAD>bridge</VN_MAD>"
+    nic += "<MAX_TX_RATE>200</MAX_TX_RATE>"
+    text = f"<VM><ID>7</ID><TEMPLATE><PCI>{nic}</PCI></TEMPLATE></VM>"
+    script = f"/remotes/vnm/bridge/{action}.d/vicinal"
+    done = subprocess.run(
+        [sys.executable, "-m", "vicinal.opennebula.hooks", script],
+        input=base64.b64encode(text.encode()),
+        capture_output=True,
+        check=False,
+    )
+    say(f"hook's {action}", status=done.returncode, said=(done.stdout + done.stderr).decode())
+
+
 def main() -> None:
     """All steps in order."""
     say("kernel version", release=os.uname().release, uptime=Path("/proc/uptime").read_text())
@@ -211,6 +254,7 @@ def main() -> None:
     namespace(second)
     vfio(second)
     crash(first, second)
+    opennebula(second)
     attempt("remove", lambda: functions.remove(CARD))
     card("removed")
     say("records", text=Path("/run/vicinal-functions/records.json").read_text())

@@ -140,6 +140,31 @@ def test_vfio_is_handed_to_the_user_who_asked_and_to_no_other(steps: Steps) -> N
     assert "belongs to killed of user 1000" in refused
 
 
+def test_what_an_administrator_put_on_vfio_goes_back_to_it(steps: Steps) -> None:
+    assert steps["assign what is on vfio"]["error"] == ""
+    assert steps["release to vfio"]["error"] == ""
+    assert function(steps, "released to vfio", SECOND)["driver"] == "vfio-pci"
+
+
+def test_a_rate_of_opennebula_s_hooks_is_not_undone_by_its_drivers(steps: Steps) -> None:
+    for action in ("pre", "clean"):
+        assert (steps[f"hook's {action}"]["status"], steps[f"hook's {action}"]["said"]) == (0, "")
+    assert steps["owner of what is hooked"]["owner"] == "one-net-7"
+    before, hooked, post, after = (
+        settings(steps, step, SECOND) | {"tx_rate": None}  # ip says it twice, if there is one
+        for step in ("before hooks", "hooked", "after post", "after hooks")
+    )
+    assert hooked == before | {"rate": {"max_tx": 200, "min_tx": 0}}
+    assert steps["post"]["status"] == 0, steps["post"]["stderr"]
+    assert (post["address"], post["vlan_list"][0]["vlan"], post["trust"]) == (MAC, 5, True)
+    assert post["rate"] == hooked["rate"]
+    # The driver's own settings are not ours to set back, nor is what has the function.
+    assert after == post | {"rate": before["rate"]}
+    assert function(steps, "after clean", SECOND)["driver"] == "vfio-pci"
+    assert function(steps, "after clean", SECOND)["owner"] == ""
+    assert steps["node after hooks"]["owner"] == 1000
+
+
 def test_nothing_is_left(steps: Steps) -> None:
     assert steps["remove"]["error"] == ""
     assert steps["removed"]["card"]["functions"] == []
