@@ -1,8 +1,8 @@
 """How long the driver's actions take beside the stock ones: python opennebula_overhead.py [TIMES]
 
 The stock scripts are ones that do next to nothing, so that the difference is the driver's. The
-region is of 8 MiB; libvirt is the library with its driver for tests, which answers at once. Actions
-of networks are those of a VM without functions: there are no cards here to set up.
+region is of 8 MiB; libvirt is the library with its driver for tests, which answers at once. What
+that and this host cannot do is measured on fakes: opennebula_overhead_moves.py.
 """
 
 import base64
@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from opennebula_overhead_moves import Took, trials
 from opennebula_support import Host, asks, deployment_file, vm_document
 
 from vicinal.opennebula.installation import Installation
@@ -87,6 +88,24 @@ def main(times: int) -> None:
             print(f"{name:36} {(median - base) * 1e3:6.0f} ms more, at most {worst * 1e3:6.0f} ms")
         host.nodes.write_text("<node></node>")
         host.end(9)
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
+        moves(Path(directory), times)
+
+
+def moves(directory: Path, times: int) -> None:
+    measured = trials(directory)
+    found: dict[str, list[Took]] = {name: [] for name in measured}
+    for _ in range(times):
+        for name, measure in measured.items():
+            found[name].append(measure())
+    print(f"\nload of {os.getloadavg()[0]:.1f}; on fake hosts")
+    for name, each in found.items():
+        own = [took.all - took.stock - took.waited for took in each]
+        median, worst = statistics.median(own), max(own)
+        waited = statistics.median(took.waited for took in each)
+        processor = statistics.median(took.processor for took in each)
+        line = f"{name:36} {median * 1e3:6.0f} ms more, at most {worst * 1e3:6.0f} ms"
+        print(f"{line} ({processor * 1e3:4.0f} of a processor), {waited * 1e3:5.0f} ms of waiting")
 
 
 if __name__ == "__main__":

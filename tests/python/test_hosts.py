@@ -16,7 +16,7 @@ from process_support import signal_all
 
 from vicinal.errors import VicinalError
 from vicinal.launch.hosts import Host, parse_hosts, read_hostfile, spread
-from vicinal.launch.launcher import Placement
+from vicinal.launch.placement import Placement
 from vicinal.launch.traffic import JobTraffic, PairTraffic, together
 
 LEFT_SECONDS = 15.0

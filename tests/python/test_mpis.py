@@ -12,7 +12,7 @@ from conftest import Vicinal, error_line
 from vicinal.errors import VicinalError
 from vicinal.launch.environment import PROVIDER_FILE, mpi_environment, mpi_prefix
 from vicinal.launch.job import Job
-from vicinal.launch.launcher import Placement, launcher
+from vicinal.launch.launcher import launcher
 from vicinal.launch.libfabric import (
     check_loads_provider,
     libfabric_of,
@@ -20,6 +20,7 @@ from vicinal.launch.libfabric import (
     mpi_version,
 )
 from vicinal.launch.mpi import Family, Mpi, installation, installation_in, mpi_variable
+from vicinal.launch.placement import Placement
 
 MPICH_SAYS = "MPICH Version:      4.0.2\\nMPICH Device:       %s\\n"
 

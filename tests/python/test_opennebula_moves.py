@@ -47,7 +47,9 @@ def do_restore(lab: Lab, host: str = "a") -> int:
 
 def do_migrate(lab: Lab) -> int | None:
     lab.b.prepare()
-    return migrate(lab.a.call("migrate", NAME, "b", "a"), lab.a.site, lab.reach)
+    call = lab.a.call("migrate", NAME, "b", "a")
+    with lab.reach(call, "b") as there:
+        return migrate(call, lab.a.site, there)
 
 
 def saved(lab: Lab) -> None:

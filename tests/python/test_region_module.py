@@ -15,7 +15,7 @@ from vicinal.errors import VicinalError
 from vicinal.launch.environment import Mpi, check_region_name
 from vicinal.programs import mpi_program
 from vicinal.region import format as layout
-from vicinal.region.format import SLOT, SlotState
+from vicinal.region.format import SLOT, SlotState, dtype_of
 from vicinal.region.module import (
     ALIGNMENT,
     DATA_OFFSET,
@@ -38,7 +38,7 @@ def write(path: Path, offset: int, data: bytes) -> None:
 
 
 def info(path: Path) -> np.void:
-    block: np.void = np.frombuffer(path.read_bytes(), INFO, 1, INFO_OFFSET)[0]
+    block: np.void = np.frombuffer(path.read_bytes(), dtype_of(INFO), 1, INFO_OFFSET)[0]
     return block
 
 
@@ -77,15 +77,15 @@ def test_a_module_has_an_info_block_and_then_the_region(region_path: Path) -> No
 
 def test_the_info_block_is_like_a_kernels() -> None:
     """As Linux 6.1 wrote it in a guest, for a module of 64 MiB made a devdax in sysfs."""
-    theirs = np.zeros((), INFO)
+    theirs = np.zeros((), dtype_of(INFO))
     theirs["signature"] = SIGNATURE
     theirs["uuid"] = bytes.fromhex("ba797356c7794471960c44a2ada2afb0")
     theirs["major"], theirs["minor"], theirs["mode"] = 1, 4, 1
     theirs["data_offset"], theirs["pages"] = 2097152, 15872
     theirs["align"], theirs["page_bytes"], theirs["note_bytes"] = 2097152, 4096, 64
     assert checksum(theirs.tobytes()) == 17986712114974307120
-    ours = np.frombuffer(info_block(64 * MIB), INFO)[0]
-    for name in INFO.names or ():
+    ours = np.frombuffer(info_block(64 * MIB), dtype_of(INFO))[0]
+    for name in INFO.fields:
         assert name in ("uuid", "checksum") or ours[name] == theirs[name], name
 
 

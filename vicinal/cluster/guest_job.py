@@ -24,8 +24,8 @@ from vicinal.launch.environment import (
 from vicinal.launch.heap import heap_library
 from vicinal.launch.job import CompletedJob, Job
 from vicinal.launch.job_files import with_files
-from vicinal.launch.launcher import Placement, place
 from vicinal.launch.mpi import STANDARD, Family, Installation, Mpi
+from vicinal.launch.placement import Placement, place
 from vicinal.launch.program import linked_mpi
 from vicinal.launch.variables import portable_variables
 from vicinal.region import RegionState

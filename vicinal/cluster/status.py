@@ -15,7 +15,7 @@ from vicinal.cluster.resources.containers import ContainersResource
 from vicinal.cluster.resources.machines import MachineResource, MachinesResource
 from vicinal.cluster.resources.native import NativeResource
 from vicinal.cluster.resources.region import RegionResource
-from vicinal.region.inspection import printable
+from vicinal.printable import printable
 
 _LONGEST_TEXT = 1024
 

@@ -19,7 +19,7 @@ import vicinal
 from vicinal.errors import VicinalError
 from vicinal.launch.hosts import Host
 from vicinal.launch.reach import Reach
-from vicinal.region.inspection import printable
+from vicinal.printable import printable
 
 _PACKAGE = Path(vicinal.__file__).resolve().parents[1]
 _SEARCH = {"PYTHONPATH": str(_PACKAGE)}
@@ -89,8 +89,14 @@ class AgentConnection:
         """The same, and wait for it."""
         self.hang_up()
         assert self._process.stdout is not None
+        # Its output ends with it; wait() with a limit looks only now and then.
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            ready = select.select([self._process.stdout], [], [], left)[0]
+            if not ready or not os.read(self._process.stdout.fileno(), 65536):
+                break
         try:
-            self._process.wait(seconds)
+            self._process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

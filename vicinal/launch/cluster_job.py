@@ -23,7 +23,7 @@ from vicinal.launch.environment import MessagePath, Progress
 from vicinal.launch.job import Job
 from vicinal.launch.job_input import Stream
 from vicinal.launch.job_region import check_heap, usable_region
-from vicinal.launch.launcher import place
+from vicinal.launch.placement import place
 from vicinal.launch.program import HIDDEN, check_visible
 from vicinal.launch.running import RunningJob
 from vicinal.launch.traffic import JobTraffic

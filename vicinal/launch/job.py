@@ -12,7 +12,7 @@ from vicinal.launch.mpi import Installation, Mpi, installation, installation_of
 from vicinal.launch.program import linked_mpi
 from vicinal.launch.variables import check_variables
 from vicinal.region import DEFAULT_SECTION_BYTES, RegionState
-from vicinal.region.format import MEMBERS_MAX
+from vicinal.region.geometry import MEMBERS_MAX
 
 
 @dataclass(frozen=True)

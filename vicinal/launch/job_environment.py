@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from vicinal.launch.environment import MessagePath, Progress, mpi_environment
 from vicinal.launch.heap import preload
 from vicinal.launch.job import Job
-from vicinal.launch.launcher import Placement
 from vicinal.launch.mpi import Family, Installation
+from vicinal.launch.placement import Placement
 
 _YIELD = "OMPI_MCA_mpi_yield_when_idle"
 """Variable that has ranks of Open MPI which wait give their core to others."""

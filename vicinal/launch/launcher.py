@@ -7,10 +7,10 @@ namespaces instead.
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from vicinal.cluster.job_nodes import Places
 from vicinal.launch.mpi import Family, Installation
+from vicinal.launch.placement import Placement
 from vicinal.launch.reach import SSH_OPTIONS, Reach
 from vicinal.launch.variables import portable_variables
 
@@ -25,21 +25,6 @@ _FOR_RANKS = ("LD_LIBRARY_PATH", "MPI4PY_LIBMPI", "VICINAL_NET_INTERFACE")
 
 _TOPOLOGY = "HWLOC_XMLFILE"
 """Variable that names a file with the machine's topology for hwloc."""
-
-
-@dataclass(frozen=True)
-class Placement:
-    """How many ranks run on one node; ranks are numbered node by node."""
-
-    node: str
-    ranks: int
-
-
-def place(ranks: int, nodes: Sequence[str]) -> list[Placement]:
-    """Spread ranks over nodes in blocks as even as can be; nodes without ranks are left out."""
-    least, more = divmod(ranks, len(nodes))
-    counts = [least + (number < more) for number in range(len(nodes))]
-    return [Placement(node, count) for node, count in zip(nodes, counts, strict=True) if count]
 
 
 def launcher(

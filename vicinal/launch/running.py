@@ -20,9 +20,10 @@ from vicinal.launch.job import CompletedJob, Job
 from vicinal.launch.job_environment import inherited, job_environment, with_heap
 from vicinal.launch.job_files import with_files
 from vicinal.launch.job_input import JobInput, Stream
-from vicinal.launch.launcher import Placement, launcher, place
+from vicinal.launch.launcher import launcher
 from vicinal.launch.libfabric import check_loads_provider
 from vicinal.launch.mpi import tested
+from vicinal.launch.placement import Placement, place
 from vicinal.launch.program import check_visible
 from vicinal.launch.started import StartedJob
 from vicinal.launch.traffic import JobTraffic, job_traffic

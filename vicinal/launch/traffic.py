@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from vicinal.printable import printable
 from vicinal.region import Member, RegionState
-from vicinal.region.format import Way
-from vicinal.region.inspection import printable
+from vicinal.region.states import Way
 
 REGION_PATH = "region"
 NETWORK_PATH = "network"

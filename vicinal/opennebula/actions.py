@@ -8,19 +8,19 @@ are left to the stock scripts alone.
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vicinal.errors import VicinalError, describe_os_error
-from vicinal.host.functions.operations import Functions
-from vicinal.host.functions.owners import assigned_to
-from vicinal.host.system import Host
 from vicinal.opennebula.deployment import add_region, domain_name
-from vicinal.opennebula.emulator import require_region_device
 from vicinal.opennebula.hypervisor import running_machines, saved_description
 from vicinal.opennebula.limits import FILE, read_limits
 from vicinal.opennebula.records import Records, records_directory
 from vicinal.opennebula.reporting import log
 from vicinal.opennebula.request import RegionRequest, read_request
 from vicinal.opennebula.stock import Call, become_stock, run_stock
+
+if TYPE_CHECKING:
+    from vicinal.opennebula.destination import Destination
 
 SAVE, RESTORE, MIGRATE, ARRIVE = "save", "restore", "migrate", "arrive"
 SNAPSHOT = "snapshot_create"
@@ -47,6 +47,9 @@ def _deploy(call: Call, records: Records) -> int:
         become_stock(call)
     document = add_region(sys.stdin.buffer.read(), call.vm, request)
     if not records.all():  # else there are VMs that show it
+        from vicinal.host.system import Host
+        from vicinal.opennebula.emulator import require_region_device
+
         require_region_device(document, Host())
     limits = read_limits(call.remotes / FILE)
     status = None
@@ -64,6 +67,20 @@ def _leave_and_return(call: Call, records: Records) -> int:
     """save, restore and migrate, and arrive of the host that a VM moves to."""
     if call.action in (SAVE, MIGRATE) and not _has_ours(call.vm, records):
         become_stock(call)
+    if call.action == MIGRATE:
+        from vicinal.opennebula.destination import reached
+
+        with reached(call, call.arguments[1]) as there:  # it starts while we load what follows
+            status = _on_site(call, records, there)
+    else:
+        status = _on_site(call, records, None)
+    if status is None:
+        become_stock(call)
+    return status
+
+
+def _on_site(call: Call, records: Records, there: "Destination | None") -> int | None:
+    """Do it here; None: the VM has nothing of ours."""
     saved = saved_description(call.arguments[0]) if call.action == RESTORE else None
     # Loaded here: they need libvirt, and most actions do without.
     from vicinal.opennebula.arrival import serve
@@ -74,16 +91,13 @@ def _leave_and_return(call: Call, records: Records) -> int:
 
     what = None if saved is None else saved_mark(saved)
     if call.action == RESTORE and not what:
-        become_stock(call)
+        return None
     with site_of(call, records) as site:
         if call.action == ARRIVE:
             return serve(call, site)
         if what is not None:
             return restore(call, site, what)
-        status = (save if call.action == SAVE else migrate)(call, site)
-    if status is None:
-        become_stock(call)
-    return status
+        return save(call, site) if there is None else migrate(call, site, there)
 
 
 def _check_snapshot(call: Call, records: Records) -> None:
@@ -93,7 +107,7 @@ def _check_snapshot(call: Call, records: Records) -> None:
             f"VM {call.vm} has a region, memory of other VMs too that no snapshot can have in it",
             _DISKS_ALONE,
         )
-    if assigned_to(Functions(), domain_name(call.vm)):  # vfio-pci has them, which saves nothing
+    if _has_functions(call.vm):  # vfio-pci has them, which saves nothing
         raise VicinalError(
             f"VM {call.vm} has SR-IOV functions, whose state no snapshot can have in it",
             f"{_DISKS_ALONE}, or detach its NICs that are functions first",
@@ -104,6 +118,14 @@ def _has_ours(vm: int, records: Records) -> bool:
     """Whether a VM may have a region, or functions of our networks: asked without libvirt."""
     if records.region_of(vm) is not None or vm in records.lacking():
         return True
+    return _has_functions(vm)
+
+
+def _has_functions(vm: int) -> bool:
+    # Loaded here: most actions know without them.
+    from vicinal.host.functions.operations import Functions
+    from vicinal.host.functions.owners import assigned_to
+
     return bool(assigned_to(Functions(), domain_name(vm)))
 
 

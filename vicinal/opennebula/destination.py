@@ -49,6 +49,8 @@ class _Connection(ShareConnection):
         self._call = call
         self._owed = 0
         """Answers that have not come: of questions that were interrupted, too."""
+        self._begun = False
+        """Whether one more is to come, of a step that nobody waits for."""
         super().__init__(host)
 
     def command(self) -> list[str]:
@@ -62,12 +64,24 @@ class _Connection(ShareConnection):
             "run `vicinal opennebula install` on the front-end, and `onehost sync --force`",
         )
 
+    def begin(self, step: Step, values: dict[str, Any]) -> None:
+        """Have a step done, and do not wait: if it fails, so does the next."""
+        self.tell(step, values)
+        self._begun = True
+
     def do(self, step: Step, values: dict[str, Any]) -> dict[str, Any]:
+        if self._begun:
+            answer = self.hear()
+            self._begun = False
+            self._checked(answer)
         self._owed += 1
         self.tell(step, values)
         while self._owed:
             answer = self.hear()
             self._owed -= 1
+        return self._checked(answer)
+
+    def _checked(self, answer: dict[str, Any]) -> dict[str, Any]:
         if "error" in answer:
             raise self._trouble(str(answer["error"]), str(answer.get("remedy")))
         return answer
@@ -86,13 +100,15 @@ class FarHost:
 
 @contextmanager
 def reached(call: Call, host: str) -> Iterator[Destination]:
-    """The other host, until the move is over. Raises VicinalError where it is not reached."""
+    """The other host, until the move is over. Raises VicinalError where it has no such name.
+
+    It starts while we go on: whether it is reached shows by its first answer.
+    """
     if not _HOST.fullmatch(host):
         raise VicinalError(f"{shown(host)} is no name of a host", "see what OpenNebula calls it")
     connection = _Connection(call, host)
     try:
-        far = FarHost(connection)
-        far.ask(Step.HELLO, version=vicinal.__version__)
-        yield far
+        connection.begin(Step.HELLO, {"version": vicinal.__version__})
+        yield FarHost(connection)
     finally:
         connection.close()

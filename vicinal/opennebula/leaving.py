@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from vicinal.errors import VicinalError
-from vicinal.region import inspect, leave
-from vicinal.region.detaching import let_return
-from vicinal.region.format import Liveness, SlotState
+from vicinal.region.detaching import leave, let_return
+from vicinal.region.inspection import inspect
+from vicinal.region.states import Liveness, SlotState
 
 LEAVE_SECONDS = 60.0
 """For ranks to leave: they do when they call MPI."""

@@ -5,12 +5,10 @@ moves back.
 """
 
 import base64
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 
 from vicinal.errors import VicinalError
 from vicinal.opennebula.belongings import Belongings
-from vicinal.opennebula.destination import Destination, Step, reached
+from vicinal.opennebula.destination import Destination, Step
 from vicinal.opennebula.machine import Machine
 from vicinal.opennebula.reporting import log
 from vicinal.opennebula.site import Site
@@ -18,11 +16,7 @@ from vicinal.opennebula.stock import Call
 from vicinal.opennebula.suspending import give_again
 
 
-def migrate(
-    call: Call,
-    site: Site,
-    reach: Callable[[Call, str], AbstractContextManager[Destination]] = reached,
-) -> int | None:
+def migrate(call: Call, site: Site, there: Destination) -> int | None:
     """Move the VM; the stock script's exit status. None: it has nothing of ours, do that alone.
 
     Raises VicinalError where it cannot be moved; it runs here with all that it had then.
@@ -33,7 +27,7 @@ def migrate(
         return None
     host, given = call.arguments[1], site.given()
     status: int | None = None
-    with site.records.released(call.vm) as hold, reach(call, host) as there:
+    with site.records.released(call.vm) as hold:
         there.ask(Step.EXPECT, what=what.to_json())
         try:
             machine.take(what)

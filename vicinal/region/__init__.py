@@ -3,7 +3,7 @@ to the network and back, remove it.
 
 docs/region-format.md describes the format; vicinal.region.format has its bytes.
 
-Each is loaded when it is asked for: who only makes a region does without numpy.
+Each is loaded when it is asked for: who only makes a region does without the rest.
 """
 
 from importlib import import_module

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from vicinal.region import format as layout
+from vicinal.region import geometry as layout
 from vicinal.region.creation import user_name
 from vicinal.region.filesystem import advice, filesystem_type
-from vicinal.region.format import Liveness, SlotState, Way
 from vicinal.region.inspection import Connection, Home, Member, RegionState, inspect
 from vicinal.region.sizes import show_size
+from vicinal.region.states import Liveness, SlotState, Way
 
 
 @dataclass(frozen=True)

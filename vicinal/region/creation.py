@@ -1,7 +1,6 @@
 """Making a region, and taking it away again.
 
-What is about memory modules is loaded where there is one: it needs numpy, which takes longer to
-load than a region takes to be made.
+What is about memory modules is loaded where there is one.
 """
 
 import contextlib

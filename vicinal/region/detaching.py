@@ -11,11 +11,11 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass
 
-import numpy as np
-
 from vicinal.errors import VicinalError, describe_os_error
-from vicinal.region.format import SLOT, SlotState, Way, Wish, slot_offset
+from vicinal.region.geometry import slot_offset
 from vicinal.region.inspection import Connection, Member, RegionState, inspect
+from vicinal.region.records import SLOT
+from vicinal.region.states import SlotState, Way, Wish
 
 _STEP = 0.02
 """Seconds between two looks at what members say."""
@@ -168,14 +168,12 @@ def _write(path: str | os.PathLike[str] | int, offset: int, words: dict[int, int
             "run as the user it belongs to",
         ) from error
     try:
-        with mmap.mmap(fd, 0) as memory:
-            field = SLOT.fields["way"] if SLOT.fields else None
-            assert field is not None
+        _, within = SLOT.fields["way"]
+        with mmap.mmap(fd, 0) as memory, memoryview(memory) as every:
             for slot, word in words.items():
-                # One aligned store: members see all of it or nothing.
-                place = np.frombuffer(memory, "<u8", 1, offset + slot_offset(slot) + int(field[1]))
-                place[0] = word
-                del place  # or the memory could not be unmapped
+                start = offset + slot_offset(slot) + within
+                with every[start : start + 8] as part, part.cast("Q") as place:
+                    place[0] = word  # one aligned store: members see all of it or nothing
     finally:
         os.close(fd)
 

@@ -1,6 +1,6 @@
-"""Where things lie in a region, and its header: all that making one needs, without numpy.
+"""Where things lie in a region, and its header: all that making one needs.
 
-The records themselves are in vicinal.region.format, which has a picture of the whole.
+The records are in vicinal.region.records; vicinal.region.format has a picture of the whole.
 """
 
 import struct

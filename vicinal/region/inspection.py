@@ -12,13 +12,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from vicinal.errors import VicinalError, describe_os_error
-from vicinal.region import format as layout
-from vicinal.region.format import Liveness, SlotState, Way, Wish
+from vicinal.printable import printable
+from vicinal.region import geometry as layout
+from vicinal.region import records
 from vicinal.region.locks import is_locked
 from vicinal.region.module import region_offset
+from vicinal.region.records import Record, Value
+from vicinal.region.states import Liveness, SlotState, Way, Wish
 
 _ANEW = "remove it and create it anew"
 
@@ -247,24 +248,24 @@ class _Reader:
             beyond=tuple(each for member in members for each in self._beyond(member)),
         )
 
-    def _read(self, kind: np.dtype[np.void], offset: int, count: int) -> np.ndarray[Any, Any]:
+    def _read(self, kind: Record, offset: int, count: int) -> list[dict[str, Value]]:
         try:
-            data = os.pread(self.fd, kind.itemsize * count, self.offset + offset)
+            data = os.pread(self.fd, kind.size * count, self.offset + offset)
         except OSError as error:
             raise VicinalError(
                 f"cannot read region {self.path}: {describe_os_error(error)}", _ANEW
             ) from error
-        if len(data) < kind.itemsize * count:
+        if len(data) < kind.size * count:
             raise VicinalError(f"region {self.path} was cut short", _ANEW)
-        return np.frombuffer(data, kind)
+        return kind.read(data)
 
     def _header(self) -> Header:
-        if self.room < layout.HEADER.itemsize:
+        if self.room < records.HEADER.size:
             raise VicinalError(
                 f"{self.path} is no region: it has only {self.room} bytes",
                 "create one with `vicinal region create`",
             )
-        raw = self._read(layout.HEADER, 0, 1)[0]
+        raw = self._read(records.HEADER, 0, 1)[0]
         version, members = int(raw["version"]), int(raw["members"])
         section_bytes, region_bytes = int(raw["section_bytes"]), int(raw["region_bytes"])
         heap_bytes = int(raw["heap_bytes"])
@@ -307,38 +308,42 @@ class _Reader:
 
     def _members(self, patience: float) -> tuple[Member, ...]:
         count = self.header.members
-        slots = self._read(layout.SLOT, layout.slot_offset(0), count)
-        claims, ways = slots["claim"], slots["way"]
-        verdicts = self._read(layout.VERDICT, layout.verdicts_offset(count), count)["verdict"]
-        taken = [slot for slot in range(count) if int(claims[slot]) != 0]
+        slots = self._read(records.SLOT, layout.slot_offset(0), count)
+        claims = [int(each["claim"]) for each in slots]
+        ways = [int(each["way"]) for each in slots]
+        table = self._read(records.VERDICT, layout.verdicts_offset(count), count)
+        verdicts = [int(each["verdict"]) for each in table]
+        taken = [slot for slot in range(count) if claims[slot] != 0]
         sections = {slot: self._section(slot) for slot in taken}
         beating = {
             slot: int(sections[slot]["heartbeat"])
             for slot in taken
-            if int(claims[slot]) & 0xFFFFFFFF in (SlotState.JOINED, SlotState.HELD)
+            if claims[slot] & 0xFFFFFFFF in (SlotState.JOINED, SlotState.HELD)
             and int(sections[slot]["liveness"]) == Liveness.HEARTBEAT
         }
         alive = self._watch(beating, patience)
         members = []
         for slot in taken:
-            claim = int(claims[slot])
-            condemned = int(verdicts[slot]) == (claim >> 32 << 32 | 1)
+            claim = claims[slot]
+            condemned = verdicts[slot] == (claim >> 32 << 32 | 1)
             member = self._member(
                 slot, claim, sections[slot], False if condemned else alive.get(slot)
             )
-            wish = int(ways[slot]) & 0xFFFFFFFF if int(ways[slot]) >> 32 == claim >> 32 else 0
+            wish = ways[slot] & 0xFFFFFFFF if ways[slot] >> 32 == claim >> 32 else 0
             detached = wish in (Wish.NETWORK, Wish.LEAVE)
             members.append(replace(member, detached=detached, leaving=wish == Wish.LEAVE))
         return tuple(members)
 
-    def _member(self, slot: int, claim: int, section: np.void, alive: bool | None) -> Member:
+    def _member(
+        self, slot: int, claim: int, section: dict[str, Value], alive: bool | None
+    ) -> Member:
         state = claim & 0xFFFFFFFF
         if state not in list(SlotState):
             raise VicinalError(
                 f"slot {slot} of region {self.path} has the unknown state {state}", _ANEW
             )
         if state == SlotState.CLAIMED and int(section["epoch"]) != claim >> 32:
-            section = np.zeros(1, layout.SECTION)[0]  # what stands there is its predecessor's
+            section = records.SECTION.zero  # what stands there is its predecessor's
         if state not in (SlotState.JOINED, SlotState.HELD):
             alive = None
         elif alive is None and int(section["liveness"]) == Liveness.LOCK:
@@ -352,7 +357,7 @@ class _Reader:
             state=SlotState(state),
             alive=alive,
             liveness=int(section["liveness"]),
-            rank=None if rank == layout.NO_RANK else rank,
+            rank=None if rank == records.NO_RANK else rank,
             pid=int(section["pid"]),
             hostname=_text(bytes(section["hostname"])),
             endpoint=int(section["endpoint"]),
@@ -363,10 +368,9 @@ class _Reader:
             home=_home(section),
         )
 
-    def _section(self, slot: int) -> np.void:
+    def _section(self, slot: int) -> dict[str, Value]:
         offset = layout.section_offset(slot, self.header.members, self.header.section_bytes)
-        section: np.void = self._read(layout.SECTION, offset, 1)[0]
-        return section
+        return self._read(records.SECTION, offset, 1)[0]
 
     def _watch(self, beating: dict[int, int], patience: float) -> dict[int, bool | None]:
         """Which of the members with a heartbeat counted on before patience ran out."""
@@ -381,8 +385,8 @@ class _Reader:
         return alive
 
     def _table(
-        self, member: Member, kind: np.dtype[np.void], place: int, count: int
-    ) -> np.ndarray[Any, Any]:
+        self, member: Member, kind: Record, place: int, count: int
+    ) -> list[dict[str, Value]]:
         """A table of a member's section; none of it if the section is an earlier member's."""
         if member.state is SlotState.CLAIMED or member.section_epoch != member.epoch:
             count = 0
@@ -393,7 +397,7 @@ class _Reader:
     def _beyond(self, member: Member) -> list[Beyond]:
         """What a member sent over the network."""
         place = layout.network_offset(self.header.members)
-        lines = self._table(member, layout.NETWORK_LINE, place, layout.NETWORK_LINES)
+        lines = self._table(member, records.NETWORK_LINE, place, layout.NETWORK_LINES)
         return [
             Beyond(member.slot, int(line["nonce"]), int(line["messages"]), int(line["bytes"]))
             for line in lines
@@ -404,7 +408,7 @@ class _Reader:
         """The rings that a member made."""
         count = self.header.members
         place = layout.connections_offset(count)
-        lines = self._table(member, layout.CONNECTION, place, count)
+        lines = self._table(member, records.CONNECTION, place, count)
         return [
             Connection(
                 sender=member.slot,
@@ -427,7 +431,7 @@ def _way(number: int) -> Way:
     return Way(number) if number in list(Way) else Way.REGION
 
 
-def _home(section: np.void) -> Home | None:
+def _home(section: dict[str, Value]) -> Home | None:
     region, slot = bytes(section["home"]).hex(), int(section["home_slot"])
     epoch = int(section["home_epoch"])
     return Home(region, slot, epoch) if int(region, 16) or slot or epoch else None
@@ -436,8 +440,3 @@ def _home(section: np.void) -> Home | None:
 def _text(raw: bytes) -> str:
     """Text that somebody else wrote, up to its NUL, without what a terminal would obey."""
     return printable(raw.split(b"\0", 1)[0].decode("utf-8", "replace"))
-
-
-def printable(text: str) -> str:
-    """Text without what a terminal would obey."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)

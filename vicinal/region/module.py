@@ -17,11 +17,11 @@ a block of its own, which says the same in the same way, maybe with another begi
 """
 
 import os
+import struct
 import uuid
 
-import numpy as np
-
-from vicinal.region import format as layout
+from vicinal.region import geometry as layout
+from vicinal.region.records import Record
 
 ALIGNMENT = 2 << 20
 """Guests map modules in units of so many bytes, huge pages of x86."""
@@ -35,44 +35,51 @@ _MEMORY_FOR_PAGES = 1
 """The guest keeps what it notes of each page in its memory, not in the module."""
 _PAGE_NOTE_BYTES = 64
 
-INFO = np.dtype(
-    {
-        "names": [
-            *("signature", "uuid", "parent", "flags", "major", "minor", "data_offset", "pages"),
-            *("mode", "start_pad", "end_trunc", "align", "page_bytes", "note_bytes", "checksum"),
-        ],
-        "formats": [
-            *("V16", "V16", "V16", "<u4", "<u2", "<u2", "<u8", "<u8"),
-            *("<u4", "<u4", "<u4", "<u4", "<u4", "<u2", "<u8"),
-        ],
-        "offsets": [0, 16, 32, 48, 52, 54, 56, 64, 72, 76, 80, 84, 88, 92, 4088],
-        "itemsize": 4096,
-    }
+INFO = Record(
+    4096,
+    signature=("V16", 0),
+    uuid=("V16", 16),
+    parent=("V16", 32),
+    flags=("<u4", 48),
+    major=("<u2", 52),
+    minor=("<u2", 54),
+    data_offset=("<u8", 56),
+    pages=("<u8", 64),
+    mode=("<u4", 72),
+    start_pad=("<u4", 76),
+    end_trunc=("<u4", 80),
+    align=("<u4", 84),
+    page_bytes=("<u4", 88),
+    note_bytes=("<u2", 92),
+    checksum=("<u8", 4088),
 )
 
 
 def info_block(file_bytes: int) -> bytes:
     """The info block of a module whose file has so many bytes, a multiple of ALIGNMENT."""
-    block = np.zeros((), INFO)
-    block["signature"] = SIGNATURE
-    block["uuid"] = uuid.uuid4().bytes
-    block["major"], block["minor"] = _VERSION
-    block["data_offset"] = DATA_OFFSET
-    block["pages"] = (file_bytes - DATA_OFFSET) // layout.PAGE
-    block["mode"] = _MEMORY_FOR_PAGES
-    block["align"] = ALIGNMENT
-    block["page_bytes"] = layout.PAGE
-    block["note_bytes"] = _PAGE_NOTE_BYTES
-    block["checksum"] = checksum(block.tobytes())
-    return block.tobytes()
+    major, minor = _VERSION
+    values: dict[str, int | bytes] = {
+        "signature": SIGNATURE,
+        "uuid": uuid.uuid4().bytes,
+        "major": major,
+        "minor": minor,
+        "data_offset": DATA_OFFSET,
+        "pages": (file_bytes - DATA_OFFSET) // layout.PAGE,
+        "mode": _MEMORY_FOR_PAGES,
+        "align": ALIGNMENT,
+        "page_bytes": layout.PAGE,
+        "note_bytes": _PAGE_NOTE_BYTES,
+    }
+    return INFO.write({**values, "checksum": checksum(INFO.write(values))})
 
 
 def checksum(block: bytes) -> int:
     """Fletcher's, of a block whose own checksum is zero: two sums of its words of 32 bits."""
-    words = np.frombuffer(block, "<u4").astype(np.uint64)
-    low = np.cumsum(words, dtype=np.uint64) & np.uint64(0xFFFFFFFF)
-    high = int(np.sum(low, dtype=np.uint64))
-    return (high & 0xFFFFFFFF) << 32 | int(low[-1])
+    low = high = 0
+    for (word,) in struct.iter_unpack("<I", block):
+        low = (low + word) & 0xFFFFFFFF
+        high = (high + low) & 0xFFFFFFFF
+    return high << 32 | low
 
 
 def region_offset(fd: int, file_bytes: int) -> int:
@@ -83,14 +90,14 @@ def region_offset(fd: int, file_bytes: int) -> int:
     """
     if os.pread(fd, 8, 0) == layout.MAGIC.to_bytes(8, "little"):
         return 0
-    raw = os.pread(fd, INFO.itemsize, INFO_OFFSET)
-    if len(raw) < INFO.itemsize:
+    raw = os.pread(fd, INFO.size, INFO_OFFSET)
+    if len(raw) < INFO.size:
         return 0
-    block = np.frombuffer(raw, INFO)[0]
+    block = INFO.read(raw)[0]
     if bytes(block["signature"]) != SIGNATURE:
         return 0
     begin, pad = int(block["data_offset"]), int(block["start_pad"]) if block["minor"] else 0
-    if begin < INFO_OFFSET + INFO.itemsize or begin + pad >= file_bytes:
+    if begin < INFO_OFFSET + INFO.size or begin + pad >= file_bytes:
         return 0
     return 0 if (begin + pad) % layout.PAGE else begin + pad
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from vicinal.region import inspect
-from vicinal.region.format import SlotState, verdicts_offset
+from vicinal.region.geometry import verdicts_offset
+from vicinal.region.states import SlotState
 
 _ENDED = 1
 

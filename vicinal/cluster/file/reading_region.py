@@ -5,7 +5,7 @@ from typing import Any
 
 from vicinal.cluster.file.model import BackEnd, Cluster
 from vicinal.errors import VicinalError
-from vicinal.region.format import section_fault
+from vicinal.region.geometry import section_fault
 from vicinal.yaml_file import line_of
 
 

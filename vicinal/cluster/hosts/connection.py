@@ -13,7 +13,7 @@ from vicinal.cluster.plan.planning import Action
 from vicinal.launch.agent_connection import AgentConnection
 from vicinal.launch.hosts import Host
 from vicinal.launch.reach import Reach
-from vicinal.region.inspection import printable
+from vicinal.printable import printable
 
 
 @dataclass(frozen=True)

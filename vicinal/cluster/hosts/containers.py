@@ -26,7 +26,7 @@ from vicinal.cluster.job_nodes import Node, Places
 from vicinal.cluster.native_layout import EXCHANGE
 from vicinal.errors import VicinalError
 from vicinal.launch.job_region import check_heap, usable_region
-from vicinal.launch.launcher import place
+from vicinal.launch.placement import place
 from vicinal.launch.traffic import JobTraffic, job_traffic, together
 from vicinal.region import inspect
 

@@ -17,7 +17,7 @@ from vicinal.cluster.hosts.shares import ask_all
 from vicinal.cluster.image_kind import GuestNetwork
 from vicinal.errors import VicinalError
 from vicinal.launch.agent_connection import searching
-from vicinal.launch.launcher import place
+from vicinal.launch.placement import place
 from vicinal.launch.reach import Reach
 from vicinal.launch.traffic import JobTraffic, together
 from vicinal.region import RegionState

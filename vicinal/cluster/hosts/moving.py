@@ -20,7 +20,7 @@ from vicinal.cluster.hosts.shares import connected
 from vicinal.cluster.machines.ranks import Endpoint, Return
 from vicinal.cluster.plan.journal import Event, Journal
 from vicinal.errors import VicinalError
-from vicinal.region.inspection import printable
+from vicinal.printable import printable
 
 if TYPE_CHECKING:
     from vicinal.cluster.domains.side import Side

@@ -20,7 +20,7 @@ from vicinal.cluster.hosts.shares import Outcomes, ask_all, connected
 from vicinal.cluster.plan.applying import Show
 from vicinal.cluster.plan.journal import Event, Journal
 from vicinal.errors import VicinalError
-from vicinal.region.inspection import printable
+from vicinal.printable import printable
 
 Say = Callable[[str], None]
 

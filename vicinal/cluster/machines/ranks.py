@@ -14,7 +14,7 @@ from vicinal.cluster.machines.machine import Machine
 from vicinal.cluster.machines.way_in import WayIn
 from vicinal.errors import VicinalError
 from vicinal.region import Member, attach, inspect, leave
-from vicinal.region.format import SlotState
+from vicinal.region.states import SlotState
 
 _POLL_SECONDS = 0.2
 _STRANGER_SECONDS = 5.0

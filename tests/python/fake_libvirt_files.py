@@ -1,0 +1,87 @@
+"""The fake libvirt (fake_libvirt.py) with its domains in files, for processes that come and go."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fake_libvirt import FakeDomain, FakeLibvirt
+from opennebula_fake_process import STILL
+
+from vicinal.cluster.domains.connection import Hypervisor
+
+_STILL_SECONDS = 0.1
+"""So long ranks, which are fake and elsewhere, may take to hear of that."""
+
+
+def domain_file(host: Path, name: str) -> Path:
+    """Of a domain that runs on a host; a checkpoint has the same form."""
+    return host / f"{name}.domain"
+
+
+class _Domain(FakeDomain):
+    def store(self) -> None:
+        host = self._host
+        assert isinstance(host, _Libvirt)
+        live = self.XMLDesc()
+        # libvirt puts what a domain says into its namespace.
+        said = (
+            text.replace(">", f' xmlns="{space}">', 1)
+            for space, text in self._said.items()
+            if text.endswith("</away>")
+        )
+        saved = live.replace("<devices", f"<metadata>{''.join(said)}</metadata><devices", 1)
+        values = {"live": live, "said": self._said, "saved": saved}
+        domain_file(host.place, self.name()).write_text(json.dumps(values))
+
+    def setMetadata(self, *values: object) -> None:  # type: ignore[override]  # noqa: N802
+        super().setMetadata(*values)  # type: ignore[arg-type]
+        self.store()
+
+    def detachDeviceAlias(self, alias: str, flags: int) -> None:  # noqa: N802
+        super().detachDeviceAlias(alias, flags)
+        self.store()
+
+    def attachDeviceFlags(self, xml: str, flags: int) -> None:  # noqa: N802
+        super().attachDeviceFlags(xml, flags)
+        self.store()
+
+    def suspend(self) -> None:
+        super().suspend()
+        assert isinstance(self._host, _Libvirt)
+        (self._host.place / STILL).touch()
+        time.sleep(_STILL_SECONDS)
+
+    def resume(self) -> None:
+        super().resume()
+        assert isinstance(self._host, _Libvirt)
+        (self._host.place / STILL).unlink(missing_ok=True)
+
+
+class _Libvirt(FakeLibvirt):
+    def __init__(self, place: Path) -> None:
+        super().__init__(place.name, lambda _: None)
+        self.place = place
+
+    def lookupByName(self, name: str) -> FakeDomain:  # noqa: N802
+        try:
+            values = json.loads(domain_file(self.place, name).read_text())
+        except FileNotFoundError:
+            self.domains.pop(name, None)
+            return super().lookupByName(name)  # which says that there is none
+        if name not in self.domains:
+            self.domains[name] = domain = _Domain(self, name, values["live"], values["live"])
+            domain._said = values["said"]
+        return self.domains[name]
+
+
+@contextmanager
+def connected(place: Path, uri: str) -> Iterator[Hypervisor]:
+    """In the place of connect()."""
+    yield Hypervisor(uri, _Libvirt(place))  # type: ignore[arg-type]
+
+
+def start_domain(place: Path, name: str, xml: str) -> None:
+    """Have a domain run on a host."""
+    _Domain(_Libvirt(place), name, xml, xml).store()

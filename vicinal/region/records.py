@@ -1,0 +1,137 @@
+"""The records of a region, as bytes and by the names of their fields, without numpy.
+
+vicinal.region.format has a picture of the whole. Loading numpy takes longer than all else that a
+short command does, and reading a region needs none of it.
+"""
+
+import struct
+from collections.abc import Mapping
+
+from vicinal.region.geometry import (
+    EXPOSURES,
+    HEADER_FIELDS,
+    LINE,
+    NETWORK_LINE_BYTES,
+    PAGE,
+    SLOT_BYTES,
+    VERDICT_BYTES,
+)
+
+Value = int | bytes
+
+_KINDS = {"u8": "Q", "u4": "I", "u2": "H"}
+
+
+class Record:
+    """So many bytes, little endian, with fields in them."""
+
+    def __init__(self, size: int, **fields: tuple[str, int]) -> None:
+        self.size = size
+        """Bytes."""
+        self.fields = fields
+        """Type, as numpy writes it, and offset of each."""
+        form, end = "<", 0
+        ordered = sorted(fields.items(), key=lambda each: each[1][1])
+        for _, (kind, offset) in ordered:
+            form += f"{offset - end}x" if offset > end else ""
+            form += f"{kind[1:]}s" if kind.startswith("V") else _KINDS[kind.removeprefix("<")]
+            end = struct.calcsize(form)
+        self._names = [name for name, _ in ordered]
+        self._struct = struct.Struct(f"{form}{size - end}x")
+
+    def read(self, data: bytes) -> list[dict[str, Value]]:
+        """The records that some bytes are."""
+        found = self._struct.iter_unpack(data)
+        return [dict(zip(self._names, each, strict=True)) for each in found]
+
+    def write(self, values: Mapping[str, Value]) -> bytes:
+        """One with these fields; what is not named is zero."""
+        nothing = {name: b"" if self.fields[name][0].startswith("V") else 0 for name in self._names}
+        return self._struct.pack(*({**nothing, **values}[name] for name in self._names))
+
+    @property
+    def zero(self) -> dict[str, Value]:
+        """One of which nothing was written."""
+        return self.read(bytes(self.size))[0]
+
+
+NO_RANK = 0xFFFFFFFF
+"""What `rank` says in the section of a member that no launcher gave one."""
+
+HEADER = Record(PAGE, **HEADER_FIELDS)
+
+# claim = epoch << 32 | SlotState
+# way = epoch << 32 | 1 if the manager wants that member to be reached over the network
+SLOT = Record(SLOT_BYTES, claim=("<u8", 0), way=("<u8", 8))
+
+# verdict = epoch << 32 | 1 once the host's manager saw that member end
+VERDICT = Record(VERDICT_BYTES, verdict=("<u8", 0))
+
+# sequence: 0 or odd where there is nothing
+EXPOSURE = Record(
+    LINE,
+    sequence=("<u8", 0),
+    key=("<u8", 8),
+    address=("<u8", 16),
+    length=("<u8", 24),
+    place=("<u8", 32),
+    slot=("<u4", 40),
+    epoch=("<u4", 44),
+    access=("<u4", 48),
+)
+
+# home: the id of the region that the member's address names, if that is another than this
+SECTION = Record(
+    PAGE,
+    nonce=("<u8", 0),
+    epoch=("<u4", 8),
+    liveness=("<u4", 12),
+    rank=("<u4", 16),
+    pid=("<u4", 20),
+    endpoint=("<u4", 24),
+    arena_used=("<u4", 28),
+    home=("V16", 32),
+    home_slot=("<u4", 48),
+    home_epoch=("<u4", 52),
+    guest=("<u4", 56),
+    heartbeat=("<u8", 64),
+    hostname=("V64", 128),
+    active=("V64", 192),
+    sleeping=("<u4", 256),
+    membarrier=("<u4", 260),
+    process=("<u8", 264),
+    interrupt=("<u8", 272),
+    exposed=("<u8", 320),
+    reaching=("<u8", 384),
+    core=("<u4", 448),
+    core_name=("V28", 452),
+    exposures=(f"V{EXPOSURES * LINE}", 1024),
+)
+
+# consumed = connection id << 32 | slots consumed
+CREDIT = Record(LINE, consumed=("<u8", 0), returned=("V56", 8))
+
+CONNECTION = Record(
+    LINE,
+    id=("<u4", 0),
+    receiver_epoch=("<u4", 4),
+    ring=("<u8", 8),
+    slots=("<u4", 16),
+    way=("<u4", 20),
+    messages=("<u8", 24),
+    bytes=("<u8", 32),
+    ended=("<u4", 40),
+)
+
+TRANSFER = Record(
+    LINE,
+    id=("<u8", 0),
+    claimed=("<u8", 8),
+    done=("<u8", 16),
+    place=("<u8", 24),
+    peer=("<u8", 32),
+)
+
+
+# nonce: 0 where there is nothing
+NETWORK_LINE = Record(NETWORK_LINE_BYTES, nonce=("<u8", 0), messages=("<u8", 8), bytes=("<u8", 16))
