@@ -275,6 +275,13 @@ def test_a_vm_without_rates_starts_no_python(one: Host, action: str) -> None:
     assert acts(one, action, document(bridged(RATES))).returncode == 1
     assert acts(one, action, "no base64!").returncode == 1
     assert acts(one, action, document("x" * 2_000_000)).returncode == 0
+    hook = one.remotes / f"vnm/bridge/{action}.d/vicinal"
+    records = one.directory / "records.json"
+    text = hook.read_text().replace(str(Functions().host.records / "records.json"), str(records))
+    hook.write_text(text)
+    assert acts(one, action, document(bridged())).returncode == 0
+    records.write_text('{"functions": {"0000:01:08.0": {"owner": "one-net-7"}}}')
+    assert acts(one, action, document(bridged())).returncode == 1  # which may be this VM's
 
 
 def test_a_plain_nics_attribute_is_none_of_ours(one: Host) -> None:

@@ -294,6 +294,18 @@ def test_a_deployment_that_is_tried_again(trial: Trial) -> None:
         assert trial.owners() == ["one-7", ""]
 
 
+def test_tried_again_with_less_the_rest_is_gone(tmp_path: Path) -> None:
+    """Its driver was killed, and its network has changed since."""
+    trial = Trial(tmp_path, igb())
+    more = "<VLAN_ID>9</VLAN_ID><MAX_TX_RATE>500</MAX_TX_RATE><LINK_STATE>disable</LINK_STATE>"
+    trial.network.prepare(7, nics(nic(first_of("igb"), more)))
+    before = dict(trial.card.settings[1])
+    trial.network.prepare(7, nics(nic(first_of("igb"))))
+    assert trial.card.settings[0] == before | {"mac": MAC}
+    assert trial.network.clean(7, []) == []
+    assert trial.state() == trial.before
+
+
 def test_what_an_ended_vm_has_left_goes_to_the_next(trial: Trial) -> None:
     """Its driver was killed; OpenNebula knows that the function is free."""
     trial.network.prepare(7, nics(nic(first_of("mlx5"))))

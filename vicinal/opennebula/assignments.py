@@ -69,15 +69,16 @@ class Assignments:
                 notes.append(f"{address} is left assigned to {self.owner(vm)}: {error}")
         return notes
 
-    def take_over(self, function: VirtualFunction) -> VirtualFunction:
-        """Release a function that a VM has left which does not run: OpenNebula gave it to another.
+    def take_over(self, function: VirtualFunction, vm: int) -> VirtualFunction:
+        """Release a function that was left by a VM which does not run: OpenNebula gave it to `vm`.
 
-        Others' functions, and those of VMs that run, are left to who assigns them, which says whose
-        they are. Returns the function as it is then. Raises VicinalError where it does not come
-        free.
+        So is one of `vm` itself, of a killed attempt, which may have asked for more. Others',
+        and those of VMs that run, are left to who assigns them, which says whose they are. Returns
+        the function as it is then. Raises VicinalError where it does not come free.
         """
         left = _LEFT.fullmatch(function.owner)
-        if left is None or int(left[1]) in self._running():
+        own = function.owner == self.owner(vm)
+        if left is None or (not own and int(left[1]) in self._running()):
             return function
         self._release(function.address, function.owner)
         return self._functions.find(function.address)

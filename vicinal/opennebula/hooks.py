@@ -44,7 +44,7 @@ class Hooks:
                 if nic.has_rates:
                     self._set(vm, nic, taken)
                 else:
-                    self._forget(nic)
+                    self._forget(vm, nic)
         except BaseException:
             self._assignments.give_back(vm, taken)
             raise
@@ -67,19 +67,16 @@ class Hooks:
                 'give its network VN_MAD = "vicinal"',
             )
         owner = self._assignments.owner(vm)
-        if function.owner == owner:  # of an attempt that failed, which may have asked for more
-            self._assignments.give_back(vm, [nic.address])
-        else:
-            self._assignments.take_over(function)
+        self._assignments.take_over(function, vm)
         taken.append(nic.address)
         settings = Settings(min_rate=nic.min_rate, max_rate=nic.max_rate, link_state=nic.link_state)
         self._functions.assign(nic.address, owner=owner, settings=settings, rebind=False)
 
-    def _forget(self, nic: FunctionNic) -> None:
+    def _forget(self, vm: int, nic: FunctionNic) -> None:
         """What an earlier VM had left of its rates is not for this one, which asks for none."""
         function = find_function(self._functions.cards(), nic.address)
         if function is not None and function.owner.startswith(HOOKED):
-            self._assignments.take_over(function)
+            self._assignments.take_over(function, vm)
 
 
 def main(script: Path) -> None:

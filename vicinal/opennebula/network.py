@@ -58,9 +58,8 @@ class Network:
         try:
             for nic in nics:
                 function = self._functions.find(nic.address)
-                if function.owner != owner:
-                    function = self._assignments.take_over(function)
-                    taken.append(nic.address)
+                function = self._assignments.take_over(function, vm)
+                taken.append(nic.address)
                 card = self._card(function)
                 settings = _settings(nic, card, function)
                 if card.kind == INFINIBAND:
