@@ -417,7 +417,7 @@ def test_a_snapshot_of_a_vm_with_functions_is_refused(
     """libvirt would, since vfio-pci saves nothing; OpenNebula's script does not say why."""
     trial = Trial(tmp_path, mlx5())
     trial.network.prepare(7, nics(nic(first_of("mlx5"))))
-    monkeypatch.setattr("vicinal.opennebula.actions.Functions", lambda: trial.functions)
+    monkeypatch.setattr("vicinal.host.functions.operations.Functions", lambda: trial.functions)
     monkeypatch.setenv("VICINAL_OPENNEBULA_STATE", str(tmp_path / "state"))
     script = tmp_path / "vmm/vicinal/snapshot_create"
     with pytest.raises(VicinalError, match="VM 7 has SR-IOV functions"):
