@@ -5,12 +5,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "job_files.h"
 
 #define PREFIX "functions-"
 #define DIRECTORY_MODE 0755
@@ -18,9 +19,7 @@
 
 int job_functions_path(const char *directory, uint32_t job, char path[PATH_MAX])
 {
-	int length = snprintf(path, PATH_MAX, "%s/" PREFIX "%" PRIu32, directory, job);
-
-	return length > 0 && length < PATH_MAX ? 0 : -1;
+	return job_files_path(directory, PREFIX, job, path);
 }
 
 enum job_functions_state job_functions_find(const char *path)
@@ -56,20 +55,6 @@ bool job_functions_are_named(const char *words, const char *name)
 	return false;
 }
 
-/* Whether a name in the directory is of a job's functions, and of which. */
-static bool is_of_job(const char *name, uint32_t *job)
-{
-	char *end = NULL;
-
-	if (strncmp(name, PREFIX, strlen(PREFIX)) != 0 || name[strlen(PREFIX)] < '0' ||
-	    name[strlen(PREFIX)] > '9')
-		return false;
-	unsigned long number = strtoul(name + strlen(PREFIX), &end, 10);
-
-	*job = (uint32_t)number;
-	return number <= UINT32_MAX && (*end == '\0' || *end == '.');
-}
-
 /* What an entry of the directory says: a name without an end is a note of none if it is empty. */
 static bool is_note_of_none(int directory, const char *name)
 {
@@ -90,7 +75,7 @@ bool job_functions_remain(const char *directory, uint32_t job)
 	while ((entry = readdir(listed)) != NULL) {
 		uint32_t of = 0;
 
-		if (!is_of_job(entry->d_name, &of) || of != job)
+		if (!job_files_is_of(entry->d_name, PREFIX, &of) || of != job)
 			continue;
 		if (!is_note_of_none(dirfd(listed), entry->d_name) ||
 		    unlinkat(dirfd(listed), entry->d_name, 0) != 0)
@@ -111,8 +96,8 @@ bool job_functions_any(const char *directory, bool (*is_meant)(uint32_t job))
 	while (!found && (entry = readdir(listed)) != NULL) {
 		uint32_t job = 0;
 
-		found = is_of_job(entry->d_name, &job) && !is_note_of_none(dirfd(listed), entry->d_name) &&
-			is_meant(job);
+		found = job_files_is_of(entry->d_name, PREFIX, &job) &&
+			!is_note_of_none(dirfd(listed), entry->d_name) && is_meant(job);
 	}
 	(void)closedir(listed);
 	return found;

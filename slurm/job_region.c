@@ -5,13 +5,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "job_files.h"
 #include "region/layout.h"
 
 #define PREFIX "job-"
@@ -20,9 +20,7 @@
 
 int job_region_path(const char *directory, uint32_t job, char path[PATH_MAX])
 {
-	int length = snprintf(path, PATH_MAX, "%s/" PREFIX "%" PRIu32, directory, job);
-
-	return length > 0 && length < PATH_MAX ? 0 : -1;
+	return job_files_path(directory, PREFIX, job, path);
 }
 
 enum job_region_state job_region_find(const char *path, uid_t user, uint32_t *members)
@@ -44,20 +42,6 @@ enum job_region_state job_region_find(const char *path, uid_t user, uint32_t *me
 	return state;
 }
 
-/* Whether a name in the directory is of a job's region, and of which. */
-static bool is_of_job(const char *name, uint32_t *job)
-{
-	char *end = NULL;
-
-	if (strncmp(name, PREFIX, strlen(PREFIX)) != 0 || name[strlen(PREFIX)] < '0' ||
-	    name[strlen(PREFIX)] > '9')
-		return false;
-	unsigned long number = strtoul(name + strlen(PREFIX), &end, 10);
-
-	*job = (uint32_t)number;
-	return number <= UINT32_MAX && (*end == '\0' || *end == '.');
-}
-
 unsigned job_region_remove(const char *directory, uint32_t job)
 {
 	DIR *listed = opendir(directory);
@@ -69,7 +53,7 @@ unsigned job_region_remove(const char *directory, uint32_t job)
 	while ((entry = readdir(listed)) != NULL) {
 		uint32_t of = 0;
 
-		if (is_of_job(entry->d_name, &of) && of == job &&
+		if (job_files_is_of(entry->d_name, PREFIX, &of) && of == job &&
 		    unlinkat(dirfd(listed), entry->d_name, 0) != 0 && errno != ENOENT)
 			left++;
 	}
@@ -100,7 +84,7 @@ bool job_region_any_idle(const char *directory)
 	while (!idle && (entry = readdir(listed)) != NULL) {
 		uint32_t job = 0;
 
-		idle = is_of_job(entry->d_name, &job) && is_idle(dirfd(listed), entry->d_name);
+		idle = job_files_is_of(entry->d_name, PREFIX, &job) && is_idle(dirfd(listed), entry->d_name);
 	}
 	(void)closedir(listed);
 	return idle;

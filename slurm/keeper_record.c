@@ -7,25 +7,19 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "job_files.h"
+
 #define PREFIX "nodes-"
 #define BOOT_MOST 64U
 #define LINE_MOST (PATH_MAX + 128)
 #define POLL_NANOSECONDS 20000000L
 #define POLLS_A_SECOND 50U
-
-static int path_of(const char *directory, uint32_t job, char path[PATH_MAX])
-{
-	int length = snprintf(path, PATH_MAX, "%s/" PREFIX "%" PRIu32, directory, job);
-
-	return length > 0 && length < PATH_MAX ? 0 : -1;
-}
 
 /* What tells the numbers of processes since the host was started from those before. */
 static void read_boot(char boot[BOOT_MOST])
@@ -55,7 +49,7 @@ int keeper_record_open(const char *directory, uint32_t job, bool make, unsigned 
 	static const struct timespec pause = {.tv_nsec = POLL_NANOSECONDS};
 	char path[PATH_MAX];
 
-	if (path_of(directory, job, path) != 0) {
+	if (job_files_path(directory, PREFIX, job, path) != 0) {
 		errno = ENAMETOOLONG;
 		return -1;
 	}
@@ -108,7 +102,7 @@ bool keeper_record_find(const char *directory, uint32_t job, struct keeper_recor
 	int record = -1;
 
 	*found = (struct keeper_record){0};
-	if (path_of(directory, job, path) == 0)
+	if (job_files_path(directory, PREFIX, job, path) == 0)
 		record = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (record >= 0) {
 		keeper_record_read(record, found);
@@ -135,7 +129,7 @@ void keeper_record_remove(const char *directory, uint32_t job)
 {
 	char path[PATH_MAX];
 
-	if (path_of(directory, job, path) == 0)
+	if (job_files_path(directory, PREFIX, job, path) == 0)
 		(void)unlink(path);
 }
 
@@ -145,15 +139,10 @@ void keeper_record_list(const char *directory, void (*each)(uint32_t job, void *
 	const struct dirent *entry = NULL;
 
 	while (listed != NULL && (entry = readdir(listed)) != NULL) {
-		char *end = NULL;
-		const char *digits = entry->d_name + strlen(PREFIX);
+		uint32_t job = 0;
 
-		if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) != 0 || *digits < '0' || *digits > '9')
-			continue;
-		unsigned long number = strtoul(digits, &end, 10);
-
-		if (*end == '\0' && number <= UINT32_MAX)
-			each((uint32_t)number, data);
+		if (job_files_is_of(entry->d_name, PREFIX, &job) && strchr(entry->d_name, '.') == NULL)
+			each(job, data);
 	}
 	if (listed != NULL)
 		(void)closedir(listed);
