@@ -59,16 +59,12 @@ static bool is_below(const char *path, const char *job)
 	       (path[length] == '/' || path[length] == '\n' || path[length] == '\0');
 }
 
-/*
- * The path of the job's groups, by those that this process is in, which Slurm has put there. It counts from
- * the root on: whoever may make groups, such as a user with a session of systemd's, calls them what he likes.
- */
-static bool find_job(const char *text, uint32_t job, char path[PATH_MAX])
+bool job_cgroup_find(const char *groups, uint32_t job, char path[PATH_MAX])
 {
 	char name[32];
 	int length = snprintf(name, sizeof(name), "/job_%" PRIu32, job);
 
-	for (const char *line = text; line != NULL && *line != '\0';) {
+	for (const char *line = groups; line != NULL && *line != '\0';) {
 		const char *end = strchr(line, '\n');
 		const char *begin = path_in(line);
 		const char *found = begin != NULL ? strstr(begin, name) : NULL;
@@ -82,17 +78,13 @@ static bool find_job(const char *text, uint32_t job, char path[PATH_MAX])
 	return false;
 }
 
-/*
- * Whether these are groups of a process of the job's step `extern`: all that are of the job. Its slurmstepd
- * is in others in some hierarchies, or in one of its own.
- */
-static bool is_of_extern(const char *text, const char *job)
+bool job_cgroup_is_of_extern(const char *groups, const char *job)
 {
 	static const char step[] = "/step_extern";
 	static const char daemons[] = "/slurm\n";
 	bool found = false;
 
-	for (const char *line = text; line != NULL && *line != '\0';) {
+	for (const char *line = groups; line != NULL && *line != '\0';) {
 		const char *path = path_in(line);
 		const char *end = strchr(line, '\n');
 
@@ -118,7 +110,7 @@ static bool find_extern(const char *job, char text[TEXT_MOST])
 
 	while (!found && processes != NULL && (entry = readdir(processes)) != NULL) {
 		found = entry->d_name[0] >= '1' && entry->d_name[0] <= '9' &&
-			read_groups(entry->d_name, text) == 0 && is_of_extern(text, job);
+			read_groups(entry->d_name, text) == 0 && job_cgroup_is_of_extern(text, job);
 	}
 	if (processes != NULL)
 		(void)closedir(processes);
@@ -170,7 +162,7 @@ int job_cgroup_enter(uint32_t job, pid_t process, char *fault, size_t length)
 	char *rest = NULL;
 	bool found = false;
 
-	if (read_groups("self", text) != 0 || !find_job(text, job, path))
+	if (read_groups("self", text) != 0 || !job_cgroup_find(text, job, path))
 		return 0;
 	for (unsigned polls = 0; !found && polls < POLLS; polls++) {
 		found = find_extern(path, text);

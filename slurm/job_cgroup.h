@@ -8,6 +8,8 @@
 #ifndef VICINAL_SLURM_JOB_CGROUP_H
 #define VICINAL_SLURM_JOB_CGROUP_H
 
+#include <limits.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -17,5 +19,22 @@
  * no control groups for jobs it stays. Returns 0, or -1 with the reason in `fault`.
  */
 int job_cgroup_enter(uint32_t job, pid_t process, char *fault, size_t length);
+
+/*
+ * The path of the job's groups, by those that a process of the job is in, as /proc/PID/cgroup has them. It
+ * counts from the root on: whoever may make groups, such as a user with a session of systemd's, calls them
+ * what he likes. Returns whether there is one.
+ *
+ * Version 1 of control groups has a hierarchy for each controller, and one path in all of them:
+ * 4:memory:/slurm/uid_1/job_7/step_0. Version 2 has one:
+ * 0::/system.slice/slurmstepd.scope/job_7/step_0/slurm.
+ */
+bool job_cgroup_find(const char *groups, uint32_t job, char path[PATH_MAX]);
+
+/*
+ * Whether these are groups of a process of the step `extern` of the job with this path: all that are of the
+ * job. The step's slurmstepd is in others in some hierarchies, or in one of its own.
+ */
+bool job_cgroup_is_of_extern(const char *groups, const char *job);
 
 #endif

@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "slurm/job_cgroup.h"
 #include "slurm/keeper.h"
 #include "slurm/keeper_record.h"
 #include "slurm/node_list.h"
@@ -264,6 +265,50 @@ static void test_no_link_is_taken_for_a_list(void **state)
 	(void)close(keeper);
 }
 
+static void test_groups_of_a_job(void **state)
+{
+	static const struct {
+		const char *groups;
+		const char *path; /* NULL: not of job 7 */
+		bool is_of_extern;
+	} cases[] = {
+		/* Version 1: the step's slurmstepd, and a process of its own. */
+		{"5:memory:/slurm/uid_1/job_7/step_extern\n3:freezer:/slurm/uid_1/job_7/step_extern/slurm\n",
+		 "/slurm/uid_1/job_7", false},
+		{"5:memory:/slurm/uid_1/job_7/step_extern/task_0\n1:name=systemd:/\n"
+		 "3:freezer:/slurm/uid_1/job_7/step_extern\n0::/\n",
+		 "/slurm/uid_1/job_7", true},
+		{"5:memory:/slurm/uid_1/job_7/step_extern\n3:freezer:/slurm/uid_1/job_7/step_0\n",
+		 "/slurm/uid_1/job_7", false},
+		/* Version 2. */
+		{"0::/system.slice/slurmstepd.scope/job_7/step_extern/slurm\n",
+		 "/system.slice/slurmstepd.scope/job_7", false},
+		{"0::/system.slice/slurmstepd.scope/job_7/step_extern/user/task_special\n",
+		 "/system.slice/slurmstepd.scope/job_7", true},
+		{"0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0\n",
+		 "/system.slice/slurmstepd.scope/job_7", false},
+		/* None, and other jobs'. */
+		{"0::/system.slice/slurmstepd.scope/job_70/step_extern/user/task_special\n", NULL, false},
+		{"0::/system.slice/slurmd.service\n", NULL, false},
+		{"5:memory:/\n0::/\n", NULL, false},
+		{"", NULL, false},
+		{"0:", NULL, false},
+	};
+	char path[PATH_MAX];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		assert_int_equal(job_cgroup_find(cases[i].groups, 7, path), cases[i].path != NULL);
+		if (cases[i].path == NULL)
+			continue;
+		assert_string_equal(path, cases[i].path);
+		assert_int_equal(job_cgroup_is_of_extern(cases[i].groups, path), cases[i].is_of_extern);
+	}
+	/* What others call as it is called is none of the job's. */
+	assert_false(job_cgroup_is_of_extern("0::/user.slice/job_7/step_extern/user/task_special\n",
+					     "/system.slice/slurmstepd.scope/job_7"));
+}
+
 static int make_directory(void **state)
 {
 	char path[PATH_MAX];
@@ -296,6 +341,7 @@ int main(void)
 		cmocka_unit_test(test_tasks_are_spread_over_nodes_in_a_row),
 		cmocka_unit_test(test_lists_that_are_none),
 		cmocka_unit_test(test_no_link_is_taken_for_a_list),
+		cmocka_unit_test(test_groups_of_a_job),
 	};
 
 	return cmocka_run_group_tests(tests, make_directory, remove_directory);
