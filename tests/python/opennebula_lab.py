@@ -195,8 +195,8 @@ class Lab:
         return self.ranks[-1]
 
     @contextmanager
-    def reach(self, _call: Call, host: str) -> Iterator[Any]:
-        """The other host, without ssh."""
+    def reach(self, _call: Call, host: str, *, killed: bool = False) -> Iterator[Any]:
+        """The other host, without ssh; it hears no more from a driver that is killed."""
         there = self.hosts[host]
         arrival = Arrival(there.call("arrive", "-"), there.site)
 
@@ -208,6 +208,8 @@ class Lab:
         try:
             yield Far()
         finally:
+            if not killed:
+                arrival.ask(Step.OVER)
             with suppress(VicinalError):
                 arrival.end()
 

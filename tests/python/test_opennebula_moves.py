@@ -4,6 +4,8 @@ On fakes (opennebula_lab.py); real machines do it in tests/guests/test_opennebul
 """
 
 import json
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from signal import SIGTERM
@@ -12,7 +14,7 @@ import pytest
 from opennebula_lab import FUNCTIONS, NAME, REQUEST, VM, Lab, Rank, wait_for
 
 from vicinal.errors import VicinalError
-from vicinal.opennebula import leaving, machine
+from vicinal.opennebula import arrival, leaving, machine
 from vicinal.opennebula.belongings import Belongings, HeldFunction, saved_mark
 from vicinal.opennebula.destination import reached
 from vicinal.opennebula.migration import migrate
@@ -262,13 +264,51 @@ def test_a_host_that_has_the_domain_already_takes_none(lab: Lab) -> None:
 def test_a_move_whose_driver_is_killed_is_ended_by_the_other_host(lab: Lab) -> None:
     lab.b.prepare()
     what = lab.a.machine.belongings()
-    with lab.reach(lab.a.call("migrate", NAME, "b", "a"), "b") as there:
+    with lab.reach(lab.a.call("migrate", NAME, "b", "a"), "b", killed=True) as there:
         there.ask("expect", what=json.loads(json.dumps(what.to_json())))
         lab.a.machine.take(what)
         assert lab.a.stock(lab.a.call("migrate", NAME, "b", "a"), 1, b"x") == 0
     repair(lab.a.site, "deploy", without=0)  # the next action there
     lab.a.records.sweep()
     assert lab.is_whole("b")
+
+
+def test_so_is_one_whose_vm_comes_only_then(lab: Lab) -> None:
+    """OpenNebula's script goes on without its driver."""
+    lab.b.prepare()
+    what = lab.a.machine.belongings()
+    call = lab.a.call("migrate", NAME, "b", "a")
+    script = threading.Timer(1.0, lab.a.stock, (call, 1, b"x"))
+    with lab.reach(call, "b", killed=True) as there:
+        there.ask("expect", what=what.to_json())
+        lab.a.machine.take(what)
+        lab.a.records.lacks(VM, something=False)  # an action there, by when it has gone
+        script.start()
+        assert NAME not in lab.b.fake.domains
+    lab.a.records.sweep()
+    assert lab.is_whole("b")
+
+
+def test_who_is_asked_again_takes_over_from_who_waits(lab: Lab) -> None:
+    lab.b.prepare()
+    what = lab.a.machine.belongings()
+    call = lab.a.call("migrate", NAME, "b", "a")
+    with lab.reach(call, "b", killed=True) as there:
+        there.ask("expect", what=what.to_json())
+        lab.b.records.expect(VM)
+        began = time.monotonic()
+    assert time.monotonic() - began < 60.0  # it would have waited for longer
+    assert lab.b.records.lacking() == [VM]
+
+
+def test_one_that_never_comes_is_not_waited_for_for_ever(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrival, "_LOST_SECONDS", 0.5)
+    lab.b.prepare()
+    with lab.reach(lab.a.call("migrate", NAME, "b", "a"), "b", killed=True) as there:
+        there.ask("expect", what=lab.a.machine.belongings().to_json())
+    assert lab.is_whole("a")
 
 
 def test_one_that_does_not_come_leaves_nothing(lab: Lab) -> None:

@@ -1,7 +1,8 @@
 """The part of the host that a VM moves to: arrive, which the other host calls by ssh.
 
 It keeps what the VM is to get until the VM has it, or is not to come any more. If the other host's
-driver is killed, or the network between is cut, it waits for what becomes of the VM.
+driver is killed, or the network between is cut, it waits for what becomes of the VM: OpenNebula's
+script goes on without its driver, and may not even have begun to move it.
 """
 
 import base64
@@ -19,6 +20,8 @@ from vicinal.opennebula.stock import Call
 
 _COMING_SECONDS = 3600.0
 """For a VM that is on its way when the other host is not heard of any more."""
+_LOST_SECONDS = 600.0
+"""For one of which nothing is here yet then."""
 _POLL_SECONDS = 0.5
 
 
@@ -33,6 +36,9 @@ class Arrival:
         self._hold = -1
         self._what = Belongings()
         self._has_all = True
+        self._over = False
+        self._expected = ""
+        """Says that the VM is expected by us, and not by who was asked for it again."""
 
     def ask(self, step: Step, **values: Any) -> dict[str, Any]:
         """Do a step, and say what came of it. Raises VicinalError."""
@@ -51,20 +57,32 @@ class Arrival:
                 self._has_all = True
             case Step.SEND_BACK:
                 self._send_back(str(values["to"]), base64.b64decode(values["given"]))
+            case Step.OVER:
+                self._over = True
         return {}
 
     def end(self) -> None:
         """The other host has done with it, or is gone: the VM gets what it lacks if it came."""
         with self._kept:
-            deadline = time.monotonic() + _COMING_SECONDS
-            while not self._has_all and self._machine.is_here and time.monotonic() < deadline:
+            began = time.monotonic()
+            while not self._has_all and self._waits(time.monotonic() - began):
                 if self._machine.runs:
                     self._machine.give(self._what)
                     self._has_all = True
                 else:
                     time.sleep(_POLL_SECONDS)
-            if not self._machine.is_here:
+            if not self._machine.is_here and self._is_ours:
                 self._site.records.lacks(self._call.vm, something=False)
+
+    @property
+    def _is_ours(self) -> bool:
+        return self._site.records.expected(self._call.vm) == self._expected
+
+    def _waits(self, seconds: float) -> bool:
+        """Whether the VM is waited for, so long after the other host was heard of."""
+        if self._machine.is_here:
+            return seconds < _COMING_SECONDS and self._is_ours
+        return not self._over and seconds < _LOST_SECONDS and self._is_ours
 
     def _expect(self, what: Belongings) -> None:
         if self._machine.is_here:
@@ -72,7 +90,7 @@ class Arrival:
                 f"there is a domain {self._machine.name} on it already", "see whose that is"
             )
         self._hold = self._kept.enter_context(self._site.kept(self._call.vm, what))
-        self._site.records.lacks(self._call.vm, something=True)
+        self._expected = self._site.records.expect(self._call.vm)
         self._what, self._has_all = what, False
 
     def _send_back(self, home: str, given: bytes) -> None:

@@ -32,6 +32,8 @@ class Step(StrEnum):
     """The VM has moved: it gets that."""
     SEND_BACK = "send back"
     """It moves back, without that."""
+    OVER = "over"
+    """The move is, whatever came of it; without that word its driver was killed, or is cut off."""
 
 
 class Destination(Protocol):
@@ -111,4 +113,5 @@ def reached(call: Call, host: str) -> Iterator[Destination]:
         connection.begin(Step.HELLO, {"version": vicinal.__version__})
         yield FarHost(connection)
     finally:
+        connection.tell(Step.OVER)
         connection.close()

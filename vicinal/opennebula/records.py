@@ -16,6 +16,7 @@ comes next takes away what is left of others: so nothing is left by drivers that
 import fcntl
 import json
 import os
+import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterator
@@ -148,6 +149,20 @@ class Records:
             self._lacking(vm).touch(mode=0o600)
         else:
             self._lacking(vm).unlink(missing_ok=True)
+
+    def expect(self, vm: int) -> str:
+        """Write down that a VM is to come, which lacks what it gave up; a word for expected()."""
+        self.lacks(vm, something=True)
+        word = secrets.token_hex(8)
+        self._lacking(vm).write_text(word)
+        return word
+
+    def expected(self, vm: int) -> str:
+        """The word of who expected that VM last; none if it lacks nothing."""
+        try:
+            return self._lacking(vm).read_text()
+        except FileNotFoundError:
+            return ""
 
     def lacking(self) -> list[int]:
         """VMs that may lack something; costs next to nothing where there are none. As all()."""
