@@ -1,6 +1,8 @@
 """What several test modules share."""
 
+import ctypes
 import os
+import platform
 import secrets
 import signal
 import subprocess
@@ -94,3 +96,22 @@ def example_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from vicinal.study.report.writing import write_report
 
     return write_report([source()], tmp_path_factory.mktemp("report"))
+
+
+@pytest.fixture
+def memory_policy() -> Callable[[], tuple[int, int]]:
+    """Says where the kernel takes this thread's memory from: the policy, and nodes as bits."""
+    if platform.machine() != "x86_64":
+        pytest.skip(f"the number of get_mempolicy is not known here for {platform.machine()}")
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def policy() -> tuple[int, int]:
+        mode, mask = ctypes.c_int(), (ctypes.c_ulong * 16)()
+        failed = libc.syscall(
+            *(ctypes.c_long(239), ctypes.byref(mode), mask, ctypes.c_ulong(1025)),
+            *(None, ctypes.c_long(0)),
+        )
+        assert not failed, os.strerror(ctypes.get_errno())
+        return mode.value, mask[0]
+
+    return policy

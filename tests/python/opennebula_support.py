@@ -132,9 +132,10 @@ function error_message
 """
 
 
-def vm_document(vm: int, owner: int, asked: str = "") -> str:
-    """vm.xml of a VM."""
-    return _VM.format(vm=vm, owner=owner, asked=asked)
+def vm_document(vm: int, owner: int, asked: str = "", chosen: str = "") -> str:
+    """vm.xml of a VM; `chosen` is what its template says beside the usual."""
+    text = _VM.format(vm=vm, owner=owner, asked=asked)
+    return text.replace("</TEMPLATE>", f"{chosen}</TEMPLATE>", 1)
 
 
 def deployment_file(vm: int, owner: int = 5) -> str:
@@ -202,11 +203,11 @@ class Host:
         log = self.directory / "calls"
         return log.read_text().splitlines() if log.exists() else []
 
-    def prepare(self, vm: int, asked: str) -> Path:
+    def prepare(self, vm: int, asked: str, chosen: str = "") -> Path:
         """What OpenNebula does before it deploys; returns the deployment file's path."""
         folder = self.folder(vm)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "vm.xml").write_text(vm_document(vm, self.owner, asked))
+        (folder / "vm.xml").write_text(vm_document(vm, self.owner, asked, chosen))
         return folder / "deployment.0"
 
     def act(

@@ -4,6 +4,9 @@ networks whose NICs are SR-IOV functions, and a probe.
     documents    XML as OpenNebula writes it, read without trust
     request      what a VM's owner asks for, in the VM's user template
     deployment   the domain that OpenNebula wrote, with the region in it
+    editing      how such a document is changed, all else staying as it was
+    topology     processors and NUMA nodes that OpenNebula has chosen for a VM
+    pinning      where a VM's threads run, closer than OpenNebula can say
     emulator     whether QEMU of this host has the device for it
     limits       what the administrator allows
     records      which region there is on this host, and for which VMs
@@ -29,5 +32,5 @@ networks whose NICs are SR-IOV functions, and a probe.
     installation the files of all these
     hook_files   where hooks are, and which drivers run them
 
-A driver's action should cost little beside the stock one: what needs numpy stays out.
+A driver's action should cost little beside the stock one: what takes long to load stays out.
 """

@@ -11,13 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vicinal.errors import VicinalError, describe_os_error
+from vicinal.host.system import Host
+from vicinal.host.topology import read_cpus
 from vicinal.opennebula.deployment import add_region, domain_name
 from vicinal.opennebula.hypervisor import running_machines, saved_description
 from vicinal.opennebula.limits import FILE, read_limits
+from vicinal.opennebula.pinning import pinned, read_pinning
 from vicinal.opennebula.records import Records, records_directory
 from vicinal.opennebula.reporting import log
-from vicinal.opennebula.request import RegionRequest, read_request
+from vicinal.opennebula.request import read_request
 from vicinal.opennebula.stock import Call, become_stock, run_stock
+from vicinal.opennebula.topology import read_topology
 
 if TYPE_CHECKING:
     from vicinal.opennebula.destination import Destination
@@ -42,19 +46,27 @@ def perform(call: Call) -> int:
 
 
 def _deploy(call: Call, records: Records) -> int:
-    request = _request(call)
-    if request is None:
+    vm_document = _vm_document(call)
+    request, pinning = read_request(vm_document, call.vm), read_pinning(vm_document)
+    if request is None and pinning is None:
         become_stock(call)
-    document = add_region(sys.stdin.buffer.read(), call.vm, request)
+    topology, document = read_topology(vm_document), sys.stdin.buffer.read()
+    if pinning is not None:
+        cpus = read_cpus(Host()) if pinning.emulator else ()
+        document, left = pinned(document, pinning, topology, cpus)
+        if left:
+            log(call.action, left)
+    if request is None:
+        become_stock(call, document)
+    document = add_region(document, call.vm, request)
     if not records.all():  # else there are VMs that show it
-        from vicinal.host.system import Host
         from vicinal.opennebula.emulator import require_region_device
 
         require_region_device(document, Host())
     limits = read_limits(call.remotes / FILE)
     status = None
     try:
-        with records.held(call.vm, request, limits) as hold:
+        with records.held(call.vm, request, limits, topology.memory_nodes) as hold:
             status = run_stock(call, hold, document)
     except VicinalError as error:
         if status is None:
@@ -161,13 +173,12 @@ def _say_left(call: Call, error: Exception) -> None:
     log(call.action, f"the VM's region is left for now: {error}")
 
 
-def _request(call: Call) -> RegionRequest | None:
+def _vm_document(call: Call) -> bytes:
     file = Path(call.arguments[0] if call.arguments else "").parent / "vm.xml"
     try:
-        document = file.read_bytes()
+        return file.read_bytes()
     except OSError as error:
         raise VicinalError(
             f"{file} cannot be read ({describe_os_error(error)})",
             "use a version of OpenNebula that writes it there before a VM is deployed",
         ) from error
-    return read_request(document, call.vm)

@@ -1,16 +1,15 @@
 """The domain that OpenNebula's KVM driver is to start, with the region in it.
 
-All else stays as OpenNebula wrote it, byte by byte: its stock script changes paths of disks by
-their text, quotes and all. So the device is put in where the parser says that the domain ends, with
-<devices> of its own: OpenNebula writes several of these, too.
+All else stays as OpenNebula wrote it. The device is put in where the parser says that the domain
+ends, with <devices> of its own: OpenNebula writes several of these, too.
 """
 
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
-from xml.parsers import expat
 
 from vicinal.errors import VicinalError
 from vicinal.opennebula.documents import parse, shown
+from vicinal.opennebula.editing import find_tags, replaced
 from vicinal.opennebula.request import RegionRequest
 
 MODEL = "ivshmem-plain"
@@ -46,21 +45,8 @@ def add_region(document: bytes, vm: int, request: RegionRequest) -> bytes:
         )
     more = Element("devices")
     more.append(wanted)
-    end = _end(document)
-    return document[:end] + ElementTree.tostring(more) + b"\n" + document[end:]
-
-
-def _end(document: bytes) -> int:
-    """Where the end tag of the whole document begins. It can be parsed, and has elements."""
-    ends: list[int] = []
-    parser = expat.ParserCreate()
-    parser.EndElementHandler = lambda _: ends.append(parser.CurrentByteIndex)
-    parser.Parse(document, True)
-    if not document.startswith(b"</domain", ends[-1]):
-        raise VicinalError(
-            "the deployment file is in an encoding other than UTF-8", "OpenNebula writes that"
-        )
-    return ends[-1]
+    (end,) = (tag.end_tag for tag in find_tags(document, "domain"))
+    return replaced(document, end, end, ElementTree.tostring(more) + b"\n")
 
 
 def _device(request: RegionRequest) -> Element:

@@ -19,7 +19,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -27,7 +27,9 @@ from pathlib import Path
 
 from vicinal.directories import locked
 from vicinal.errors import VicinalError, describe_os_error
+from vicinal.host.memory_policy import memory_from
 from vicinal.opennebula.limits import Limits
+from vicinal.opennebula.reporting import log
 from vicinal.opennebula.request import RegionRequest
 from vicinal.region.creation import create
 from vicinal.region.sizes import show_size
@@ -75,8 +77,10 @@ class Records:
         return self.directory.is_dir() and any(vm in each.machines for each in self._read())
 
     @contextmanager
-    def held(self, vm: int, request: RegionRequest, limits: Limits) -> Iterator[int]:
-        """Have a region for a VM that is to be started within.
+    def held(
+        self, vm: int, request: RegionRequest, limits: Limits, nodes: Collection[int] = ()
+    ) -> Iterator[int]:
+        """Have a region for a VM that is to be started within; if it is new, on these NUMA nodes.
 
         It stays if the VM runs in the end. The descriptor is for whoever starts the VM: as long as
         one of us lives, nobody takes the region away. Raises VicinalError, with nothing made, where
@@ -88,7 +92,7 @@ class Records:
             try:
                 running = self._running()
                 self._sweep(running)
-                self._take(vm, request, limits)
+                self._take(vm, request, limits, nodes)
             except BaseException:
                 os.close(hold)
                 self._tidy()
@@ -247,7 +251,9 @@ class Records:
             os.close(file)
         return False
 
-    def _take(self, vm: int, request: RegionRequest, limits: Limits) -> None:
+    def _take(
+        self, vm: int, request: RegionRequest, limits: Limits, nodes: Collection[int]
+    ) -> None:
         there = {record.request.key: record for record in self._read()}
         for each in there.values():
             if vm in each.machines and each.request.key != request.key:
@@ -261,13 +267,16 @@ class Records:
         _check_limits(request, [each.request for each in there.values()], limits)
         self._write(Record(request, frozenset({vm})))
         try:
-            create(
-                self._regions / request.name,
-                members=request.members,
-                section_bytes=request.section_bytes,
-                label=request.job,
-                for_guests=True,
-            )
+            with memory_from(nodes) as trouble:
+                create(
+                    self._regions / request.name,
+                    members=request.members,
+                    section_bytes=request.section_bytes,
+                    label=request.job,
+                    for_guests=True,
+                )
+            if trouble:
+                log("deploy", f"the region is where the kernel put it: {trouble}")
         except BaseException:
             self._file(request).unlink()
             raise

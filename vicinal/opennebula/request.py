@@ -27,6 +27,8 @@ from vicinal.region.geometry import (
 
 PREFIX = "VICINAL"
 ATTRIBUTE = "VICINAL_REGION"
+PINNING = "VICINAL_PINNING"
+"""What else there is: vicinal.opennebula.pinning."""
 EXAMPLE = f'{ATTRIBUTE} = [ JOB = "job42", SIZE = "64M" ]'
 DEFAULT_MEMBERS = 16
 _KEYS = ("JOB", "SIZE", "MEMBERS")
@@ -78,15 +80,36 @@ def read_request(document: bytes, vm: int) -> RegionRequest | None:
             f"the VM's document (vm.xml) is that of VM {found}, and VM {vm} is to be started",
             "see what wrote it into that directory",
         )
-    asked = [each for each in root.iterfind("USER_TEMPLATE/*") if _is_ours(each)]
-    for each in asked:
-        if each.tag != ATTRIBUTE:
-            raise _unknown(str(each.tag), (ATTRIBUTE,), "attribute")
+    for each in root.iterfind("USER_TEMPLATE/*"):
+        if _is_ours(each) and each.tag not in (ATTRIBUTE, PINNING):
+            raise _unknown(str(each.tag), (ATTRIBUTE, PINNING), "attribute")
+    values = vector_of(root, ATTRIBUTE, _KEYS, EXAMPLE)
+    return None if values is None else _region(values, _number(root, "UID"))
+
+
+def vector_of(
+    root: Element, attribute: str, keys: tuple[str, ...], example: str
+) -> dict[str, str] | None:
+    """The parts of a vector in a VM's user template, which is there at most once; None: it is not.
+
+    Raises VicinalError for what is no such vector, and for parts that are none of `keys`.
+    """
+    asked = root.findall(f"USER_TEMPLATE/{attribute}")
     if not asked:
         return None
     if len(asked) > 1:
-        raise VicinalError(f"{ATTRIBUTE} is there {len(asked)} times", "a VM has one region")
-    return _region(asked[0], _number(root, "UID"))
+        raise VicinalError(f"{attribute} is there {len(asked)} times", "leave one of them")
+    values: dict[str, str] = {}
+    for each in asked[0]:
+        if each.tag not in keys:
+            raise _unknown(str(each.tag), keys, f"part of {attribute}")
+        if each.tag in values:
+            raise VicinalError(f"{attribute} has {each.tag} more than once", "leave one of them")
+        values[each.tag] = each.text or ""
+    text = asked[0].text or ""
+    if text.strip():
+        raise VicinalError(f"{attribute} is {shown(text)}, and no vector", f"write it as {example}")
+    return values
 
 
 def checked_request(values: Mapping[str, Any]) -> RegionRequest:
@@ -115,18 +138,7 @@ def _number(root: Element, name: str) -> int:
     return int(text)
 
 
-def _region(element: Element, owner: int) -> RegionRequest:
-    values: dict[str, str] = {}
-    for each in element:
-        if each.tag not in _KEYS:
-            raise _unknown(str(each.tag), _KEYS, f"part of {ATTRIBUTE}")
-        if each.tag in values:
-            raise VicinalError(f"{ATTRIBUTE} has {each.tag} more than once", "leave one of them")
-        values[each.tag] = each.text or ""
-    if (element.text or "").strip():
-        raise VicinalError(
-            f"{ATTRIBUTE} is {shown(element.text or '')}, and no vector", f"write it as {EXAMPLE}"
-        )
+def _region(values: Mapping[str, str], owner: int) -> RegionRequest:
     for name in ("JOB", "SIZE"):
         if name not in values:
             raise VicinalError(f"{ATTRIBUTE} has no {name}", f"write it as {EXAMPLE}")

@@ -59,8 +59,14 @@ class Call:
         )
 
 
-def become_stock(call: Call) -> NoReturn:
-    """Leave it to OpenNebula's script alone."""
+def become_stock(call: Call, document: bytes | None = None) -> NoReturn:
+    """Leave it to OpenNebula's script alone, with `document` or what we were given to read."""
+    if document is not None:
+        given = os.memfd_create("given")
+        with os.fdopen(given, "wb", closefd=False) as file:
+            file.write(document)
+        os.lseek(given, 0, os.SEEK_SET)
+        os.dup2(given, 0)
     sys.stderr.flush()
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and it would stay so
     try:
