@@ -19,9 +19,12 @@
 #include "keeper_network.h"
 #include "node_list.h"
 #include "node_task.h"
+#include "pmix.h"
+#include "pmix_nodes.h"
 
 #define NUMBER_MOST 24U
 #define WORDS_MOST 4096
+#define PMIX_NAME_MOST 64U
 /* The list of a large job's hosts; SLURM_NODELIST is at most so long. */
 #define HOSTS_MOST 65536U
 
@@ -205,11 +208,110 @@ static void become_runner(spank_t spank, const struct settings *settings, const 
 	command_become(arguments, (const char *const *)variables);
 }
 
+/* What PMIx calls a step of Slurm's. */
+static void name_in_pmix(char name[PMIX_NAME_MOST], uint32_t job, uint32_t step)
+{
+	(void)snprintf(name, PMIX_NAME_MOST, "slurm.pmix.%" PRIu32 ".%" PRIu32, job, step);
+}
+
+static int list_tasks(spank_t spank, int keeper_directory, const struct settings *settings,
+		      struct pmix_task *tasks, uint32_t count)
+{
+	static struct node_list list;
+
+	for (uint32_t i = 0; i < count; i++) {
+		if (spank_get_item(spank, S_JOB_LOCAL_TO_GLOBAL_ID, i, &tasks[i].rank) != ESPANK_SUCCESS ||
+		    node_list_read(keeper_directory, settings->directory, i, count, &list) != 0)
+			return -1;
+		memcpy(tasks[i].node, list.node.name, sizeof(tasks[i].node));
+	}
+	return 0;
+}
+
+int job_nodes_tell(spank_t spank, const struct settings *settings, char *fault, size_t length)
+{
+	char name[PMIX_NAME_MOST];
+	uint32_t job = 0;
+	uint32_t step = 0;
+	uint32_t count = 0;
+	int directory = process_open(&keeper.process);
+	int result = -1;
+
+	if (directory >= 0 && spank_get_item(spank, S_JOB_ID, &job) == ESPANK_SUCCESS &&
+	    spank_get_item(spank, S_JOB_STEPID, &step) == ESPANK_SUCCESS &&
+	    spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &count) == ESPANK_SUCCESS) {
+		struct pmix_task *tasks = calloc(count > 0 ? count : 1, sizeof(*tasks));
+
+		name_in_pmix(name, job, step);
+		if (tasks != NULL && list_tasks(spank, directory, settings, tasks, count) == 0)
+			result = pmix_nodes_tell(name, tasks, count);
+		free(tasks);
+	}
+	if (directory >= 0)
+		(void)close(directory);
+	if (result != 0)
+		(void)snprintf(fault, length, "vicinal: PMIx cannot be told in which nodes the tasks are");
+	return result;
+}
+
+/* What a task in a container is to be told of its PMIx server; `port` is 0 where that is where it was. */
+static int tell_of_pmix(spank_t spank, uint16_t server, uint16_t port, const char *node)
+{
+	static struct pmix_setting setting;
+	char **variables = NULL;
+
+	/* Its files in slurmd's directory cannot be written to in nodes: all comes by the connection then. */
+	if (spank_setenv(spank, "PMIX_MCA_gds", "hash", 1) != ESPANK_SUCCESS ||
+	    spank_setenv(spank, "PMIX_HOSTNAME", node, 1) != ESPANK_SUCCESS)
+		return -1;
+	for (size_t i = 0; port != 0; i++) {
+		if (spank_get_item(spank, S_JOB_ENV, &variables) != ESPANK_SUCCESS)
+			return -1;
+		if (variables[i] == NULL)
+			break;
+		if (pmix_move(variables[i], server, port, &setting) &&
+		    spank_setenv(spank, setting.name, setting.value, 1) != ESPANK_SUCCESS)
+			return -1;
+	}
+	return 0;
+}
+
+/* The port of the step's PMIx server, or 0. Returns -1 where tasks in nodes cannot have it. */
+static int find_pmix(spank_t spank, uint16_t *port, char *fault, size_t length)
+{
+	char name[PMIX_NAME_MOST];
+	char known[PMIX_NAME_MOST];
+	char **variables = NULL;
+	uint32_t job = 0;
+	uint32_t step = 0;
+
+	if (spank_get_item(spank, S_JOB_ENV, &variables) == ESPANK_SUCCESS)
+		*port = pmix_server_port((const char *const *)variables);
+	if (*port == 0)
+		return 0;
+	if (!pmix_nodes_known()) {
+		(void)snprintf(fault, length,
+			       "vicinal: there is no PMIx in nodes here: install its headers (Debian: "
+			       "libpmix-dev), remove build/release and run `make`");
+		return -1;
+	}
+	(void)spank_get_item(spank, S_JOB_ID, &job);
+	(void)spank_get_item(spank, S_JOB_STEPID, &step);
+	name_in_pmix(name, job, step);
+	if (spank_getenv(spank, "PMIX_NAMESPACE", known, sizeof(known)) == ESPANK_SUCCESS &&
+	    strcmp(name, known) == 0)
+		return 0;
+	(void)snprintf(fault, length, "vicinal: PMIx does not call this step %s, so it knows no nodes", name);
+	return -1;
+}
+
 int job_nodes_enter(spank_t spank, const struct settings *settings, char *fault, size_t length)
 {
 	static struct node_list list;
 	char reason[256];
 	uint32_t tasks = 0;
+	uint16_t server = 0;
+	uint16_t port = 0;
 	int task = 0;
 	int directory = process_open(&keeper.process);
 
@@ -237,10 +339,18 @@ int job_nodes_enter(spank_t spank, const struct settings *settings, char *fault,
 		(void)snprintf(fault, length, "vicinal: the task's variables cannot be set");
 		return -1;
 	}
-	if (node_task_enter(directory, &list, reason, sizeof(reason)) == 0)
-		return 0;
-	(void)snprintf(fault, length, "vicinal: %s", reason);
-	return -1;
+	if (find_pmix(spank, &server, fault, length) != 0)
+		return -1;
+	port = server;
+	if (node_task_enter(directory, &list, &port, reason, sizeof(reason)) != 0) {
+		(void)snprintf(fault, length, "vicinal: %s", reason);
+		return -1;
+	}
+	if (server != 0 && tell_of_pmix(spank, server, port, list.node.name) != 0) {
+		(void)snprintf(fault, length, "vicinal: the task's variables cannot be set");
+		return -1;
+	}
+	return 0;
 }
 
 struct ended {

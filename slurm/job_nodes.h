@@ -22,6 +22,10 @@ int job_nodes_check(const struct request *request, char *fault, size_t length);
 int job_nodes_prepare(spank_t spank, const struct settings *settings, const struct request *request,
 		      uint32_t tasks, char *fault, size_t length);
 
+/* In slurmstepd, when all tasks of a step wait: tell its PMIx server, if it has one, in which nodes they are.
+ * As above. */
+int job_nodes_tell(spank_t spank, const struct settings *settings, char *fault, size_t length);
+
 /* In a task, as its user: go on in its node, or become what runs it there. As above. */
 int job_nodes_enter(spank_t spank, const struct settings *settings, char *fault, size_t length);
 

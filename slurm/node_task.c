@@ -12,15 +12,23 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-/* The rights to all others come with the first; working directory and root change with the last. */
-static const char *const spaces[] = {"user", "uts", "ipc", "net", "pid", "mnt"};
+#include "pmix_relay.h"
 
-#define SPACES (sizeof(spaces) / sizeof(spaces[0]))
+/* Those of a node, and that in which the task has its user's own number. The rights to all others come with
+ * the first, and go with the last; working directory and root change with "mnt". */
+static const char *const spaces[] = {"user", "pid", "net", "uts", "ipc", "mnt", "user"};
+
+enum { USER, PID, NET, IDENTITY = 6, SPACES };
+
+/* What stands for a task outside of its node keeps this open, behind standard error. */
+enum { NODE = STDERR_FILENO + 1, CHANNEL, KEPT_NO_MORE };
 
 /* A process as the keeper numbers it, as a directory of its /proc. */
 static int open_process(int keeper, const struct process *process)
@@ -64,24 +72,38 @@ static int open_space(int process, const char *space)
 	return opened;
 }
 
-static int enter_spaces(int node, int identity)
+/* All before the first is entered: from inside nothing of this is seen. */
+static int open_spaces(int node, int identity, int opened[SPACES])
 {
-	int opened[SPACES + 1];
 	int result = 0;
 
-	/* All before the first is entered: from inside nothing of this is seen. */
 	for (size_t i = 0; i < SPACES; i++)
-		opened[i] = open_space(node, spaces[i]);
-	opened[SPACES] = identity >= 0 ? open_space(identity, "user") : -2;
-	for (size_t i = 0; i <= SPACES; i++) {
-		if (result == 0 && opened[i] != -2 && (opened[i] == -1 || setns(opened[i], 0) != 0))
+		opened[i] = i == IDENTITY && identity < 0
+				    ? -2
+				    : open_space(i == IDENTITY ? identity : node, spaces[i]);
+	for (size_t i = 0; i < SPACES; i++) {
+		if (opened[i] == -1)
 			result = -1;
 	}
-	for (size_t i = 0; i <= SPACES; i++) {
+	return result;
+}
+
+/* Enter those from one up to another. */
+static int enter_spaces(const int opened[SPACES], size_t first, size_t end)
+{
+	for (size_t i = first; i < end; i++) {
+		if (opened[i] >= 0 && setns(opened[i], 0) != 0)
+			return -1;
+	}
+	return 0;
+}
+
+static void close_spaces(const int opened[SPACES])
+{
+	for (size_t i = 0; i < SPACES; i++) {
 		if (opened[i] >= 0)
 			(void)close(opened[i]);
 	}
-	return result;
 }
 
 /* Whether the node of a task that was killed ends with it. All of a node is killed at once, and the kernel
@@ -98,20 +120,82 @@ static bool ends_too(int node)
 	return false;
 }
 
-/* Ends as the task did, when that does. */
-_Noreturn static void wait_for(pid_t task, int node, const char *name)
+/* Tell the process outside that the task ends with it from now on, and what it is to hand on, if anything.
+ * Returns 0 once it has heard that. */
+static int greet(int channel, int listener)
+{
+	union {
+		char bytes[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr head;
+	} more = {0};
+	char word = 'a';
+	struct iovec content = {.iov_base = &word, .iov_len = 1};
+	struct msghdr message = {.msg_iov = &content, .msg_iovlen = 1};
+
+	if (listener >= 0) {
+		message.msg_control = more.bytes;
+		message.msg_controllen = sizeof(more.bytes);
+		more.head.cmsg_level = SOL_SOCKET;
+		more.head.cmsg_type = SCM_RIGHTS;
+		more.head.cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(&more.head), &listener, sizeof(int));
+	}
+	return sendmsg(channel, &message, MSG_NOSIGNAL) == 1 && recv(channel, &word, 1, 0) == 1 ? 0 : -1;
+}
+
+/* The other end of that. Returns what is to be handed on, or -1. */
+static int hear(int channel)
+{
+	union {
+		char bytes[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr head;
+	} more = {0};
+	char word = 0;
+	struct iovec content = {.iov_base = &word, .iov_len = 1};
+	struct msghdr message = {
+		.msg_iov = &content,
+		.msg_iovlen = 1,
+		.msg_control = more.bytes,
+		.msg_controllen = sizeof(more.bytes),
+	};
+	int listener = -1;
+
+	if (recvmsg(channel, &message, MSG_CMSG_CLOEXEC) != 1)
+		return -1;
+	if (message.msg_controllen >= sizeof(more.head) && more.head.cmsg_type == SCM_RIGHTS)
+		memcpy(&listener, CMSG_DATA(&more.head), sizeof(int));
+	(void)send(channel, &word, 1, MSG_NOSIGNAL);
+	return listener;
+}
+
+/* What the task has open ends with the task: Slurm waits for that. Standard error is for what is said of its
+ * end. */
+static void let_files_go(int node, int channel)
+{
+	int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int apart = fcntl(channel, F_DUPFD_CLOEXEC, KEPT_NO_MORE);
+
+	(void)dup2(nothing, STDIN_FILENO);
+	(void)dup2(nothing, STDOUT_FILENO);
+	(void)dup2(node, NODE);
+	(void)dup2(apart, CHANNEL);
+	(void)close_range(KEPT_NO_MORE, ~0U, 0);
+}
+
+/* Ends as the task did, when that does; until then the task reaches that port of this process's network. */
+_Noreturn static void stand_for(pid_t task, int node, int channel, const char *name, uint16_t port)
 {
 	static const struct rlimit none = {0};
-	int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
 	int status = 0;
 	pid_t ended = -1;
 
-	/* What the task has open ends with the task: Slurm waits for that. Standard error is for what is said
-	 * below. */
-	(void)dup2(nothing, STDIN_FILENO);
-	(void)dup2(nothing, STDOUT_FILENO);
-	(void)dup2(node, STDERR_FILENO + 1);
-	(void)close_range(STDERR_FILENO + 2, ~0U, 0);
+	let_files_go(node, channel);
+	int end = (int)syscall(SYS_pidfd_open, task, 0U);
+	int listener = hear(CHANNEL);
+
+	(void)close(CHANNEL);
+	if (listener >= 0 && end >= 0)
+		pmix_relay_run(listener, port, end);
 	do
 		ended = waitpid(task, &status, 0);
 	while (ended < 0 && errno == EINTR);
@@ -119,7 +203,7 @@ _Noreturn static void wait_for(pid_t task, int node, const char *name)
 		_exit(WEXITSTATUS(status));
 	if (ended != task || !WIFSIGNALED(status))
 		_exit(EXIT_FAILURE);
-	if (WTERMSIG(status) == SIGKILL && ends_too(STDERR_FILENO + 1))
+	if (WTERMSIG(status) == SIGKILL && ends_too(NODE))
 		(void)dprintf(STDERR_FILENO,
 			      "vicinal: error: the node %s has ended, and with it what ran in it\n", name);
 	(void)setrlimit(RLIMIT_CORE, &none);
@@ -132,54 +216,16 @@ _Noreturn static void wait_for(pid_t task, int node, const char *name)
 	_exit(EXIT_FAILURE);
 }
 
-/* Go on as a child, which is in the PID namespace and ends with this process. */
-static int become_child(int node, const char *name)
-{
-	sigset_t all;
-	sigset_t before;
-	int alive[2];
-	char word = 0;
-
-	if (pipe2(alive, O_CLOEXEC) != 0)
-		return -1;
-	/* Slurm signals a task with all that it started, and so its child too: to hand signals on would
-	 * double them. */
-	(void)sigfillset(&all);
-	(void)sigprocmask(SIG_SETMASK, &all, &before);
-	pid_t child = fork();
-
-	if (child > 0) {
-		(void)!write(alive[1], "a", 1);
-		wait_for(child, node, name);
-	}
-	int reason = errno;
-
-	(void)close(alive[1]);
-	if (child == 0) {
-		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (read(alive[0], &word, 1) != 1) /* it has ended before this was asked for */
-			_exit(EXIT_FAILURE);
-	}
-	(void)close(alive[0]);
-	(void)sigprocmask(SIG_SETMASK, &before, NULL);
-	errno = reason;
-	return child == 0 ? 0 : -1;
-}
-
-int node_task_enter(int keeper, const struct node_list *list, char *fault, size_t length)
+/* What of the node is entered by the task alone, and what it gets there. */
+static int settle(const int opened[SPACES], const char *name, int channel, uint16_t *port, char *fault,
+		  size_t length)
 {
 	char place[PATH_MAX];
-	const char *name = list->node.name;
-	int node = open_process(keeper, &list->node.process);
-	int identity = list->identity.number > 0 ? open_process(keeper, &list->identity) : -1;
+	int listener = -1;
 
-	if (node < 0 || (list->identity.number > 0 && identity < 0)) {
-		(void)snprintf(fault, length, "the node %s has ended: start the job again", name);
-		return -1;
-	}
 	if (getcwd(place, sizeof(place)) == NULL)
 		(void)snprintf(place, sizeof(place), "/");
-	if (enter_spaces(node, identity) != 0) {
+	if (enter_spaces(opened, NET, SPACES) != 0) {
 		(void)snprintf(fault, length, "the node %s cannot be entered: %s", name, strerror(errno));
 		return -1;
 	}
@@ -191,12 +237,74 @@ int node_task_enter(int keeper, const struct node_list *list, char *fault, size_
 			name, place, strerror(errno));
 		return -1;
 	}
-	if (identity >= 0)
-		(void)close(identity);
-	if (become_child(node, name) != 0) {
+	if (*port != 0 && (listener = pmix_relay_listen(port)) < 0) {
+		(void)snprintf(fault, length, "no socket in the node %s for PMIx: %s", name, strerror(errno));
+		return -1;
+	}
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (greet(channel, listener) != 0) /* the other has ended before this was asked for */
+		_exit(EXIT_FAILURE);
+	if (listener >= 0)
+		(void)close(listener);
+	return 0;
+}
+
+/* Go on as a child, which is in the PID namespace and ends with this process. */
+static int become_child(const int opened[SPACES], int node, const char *name, uint16_t *port, char *fault,
+			size_t length)
+{
+	sigset_t all;
+	sigset_t before;
+	int channel[2];
+
+	if (enter_spaces(opened, USER, NET) != 0) {
+		(void)snprintf(fault, length, "the node %s cannot be entered: %s", name, strerror(errno));
+		return -1;
+	}
+	/* Slurm signals a task with all that it started, and so its child too: to hand signals on would
+	 * double them. */
+	(void)sigfillset(&all);
+	(void)sigprocmask(SIG_SETMASK, &all, &before);
+	pid_t child = socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, channel) == 0 ? fork() : -1;
+
+	if (child < 0) {
 		(void)snprintf(fault, length, "no process in the node %s: %s", name, strerror(errno));
 		return -1;
 	}
+	if (child > 0) {
+		/* It needs no rights over the node. */
+		(void)enter_spaces(opened, IDENTITY, SPACES);
+		stand_for(child, node, channel[0], name, *port);
+	}
+	(void)close(channel[0]);
+	if (opened[NET] < 0) /* the server is as near as ever */
+		*port = 0;
+	int result = settle(opened, name, channel[1], port, fault, length);
+
+	(void)close(channel[1]);
+	(void)sigprocmask(SIG_SETMASK, &before, NULL);
+	return result;
+}
+
+int node_task_enter(int keeper, const struct node_list *list, uint16_t *port, char *fault, size_t length)
+{
+	const char *name = list->node.name;
+	int opened[SPACES];
+	int node = open_process(keeper, &list->node.process);
+	int identity = list->identity.number > 0 ? open_process(keeper, &list->identity) : -1;
+	int result = -1;
+
+	if (node < 0 || (list->identity.number > 0 && identity < 0)) {
+		(void)snprintf(fault, length, "the node %s has ended: start the job again", name);
+		return -1;
+	}
+	if (open_spaces(node, identity, opened) == 0)
+		result = become_child(opened, node, name, port, fault, length);
+	else
+		(void)snprintf(fault, length, "the node %s cannot be entered: %s", name, strerror(errno));
+	close_spaces(opened);
+	if (identity >= 0)
+		(void)close(identity);
 	(void)close(node);
-	return 0;
+	return result;
 }

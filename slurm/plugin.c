@@ -250,6 +250,23 @@ VISIBLE int slurm_spank_init_post_opt(spank_t spank, int count, char **arguments
 	return 0;
 }
 
+/* In slurmstepd, for each task; all are there, and none goes on before the last of these. */
+VISIBLE int slurm_spank_task_post_fork(spank_t spank, int count, char **arguments)
+{
+	static bool is_told;
+	char fault[SAID_MOST];
+
+	(void)count;
+	(void)arguments;
+	if (is_told || refusal[0] != '\0' || !is_asked || request.file[0] == '\0' || !is_in_nodes(spank))
+		return 0;
+	is_told = true;
+	if (job_nodes_tell(spank, &settings, fault, sizeof(fault)) == 0)
+		return 0;
+	slurm_error("%s", fault);
+	return -1;
+}
+
 /* In each task. Had slurm_spank_init_post_opt() failed, the user would not see why, and srun, of Slurm
  * 22.05, would end as if nothing had happened. */
 VISIBLE int slurm_spank_task_init(spank_t spank, int count, char **arguments)

@@ -14,6 +14,8 @@ from typing import Self
 import pytest
 from host_support import Hosts
 
+from vicinal.cluster.native_layout import NODE_DIRECTORY
+
 CPUS = 4
 """Of each host, as Slurm is told."""
 UP_SECONDS = 60.0
@@ -86,6 +88,8 @@ class SlurmHosts(Hosts):
         lines.append(f"NodeName={','.join(self.names)} CPUs={CPUS} State=UNKNOWN")
         lines.append("PartitionName=all Nodes=ALL Default=YES State=UP")
         self.slurm_conf.write_text("\n".join(lines) + "\n")
+        # Each host has a directory of its own for PMIx, which by default is in the /tmp of all.
+        (self._state / "mpi.conf").write_text(f"PMIxCliTmpDirBase={NODE_DIRECTORY}\n")
 
     def _start(self) -> None:
         files = {

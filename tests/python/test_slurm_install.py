@@ -154,6 +154,32 @@ def test_groups_that_end_with_each_step_are_told(
     assert not looked[0].needed
 
 
+def test_a_plugin_without_pmix_is_told(found: files.Files, tmp_path: Path) -> None:
+    """Where srun has PMIx; here one that a fake of srun has."""
+    plugin = tmp_path / "plugin"
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    wanted = {"plugin": plugin, "command": plugin, "python": plugin, "regions": tmp_path}
+    for listed, built, said in (
+        ("none pmi2", b"", ["note: srun does not know --mpi=pmix: Open MPI wants it"]),
+        ("none pmix", b"", ["ok: srun knows --mpi=pmix", "note: the plugin was built without"]),
+        ("pmix_v4 pmi2", b"-libpmix.so.2-", ["ok: srun knows", "ok: the plugin was built with P"]),
+    ):
+        (commands / "srun").write_text(f"#!/bin/sh\necho '{listed}' >&2\n")
+        (commands / "srun").chmod(0o755)
+        plugin.write_bytes(built)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
+            looked = [
+                each
+                for each in checks.check(found, WANTED, **wanted)
+                if "mpi=pmix" in each.text or "built" in each.text
+            ]
+        assert len(looked) == len(said)
+        assert all(each.line.startswith(start) for each, start in zip(looked, said, strict=True))
+        assert not [each for each in looked if each.needed]
+
+
 # --- regions -------------------------------------------------------------------------------
 
 

@@ -17,6 +17,8 @@ _HIDDEN = ("/dev/shm", "/tmp")
 """What job_container/tmpfs gives to each job anew."""
 _TRACKED_BY_CGROUP = "proctrack/cgroup"
 """Slurm's default."""
+_PMIX_LIBRARY = b"libpmix.so"
+"""The plugin has its name if it was built with PMIx's headers (slurm/pmix_nodes.c)."""
 _ANSWER_SECONDS = 30.0
 _CLOCK_SECONDS = 2.0
 """When a process began is known to the second."""
@@ -58,6 +60,7 @@ def check(
     yield _directory(files, regions)
     yield _default_mpi(files)
     yield _lasting_groups(files)
+    yield from _pmix(files, plugin)
     if included:
         yield from _daemons(files)
         yield _option(files)
@@ -139,6 +142,43 @@ def _lasting_groups(files: Files) -> Found:
     )
 
 
+def _pmix(files: Files, plugin: Path) -> Iterator[Found]:
+    """Whether Open MPI can be started, and its ranks told in which nodes they are."""
+    known = "pmix" in (_said_by_srun(files, "--mpi=list") or "")
+    yield Found(
+        known,
+        f"srun {'knows' if known else 'does not know'} --mpi=pmix",
+        "Open MPI wants it: install a Slurm with PMIx, and what that opens PMIx by "
+        "(Debian: libpmix-dev)",
+        needed=False,
+    )
+    if known and plugin.is_file():
+        built = _PMIX_LIBRARY in plugin.read_bytes()
+        yield Found(
+            built,
+            f"the plugin was built {'with' if built else 'without'} PMIx",
+            "without it Open MPI does not run in nodes of a job: install PMIx's headers (Debian: "
+            "libpmix-dev), remove build/release and run `make`",
+            needed=False,
+        )
+
+
+def _said_by_srun(files: Files, argument: str) -> str | None:
+    """All of it; None where there is no srun, or it does not answer."""
+    try:
+        done = subprocess.run(
+            ["srun", argument],
+            env=os.environ | {"SLURM_CONF": str(files.slurm_conf)},
+            capture_output=True,
+            text=True,
+            timeout=_ANSWER_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout + done.stderr
+
+
 def _daemons(files: Files) -> Iterator[Found]:
     """Whether slurmd, if there is one on this host, knows the epilog: it looks at its start."""
     started = [
@@ -158,22 +198,14 @@ def _daemons(files: Files) -> Iterator[Found]:
 
 def _option(files: Files) -> Found:
     """Whether Slurm loads the plugin: its commands then know the option."""
-    try:
-        done = subprocess.run(
-            ["srun", "--help"],
-            env=os.environ | {"SLURM_CONF": str(files.slurm_conf)},
-            capture_output=True,
-            text=True,
-            timeout=_ANSWER_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
+    said = _said_by_srun(files, "--help")
+    if said is None:
         return Found(False, "srun was not found, or does not answer", "install Slurm's commands")
-    known = "--vicinal" in done.stdout
-    said = "" if known else f" ({' '.join(done.stderr.split())[-300:] or 'it says nothing'})"
+    known = "--vicinal" in said
+    why = "" if known else f" ({' '.join(said.split())[-300:] or 'it says nothing'})"
     return Found(
         known,
-        f"srun {'knows' if known else 'does not know'} --vicinal{said}",
+        f"srun {'knows' if known else 'does not know'} --vicinal{why}",
         "the plugin is of another release of Slurm if it was built with other headers: remove "
         "build/release and run `make` on this host",
     )
