@@ -160,6 +160,14 @@ static time_t seconds(void)
 	return now.tv_sec;
 }
 
+static bool is_ended(const struct keeper_order *order, char *said, size_t length)
+{
+	if (!order->is_ending(order->job))
+		return false;
+	(void)snprintf(said, length, "vicinal: the job was ended while its nodes were made");
+	return true;
+}
+
 /*
  * Whether to go on waiting for nodes until the next question at `*ask`. A user can stop his keeper, and what
  * the file has done may take its time: Slurm signals tasks, of which there are none yet, and waits for the
@@ -175,10 +183,8 @@ static bool is_worth_waiting(const struct keeper_order *order, time_t end, time_
 	}
 	if (seconds() < *ask)
 		return true;
-	if (order->is_ending(order->job)) {
-		(void)snprintf(said, length, "vicinal: the job was ended while its nodes were made");
+	if (is_ended(order, said, length))
 		return false;
-	}
 	*ask = seconds() + ASK_SECONDS;
 	return true;
 }
@@ -307,6 +313,7 @@ static int make(const struct keeper_order *order, int record, struct keeper_reco
 
 int keeper_start(const struct keeper_order *order, struct keeper_record *started, char *said, size_t length)
 {
+	const time_t began = seconds();
 	int result = 0;
 
 	if (own_directory(order->directory) != 0) {
@@ -325,7 +332,10 @@ int keeper_start(const struct keeper_order *order, struct keeper_record *started
 	}
 	keeper_record_read(record, started);
 	if (started->process.number == 0) {
-		result = make(order, record, started, said, length);
+		/* Another step was waited for, and gave up: not all of them are to make nodes, one by one. */
+		const bool ended = seconds() > began && is_ended(order, said, length);
+
+		result = ended ? -1 : make(order, record, started, said, length);
 		if (result != 0)
 			keeper_record_remove(order->directory, order->job);
 	}

@@ -14,6 +14,7 @@ from slurm_option_support import REGIONS, VICINAL, OptionHosts, become, wait_unt
 JOBS = int(os.environ.get("SOAK_JOBS", "6"))
 """In a row, on two hosts at once."""
 USER = 1
+ENDED = "vicinal: the job was ended while its nodes were made"
 FILE = "name: lab\nnodes:\n  - {name: node, count: 2}\nregion: {members: 8}\n"
 
 
@@ -137,19 +138,29 @@ def test_a_job_that_is_cancelled_while_its_tasks_run(clean: OptionHosts) -> None
 
 
 def test_a_job_that_is_cancelled_while_its_nodes_are_made(clean: OptionHosts) -> None:
-    """What makes them is stopped, as its user may do, and stays so."""
-    line = [*step(clean, "-n2"), "sleep", "601"]
-    with clean.start(*line) as running:
+    """What makes them is stopped, as its user may do, and another step waits for it."""
+    file = clean.cluster_file("slow.yaml", f'{FILE}first_boot: ["sleep 601"]\n')
+    log = clean.slurm_conf.parent / "node0.log"
+    before = log.read_text().count(ENDED)
+    options = ("-wnode0", "-n2", "--chdir=/", "--job-name=dies")
+    srun = f"srun --vicinal={file} --overlap -n1 true"
+    seen: set[int] = set()
+
+    def all_gone() -> bool:
+        seen.update(each.pid for each in clean.keepers("node0"))
+        return clean.nothing_left()
+
+    with clean.start(*become(USER), "salloc", *options, "sh", "-c", f"{srun} & {srun}") as job:
         try:
-            wait_until(lambda: clean.keepers("node0"))
+            wait_until(lambda: len(clean.running("node0", "slurmstepd")) == 2 and sleeping())
             signal_all(clean.keepers("node0"), signal.SIGSTOP)
             assert clean.at_head("scancel", "--name=dies").returncode == 0
-            running.wait(GUARD_SECONDS)
-            wait_until(clean.nothing_left)
+            wait_until(all_gone)
         finally:
             signal_all(clean.keepers("node0"), signal.SIGKILL)
-            running.kill()
-    assert not sleeping()
+            job.kill()
+    assert log.read_text().count(ENDED) - before == 2
+    assert len(seen) == 1  # the other step does not begin anew
 
 
 def test_a_job_that_is_cancelled_between_steps(clean: OptionHosts) -> None:
