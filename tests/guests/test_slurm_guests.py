@@ -154,12 +154,24 @@ def test_signals_reach_what_runs_in_a_machine(clean: OptionHosts, two: Path) -> 
     assert (said, running.returncode) == ("heard\n", 3)
 
 
-def test_machines_of_a_job_are_on_one_host(clean: OptionHosts, two: Path) -> None:
-    result = clean.at_head("srun", f"--vicinal={two}", "-N2", "-n2", "true")
-    assert result.returncode != 0
-    lines = [each for each in result.stderr.splitlines() if "vicinal: " in each]
-    assert len(lines) == 2  # one of each host
-    assert all("no network between hosts" in each and "srun -N1" in each for each in lines)
+def test_machines_of_two_hosts_are_in_one_network(clean: OptionHosts, two: Path) -> None:
+    """Two ranks in each talk through its region, and over the network to those of the other."""
+    program = mpi_program(Mpi.MPICH, "verify")
+    look = "echo $(hostname) $(cat /sys/class/net/e*/mtu) $(tail -n 2 /etc/hosts)"
+    steps = (
+        f"srun --mpi=pmi2 --ntasks-per-node=2 {program} --max-size 65536",
+        f"srun --ntasks-per-node=1 sh -c '{look}'",
+    )
+    job = ("salloc", "-Q", f"--vicinal={two}", "-N2", "--ntasks-per-node=2", "sh", "-c")
+    result = clean.at_head(*job, " && ".join(steps))
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    checks = [json.loads(each) for each in lines if each.startswith('{"')]
+    assert len(checks) > 10, result.stdout
+    assert not [each for each in checks if each["errors"]]
+    names = "10.0.0.1 node0 10.0.0.2 node1"
+    rest = [line for line in lines if not line.startswith("{")]
+    assert sorted(set(rest)) == [f"node0 1450 {names}", f"node1 1450 {names}"]
 
 
 # --- ends ----------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ INTERFACE = "eth0"
 def make_bridge() -> None:
     """Give the caller a network namespace with a bridge in it, the head's way to the nodes."""
     kernel.unshare(kernel.CLONE_NEWNET)
-    _without_ipv6()
+    without_ipv6()
     _ip(
         "link set lo up",
         f"link add {BRIDGE} type bridge",
@@ -41,7 +41,7 @@ def connect(number: int, process: int) -> None:
 
 def configure_node(number: int) -> None:
     """In the node: give its interface its address and take it up."""
-    _without_ipv6()
+    without_ipv6()
     _ip(
         "link set lo up",
         f"address add {node_address(number, network=True)}/{PREFIX_BITS} dev {INTERFACE}",
@@ -87,7 +87,8 @@ def find_tool(name: str) -> str | None:
     return shutil.which(name, path=f"{os.environ.get('PATH', '/usr/bin:/bin')}:/usr/sbin:/sbin")
 
 
-def _without_ipv6() -> None:
+def without_ipv6() -> None:
+    """Let interfaces that are made in the caller's network have no addresses of their own."""
     # A link-local address would be tentative for the first seconds, and an MPI may pick it.
     for scope in ("all", "default"):
         switch = Path("/proc/sys/net/ipv6/conf", scope, "disable_ipv6")

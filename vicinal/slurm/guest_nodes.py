@@ -16,12 +16,13 @@ from vicinal.cluster.file.network import NoNetwork
 from vicinal.cluster.image import build_image
 from vicinal.cluster.machines.commands import commands_text
 from vicinal.cluster.region_device import RegionDevice
-from vicinal.cluster.snapshots.starting import GuestMake, start_guests
+from vicinal.cluster.snapshots.starting import CommonNetwork, GuestMake, start_guests
 from vicinal.errors import VicinalError
 from vicinal.launch.mpi import Mpi
 from vicinal.region.verdict import condemn
 from vicinal.slurm.files import task_variables
 from vicinal.slurm.guest_nodes_layout import GUESTS, TASKS
+from vicinal.slurm.guest_taps import make_taps
 from vicinal.slurm.node_list import ListedNode, NodeList
 from vicinal.slurm.nodes_job import NodesJob
 
@@ -34,6 +35,10 @@ def make_guests(
     Raises VicinalError; what was started ends with the keeper.
     """
     _check(job, cluster, nodes)
+    network = None
+    if job.channel is not None:
+        taps, mtu = make_taps(job.channel, len(nodes))
+        network = CommonNetwork([node.name for node in cluster.nodes], taps, mtu)
     directory = job.directory / GUESTS
     directory.mkdir(mode=0o700)
     started = start_guests(
@@ -49,6 +54,7 @@ def make_guests(
         ],
         directory,
         None if region is None else region[0],
+        network,
     )
     if region is not None:
         for guest in started:
@@ -73,11 +79,12 @@ def _watch(process: int, region: Path, name: str) -> None:
 
 def _check(job: NodesJob, cluster: Cluster, nodes: Sequence[Node]) -> None:
     """Raise VicinalError for what a job's virtual machines cannot have."""
-    if not job.alone:
+    if not job.alone and job.channel is None:
         raise VicinalError(
-            f"{job.file} has virtual machines, which have no network between hosts in a job, and "
-            f"the job has {job.hosts} hosts",
-            "give the job one host (srun -N1), or use containers",
+            f"{job.file} has virtual machines, which do not join the hosts' network, and the job "
+            f"has {job.hosts} hosts",
+            "give the job one host (srun -N1), or let an administrator leave out "
+            "`vicinal slurm install --host-network`",
         )
     device = cluster.region.device if cluster.region is not None else RegionDevice.IVSHMEM
     if device is not RegionDevice.IVSHMEM:

@@ -35,6 +35,19 @@ class Sockets:
 
 
 @dataclass(frozen=True)
+class Wire:
+    """What a card is joined with: an open socket, whose other end is another guest's, or a tap."""
+
+    file: int
+    is_tap: bool = False
+
+    @property
+    def words(self) -> str:
+        """It as QEMU is told."""
+        return f"tap,fd={self.file}" if self.is_tap else f"stream,addr.type=fd,addr.str={self.file}"
+
+
+@dataclass(frozen=True)
 class Hardware:
     """The make of a guest."""
 
@@ -69,12 +82,12 @@ class Hardware:
         console: Path,
         sockets: Sockets,
         memory: str,
-        wires: Sequence[int],
+        wires: Sequence[Wire],
     ) -> list[str]:
         """The command line; it ends with the thread that starts it.
 
-        `memory` is what its memory is in, as QEMU is told, and `wires` are open sockets that its
-        cards will be joined with.
+        `memory` is what its memory is in, as QEMU is told, and `wires` are what its cards will be
+        joined with.
         """
         command = [*dies_with_parent(), *self.qemu.command, "-name", name]
         command += ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]
@@ -90,7 +103,7 @@ class Hardware:
         command += ["-chardev", f"socket,id=monitor,fd={sockets.monitor}"]
         command += ["-mon", "chardev=monitor,mode=control"]
         for number, wire in enumerate(wires):
-            command += ["-netdev", f"stream,id=wire{number},addr.type=fd,addr.str={wire}"]
+            command += ["-netdev", f"{wire.words},id=wire{number}"]
         return command
 
     def _board(self, memory: str) -> list[str]:

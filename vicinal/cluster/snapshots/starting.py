@@ -2,10 +2,12 @@
 
     guests = start_guests([GuestMake("node0"), GuestMake("node1")], directory, region)
 
-Their networks are wires between each two of them, pairs of sockets that nobody else has. All of it
-ends with the thread that starts them; files are left in `directory`.
+Their networks are wires between each two of them, pairs of sockets that nobody else has, or one
+network that is there. All of it ends with the thread that starts them; files are left in
+`directory`.
 """
 
+import os
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -28,7 +30,7 @@ from vicinal.cluster.guest_qemu_choice import find_qemu
 from vicinal.cluster.image import build_image
 from vicinal.cluster.image_layout import guest_address
 from vicinal.cluster.snapshots import store
-from vicinal.cluster.snapshots.hardware import MOST_DEVICES, Hardware
+from vicinal.cluster.snapshots.hardware import MOST_DEVICES, Hardware, Wire
 from vicinal.cluster.snapshots.waiting import Plugged, WaitingGuest
 from vicinal.errors import VicinalError
 
@@ -50,6 +52,18 @@ class GuestMake:
     """Whether it has a network with the others."""
 
 
+@dataclass(frozen=True)
+class CommonNetwork:
+    """A network that is there, and that guests of other hosts are in too."""
+
+    names: Sequence[str]
+    """Of all guests on all hosts, in the order of their addresses."""
+    taps: Sequence[int]
+    """An open tap for each guest that is started here."""
+    mtu: int
+    """Its largest packet."""
+
+
 Say = Callable[[str], None]
 
 
@@ -57,6 +71,7 @@ def start_guests(
     guests: Sequence[GuestMake],
     directory: Path,
     region: Path | None,
+    network: CommonNetwork | None = None,
     *,
     say: Say = lambda _: None,
     snapshot: bool = True,
@@ -66,23 +81,21 @@ def start_guests(
     Without `snapshot` they boot; `say` is told what takes its time. Raises VicinalError; then none
     of them runs.
     """
-    _check_number(len(guests))
     make_of = _hardware(say)
-    peers = {number: _peers(guests, number) for number in range(len(guests))}
-    keys = _keys(directory, guests, peers)
+    joining = joining_of(guests, network)
+    keys = _keys(directory, guests, joining.identities())
     started: list[WaitingGuest] = []
     try:
         with ExitStack() as ends:
-            wires = _wires(ends, peers)
-            for number, guest in enumerate(guests):
+            wires = joining.wires(ends)
+            for guest, own in zip(guests, wires, strict=True):
                 hardware = make_of(guest)
                 waiting = WaitingGuest(guest.name, directory, keys, hardware)
                 started.append(waiting)
-                own = [wires[number, peer].fileno() for peer in peers[number]]
                 _begin(waiting, hardware, own, say if snapshot else None)
-        for number, waiting in enumerate(started):
+        for waiting in started:
             waiting.wait_booted()
-            waiting.tell(Plugged(region, [card_address(number, peer) for peer in peers[number]]))
+            waiting.tell(Plugged(region, joining.macs(waiting.name), joining.mtu))
         for waiting in started:
             waiting.wait_ready()
     except BaseException:
@@ -92,14 +105,94 @@ def start_guests(
     return started
 
 
-def _peers(guests: Sequence[GuestMake], own: int) -> list[int]:
-    """The others that it is joined with."""
-    joined = [number for number, guest in enumerate(guests) if guest.joined]
-    return [number for number in joined if number != own] if own in joined else []
+def joining_of(guests: Sequence[GuestMake], network: CommonNetwork | None) -> "Wired | Common":
+    """How guests are joined, by that network or without one."""
+    return Wired(guests) if network is None else Common(guests, network)
+
+
+class Wired:
+    """Guests with a wire between each two of them; one device of each is the region's."""
+
+    mtu = None
+
+    def __init__(self, guests: Sequence[GuestMake]) -> None:
+        if len(guests) > MOST_DEVICES:
+            raise VicinalError(
+                f"{len(guests)} guests cannot be joined by wires, {MOST_DEVICES} can",
+                "make them fewer and larger",
+            )
+        self._guests = guests
+        self._numbers = {guest.name: number for number, guest in enumerate(guests)}
+
+    def identities(self) -> list[Identity]:
+        """Who they are."""
+        return [
+            Identity(
+                number,
+                guest.name,
+                guest_address(number),
+                tuple(
+                    Card(card_address(number, peer), guest_address(peer))
+                    for peer in self._peers(number)
+                ),
+            )
+            for number, guest in enumerate(self._guests)
+        ]
+
+    def macs(self, name: str) -> list[str]:
+        """Hardware addresses of a guest's cards."""
+        number = self._numbers[name]
+        return [card_address(number, peer) for peer in self._peers(number)]
+
+    def wires(self, stack: ExitStack) -> list[list[Wire]]:
+        """Each guest's ends of them; closed here when all have been started."""
+        ends = {}
+        for one, other in combinations(range(len(self._guests)), 2):
+            if other in self._peers(one):
+                pair = socket.socketpair()
+                ends[one, other], ends[other, one] = (stack.enter_context(end) for end in pair)
+        return [
+            [Wire(ends[number, peer].fileno()) for peer in self._peers(number)]
+            for number in range(len(self._guests))
+        ]
+
+    def _peers(self, own: int) -> list[int]:
+        """The others that it is joined with."""
+        joined = [number for number, guest in enumerate(self._guests) if guest.joined]
+        return [number for number in joined if number != own] if own in joined else []
+
+
+class Common:
+    """Guests with a card in a network that is there."""
+
+    def __init__(self, guests: Sequence[GuestMake], network: CommonNetwork) -> None:
+        self._joined = [guest.joined for guest in guests]
+        self._network = network
+        self._numbers = {name: number for number, name in enumerate(network.names)}
+        self._alone = {guest.name for guest in guests if not guest.joined}
+        self.mtu = network.mtu
+
+    def identities(self) -> list[Identity]:
+        """Who all are in that network."""
+        return [
+            Identity(number, name, guest_address(number), tuple(map(Card, self.macs(name))))
+            for name, number in self._numbers.items()
+        ]
+
+    def macs(self, name: str) -> list[str]:
+        """Hardware address of a guest's card."""
+        return [] if name in self._alone else [card_address(self._numbers[name])]
+
+    def wires(self, stack: ExitStack) -> list[list[Wire]]:
+        """Each guest's tap; closed here when all have been started."""
+        for tap in self._network.taps:
+            stack.callback(os.close, tap)
+        taps = zip(self._network.taps, self._joined, strict=True)
+        return [[Wire(tap, is_tap=True)] if joined else [] for tap, joined in taps]
 
 
 def _begin(
-    waiting: WaitingGuest, hardware: Hardware, wires: Sequence[int], say: Say | None
+    waiting: WaitingGuest, hardware: Hardware, wires: Sequence[Wire], say: Say | None
 ) -> None:
     """Start it from a snapshot, or let it boot where there can be none, or is to be none."""
     if say is None:
@@ -142,36 +235,8 @@ def _hardware(say: Say) -> Callable[[GuestMake], Hardware]:
     )
 
 
-def _check_number(guests: int) -> None:
-    """One device of each is the region's."""
-    if guests > MOST_DEVICES:
-        raise VicinalError(
-            f"{guests} guests cannot be joined by wires, {MOST_DEVICES} can",
-            "make them fewer and larger",
-        )
-
-
-def _keys(directory: Path, guests: Sequence[GuestMake], peers: dict[int, list[int]]) -> Keys:
+def _keys(directory: Path, guests: Sequence[GuestMake], identities: Sequence[Identity]) -> Keys:
     generate_keys(directory)
-    identities = [
-        Identity(
-            number,
-            guest.name,
-            guest_address(number),
-            tuple(Card(card_address(number, peer), guest_address(peer)) for peer in peers[number]),
-        )
-        for number, guest in enumerate(guests)
-    ]
     return write_archives(
         directory, identities, {guest.name: guest.commands for guest in guests if guest.commands}
     )
-
-
-def _wires(stack: ExitStack, peers: dict[int, list[int]]) -> dict[tuple[int, int], socket.socket]:
-    """Each guest's end of the wire to each of its peers; closed here when all have been started."""
-    ends = {}
-    for one, other in combinations(peers, 2):
-        if other in peers[one]:
-            pair = socket.socketpair()
-            ends[one, other], ends[other, one] = (stack.enter_context(end) for end in pair)
-    return ends

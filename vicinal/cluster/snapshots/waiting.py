@@ -14,7 +14,7 @@ from vicinal.cluster.guest_console import console_tail
 from vicinal.cluster.guest_identity import Keys
 from vicinal.cluster.guest_shell import GuestShell, complaints
 from vicinal.cluster.region_device import RegionDevice
-from vicinal.cluster.snapshots.hardware import Hardware, Sockets
+from vicinal.cluster.snapshots.hardware import Hardware, Sockets, Wire
 from vicinal.cluster.snapshots.qmp import Monitor
 from vicinal.cluster.snapshots.store import Snapshot
 from vicinal.errors import VicinalError
@@ -32,6 +32,8 @@ class Plugged:
     """A region's file, made for guests."""
     cards: Sequence[str]
     """Hardware addresses of its cards; each is joined with the wire of the same place."""
+    mtu: int | None = None
+    """The largest packet of their network; None: Ethernet's."""
 
 
 class WaitingGuest:
@@ -62,7 +64,7 @@ class WaitingGuest:
         """Whether QEMU runs."""
         return self._qemu is not None and self._qemu.poll() is None
 
-    def boot(self, wires: Sequence[int] = (), memory: int | None = None) -> None:
+    def boot(self, wires: Sequence[Wire] = (), memory: int | None = None) -> None:
         """Let it boot, with its memory in an open file if there is one."""
         where = "ram" if memory is None else f"file,mem-path=/proc/self/fd/{memory},share=on"
         self._start(where, wires, [], [] if memory is None else [memory])
@@ -87,7 +89,7 @@ class WaitingGuest:
                 raise self.failure("it did not come up")
             said += some
 
-    def restore(self, snapshot: Snapshot, wires: Sequence[int] = ()) -> None:
+    def restore(self, snapshot: Snapshot, wires: Sequence[Wire] = ()) -> None:
         """Start it from a snapshot, whose memory it sees and changes for itself alone."""
         where = f"file,mem-path=/proc/self/fd/{snapshot.memory},share=off"
         self._restored = True
@@ -113,9 +115,10 @@ class WaitingGuest:
             backend = {"qom-type": "memory-backend-file", "id": "region", "share": True}
             monitor.ask("object-add", {**backend, "mem-path": str(plugged.region), "size": size})
             monitor.ask("device_add", {"driver": RegionDevice.IVSHMEM, "memdev": "region"})
+        bound = {} if plugged.mtu is None else {"host_mtu": plugged.mtu}
         for number, mac in enumerate(plugged.cards):
             card = {"driver": "virtio-net-pci", "netdev": f"wire{number}", "mac": mac}
-            monitor.ask("device_add", {**card, "romfile": ""})
+            monitor.ask("device_add", {**card, **bound, "romfile": ""})
         monitor.ask("cont")
         archive = self._archive.read_bytes()
         has_region = int(plugged.region is not None)
@@ -154,7 +157,7 @@ class WaitingGuest:
         )
 
     def _start(
-        self, memory: str, wires: Sequence[int], how: Sequence[str], files: Sequence[int]
+        self, memory: str, wires: Sequence[Wire], how: Sequence[str], files: Sequence[int]
     ) -> None:
         """Start QEMU, with this end of the port by which the guest hears who it is."""
         self._identity, identity = socket.socketpair()
@@ -167,7 +170,12 @@ class WaitingGuest:
                 stdin=subprocess.DEVNULL,
                 stdout=errors,
                 stderr=errors,
-                pass_fds=[monitor.fileno(), identity.fileno(), *wires, *files],
+                pass_fds=[
+                    monitor.fileno(),
+                    identity.fileno(),
+                    *(each.file for each in wires),
+                    *files,
+                ],
                 start_new_session=True,
             )
         try:
