@@ -31,6 +31,7 @@ from vicinal.cluster.appliance.disk_layout import (
     Identity,
     make_disk,
 )
+from vicinal.cluster.snapshots import store
 from vicinal.errors import VicinalError
 
 SOURCES = ["deb mirror stable main"]
@@ -339,7 +340,8 @@ def test_a_mirror_with_a_password_is_refused(
 
 
 def test_images_are_listed_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_store, "guests_directory", lambda: tmp_path)
+    for module in (image_store, store):
+        monkeypatch.setattr(module, "guests_directory", lambda: tmp_path)
     monkeypatch.setattr(image_store, "appliances_directory", lambda: tmp_path / "appliance")
     for name in ("image-1.cpio", "verbs/image-2.cpio", "appliance/appliance-3.qcow2"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -359,6 +361,33 @@ def test_images_are_listed_and_removed(tmp_path: Path, monkeypatch: pytest.Monke
     assert not any((tmp_path / name).exists() for name in ("debian-1", "appliance/packages"))
 
 
+def test_snapshots_are_listed_and_go_with_their_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not with one that has additions, or of another kind."""
+    for module in (image_store, store):
+        monkeypatch.setattr(module, "guests_directory", lambda: tmp_path)
+    monkeypatch.setattr(image_store, "appliances_directory", lambda: tmp_path / "appliance")
+    for name in ("image-1.cpio", "image-with-2.cpio", "verbs/image-3.cpio"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    for key in ("4", "5", "6"):
+        assert store.make(key, 1 << 30, 0, lambda memory, _: os.pwrite(memory, b"x" * 8192, 0))
+    stored = {each.name: each for each in image_store.stored_images()}
+    assert {"snapshot-4", "snapshot-5", "snapshot-6"} < set(stored)
+    assert 8192 <= stored["snapshot-4"].size < 1 << 20
+    with pytest.raises(VicinalError, match="no image snapshot-7"):
+        image_store.remove_images(["snapshot-4", "snapshot-7"])
+    assert image_store.remove_images(["snapshot-4"]) == ["snapshot-4"]
+    removed = image_store.remove_images(["virtio-with-2", "verbs-3"])
+    assert removed == ["virtio-with-2", "verbs-3"]
+    left = {"virtio-1", "snapshot-5", "snapshot-6"}
+    assert {each.name for each in image_store.stored_images()} == left
+    assert set(image_store.remove_images(["virtio-1"])) == left
+    assert [each.name for each in store.snapshots_directory().iterdir()] == [".lock"]
+    assert image_store.stored_images() == []
+
+
 def test_wrong_calls_of_the_command(vicinal: Vicinal, tmp_path: Path) -> None:
     assert "name the images to remove, or say --all" in error_line(vicinal("image", "remove"))
     assert "no image such" in error_line(vicinal("image", "remove", "such"))
@@ -373,7 +402,7 @@ def test_a_command_whose_libraries_were_left_out_says_so(
     def load(**_: object) -> None:
         raise ModuleNotFoundError("No module named 'scipy'", name="scipy")
 
-    monkeypatch.setattr(cli, "build_app", lambda: load)
+    monkeypatch.setattr(cli, "build_app", lambda _: load)
     assert cli.run(["bench"]) == 1
     said = capsys.readouterr().err
     assert said.startswith("vicinal: error: this command needs the Python library scipy")

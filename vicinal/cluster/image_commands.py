@@ -67,7 +67,7 @@ def build(
 def list_images(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
-    """Show the images that are kept."""
+    """Show the images that are kept, and the snapshots of guests."""
     from vicinal.cluster.image_store import stored_images
 
     images = stored_images()
@@ -92,13 +92,19 @@ def list_images(
 def remove(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="Images, as `vicinal image list` names them.", metavar="IMAGE"),
+        typer.Argument(
+            help="Images and snapshots, as `vicinal image list` names them.", metavar="IMAGE"
+        ),
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="All images, and the packages they are made of.")
+        bool,
+        typer.Option("--all", help="All images and snapshots, and the packages they are made of."),
     ] = False,
 ) -> int:
-    """Remove images that are kept, and the packages of a kind with the last image of it."""
+    """Remove images or snapshots that are kept, and what goes with the last image of a kind.
+
+    That is its packages, and of the image that jobs' machines boot the snapshots too.
+    """
     from vicinal.cluster.image_store import remove_images
 
     if everything == bool(names):

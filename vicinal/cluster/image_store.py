@@ -1,4 +1,7 @@
-"""What images are kept for this user: found, and removed, without building any."""
+"""What images are kept for this user: found, and removed, without building any.
+
+So are snapshots of guests that had booted one, which are of no use without it.
+"""
 
 import shutil
 from collections.abc import Iterator
@@ -8,17 +11,19 @@ from pathlib import Path
 from vicinal.cluster.appliance.build import appliances_directory
 from vicinal.cluster.image import guests_directory
 from vicinal.cluster.image_kind import GuestNetwork, kind_of
+from vicinal.cluster.snapshots import store
 from vicinal.directories import locked
 from vicinal.errors import VicinalError
 
 APPLIANCE = "appliance"
+SNAPSHOT = "snapshot"
 _PACKAGES = ("debian-*", "packages")
 """Of which images are made: gone with the last image of their kind."""
 
 
 @dataclass(frozen=True)
 class StoredImage:
-    """An image that is kept."""
+    """An image, or a snapshot, that is kept."""
 
     name: str
     """What `remove_images` calls it: its kind, and a number for what it is made of."""
@@ -26,12 +31,15 @@ class StoredImage:
     size: int
     """Bytes."""
     made: float
-    """When, in seconds since the epoch."""
+    """When, in seconds since the epoch; of a snapshot, when it was last used."""
 
 
 def stored_images() -> list[StoredImage]:
-    """All images that are kept, the oldest first."""
-    found = []
+    """All images that are kept, and snapshots, the oldest first."""
+    found = [
+        StoredImage(f"{SNAPSHOT}-{each.key}", each.place, each.size, each.used)
+        for each in store.stored()
+    ]
     for kind, (directory, pattern) in _places().items():
         for file in directory.glob(pattern):
             status = file.stat()
@@ -43,8 +51,9 @@ def stored_images() -> list[StoredImage]:
 def remove_images(names: list[str]) -> list[str]:
     """Remove images by their names, or all without any; what they were made of goes too.
 
-    Returns the names of what was removed. Guests that run keep what they have loaded, and copies
-    of an appliance are not touched. Raises VicinalError, with nothing removed, for other names.
+    With the image that guests of jobs boot go all snapshots of them. Returns the names of what was
+    removed. Guests that run keep what they have loaded, and copies of an appliance are not touched.
+    Raises VicinalError, with nothing removed, for other names.
     """
     stored = {image.name: image for image in stored_images()}
     unknown = [name for name in names if name not in stored]
@@ -53,6 +62,9 @@ def remove_images(names: list[str]) -> list[str]:
             f"there is no image {unknown[0]}", "`vicinal image list` shows the names of all"
         )
     removed = names or list(stored)
+    if any(map(_is_booted_by_jobs, removed)):
+        removed = list(dict.fromkeys([*removed, *filter(_is_snapshot, stored)]))
+    store.remove(name.removeprefix(f"{SNAPSHOT}-") for name in removed if _is_snapshot(name))
     for kind, (directory, pattern) in _places().items():
         if not directory.is_dir():
             continue
@@ -64,6 +76,16 @@ def remove_images(names: list[str]) -> list[str]:
                 for leftover in _leftovers(directory):
                     shutil.rmtree(leftover)
     return removed
+
+
+def _is_snapshot(name: str) -> bool:
+    return name.startswith(f"{SNAPSHOT}-")
+
+
+def _is_booted_by_jobs(name: str) -> bool:
+    """Whether it is the image that snapshots are of, and not one with additions."""
+    kind, _, rest = name.partition("-")
+    return kind == GuestNetwork.VIRTIO and not rest.startswith("with-")
 
 
 def _leftovers(directory: Path) -> Iterator[Path]:

@@ -10,7 +10,7 @@ guests of whom starts from it: so only what is this user's alone is taken.
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,18 @@ class Snapshot:
 
     memory: int
     state: int
+
+
+@dataclass(frozen=True)
+class StoredSnapshot:
+    """One that is kept."""
+
+    key: str
+    place: Path
+    size: int
+    """Bytes on disk."""
+    used: float
+    """When a guest was last started from it, in seconds since the epoch."""
 
 
 Save = Callable[[int, int], None]
@@ -102,6 +114,28 @@ def make(key: str, memory_bytes: int, room: int, save: Save) -> bool:
             shutil.rmtree(part, ignore_errors=True)
             raise
     return True
+
+
+def stored() -> list[StoredSnapshot]:
+    """All that are kept for this user."""
+    found = []
+    for place in snapshots_directory().glob("*/"):
+        with suppress(FileNotFoundError):  # it was removed just now
+            # The memory is mostly holes.
+            size = sum(512 * each.stat().st_blocks for each in place.iterdir())
+            found.append(StoredSnapshot(place.name, place, size, place.stat().st_mtime))
+    return found
+
+
+def remove(keys: Iterable[str]) -> None:
+    """Remove snapshots by their keys. Guests that were started from one run on."""
+    directory = snapshots_directory()
+    if not directory.is_dir():
+        return
+    os.close(_open_own(directory, os.O_DIRECTORY))
+    with locked(directory):
+        for key in keys:
+            shutil.rmtree(directory / key, ignore_errors=True)
 
 
 def _open_own(path: Path, flags: int, name: str | None = None, above: int | None = None) -> int:
