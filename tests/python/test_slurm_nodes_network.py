@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 from launch_support import GUARD_SECONDS, NOBODY
-from process_support import name_of, signal_all
+from process_support import name_of, parent_of, signal_all
 from slurm_option_support import OptionHosts, become, wait_until
 
 from vicinal.errors import VicinalError
@@ -58,7 +58,7 @@ class NetworkHosts(OptionHosts):
         """The processes that hold networks, of jobs on any host."""
         keepers = {each.pid for name in self.names for each in self.keepers(name)}
         found = [each for each in psutil.process_iter() if name_of(each) == "job-network"]
-        return [each for each in found if each.ppid() in keepers]
+        return [each for each in found if parent_of(each) in keepers]
 
     def nothing_left(self) -> bool:
         return super().nothing_left() and not any(map(self.ports, self.names))

@@ -89,7 +89,7 @@ static void test_only_a_network_of_the_user_s_is_believed(void **state)
 
 	(void)state;
 	if (network < 0 || between < 0) {
-		print_message("skipped: needs root, and users who may make networks\n");
+		print_message("skipped: needs root, users who may make networks, and one thread\n");
 		skip();
 	}
 	assert_true(keeper_network_is_of(network, between, USER));

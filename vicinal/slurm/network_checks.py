@@ -72,6 +72,8 @@ def _addresses(slurm_conf: Path) -> Iterator[Found]:
     faults: dict[str, str] = {}
     places = dict(line.split() for line in done.stdout.splitlines())
     for name, place in places.items():
+        if len(faults) > _SHOWN:  # each may take the patience of a name server
+            break
         if name != own:  # many a host calls itself 127.0.1.1
             try:
                 address_of(name, place)
