@@ -26,11 +26,10 @@ has_card() { [ -n "$(with_address "$1")" ]; }
 # Whether it is there, and udev has handed it to its users.
 has_region() {
 	for device in /sys/bus/pci/devices/*; do
-		[ "$(cat "$device/vendor" "$device/device" | tr '\n' ' ')" = "0x1af4 0x1110 " ] || continue
-		[ -e "$device/resource2" ] || return
-		[ "$(stat -c %G "$device/resource2")" = mpi ] && return
-		# udev may have looked before the kernel had made this file.
-		udevadm trigger --action=add --settle "$device"
+		read -r vendor <"$device/vendor" && read -r model <"$device/device" || continue
+		[ "$vendor $model" = "0x1af4 0x1110" ] || continue
+		[ -e "$device/resource2" ] && [ "$(stat -c %G "$device/resource2")" = mpi ]
+		return
 	done
 	return 1
 }
