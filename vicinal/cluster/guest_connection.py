@@ -1,8 +1,8 @@
-"""Connects ssh to a guest's virtio port: `python -m vicinal.cluster.guest_connection SOCKET`.
+"""Connects ssh to a guest's virtio port: `python -I -S guest_connection.py SOCKET`.
 
-It is ssh's ProxyCommand with ProxyUseFdpass: it opens QEMU's end of the port, a Unix socket,
-says the byte that the guest starts its sshd at (guest_init.sh), hands the open socket over to
-ssh, and is gone.
+It is ssh's ProxyCommand with ProxyUseFdpass: it opens QEMU's end of the port, a Unix socket, says
+the byte that the guest starts its sshd at (guest_init.sh), hands the open socket over to ssh, and
+is gone. It loads nothing of Vicinal, which would take longer than what it does.
 """
 
 import socket

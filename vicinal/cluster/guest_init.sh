@@ -59,10 +59,20 @@ start_udev() {
 
 # port_of NAME - the device of the virtio port of that name.
 port_of() {
-	for name in /sys/class/virtio-ports/*/name; do
-		[ "$(cat "$name")" = "$1" ] && echo "/dev/$(basename "$(dirname "$name")")"
+	for port in /sys/class/virtio-ports/*; do
+		read -r found <"$port/name" && [ "$found" = "$1" ] && echo "/dev/${port##*/}"
 	done
 }
+
+ip link set lo up
+
+# The power button, by which who runs the guest asks it to end. busybox's acpid starts what is
+# named after the event.
+mkdir -p /etc/acpi/PWRF
+printf '#!/bin/sh\necho "vicinal-guest: the power button was pressed" >/dev/console\nsync\npoweroff -f\n' \
+	>/etc/acpi/PWRF/00000080
+chmod 755 /etc/acpi/PWRF/00000080
+acpid -l /dev/null || say "acpid did not start: the power button does nothing"
 
 if [ "$waits" = 1 ]; then
 	start_udev
@@ -79,12 +89,11 @@ links=
 . /etc/vicinal/guest
 
 hostname -F /etc/hostname
-ip link set lo up
 
 # with_address MAC - name of the card with this hardware address.
 with_address() {
 	for card in /sys/class/net/*; do
-		[ "$(cat "$card/address")" = "$1" ] && basename "$card"
+		read -r found <"$card/address" && [ "$found" = "$1" ] && echo "${card##*/}"
 	done
 }
 
@@ -130,14 +139,6 @@ run() {
 [ ! -e "$commands" ] || . "$commands"
 
 /usr/sbin/sshd -e 2>/dev/console || give_up "sshd did not start"
-
-# The power button, by which who runs the guest asks it to end. busybox's acpid starts what is
-# named after the event.
-mkdir -p /etc/acpi/PWRF
-printf '#!/bin/sh\necho "vicinal-guest: the power button was pressed" >/dev/console\nsync\npoweroff -f\n' \
-	>/etc/acpi/PWRF/00000080
-chmod 755 /etc/acpi/PWRF/00000080
-acpid -l /dev/null || say "acpid did not start: the power button does nothing"
 
 # The host's way in is a virtio port, so that the network is the nodes' alone.
 port=$(port_of vicinal.control)

@@ -47,12 +47,12 @@ def find_qemu() -> Qemu:
     qemu = shutil.which(QEMU)
     if qemu is None:
         raise VicinalError(f"{QEMU} was not found", "install qemu-system-x86")
-    if '"ivshmem-plain"' not in _ask([qemu], "-device", "help"):
+    if '"ivshmem-plain"' not in _ask((qemu,), "-device", "help"):
         raise VicinalError(
             f"{qemu} has no device ivshmem-plain, by which guests share memory",
             "use a QEMU that is built with it, as Debian's is",
         )
-    if "stream" not in _ask([qemu], "-netdev", "help").split():
+    if "stream" not in _ask((qemu,), "-netdev", "help").split():
         raise VicinalError(
             f"{qemu} has no network back end 'stream', by which guests reach each other",
             "use QEMU 7.2 or newer",
@@ -106,7 +106,8 @@ def _has_card(qemu: Qemu) -> bool:
     return "netdev=" in _ask(qemu.command, "-device", f"{_CARD},help")
 
 
-def _ask(command: tuple[str, ...] | list[str], *arguments: str) -> str:
+@cache
+def _ask(command: tuple[str, ...], *arguments: str) -> str:
     done = subprocess.run(
         [*command, *arguments],
         stdin=subprocess.DEVNULL,

@@ -75,14 +75,13 @@ class WaitingGuest:
             return
         assert self._identity is not None
         identity = self._identity
-        seconds = BOOT_SECONDS * self._hardware.accelerator.patience
-        identity.settimeout(seconds)
+        identity.settimeout(self._seconds)
         said = b""
         while said != _WAITS:
             try:
                 some = identity.recv(len(_WAITS) - len(said))
             except TimeoutError:
-                raise self.failure(f"it did not come up within {seconds:.0f} s") from None
+                raise self.failure(f"it did not come up within {self._seconds:.0f} s") from None
             except OSError:
                 some = b""
             if not some or not _WAITS.startswith(said + some):
@@ -129,10 +128,11 @@ class WaitingGuest:
             self._identity.sendall(line.encode() + archive)
         except OSError as error:
             raise self.failure("it did not hear who it is") from error
+        self.shell.begin(self._seconds)
 
     def wait_ready(self) -> None:
         """Wait until commands can be run in it; raises VicinalError."""
-        self.shell.connect(BOOT_SECONDS * self._hardware.accelerator.patience)
+        self.shell.connect(self._seconds)
 
     def stop(self) -> None:
         """End it at once; may be called again."""
@@ -155,6 +155,11 @@ class WaitingGuest:
             f"guest {self.name}: {what}{complaint}; its console ends with: {tail}",
             "see that memory suffices, and whether `vicinal guests demo` comes up on this host",
         )
+
+    @property
+    def _seconds(self) -> float:
+        """How long it may take to come up, and then to let us in."""
+        return BOOT_SECONDS * self._hardware.accelerator.patience
 
     def _start(
         self, memory: str, wires: Sequence[Wire], how: Sequence[str], files: Sequence[int]
