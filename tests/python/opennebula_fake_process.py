@@ -63,7 +63,7 @@ def _domains(here: Path) -> None:
     actions.Records = partial(Records, regions=here / "regions")  # type: ignore[misc, assignment]
     if actions.__dict__.get("saved_description"):
         actions.saved_description = lambda file: json.loads(Path(file).read_text())["saved"]
-    actions._leave_and_return = partial(_with_domains, here, actions._leave_and_return)  # type: ignore[assignment]
+    actions._on_site = partial(_with_domains, here, actions._on_site)  # type: ignore[assignment]
 
 
 def _with_domains(here: Path, act: Any, *words: Any) -> Any:

@@ -22,13 +22,13 @@ from vicinal.cluster.domains.connection import Hypervisor
 from vicinal.errors import VicinalError
 from vicinal.opennebula.arrival import Arrival
 from vicinal.opennebula.belongings import Belongings, read_mark
-from vicinal.opennebula.destination import Step
 from vicinal.opennebula.limits import Limits
 from vicinal.opennebula.machine import Machine
 from vicinal.opennebula.network import Network
 from vicinal.opennebula.records import Records
 from vicinal.opennebula.request import RegionRequest
 from vicinal.opennebula.site import Site
+from vicinal.opennebula.steps import Step
 from vicinal.opennebula.stock import Call
 from vicinal.region import inspect
 from vicinal.region.format import (

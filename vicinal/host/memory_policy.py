@@ -4,7 +4,6 @@ That is set_mempolicy(2), which the C library has no function for. It is a wish:
 room left, others are used.
 """
 
-import ctypes
 import os
 import platform
 from collections.abc import Collection, Iterator
@@ -35,6 +34,8 @@ def memory_from(nodes: Collection[int]) -> Iterator[str]:
 
 
 def _set(policy: int, nodes: Collection[int]) -> str:
+    import ctypes  # here, since it takes longer to load than most who make a region want to wait
+
     call = _CALLS.get(platform.machine())
     if call is None:
         return f"memory cannot be placed on {platform.machine()}"

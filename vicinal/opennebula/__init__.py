@@ -12,13 +12,15 @@ networks whose NICs are SR-IOV functions, and a probe.
     records      which region there is on this host, and for which VMs
     hypervisor   what libvirt says of the VMs here
     stock        an action as OpenNebula calls it, and its own script for that
-    actions      deploy, cancel, shutdown, and which of the following it is
+    actions      cancel, shutdown, and which of the following it is
+    deploying    deploy
     site         a host, for actions on VMs that have something of it
     machine      such a VM: what it has is taken from it, and given again
     belongings   what that is, as the VM's domain says it
     leaving      the VM's ranks leave the region, and may come back
     suspending   save and restore
     migration    migrate, on the host that the VM leaves
+    steps        what the hosts of a move say to each other
     destination  the other host, as that one sees it
     arrival      what the other host does
     repair       what a killed driver has left

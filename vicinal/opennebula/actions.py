@@ -1,30 +1,22 @@
 """The driver's actions: what is done before and after the stock script of the same name.
 
-deploy has a region made and gives it to the domain, cancel and shutdown remove it with its last
-VM. save, restore and migrate have a VM give up what it has of this host, and get it again.
-snapshot_create is refused where there is a region, or a function of ours. VMs that ask for nothing
-are left to the stock scripts alone.
+deploy is in deploying.py. cancel and shutdown remove a region with its last VM. save, restore and
+migrate have a VM give up what it has of this host, and get it again. snapshot_create is refused
+where there is a region, or a function of ours. VMs that ask for nothing are left to the stock
+scripts alone.
 """
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vicinal.errors import VicinalError, describe_os_error
-from vicinal.host.system import Host
-from vicinal.host.topology import read_cpus
-from vicinal.opennebula.deployment import add_region, domain_name
+from vicinal.errors import VicinalError
+from vicinal.opennebula.deployment import domain_name
 from vicinal.opennebula.hypervisor import running_machines, saved_description
-from vicinal.opennebula.limits import FILE, read_limits
-from vicinal.opennebula.pinning import pinned, read_pinning
 from vicinal.opennebula.records import Records, records_directory
 from vicinal.opennebula.reporting import log
-from vicinal.opennebula.request import read_request
 from vicinal.opennebula.stock import Call, become_stock, run_stock
-from vicinal.opennebula.topology import read_topology
 
 if TYPE_CHECKING:
-    from vicinal.opennebula.destination import Destination
+    from vicinal.opennebula.steps import Destination
 
 SAVE, RESTORE, MIGRATE, ARRIVE = "save", "restore", "migrate", "arrive"
 SNAPSHOT = "snapshot_create"
@@ -36,43 +28,15 @@ def perform(call: Call) -> int:
     records = Records(records_directory(), running_machines)
     _repair(call, records)
     if call.action == "deploy":
-        return _deploy(call, records)
+        from vicinal.opennebula.deploying import deploy  # others do without what it needs
+
+        return deploy(call, records)
     if call.action == SNAPSHOT:
         _check_snapshot(call, records)
         become_stock(call)
     if call.action in (SAVE, RESTORE, MIGRATE, ARRIVE):
         return _leave_and_return(call, records)
     return _end(call, records)
-
-
-def _deploy(call: Call, records: Records) -> int:
-    vm_document = _vm_document(call)
-    request, pinning = read_request(vm_document, call.vm), read_pinning(vm_document)
-    if request is None and pinning is None:
-        become_stock(call)
-    topology, document = read_topology(vm_document), sys.stdin.buffer.read()
-    if pinning is not None:
-        cpus = read_cpus(Host()) if pinning.emulator else ()
-        document, left = pinned(document, pinning, topology, cpus)
-        if left:
-            log(call.action, left)
-    if request is None:
-        become_stock(call, document)
-    document = add_region(document, call.vm, request)
-    if not records.all():  # else there are VMs that show it
-        from vicinal.opennebula.emulator import require_region_device
-
-        require_region_device(document, Host())
-    limits = read_limits(call.remotes / FILE)
-    status = None
-    try:
-        with records.held(call.vm, request, limits, topology.memory_nodes) as hold:
-            status = run_stock(call, hold, document)
-    except VicinalError as error:
-        if status is None:
-            raise
-        _say_left(call, error)
-    return status
 
 
 def _leave_and_return(call: Call, records: Records) -> int:
@@ -93,23 +57,39 @@ def _leave_and_return(call: Call, records: Records) -> int:
 
 def _on_site(call: Call, records: Records, there: "Destination | None") -> int | None:
     """Do it here; None: the VM has nothing of ours."""
-    saved = saved_description(call.arguments[0]) if call.action == RESTORE else None
-    # Loaded here: they need libvirt, and most actions do without.
-    from vicinal.opennebula.arrival import serve
-    from vicinal.opennebula.belongings import saved_mark
-    from vicinal.opennebula.migration import migrate
+    # Each loads what it needs alone: that is most of what it costs.
+    if call.action == RESTORE:
+        return _restore(call, records)
     from vicinal.opennebula.site import site_of
-    from vicinal.opennebula.suspending import restore, save
 
-    what = None if saved is None else saved_mark(saved)
-    if call.action == RESTORE and not what:
-        return None
     with site_of(call, records) as site:
         if call.action == ARRIVE:
+            from vicinal.opennebula.arrival import serve
+
             return serve(call, site)
-        if what is not None:
-            return restore(call, site, what)
-        return save(call, site) if there is None else migrate(call, site, there)
+        if there is not None:
+            from vicinal.opennebula.migration import migrate
+
+            return migrate(call, site, there)
+        from vicinal.opennebula.suspending import save
+
+        return save(call, site)
+
+
+def _restore(call: Call, records: Records) -> int | None:
+    saved = saved_description(call.arguments[0])
+    if saved is None:
+        return None
+    from vicinal.opennebula.belongings import saved_mark
+
+    what = saved_mark(saved)
+    if not what:
+        return None
+    from vicinal.opennebula.site import site_of
+    from vicinal.opennebula.suspending import restore
+
+    with site_of(call, records) as site:
+        return restore(call, site, what)
 
 
 def _check_snapshot(call: Call, records: Records) -> None:
@@ -171,14 +151,3 @@ def _end(call: Call, records: Records) -> int:
 
 def _say_left(call: Call, error: Exception) -> None:
     log(call.action, f"the VM's region is left for now: {error}")
-
-
-def _vm_document(call: Call) -> bytes:
-    file = Path(call.arguments[0] if call.arguments else "").parent / "vm.xml"
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise VicinalError(
-            f"{file} cannot be read ({describe_os_error(error)})",
-            "use a version of OpenNebula that writes it there before a VM is deployed",
-        ) from error

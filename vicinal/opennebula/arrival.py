@@ -14,8 +14,8 @@ import vicinal
 from vicinal.cluster.hosts.requests import Answers, Requests
 from vicinal.errors import VicinalError
 from vicinal.opennebula.belongings import Belongings
-from vicinal.opennebula.destination import MARK, Step
 from vicinal.opennebula.site import Site
+from vicinal.opennebula.steps import MARK, Step
 from vicinal.opennebula.stock import Call
 
 _COMING_SECONDS = 3600.0

@@ -6,41 +6,18 @@ OpenNebula's own script reaches it so too (qemu+ssh). What it does there is arri
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 import vicinal
 from vicinal.cluster.hosts.connection import ShareConnection
 from vicinal.errors import VicinalError
 from vicinal.opennebula.documents import shown
+from vicinal.opennebula.steps import MARK, Destination, Step
 from vicinal.opennebula.stock import Call
 
 ACTION = "arrive"
 """Our script on the other host; OpenNebula has none of this name."""
-MARK = "vicinal-one "
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")
-
-
-class Step(StrEnum):
-    """What the other host is asked for."""
-
-    HELLO = "hello"
-    """Its version must be ours."""
-    EXPECT = "expect"
-    """Have there what the VM is to get, and keep it for the VM."""
-    GIVE = "give"
-    """The VM has moved: it gets that."""
-    SEND_BACK = "send back"
-    """It moves back, without that."""
-    OVER = "over"
-    """The move is, whatever came of it; without that word its driver was killed, or is cut off."""
-
-
-class Destination(Protocol):
-    """The other host's part in a move."""
-
-    def ask(self, step: Step, **values: Any) -> dict[str, Any]:
-        """Have a step done. Raises VicinalError, with the host's name, where it fails."""
 
 
 class _Connection(ShareConnection):

@@ -8,10 +8,10 @@ import base64
 
 from vicinal.errors import VicinalError
 from vicinal.opennebula.belongings import Belongings
-from vicinal.opennebula.destination import Destination, Step
 from vicinal.opennebula.machine import Machine
 from vicinal.opennebula.reporting import log
 from vicinal.opennebula.site import Site
+from vicinal.opennebula.steps import Destination, Step
 from vicinal.opennebula.stock import Call
 from vicinal.opennebula.suspending import give_again
 
