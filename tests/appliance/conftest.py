@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -85,34 +86,83 @@ def appliance(theirs: Path) -> Path:
     return file
 
 
-class Machine:
+def qemu_command(appliance: Path, disk: Path, region: Path) -> list[str]:
+    """QEMU with a disk of its own above the appliance, and with a region; without a network."""
+    command = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", appliance, disk]
+    subprocess.run(command, check=True)
+    size = region.stat().st_size
+    memory = f"memory-backend-file,id=region,mem-path={region},size={size},share=on"
+    return [
+        *("qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-m", "1024"),
+        *("-display", "none", "-drive", f"file={disk},if=virtio"),
+        *("-object", memory, "-device", "ivshmem-plain,memdev=region"),
+    ]
+
+
+class Ssh:
+    """The way into a machine, as the image's user."""
+
+    def __init__(self, key: Path, port: int) -> None:
+        # The key of the machine is its own, made at first boot: there is nothing to compare with.
+        self._options = ["-i", str(key), "-o", "StrictHostKeyChecking=no", "-o", "LogLevel=ERROR"]
+        self._options += ["-o", "UserKnownHostsFile=/dev/null", "-o", "ConnectTimeout=20"]
+        self._options += ["-o", f"ControlPath={key}.%p"]
+        self._port = port
+        self._connection: subprocess.Popen[bytes] | None = None
+
+    def connect(self) -> None:
+        """Stay connected: each login takes seconds under TCG, and a command in one does not."""
+        command = ["ssh", *self._options, "-M", "-N", "-p", str(self._port), "debian@127.0.0.1"]
+        null = subprocess.DEVNULL
+        self._connection = subprocess.Popen(command, stdin=null, stdout=null, stderr=null)
+
+    def disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.kill()
+            self._connection.wait()
+
+    def run(self, command: str) -> subprocess.CompletedProcess[str]:
+        """Run a shell command in the machine as its ordinary user."""
+        return subprocess.run(
+            ["ssh", *self._options, "-p", str(self._port), "debian@127.0.0.1", command],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_SECONDS,
+            check=False,
+        )
+
+    def output(self, command: str) -> str:
+        """What a command prints that must work."""
+        done = self.run(command)
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def copy_in(self, file: Path) -> None:
+        """Put a file into the user's home directory."""
+        command = ["scp", "-q", *self._options, "-P", str(self._port), file, "debian@127.0.0.1:"]
+        subprocess.run(command, check=True, timeout=COMMAND_SECONDS)
+
+
+class Machine(Ssh):
     """A virtual machine of somebody's cloud that boots the appliance."""
 
     def __init__(self, appliance: Path, directory: Path, region: Path) -> None:
         self.region = region
-        self._directory = directory
         self._console = directory / "console"
-        key, disk, seed = directory / "key", directory / "disk.qcow2", directory / "seed"
+        key, seed = directory / "key", directory / "seed"
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
-        command = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", appliance, disk]
-        subprocess.run(command, check=True)
         self._make_seed(seed, key.with_suffix(".pub").read_text())
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
-            self._port = probe.getsockname()[1]
-        # The key of the machine is its own, made at first boot: there is nothing to compare with.
-        self._ssh = ["-i", str(key), "-o", "StrictHostKeyChecking=no", "-o", "LogLevel=ERROR"]
-        self._ssh += ["-o", "UserKnownHostsFile=/dev/null", "-o", "ConnectTimeout=20"]
-        size = region.stat().st_size
-        command = ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2"]
-        command += ["-m", "1024", "-display", "none", "-serial", f"file:{self._console}"]
-        command += ["-drive", f"file={disk},if=virtio"]
+            port = probe.getsockname()[1]
+        super().__init__(key, port)
+        command = qemu_command(appliance, directory / "disk.qcow2", region)
+        command += ["-smp", "2", "-serial", f"file:{self._console}"]
         command += ["-drive", f"file={seed},if=virtio,format=raw"]
         # Nothing but this way in: it gets neither to mirrors nor to a cloud's services.
-        command += ["-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{self._port}-:22"]
+        command += ["-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22"]
         command += ["-device", "virtio-net-pci,netdev=net"]
-        memory = f"memory-backend-file,id=region,mem-path={region},size={size},share=on"
-        command += ["-object", memory, "-device", "ivshmem-plain,memdev=region"]
         self._qemu = subprocess.Popen(command, stdin=subprocess.DEVNULL)
 
     @staticmethod
@@ -139,6 +189,7 @@ class Machine:
                 "cloud-init status --wait >/dev/null; cat /var/lib/vicinal/*boot"
             )
             if with_status.returncode == 0:
+                self.connect()
                 return
             assert time.monotonic() < deadline, f"{with_status.stderr}\n{self.console}"
             time.sleep(2)
@@ -147,49 +198,35 @@ class Machine:
     def console(self) -> str:
         return self._console.read_text(errors="replace")[-4000:]
 
-    def run(self, command: str) -> subprocess.CompletedProcess[str]:
-        """Run a shell command in the machine as its ordinary user."""
-        return subprocess.run(
-            ["ssh", *self._ssh, "-p", str(self._port), "debian@127.0.0.1", command],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_SECONDS,
-            check=False,
-        )
-
-    def output(self, command: str) -> str:
-        """What a command prints that must work."""
-        done = self.run(command)
-        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-        return done.stdout
-
-    def copy_in(self, file: Path) -> None:
-        """Put a file into the user's home directory."""
-        command = ["scp", "-q", *self._ssh, "-P", str(self._port), file, "debian@127.0.0.1:"]
-        subprocess.run(command, check=True, timeout=COMMAND_SECONDS)
-
     def stop(self) -> None:
         """End it as if its power failed."""
+        self.disconnect()
         self._qemu.kill()
         self._qemu.wait()
 
 
+@contextmanager
+def new_region(name: str) -> Iterator[Path]:
+    """A region for guests, as long as it is needed."""
+    file = Path(f"/dev/shm/vicinal-{name}-{os.getpid()}")
+    create(file, for_guests=True)
+    try:
+        yield file
+    finally:
+        file.unlink(missing_ok=True)
+
+
 @pytest.fixture(scope="session")
 def machine(appliance: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    region = Path(f"/dev/shm/vicinal-appliance-{os.getpid()}")
-    create(region, for_guests=True)
-    running = None
-    try:
+    with new_region("appliance") as region:
         running = Machine(appliance, tmp_path_factory.mktemp("machine"), region)
-        began = time.monotonic()
-        running.wait_ready()
-        print(f"\nfirst boot under TCG: {time.monotonic() - began:.0f} s")
-        yield running
-    finally:
-        if running is not None:
+        try:
+            began = time.monotonic()
+            running.wait_ready()
+            print(f"\nfirst boot under TCG: {time.monotonic() - began:.0f} s")
+            yield running
+        finally:
             running.stop()
-        region.unlink(missing_ok=True)
 
 
 @pytest.fixture

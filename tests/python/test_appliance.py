@@ -64,8 +64,16 @@ def test_units_and_scripts_of_the_appliance_are_well_formed() -> None:
     assert "usr/lib/vicinal/first-boot" in scripts
     for name in scripts:
         subprocess.run(["sh", "-n"], input=files[name], check=True)
-    unit = files["etc/systemd/system/vicinal-first-boot.service"].decode()
-    assert "ExecStart=/usr/lib/vicinal/first-boot" in unit
+    for name in ("first-boot", "context"):
+        unit = files[f"etc/systemd/system/vicinal-{name}.service"].decode()
+        assert f"ExecStart=/usr/lib/vicinal/{name}\n" in unit
+        assert files[f"usr/lib/vicinal/{name}"].startswith(b"#!")
+    # cloud-init looks for its data sources in the package that its configuration names.
+    package = "usr/lib/python3/dist-packages/vicinal_cloud"
+    compile(files[f"{package}/DataSourceOpenNebula.py"], package, "exec")
+    assert f"{package}/__init__.py" in files
+    configuration = files["etc/cloud/cloud.cfg.d/70-vicinal.cfg"].decode()
+    assert "datasource_pkg_list: [vicinal_cloud]" in configuration
     subprocess.run(["sh", "-n", CHECKOUT / "vicinal/cluster/appliance/finish.sh"], check=True)
 
 

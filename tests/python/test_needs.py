@@ -50,6 +50,14 @@ def test_the_driver_of_opennebula_loads_little() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_what_cloud_init_loads_needs_no_library() -> None:
+    """It runs with Debian's Python, which has none of ours."""
+    script = f"{_BLOCK}\nimport vicinal.cluster.appliance.context.service"
+    command = [sys.executable, "-c", script, "vicinal"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_region_is_made_without_numpy(tmp_path: Path) -> None:
     """It takes longer to load than a driver of OpenNebula may take beside the stock one."""
     script = (

@@ -23,7 +23,7 @@ if ! chroot "$root" /usr/lib/vicinal/bin/python3 -c 'import jsonschema, psutil, 
 	exit 1
 fi
 chroot "$root" systemctl --quiet enable \
-	ssh systemd-networkd systemd-resolved systemd-timesyncd vicinal-first-boot
+	ssh systemd-networkd systemd-resolved systemd-timesyncd vicinal-context vicinal-first-boot
 # Debian's Open MPI leaves libfabric out. Here it has it where FI_PROVIDER admits Vicinal, which is
 # for the user to say: etc/environment does not.
 parameters=$root/etc/openmpi/openmpi-mca-params.conf

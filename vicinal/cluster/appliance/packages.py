@@ -4,6 +4,8 @@ PACKAGES = (
     # A system that boots, has a network and lets its users in.
     "dbus",
     "initramfs-tools",
+    # Names that machines of a network tell each other, with addresses of a link.
+    "libnss-resolve",
     "libpam-systemd",
     # Not the cloud kernel, which has neither RDMA over Ethernet nor the drivers of many functions.
     "linux-image-amd64",

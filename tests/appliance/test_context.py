@@ -1,0 +1,115 @@
+"""The appliance, booted with nothing but a context as OpenNebula gives one: two VMs of a job."""
+
+import json
+import shlex
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import new_region
+from context_support import DYNAMIC, NAMES, PASSWORD, STATIC, Job, documented
+
+from vicinal.launch.environment import Mpi
+from vicinal.programs import mpi_program
+from vicinal.region import inspect
+from vicinal.region.format import Way
+
+pytestmark = pytest.mark.timeout(2400)  # the first test waits for all that is made
+
+
+@pytest.fixture(scope="module")
+def job(appliance: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    with new_region("context") as region:
+        running = Job(appliance, tmp_path_factory.mktemp("job"), region)
+        try:
+            began = time.monotonic()
+            running.wait_ready()
+            print(f"\nboot of two VMs with contexts under TCG: {time.monotonic() - began:.0f} s")
+            yield running
+        finally:
+            running.stop()
+
+
+def test_names_key_and_addresses_are_the_contexts(job: Job) -> None:
+    """That this runs at all is by the owner's key."""
+    for machine, name, static, dynamic in zip(job.machines, NAMES, STATIC, DYNAMIC, strict=True):
+        said = machine.output(
+            "hostname; cat /run/cloud-init/result.json | tr -d '\\n'; echo; cloud-init status;"
+            " systemctl --failed --no-legend --plain; echo .; ip -json -4 address show scope global"
+        ).splitlines()
+        assert said[0] == name
+        assert "DataSourceOpenNebula" in said[1]
+        assert said[2:4] == ["status: done", "."]
+        interfaces = json.loads(said[4])
+        found = [(i["addr_info"][0]["local"], i["mtu"]) for i in interfaces]
+        assert found == [(static, 1400), (dynamic, 1500)]
+        assert [len(i["addr_info"]) for i in interfaces] == [1, 1]
+        assert interfaces[1]["addr_info"][0]["dynamic"]
+        # What is of the static one alone: QEMU's server names no router of a closed network.
+        said = machine.output("ip -4 route show default; resolvectl dns; resolvectl domain")
+        assert f"default via 10.0.5.1 dev {interfaces[0]['ifname']} proto static" in said
+        assert f"({interfaces[0]['ifname']}): 10.0.5.2\n" in said
+        assert f"({interfaces[0]['ifname']}): job.test\n" in said
+
+
+def test_instances_differ_and_secrets_are_kept(job: Job) -> None:
+    found = {machine.output("cat /var/lib/cloud/data/instance-id") for machine in job.machines}
+    assert found == {"one-02:00:0a:00:05:0b\n", "one-02:00:0a:00:05:0c\n"}
+    # A password for the console, and nothing that shows it or the job's key.
+    check = (
+        "import crypt, spwd; hashed = spwd.getspnam('debian').sp_pwdp;"
+        f" print(crypt.crypt({PASSWORD!r}, hashed) == hashed)"
+    )
+    machine = job.machines[0]
+    assert machine.output(f"sudo python3 -W ignore -c {shlex.quote(check)}") == "True\n"
+    shown = machine.output("cat /run/cloud-init/instance-data.json")
+    assert "VICINAL_HOSTS" in shown
+    assert PASSWORD not in shown
+    assert job.secret not in shown
+
+
+def test_the_report_says_what_was_done(job: Job) -> None:
+    for machine in job.machines:
+        assert machine.output("cat /var/lib/vicinal/context").splitlines() == [
+            "hosts: mpi-0 mpi-1, for mpirun",
+            "key: of the job, for debian",
+            "start script: done",
+        ]
+        started = machine.output("sudo cat /root/started").splitlines()
+        assert started[0].startswith("mpi-[0-1] in /var/lib/vicinal/context-")
+        assert started[1:] == ["context.sh", "active"]
+    assert all(f"vicinal: {said}" in job.consoles for said in ("key: of the job", "start script"))
+
+
+def test_machines_of_the_job_know_each_other(job: Job) -> None:
+    first, second = job.machines
+    assert first.output("ssh -o BatchMode=yes mpi-1 hostname") == "mpi-1\n"
+    assert second.output("ssh -o BatchMode=yes mpi-0 hostname") == "mpi-0\n"
+    # A stranger with the name has not signed its host key with the job's.
+    second.output("sudo rm /etc/ssh/ssh_host_ed25519_key-cert.pub && sudo systemctl reload ssh")
+    refused = first.run("ssh -o BatchMode=yes mpi-1 hostname")
+    assert refused.returncode != 0
+    assert "Host key verification failed" in refused.stderr
+    # It is the context's at the next boot, or now.
+    second.output("sudo /usr/lib/vicinal/context")
+    assert first.output("ssh -o BatchMode=yes mpi-1 hostname") == "mpi-1\n"
+
+
+def test_an_mpi_job_over_both_goes_through_their_region(job: Job) -> None:
+    """Nothing is set but what the manual says: no hosts, no key, no file of hosts."""
+    assert not inspect(job.region).members
+    first = job.machines[0]
+    first.copy_in(mpi_program(Mpi.OPENMPI, "verify"))
+    first.output("scp -q verify mpi-1:")
+    command = documented(r"^    (FI_PROVIDER=vicinal mpirun .*)\./program$")
+    said = first.output(f"{command} ./verify --only sendrecv --max-size 65536 --rounds 1")
+    (record,) = (json.loads(line) for line in said.splitlines() if line.startswith("{"))
+    assert (record["check"], record["errors"]) == ("sendrecv", 0), record
+    assert record["messages"] > 0
+    state = inspect(job.region)
+    hosts = {member.slot: member.hostname for member in state.members}
+    assert set(hosts.values()) == set(NAMES)
+    talks = [each for each in state.connections if each.messages > 0 and each.way is Way.REGION]
+    ways = {(hosts[each.sender], hosts[each.receiver]) for each in talks}
+    assert ways == {(NAMES[0], NAMES[1]), (NAMES[1], NAMES[0])}
