@@ -1,10 +1,11 @@
 """OpenNebula's driver with real machines: what it calls, around a real libvirt and QEMU.
 
-Two VMs of a job are deployed by the driver's scripts, verify an MPI job's messages through the
-region that the driver made, and are ended. The stock scripts are stand-ins that do by libvirt's
-library what OpenNebula's do by virsh.
+Two VMs of a job are deployed by the driver's scripts, one of them pinned to a NUMA node, verify an
+MPI job's messages through the region that the driver made, and are ended. The stock scripts are
+stand-ins that do by libvirt's library what OpenNebula's do by virsh.
 """
 
+import os
 import re
 import subprocess
 import sys
@@ -19,8 +20,8 @@ import pytest
 from domain_scenario import BOTH_WAYS, Pair, enter, sees_region, two_machines, verify
 from domain_support import private_daemon
 
-from vicinal.cluster.domains.connection import connect
-from vicinal.cluster.domains.domain_spec import DomainSpec, SharedRegion
+from vicinal.cluster.domains.connection import Hypervisor, connect
+from vicinal.cluster.domains.domain_spec import DomainSpec, Placement, SharedRegion
 from vicinal.cluster.domains.domain_xml import domain_xml
 from vicinal.cluster.guest_accelerator import choose_accelerator
 from vicinal.cluster.guest_identity import make_keys
@@ -46,6 +47,19 @@ if pathlib.Path(sys.argv[0]).name == "deploy":
 else:
     connection.lookupByUUIDString(sys.argv[1]).destroy()
 """
+
+
+NODE = "<VICINAL_PINNING><PROCESSORS>NODE</PROCESSORS></VICINAL_PINNING>"
+NUMA = """<NUMA_NODE><TOTAL_CPUS>2</TOTAL_CPUS><MEMORY_NODE_ID>0</MEMORY_NODE_ID>
+<CPUS>{cpu}</CPUS></NUMA_NODE>"""
+"""As if OpenNebula had found one processor on the node of the machine's memory."""
+
+
+def where(hypervisor: Hypervisor, uuid: str) -> list[set[int]]:
+    """The processors that a machine's virtual ones may run on, and then all else of QEMU's."""
+    domain = hypervisor.connection.lookupByUUIDString(uuid)
+    found = [*domain.vcpuPinInfo(), domain.emulatorPinInfo()]
+    return [{number for number, may in enumerate(each) if may} for each in found]
 
 
 @contextmanager
@@ -77,8 +91,10 @@ def written(spec: DomainSpec) -> str:
     return ElementTree.tostring(domain, "unicode")
 
 
-def deploy(host: Host, vm: int, document: str) -> "subprocess.CompletedProcess[str]":
-    file = host.prepare(vm, asks(size="16M"))
+def deploy(
+    host: Host, vm: int, document: str, more: str = "", chosen: str = ""
+) -> "subprocess.CompletedProcess[str]":
+    file = host.prepare(vm, asks(size="16M") + more, chosen)
     return host.act("deploy", str(file), "node1", vm=vm, given=document)
 
 
@@ -98,16 +114,19 @@ def test_vms_of_a_job_talk_through_the_region_that_the_driver_made() -> None:
         specs = two_machines(Path(name), image, keys, accelerator, unused)
         machines = {
             number: DomainSpec(
-                **{**vars(spec), "name": f"one-{number}", "region": None},
+                **{**vars(spec), "name": f"one-{number}", "region": None, "placement": Placement()}
             )
             for number, spec in enumerate(specs, 1)
         }
         uuids = {}
+        cpu = max(os.sched_getaffinity(0))
         for vm, spec in machines.items():
-            done = deploy(host, vm, written(spec))
+            pinning = (NODE, NUMA.format(cpu=cpu)) if vm == 1 else ()
+            done = deploy(host, vm, written(spec), *pinning)
             assert done.returncode == 0, done.stderr
             uuids[vm] = done.stdout.strip()
             assert re.fullmatch("[0-9a-f-]{36}", uuids[vm])
+        assert all(threads == {cpu} for threads in where(hypervisor, uuids[1]))
         guests = [enter(hypervisor, spec, keys) for spec in machines.values()]
         assert all(sees_region(guest) for guest in guests)
         assert verify(Pair(guests, image, host.region()), program) == BOTH_WAYS

@@ -50,7 +50,7 @@ MOVES = 2  # the VM that is moved
 
 _STOCK = """\
 #!{python}
-import os, pathlib, signal, sys, libvirt
+import os, pathlib, signal, sys, time, libvirt
 libvirt.registerErrorHandler(lambda *_: None, None)
 action, how = pathlib.Path(sys.argv[0]).name, os.environ.get("STAND_IN_HOW", "")
 connection = libvirt.open(os.environ["LIBVIRT_URI"])
@@ -67,6 +67,9 @@ if how == action + "-fail":
 if how == action + "-killed":
     os.kill(os.getppid(), signal.SIGKILL)
     sys.exit(1)
+if how == action + "-orphan":
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(5)
 if action == "deploy":
     pathlib.Path(sys.argv[1]).write_text(given)
     print(connection.createXML(given).UUIDString())
@@ -87,6 +90,8 @@ else:
         domain.migrate3(libvirt.open("{other}"), parameters, libvirt.VIR_MIGRATE_ABORT_ON_ERROR)
         if how == "migrate-spoil":
             os.truncate("{other_shm}/{region}", 4096)
+        if how == "migrate-late":
+            os.kill(os.getppid(), signal.SIGKILL)
     else:
         domain.destroy()
 """
@@ -119,20 +124,47 @@ class TwoHosts:
         self, action: str, *arguments: str, on: int = 1, vm: int = MOVES, how: str = ""
     ) -> "subprocess.CompletedProcess[str]":
         """Call a script of the first host, or of the second, which has it at the same place."""
-        go = [] if on == 1 else ["nsenter", f"--mount={self.namespace}"]
-        command = [*go, str(self.first.remotes / "vmm/vicinal" / action), *arguments]
+        began = time.monotonic()
         done = subprocess.run(
-            [*command, str(vm), f"node{on}"],
+            self.command(action, *arguments, on=on, vm=vm),
             input="<VMM_DRIVER_ACTION_DATA/>",
             capture_output=True,
             text=True,
-            env={
-                **self.first.variables(how),
-                "PATH": f"{self.first.directory}:{os.environ['PATH']}",
-            },
+            env=self.variables(how),
         )
-        print(action, *arguments, how, "->", done.returncode, done.stderr.strip())
+        took = f"in {time.monotonic() - began:.1f} s"
+        print(action, *arguments, how, "->", done.returncode, took, done.stderr.strip())
         return done
+
+    def command(self, action: str, *arguments: str, on: int, vm: int) -> list[str]:
+        go = [] if on == 1 else ["nsenter", f"--mount={self.namespace}"]
+        script = str(self.first.remotes / "vmm/vicinal" / action)
+        return [*go, script, *arguments, str(vm), f"node{on}"]
+
+    def variables(self, how: str = "") -> dict[str, str]:
+        path = f"{self.first.directory}:{os.environ['PATH']}"
+        return {**self.first.variables(how), "PATH": path}
+
+    def kill_move(self, when: Callable[[], bool]) -> None:
+        """Begin to move the machine to the second host, and kill the driver."""
+        name = f"one-{MOVES}"
+        command = self.command("migrate", name, "node2", "node1", on=1, vm=MOVES)
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, env=self.variables()
+        ) as process:
+            assert process.stdin is not None
+            process.stdin.close()
+            while not when():
+                assert process.poll() is None
+                time.sleep(0.01)
+            process.kill()
+        assert process.returncode < 0
+        print("migrate", name, "-> killed")
+
+    def next_action(self, on: int = 1) -> None:
+        """On a machine that is of nobody."""
+        done = self.act("cancel", "one-99", f"node{on}", on=on, vm=99)
+        assert done.returncode == 1  # says the stock script
 
     def move(self, source: int, target: int, how: str = "") -> "subprocess.CompletedProcess[str]":
         name = f"one-{MOVES}"
@@ -221,6 +253,10 @@ class Trial:
         """So many ranks are in the region of a host."""
         region = self.hosts.regions[host - 1]
         return sum(each.state is SlotState.JOINED for each in inspect(region).members)
+
+    def in_second(self) -> int:
+        """The same of the second host, where the region may have come or gone just now."""
+        return self.members(2) if self.hosts.regions[1].exists() else 0
 
     def messages(self) -> int:
         """So many the two have sent each other through the first host's region, both ways."""
@@ -319,8 +355,27 @@ def test_a_job_goes_on_while_its_vm_is_moved_saved_and_restored() -> None:
         # A driver that is killed: who comes next gives the machine what it lacks.
         assert hosts.save("save-killed").returncode < 0
         assert trial.members(1) == 1
-        hosts.act("cancel", "one-99", "node1", vm=99)
+        hosts.next_action()
         trial.talks()
+        # In a move before its ranks have left, and when all was given up.
+        hosts.kill_move(hosts.regions[1].exists)
+        hosts.next_action()
+        trial.talks()
+        assert hosts.move(1, 2, "migrate-killed").returncode < 0
+        assert trial.members(1) == 1
+        hosts.next_action()
+        assert domains(here, there) == [both, set()]
+        trial.talks()
+        # While the stock script goes on, before the machine is on its way; and when it was moved.
+        assert hosts.move(1, 2, "migrate-orphan").returncode < 0
+        trial.wait_until("it is in the other region", lambda: trial.in_second() == 1)
+        assert domains(here, there) == [{"one-1"}, {f"one-{MOVES}"}]
+        hosts.next_action()
+        assert trial.members(1) == 1
+        assert hosts.move(2, 1, "migrate-late").returncode < 0
+        assert domains(here, there) == [both, set()]
+        trial.talks()
+        hosts.next_action(on=2)
 
         # To the other host, and back.
         assert hosts.move(1, 2).returncode == 0
