@@ -3,6 +3,7 @@
 import os
 import shutil
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -11,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from vicinal.cluster import image
 from vicinal.cluster.guest_qemu import Accelerator
 from vicinal.cluster.guest_qemu_choice import QEMU, Qemu
+from vicinal.cluster.image_kind import GuestNetwork, kind_of
 from vicinal.cluster.snapshots import store
 from vicinal.cluster.snapshots.hardware import Hardware
 from vicinal.cluster.snapshots.qmp import Monitor
@@ -193,6 +196,60 @@ def test_each_make_of_a_guest_has_a_snapshot_of_its_own(hardware: Hardware) -> N
     keys = {first, *(each.key for each in others)}
     hardware.files.write_text("other")
     assert len(keys | {hardware.key}) == len(others) + 2
+
+
+# --- whose image it is of ----------------------------------------------------------------------
+
+
+def write_image(directory: Path, *, spoil: Callable[[Path], object]) -> bool:
+    """Have root's image there, with something wrong; whether another user takes it."""
+    kind = kind_of(GuestNetwork.VIRTIO)
+    system = image.system_directory(directory, kind)
+    for each in (system / "boot", system / "lib/modules/6.1"):
+        each.mkdir(parents=True)
+    (system / "boot/vmlinuz-6.1").touch()
+    file = directory / f"image-{image.content_key(image._descriptions(kind, system, []))}.cpio"
+    file.touch()
+    for each in (directory, *directory.rglob("*")):
+        each.chmod(0o755)
+    spoil(file)
+    child = os.fork()
+    if child == 0:
+        os.setuid(1)
+        found = image.find_image(lambda _: None)
+        os._exit(7 if found.files == file else 8)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has an image for all users")
+@pytest.mark.parametrize(
+    ("taken", "spoil"),
+    [
+        (True, lambda _: None),
+        (False, lambda file: file.unlink()),
+        (False, lambda file: file.chmod(0o600)),
+        (False, lambda file: file.chmod(0o666)),
+        (False, lambda file: os.chown(file, 2, -1)),
+        (False, lambda file: file.parent.chmod(0o777)),
+        (False, lambda file: next(file.parent.glob("debian-*/boot")).chmod(0o775)),
+        (False, lambda file: os.chown(next(file.parent.glob("*/boot/vm*")), 2, -1)),
+        (False, lambda file: (file.rename(file.with_suffix("")), file.symlink_to("/etc/passwd"))),
+    ],
+)
+def test_only_root_s_own_image_is_taken_by_others(
+    *, taken: bool, spoil: Callable[[Path], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it is not, or what it is of has changed, each user makes one of his own."""
+    own = image.GuestImage(Path("own"), Path("own"), "", frozenset())
+    monkeypatch.setattr(image, "build_image", lambda _: own)
+    monkeypatch.setattr(image, "_host_parts", list)
+    # A directory of pytest's cannot be reached by others.
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = Path(temporary) / "guests"
+        directory.mkdir()
+        directory.parent.chmod(0o755)
+        monkeypatch.setattr(image, "shared_directory", lambda: directory)
+        assert write_image(directory, spoil=spoil) is taken
 
 
 # --- QEMU ----------------------------------------------------------------------------------

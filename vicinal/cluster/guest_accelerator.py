@@ -5,13 +5,14 @@ import os
 import platform
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from vicinal.cluster.guest_console import console_lines, consoles_directory
 from vicinal.cluster.guest_qemu import Accelerator, guest_command
 from vicinal.cluster.guest_qemu_choice import Qemu
-from vicinal.cluster.image import GuestImage
+from vicinal.cluster.image import GuestImage, guests_directory
 from vicinal.cluster.image_layout import USER_SPACE_LINE
 
 _DEVICE = Path("/dev/kvm")
@@ -36,13 +37,20 @@ def choose_accelerator(
     The answer is kept until the host is booted anew or QEMU or the guests' kernel change.
     """
     conditions = {**_conditions(qemu), "guest": image.kernel_version}
-    cache = image.files.parent / _CACHE
+    own = image.files.parent
+    if not os.access(own, os.W_OK):  # the image is root's
+        own = guests_directory()
+        with suppress(OSError):
+            own.mkdir(parents=True, exist_ok=True)
+    cache = own / _CACHE
     kept, choice = _read(cache)
     if choice is not None and kept == conditions:
         return choice
     say("finding out whether KVM works here")
     choice = _probe(qemu, image)
-    cache.write_text(json.dumps({"conditions": conditions, "choice": asdict(choice)}, indent=1))
+    found = json.dumps({"conditions": conditions, "choice": asdict(choice)}, indent=1)
+    with suppress(OSError):  # who has no place of his own finds out each time
+        cache.write_text(found)
     return choice
 
 

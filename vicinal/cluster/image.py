@@ -11,6 +11,7 @@ these changes. There is no disk: a guest unpacks the archive into its memory.
 import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ from vicinal.launch.heap import HEAP_FILE
 from vicinal.launch.mpi import STANDARD
 
 _HERE = Path(__file__).parent
+_SHARED = Path("/var/cache/vicinal/guests")
 _LEFT_OUT = (
     "etc",
     "usr/include",
@@ -105,14 +107,19 @@ class GuestImage:
 def guests_directory() -> Path:
     """Where images, consoles and what was found out about this host are kept.
 
-    It is build/guests in the checkout, if the user may write there, else a directory of the
-    user's cache.
+    It is build/guests in the checkout, or /var/cache/vicinal/guests without one, if the user may
+    write there, else a directory of the user's cache.
     """
-    tree = checkout()
-    if tree is not None and may_write(tree / "build" / "guests"):
-        return tree / "build" / "guests"
+    if may_write(shared_directory()):
+        return shared_directory()
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "vicinal" / "guests"
+
+
+def shared_directory() -> Path:
+    """Where root's images are, from which every user of this host may start guests."""
+    tree = checkout()
+    return _SHARED if tree is None else tree / "build" / "guests"
 
 
 def build_image(
@@ -137,6 +144,10 @@ def build_image(
             fresh = files.with_suffix(".cpio.part")
             _write(fresh, kind, system, parts)
             fresh.replace(files)
+    return _image(system, files, parts)
+
+
+def _image(system: Path, files: Path, parts: list[Path]) -> GuestImage:
     modules = _modules(system)
     return GuestImage(
         kernel=next(system.glob(f"boot/vmlinuz-{modules.name}")),
@@ -144,6 +155,40 @@ def build_image(
         kernel_version=modules.name,
         holds=frozenset(str(part) for part in parts),
     )
+
+
+def find_image(say: Callable[[str], None] = lambda _: None) -> GuestImage:
+    """The image that root made for all users, if it is for what is on this host now.
+
+    Else it is build_image()'s.
+    """
+    return _shared_image(kind_of(GuestNetwork.VIRTIO)) or build_image(say)
+
+
+def _shared_image(kind: ImageKind) -> GuestImage | None:
+    directory = shared_directory() / kind.directory
+    system = system_directory(directory, kind)
+    if os.geteuid() == 0 or not is_roots(system):
+        return None
+    parts = _host_parts()
+    files = directory / f"image-{content_key(_descriptions(kind, system, parts))}.cpio"
+    try:
+        image = _image(system, files, parts)
+        readable = all(os.access(each, os.R_OK) for each in (image.kernel, files))
+    except (OSError, StopIteration):
+        return None
+    places = (shared_directory(), directory, files, system / "boot", image.kernel)
+    return image if readable and all(map(is_roots, places)) else None
+
+
+def is_roots(path: Path) -> bool:
+    """Whether only root can write there: else whoever can is root in guests of who starts it."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    kind = stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode)
+    return kind and status.st_uid == 0 and not status.st_mode & 0o022
 
 
 def image_identity(network: GuestNetwork = GuestNetwork.VIRTIO) -> str:

@@ -13,7 +13,7 @@ from threading import Thread
 
 from vicinal.cluster.file.model import Cluster, Node
 from vicinal.cluster.file.network import NoNetwork
-from vicinal.cluster.image import build_image
+from vicinal.cluster.image import find_image
 from vicinal.cluster.machines.commands import commands_text
 from vicinal.cluster.region_device import RegionDevice
 from vicinal.cluster.snapshots.starting import CommonNetwork, GuestMake, start_guests
@@ -62,7 +62,7 @@ def make_guests(
             Thread(target=_watch, args=(process, region[0], guest.name), daemon=True).start()
     told = {
         "environment": task_variables([Mpi.MPICH, Mpi.OPENMPI]),
-        "holds": sorted(build_image().holds),
+        "holds": sorted(find_image().holds),
     }
     (directory / TASKS).write_text(json.dumps(told))
     return NodeList([ListedNode(node.name, None) for node in nodes], None)

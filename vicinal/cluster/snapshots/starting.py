@@ -27,7 +27,7 @@ from vicinal.cluster.guest_identity import (
 )
 from vicinal.cluster.guest_qemu import MEMORY_MIB
 from vicinal.cluster.guest_qemu_choice import find_qemu
-from vicinal.cluster.image import build_image
+from vicinal.cluster.image import find_image
 from vicinal.cluster.image_layout import guest_address
 from vicinal.cluster.snapshots import store
 from vicinal.cluster.snapshots.hardware import MOST_DEVICES, Hardware, Wire
@@ -228,7 +228,7 @@ def _save(hardware: Hardware, memory: int, state: int) -> None:
 
 
 def _hardware(say: Say) -> Callable[[GuestMake], Hardware]:
-    qemu, image = find_qemu(), build_image(say)
+    qemu, image = find_qemu(), find_image(say)
     accelerator = choose_accelerator(qemu, image, say).accelerator
     return lambda guest: Hardware(
         qemu, accelerator, image.kernel, image.files, guest.memory_mib, guest.cpus
