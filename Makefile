@@ -99,6 +99,7 @@ check-appliance: all ## Make the appliance as an ordinary user and as root, and 
 check-soak: all ## Soak jobs while their paths flip: 8 ranks for two minutes with each MPI; 100 jobs of Slurm
 	@SOAK_RANKS=8 SOAK_SECONDS=120 SOAK_JOBS=100 $(bin)/pytest -s \
 		tests/python/test_detach.py tests/python/test_slurm_ends.py tests/python/test_slurm_nodes_ends.py \
+		tests/guests/test_slurm_guests_ends.py \
 		-k 'flip or short_jobs'
 
 .PHONY: check-mpi4py

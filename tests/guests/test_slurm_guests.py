@@ -6,32 +6,19 @@ They are emulated where there is no KVM. Each is started from a snapshot, which 
 import hashlib
 import json
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "python"))
-from process_support import name_of, words_of
+from slurm_guests_support import FILE, begin, machines, sleeping
 from slurm_option_support import PATIENCE, OptionHosts, wait_until
 
 from vicinal.cluster.snapshots.store import snapshots_directory
 from vicinal.launch.environment import Mpi
 from vicinal.programs import mpi_program
-
-FILE = """
-name: lab
-nodes:
-  - name: node
-    backend: vm
-    count: 2
-    each_boot: [echo told >/root/said && chmod 755 /root]
-region:
-  members: 8
-"""
 
 
 @pytest.fixture(scope="module")
@@ -50,45 +37,13 @@ def clean(hosts: OptionHosts) -> Iterator[OptionHosts]:
 @pytest.fixture(scope="module")
 def two(hosts: OptionHosts) -> Path:
     """The file of a cluster of two virtual machines."""
-    return hosts.cluster_file("two.yaml", FILE)
-
-
-def machines(hosts: OptionHosts) -> dict[str, psutil.Process]:
-    """The machines of jobs on the first host by their names, and one that boots to be saved."""
-    below = [each for keeper in hosts.keepers("node0") for each in keeper.children(recursive=True)]
-    found = {}
-    for process in below:
-        words = words_of(process)
-        if name_of(process).startswith("qemu") and "-name" in words:
-            found[words[words.index("-name") + 1]] = process
-    return found
+    return hosts.cluster_file("two.yaml", FILE.format(count=2))
 
 
 def memories() -> dict[Path, str]:
     """What is in the memory of each snapshot."""
     found = snapshots_directory().glob("*/memory")
     return {each: hashlib.sha256(each.read_bytes()).hexdigest() for each in found}
-
-
-def begin(hosts: OptionHosts, *command: object) -> subprocess.Popen[str]:
-    """Start a command of Slurm's at the head."""
-    return subprocess.Popen(
-        hosts.entered([str(word) for word in command]),
-        env=hosts.environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def sleeping(hosts: OptionHosts, two: Path) -> subprocess.Popen[str]:
-    """A job whose tasks sleep in their machines."""
-    task = ("sh", "-c", "echo sleeps; sleep 600")
-    running = begin(hosts, "srun", "-K", f"--vicinal={two}", "-wnode0", "-n2", *task)
-    assert running.stdout is not None
-    assert [running.stdout.readline() for _ in range(2)] == ["sleeps\n"] * 2
-    return running
 
 
 def test_tasks_run_in_machines_as_on_their_host(clean: OptionHosts, two: Path) -> None:

@@ -113,16 +113,16 @@ class OptionHosts(SlurmHosts):
             stderr=subprocess.DEVNULL,
         )
 
-    def waiting_job(self, *, user: int = 0, value: str = "region") -> str:
+    def waiting_job(self, *, user: int = 0, value: str = "region", **variables: str) -> str:
         """Start a job with this on the first host, which waits to be cancelled; its number."""
         option = f"--vicinal={value}"
         allocate = ("salloc", "-Q", option, "-wnode0", "-n1", "--no-shell", "--job-name=waits")
-        done = self.at_head(*become(user), *allocate)
+        done = self.at_head(*become(user), *allocate, **variables)
         assert done.returncode == 0, done.stderr
         listed = self.at_head("squeue", "-h", "--name=waits", "--format=%A").stdout.split()
         number = max(listed, key=int)
         step = ("srun", option, f"--jobid={number}", "--overlap", "--chdir=/", "true")
-        done = self.at_head(*become(user), *step)
+        done = self.at_head(*become(user), *step, **variables)
         assert done.returncode == 0, done.stderr
         return number
 

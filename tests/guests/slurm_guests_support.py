@@ -1,0 +1,58 @@
+"""What tests of Slurm's jobs in virtual machines share."""
+
+import subprocess
+
+import psutil
+from process_support import name_of, words_of
+from slurm_option_support import OptionHosts
+
+FILE = """
+name: lab
+nodes:
+  - name: node
+    backend: vm
+    count: {count}
+    each_boot: [echo told >/root/said && chmod 755 /root]
+region:
+  members: 8
+"""
+
+
+def machines(hosts: OptionHosts) -> dict[str, psutil.Process]:
+    """The machines of jobs on the first host by their names, and one that boots to be saved."""
+    found = {}
+    for keeper in hosts.keepers("node0"):
+        found.update(machines_of(keeper))
+    return found
+
+
+def machines_of(keeper: psutil.Process) -> dict[str, psutil.Process]:
+    """Those of one job."""
+    found = {}
+    for process in keeper.children(recursive=True):
+        words = words_of(process)
+        if name_of(process).startswith("qemu") and "-name" in words:
+            found[words[words.index("-name") + 1]] = process
+    return found
+
+
+def begin(hosts: OptionHosts, *command: object) -> subprocess.Popen[str]:
+    """Start a command of Slurm's at the head."""
+    return subprocess.Popen(
+        hosts.entered([str(word) for word in command]),
+        env=hosts.environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def sleeping(hosts: OptionHosts, value: object, tasks: int = 2) -> subprocess.Popen[str]:
+    """A job whose tasks sleep in their machines, one in each."""
+    task = ("sh", "-c", "echo sleeps; exec sleep 600")
+    job = ("-K", f"--vicinal={value}", "-wnode0", f"-n{tasks}", "--job-name=dies")
+    running = begin(hosts, "srun", *job, *task)
+    assert running.stdout is not None
+    assert [running.stdout.readline() for _ in range(tasks)] == ["sleeps\n"] * tasks
+    return running
