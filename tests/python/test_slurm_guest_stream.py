@@ -18,6 +18,7 @@ import pytest
 
 from vicinal.launch.environment import GUEST_TASK_FILE, provider_directory
 from vicinal.slurm import guest_stream
+from vicinal.slurm.guest_nodes_layout import GUESTS, TASKS
 from vicinal.slurm.guest_stream import Kind
 
 PATIENCE = 60.0
@@ -182,6 +183,34 @@ def test_what_a_guest_must_not_say_is_the_end(tmp_path: Path, said: bytes) -> No
     file.write_bytes(said)
     with file.open("rb") as opened:
         assert guest_stream.read(opened.fileno()) is None
+
+
+# Hears nothing, and says how a program ended that did not wait for its input.
+SSH = r"""#!/bin/sh
+exec <&-
+touch {directory}/closed
+sleep 0.3
+printf 'R\000\000\000\004bad\nX\000\000\000\001\007'
+"""
+
+
+def test_how_a_program_ended_is_heard_though_it_hears_nothing_any_more(tmp_path: Path) -> None:
+    guests = tmp_path / GUESTS
+    guests.mkdir()
+    (guests / TASKS).write_text('{"environment": {}, "holds": []}')
+    ssh = tmp_path / "ssh"
+    ssh.write_text(SSH.format(directory=tmp_path))
+    ssh.chmod(0o755)
+    task = (str(os.getpid()), str(tmp_path), "node", "--", "sh")
+    running = subprocess.Popen(
+        [sys.executable, "-m", "vicinal.slurm.guest_task", *task],
+        env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    wait_until((tmp_path / "closed").exists)
+    _, errors = running.communicate(b"given\n", PATIENCE)
+    assert (running.returncode, errors) == (7, b"bad\n")
 
 
 def test_a_frame_has_its_length_before_it(tmp_path: Path) -> None:

@@ -113,19 +113,21 @@ def _run(shell: GuestShell, program: Sequence[str], variables: dict[str, str]) -
     end: tuple[Kind, bytes] | None = None
     try:
         to, come = connection.stdin.fileno(), connection.stdout.fileno()
-        guest_stream.write_start(to, program, variables, str(Path.cwd()))
+        with suppress(BrokenPipeError):
+            guest_stream.write_start(to, program, variables, str(Path.cwd()))
         end = _stand_between(to, come, woken)
     except guest_stream.TooLongError as error:
         raise VicinalError(
             f"the program's arguments or variables are too long ({error})", "make them shorter"
         ) from error
-    except BrokenPipeError:
-        pass
     _end_as(end, shell.name)
 
 
 def _stand_between(to: int, come: int, woken: socket.socket) -> tuple[Kind, bytes] | None:
-    """Until the program has ended, and how; None where the guest has."""
+    """Until the program has ended, and how; None where the guest has.
+
+    What can be told to nobody any more is dropped: how the program ended may still be to be read.
+    """
     pmi = int(os.environ.get(_PMI, "-1"))
     sources = {0: Kind.INPUT, **({pmi: Kind.PMI} if pmi >= 0 else {})}
     ends = {kind: number for number, kind in sources.items()}
@@ -138,7 +140,8 @@ def _stand_between(to: int, come: int, woken: socket.socket) -> tuple[Kind, byte
             for key, _ in selector.select():
                 if key.fileobj is woken:
                     for number in woken.recv(_CHUNK):
-                        guest_stream.write(to, Kind.SIGNAL, bytes([number]))
+                        with suppress(BrokenPipeError):
+                            guest_stream.write(to, Kind.SIGNAL, bytes([number]))
                 elif key.fd == come:
                     frame = guest_stream.read(come)
                     if frame is None or frame[0] in (Kind.EXITED, Kind.KILLED, Kind.FAILED):
@@ -157,7 +160,8 @@ def _hand_on(source: int, kind: Kind, to: int) -> None:
         content = os.read(source, _CHUNK)
     except OSError:  # it is closed, or a terminal that went away
         content = b""
-    guest_stream.write(to, kind, content)
+    with suppress(BrokenPipeError):
+        guest_stream.write(to, kind, content)
 
 
 def _take(frame: tuple[Kind, bytes], ends: dict[Kind, int], selector: PollSelector) -> None:
