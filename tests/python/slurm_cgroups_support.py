@@ -31,8 +31,6 @@ class Version:
     """What CgroupMountpoint is."""
     tree: Path
     """The one in which Slurm keeps the processes of steps apart."""
-    extern: str
-    """Below a job's group the one of what lasts as long as the job."""
     slurmd: str
     """Below `mounted` what slurmd makes."""
     others: bool
@@ -42,12 +40,11 @@ class Version:
     def of(cls, number: int) -> Self:
         """Skips the test where the machine has none of this version that could be made here."""
         if number == 1:
-            found = cls(1, _MOUNTED, _MOUNTED / "freezer", "step_extern", "*/slurm_node0", False)
+            found = cls(1, _MOUNTED, _MOUNTED / "freezer", "*/slurm_node0", False)
         else:
             only = (_MOUNTED / "cgroup.controllers").exists()
             tree = _MOUNTED if only else _MOUNTED / "unified"
-            extern, slurmd = "step_extern/user/task_special", "system.slice/*slurmstepd.scope"
-            found = cls(2, tree, tree, extern, slurmd, not only)
+            found = cls(2, tree, tree, "system.slice/*slurmstepd.scope", not only)
         if not os.access(found.tree / "cgroup.procs", os.W_OK):
             pytest.skip(f"no control groups of version {number} can be made here")
         return found
@@ -58,6 +55,13 @@ class Version:
         if self.number == 1:
             return True
         return "memory" in (self.mounted / "cgroup.controllers").read_text().split()
+
+    @property
+    def extern(self) -> str:
+        """Below a job's group the one of what lasts as long as the job."""
+        if self.number == 1:
+            return "step_extern"
+        return f"step_extern/user/task_{'0' if self.accounts_memory else 'special'}"
 
     @property
     def configuration(self) -> str:
