@@ -95,6 +95,8 @@ def run(*command: object, **variables: str) -> Done:
     return subprocess.run(
         [str(each) for each in command],
         env=os.environ | variables,
+        # mpiexec hands on what it can read, and ends by SIGPIPE where nobody takes it any more.
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=120,
