@@ -213,6 +213,23 @@ def test_how_a_program_ended_is_heard_though_it_hears_nothing_any_more(tmp_path:
     assert (running.returncode, errors) == (7, b"bad\n")
 
 
+def test_tasks_that_would_not_find_each_other_by_pmix_are_refused(tmp_path: Path) -> None:
+    """They would be right answers of wrong jobs. One task is what it takes itself for."""
+    task = (str(os.getpid()), str(tmp_path), "node", "--", "true")
+    command = [sys.executable, "-m", "vicinal.slurm.guest_task", *task]
+    said = {}
+    for tasks in ("1", "2"):
+        variables = {"PMIX_NAMESPACE": "slurm.pmix.1.0", "SLURM_STEP_NUM_TASKS": tasks}
+        done = subprocess.run(
+            command, env=os.environ | variables, capture_output=True, text=True, timeout=PATIENCE
+        )
+        assert done.returncode == 1
+        said[tasks] = done.stderr
+    assert "the node node has ended" in said["1"]  # there is none here
+    assert "PMIx does not get into virtual machines" in said["2"]
+    assert "srun --mpi=pmi2" in said["2"]
+
+
 def test_a_frame_has_its_length_before_it(tmp_path: Path) -> None:
     file = tmp_path / "said"
     with file.open("wb") as opened:

@@ -36,6 +36,7 @@ _HANDED_ON = (
 )
 _HOSTS = ("VICINAL_REGION", "TMPDIR", "PWD", "OLDPWD", "SHELL")
 """Variables that say something of the host."""
+_PMIX = "PMIX_NAMESPACE"
 _PMI = "PMI_FD"
 _PMI_PLACE = "3"
 """What the program has its connection to PMI as: provider/guest/program.c."""
@@ -46,6 +47,7 @@ def main() -> None:
     keeper, directory, node, _, *command = sys.argv[1:]
     place = Path(f"/proc/{keeper}/root{directory}") / GUESTS
     try:
+        _refuse_pmix()
         told = json.loads((place / TASKS).read_text())
         shell = _shell(node, place)
         program = [placed(command[0], told["holds"], shell, place), *command[1:]]
@@ -54,6 +56,17 @@ def main() -> None:
         sys.exit(f"vicinal: error: {error}")
     except OSError as error:
         sys.exit(f"vicinal: error: the node {node} has ended ({error}): start the job again")
+
+
+def _refuse_pmix() -> None:
+    """A program that does not reach its PMIx server would take itself for the only task."""
+    tasks = os.environ.get("SLURM_STEP_NUM_TASKS", "1")
+    if _PMIX in os.environ and tasks != "1":
+        raise VicinalError(
+            "PMIx does not get into virtual machines, where each of these "
+            f"{tasks} tasks would take itself for the only one",
+            "use MPICH with srun --mpi=pmi2, containers, or srun --mpi=none for what is no MPI",
+        )
 
 
 def placed(program: str, holds: Sequence[str], shell: GuestShell, place: Path) -> str:
