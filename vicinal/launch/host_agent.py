@@ -83,10 +83,20 @@ def _serve() -> None:
         except VicinalError as error:
             _answer(error=error.message, remedy=error.remedy)
         finally:
-            # The files first: we may be killed before the ranks have had their time.
-            made.remove()
-            if request.region:
-                _end_ranks(made)
+            try:
+                _take_away(request, made)
+            except Ended:
+                # Slurm's scancel is told to us and to the launcher, whose end we may have heard of
+                # just before. No other signal comes through.
+                _take_away(request, made)
+                raise
+
+
+def _take_away(request: HostRequest, made: HostFiles) -> None:
+    # The files first: we may be killed before the ranks have had their time.
+    made.remove()
+    if request.region:
+        _end_ranks(made)
 
 
 def _prepare(request: HostRequest, made: HostFiles) -> None:
