@@ -53,8 +53,8 @@ os.write(taps[0], bytes(10) + frame)
 got = b""
 while b"hello" not in got:
     got = os.read(taps[1], 2000)
+os.wait()  # One prints after the other: without buffers a line and its end are two writes.
 print(json.dumps({"mtu": mtu, "inside": got[10:].hex(), "frame": frame.hex()}), flush=True)
-os.wait()
 """
 
 
