@@ -17,7 +17,7 @@ from process_support import signal_all
 from slurm_cgroups_support import CgroupHosts, Version
 from slurm_cgroups_support import opened as opened_with_groups
 from slurm_guests_support import FILE, begin, machines, machines_of, sleeping
-from slurm_option_support import PATIENCE, REGIONS, OptionHosts, become, wait_until
+from slurm_option_support import PATIENCE, OptionHosts, become, region_of, wait_until
 
 from vicinal.cluster.image import build_image
 from vicinal.launch.environment import Mpi
@@ -107,11 +107,6 @@ def test_short_jobs_in_a_row_leave_nothing(clean: OptionHosts, one: Path) -> Non
 
 
 # --- what they see, and who is counted ------------------------------------------------------
-
-
-def region_of(keeper: psutil.Process) -> Path:
-    """The file of a job's region, in a file system of its keeper's alone."""
-    return Path(f"/proc/{keeper.pid}/root{REGIONS}/region")
 
 
 def test_messages_of_ranks_are_in_their_region(clean: OptionHosts, two: Path) -> None:

@@ -127,6 +127,11 @@ class OptionHosts(SlurmHosts):
         return number
 
 
+def region_of(keeper: psutil.Process) -> Path:
+    """The file of the region of a job's nodes, in a file system of its keeper's alone."""
+    return Path(f"/proc/{keeper.pid}/root{REGIONS}/region")
+
+
 def wait_until(good: Callable[[], object]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not good():
