@@ -20,7 +20,7 @@ from typing import Any
 from vicinal.errors import VicinalError
 from vicinal.host.functions.moderation import read_moderation, set_moderation
 from vicinal.host.functions.operations import Functions
-from vicinal.host.functions.privileged import PROTOCOL
+from vicinal.host.functions.privileged.requests import PROTOCOL
 from vicinal.host.functions.settings import Settings
 
 CARD = "eth0"
@@ -100,7 +100,7 @@ class OpenedDevice:
 
 def helper(step: str, user: int, operation: str, **fields: object) -> dict[str, Any]:
     """One request to the privileged helper, as if sudo had run it for a user."""
-    source = "/vicinal/vicinal/host/functions/privileged.py"
+    source = "/vicinal/vicinal/host/functions/privileged"
     request = {"protocol": PROTOCOL, "operation": operation, **fields}
     done = subprocess.run(
         [sys.executable, "-I", source],

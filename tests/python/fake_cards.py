@@ -14,7 +14,9 @@ from typing import Any
 
 from vicinal.errors import VicinalError
 from vicinal.host.functions.operations import Functions
-from vicinal.host.functions.privileged import PROTOCOL, VFIO, Host, RefusedError, perform
+from vicinal.host.functions.privileged.requests import PROTOCOL
+from vicinal.host.functions.privileged.service import perform
+from vicinal.host.functions.privileged.system import VFIO, Host, RefusedError
 
 ZERO = "00:00:00:00:00:00:00:00"
 

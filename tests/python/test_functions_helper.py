@@ -11,15 +11,18 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fake_cards import FakeHost, igb
 
 from vicinal.errors import VicinalError
-from vicinal.host.functions import helper, privileged
-from vicinal.host.functions.privileged import PROTOCOL, RefusedError, perform
+from vicinal.host.functions import helper
+from vicinal.host.functions.privileged import service
+from vicinal.host.functions.privileged.requests import PROTOCOL
+from vicinal.host.functions.privileged.service import perform
+from vicinal.host.functions.privileged.system import RefusedError
 
 FIRST = "0000:01:08.0"
 ONE = {"function": FIRST, "owner": "demo"}
@@ -111,30 +114,52 @@ def test_a_link_that_names_another_card_s_function_is_not_believed(tmp_path: Pat
 
 
 def test_it_needs_only_the_standard_library() -> None:
-    """`python3 -I` has no other path; so what is audited is one file."""
-    source = helper.SOURCE.read_text()
-    imported = set(re.findall(r"^(?:import|from) (\w+)", source, re.MULTILINE))
-    assert imported <= sys.stdlib_module_names
+    """`python3 -I` has no other path; so what is audited is one directory."""
+    files = list(helper.SOURCE.glob("*.py"))
+    own = {"." + file.stem for file in files}
+    imported = {
+        name
+        for file in files
+        for name in re.findall(r"^ *(?:import|from) ([.\w]+)", file.read_text(), re.MULTILINE)
+    }
+    assert {"json", ".changes"} <= imported
+    assert {name for name in imported - own if name not in sys.stdlib_module_names} == {
+        "importlib.util",
+        "collections.abc",
+    }
+
+
+def test_nothing_beside_it_is_taken_for_a_module_of_python(tmp_path: Path) -> None:
+    """Python would look for modules in a directory that it runs, before its own."""
+    there = _installed(tmp_path / "helper")
+    (there / "json.py").write_text("raise SystemExit('taken')")
+    done = subprocess.run(
+        [helper.PYTHON, "-I", there], input="[]", capture_output=True, text=True, check=False
+    )
+    assert "another version" in json.loads(done.stdout)["error"][0], done.stderr
+
+
+def _installed(place: Path) -> Path:
+    """The helper where its files are copied to, as the error of helper.py says."""
+    files = shlex.join(map(str, helper.SOURCE.glob("*.py")))
+    subprocess.run(["sh", "-c", f"install -D -m 644 -t {place} {files}"], check=True)
+    return place
 
 
 def test_as_an_ordinary_user_it_does_nothing() -> None:
-    done = _helper_as(NOBODY if os.geteuid() == 0 else None, request("claim", **ONE))
-    assert done["error"][0] == "the helper was not run as root"
-
-
-def _helper_as(user: int | None, what: object) -> dict[str, Any]:
-    done = subprocess.run(
-        [helper.PYTHON, "-I", "-c", helper.SOURCE.read_text()],  # nobody may not read a checkout
-        input=json.dumps(what),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        user=user,
-        check=False,
-    )
+    with tempfile.TemporaryDirectory() as directory:  # nobody may not read a checkout
+        Path(directory).chmod(0o755)
+        done = subprocess.run(
+            [helper.PYTHON, "-I", _installed(Path(directory) / "helper")],
+            input=json.dumps(request("claim", **ONE)),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            user=NOBODY if os.geteuid() == 0 else None,
+            check=False,
+        )
     assert done.returncode == 1, done.stderr
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
+    assert json.loads(done.stdout)["error"][0] == "the helper was not run as root"
 
 
 def test_without_rights_the_error_says_what_an_administrator_is_to_do(
@@ -152,7 +177,7 @@ def test_without_rights_the_error_says_what_an_administrator_is_to_do(
         helper.ask_helper("claim", **ONE)
     said = str(refused.value)
     assert "sudo did not run the helper (sudo: a password is required)" in said
-    assert f"install -D -m 755 {helper.SOURCE} {helper.INSTALLED}" in said
+    assert f"install -D -m 644 -t {helper.INSTALLED} {helper.SOURCE}/*.py" in said
     assert f"ALL=(root) NOPASSWD: {helper.PYTHON} -I {helper.INSTALLED}`" in said
 
 
@@ -234,7 +259,7 @@ def test_the_lock_of_a_helper_that_died_holds_nobody_up(tmp_path: Path) -> None:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(privileged, "_LOCK_SECONDS", 0.2)
+            patch.setattr(service, "_LOCK_SECONDS", 0.2)
             with pytest.raises(RefusedError, match="another `vicinal functions` is changing"):
                 perform(host, 0, request("claim", **ONE))
         holder.kill()
@@ -256,7 +281,7 @@ def test_sudo_runs_the_helper_by_the_line_that_is_suggested(tmp_path: Path) -> N
     what = json.dumps(request("claim", **ONE))
     script = (
         f"mkdir {tmp_path}/run {tmp_path}/bin"
-        f" && cp {helper.SOURCE} {tmp_path}/bin/{helper.INSTALLED.name}"
+        f" && install -D -m 644 -t {tmp_path}/bin/{helper.INSTALLED.name} {helper.SOURCE}/*.py"
         f" && mount --bind {rule} /etc/sudoers && mount --bind {tmp_path}/run /run"
         f" && mount --bind {host.sysfs} /sys"
         f" && mount -t tmpfs none /usr/local && mkdir -p {directory}"

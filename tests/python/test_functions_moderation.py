@@ -11,7 +11,7 @@ from fake_cards import FakeHelper, FakeHost, igb
 from vicinal.errors import VicinalError
 from vicinal.host.functions.moderation import interface_of, read_moderation, set_moderation
 from vicinal.host.functions.operations import Functions
-from vicinal.host.functions.privileged import RefusedError
+from vicinal.host.functions.privileged.system import RefusedError
 
 TEXT = """Coalesce parameters for {interface}:
 Adaptive RX: n/a  TX: n/a

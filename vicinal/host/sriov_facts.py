@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from vicinal.host.functions import privileged as functions
-from vicinal.host.functions.privileged import VFIO
+from vicinal.host.functions.privileged import system as functions
+from vicinal.host.functions.privileged.system import VFIO
 from vicinal.host.functions.sysfs import group_others, holders
 from vicinal.host.pci import MELLANOX, PciDevice, read_device, read_devices
 from vicinal.host.system import Host

@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 
 from vicinal.errors import VicinalError
-from vicinal.host.functions.privileged import Host
+from vicinal.host.functions.privileged.system import Host
 from vicinal.opennebula.hook_files import check_drivers, hook_files, hooked_drivers
 from vicinal.opennebula.limits import FILE, TEMPLATE, read_limits
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from vicinal.errors import VicinalError, describe_os_error
 from vicinal.host.checks.qemu import read_device_models
-from vicinal.host.functions.privileged import Host as FunctionsHost
+from vicinal.host.functions.privileged.system import Host as FunctionsHost
 from vicinal.host.functions.sysfs import (
     PhysicalFunction,
     VirtualFunction,

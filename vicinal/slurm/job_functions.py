@@ -25,7 +25,7 @@ from vicinal.errors import VicinalError
 from vicinal.host.functions.helper import kept_open
 from vicinal.host.functions.operations import Functions
 from vicinal.host.functions.owners import assigned_to
-from vicinal.host.functions.privileged import RefusedError
+from vicinal.host.functions.privileged.system import RefusedError
 from vicinal.host.functions.sysfs import (
     VirtualFunction,
     all_functions,

@@ -19,7 +19,7 @@ from vicinal.host.functions.moderation import (
     set_moderation,
 )
 from vicinal.host.functions.operations import Functions, vfio_node
-from vicinal.host.functions.privileged import VFIO, word
+from vicinal.host.functions.privileged.system import VFIO, word
 from vicinal.host.functions.settings import Settings
 from vicinal.host.functions.sysfs import (
     PhysicalFunction,

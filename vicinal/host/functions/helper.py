@@ -15,8 +15,9 @@ from typing import Any, Protocol
 
 from vicinal.errors import VicinalError
 from vicinal.host.functions import privileged
+from vicinal.host.functions.privileged.requests import PROTOCOL
 
-SOURCE = Path(privileged.__file__).resolve()
+SOURCE = Path(privileged.__file__).resolve().parent
 INSTALLED = Path("/usr/local/libexec/vicinal-functions")
 PYTHON = "/usr/bin/python3"
 
@@ -37,7 +38,7 @@ class Helper(Protocol):
 
 def ask_helper(operation: str, **fields: object) -> dict[str, Any]:
     """Have the privileged helper do one operation; the Helper of this host."""
-    request = {"protocol": privileged.PROTOCOL, "operation": operation, **fields}
+    request = {"protocol": PROTOCOL, "operation": operation, **fields}
     status, output, errors = _run(_command(), json.dumps(request))
     try:
         answer = json.loads(output)
@@ -99,6 +100,6 @@ def _not_reached(status: int, errors: str) -> VicinalError:
         )
     return VicinalError(
         f"changing SR-IOV functions needs root, and sudo did not run the helper ({reason})",
-        f"as root, once: `install -D -m 755 {SOURCE} {INSTALLED}`, and with visudo the line"
-        f" `{sudoers_line(getpass.getuser())}`",
+        f"as root, once: `rm -rf {INSTALLED}; install -D -m 644 -t {INSTALLED} {SOURCE}/*.py`, and"
+        f" with visudo the line `{sudoers_line(getpass.getuser())}`",
     )

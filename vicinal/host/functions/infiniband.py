@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from vicinal.errors import VicinalError
-from vicinal.host.functions.privileged import Host
+from vicinal.host.functions.privileged.system import Host
 from vicinal.host.functions.sysfs import Port, plain_guid, read_ports
 
 ZERO = ":".join(["00"] * 8)

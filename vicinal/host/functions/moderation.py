@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from vicinal.errors import VicinalError
 from vicinal.host.functions.operations import Functions
-from vicinal.host.functions.privileged import VFIO, Host, RefusedError
+from vicinal.host.functions.privileged.system import VFIO, Host, RefusedError
 from vicinal.host.functions.sysfs import PhysicalFunction, find_card, find_function
 
 ADAPTIVE = ("adaptive-rx", "adaptive-tx")

@@ -19,7 +19,7 @@ from typing import Any
 from vicinal.errors import VicinalError
 from vicinal.host.functions import infiniband
 from vicinal.host.functions.helper import Helper, ask_helper
-from vicinal.host.functions.privileged import VFIO, Host, word
+from vicinal.host.functions.privileged.system import VFIO, Host, word
 from vicinal.host.functions.settings import Settings
 from vicinal.host.functions.sysfs import (
     INFINIBAND,

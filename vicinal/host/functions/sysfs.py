@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from vicinal.errors import VicinalError
-from vicinal.host.functions.privileged import Host, RefusedError, set_by_ip
+from vicinal.host.functions.privileged.system import Host, RefusedError, set_by_ip
 
 ETHERNET, INFINIBAND = "ethernet", "infiniband"
 _NETWORK_CLASS, _INFINIBAND_CLASS = "0x02", "0x0207"

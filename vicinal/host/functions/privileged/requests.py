@@ -1,0 +1,75 @@
+"""What may be asked of the helper: operations, each with fields of fixed names and forms."""
+
+import re
+from typing import Any
+
+from .system import RefusedError
+
+Form = re.Pattern[str] | range | type
+Fields = dict[str, Any]
+
+PROTOCOL = 2
+
+AUDIT = "see docs/functions.md"
+
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
+_OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_MAC = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")
+_GUID = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){7}")
+_STATE = re.compile(r"auto|enable|disable")
+_RATE = range(1 << 24)
+
+_ONE: dict[str, Form] = {"function": _ADDRESS, "owner": _OWNER}
+_OPERATIONS: dict[str, dict[str, Form]] = {
+    "count": {"physical": _ADDRESS, "count": range(1024), "owner": _OWNER},
+    "configure": {**_ONE, "settings": dict},
+    "bind": {**_ONE, "binding": re.compile("vfio-pci|native")},
+    **dict.fromkeys(("claim", "reset", "release"), _ONE),
+}
+ETHERNET: dict[str, Form] = {"mac": _MAC, "vlan": range(4095), "qos": range(8), "spoofchk": bool}
+ETHERNET |= {"trust": bool, "state": _STATE, "min_tx_rate": _RATE, "max_tx_rate": _RATE}
+RATES = ["min_tx_rate", "max_tx_rate"]
+OUTSIDE = {*RATES, "state"}
+"""What a function's own driver never reads."""
+INFINIBAND: dict[str, Form] = {"node_guid": _GUID, "port_guid": _GUID, "policy": _STATE}
+INFINIBAND |= {"pkey_index": range(128), "port": range(1, 3)}
+
+
+def checked(request: object) -> tuple[str, Fields]:
+    """The operation that is asked for, and its fields. Raises RefusedError for all else."""
+    if not isinstance(request, dict) or request.pop("protocol", None) != PROTOCOL:
+        what = f"the privileged helper is of another version ({PROTOCOL}) than the command"
+        raise RefusedError(what, f"install the helper again, {AUDIT}")
+    operation = str(request.pop("operation", None))
+    forms = _OPERATIONS.get(operation, {})
+    if not forms or set(request) != set(forms):
+        raise RefusedError("this is no request that the helper knows", AUDIT)
+    for name, form in forms.items():
+        check(name, request[name], form)
+    return operation, request
+
+
+def check_settings(settings: Fields) -> None:
+    """Raise RefusedError unless these are all of an Ethernet function, or all of InfiniBand's."""
+    forms = ETHERNET if is_ethernet(settings) else INFINIBAND
+    if not set(settings) <= set(forms):
+        raise RefusedError("these settings are not known together", AUDIT)
+    for name, value in settings.items():
+        check(name, value, forms[name])
+
+
+def is_ethernet(settings: Fields) -> bool:
+    """Whether all of them are such as Ethernet functions have."""
+    return set(settings) <= set(ETHERNET)
+
+
+def check(name: str, value: object, form: Form) -> None:
+    """Raise RefusedError for a value of another form."""
+    if isinstance(form, re.Pattern):
+        good = isinstance(value, str) and form.fullmatch(value) is not None
+    elif isinstance(form, range):
+        good = isinstance(value, int) and not isinstance(value, bool) and value in form
+    else:
+        good = isinstance(value, form)
+    if not good:
+        raise RefusedError(f"{name} cannot be {str(value)[:60]!r}", AUDIT)

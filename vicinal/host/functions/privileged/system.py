@@ -1,0 +1,119 @@
+"""This host, as functions are read and changed: sysfs, a few files, programs of the system."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+VFIO = "vfio-pci"
+
+_ETHERNET_CLASS = "0x0200"
+_COMMAND_SECONDS = 20.0
+
+NOT_TAKEN = "see whether the card's driver takes it (rates only while its link is up), and `dmesg`"
+
+
+class RefusedError(Exception):
+    """Why something was not done, and what to do about it."""
+
+
+class Host:
+    """Where this system keeps what the helper reads and writes; tests put a fake one in place."""
+
+    sysfs = Path("/sys")
+    records = Path("/run/vicinal-functions")
+    groups = Path("/dev/vfio")
+
+    def device(self, address: str) -> Path:
+        """The directory of a PCI device."""
+        return self.sysfs / "bus/pci/devices" / address
+
+    def read(self, path: Path) -> str:
+        """The text of an attribute without the end of its line; empty if there is none."""
+        try:
+            return path.read_text(errors="replace").strip()
+        except OSError:
+            return ""
+
+    def write(self, path: Path, text: str) -> None:
+        """Write an attribute at once. Raises OSError."""
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, text.encode())
+        finally:
+            os.close(descriptor)
+
+    def give(self, path: Path, user: int) -> None:
+        """Make a file a user's."""
+        os.chown(path, user, -1)
+
+    def run(self, name: str, *arguments: str) -> str:
+        """Output of a program of the system. Raises RefusedError with what it complained of."""
+        program = shutil.which(name, path="/usr/sbin:/sbin:/usr/bin:/bin")
+        if program is None:
+            raise RefusedError(f"the program {name} was not found", "install its package")
+        done = subprocess.run(
+            [program, *arguments],
+            env={"LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_COMMAND_SECONDS,
+            check=False,
+        )
+        if done.returncode != 0:
+            complaint = " ".join(done.stderr.split()) or f"exit status {done.returncode}"
+            raise RefusedError(f"`{name} {' '.join(arguments)}`: {complaint}", NOT_TAKEN)
+        return done.stdout
+
+    def link(self, path: Path) -> str:
+        """The last part of what a symbolic link points to; empty if there is none."""
+        return path.readlink().name if path.is_symlink() else ""
+
+    def functions(self, physical: str) -> list[str]:
+        """Addresses of the virtual functions of a physical one, by their numbers."""
+        links = {int(each.name[6:]): each for each in self.device(physical).glob("virtfn[0-9]*")}
+        return [self.link(links[number]) for number in sorted(links)]
+
+    def names(self, address: str, kind: str) -> list[str]:
+        """Names of a device's network interfaces ("net") or RDMA devices ("infiniband")."""
+        place = self.device(address) / kind
+        return sorted(each.name for each in place.iterdir()) if place.is_dir() else []
+
+    def use(self, address: str) -> str:
+        """Why a function must not be taken from whoever has it; empty if it may be."""
+        device = self.device(address)
+        driver = self.link(device / "driver")
+        if driver == VFIO:
+            # Only an open vfio device is enabled: all users can see that, the processes not.
+            opened = self.read(device / "enable") not in ("", "0")
+            return "a program has it open through vfio-pci" if opened else ""
+        interfaces = self.names(address, "net")
+        for name in interfaces:
+            if int(self.read(device / "net" / name / "flags") or "0", 0) & 1:
+                return f"its interface {name} is up"
+        ethernet = self.read(device / "class").startswith(_ETHERNET_CLASS)
+        if driver and ethernet and not interfaces:
+            return f"its interface, of driver {driver}, is in another network namespace"
+        return ""
+
+
+def set_by_ip(host: Host, interface: str) -> dict[int, dict[str, str]]:
+    """What `ip` says is set of each function of a card, in the words that would set it."""
+    found = {}
+    for card in json.loads(host.run("ip", "-j", "link", "show", "dev", interface)):
+        for function in card.get("vfinfo_list", []):
+            rate, vlans = function.get("rate", {}), function.get("vlan_list") or [{}]
+            values = {"mac": function.get("address"), "vlan": vlans[0].get("vlan", 0)}
+            values |= {name: function.get(name) for name in ("spoofchk", "trust")}
+            values |= {f"{end}_tx_rate": rate.get(f"{end}_tx") for end in ("min", "max")}
+            values["state"] = function.get("link_state")
+            words = {name: word(value) for name, value in values.items() if value is not None}
+            found[int(function["vf"])] = words
+    return found
+
+
+def word(value: object) -> str:
+    """A setting as it is written: on and off for what is true or not."""
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
