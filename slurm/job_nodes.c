@@ -14,6 +14,7 @@
 
 #include "command.h"
 #include "job_network.h"
+#include "job_secret.h"
 #include "job_state.h"
 #include "keeper.h"
 #include "keeper_network.h"
@@ -114,6 +115,7 @@ int job_nodes_prepare(spank_t spank, const struct settings *settings, const stru
 	char slots[NUMBER_MOST];
 	char most[NUMBER_MOST];
 	char channel[NUMBER_MOST];
+	char secret[JOB_SECRET_DIGITS + 1] = "";
 	uint32_t hosts = 0;
 	uint32_t host = 0;
 	int groups = 0;
@@ -122,6 +124,7 @@ int job_nodes_prepare(spank_t spank, const struct settings *settings, const stru
 		.directory = settings->directory,
 		.home = home,
 		.file = file,
+		.secret = secret,
 		.most = settings->max_size,
 		.is_ending = job_state_is_ending,
 	};
@@ -136,6 +139,7 @@ int job_nodes_prepare(spank_t spank, const struct settings *settings, const stru
 	if (resolve(request->file, directory, file, fault, length) != 0)
 		return -1;
 	(void)spank_getenv(spank, "HOME", home, sizeof(home));
+	job_secret_read(spank, secret);
 	if (spank_get_item(spank, S_JOB_ID, &order.job) != ESPANK_SUCCESS ||
 	    spank_get_item(spank, S_JOB_UID, &order.user) != ESPANK_SUCCESS ||
 	    spank_get_item(spank, S_JOB_GID, &order.group) != ESPANK_SUCCESS ||

@@ -37,6 +37,7 @@
 #define STATE_BYTES (UINT64_C(256) << 20)
 #define TEXT_MOST (PATH_MAX + 256)
 #define REASON_MOST 1024U
+#define SECRET_MOST 128U
 
 /* The directory is root's alone, as all that is in it. */
 static int own_directory(const char *directory)
@@ -81,7 +82,8 @@ _Noreturn static void become_keeper(const struct keeper_order *order, int go, in
 	static const char path[] = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 	char home[TEXT_MOST];
 	char state[TEXT_MOST];
-	const char *variables[] = {path, "LC_ALL=C.UTF-8", home, state, NULL};
+	char secret[SECRET_MOST];
+	const char *variables[] = {path, "LC_ALL=C.UTF-8", home, state, secret, NULL};
 	sigset_t none;
 	char word = 0;
 	int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -104,6 +106,8 @@ _Noreturn static void become_keeper(const struct keeper_order *order, int go, in
 	be_killed_as_others();
 	(void)snprintf(home, sizeof(home), "HOME=%s", order->home);
 	(void)snprintf(state, sizeof(state), "XDG_STATE_HOME=%s", order->directory);
+	/* Other users see arguments of processes, and not their variables. */
+	(void)snprintf(secret, sizeof(secret), "VICINAL_JOB_SECRET=%s", order->secret);
 	if (own_mounts(order) != 0 || chdir("/") != 0 ||
 	    (channel >= 0 && keeper_network_hold(KEEPER_CHANNEL) != 0) ||
 	    syscall(SYS_setgroups, order->groups_count, order->groups) != 0 ||

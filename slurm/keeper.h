@@ -24,6 +24,7 @@ struct keeper_order {
 	const char *directory;        /* where regions are */
 	const char *home;             /* the user's */
 	const char *file;             /* the cluster's file */
+	const char *secret;           /* of the job, the same on all hosts; "" where none is known */
 	uint64_t most;                /* bytes that its file system may have */
 	uint32_t job;
 	uid_t user;

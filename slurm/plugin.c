@@ -25,6 +25,7 @@
 #include "functions.h"
 #include "job_nodes.h"
 #include "job_region.h"
+#include "job_secret.h"
 #include "request.h"
 #include "settings.h"
 #include "task_variables.h"
@@ -223,17 +224,21 @@ static void prepare_nodes(spank_t spank)
 	/* Tasks may see other files than this process does, so their variables are read here. */
 	if (job_nodes_prepare(spank, &settings, &request, expected_tasks(spank, tasks), refusal,
 			      sizeof(refusal)) == 0 &&
-	    is_in_nodes(spank))
+	    is_in_nodes(spank)) {
+		job_secret_hide(spank);
 		(void)task_variables_set(spank, settings.variables, "", refusal, sizeof(refusal));
+	}
 }
 
-/* In slurmstepd, as root, before there is any task. */
+/* In slurmstepd, as root, before there is any task; and in the commands of users. */
 VISIBLE int slurm_spank_init_post_opt(spank_t spank, int count, char **arguments)
 {
 	uint32_t step = 0;
 
 	(void)count;
 	(void)arguments;
+	if (spank_context() != S_CTX_REMOTE && is_asked && request.file[0] != '\0')
+		job_secret_draw(spank_context() == S_CTX_LOCAL);
 	if (spank_context() != S_CTX_REMOTE || refusal[0] != '\0')
 		return 0;
 	/* One without tasks. */

@@ -18,7 +18,7 @@ from slurm_option_support import OptionHosts, become, region_of, wait_until
 
 from vicinal.cluster.image import build_image
 from vicinal.cluster.native_layout import NODE_DIRECTORY
-from vicinal.launch.environment import Mpi
+from vicinal.launch.environment import Mpi, mpi_prefix
 from vicinal.programs import mpi_program
 from vicinal.region.inspection import inspect
 
@@ -50,7 +50,9 @@ class UserHosts(OptionHosts):
 
     def as_user(self, *command: object) -> str:
         """What a command of the user's says, which is to be good."""
-        done = self.at_head(*become(USER), *command, HOME=str(self.home))
+        # What tells Open MPI where its files are on these hosts says nothing in machines.
+        own = {"HOME": str(self.home), "PRTE_MCA_prte_tmpdir_base": "/tmp"}
+        done = self.at_head(*become(USER), *command, **own)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -78,7 +80,10 @@ def hosts() -> Iterator[UserHosts]:
 def clean(hosts: UserHosts) -> Iterator[UserHosts]:
     """Hosts that have nothing of jobs before, and nothing after, and take the next job."""
     with hosts.clean():
-        yield hosts
+        try:
+            yield hosts
+        finally:
+            hosts.at_head("scancel", "--name=waits")
     assert hosts.as_user("srun", "--chdir=/", "-N2", "hostname").split() in (
         ["node0", "node1"],
         ["node1", "node0"],
@@ -120,6 +125,26 @@ def test_an_ordinary_user_s_machines_on_two_hosts(clean: UserHosts) -> None:
     assert clean.at_head("scancel", number).returncode == 0
     processes = [machine for machines in found for machine in machines.values()]
     wait_until(lambda: not any(each.is_running() for each in processes))
+
+
+def test_machines_of_all_hosts_reach_each_other_by_ssh(clean: UserHosts) -> None:
+    """As the user mpi: so what MPI's own launchers start in one of them is in all."""
+    number = clean.job()
+    names = [f"node{machine}" for machine in range(3)]
+    script = f"for name in {' '.join(names)}; do ssh $name hostname; done"
+    said = clean.step(number, "-N2", "--ntasks-per-node=1", "sh", "-c", script)
+    assert sorted(said.split()) == sorted(names * 2)
+    for mpi, launcher in ((Mpi.OPENMPI, "mpirun"), (Mpi.MPICH, "mpiexec")):
+        verify = (mpi_program(mpi, "verify"), "--max-size", "4096", "--only", "sendrecv")
+        said = clean.step(
+            number, "-N1", "-n1", mpi_prefix(mpi) / "bin" / launcher, "-n", "3", *verify
+        )
+        checks = [json.loads(line) for line in said.splitlines() if line.startswith('{"')]
+        assert checks, said
+        assert not [each for each in checks if each["errors"]]
+        (keeper,) = clean.keepers("node1")
+        assert talked(keeper) == {("node1", "node2"), ("node2", "node1")}
+    assert clean.at_head("scancel", number).returncode == 0
 
 
 def test_a_user_who_may_make_no_taps(clean: UserHosts) -> None:

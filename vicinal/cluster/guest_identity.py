@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from vicinal.cluster.image_layout import HOME, PREFIX_BITS, USER_ID
+from vicinal.cluster.derived_keys import derive_keys
+from vicinal.cluster.image_layout import GUESTS_FILE, HOME, PREFIX_BITS, USER_ID
 from vicinal.errors import VicinalError
 
 _KEYGEN_SECONDS = 60
@@ -101,6 +102,11 @@ def generate_keys(directory: Path) -> None:
         _generate(directory / name)
 
 
+def keys_of_secret(secret: bytes, purpose: str) -> KeyTexts:
+    """The keys that every host which has the secret makes for this purpose."""
+    return derive_keys(secret, purpose, {_USER_KEY: "user", _HOST_KEY: "hosts"})
+
+
 def read_keys(directory: Path) -> KeyTexts:
     """The keys that are there. Raises OSError where some are missing."""
     return {name: (directory / name).read_text() for name in _KEY_FILES}
@@ -135,6 +141,7 @@ def write_archives(
             _add(tar, "etc/hostname", f"{guest.name}\n".encode(), 0o644)
             _add(tar, "etc/hosts", _hosts(guests).encode(), 0o644)
             _add(tar, "etc/vicinal/guest", _settings(guest).encode(), 0o644)
+            _add(tar, GUESTS_FILE.lstrip("/"), _names(guests).encode(), 0o644)
             if commands is not None and guest.name in commands:
                 _add(tar, "etc/vicinal/commands", commands[guest.name].encode(), 0o600)
             _add_keys(tar, keys, host)
@@ -145,6 +152,10 @@ def write_archives(
 def _hosts(guests: Sequence[Identity]) -> str:
     lines = [f"{guest.address} {guest.name}\n" for guest in guests]
     return "127.0.0.1 localhost\n" + "".join(lines)
+
+
+def _names(guests: Sequence[Identity]) -> str:
+    return "".join(f"{guest.name}\n" for guest in guests)
 
 
 def _settings(guest: Identity) -> str:

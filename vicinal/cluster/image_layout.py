@@ -18,6 +18,9 @@ COMMANDS_FILE = "opt/vicinal/commands"
 GUEST_TASK = "/usr/lib/vicinal-task/run"
 """What runs a program for a task of the host's: provider/guest/task.c."""
 
+GUESTS_FILE = "/etc/vicinal/guests"
+"""Names of all guests of a cluster, a line each, as launchers read files of hosts."""
+
 LINK_NAME = "lan0"
 """A node's interface in a network of the host's: guest_init.sh."""
 PREFIX_BITS = 16

@@ -6,14 +6,16 @@ So they are in the job's control group and accounting, and end with the keeper a
 import json
 import os
 import select
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 
 from vicinal.cluster.file.model import Cluster, Node
 from vicinal.cluster.file.network import NoNetwork
+from vicinal.cluster.guest_identity import keys_of_secret
 from vicinal.cluster.image import find_image
+from vicinal.cluster.image_layout import GUESTS_FILE
 from vicinal.cluster.machines.commands import commands_text
 from vicinal.cluster.region_device import RegionDevice
 from vicinal.cluster.snapshots.starting import CommonNetwork, GuestMake, start_guests
@@ -38,7 +40,8 @@ def make_guests(
     network = None
     if job.channel is not None:
         taps, mtu = make_taps(job.channel, len(nodes))
-        network = CommonNetwork([node.name for node in cluster.nodes], taps, mtu)
+        keys = None if job.secret is None else keys_of_secret(job.secret, f"slurm job {job.job}")
+        network = CommonNetwork([node.name for node in cluster.nodes], taps, mtu, keys)
     directory = job.directory / GUESTS
     directory.mkdir(mode=0o700)
     started = start_guests(
@@ -60,12 +63,31 @@ def make_guests(
         for guest in started:
             process = os.pidfd_open(guest.process)
             Thread(target=_watch, args=(process, region[0], guest.name), daemon=True).start()
+    given = task_variables([Mpi.MPICH, Mpi.OPENMPI])
     told = {
-        "environment": task_variables([Mpi.MPICH, Mpi.OPENMPI]),
+        "environment": {**given, **launcher_variables(given)},
         "holds": sorted(find_image().holds),
     }
     (directory / TASKS).write_text(json.dumps(told))
     return NodeList([ListedNode(node.name, None) for node in nodes], None)
+
+
+def launcher_variables(given: Iterable[str]) -> dict[str, str]:
+    """What lets mpiexec and mpirun in a guest start ranks in all guests of the job, by ssh.
+
+    They would take Slurm's variables for their own, and there is no srun in a guest. What ranks are
+    `given` Open MPI hands on only if it is told to.
+    """
+    return {
+        "HYDRA_LAUNCHER": "ssh",
+        "HYDRA_HOST_FILE": GUESTS_FILE,
+        "PRTE_MCA_plm": "ssh",
+        "PRTE_MCA_ras": "^slurm",
+        "PRTE_MCA_prte_default_hostfile": GUESTS_FILE,
+        "OMPI_MCA_mca_base_env_list": ";".join(
+            name for name in given if not name.startswith("OMPI_MCA_")
+        ),
+    }
 
 
 def _watch(process: int, region: Path, name: str) -> None:

@@ -10,6 +10,7 @@ takes for its answer: `ready`, or why there are no nodes.
 """
 
 import argparse
+import os
 import signal
 import stat
 import sys
@@ -25,6 +26,8 @@ from vicinal.slurm.nodes_job import NodesJob, check_cluster, share_of
 from vicinal.slurm.staying import let_go, stay
 
 _FILE_BYTES = 1 << 20
+_SECRET = "VICINAL_JOB_SECRET"
+"""Variable with the job's secret as hexadecimal digits: slurm/job_secret.h."""
 
 
 def main() -> None:
@@ -71,7 +74,8 @@ def _job(arguments: list[str]) -> NodesJob:
     parser.add_argument("--max-size", type=int, required=True, dest="max_bytes")
     parser.add_argument("--channel", type=int)
     parser.add_argument("--host-network", action="store_true")
-    return NodesJob(**vars(parser.parse_args(arguments)))
+    secret = bytes.fromhex(os.environ.pop(_SECRET, ""))
+    return NodesJob(**vars(parser.parse_args(arguments)), secret=secret or None)
 
 
 def _check_file(file: Path) -> None:

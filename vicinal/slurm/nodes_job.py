@@ -1,7 +1,7 @@
 """A job of Slurm's whose nodes are made on this host: what is asked for, and the host's share."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from vicinal.cluster.file.model import BackEnd, Cluster, Node
@@ -30,6 +30,9 @@ class NodesJob:
     """Descriptor by which nodes are joined with those of other hosts (slurm/keeper_network.h)."""
     host_network: bool = False
     """Whether an administrator lets nodes be in the hosts' network where they have none alone."""
+
+    secret: bytes | None = field(default=None, repr=False)
+    """The same on all hosts of the job, and nobody's but its user's; None where none is known."""
 
     @property
     def alone(self) -> bool:

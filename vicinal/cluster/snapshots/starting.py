@@ -21,9 +21,11 @@ from vicinal.cluster.guest_identity import (
     Card,
     Identity,
     Keys,
+    KeyTexts,
     card_address,
     generate_keys,
     write_archives,
+    write_keys,
 )
 from vicinal.cluster.guest_qemu import MEMORY_MIB
 from vicinal.cluster.guest_qemu_choice import find_qemu
@@ -62,6 +64,8 @@ class CommonNetwork:
     """An open tap for each guest that is started here."""
     mtu: int
     """Its largest packet."""
+    keys: KeyTexts | None = None
+    """Those of all guests on all hosts; None: guests of this host have keys of their own."""
 
 
 Say = Callable[[str], None]
@@ -83,7 +87,12 @@ def start_guests(
     """
     make_of = _hardware(say)
     joining = joining_of(guests, network)
-    keys = _keys(directory, guests, joining.identities())
+    if network is None or network.keys is None:
+        generate_keys(directory)
+    else:
+        write_keys(directory, network.keys)
+    commands = {guest.name: guest.commands for guest in guests if guest.commands}
+    keys = write_archives(directory, joining.identities(), commands)
     started: list[WaitingGuest] = []
     try:
         with ExitStack() as ends:
@@ -232,11 +241,4 @@ def _hardware(say: Say) -> Callable[[GuestMake], Hardware]:
     accelerator = choose_accelerator(qemu, image, say).accelerator
     return lambda guest: Hardware(
         qemu, accelerator, image.kernel, image.files, guest.memory_mib, guest.cpus
-    )
-
-
-def _keys(directory: Path, guests: Sequence[GuestMake], identities: Sequence[Identity]) -> Keys:
-    generate_keys(directory)
-    return write_archives(
-        directory, identities, {guest.name: guest.commands for guest in guests if guest.commands}
     )

@@ -1,0 +1,49 @@
+"""Keys that hosts make of one secret are ssh's own, the same everywhere, and nobody else's."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from vicinal.cluster.derived_keys import public_half
+from vicinal.cluster.guest_identity import keys_of_secret, read_keys, write_keys
+
+SECRET = bytes(range(32))
+
+
+def test_a_public_half_is_that_of_the_standard() -> None:
+    """The first of RFC 8032's examples."""
+    seed = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60"
+    public = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"
+    assert public_half(bytes.fromhex(seed)).hex() == public
+
+
+@pytest.mark.parametrize("secret", [SECRET, *(os.urandom(32) for _ in range(8))])
+def test_ssh_keygen_reads_them(tmp_path: Path, secret: bytes) -> None:
+    """It takes the private half, finds the public one of it, and signs what that verifies."""
+    write_keys(tmp_path, keys_of_secret(secret, "job 1"))
+    for name in ("user-key", "host-key"):
+        file = tmp_path / name
+        assert file.stat().st_mode & 0o777 == 0o600
+        shown = ["ssh-keygen", "-y", "-f", file]
+        public = subprocess.run(shown, check=True, capture_output=True, text=True).stdout
+        assert public == file.with_suffix(".pub").read_text()
+        (tmp_path / "text").write_text("said")
+        sign = ["ssh-keygen", "-q", "-Y", "sign", "-n", "test", "-f", file, tmp_path / "text"]
+        subprocess.run(sign, check=True, capture_output=True)
+        (tmp_path / "allowed").write_text(f"me {public}")
+        verify = ["ssh-keygen", "-Y", "verify", "-n", "test", "-I", "me"]
+        verify += ["-f", str(tmp_path / "allowed"), "-s", str(tmp_path / "text.sig")]
+        subprocess.run(verify, check=True, input=b"said", capture_output=True)
+        (tmp_path / "text.sig").unlink()
+
+
+def test_who_has_them_is_told_by_secret_and_purpose(tmp_path: Path) -> None:
+    keys = keys_of_secret(SECRET, "job 1")
+    assert keys_of_secret(SECRET, "job 1") == keys
+    others = [keys_of_secret(SECRET, "job 2"), keys_of_secret(bytes(32), "job 1")]
+    privates = [each[name] for each in (keys, *others) for name in ("user-key", "host-key")]
+    assert len(set(privates)) == len(privates)
+    write_keys(tmp_path, keys)
+    assert read_keys(tmp_path) == keys

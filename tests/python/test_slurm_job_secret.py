@@ -1,0 +1,105 @@
+"""A job of Slurm's has a secret that its keepers know on all of its hosts, and nobody else."""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from launch_support import GUARD_SECONDS
+from slurm_option_support import OptionHosts, become, wait_until
+
+USER = 1
+VARIABLE = "SLURM_VICINAL_SECRET"
+FILE = "name: lab\nnodes:\n  - {name: node, count: 2}\n"
+SCRIPT = """#!/bin/sh
+cd /
+srun -N1 -n1 -wnode0 /bin/true
+srun -N1 -n1 -wnode1 /bin/true
+srun -N2 -n2 /bin/sh -c 'echo "[$SLURM_VICINAL_SECRET]"'
+exec /bin/sleep 600
+"""
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[OptionHosts]:
+    with OptionHosts.opened() as opened:
+        opened.cluster_file("two.yaml", FILE)
+        opened.cluster_file("script", SCRIPT)
+        yield opened
+
+
+@pytest.fixture
+def clean(hosts: OptionHosts) -> Iterator[OptionHosts]:
+    """Hosts that have nothing of jobs before, and nothing after."""
+    with hosts.clean():
+        yield hosts
+
+
+def job(hosts: OptionHosts, command: str, *options: str) -> tuple[object, ...]:
+    """A job on both hosts that waits, whose first steps are on one host each if it has several."""
+    value = (f"--vicinal={hosts.directory}/two.yaml", "-N2", "-n2", "--job-name=waits", *options)
+    script = hosts.directory / "script"
+    match command:
+        case "srun":
+            words: tuple[object, ...] = ("--chdir=/", "/bin/sleep", "600")
+        case "salloc":
+            words = ("-Q", "-K", "--chdir=/", "/bin/sh", script)
+        case _:
+            words = ("-W", "--chdir=/", "--output=/dev/null", script)
+    return (command, *value, *words)
+
+
+@contextmanager
+def running(hosts: OptionHosts, *words: object, **variables: str) -> Iterator[list[str]]:
+    """The secrets that keepers of a job have, one on each host."""
+    with subprocess.Popen(
+        hosts.entered([*become(USER), *map(str, words)]),
+        env=hosts.environment(**variables),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as started:
+        wait_until(lambda: all(map(hosts.keepers, hosts.names)))
+        keepers = [keeper for name in hosts.names for keeper in hosts.keepers(name)]
+        wait_until(lambda: all("VICINAL_JOB_SECRET" in each.environ() for each in keepers))
+        yield [each.environ()["VICINAL_JOB_SECRET"] for each in keepers]
+        assert hosts.at_head("scancel", "--name=waits").returncode == 0
+        started.wait(GUARD_SECONDS)
+
+
+@pytest.mark.parametrize("command", ["srun", "salloc", "sbatch"])
+@pytest.mark.parametrize("options", [(), ("--export=NONE",)])
+def test_all_hosts_of_a_job_have_its_secret(
+    clean: OptionHosts, command: str, options: tuple[str, ...]
+) -> None:
+    """Whichever of its steps is the first on a host; another's that was left over is not taken."""
+    if command == "salloc":
+        options = ()  # it has no such option
+    with running(clean, *job(clean, command, *options), **{VARIABLE: "0" * 64}) as secrets:
+        assert len(secrets) == 2
+        assert len(set(secrets)) == 1
+        assert len(bytes.fromhex(secrets[0])) == 32
+        assert secrets[0] != "0" * 64
+
+
+def test_tasks_in_nodes_do_not_see_it_nor_do_others(clean: OptionHosts) -> None:
+    """It is in no argument of a process, and in nothing that Slurm shows of a job."""
+    value = f"--vicinal={clean.directory}/two.yaml"
+    words = (value, "-N2", "-n2", "--chdir=/", "/bin/sh", "-c", f'echo "[${VARIABLE}]"')
+    shown = clean.at_head(*become(USER), "srun", *words)
+    assert shown.stdout == "[]\n[]\n", shown.stderr
+    with running(clean, *job(clean, "sbatch")) as secrets:
+        for command in (("ps", "-ewwo", "args"), ("scontrol", "show", "job", "-d")):
+            said = clean.at_head(*become(USER + 1), *command)
+            assert said.returncode == 0, said.stderr
+            assert secrets[0] not in said.stdout
+
+
+def test_what_is_no_secret_is_not_taken(clean: OptionHosts) -> None:
+    """From the environment of a job, which is its user's."""
+    value = f"--vicinal={clean.directory}/two.yaml"
+    step = f"{VARIABLE}=$(printf %064d 0)x exec srun --chdir=/ /bin/sleep 600"
+    words = ("salloc", "-Q", "-K", value, "-N2", "-n2", "--job-name=waits", "/bin/sh", "-c", step)
+    with running(clean, *words) as secrets:
+        assert len(set(secrets)) == 1
+        assert len(bytes.fromhex(secrets[0])) == 32
