@@ -189,7 +189,8 @@ def vfio(second: str) -> None:
 def crash(first: str, second: str) -> None:
     """What a killed command of an ordinary user leaves is there to be released."""
     one = {"function": second, "owner": "killed"}
-    helper("claim", USER, "claim", **one)
+    free = {"fresh": True, "settings": {}, "binding": ""}
+    helper("claim", USER, "assign", **one, **free)
     helper("bind", USER, "bind", **one, binding="vfio-pci")
     function = card("killed")["functions"][1]
     say("node", owner=(Path("/dev/vfio") / function["group"]).stat().st_uid)
@@ -197,7 +198,7 @@ def crash(first: str, second: str) -> None:
         command = [sys.executable, __file__, "open", function["group"], second]
         done = subprocess.run(command, user=user, capture_output=True, text=True, check=False)
         say(f"open as {user}", status=done.returncode, stderr=done.stderr)
-    helper("claim of another user", USER + 1, "claim", **one)
+    helper("claim of another user", USER + 1, "assign", **one, **free)
     attempt("remove what is assigned", lambda: functions.remove(CARD))
     attempt("release what was killed", lambda: functions.release([], owner="killed"))
     attempt("release", lambda: functions.release([first]))

@@ -87,8 +87,7 @@ def _cards(here: Path) -> Iterator[None]:
     fake = FakeHelper(host)
 
     def ask(operation: str, **fields: object) -> dict[str, Any]:
-        command = [sys.executable, "-I", str(helper.SOURCE)]
-        subprocess.run(command, input="{}", capture_output=True, text=True)
+        subprocess.run(helper._command(), input="{}", capture_output=True, text=True)
         return fake(operation, **fields)
 
     class Functions(operations.Functions):

@@ -18,11 +18,11 @@ from fake_libvirt import FakeLibvirt
 from test_cluster_file import host as processors
 from test_cluster_file import read
 
+from vicinal.cluster.accelerator import Accelerator
 from vicinal.cluster.domains.connection import Hypervisor
 from vicinal.cluster.domains.domain_spec import HostFunction
 from vicinal.cluster.domains.domain_xml import domain_xml
 from vicinal.cluster.file.model import Cluster
-from vicinal.cluster.guest_qemu import Accelerator
 from vicinal.cluster.hosts import moving
 from vicinal.cluster.hosts.connection import ShareConnection
 from vicinal.cluster.hosts.move_steps import MoveStep, MoveSteps
@@ -91,8 +91,9 @@ class Lab:
         helper = FakeHelper(self.fakes[name])
 
         def ask(operation: str, **fields: object) -> dict[str, Any]:
-            if operation in ("claim", "configure", "reset", "release"):
-                self.before(f"{name}: {operation} {fields['function']}")
+            if operation in ("assign", "configure", "reset", "release"):
+                step = "set up" if operation == "assign" and fields["settings"] else operation
+                self.before(f"{name}: {step} {fields['function']}")
             return helper(operation, **fields)
 
         return Functions(self.fakes[name], ask)
@@ -265,12 +266,11 @@ def test_the_network_finds_its_address_on_one_host_at_a_time(lab: Lab) -> None:
     assert mac.startswith("02:")
     lab.migrate()
     assert lab.log == [
-        f"b: claim {THEIRS}",
+        f"b: assign {THEIRS}",
         f"a: its guest gives up {MINE}",
         f"a: reset {MINE}",
         "a: it moves to b",
-        f"b: claim {THEIRS}",  # it is ours already
-        f"b: configure {THEIRS}",
+        f"b: set up {THEIRS}",  # it is ours already
         f"b: its guest gets {THEIRS}",
         f"a: release {MINE}",
     ]
@@ -307,11 +307,11 @@ def test_infiniband_functions_have_their_guids_on_both_hosts(lab: Lab) -> None:
 
 
 STEPS = [
-    f"b: claim {THEIRS}",
+    f"b: assign {THEIRS}",
     f"a: its guest gives up {MINE}",
     f"a: reset {MINE}",
     "a: it moves to b",
-    f"b: configure {THEIRS}",
+    f"b: set up {THEIRS}",
     f"b: its guest gets {THEIRS}",
 ]
 
@@ -344,7 +344,7 @@ def test_what_cannot_be_rolled_back_is_repaired_by_the_next_command(lab: Lab) ->
     mac = lab.mac("a")
 
     def fail(what: str) -> None:
-        if what == "a: it moves to b" or what.startswith("a: configure"):
+        if what == "a: it moves to b" or what.startswith("a: set up"):
             raise VicinalError("broken", "mend it")
 
     lab.stop_at = fail
@@ -357,7 +357,7 @@ def test_what_cannot_be_rolled_back_is_repaired_by_the_next_command(lab: Lab) ->
     assert lab.mac("a") == mac
 
 
-@pytest.mark.parametrize("at", range(9))
+@pytest.mark.parametrize("at", range(8))
 def test_a_command_killed_at_any_step_is_repaired(lab: Lab, at: int) -> None:
     """All that is done by it ends there: the command, and the agents that hear no more of it."""
     mac = lab.mac("a")
@@ -367,7 +367,7 @@ def test_a_command_killed_at_any_step_is_repaired(lab: Lab, at: int) -> None:
             raise Killed
 
     lab.stop_at = die
-    if at < 8:
+    if at < 7:
         with pytest.raises(Killed):
             lab.migrate()
         assert at == 0 or all_moves(journal_of(NAME).entries()), "it had not begun"

@@ -261,7 +261,8 @@ def test_a_command_killed_halfway_leaves_what_can_be_released(tmp_path: Path) ->
                 raise Killed
 
     host.__class__ = Dying
-    FakeHelper(host)("claim", function=FIRST, owner="demo")
+    free = {"fresh": True, "settings": {}, "binding": ""}
+    FakeHelper(host)("assign", function=FIRST, owner="demo", **free)
     with pytest.raises(Killed):
         FakeHelper(host)("bind", function=FIRST, owner="demo", binding="vfio-pci")
     host.__class__ = FakeHost
@@ -374,19 +375,93 @@ class Interrupting(FakeHelper):
         return answer
 
 
-@pytest.mark.parametrize("operation", ["claim", "configure", "bind"])
-def test_an_interrupted_assignment_is_undone(tmp_path: Path, operation: str) -> None:
+def test_an_interrupted_assignment_is_undone(tmp_path: Path) -> None:
     card = igb()
     host, functions = fake_functions(tmp_path, card)
     functions.create("eth1", 1, owner="demo")
     before = dict(card.settings[0])
-    helper = Interrupting(host, operation)
+    helper = Interrupting(host, "assign")
     with pytest.raises(Ended):
         Functions(host, helper).assign(FIRST, owner="demo", settings=Settings(mac=MAC), vfio=True)
     assert helper.operation == ""
     function = functions.find(FIRST)
     assert (function.driver, function.owner) == ("igbvf", "")
     assert card.settings[0] == before
+
+
+@pytest.mark.parametrize("card", [igb(), mlx5(), mlx4()], ids=["igb", "mlx5", "mlx4"])
+def test_a_helper_killed_at_any_step_leaves_what_release_undoes(
+    tmp_path: Path, card: FakeCard
+) -> None:
+    """Before each thing that it does to the host, and when it has done all."""
+
+    class Killed(BaseException):
+        pass
+
+    steps = 0
+
+    class Mortal(FakeHost):
+        def write(self, path: Path, text: str) -> None:
+            self._live()
+            super().write(path, text)
+
+        def run(self, name: str, *arguments: str) -> str:
+            self._live()
+            return super().run(name, *arguments)
+
+        def give(self, path: Path, user: int) -> None:
+            self._live()
+            super().give(path, user)
+
+        def _live(self) -> None:
+            nonlocal steps
+            if not steps:
+                raise Killed
+            steps -= 1
+
+    steps = most = 1000
+    host = Mortal(tmp_path, card)
+    functions = Functions(host, FakeHelper(host))
+    address = functions.create(card.address, 1, owner="demo").functions[0].address
+    settings: dict[str, object] = {"port_guid": "00:11:22:33:44:55:66:77"}
+    if card.kind == "ethernet":
+        settings = {"mac": MAC, "vlan": 7, "trust": True}
+    wanted = {"fresh": True, "settings": settings, "binding": "vfio-pci"}
+
+    def state() -> tuple[object, ...]:
+        function = functions.find(address)
+        return function.driver, function.owner, dict(card.settings[0]), function.settings
+
+    before, killed = state(), 0
+    for at in range(most):
+        steps = at
+        try:
+            FakeHelper(host)("assign", function=address, owner="demo", **wanted)
+        except Killed:
+            killed += 1
+        done = steps > 0
+        steps = most
+        if records(host)["functions"]:
+            assert functions.release([address]) == []
+        assert state() == before
+        if done:
+            break
+    assert killed > 4
+
+
+def test_what_fails_in_the_helper_is_undone_there(tmp_path: Path) -> None:
+    card = igb()
+    host, functions = fake_functions(tmp_path, card)
+    functions.create("eth1", 1, owner="demo")
+    host.refused = {"trust"}
+    before = dict(card.settings[0])
+    helper = FakeHelper(host)
+    with refusal(r"Operation not supported \(trust\)"):
+        Functions(host, helper).assign(
+            FIRST, owner="demo", settings=Settings(mac=MAC, trust=True), vfio=True
+        )
+    assert helper.asked == ["assign"]
+    assert (card.settings[0], records(host)["functions"]) == (before, {})
 
 
 def test_interrupted_making_is_undone(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from vicinal.host.functions.privileged.system import RefusedError
 
 FIRST = "0000:01:08.0"
 ONE = {"function": FIRST, "owner": "demo"}
+FREE = {**ONE, "fresh": True, "settings": {}, "binding": ""}
 NOBODY = 65534
 
 
@@ -37,20 +38,22 @@ def request(operation: str, **fields: object) -> dict[str, object]:
     "wrong",
     [
         [],
-        "claim",
+        "assign",
         {},
-        request("claim"),
+        request("assign"),
         request("unlink", function=FIRST, owner="demo"),
-        request("claim", **ONE, path="/etc/passwd"),
-        request("claim", function="../../../etc", owner="demo"),
-        request("claim", function="0000:01:08.0\n", owner="demo"),
-        request("claim", function=FIRST, owner="../x"),
-        request("claim", function=FIRST, owner=["demo"]),
+        request("assign", **FREE, path="/etc/passwd"),
+        request("assign", **{**FREE, "function": "../../../etc"}),
+        request("assign", **{**FREE, "function": "0000:01:08.0\n"}),
+        request("assign", **{**FREE, "owner": "../x"}),
+        request("assign", **{**FREE, "owner": ["demo"]}),
         request("count", physical="0000:01:00.0", count=True, owner="demo"),
         request("count", physical="0000:01:00.0", count=-1, owner="demo"),
         request("count", physical="0000:01:00.0", count="2", owner="demo"),
         request("bind", **ONE, binding="uio_pci_generic"),
-        {**request("claim", **ONE), "protocol": PROTOCOL + 1},
+        request("assign", **{**FREE, "binding": "uio_pci_generic"}),
+        request("assign", **{**FREE, "fresh": 1}),
+        {**request("assign", **FREE), "protocol": PROTOCOL + 1},
     ],
     ids=str,
 )
@@ -83,7 +86,7 @@ def test_settings_that_it_does_not_know_are_refused(
 ) -> None:
     host = FakeHost(tmp_path, igb())
     host.write(host.device("0000:01:00.0") / "sriov_numvfs", "1")
-    perform(host, 0, request("claim", **ONE))
+    perform(host, 0, request("assign", **FREE))
     before = list(host.writes)
     with pytest.raises(RefusedError):
         perform(host, 0, request("configure", **ONE, settings=settings))
@@ -96,7 +99,7 @@ def test_only_virtual_functions_are_ever_unbound(tmp_path: Path) -> None:
     host.files(host.device("0000:00:1f.2"), **{"class": "0x010601", "driver_override": ""})
     for address in ("0000:01:00.0", "0000:00:1f.2", "0000:0f:00.0"):
         with pytest.raises(RefusedError, match="is no virtual function of this host"):
-            perform(host, 0, request("claim", function=address, owner="demo"))
+            perform(host, 0, request("assign", **{**FREE, "function": address}))
         with pytest.raises(RefusedError, match="is not assigned"):
             perform(host, 0, request("bind", function=address, owner="demo", binding="vfio-pci"))
     with pytest.raises(RefusedError, match="no network card that can have functions"):
@@ -110,7 +113,7 @@ def test_a_link_that_names_another_card_s_function_is_not_believed(tmp_path: Pat
     host.files(stranger, **{"class": "0x010601"})
     (stranger / "physfn").symlink_to(host.device("0000:01:00.0"))
     with pytest.raises(RefusedError, match="is no virtual function"):
-        perform(host, 0, request("claim", function="0000:00:1f.2", owner="demo"))
+        perform(host, 0, request("assign", **{**FREE, "function": "0000:00:1f.2"}))
 
 
 def test_it_needs_only_the_standard_library() -> None:
@@ -151,7 +154,7 @@ def test_as_an_ordinary_user_it_does_nothing() -> None:
         Path(directory).chmod(0o755)
         done = subprocess.run(
             [helper.PYTHON, "-I", _installed(Path(directory) / "helper")],
-            input=json.dumps(request("claim", **ONE)),
+            input=json.dumps(request("assign", **FREE)),
             capture_output=True,
             text=True,
             timeout=60,
@@ -169,12 +172,12 @@ def test_without_rights_the_error_says_what_an_administrator_is_to_do(
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(VicinalError, match="sudo was not found: do it as root, or install sudo"):
-        helper.ask_helper("claim", **ONE)
+        helper.ask_helper("assign", **FREE)
     sudo = tmp_path / "sudo"
     sudo.write_text('#!/bin/sh\necho "sudo: a password is required" >&2\nexit 1\n')
     sudo.chmod(0o755)
     with pytest.raises(VicinalError) as refused:
-        helper.ask_helper("claim", **ONE)
+        helper.ask_helper("assign", **FREE)
     said = str(refused.value)
     assert "sudo did not run the helper (sudo: a password is required)" in said
     assert f"install -D -m 644 -t {helper.INSTALLED} {helper.SOURCE}/*.py" in said
@@ -231,7 +234,7 @@ def test_the_command_reaches_the_helper(host_with_functions: FakeHost) -> None:
 
 def test_root_that_came_by_sudo_is_root(host_with_functions: FakeHost) -> None:
     inside = "from vicinal.host.functions.helper import ask_helper as ask;"
-    inside += f"ask('claim', function={FIRST!r}, owner='demo')"
+    inside += f"ask('assign', **{FREE!r})"
     script = f"SUDO_UID=1000 exec {shlex.join([sys.executable, '-c', inside])}"
     done = _in_namespace(host_with_functions, script)
     assert done.returncode == 0, done.stderr
@@ -261,9 +264,9 @@ def test_the_lock_of_a_helper_that_died_holds_nobody_up(tmp_path: Path) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(service, "_LOCK_SECONDS", 0.2)
             with pytest.raises(RefusedError, match="another `vicinal functions` is changing"):
-                perform(host, 0, request("claim", **ONE))
+                perform(host, 0, request("assign", **FREE))
         holder.kill()
-    perform(host, 0, request("claim", **ONE))
+    perform(host, 0, request("assign", **FREE))
 
 
 def test_sudo_runs_the_helper_by_the_line_that_is_suggested(tmp_path: Path) -> None:
@@ -278,7 +281,7 @@ def test_sudo_runs_the_helper_by_the_line_that_is_suggested(tmp_path: Path) -> N
     directory = helper.INSTALLED.parent
     sudo = f"setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups sudo -n"
     run = f"{sudo} {helper.PYTHON} -I {helper.INSTALLED}"
-    what = json.dumps(request("claim", **ONE))
+    what = json.dumps(request("assign", **FREE))
     script = (
         f"mkdir {tmp_path}/run {tmp_path}/bin"
         f" && install -D -m 644 -t {tmp_path}/bin/{helper.INSTALLED.name} {helper.SOURCE}/*.py"

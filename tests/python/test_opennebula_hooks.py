@@ -334,15 +334,17 @@ def test_what_is_set_back_survives_a_killed_hook(trial: Trial) -> None:
     class Killed(BaseException):
         pass
 
-    helper = trial.functions._helper
+    run = trial.host.run
 
-    def dying(operation: str, **fields: object) -> dict[str, object]:
-        if operation in ("configure", "release"):
+    def dying(name: str, *arguments: str) -> str:
+        if "set" in arguments:
             raise Killed
-        return helper(operation, **fields)
+        return run(name, *arguments)
 
-    with pytest.raises(Killed):
-        Hooks(Functions(trial.host, dying), lambda: trial.running).prepare(7, nics(bridged(RATES)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trial.host, "run", dying)
+        with pytest.raises(Killed):
+            hooks(trial).prepare(7, nics(bridged(RATES)))
     assert trial.owners() == ["one-net-7", ""]
     hooks(trial).prepare(8, nics(bridged(RATES)))
     assert trial.owners() == ["one-net-8", ""]

@@ -56,7 +56,8 @@ def sudoers_line(user: str) -> str:
 
 def _command() -> list[str]:
     if os.geteuid() == 0:
-        return [sys.executable, "-I", str(SOURCE)]
+        # What a virtual environment has beside Python is not for it, and takes long to look up.
+        return [sys.executable, "-I", "-S", str(SOURCE)]
     if shutil.which("sudo") is None:
         raise VicinalError(
             "changing SR-IOV functions needs root, and sudo was not found",

@@ -19,7 +19,7 @@ from typing import Any
 from vicinal.errors import VicinalError
 from vicinal.host.functions import infiniband
 from vicinal.host.functions.helper import Helper, ask_helper
-from vicinal.host.functions.privileged.system import VFIO, Host, word
+from vicinal.host.functions.privileged.system import VFIO, Host
 from vicinal.host.functions.settings import Settings
 from vicinal.host.functions.sysfs import (
     INFINIBAND,
@@ -109,10 +109,11 @@ class Functions:
         all. Whether the port of one for vfio-pci comes up shows only in the guest.
         """
         while True:
-            function = self._choose(name, owner)
+            cards = self.cards()
+            function = self._choose(cards, name, owner)
+            wanted = self._wanted(cards, function, settings or Settings())
             try:
-                wanted = settings or Settings()
-                self._assign(function, owner, wanted, vfio=vfio, rebind=rebind, wait=wait)
+                self._assign(cards, function, owner, wanted, vfio=vfio, rebind=rebind, wait=wait)
             except _JustTakenError:
                 continue  # there is one free function less, or the one that was named is not free
             return self.find(function.address)
@@ -141,12 +142,12 @@ class Functions:
 
         Its driver reads addresses and GUIDs once, when it is bound. Raises VicinalError.
         """
-        function = self.find(name)
-        card = find_card(self.cards(), function.physical)
-        wanted = self._asked(card, function, settings)
+        cards = self.cards()
+        function = self._found(cards, name)
+        wanted = self._asked(cards, function, settings)
+        self._check_clashes(cards, function, wanted)
         if wanted:
             self._helper("configure", function=function.address, owner=owner, settings=wanted)
-            self._check_taken(function, wanted)
 
     def withdraw(self, name: str, *, owner: str) -> list[str]:
         """Put a function back as it was, and keep it its owner's: assign() sets it up again.
@@ -164,7 +165,11 @@ class Functions:
 
     def find(self, name: str) -> VirtualFunction:
         """A function by its address or its interface. Raises VicinalError where there is none."""
-        function = find_function(self.cards(), name)
+        return self._found(self.cards(), name)
+
+    @staticmethod
+    def _found(cards: list[PhysicalFunction], name: str) -> VirtualFunction:
+        function = find_function(cards, name)
         if function is None:
             raise VicinalError(
                 f"{name} is no virtual function of this host", "see `vicinal functions list`"
@@ -175,8 +180,7 @@ class Functions:
         function = find_function(self.cards(), name)
         return function.address if function else name  # it may be gone, and only recorded
 
-    def _choose(self, name: str, owner: str) -> VirtualFunction:
-        cards = self.cards()
+    def _choose(self, cards: list[PhysicalFunction], name: str, owner: str) -> VirtualFunction:
         function = find_function(cards, name)
         if function is None:
             card = find_card(cards, name)
@@ -208,34 +212,45 @@ class Functions:
 
     def _assign(
         self,
+        cards: list[PhysicalFunction],
         function: VirtualFunction,
         owner: str,
-        settings: Settings,
+        wanted: dict[str, Any],
         *,
         vfio: bool,
         rebind: bool,
         wait: float,
     ) -> None:
         address = function.address
-        card = find_card(self.cards(), function.physical)
-        wanted = self._wanted(card, function, settings)
+        card = find_card(cards, function.physical)
+        if vfio:
+            self._check_group(function)
+            binding = VFIO
+        else:
+            # Addresses and GUIDs are read by a driver once, when it is bound.
+            anew = rebind and ((wanted and function.driver) or function.driver == VFIO)
+            binding = "native" if anew else ""
         with self._undone_if_it_fails(function, owner):
-            self._claim(function, owner)
-            self._set_up(card, function, owner, wanted, vfio=vfio, rebind=rebind)
+            self._give(function, owner, wanted, binding)
+            if binding == "native":
+                self._wait_device(card, function)
             if card.kind == INFINIBAND and not vfio and wait:
                 infiniband.wait_active(self.host, card.address, address, function.number, wait)
 
-    def _claim(self, function: VirtualFunction, owner: str) -> None:
-        """Note whose a function is. Raises _JustTakenError if it was free when it was chosen."""
-        address = function.address
+    def _give(
+        self, function: VirtualFunction, owner: str, wanted: dict[str, Any], binding: str
+    ) -> None:
+        """Have all of it done at once. Raises _JustTakenError if it is not free any more."""
+        address, fresh = function.address, not function.owner
+        asked = {"fresh": fresh, "settings": wanted, "binding": binding}
         try:
-            new = self._helper("claim", function=address, owner=owner)["new"]
+            new = self._helper("assign", function=address, owner=owner, **asked)["new"]
         except VicinalError:
             record = read_records(self.host)["functions"].get(address)
             if function.owner or record is None or record["owner"] == owner:
                 raise
             new = False
-        if not new and not function.owner:
+        if fresh and not new:
             raise _JustTakenError(address, "take another one")
 
     @contextmanager
@@ -269,27 +284,31 @@ class Functions:
         return now
 
     def _wanted(
-        self, card: PhysicalFunction, function: VirtualFunction, settings: Settings
+        self, cards: list[PhysicalFunction], function: VirtualFunction, settings: Settings
     ) -> dict[str, Any]:
-        wanted = self._asked(card, function, settings)
+        """What is asked for and what it lacks, none of which anything else of this host has."""
+        wanted = self._asked(cards, function, settings)
+        card = find_card(cards, function.physical)
         if card.kind == INFINIBAND:
             wanted = infiniband.with_defaults(self.host, card.address, function.number, wanted)
-        self._check_clashes(function, wanted)
+        self._check_clashes(cards, function, wanted)
         return wanted
 
     def _asked(
-        self, card: PhysicalFunction, function: VirtualFunction, settings: Settings
+        self, cards: list[PhysicalFunction], function: VirtualFunction, settings: Settings
     ) -> dict[str, Any]:
-        """The helper's settings of what is asked for, which nothing else of this host may have."""
+        """The helper's settings of what is asked for."""
+        card = find_card(cards, function.physical)
         asked = settings.for_card(card)
         if settings.pkey is not None:
             port = settings.port or 1
             index = infiniband.pkey_index(self.host, card.address, port, settings.pkey)
             asked["pkey_index"] = index
-        self._check_clashes(function, asked)
         return asked
 
-    def _check_clashes(self, function: VirtualFunction, wanted: dict[str, Any]) -> None:
+    def _check_clashes(
+        self, cards: list[PhysicalFunction], function: VirtualFunction, wanted: dict[str, Any]
+    ) -> None:
         """Refuse an address that something else of this host has."""
         if "mac" in wanted:
             for place in (self.host.sysfs / "class/net").glob("*/address"):
@@ -300,7 +319,6 @@ class Functions:
                         "choose another one",
                     )
         guids = {wanted[name] for name in ("node_guid", "port_guid") if name in wanted}
-        cards = self.cards()
         others: list[PhysicalFunction | VirtualFunction] = [*cards]
         others += [each for each in all_functions(cards) if each.address != function.address]
         for other in others:
@@ -310,39 +328,6 @@ class Functions:
                         f"{port.device} ({other.address}) has the GUID {clash.pop()} already",
                         "choose another one",
                     )
-
-    def _set_up(
-        self,
-        card: PhysicalFunction,
-        function: VirtualFunction,
-        owner: str,
-        wanted: dict[str, Any],
-        *,
-        vfio: bool,
-        rebind: bool,
-    ) -> None:
-        address = function.address
-        if wanted:
-            self._helper("configure", function=address, owner=owner, settings=wanted)
-            self._check_taken(function, wanted)
-        if vfio:
-            self._check_group(function)
-            self._helper("bind", function=address, owner=owner, binding=VFIO)
-        elif rebind and ((wanted and function.driver) or function.driver == VFIO):
-            # Addresses and GUIDs are read by a driver once, when it is bound.
-            self._helper("bind", function=address, owner=owner, binding="native")
-            self._wait_device(card, function)
-
-    def _check_taken(self, function: VirtualFunction, wanted: dict[str, Any]) -> None:
-        """Read settings back: some firmware takes them without a word, and does nothing."""
-        now = self.find(function.address).settings
-        for name in wanted.keys() & now.keys():
-            if word(wanted[name]) != now[name]:
-                raise VicinalError(
-                    f"{function.physical} took {name} {word(wanted[name])} for {function.address}"
-                    f" without an error, and has {now[name]}",
-                    "its driver or firmware does not do this: leave it out",
-                )
 
     def _check_group(self, function: VirtualFunction) -> None:
         """All of an IOMMU group goes to one guest: nothing else may be at work in it."""

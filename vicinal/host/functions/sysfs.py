@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from vicinal.errors import VicinalError
-from vicinal.host.functions.privileged.system import Host, RefusedError, set_by_ip
+from vicinal.host.functions.privileged.system import Host, read_settings
 
 ETHERNET, INFINIBAND = "ethernet", "infiniband"
 _NETWORK_CLASS, _INFINIBAND_CLASS = "0x02", "0x0207"
-_POLICIES = {"Follow": "auto", "Up": "enable", "Down": "disable"}
 
 
 @dataclass(frozen=True)
@@ -207,7 +206,7 @@ def _physical_function(
     interfaces = host.names(address, "net")
     functions = host.functions(address)
     kind = INFINIBAND if by_class or by_port else ETHERNET
-    settings = _settings(host, address, kind, interfaces) if functions else {}
+    settings = read_settings(host, address, infiniband=kind == INFINIBAND) if functions else {}
     return PhysicalFunction(
         address=address,
         kind=kind,
@@ -249,26 +248,6 @@ def _virtual_function(
         owner=records["functions"].get(address, {}).get("owner", ""),
         settings=settings,
     )
-
-
-def _settings(
-    host: Host, address: str, kind: str, interfaces: list[str]
-) -> dict[int, dict[str, str]]:
-    """What is set of each function; the vendor's mlx5 shows it as files, others by `ip`."""
-    found = {}
-    for place in (host.device(address) / "sriov").glob("[0-9]*"):
-        policy = host.read(place / "policy")
-        found[int(place.name)] = {
-            "node_guid": host.read(place / "node"),
-            "port_guid": host.read(place / "port"),
-            "policy": _POLICIES.get(policy, policy),
-        }
-    if not found and interfaces:
-        with suppress(RefusedError, ValueError):  # `ip` is missing, or has no JSON
-            found = set_by_ip(host, interfaces[0])
-        if kind == INFINIBAND:  # the hardware address there is none that could be set
-            found = {number: {"policy": words.get("state", "")} for number, words in found.items()}
-    return found
 
 
 def _opened(process: Path) -> Iterator[str]:

@@ -11,13 +11,22 @@ functions themselves.
 import contextlib
 import errno
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 from .requests import INFINIBAND, OUTSIDE, RATES, Fields, check_settings, is_ethernet
-from .system import NOT_TAKEN, VFIO, Host, RefusedError, set_by_ip, word
+from .system import (
+    NOT_TAKEN,
+    POLICIES,
+    VFIO,
+    Host,
+    RefusedError,
+    read_settings,
+    set_by_ip,
+    word,
+)
 
-_POLICY = {"auto": "Follow", "enable": "Up", "disable": "Down"}
 _NETWORK_CLASS = "0x02"
 
 DMESG = "see what `dmesg` says"
@@ -42,6 +51,8 @@ class Changes:
         """For whom each physical function has its virtual ones."""
         self.claimed: dict[str, Fields] = kept.get("functions", {})
         """Whose each virtual function is, and how it was before."""
+        self._shown: dict[str, dict[int, dict[str, str]]] = {}
+        """What `ip` said of each card's functions before anything of them was changed."""
 
     def count(self, physical: str, count: int, owner: str) -> Fields:
         """Make a physical function have this many virtual ones."""
@@ -98,17 +109,51 @@ class Changes:
                 f"see the limits in the firmware (mstconfig: SRIOV_EN, NUM_OF_VFS), and {DMESG}",
             )
 
-    def claim(self, function: str, owner: str) -> Fields:
-        """Note that a function is an owner's, and how it was before."""
+    def assign(
+        self, function: str, owner: str, fresh: bool, settings: Fields, binding: str
+    ) -> Fields:
+        """Give a function to an owner, set it up, and bind it, if a binding is named.
+
+        If a step fails, a function that was free is so again, as it was. One that is to be free,
+        and is the owner's already, is somebody else's who goes by that name: it is left alone.
+        """
+        check_settings(settings)
+        new = self._claim(function, owner)
+        if fresh and not new:
+            return {"new": False}
+        try:
+            if settings:
+                self.configure(function, owner, settings)
+            if binding:
+                self.bind(function, owner, binding)
+        except (OSError, RefusedError, subprocess.SubprocessError) as error:
+            if new:
+                self._undo(function, owner, error)
+            raise
+        return {"new": new}
+
+    def _undo(self, function: str, owner: str, error: Exception) -> None:
+        try:
+            self.release(function, owner)
+        except (OSError, RefusedError, subprocess.SubprocessError) as another:
+            what, why = (
+                each.args[0] if isinstance(each, RefusedError) else str(each)
+                for each in (error, another)
+            )
+            remedy = another.args[1] if isinstance(another, RefusedError) else DMESG
+            raise RefusedError(f"{what}; and undoing it failed ({why})", remedy) from error
+
+    def _claim(self, function: str, owner: str) -> bool:
+        """Note that a function is an owner's, and how it was before; whether it was free."""
         self._physical(function)
         self._check_owner(self.claimed.get(function), function, owner)
         if function in self.claimed:
-            return {"new": False}
+            return False
         self._check_unused(function, function)
         record = {"owner": owner, "user": self.user, "driver": self._driver(function)}
         self.claimed[function] = {**record, "before": {}, "bound": False}
         self._save()
-        return {"new": True}
+        return True
 
     def bind(self, function: str, owner: str, binding: str) -> Fields:
         """Give a function to vfio-pci, or anew to its own driver, which so reads its settings."""
@@ -130,17 +175,35 @@ class Changes:
         return {}
 
     def configure(self, function: str, owner: str, settings: Fields) -> Fields:
-        """Set what the card lets its host set of a function; only what is named is touched."""
+        """Set what the card lets its host set of a function; only what is named is touched.
+
+        It is read back: some firmware takes it without a word, and does nothing.
+        """
         record = self._own(function, owner)
         physical, number = self._physical(function)
         check_settings(settings)
+        self._set(record, physical, function, number, dict(settings))
+        infiniband = not is_ethernet(settings)
+        now = read_settings(self.host, physical, infiniband=infiniband).get(number, {})
+        for name in settings.keys() & now.keys():
+            if word(settings[name]) != now[name]:
+                raise RefusedError(
+                    f"{physical} took {name} {word(settings[name])} for {function} without an"
+                    f" error, and has {now[name]}",
+                    "its driver or firmware does not do this: leave it out",
+                )
+        return {}
+
+    def _set(
+        self, record: Fields, physical: str, function: str, number: int, settings: Fields
+    ) -> None:
         if is_ethernet(settings):
             together = (["mac"], ["vlan", "qos"], ["spoofchk"], ["trust"], ["state"], RATES)
             chosen = ([name for name in names if name in settings] for names in together)
             for names in filter(None, chosen):
                 words = [text for name in names for text in (name, word(settings[name]))]
                 self._set_by_ip(record, physical, number, words)
-            return {}
+            return
         for target, text in self._infiniband(physical, function, number, settings):
             if isinstance(target, str):
                 self._set_by_ip(record, physical, number, [target, text])
@@ -152,7 +215,6 @@ class Changes:
             except OSError as error:
                 what = f"{target.parent.name}/{target.name} of {function} did not take {text}"
                 raise RefusedError(f"{what} ({_reason(error)})", NOT_TAKEN) from error
-        return {}
 
     def _infiniband(
         self, physical: str, function: str, number: int, settings: Fields
@@ -170,7 +232,7 @@ class Changes:
         for name, value in settings.items():
             if iov is None and vendors.is_dir():
                 file = vendors / {"node_guid": "node", "port_guid": "port"}.get(name, name)
-                yield file, str(_POLICY.get(value, value))
+                yield file, str(POLICIES.get(value, value))
             elif iov is None:
                 yield {"policy": "state"}.get(name, name), value
             elif name == "pkey_index":
@@ -213,7 +275,9 @@ class Changes:
 
     def _set_by_ip(self, record: Fields, physical: str, number: int, words: list[str]) -> None:
         """Set something by `ip link`, and keep what it was, where `ip` can say that."""
-        now = set_by_ip(self.host, self._net(physical)).get(number, {})
+        if physical not in self._shown:
+            self._shown[physical] = set_by_ip(self.host, self._net(physical))
+        now = self._shown[physical].get(number, {})
         for name in now.keys() & set(words[::2]):
             record["before"].setdefault(f"vf {number} {name}", now[name])
         self._save()

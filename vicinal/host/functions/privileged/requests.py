@@ -8,7 +8,7 @@ from .system import RefusedError
 Form = re.Pattern[str] | range | type
 Fields = dict[str, Any]
 
-PROTOCOL = 2
+PROTOCOL = 3
 
 AUDIT = "see docs/functions.md"
 
@@ -22,9 +22,10 @@ _RATE = range(1 << 24)
 _ONE: dict[str, Form] = {"function": _ADDRESS, "owner": _OWNER}
 _OPERATIONS: dict[str, dict[str, Form]] = {
     "count": {"physical": _ADDRESS, "count": range(1024), "owner": _OWNER},
+    "assign": {**_ONE, "fresh": bool, "settings": dict, "binding": re.compile("vfio-pci|native|")},
     "configure": {**_ONE, "settings": dict},
     "bind": {**_ONE, "binding": re.compile("vfio-pci|native")},
-    **dict.fromkeys(("claim", "reset", "release"), _ONE),
+    **dict.fromkeys(("reset", "release"), _ONE),
 }
 ETHERNET: dict[str, Form] = {"mac": _MAC, "vlan": range(4095), "qos": range(8), "spoofchk": bool}
 ETHERNET |= {"trust": bool, "state": _STATE, "min_tx_rate": _RATE, "max_tx_rate": _RATE}

@@ -1,5 +1,6 @@
 """This host, as functions are read and changed: sysfs, a few files, programs of the system."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -7,6 +8,9 @@ import subprocess
 from pathlib import Path
 
 VFIO = "vfio-pci"
+
+POLICIES = {"auto": "Follow", "enable": "Up", "disable": "Down"}
+"""Link states, as the vendor's driver of mlx5 calls them."""
 
 _ETHERNET_CLASS = "0x0200"
 _COMMAND_SECONDS = 20.0
@@ -111,6 +115,29 @@ def set_by_ip(host: Host, interface: str) -> dict[int, dict[str, str]]:
             values["state"] = function.get("link_state")
             words = {name: word(value) for name, value in values.items() if value is not None}
             found[int(function["vf"])] = words
+    return found
+
+
+def read_settings(host: Host, physical: str, *, infiniband: bool) -> dict[int, dict[str, str]]:
+    """What a card says is set of each function, as far as that can be read.
+
+    The vendor's mlx5 shows it as files, others by `ip`.
+    """
+    words = {text: name for name, text in POLICIES.items()}
+    found = {}
+    for place in (host.device(physical) / "sriov").glob("[0-9]*"):
+        policy = host.read(place / "policy")
+        found[int(place.name)] = {
+            "node_guid": host.read(place / "node"),
+            "port_guid": host.read(place / "port"),
+            "policy": words.get(policy, policy),
+        }
+    interfaces = host.names(physical, "net")
+    if not found and interfaces:
+        with contextlib.suppress(RefusedError, ValueError):  # `ip` is missing, or has no JSON
+            found = set_by_ip(host, interfaces[0])
+        if infiniband:  # the hardware address there is none that could be set
+            found = {number: {"policy": each.get("state", "")} for number, each in found.items()}
     return found
 
 
