@@ -19,6 +19,7 @@ import libvirt
 import psutil
 
 from vicinal.bench.output import read_records
+from vicinal.cluster.accelerator import Accelerator
 from vicinal.cluster.domains.connection import Hypervisor, connect
 from vicinal.cluster.domains.domain_devices import attach_region, detach_region, has_region
 from vicinal.cluster.domains.domain_spec import (
@@ -48,7 +49,6 @@ from vicinal.cluster.guest_commands import BOOT_SECONDS
 from vicinal.cluster.guest_identity import Keys, card_address, make_keys
 from vicinal.cluster.guest_job import run_in_guests
 from vicinal.cluster.guest_pair import pair_identities
-from vicinal.cluster.guest_qemu import Accelerator
 from vicinal.cluster.guest_shell import GuestShell
 from vicinal.cluster.image import GuestImage
 from vicinal.cluster.image_kind import GuestNetwork

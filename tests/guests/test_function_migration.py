@@ -22,6 +22,7 @@ from domain_scenario import enter, two_machines
 from domain_support import private_daemon
 from test_domain_migration import files
 
+from vicinal.cluster.accelerator import Accelerator
 from vicinal.cluster.domains import domain_devices
 from vicinal.cluster.domains.connection import Hypervisor, connect
 from vicinal.cluster.domains.domain_devices import attach_function, has_function
@@ -33,7 +34,6 @@ from vicinal.cluster.guest_accelerator import choose_accelerator
 from vicinal.cluster.guest_commands import BOOT_SECONDS
 from vicinal.cluster.guest_identity import Keys, make_keys
 from vicinal.cluster.guest_pair import pair_identities
-from vicinal.cluster.guest_qemu import Accelerator
 from vicinal.cluster.guest_qemu_choice import find_qemu
 from vicinal.cluster.guest_shell import GuestShell
 from vicinal.cluster.image import build_image

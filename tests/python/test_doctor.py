@@ -15,10 +15,10 @@ from conftest import Vicinal, error_line
 from rich.console import Console
 
 from vicinal.cluster import container_check, guest_accelerator, guest_check
+from vicinal.cluster.accelerator import Accelerator
 from vicinal.cluster.containers.choice import available_runtimes
 from vicinal.cluster.containers.cluster import ContainerCluster, cluster_names, remove_cluster
 from vicinal.cluster.guest_accelerator import Choice, choose_accelerator, known_choice
-from vicinal.cluster.guest_qemu import Accelerator
 from vicinal.cluster.guest_qemu_choice import Qemu
 from vicinal.cluster.image import GuestImage
 from vicinal.errors import VicinalError

@@ -17,6 +17,7 @@ import libvirt
 import pytest
 from launch_support import GUARD_SECONDS, package_path, unprivileged_python
 
+from vicinal.cluster.accelerator import Accelerator
 from vicinal.cluster.domains.connection import Hypervisor, connect
 from vicinal.cluster.domains.domain_spec import (
     Bridge,
@@ -51,7 +52,6 @@ from vicinal.cluster.domains.lifecycle import (
 from vicinal.cluster.domains.migrate import migrate
 from vicinal.cluster.domains.side import Side
 from vicinal.cluster.domains.uri import default_uri
-from vicinal.cluster.guest_qemu import Accelerator
 from vicinal.cluster.own_libvirt.place import is_own
 from vicinal.errors import VicinalError
 

@@ -14,6 +14,7 @@ import libvirt
 import pytest
 from test_domain_library import FULL, MIB
 
+from vicinal.cluster.accelerator import Accelerator
 from vicinal.cluster.domains import domain_devices, migrate
 from vicinal.cluster.domains.connection import Hypervisor
 from vicinal.cluster.domains.domain_devices import (
@@ -30,7 +31,6 @@ from vicinal.cluster.domains.domain_xml import domain_xml, function_device, func
 from vicinal.cluster.domains.lifecycle import DomainState, define, observe, start, suspend
 from vicinal.cluster.domains.migrate import flags_for, settle
 from vicinal.cluster.domains.side import Side, described_for
-from vicinal.cluster.guest_qemu import Accelerator
 from vicinal.errors import VicinalError
 
 OTHER_FUNCTION = HostFunction("0000:41:00.2")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from vicinal.cluster import image
-from vicinal.cluster.guest_qemu import Accelerator
+from vicinal.cluster.accelerator import Accelerator
 from vicinal.cluster.guest_qemu_choice import QEMU, Qemu
 from vicinal.cluster.image_kind import GuestNetwork, kind_of
 from vicinal.cluster.snapshots import store

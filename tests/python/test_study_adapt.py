@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vicinal.cluster.accelerator import Accelerator
 from vicinal.cluster.file.reading import part_cluster
-from vicinal.cluster.guest_qemu import Accelerator
 from vicinal.errors import VicinalError
 from vicinal.study.file.adapt import Fit, adapt, fit_of
 from vicinal.study.file.json_form import study_from_json, study_to_json

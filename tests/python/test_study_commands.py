@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from vicinal.cli import run
-from vicinal.cluster.guest_qemu import Accelerator
+from vicinal.cluster.accelerator import Accelerator
 from vicinal.study.file import machine
 from vicinal.study.file.adapt import adapt
 from vicinal.study.file.json_form import study_from_json

@@ -14,7 +14,7 @@ from typing import Any
 from vicinal.bench.bars import CLUSTER_PLAN, CLUSTER_UP, FIRST_MESSAGE, Bar, Group
 from vicinal.bench.compare import make_row
 from vicinal.bench.setup_side import Setup
-from vicinal.cluster.guest_qemu import Accelerator
+from vicinal.cluster.accelerator import Accelerator
 from vicinal.errors import VicinalError
 from vicinal.launch.environment import Mpi
 from vicinal.programs import mpi_program

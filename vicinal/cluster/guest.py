@@ -6,10 +6,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from vicinal.cluster.accelerator import Accelerator
 from vicinal.cluster.guest_commands import BOOT_SECONDS
 from vicinal.cluster.guest_console import console_tail, consoles_directory
 from vicinal.cluster.guest_identity import Keys
-from vicinal.cluster.guest_qemu import Accelerator, GuestDevices, guest_command
+from vicinal.cluster.guest_qemu import GuestDevices, guest_command
 from vicinal.cluster.guest_qemu_choice import Qemu
 from vicinal.cluster.guest_shell import GuestShell, complaints
 from vicinal.cluster.image import GuestImage

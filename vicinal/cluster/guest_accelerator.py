@@ -9,8 +9,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from vicinal.cluster.accelerator import Accelerator
 from vicinal.cluster.guest_console import console_lines, consoles_directory
-from vicinal.cluster.guest_qemu import Accelerator, guest_command
+from vicinal.cluster.guest_qemu import guest_command
 from vicinal.cluster.guest_qemu_choice import Qemu
 from vicinal.cluster.image import GuestImage, guests_directory
 from vicinal.cluster.image_layout import USER_SPACE_LINE

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterator
 
+from vicinal.cluster.accelerator import Accelerator
 from vicinal.cluster.guest_accelerator import Choice, choose_accelerator, known_choice
-from vicinal.cluster.guest_qemu import Accelerator
 from vicinal.cluster.guest_qemu_choice import QEMU, find_qemu
 from vicinal.cluster.image import build_image, guests_directory, is_fetched
 from vicinal.host.finding import Check, Finding, passed, skipped, warned

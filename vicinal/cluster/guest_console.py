@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-from vicinal.cluster.image import guests_directory
-
 _TAIL_LINES = 12
 _LINES_BEFORE = 3
 """What a program of the guest said before we said that it failed."""
@@ -13,6 +11,8 @@ _TELLING = ("vicinal-guest: error", "Kernel panic")
 
 def consoles_directory() -> Path:
     """Directory of the consoles of the guests that ran last."""
+    from vicinal.cluster.image import guests_directory  # long to load, and who reads has a console
+
     directory = guests_directory() / "consoles"
     directory.mkdir(parents=True, exist_ok=True)
     return directory

@@ -3,9 +3,9 @@
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
+from vicinal.cluster.accelerator import Accelerator
 from vicinal.cluster.doorbell import Doorbell
 from vicinal.cluster.guest_identity import card_address
 from vicinal.cluster.guest_qemu_choice import Qemu
@@ -15,27 +15,6 @@ from vicinal.cluster.region_device import RegionDevice
 from vicinal.errors import VicinalError
 
 MEMORY_MIB = 1024
-
-
-class Accelerator(StrEnum):
-    """What executes a guest's instructions."""
-
-    KVM = "kvm"
-    """The processor itself."""
-    TCG = "tcg"
-    """An emulator; correct, and slower by an order of magnitude."""
-
-    @property
-    def description(self) -> str:
-        """What tables and figures have to say about it."""
-        if self is Accelerator.KVM:
-            return "KVM: the processor's own virtualization"
-        return "TCG: emulated CPU, figures say nothing about real hardware"
-
-    @property
-    def patience(self) -> float:
-        """How much longer than with KVM things may take."""
-        return 1.0 if self is Accelerator.KVM else 4.0
 
 
 @dataclass(frozen=True)

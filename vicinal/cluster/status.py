@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from vicinal.cluster.accelerator import Accelerator
 from vicinal.cluster.domains.unreachable import UnreachableError
-from vicinal.cluster.guest_qemu import Accelerator
 from vicinal.cluster.machines.layout import Made
 from vicinal.cluster.machines.machine import Machine
 from vicinal.cluster.plan.journal import Entry

@@ -9,8 +9,7 @@ scripts alone.
 from typing import TYPE_CHECKING
 
 from vicinal.errors import VicinalError
-from vicinal.opennebula.deployment import domain_name
-from vicinal.opennebula.hypervisor import running_machines, saved_description
+from vicinal.opennebula.hypervisor import domain_name, running_machines, saved_description
 from vicinal.opennebula.records import Records, records_directory
 from vicinal.opennebula.reporting import log
 from vicinal.opennebula.stock import Call, become_stock, run_stock

@@ -16,8 +16,7 @@ from vicinal.errors import VicinalError
 from vicinal.host.functions.operations import Functions
 from vicinal.host.functions.owners import assigned_to
 from vicinal.host.functions.sysfs import VirtualFunction
-from vicinal.opennebula.deployment import domain_name
-from vicinal.opennebula.hypervisor import running_machines
+from vicinal.opennebula.hypervisor import domain_name, running_machines
 
 FREE_SECONDS = 10.0
 """So long after a VM has ended its process may still have the function."""

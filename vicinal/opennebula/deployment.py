@@ -10,15 +10,11 @@ from xml.etree.ElementTree import Element, SubElement
 from vicinal.errors import VicinalError
 from vicinal.opennebula.documents import parse, shown
 from vicinal.opennebula.editing import find_tags, replaced
+from vicinal.opennebula.hypervisor import domain_name
 from vicinal.opennebula.request import RegionRequest
 
 MODEL = "ivshmem-plain"
 """QEMU's device for a region."""
-
-
-def domain_name(vm: int) -> str:
-    """As OpenNebula calls the domain of a VM."""
-    return f"one-{vm}"
 
 
 def add_region(document: bytes, vm: int, request: RegionRequest) -> bytes:

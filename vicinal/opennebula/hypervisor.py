@@ -3,9 +3,12 @@
 import os
 import re
 
-from vicinal.opennebula.deployment import domain_name
-
 _DEFAULT = "qemu:///system"
+
+
+def domain_name(vm: int) -> str:
+    """As OpenNebula calls the domain of a VM."""
+    return f"one-{vm}"
 
 
 def libvirt_uri() -> str:

@@ -3,7 +3,7 @@
 OpenNebula made it, and has its driver called: so the library of our own domains may work on it.
 """
 
-import secrets
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -32,7 +32,7 @@ from vicinal.errors import VicinalError
 from vicinal.host.functions.operations import Functions
 from vicinal.host.functions.owners import assigned_to
 from vicinal.opennebula.belongings import Belongings, HeldFunction, read_mark, write_mark
-from vicinal.opennebula.deployment import domain_name
+from vicinal.opennebula.hypervisor import domain_name
 from vicinal.opennebula.leaving import ranks_may_return, ranks_out
 from vicinal.opennebula.records import Records
 
@@ -174,7 +174,7 @@ class Machine:
         """Give the guest a device, at the place where it was."""
         # QEMU lets go of what a device was made of only some time after the device: so it is
         # called anew each time.
-        ElementTree.SubElement(device, "alias", name=f"ua-{device.tag}-{secrets.token_hex(4)}")
+        ElementTree.SubElement(device, "alias", name=f"ua-{device.tag}-{os.urandom(4).hex()}")
         with explained(f"{what} cannot be attached to {self.name}"):
             text = ElementTree.tostring(device, encoding="unicode")
             self._domain().attachDeviceFlags(text, libvirt.VIR_DOMAIN_AFFECT_LIVE)

@@ -16,7 +16,6 @@ comes next takes away what is left of others: so nothing is left by drivers that
 import fcntl
 import json
 import os
-import secrets
 import shutil
 import stat
 from collections.abc import Callable, Collection, Iterator
@@ -157,7 +156,7 @@ class Records:
     def expect(self, vm: int) -> str:
         """Write down that a VM is to come, which lacks what it gave up; a word for expected()."""
         self.lacks(vm, something=True)
-        word = secrets.token_hex(8)
+        word = os.urandom(8).hex()
         self._lacking(vm).write_text(word)
         return word
 

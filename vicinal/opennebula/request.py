@@ -9,7 +9,6 @@ is comes from OpenNebula itself.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 from xml.etree.ElementTree import Element
 
@@ -198,6 +197,8 @@ def _check_geometry(request: RegionRequest) -> None:
 
 
 def _unknown(tag: str, known: tuple[str, ...], what: str) -> VicinalError:
+    from difflib import get_close_matches  # which nobody needs who made no slip
+
     near = get_close_matches(tag.upper(), known, 1, 0.5)
     hint = f"write {near[0]}" if near else f"there is {', '.join(known)}"
     return VicinalError(f"{shown(tag)} is no {what} that Vicinal knows", hint)

@@ -8,7 +8,6 @@ import errno
 import mmap
 import os
 import pwd
-import secrets
 import stat
 import time
 from dataclasses import dataclass
@@ -129,7 +128,7 @@ def create(
             length = _file_length(fd, place, size, for_guests, for_nvdimm)
             start = 0
         _reserve(fd, place, length)
-        region = Region(place, secrets.token_hex(16), members, section_bytes, heap_bytes, size)
+        region = Region(place, os.urandom(16).hex(), members, section_bytes, heap_bytes, size)
         if for_nvdimm:
             start = _write_info(fd, length)
         _write(fd, region, label, start, length)

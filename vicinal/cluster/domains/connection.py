@@ -10,10 +10,10 @@ from functools import cache
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
+from vicinal.cluster.accelerator import Accelerator
 from vicinal.cluster.domains.binding import explained, libvirt
 from vicinal.cluster.domains.unreachable import UnreachableError
 from vicinal.cluster.domains.uri import SESSION, SYSTEM, default_uri
-from vicinal.cluster.guest_qemu import Accelerator
 from vicinal.errors import VicinalError
 
 _OPEN_SECONDS = 180.0

@@ -4,12 +4,13 @@ What libvirt has no words for goes to QEMU's command line, in the namespace that
 that: wires of Unix sockets, and regions in files outside of /dev/shm.
 """
 
-import secrets
+import os
 from collections.abc import Collection
 from pathlib import Path
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
+from vicinal.cluster.accelerator import Accelerator
 from vicinal.cluster.domains.domain_spec import (
     Bridge,
     DirectBoot,
@@ -28,7 +29,6 @@ from vicinal.cluster.domains.domain_spec import (
     UdpWire,
     Wire,
 )
-from vicinal.cluster.guest_qemu import Accelerator
 from vicinal.cluster.image_layout import CONTROL_PORT
 
 METADATA = "urn:vicinal:cluster"
@@ -91,7 +91,7 @@ def region_xml(region: SharedRegion) -> str:
     """
     devices = Element("devices")
     _region(devices, region)
-    SubElement(devices[0], "alias", name=f"ua-region-{secrets.token_hex(4)}")
+    SubElement(devices[0], "alias", name=f"ua-region-{os.urandom(4).hex()}")
     return ElementTree.tostring(devices[0], encoding="unicode")
 
 
@@ -99,7 +99,7 @@ def function_xml(function: HostFunction) -> str:
     """The device of a function alone, to attach it to a domain."""
     devices = Element("devices")
     _function(devices, function)
-    SubElement(devices[0], "alias", name=f"ua-function-{secrets.token_hex(4)}")
+    SubElement(devices[0], "alias", name=f"ua-function-{os.urandom(4).hex()}")
     return ElementTree.tostring(devices[0], encoding="unicode")
 
 

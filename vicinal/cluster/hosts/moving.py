@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from vicinal.cluster.guest_qemu import Accelerator
+from vicinal.cluster.accelerator import Accelerator
 from vicinal.cluster.hosts.connection import ShareConnection
 from vicinal.cluster.hosts.far_libvirt import libvirt_of
 from vicinal.cluster.hosts.move_steps import MoveStep, endpoints, region_of

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vicinal.cluster.accelerator import Accelerator
 from vicinal.cluster.domains.domain_spec import SharedRegion
-from vicinal.cluster.guest_qemu import Accelerator
 from vicinal.cluster.host_network import check_bridge
 from vicinal.cluster.machines import ranks
 from vicinal.cluster.machines.hypervisor import hypervisor_at

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
+from vicinal.cluster.accelerator import Accelerator
 from vicinal.cluster.guest_identity import Keys
-from vicinal.cluster.guest_qemu import Accelerator
 from vicinal.errors import VicinalError
 
 _LONGEST_SOCKET = 107

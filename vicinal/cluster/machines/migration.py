@@ -11,9 +11,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Protocol
 
+from vicinal.cluster.accelerator import Accelerator
 from vicinal.cluster.domains.migrate import Moved, migrate
 from vicinal.cluster.domains.side import Side
-from vicinal.cluster.guest_qemu import Accelerator
 from vicinal.cluster.machines.ranks import Endpoint, Return
 from vicinal.errors import VicinalError
 

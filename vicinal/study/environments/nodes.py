@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from vicinal.cluster.guest_qemu import Accelerator
+from vicinal.cluster.accelerator import Accelerator
 from vicinal.cluster.hosts.shares import ask_all, connected
 from vicinal.cluster.machines.layout import Made
 from vicinal.cluster.status import ClusterState, NodeState

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Any
 
-from vicinal.cluster.guest_qemu import Accelerator
+from vicinal.cluster.accelerator import Accelerator
 from vicinal.cluster.manager import cluster_state, node_command
 from vicinal.cluster.status import ClusterState
 from vicinal.errors import VicinalError

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from vicinal.cluster.guest_qemu import Accelerator
+from vicinal.cluster.accelerator import Accelerator
 from vicinal.errors import VicinalError
 from vicinal.host.system import Host
 
