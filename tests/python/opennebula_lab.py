@@ -20,6 +20,7 @@ from test_opennebula_network import first_of, nic, nics
 
 from vicinal.cluster.domains.connection import Hypervisor
 from vicinal.errors import VicinalError
+from vicinal.host import system
 from vicinal.opennebula.arrival import Arrival
 from vicinal.opennebula.belongings import Belongings, read_mark
 from vicinal.opennebula.limits import Limits
@@ -105,6 +106,8 @@ class OneHost:
         running = lambda: {int(each.removeprefix("one-")) for each in self.fake.domains}  # noqa: E731
         self.records = Records(directory / "state", running, self.regions)
         self.limits = Limits()
+        self.host = system.Host()
+        """Its processors and NUMA nodes: this one's."""
         self.network = Network(self.functions, running, free_seconds=0.2)
 
     @property
@@ -115,7 +118,13 @@ class OneHost:
     def site(self) -> Site:
         hypervisor = Hypervisor(self.name, self.fake)  # type: ignore[arg-type]
         return Site(
-            hypervisor, self.records, self.limits, lambda: self.functions, self.stock, lambda: b"x"
+            hypervisor,
+            self.records,
+            self.limits,
+            lambda: self.functions,
+            self.stock,
+            lambda: b"x",
+            self.host,
         )
 
     @property

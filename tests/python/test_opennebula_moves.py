@@ -18,11 +18,13 @@ from vicinal.opennebula import arrival, leaving, machine
 from vicinal.opennebula.belongings import Belongings, HeldFunction, saved_mark
 from vicinal.opennebula.destination import reached
 from vicinal.opennebula.migration import migrate
+from vicinal.opennebula.placement import Placement, read_placement
 from vicinal.opennebula.repair import repair
 from vicinal.opennebula.suspending import restore, save
 from vicinal.region.format import Wish
 from vicinal.signals import Ended
 
+ANYWHERE = Placement().to_json()
 MINE, THEIRS = FUNCTIONS["a"], FUNCTIONS["b"]
 GIVES_FUNCTION, GIVES_REGION = f"its guest gives up {MINE}", f"its guest gives up {REQUEST.name}"
 
@@ -44,7 +46,9 @@ def do_restore(lab: Lab, host: str = "a") -> int:
     where = lab.hosts[host]
     what = lab.saved()
     assert what is not None
-    return restore(where.call("restore", "/checkpoint", host, NAME), where.site, what)
+    placed = read_placement(lab.checkpoint.domains[NAME].XMLDesc())
+    call = where.call("restore", "/checkpoint", host, NAME)
+    return restore(call, where.site, what, placed)
 
 
 def do_migrate(lab: Lab) -> int | None:
@@ -265,7 +269,7 @@ def test_a_move_whose_driver_is_killed_is_ended_by_the_other_host(lab: Lab) -> N
     lab.b.prepare()
     what = lab.a.machine.belongings()
     with lab.reach(lab.a.call("migrate", NAME, "b", "a"), "b", killed=True) as there:
-        there.ask("expect", what=json.loads(json.dumps(what.to_json())))
+        there.ask("expect", what=json.loads(json.dumps(what.to_json())), placed=ANYWHERE)
         lab.a.machine.take(what)
         assert lab.a.stock(lab.a.call("migrate", NAME, "b", "a"), 1, b"x") == 0
     repair(lab.a.site, "deploy", without=0)  # the next action there
@@ -280,7 +284,7 @@ def test_so_is_one_whose_vm_comes_only_then(lab: Lab) -> None:
     call = lab.a.call("migrate", NAME, "b", "a")
     script = threading.Timer(1.0, lab.a.stock, (call, 1, b"x"))
     with lab.reach(call, "b", killed=True) as there:
-        there.ask("expect", what=what.to_json())
+        there.ask("expect", what=what.to_json(), placed=ANYWHERE)
         lab.a.machine.take(what)
         lab.a.records.lacks(VM, something=False)  # an action there, by when it has gone
         script.start()
@@ -294,7 +298,7 @@ def test_who_is_asked_again_takes_over_from_who_waits(lab: Lab) -> None:
     what = lab.a.machine.belongings()
     call = lab.a.call("migrate", NAME, "b", "a")
     with lab.reach(call, "b", killed=True) as there:
-        there.ask("expect", what=what.to_json())
+        there.ask("expect", what=what.to_json(), placed=ANYWHERE)
         lab.b.records.expect(VM)
         began = time.monotonic()
     assert time.monotonic() - began < 60.0  # it would have waited for longer
@@ -307,7 +311,7 @@ def test_one_that_never_comes_is_not_waited_for_for_ever(
     monkeypatch.setattr(arrival, "_LOST_SECONDS", 0.5)
     lab.b.prepare()
     with lab.reach(lab.a.call("migrate", NAME, "b", "a"), "b", killed=True) as there:
-        there.ask("expect", what=lab.a.machine.belongings().to_json())
+        there.ask("expect", what=lab.a.machine.belongings().to_json(), placed=ANYWHERE)
     assert lab.is_whole("a")
 
 
@@ -315,7 +319,7 @@ def test_one_that_does_not_come_leaves_nothing(lab: Lab) -> None:
     lab.b.prepare()
     what = lab.a.machine.belongings()
     with lab.reach(lab.a.call("migrate", NAME, "b", "a"), "b") as there:
-        there.ask("expect", what=what.to_json())
+        there.ask("expect", what=what.to_json(), placed=ANYWHERE)
         assert lab.b.region.exists()
         lab.b.records.sweep()  # by another action there
         assert lab.b.region.exists()

@@ -6,6 +6,7 @@ networks whose NICs are SR-IOV functions, and a probe.
     deployment   the domain that OpenNebula wrote, with the region in it
     editing      how such a document is changed, all else staying as it was
     topology     processors and NUMA nodes that OpenNebula has chosen for a VM
+    placement    whether another host has the processors and NUMA nodes that a domain names
     pinning      where a VM's threads run, closer than OpenNebula can say
     emulator     whether QEMU of this host has the device for it
     limits       what the administrator allows

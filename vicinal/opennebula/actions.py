@@ -84,11 +84,12 @@ def _restore(call: Call, records: Records) -> int | None:
     what = saved_mark(saved)
     if not what:
         return None
+    from vicinal.opennebula.placement import read_placement
     from vicinal.opennebula.site import site_of
     from vicinal.opennebula.suspending import restore
 
     with site_of(call, records) as site:
-        return restore(call, site, what)
+        return restore(call, site, what, read_placement(saved))
 
 
 def _check_snapshot(call: Call, records: Records) -> None:

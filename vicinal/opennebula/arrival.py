@@ -14,6 +14,8 @@ import vicinal
 from vicinal.cluster.hosts.requests import Answers, Requests
 from vicinal.errors import VicinalError
 from vicinal.opennebula.belongings import Belongings
+from vicinal.opennebula.placement import Placement
+from vicinal.opennebula.reporting import log
 from vicinal.opennebula.site import Site
 from vicinal.opennebula.steps import MARK, Step
 from vicinal.opennebula.stock import Call
@@ -51,7 +53,8 @@ class Arrival:
                         "install the same version on all hosts",
                     )
             case Step.EXPECT:
-                self._expect(Belongings.from_json(values["what"]))
+                placed = Placement.from_json(values["placed"])
+                self._expect(Belongings.from_json(values["what"]), placed)
             case Step.GIVE:
                 self._machine.give(self._what)
                 self._has_all = True
@@ -84,12 +87,15 @@ class Arrival:
             return seconds < _COMING_SECONDS and self._is_ours
         return not self._over and seconds < _LOST_SECONDS and self._is_ours
 
-    def _expect(self, what: Belongings) -> None:
+    def _expect(self, what: Belongings, placed: Placement) -> None:
         if self._machine.is_here:
             raise VicinalError(
                 f"there is a domain {self._machine.name} on it already", "see whose that is"
             )
-        self._hold = self._kept.enter_context(self._site.kept(self._call.vm, what))
+        if apart := placed.check(self._machine.name, self._site.host):
+            log(self._call.action, apart)
+        kept = self._site.kept(self._call.vm, what, placed.nodes)
+        self._hold = self._kept.enter_context(kept)
         self._expected = self._site.records.expect(self._call.vm)
         self._what, self._has_all = what, False
 

@@ -34,6 +34,7 @@ from vicinal.host.functions.owners import assigned_to
 from vicinal.opennebula.belongings import Belongings, HeldFunction, read_mark, write_mark
 from vicinal.opennebula.hypervisor import domain_name
 from vicinal.opennebula.leaving import ranks_may_return, ranks_out
+from vicinal.opennebula.placement import Placement, read_placement
 from vicinal.opennebula.records import Records
 
 DETACH_SECONDS = 60.0
@@ -86,6 +87,10 @@ class Machine:
                 if device.get("name") == request.name:
                     found = replace(found, region=request, region_device=_plain(device))
         return found.with_more(self._held_functions())
+
+    def placement(self) -> Placement:
+        """Where it runs, by the numbers of this host. Raises VicinalError."""
+        return read_placement(self._domain().XMLDesc())
 
     def take(self, what: Belongings) -> None:
         """Have the guest give it up, its ranks having left the region. Raises VicinalError.

@@ -28,7 +28,7 @@ def migrate(call: Call, site: Site, there: Destination) -> int | None:
     host, given = call.arguments[1], site.given()
     status: int | None = None
     with site.records.released(call.vm) as hold:
-        there.ask(Step.EXPECT, what=what.to_json())
+        there.ask(Step.EXPECT, what=what.to_json(), placed=machine.placement().to_json())
         try:
             machine.take(what)
             status = site.stock(call, hold, given)

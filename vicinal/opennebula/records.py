@@ -275,7 +275,7 @@ class Records:
                     for_guests=True,
                 )
             if trouble:
-                log("deploy", f"the region is where the kernel put it: {trouble}")
+                log("region", f"the region is where the kernel put it: {trouble}")
         except BaseException:
             self._file(request).unlink()
             raise

@@ -29,5 +29,5 @@ def _repair(site: Site, vm: int) -> None:
         if not what:
             site.records.lacks(vm, something=False)
             return
-        with site.kept(vm, what):
+        with site.kept(vm, what, machine.placement().nodes):
             machine.give(what)

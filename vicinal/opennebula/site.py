@@ -1,12 +1,13 @@
 """What actions on VMs that have something of this host work with."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from vicinal.cluster.domains.connection import Hypervisor, connect
 from vicinal.host.functions.operations import Functions
+from vicinal.host.system import Host
 from vicinal.opennebula.belongings import Belongings
 from vicinal.opennebula.hypervisor import libvirt_uri
 from vicinal.opennebula.limits import FILE, Limits, read_limits
@@ -27,20 +28,26 @@ class Site:
     """Runs OpenNebula's own script."""
     given: Callable[[], bytes] = sys.stdin.buffer.read
     """What OpenNebula gave to read: it is the stock script's, which may be called twice."""
+    host: Host = field(default_factory=Host)
+    """Its processors and NUMA nodes."""
 
     def machine(self, vm: int) -> Machine:
         """A VM, on this host."""
         return Machine(vm, self.hypervisor, self.records, self.functions)
 
-    def kept(self, vm: int, what: Belongings) -> AbstractContextManager[int]:
+    def kept(
+        self, vm: int, what: Belongings, nodes: Collection[int] = ()
+    ) -> AbstractContextManager[int]:
         """Have for a VM what it is to get, and keep it if the VM runs here in the end.
+
+        A region that is made for that is on these NUMA nodes.
 
         Raises VicinalError, with nothing made, where that cannot be had: Records.held().
         """
         self.machine(vm).expect(what)
         if what.region is None:
             return self.records.released(vm)
-        return self.records.held(vm, what.region, self.limits)
+        return self.records.held(vm, what.region, self.limits, nodes)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ found one again.
 from vicinal.errors import VicinalError
 from vicinal.opennebula.belongings import Belongings
 from vicinal.opennebula.machine import Machine
+from vicinal.opennebula.placement import Placement
 from vicinal.opennebula.reporting import log
 from vicinal.opennebula.site import Site
 from vicinal.opennebula.stock import Call
@@ -38,13 +39,15 @@ def save(call: Call, site: Site) -> int | None:
         return status
 
 
-def restore(call: Call, site: Site, what: Belongings) -> int:
+def restore(call: Call, site: Site, what: Belongings, placed: Placement) -> int:
     """Restore the VM, and give it what it had; the stock script's exit status.
 
     Raises VicinalError, with the VM saved as before, where this host does not have that for it.
     """
     machine, given = site.machine(call.vm), site.given()
-    with site.kept(call.vm, what) as hold:
+    if apart := placed.check(machine.name, site.host):
+        log(call.action, apart)
+    with site.kept(call.vm, what, placed.nodes) as hold:
         site.records.lacks(call.vm, something=True)
         status = site.stock(call, hold, given)
         if not machine.is_here:

@@ -1,0 +1,154 @@
+"""Where a VM is that was restored or has moved: on hosts that count processors otherwise.
+
+On fakes (opennebula_lab.py), with composed topologies.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from fake_host import FakeHost
+from opennebula_lab import NAME, Lab
+from test_opennebula_moves import do_migrate, do_restore, saved
+
+from vicinal.errors import VicinalError
+from vicinal.opennebula import machine, records
+from vicinal.opennebula.placement import Placement, read_placement
+
+PINS = (
+    "<cputune><vcpupin vcpu='0' cpuset='4-5'/><vcpupin vcpu='1' cpuset='6,7'/>"
+    "<emulatorpin cpuset='4'/></cputune>"
+)
+MEMORY = "<numatune><memory mode='strict' nodeset='1'/></numatune>"
+BY_SOCKET, IN_TURN = ("0-3", "4-7"), ("0,2,4,6", "1,3,5,7")
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+    monkeypatch.setattr(machine, "_SETTLE_SECONDS", 0.1)
+    found = Lab(tmp_path)
+    for each in (PINS, MEMORY):
+        found.domain("a")._live.append(ElementTree.fromstring(each))
+    yield found
+    found.end()
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    """NUMA nodes that regions were to be made on."""
+    found: list[tuple[int, ...]] = []
+    place: Callable[..., AbstractContextManager[str]] = records.memory_from
+
+    def watched(nodes: tuple[int, ...]) -> AbstractContextManager[str]:
+        found.append(tuple(nodes))
+        return place(())  # this host may have no such node
+
+    monkeypatch.setattr(records, "memory_from", watched)
+    return found
+
+
+def compose(lab: Lab, name: str, nodes: tuple[str, ...], online: str = "0-7") -> None:
+    fake = FakeHost(lab.directory / f"topology-{name}")
+    fake.file("sys/devices/system/cpu/online", online)
+    for number, cpus in enumerate(nodes):
+        fake.node(number, cpus, "10 20")
+    lab.hosts[name].host = fake.host()
+
+
+def test_what_a_domain_names_is_read() -> None:
+    assert read_placement("<domain/>") == Placement()
+    assert read_placement(f"<domain>{PINS}{MEMORY}</domain>") == Placement((4, 5, 6, 7), (1,))
+    cells = "<memnode cellid='0' mode='strict' nodeset='0'/><memnode cellid='1' nodeset='2-3'/>"
+    assert read_placement(f"<domain><numatune>{cells}</numatune></domain>").nodes == (0, 2, 3)
+    placed = Placement((4, 5), (1,))
+    assert Placement.from_json(placed.to_json()) == placed
+
+
+@pytest.mark.parametrize("cpus", [None, "0", ["0"], [-1], [True], [0.5], {"0": 1}], ids=str)
+def test_another_host_is_not_believed_blindly(cpus: object) -> None:
+    with pytest.raises(VicinalError, match="where the VM runs cannot be read"):
+        Placement.from_json({"cpus": cpus, "nodes": []})
+
+
+def test_the_region_of_a_vm_that_moves_is_on_its_node(
+    lab: Lab, asked: list[tuple[int, ...]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    compose(lab, "b", BY_SOCKET)
+    assert do_migrate(lab) == 0
+    assert lab.is_whole("b")
+    assert asked == [(1,)]
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("host", ["a", "b"])
+def test_so_is_that_of_one_that_is_restored(
+    lab: Lab, asked: list[tuple[int, ...]], host: str
+) -> None:
+    saved(lab)
+    compose(lab, host, BY_SOCKET)
+    lab.hosts[host].prepare()
+    assert do_restore(lab, host) == 0
+    assert lab.is_whole(host)
+    assert asked == [(1,)]
+
+
+def test_one_that_is_given_what_it_lacks_by_the_next_action_too(
+    lab: Lab, asked: list[tuple[int, ...]]
+) -> None:
+    from vicinal.opennebula.repair import repair
+
+    what = lab.a.machine.belongings()
+    lab.a.machine.take(what)
+    lab.a.region.unlink()
+    for file in lab.a.records.directory.glob("*.json"):
+        file.unlink()
+    repair(lab.a.site, "cancel", without=99)
+    assert lab.is_whole("a")
+    assert asked == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "online", "said"),
+    [
+        (("0-3",), "0-3", "one-7 runs on the processors 4-7, and this host has no 4-7: choose"),
+        (("0-2", "4-6"), "0-2,4-6", "and this host has no 7"),
+        (("0-7",), "0-7", "has its memory from the NUMA nodes 1, and this host has no 1"),
+    ],
+)
+def test_a_host_without_its_processors_or_node_gets_no_vm(
+    lab: Lab, nodes: tuple[str, ...], online: str, said: str
+) -> None:
+    """It runs on where it was, or stays saved."""
+    compose(lab, "b", nodes, online)
+    with pytest.raises(VicinalError, match=said):
+        do_migrate(lab)
+    assert lab.is_whole("a")
+    lab.b.clean()
+    saved(lab)
+    lab.b.prepare()
+    with pytest.raises(VicinalError, match=said):
+        do_restore(lab, "b")
+    assert lab.log == []
+    assert lab.checkpoint.domains.keys() == {NAME}
+    assert lab.b.records.all() == []
+
+
+def test_one_whose_processors_are_far_from_its_memory_there_is_told(
+    lab: Lab, asked: list[tuple[int, ...]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    compose(lab, "b", IN_TURN)
+    assert do_migrate(lab) == 0
+    assert lab.is_whole("b")
+    assert (
+        "may run on the processors 4,6, which on this host are of another NUMA node than its"
+        in (capsys.readouterr().err)
+    )
+    assert asked == [(1,)]
+
+
+def test_a_host_that_says_nothing_of_nodes_is_not_refused(lab: Lab) -> None:
+    compose(lab, "b", ())
+    assert do_migrate(lab) == 0
+    assert lab.is_whole("b")
