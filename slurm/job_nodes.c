@@ -188,30 +188,6 @@ int job_nodes_prepare(spank_t spank, const struct settings *settings, const stru
 	return -1;
 }
 
-/* Have Vicinal run the task in its node. Returns only if that cannot be. */
-static void become_runner(spank_t spank, const struct settings *settings, const struct node *node)
-{
-	const char *arguments[WORDS_MOST] = {settings->python, "-I", "-m", "vicinal.slurm.guest_task"};
-	char keeper_number[NUMBER_MOST];
-	char **words = NULL;
-	char **variables = NULL;
-	int count = 0;
-	size_t used = 4;
-
-	if (spank_get_item(spank, S_JOB_ARGV, &count, &words) != ESPANK_SUCCESS ||
-	    spank_get_item(spank, S_JOB_ENV, &variables) != ESPANK_SUCCESS || count >= WORDS_MOST - 10) {
-		errno = E2BIG;
-		return;
-	}
-	arguments[used++] = number(keeper_number, (uint64_t)keeper.process.number);
-	arguments[used++] = settings->directory;
-	arguments[used++] = node->name;
-	arguments[used++] = "--";
-	for (int i = 0; i < count; i++)
-		arguments[used++] = words[i];
-	command_become(arguments, (const char *const *)variables);
-}
-
 /* What PMIx calls a step of Slurm's. */
 static void name_in_pmix(char name[PMIX_NAME_MOST], uint32_t job, uint32_t step)
 {
@@ -309,6 +285,34 @@ static int find_pmix(spank_t spank, uint16_t *port, char *fault, size_t length)
 	return -1;
 }
 
+/* Have Vicinal run the task in its node; `server` is the port of its PMIx server. Returns only if that cannot
+ * be. */
+static void become_runner(spank_t spank, const struct settings *settings, const struct node *node,
+			  uint16_t server)
+{
+	const char *arguments[WORDS_MOST] = {settings->python, "-I", "-m", "vicinal.slurm.guest_task"};
+	char keeper_number[NUMBER_MOST];
+	char port[NUMBER_MOST];
+	char **words = NULL;
+	char **variables = NULL;
+	int count = 0;
+	size_t used = 4;
+
+	if (spank_get_item(spank, S_JOB_ARGV, &count, &words) != ESPANK_SUCCESS ||
+	    spank_get_item(spank, S_JOB_ENV, &variables) != ESPANK_SUCCESS || count >= WORDS_MOST - 10) {
+		errno = E2BIG;
+		return;
+	}
+	arguments[used++] = number(keeper_number, (uint64_t)keeper.process.number);
+	arguments[used++] = settings->directory;
+	arguments[used++] = node->name;
+	arguments[used++] = number(port, server);
+	arguments[used++] = "--";
+	for (int i = 0; i < count; i++)
+		arguments[used++] = words[i];
+	command_become(arguments, (const char *const *)variables);
+}
+
 int job_nodes_enter(spank_t spank, const struct settings *settings, char *fault, size_t length)
 {
 	static struct node_list list;
@@ -325,8 +329,10 @@ int job_nodes_enter(spank_t spank, const struct settings *settings, char *fault,
 		(void)snprintf(fault, length, "vicinal: the job's nodes have ended: start the job again");
 		return -1;
 	}
+	if (find_pmix(spank, &server, fault, length) != 0)
+		return -1;
 	if (!list.node.is_container) {
-		become_runner(spank, settings, &list.node);
+		become_runner(spank, settings, &list.node, server);
 		(void)snprintf(fault, length, "vicinal: the task cannot be run in %s: %s", list.node.name,
 			       strerror(errno));
 		return -1;
@@ -343,8 +349,6 @@ int job_nodes_enter(spank_t spank, const struct settings *settings, char *fault,
 		(void)snprintf(fault, length, "vicinal: the task's variables cannot be set");
 		return -1;
 	}
-	if (find_pmix(spank, &server, fault, length) != 0)
-		return -1;
 	port = server;
 	if (node_task_enter(directory, &list, &port, reason, sizeof(reason)) != 0) {
 		(void)snprintf(fault, length, "vicinal: %s", reason);

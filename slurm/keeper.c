@@ -83,7 +83,9 @@ _Noreturn static void become_keeper(const struct keeper_order *order, int go, in
 	char home[TEXT_MOST];
 	char state[TEXT_MOST];
 	char secret[SECRET_MOST];
-	const char *variables[] = {path, "LC_ALL=C.UTF-8", home, state, secret, NULL};
+	char slurm_conf[TEXT_MOST];
+	const char *variables[] = {path, "LC_ALL=C.UTF-8", home, state, secret, NULL, NULL};
+	const char *configuration = getenv("SLURM_CONF"); /* slurmstepd's own, not the user's */
 	sigset_t none;
 	char word = 0;
 	int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -108,6 +110,9 @@ _Noreturn static void become_keeper(const struct keeper_order *order, int go, in
 	(void)snprintf(state, sizeof(state), "XDG_STATE_HOME=%s", order->directory);
 	/* Other users see arguments of processes, and not their variables. */
 	(void)snprintf(secret, sizeof(secret), "VICINAL_JOB_SECRET=%s", order->secret);
+	if (configuration != NULL &&
+	    (size_t)snprintf(slurm_conf, sizeof(slurm_conf), "SLURM_CONF=%s", configuration) < TEXT_MOST)
+		variables[5] = slurm_conf;
 	if (own_mounts(order) != 0 || chdir("/") != 0 ||
 	    (channel >= 0 && keeper_network_hold(KEEPER_CHANNEL) != 0) ||
 	    syscall(SYS_setgroups, order->groups_count, order->groups) != 0 ||

@@ -18,7 +18,8 @@
 enum frame_kind {
 	/* From the task, in this order: */
 	FRAME_ARGUMENTS = 'A', /* each with a null byte at its end */
-	FRAME_VARIABLES = 'E', /* likewise; PMI_FD among them asks for FRAME_PMI */
+	FRAME_VARIABLES = 'E', /* likewise; PMI_FD among them asks for FRAME_PMI, and
+				  VICINAL_GUEST_USER=UID:GID for these numbers */
 	FRAME_DIRECTORY = 'D', /* starts the program there, or in its home where there is no such place */
 	/* In any order, from then on: */
 	FRAME_INPUT = 'I',  /* empty: its end */

@@ -12,7 +12,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "numbers.h"
+
 #define PMI_VARIABLE "PMI_FD="
+#define USER_VARIABLE "VICINAL_GUEST_USER="
 /* Where the program has its end, whatever it is here. */
 #define PMI_PLACE 3
 
@@ -43,13 +46,14 @@ static char **words_of(const struct frame *frame)
 	return words;
 }
 
-static bool has_pmi(char **variables)
+/* The value of a variable, whose name comes with a '='; NULL where there is none. */
+static const char *find(char **variables, const char *name)
 {
 	for (; *variables != NULL; variables++) {
-		if (strncmp(*variables, PMI_VARIABLE, sizeof(PMI_VARIABLE) - 1) == 0)
-			return true;
+		if (strncmp(*variables, name, strlen(name)) == 0)
+			return *variables + strlen(name);
 	}
-	return false;
+	return NULL;
 }
 
 static int open_ends(struct ends *ends, bool pmi)
@@ -86,8 +90,11 @@ _Noreturn static void become(const struct ends *ends, char **arguments, char **v
 
 		(void)!chdir(home != NULL ? home : "/");
 	}
+	const char *numbers = find(variables, USER_VARIABLE);
+
 	environ = variables;
-	(void)execvp(arguments[0], arguments);
+	if (numbers == NULL || numbers_take(numbers) == 0)
+		(void)execvp(arguments[0], arguments);
 	int reason = errno;
 
 	(void)!write(fault, &reason, sizeof(reason));
@@ -124,7 +131,7 @@ int program_start(struct program *program, const struct frame *arguments, const 
 	struct ends ends;
 
 	if (words == NULL || settings == NULL || words[0] == NULL ||
-	    open_ends(&ends, has_pmi(settings)) != 0) {
+	    open_ends(&ends, find(settings, PMI_VARIABLE) != NULL) != 0) {
 		(void)snprintf(fault, length, "it cannot be prepared: %s", strerror(errno));
 		free(words);
 		free(settings);

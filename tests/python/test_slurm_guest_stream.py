@@ -78,6 +78,37 @@ def test_a_program_has_its_arguments_variables_and_directory(runner: Runner) -> 
     }
 
 
+def test_a_program_can_have_the_numbers_of_the_job_s_user(runner: Runner) -> None:
+    runner.start("sh", "-c", "id -u; id -g", VICINAL_GUEST_USER="4711:4712")
+    said = runner.hear_until(Kind.EXITED, Kind.FAILED)
+    assert said == {Kind.OUTPUT: b"4711\n4712\n", Kind.EXITED: b"\0"}
+
+
+def test_programs_with_the_same_numbers_can_read_each_other(runner: Runner) -> None:
+    """They are in one user namespace, and those with others are not."""
+    found = []
+    script = "readlink /proc/self/ns/user; exec sleep 600"
+    runners = [runner, Runner(), Runner()]
+    for each, number in zip(runners, (4711, 4711, 4712), strict=True):
+        each.start("sh", "-c", script, VICINAL_GUEST_USER=f"{number}:4711")
+        found.append(each.hear())
+    for each in runners:
+        each.say(Kind.SIGNAL, bytes([signal.SIGTERM]))
+        assert each.hear_until(Kind.KILLED) == {Kind.KILLED: bytes([signal.SIGTERM])}
+    for each in runners[1:]:
+        each.to.close()
+        each.process.wait(PATIENCE)
+        each.come.close()
+    assert found[0] == found[1]
+    assert found[0] != found[2]
+    assert found[0] != (Kind.OUTPUT, (str(Path("/proc/self/ns/user").readlink()) + "\n").encode())
+
+
+def test_numbers_that_are_none_are_refused(runner: Runner) -> None:
+    runner.start("true", VICINAL_GUEST_USER="4711:daemon")
+    assert runner.hear() == (Kind.FAILED, b"true: Invalid argument")
+
+
 def test_a_directory_that_is_not_there_is_home(runner: Runner) -> None:
     runner.start("pwd", directory="/nowhere", HOME="/")
     expected = os.path.realpath(os.environ["HOME"]).encode()  # the runner's
@@ -201,7 +232,7 @@ def test_how_a_program_ended_is_heard_though_it_hears_nothing_any_more(tmp_path:
     ssh = tmp_path / "ssh"
     ssh.write_text(SSH.format(directory=tmp_path))
     ssh.chmod(0o755)
-    task = (str(os.getpid()), str(tmp_path), "node", "--", "sh")
+    task = (str(os.getpid()), str(tmp_path), "node", "0", "--", "sh")
     running = subprocess.Popen(
         [sys.executable, "-m", "vicinal.slurm.guest_task", *task],
         env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
@@ -211,23 +242,6 @@ def test_how_a_program_ended_is_heard_though_it_hears_nothing_any_more(tmp_path:
     wait_until((tmp_path / "closed").exists)
     _, errors = running.communicate(b"given\n", PATIENCE)
     assert (running.returncode, errors) == (7, b"bad\n")
-
-
-def test_tasks_that_would_not_find_each_other_by_pmix_are_refused(tmp_path: Path) -> None:
-    """They would be right answers of wrong jobs. One task is what it takes itself for."""
-    task = (str(os.getpid()), str(tmp_path), "node", "--", "true")
-    command = [sys.executable, "-m", "vicinal.slurm.guest_task", *task]
-    said = {}
-    for tasks in ("1", "2"):
-        variables = {"PMIX_NAMESPACE": "slurm.pmix.1.0", "SLURM_STEP_NUM_TASKS": tasks}
-        done = subprocess.run(
-            command, env=os.environ | variables, capture_output=True, text=True, timeout=PATIENCE
-        )
-        assert done.returncode == 1
-        said[tasks] = done.stderr
-    assert "the node node has ended" in said["1"]  # there is none here
-    assert "PMIx does not get into virtual machines" in said["2"]
-    assert "srun --mpi=pmi2" in said["2"]
 
 
 def test_a_frame_has_its_length_before_it(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from vicinal.launch.mpi import Mpi
 from vicinal.region.verdict import condemn
 from vicinal.slurm.files import task_variables
 from vicinal.slurm.guest_nodes_layout import GUESTS, TASKS
+from vicinal.slurm.guest_pmix import boot_commands
 from vicinal.slurm.guest_taps import make_taps
 from vicinal.slurm.node_list import ListedNode, NodeList
 from vicinal.slurm.nodes_job import NodesJob
@@ -44,13 +45,14 @@ def make_guests(
         network = CommonNetwork([node.name for node in cluster.nodes], taps, mtu, keys)
     directory = job.directory / GUESTS
     directory.mkdir(mode=0o700)
+    boot = boot_commands()
     started = start_guests(
         [
             GuestMake(
                 node.name,
                 -(-(node.memory_bytes or 0) // (1 << 20)),
                 node.cpus,
-                commands_text(node.commands, first=True) if node.commands else "",
+                boot + (commands_text(node.commands, first=True) if node.commands else ""),
                 not isinstance(node.network, NoNetwork),
             )
             for node in nodes

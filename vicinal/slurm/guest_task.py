@@ -1,9 +1,10 @@
 """A task of Slurm's whose node is a virtual machine: runs the program there, and ends as that does.
 
-    PYTHON -I -m vicinal.slurm.guest_task KEEPER DIRECTORY NODE -- PROGRAM ARGUMENT...
+    PYTHON -I -m vicinal.slurm.guest_task KEEPER DIRECTORY NODE PORT -- PROGRAM ARGUMENT...
 
 Slurm's plugin lets a task become this program (slurm/job_nodes.c). What it has of slurmstepd's is
-handed on: streams, the connection to PMI, and signals.
+handed on: streams, the connection to PMI, and signals. PORT is that of the step's PMIx server on
+the host's loopback, 0 where there is none.
 """
 
 import json
@@ -25,6 +26,7 @@ from vicinal.directories import locked
 from vicinal.errors import VicinalError
 from vicinal.slurm import guest_stream
 from vicinal.slurm.guest_nodes_layout import GUESTS, TASKS
+from vicinal.slurm.guest_pmix import GuestPmix, moved
 from vicinal.slurm.guest_stream import Kind
 
 _CHUNK = 32768
@@ -36,7 +38,6 @@ _HANDED_ON = (
 )
 _HOSTS = ("VICINAL_REGION", "TMPDIR", "PWD", "OLDPWD", "SHELL")
 """Variables that say something of the host."""
-_PMIX = "PMIX_NAMESPACE"
 _PMI = "PMI_FD"
 _PMI_PLACE = "3"
 """What the program has its connection to PMI as: provider/guest/program.c."""
@@ -44,29 +45,37 @@ _PMI_PLACE = "3"
 
 def main() -> None:
     """Run the program that the arguments name."""
-    keeper, directory, node, _, *command = sys.argv[1:]
+    keeper, directory, node, port, _, *command = sys.argv[1:]
     place = Path(f"/proc/{keeper}/root{directory}") / GUESTS
     try:
-        _refuse_pmix()
         told = json.loads((place / TASKS).read_text())
         shell = _shell(node, place)
         program = [placed(command[0], told["holds"], shell, place), *command[1:]]
-        _run(shell, program, _variables(told["environment"]))
+        variables = _variables(told["environment"])
+        end = _with_pmix(shell, program, variables, int(port), Path(directory) / GUESTS, place)
+        _end_as(end, node)
     except VicinalError as error:
         sys.exit(f"vicinal: error: {error}")
     except OSError as error:
         sys.exit(f"vicinal: error: the node {node} has ended ({error}): start the job again")
 
 
-def _refuse_pmix() -> None:
-    """A program that does not reach its PMIx server would take itself for the only task."""
-    tasks = os.environ.get("SLURM_STEP_NUM_TASKS", "1")
-    if _PMIX in os.environ and tasks != "1":
-        raise VicinalError(
-            "PMIx does not get into virtual machines, where each of these "
-            f"{tasks} tasks would take itself for the only one",
-            "use MPICH with srun --mpi=pmi2, containers, or srun --mpi=none for what is no MPI",
-        )
+def _with_pmix(
+    shell: GuestShell,
+    program: Sequence[str],
+    variables: dict[str, str],
+    server: int,
+    inside: Path,
+    place: Path,
+) -> tuple[Kind, bytes] | None:
+    """As _run(); `inside` is to the keeper what `place` is here."""
+    if server == 0:
+        return _run(shell, program, variables)
+    pmix = GuestPmix(shell, server, place, inside)
+    try:
+        return _run(shell, program, moved(variables, shell.name, server, pmix.open()))
+    finally:
+        pmix.close()
 
 
 def placed(program: str, holds: Sequence[str], shell: GuestShell, place: Path) -> str:
@@ -108,7 +117,10 @@ def _variables(given: dict[str, str]) -> dict[str, str]:
     return own
 
 
-def _run(shell: GuestShell, program: Sequence[str], variables: dict[str, str]) -> NoReturn:
+def _run(
+    shell: GuestShell, program: Sequence[str], variables: dict[str, str]
+) -> tuple[Kind, bytes] | None:
+    """Run it to its end, and tell how that was; None where the guest has ended."""
     # Slurm signals a task with all that it started: ssh is to leave that to us.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     connection = subprocess.Popen(
@@ -123,17 +135,15 @@ def _run(shell: GuestShell, program: Sequence[str], variables: dict[str, str]) -
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     assert connection.stdin is not None
     assert connection.stdout is not None
-    end: tuple[Kind, bytes] | None = None
     try:
         to, come = connection.stdin.fileno(), connection.stdout.fileno()
         with suppress(BrokenPipeError):
             guest_stream.write_start(to, program, variables, str(Path.cwd()))
-        end = _stand_between(to, come, woken)
+        return _stand_between(to, come, woken)
     except guest_stream.TooLongError as error:
         raise VicinalError(
             f"the program's arguments or variables are too long ({error})", "make them shorter"
         ) from error
-    _end_as(end, shell.name)
 
 
 def _stand_between(to: int, come: int, woken: socket.socket) -> tuple[Kind, bytes] | None:
