@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from vicinal.cluster.guest_pair import GuestPair
+from vicinal.cluster.image import build_image
 from vicinal.cluster.image_kind import GuestNetwork
 from vicinal.launch.environment import Mpi, mpi_prefix
 from vicinal.launch.mpi import STANDARD
@@ -21,10 +22,14 @@ PROGRAMS = ("latency", "bandwidth", "verify")
 
 @pytest.fixture(scope="session", autouse=True)
 def programs() -> None:
-    """The programs are compiled before they go into the image, which is then made once."""
+    """The programs are compiled before they go into the image, which is then made once.
+
+    Here, as hosts that are namespaces have no way to where packages come from.
+    """
     for mpi in STANDARD:
         for name in PROGRAMS:
             mpi_program(mpi, name)
+    build_image(print)
 
 
 @pytest.fixture(scope="module")
