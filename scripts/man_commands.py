@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from vicinal.cli import build_app
+from vicinal.command_app import build_app
 
 
 def commands(group: Any, path: str, context: Any) -> Iterator[tuple[str, Any, Any]]:

@@ -1,5 +1,7 @@
 """The one kind of error that a user of Vicinal gets to see."""
 
+import sys
+
 
 class VicinalError(Exception):
     """Something the user can act on: what went wrong, and what to do about it.
@@ -25,3 +27,9 @@ def describe_os_error(error: OSError) -> str:
     """The reason of an operating system error in words: 'permission denied'."""
     reason = error.strerror or str(error)
     return reason[:1].lower() + reason[1:]
+
+
+def fail(line: str, status: int = 1) -> int:
+    """Tell the user of an error, in one line; the exit status that it has."""
+    sys.stderr.write(f"vicinal: error: {' '.join(line.split())}\n")
+    return status

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 from conftest import CHECKOUT, Vicinal, error_line
 
-from vicinal import cli
+from vicinal import cli, command_app
 from vicinal.cluster import image_store
 from vicinal.cluster.appliance import bootstrap, build, tools
 from vicinal.cluster.appliance.boot_loader import install_bios, install_uefi
@@ -410,7 +410,7 @@ def test_a_command_whose_libraries_were_left_out_says_so(
     def load(**_: object) -> None:
         raise ModuleNotFoundError("No module named 'scipy'", name="scipy")
 
-    monkeypatch.setattr(cli, "build_app", lambda _: load)
+    monkeypatch.setattr(command_app, "build_app", lambda _: load)
     assert cli.run(["bench"]) == 1
     said = capsys.readouterr().err
     assert said.startswith("vicinal: error: this command needs the Python library scipy")

@@ -17,7 +17,7 @@ import pytest
 import typer
 from conftest import CHECKOUT
 
-from vicinal.cli import build_app
+from vicinal.command_app import build_app
 
 MARKDOWN = re.compile(r"^```sh test\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SCDOC = re.compile(r"^; test\n```\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -15,7 +15,7 @@ from slurm_option_support import OptionHosts, become, wait_until
 
 from vicinal.errors import VicinalError
 from vicinal.slurm import job_network, network_checks
-from vicinal.slurm.files import NETWORK_PORT
+from vicinal.slurm.defaults import NETWORK_PORT
 
 USER = 1
 FILE = "name: lab\nnodes:\n  - {name: node, count: 4}\nregion: {members: 16}\n"

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 MEMORY_FILESYSTEMS = ("tmpfs", "hugetlbfs")
+_MEMORY = Path("/proc/meminfo")
 
 
 def filesystem_type(device: int) -> str:
@@ -28,13 +29,20 @@ def advice(path: Path, filesystem: str) -> str | None:
 
 def room(directory: Path, filesystem: str) -> int:
     """The bytes that a new file can take: what is free, and on tmpfs also in memory."""
-    import psutil  # not for those who only may have to make a region
-
     statistics = os.statvfs(directory)
     free = statistics.f_bavail * statistics.f_frsize
     # A tmpfs mounted with size=0 has no limit, and says that it has no blocks at all.
     if filesystem == "tmpfs" and statistics.f_blocks == 0:
-        free = psutil.virtual_memory().total
+        free = _memory("MemTotal")
     if filesystem == "tmpfs":
-        free = min(free, psutil.virtual_memory().available + psutil.swap_memory().free)
+        free = min(free, _memory("MemAvailable") + _memory("SwapFree"))
     return free
+
+
+def _memory(name: str) -> int:
+    """Bytes of this host's memory, by their name in /proc/meminfo."""
+    for line in _MEMORY.read_text().splitlines():
+        key, _, value = line.partition(":")
+        if key == name:
+            return int(value.split()[0]) << 10
+    return 0

@@ -12,26 +12,21 @@ import typer
 
 from vicinal.errors import VicinalError
 from vicinal.launch.mpi import Mpi
-from vicinal.region.creation import DEFAULT_SECTION_BYTES
+from vicinal.plain_call import for_typer
 from vicinal.region.sizes import parse_size
-from vicinal.slurm import job_regions
+from vicinal.slurm import function_commands, network_commands, region_commands
+from vicinal.slurm.defaults import DEFAULT_REGIONS, NETWORK_PORT
 from vicinal.slurm.files import (
-    DEFAULT_REGIONS,
     HOST_NETWORK,
-    NETWORK_PORT,
     Files,
     find_files,
     find_plugin,
     include_text,
     variables_text,
 )
-from vicinal.slurm.function_commands import register as register_functions
-from vicinal.slurm.function_commands import warn
 from vicinal.slurm.installation import Wanted
 from vicinal.slurm.installation import install as install_files
 from vicinal.slurm.installation import remove as remove_files
-from vicinal.slurm.network_commands import register as register_network
-from vicinal.slurm.sweeping import sweep as sweep_directory
 
 SlurmConf = Annotated[
     Path | None,
@@ -72,8 +67,6 @@ HostNetwork = Annotated[
 ]
 
 commands = typer.Typer(help="Slurm's option --vicinal: a region for each job.")
-register_functions(commands)
-register_network(commands)
 
 
 def register(app: typer.Typer) -> None:
@@ -166,47 +159,11 @@ def remove(slurm_conf: SlurmConf = None) -> None:
         typer.echo("there was nothing to remove")
 
 
-@commands.command()
-def region(
-    job: Annotated[int, typer.Argument(help="The job's number.", min=1)],
-    user: Annotated[int, typer.Option(help="Number of the user whose job it is.", min=0)],
-    directory: Directory = DEFAULT_REGIONS,
-    tasks: Annotated[int, typer.Option(help="Tasks that there is to be room for.", min=1)] = 1,
-    members: Annotated[int | None, typer.Option(help="Member slots; instead of --tasks.")] = None,
-    section_size: Annotated[
-        int, typer.Option(help="Bytes for each member.")
-    ] = DEFAULT_SECTION_BYTES,
-    heap: Annotated[int, typer.Option(help="Bytes of each member's heap.")] = 0,
-    max_size: Annotated[int | None, typer.Option(help="Bytes that it may take.")] = None,
-) -> None:
-    """Make a job's region, unless it is there. Slurm's plugin calls this as root."""
-    place = job_regions.make(
-        directory,
-        job,
-        user,
-        tasks=tasks,
-        members=members,
-        section_bytes=section_size,
-        heap_bytes=heap,
-        max_bytes=max_size,
-    )
-    typer.echo(f"file:{place}")
-
-
-@commands.command()
-def sweep(directory: Directory = DEFAULT_REGIONS) -> None:
-    """Take away what is left of jobs that Slurm no longer has, such as after a crash.
-
-    Epilogs call this for regions and functions, and see to nodes themselves.
-    """
-    for path in sweep_directory(directory):
-        typer.echo(f"removed {path}")
-    from vicinal.slurm.job_functions import JobFunctions
-
-    jobs, notes = JobFunctions(directory).sweep()
-    for job in jobs:
-        typer.echo(f"took back the SR-IOV functions of job {job}")
-    warn(notes)
+for _plain in (
+    *(region_commands.region, region_commands.sweep),
+    *(function_commands.functions, function_commands.release, network_commands.network),
+):
+    commands.command()(for_typer(_plain))
 
 
 def _wanted(

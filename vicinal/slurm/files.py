@@ -17,15 +17,9 @@ from vicinal.errors import VicinalError
 from vicinal.launch.checkout import checkout
 from vicinal.launch.environment import mpi_environment, provider_directory
 from vicinal.launch.mpi import Family, Mpi
+from vicinal.slurm.defaults import GRES, NETWORK_PORT
 
 PLUGIN_FILE = "vicinal-spank.so"
-DEFAULT_REGIONS = Path("/run/vicinal-slurm")
-"""Outside of /dev/shm and /tmp, which job_container/tmpfs gives to each job anew."""
-GRES = "vf"
-"""The name by which users ask for SR-IOV functions."""
-NETWORK_PORT = 330
-"""UDP port of jobs' networks over several hosts. No service has it, and only root can: what belongs
-to a job that has ended on a host reaches no user's process there."""
 HOST_NETWORK = "host"
 """What the plugin is told in place of the port where nodes of several hosts have the hosts'."""
 DEFAULT_CONFIGURATION = Path("/etc/slurm/slurm.conf")

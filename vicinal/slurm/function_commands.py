@@ -1,28 +1,20 @@
 """`vicinal slurm functions` and `release`: what Slurm's plugin calls, as root."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from vicinal.plain_call import Argument, Option
+from vicinal.slurm.defaults import DEFAULT_REGIONS, GRES
 
-from vicinal.slurm.files import DEFAULT_REGIONS, GRES
-
-Job = Annotated[int, typer.Argument(help="The job's number.", min=1)]
-Directory = Annotated[Path, typer.Option(help="Where the regions of jobs are.")]
-
-
-def register(commands: typer.Typer) -> None:
-    """Add them to `vicinal slurm`."""
-    commands.command()(functions)
-    commands.command()(release)
+Job = Annotated[int, Argument("The job's number.", min=1)]
+Directory = Annotated[Path, Option("Where the regions of jobs are.")]
 
 
 def functions(
     job: Job,
-    gres: Annotated[
-        str, typer.Option(metavar="WORDS", help="What Slurm says that the job has on this host.")
-    ],
-    name: Annotated[str, typer.Option(help="The GRES that is meant.")] = GRES,
+    gres: Annotated[str, Option("What Slurm says that the job has on this host.", metavar="WORDS")],
+    name: Annotated[str, Option("The GRES that is meant.")] = GRES,
     directory: Directory = DEFAULT_REGIONS,
 ) -> None:
     """Set up a job's SR-IOV functions, unless they are. Slurm's plugin calls this as root."""
@@ -41,4 +33,4 @@ def release(job: Job, directory: Directory = DEFAULT_REGIONS) -> None:
 def warn(notes: list[str]) -> None:
     """Say what could not be put back."""
     for note in notes:
-        typer.echo(f"vicinal: warning: {note}", err=True)
+        sys.stderr.write(f"vicinal: warning: {note}\n")

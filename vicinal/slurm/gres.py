@@ -12,7 +12,8 @@ from pathlib import Path
 
 from vicinal.host.functions.operations import Functions
 from vicinal.slurm.checks import Found
-from vicinal.slurm.files import GRES, setting
+from vicinal.slurm.defaults import GRES
+from vicinal.slurm.files import setting
 
 _TYPE = re.compile(r"[A-Za-z][\w.-]*")
 _COUNTED = re.compile(rf"(?:^|,){GRES}:([A-Za-z][\w.-]*):(\d+)")

@@ -34,7 +34,7 @@ from vicinal.host.functions.sysfs import (
     read_records,
 )
 from vicinal.launch.variables import FUNCTION_DEVICES, FUNCTION_INTERFACES, FUNCTIONS
-from vicinal.slurm.files import GRES
+from vicinal.slurm.defaults import GRES
 from vicinal.slurm.job_regions import own_directory
 from vicinal.slurm.sweeping import active_jobs
 

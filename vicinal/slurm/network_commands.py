@@ -3,25 +3,19 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from vicinal.errors import VicinalError
-from vicinal.slurm.files import NETWORK_PORT
+from vicinal.plain_call import Argument, Option
+from vicinal.slurm.defaults import NETWORK_PORT
 
-Network = Annotated[Path, typer.Option(help="A file that stands for this network.")]
-
-
-def register(commands: typer.Typer) -> None:
-    """Add it to `vicinal slurm`."""
-    commands.command()(network)
+Network = Annotated[Path, Option("A file that stands for this network.")]
 
 
 def network(
-    job: Annotated[int, typer.Argument(help="The job's number.", min=1)],
+    job: Annotated[int, Argument("The job's number.", min=1)],
     between: Network,
     nodes: Network,
-    hosts: Annotated[str, typer.Option(metavar="NAME=ADDRESS,...", help="The job's other hosts.")],
-    port: Annotated[int, typer.Option(help="UDP port of jobs' networks.")] = NETWORK_PORT,
+    hosts: Annotated[str, Option("The job's other hosts.", metavar="NAME=ADDRESS,...")],
+    port: Annotated[int, Option("UDP port of jobs' networks.")] = NETWORK_PORT,
 ) -> None:
     """Join a job's nodes with those on its other hosts. Slurm's plugin calls this as root."""
     from vicinal.slurm.job_network import join
