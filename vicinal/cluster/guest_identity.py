@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from vicinal.cluster.derived_keys import derive_keys
 from vicinal.cluster.image_layout import GUESTS_FILE, HOME, PREFIX_BITS, USER_ID
 from vicinal.errors import VicinalError
 
@@ -104,6 +103,9 @@ def generate_keys(directory: Path) -> None:
 
 def keys_of_secret(secret: bytes, purpose: str) -> KeyTexts:
     """The keys that every host which has the secret makes for this purpose."""
+    # Few need it, and all would wait until it is loaded.
+    from vicinal.cluster.derived_keys import derive_keys
+
     return derive_keys(secret, purpose, {_USER_KEY: "user", _HOST_KEY: "hosts"})
 
 
