@@ -252,6 +252,30 @@ def test_only_root_s_own_image_is_taken_by_others(
         assert write_image(directory, spoil=spoil) is taken
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes images for others")
+def test_others_can_read_root_s_image_whatever_root_s_umask_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keepers of jobs keep what they make to themselves."""
+
+    def system(directory: Path, _kind: object, _say: object) -> Path:
+        (directory / "made").touch()
+        raise VicinalError("that is all", "end")
+
+    monkeypatch.setattr(image, "guests_directory", lambda: tmp_path / "guests")
+    monkeypatch.setattr(image, "_system", system)
+    before = os.umask(0o077)
+    try:
+        with pytest.raises(VicinalError, match="that is all"):
+            image.build_image()
+        assert os.umask(0o077) == 0o077
+    finally:
+        os.umask(before)
+    modes = [path.stat().st_mode & 0o777 for path in sorted(tmp_path.rglob("*"))]
+    assert modes[0] == 0o755
+    assert 0o644 in modes
+
+
 # --- QEMU ----------------------------------------------------------------------------------
 
 

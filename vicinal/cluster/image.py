@@ -13,7 +13,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,7 +132,7 @@ def build_image(
     kind = kind_of(network)
     directory = guests_directory() / kind.directory
     check_writable(directory, "let XDG_CACHE_HOME name a directory that you may write to")
-    with locked(directory):
+    with _readable_by_all(directory), locked(directory):
         system = _system(directory, kind, say)
         parts = _host_parts()
         key = content_key(_descriptions(kind, system, parts))
@@ -145,6 +145,21 @@ def build_image(
             _write(fresh, kind, system, parts)
             fresh.replace(files)
     return _image(system, files, parts)
+
+
+@contextmanager
+def _readable_by_all(directory: Path) -> Iterator[None]:
+    """Let every user read what root makes there, also in a keeper, which hides its other files."""
+    if os.geteuid() != 0:
+        yield
+        return
+    before = os.umask(0o022)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        directory.chmod(0o755)
+        yield
+    finally:
+        os.umask(before)
 
 
 def _image(system: Path, files: Path, parts: list[Path]) -> GuestImage:
