@@ -13,28 +13,12 @@
 #include <slurm/slurm_errno.h>
 
 #include "command.h"
+#include "job_place.h"
 
 #define NUMBER_MOST 24U
 #define NETWORK_MOST 64U
 /* Of NAME=ADDRESS for each of the other hosts; the kernel takes no longer word. */
 #define HOSTS_MOST 131072U
-
-/* The hosts of a job by slurmctld, as the job's environment is the user's. Returns the list, which is to be
- * freed, or NULL. */
-static char *hosts_of_job(uint32_t job)
-{
-	job_info_msg_t *answer = NULL;
-	char *hosts = NULL;
-
-	if (slurm_load_job(&answer, job, SHOW_ALL) != SLURM_SUCCESS)
-		return NULL;
-	/* There are several where the job is an array's, or one of several parts. */
-	for (uint32_t i = 0; i < answer->record_count && hosts == NULL; i++)
-		if (answer->job_array[i].job_id == job && answer->job_array[i].nodes != NULL)
-			hosts = strdup(answer->job_array[i].nodes);
-	slurm_free_job_info_msg(answer);
-	return hosts;
-}
 
 /* Write down each of these hosts but `own`, and where it is reached. Returns how many there are. */
 static size_t write_addresses(const node_info_msg_t *known, const char *hosts, const char *own, char *text)
@@ -74,7 +58,7 @@ static int find_others(uint32_t job, char *text)
 {
 	/* slurmd's own: what the job's environment says of it is the user's. */
 	const char *own = getenv("SLURMD_NODENAME");
-	char *hosts = own != NULL ? hosts_of_job(job) : NULL;
+	char *hosts = own != NULL ? job_place_hosts(job, NULL) : NULL;
 	node_info_msg_t *known = NULL;
 	size_t count = 0;
 

@@ -14,6 +14,7 @@
 
 #include "command.h"
 #include "job_network.h"
+#include "job_place.h"
 #include "job_secret.h"
 #include "job_state.h"
 #include "keeper.h"
@@ -26,11 +27,10 @@
 #define NUMBER_MOST 24U
 #define WORDS_MOST 4096
 #define PMIX_NAME_MOST 64U
-/* The list of a large job's hosts; SLURM_NODELIST is at most so long. */
-#define HOSTS_MOST 65536U
 
-/* What made this step's nodes, from job_nodes_prepare() on. */
+/* What made this step's nodes, and where it is, from job_nodes_prepare() on. */
 static struct keeper_record keeper;
+static struct job_place place;
 
 /* A relative path begins where the job was submitted, which in a job is said by a variable. */
 static int resolve(const char *file, const char *from, char path[PATH_MAX], char *fault, size_t length)
@@ -65,42 +65,13 @@ static const char *number(char text[NUMBER_MOST], uint64_t value)
 	return text;
 }
 
-/* How many hosts the job has, and which of them this is. Variables of the user's: wrong ones harm the job
- * alone. */
-static int place_of_host(spank_t spank, uint32_t *hosts, uint32_t *host)
+/* MPI's ranks would not find each other over networks of their own, which have the same addresses. */
+static bool is_of_mpi(spank_t spank)
 {
-	char *listed = malloc(HOSTS_MOST);
-	uint32_t of_step = 0;
-	int found = -1;
+	char kind[NUMBER_MOST];
 
-	if (listed == NULL || spank_get_item(spank, S_JOB_NODEID, &of_step) != ESPANK_SUCCESS) {
-		free(listed);
-		return -1;
-	}
-	char *name = NULL;
-
-	if (spank_getenv(spank, "SLURM_STEP_NODELIST", listed, HOSTS_MOST) == ESPANK_SUCCESS ||
-	    spank_getenv(spank, "SLURM_JOB_NODELIST", listed, HOSTS_MOST) == ESPANK_SUCCESS) {
-		hostlist_t step = slurm_hostlist_create(listed);
-
-		while (step != NULL && (name = slurm_hostlist_shift(step)) != NULL && of_step-- > 0)
-			free(name);
-		if (step != NULL)
-			slurm_hostlist_destroy(step);
-	}
-	if (name != NULL && spank_getenv(spank, "SLURM_JOB_NODELIST", listed, HOSTS_MOST) == ESPANK_SUCCESS) {
-		hostlist_t job = slurm_hostlist_create(listed);
-
-		if (job != NULL) {
-			*hosts = (uint32_t)slurm_hostlist_count(job);
-			found = slurm_hostlist_find(job, name);
-			slurm_hostlist_destroy(job);
-		}
-	}
-	free(name);
-	free(listed);
-	*host = (uint32_t)found;
-	return found < 0 ? -1 : 0;
+	return spank_getenv(spank, "SLURM_MPI_TYPE", kind, sizeof(kind)) == ESPANK_SUCCESS &&
+	       strcmp(kind, "none") != 0;
 }
 
 int job_nodes_prepare(spank_t spank, const struct settings *settings, const struct request *request,
@@ -116,8 +87,6 @@ int job_nodes_prepare(spank_t spank, const struct settings *settings, const stru
 	char most[NUMBER_MOST];
 	char channel[NUMBER_MOST];
 	char secret[JOB_SECRET_DIGITS + 1] = "";
-	uint32_t hosts = 0;
-	uint32_t host = 0;
 	int groups = 0;
 	gid_t *others = NULL;
 	struct keeper_order order = {
@@ -144,9 +113,17 @@ int job_nodes_prepare(spank_t spank, const struct settings *settings, const stru
 	    spank_get_item(spank, S_JOB_UID, &order.user) != ESPANK_SUCCESS ||
 	    spank_get_item(spank, S_JOB_GID, &order.group) != ESPANK_SUCCESS ||
 	    spank_get_item(spank, S_JOB_SUPPLEMENTARY_GIDS, &others, &groups) != ESPANK_SUCCESS ||
-	    place_of_host(spank, &hosts, &host) != 0) {
+	    job_place_find(spank, order.job, &place) != 0) {
 		(void)snprintf(fault, length,
 			       "vicinal: Slurm does not say what job this is, and on which hosts");
+		return -1;
+	}
+	if (place.is_spanning && is_of_mpi(spank)) {
+		(void)snprintf(
+			fault, length,
+			"vicinal: components of a heterogeneous job have nodes and networks of their own, "
+			"so MPI cannot run over several: start it in each (srun --het-group=N), or use "
+			"srun --mpi=none for what is no MPI, or --vicinal without a cluster's file");
 		return -1;
 	}
 	order.groups = others;
@@ -161,9 +138,9 @@ int job_nodes_prepare(spank_t spank, const struct settings *settings, const stru
 				     "--job",
 				     number(jobs, order.job),
 				     "--hosts",
-				     number(all, hosts),
+				     number(all, place.hosts),
 				     "--host",
-				     number(own, host),
+				     number(own, place.host),
 				     "--tasks",
 				     number(slots, tasks),
 				     "--max-size",
@@ -172,7 +149,7 @@ int job_nodes_prepare(spank_t spank, const struct settings *settings, const stru
 
 	if (settings->network_port == 0)
 		arguments[count++] = "--host-network";
-	else if (hosts > 1) {
+	else if (place.hosts > 1) {
 		arguments[count++] = "--channel";
 		arguments[count++] = number(channel, KEEPER_CHANNEL);
 		order.join = job_network_join;
@@ -188,10 +165,10 @@ int job_nodes_prepare(spank_t spank, const struct settings *settings, const stru
 	return -1;
 }
 
-/* What PMIx calls a step of Slurm's. */
-static void name_in_pmix(char name[PMIX_NAME_MOST], uint32_t job, uint32_t step)
+/* What PMIx calls a step of Slurm's. Those of all components have the number of the first. */
+static void name_in_pmix(char name[PMIX_NAME_MOST], uint32_t step)
 {
-	(void)snprintf(name, PMIX_NAME_MOST, "slurm.pmix.%" PRIu32 ".%" PRIu32, job, step);
+	(void)snprintf(name, PMIX_NAME_MOST, "slurm.pmix.%" PRIu32 ".%" PRIu32, place.first, step);
 }
 
 static int list_tasks(spank_t spank, int keeper_directory, const struct settings *settings,
@@ -211,18 +188,16 @@ static int list_tasks(spank_t spank, int keeper_directory, const struct settings
 int job_nodes_tell(spank_t spank, const struct settings *settings, char *fault, size_t length)
 {
 	char name[PMIX_NAME_MOST];
-	uint32_t job = 0;
 	uint32_t step = 0;
 	uint32_t count = 0;
 	int directory = process_open(&keeper.process);
 	int result = -1;
 
-	if (directory >= 0 && spank_get_item(spank, S_JOB_ID, &job) == ESPANK_SUCCESS &&
-	    spank_get_item(spank, S_JOB_STEPID, &step) == ESPANK_SUCCESS &&
+	if (directory >= 0 && spank_get_item(spank, S_JOB_STEPID, &step) == ESPANK_SUCCESS &&
 	    spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &count) == ESPANK_SUCCESS) {
 		struct pmix_task *tasks = calloc(count > 0 ? count : 1, sizeof(*tasks));
 
-		name_in_pmix(name, job, step);
+		name_in_pmix(name, step);
 		if (tasks != NULL && list_tasks(spank, directory, settings, tasks, count) == 0)
 			result = pmix_nodes_tell(name, tasks, count);
 		free(tasks);
@@ -262,7 +237,6 @@ static int find_pmix(spank_t spank, uint16_t *port, char *fault, size_t length)
 	char name[PMIX_NAME_MOST];
 	char known[PMIX_NAME_MOST];
 	char **variables = NULL;
-	uint32_t job = 0;
 	uint32_t step = 0;
 
 	if (spank_get_item(spank, S_JOB_ENV, &variables) == ESPANK_SUCCESS)
@@ -275,9 +249,8 @@ static int find_pmix(spank_t spank, uint16_t *port, char *fault, size_t length)
 			       "libpmix-dev), remove build/release and run `make`");
 		return -1;
 	}
-	(void)spank_get_item(spank, S_JOB_ID, &job);
 	(void)spank_get_item(spank, S_JOB_STEPID, &step);
-	name_in_pmix(name, job, step);
+	name_in_pmix(name, step);
 	if (spank_getenv(spank, "PMIX_NAMESPACE", known, sizeof(known)) == ESPANK_SUCCESS &&
 	    strcmp(name, known) == 0)
 		return 0;

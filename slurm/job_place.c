@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* job_place.c - which host of its job a step is on: see job_place.h. */
+#include "job_place.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <slurm/slurm.h>
+#include <slurm/slurm_errno.h>
+
+/* The list of a large job's hosts; SLURM_NODELIST is at most so long. */
+#define HOSTS_MOST 65536U
+#define NUMBER_MOST 24U
+
+/* The hosts that a variable names, or NULL; `room` is of HOSTS_MOST bytes. */
+static hostlist_t hosts_of(spank_t spank, const char *variable, char *room)
+{
+	if (spank_getenv(spank, variable, room, HOSTS_MOST) != ESPANK_SUCCESS)
+		return NULL;
+	return slurm_hostlist_create(room);
+}
+
+char *job_place_hosts(uint32_t job, uint32_t *first)
+{
+	job_info_msg_t *answer = NULL;
+	char *hosts = NULL;
+
+	if (slurm_load_job(&answer, job, SHOW_ALL) != SLURM_SUCCESS)
+		return NULL;
+	/* There are several where the job is an array's, or one of several parts. */
+	for (uint32_t i = 0; i < answer->record_count && hosts == NULL; i++) {
+		const job_info_t *record = &answer->job_array[i];
+
+		if (record->job_id != job || record->nodes == NULL)
+			continue;
+		hosts = strdup(record->nodes);
+		if (first != NULL)
+			*first = record->het_job_id != 0 ? record->het_job_id : job;
+	}
+	slurm_free_job_info_msg(answer);
+	return hosts;
+}
+
+/* The name of this host by the step's hosts, of which it has the number that Slurm says; to be freed. */
+static char *own_name(spank_t spank, char *room)
+{
+	uint32_t of_step = 0;
+	char *name = NULL;
+	hostlist_t step = hosts_of(spank, "SLURM_STEP_NODELIST", room);
+
+	if (step == NULL)
+		step = hosts_of(spank, "SLURM_JOB_NODELIST", room);
+	if (step == NULL)
+		return NULL;
+	if (spank_get_item(spank, S_JOB_NODEID, &of_step) == ESPANK_SUCCESS) {
+		while ((name = slurm_hostlist_shift(step)) != NULL && of_step-- > 0)
+			free(name);
+	}
+	slurm_hostlist_destroy(step);
+	return name;
+}
+
+/* Whether the step has hosts that are not the component's. */
+static bool spans(spank_t spank, hostlist_t component, char *room)
+{
+	hostlist_t step = hosts_of(spank, "SLURM_STEP_NODELIST", room);
+	bool others = false;
+	char *name = NULL;
+
+	while (step != NULL && (name = slurm_hostlist_shift(step)) != NULL) {
+		others = others || slurm_hostlist_find(component, name) < 0;
+		free(name);
+	}
+	if (step != NULL)
+		slurm_hostlist_destroy(step);
+	return others;
+}
+
+/* Which host this is of those listed. Returns 0, or -1. */
+static int find(hostlist_t hosts, const char *own, struct job_place *place)
+{
+	int found = hosts != NULL && own != NULL ? slurm_hostlist_find(hosts, own) : -1;
+
+	if (found < 0)
+		return -1;
+	place->hosts = (uint32_t)slurm_hostlist_count(hosts);
+	place->host = (uint32_t)found;
+	return 0;
+}
+
+static int find_in_component(spank_t spank, uint32_t job, struct job_place *place, char *room)
+{
+	char *listed = job_place_hosts(job, &place->first);
+	hostlist_t hosts = listed != NULL ? slurm_hostlist_create(listed) : NULL;
+	/* slurmd's own: numbers of hosts are the component's, and the lists that variables have are not. */
+	int result = find(hosts, getenv("SLURMD_NODENAME"), place);
+
+	if (hosts != NULL) {
+		place->is_spanning = spans(spank, hosts, room);
+		slurm_hostlist_destroy(hosts);
+	}
+	free(listed);
+	return result;
+}
+
+static int find_in_job(spank_t spank, struct job_place *place, char *room)
+{
+	char *own = own_name(spank, room);
+	hostlist_t hosts = hosts_of(spank, "SLURM_JOB_NODELIST", room);
+	int result = find(hosts, own, place);
+
+	if (hosts != NULL)
+		slurm_hostlist_destroy(hosts);
+	free(own);
+	return result;
+}
+
+int job_place_find(spank_t spank, uint32_t job, struct job_place *place)
+{
+	char size[NUMBER_MOST];
+	char *room = malloc(HOSTS_MOST);
+	int result = -1;
+
+	*place = (struct job_place){.first = job};
+	if (room != NULL)
+		result = spank_getenv(spank, "SLURM_HET_SIZE", size, sizeof(size)) == ESPANK_SUCCESS
+				 ? find_in_component(spank, job, place, room)
+				 : find_in_job(spank, place, room);
+	free(room);
+	return result;
+}
