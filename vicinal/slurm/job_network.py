@@ -12,7 +12,7 @@ and all that is made here ends with it.
 import json
 import socket
 from collections.abc import Mapping
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
 from vicinal.cluster.host_network import bridge, ip
@@ -22,10 +22,12 @@ from vicinal.slurm.joining import UPLINK
 _TUNNEL, _BRIDGE, _CABLE = "vxlan0", "bridge0", "nodes"
 _NUMBERS = 1 << 24
 """So many networks a VXLAN can tell apart."""
-_HEADERS = 50
-"""Bytes before a frame: IPv4, UDP and VXLAN, and Ethernet's own."""
+_HEADERS = {4: 50, 6: 70}
+"""Bytes before a frame, by IP's version: IP, UDP and VXLAN, and Ethernet's own."""
 _LEARNED = 1 << 14
 """Addresses of nodes that the tunnel keeps, more than there can be."""
+
+_Address = IPv4Address | IPv6Address
 
 
 def number_of(job: int) -> int:
@@ -39,10 +41,13 @@ def join(job: int, between: Path, nodes: Path, hosts: Mapping[str, str], port: i
     `between` and `nodes` are files that stand for networks, `hosts` names of the other hosts and
     where Slurm reaches them. Raises VicinalError; what was made ends with `between`.
     """
-    addresses = {name: address_of(name, place) for name, place in hosts.items()}
+    addresses = _addresses_of_all(hosts)
     mtu = min(_room(name, address) for name, address in addresses.items())
     number = number_of(job)
     tunnel = f"type vxlan id {number} dstport {port} maxaddress {_LEARNED}"
+    others = list(addresses.values())
+    if others[0].version == 6:  # a tunnel is in IPv4 if it is not told of such an address
+        tunnel += f" remote {others.pop(0)}"
     _make(
         number,
         f"link add {_TUNNEL} mtu {mtu} netns {between} {tunnel}",
@@ -74,29 +79,60 @@ def join(job: int, between: Path, nodes: Path, hosts: Mapping[str, str], port: i
     bridge(
         ["-batch", "-"],
         between,
-        lines=[
-            f"fdb append {everybody} dev {_TUNNEL} dst {address}" for address in addresses.values()
-        ],
+        lines=[f"fdb append {everybody} dev {_TUNNEL} dst {address}" for address in others],
     )
     _open(between, port)
 
 
-def address_of(name: str, place: str) -> IPv4Address:
-    """Where a host is reached that Slurm reaches at `place`. Raises VicinalError."""
+def addresses_of(name: str, place: str) -> dict[int, _Address]:
+    """Where a host is reached that Slurm reaches at `place`, by versions of IP.
+
+    Raises VicinalError where that is nowhere.
+    """
     remedy = f"set NodeAddr of {name} in slurm.conf to an address that all hosts reach"
     try:
-        found = socket.getaddrinfo(place, None, socket.AF_INET, socket.SOCK_DGRAM)
+        found = socket.getaddrinfo(place, None, socket.AF_UNSPEC, socket.SOCK_DGRAM)
     except OSError as error:
         raise VicinalError(
-            f"no IPv4 address is known of the host {name} ({place}: {error.strerror})", remedy
+            f"no address is known of the host {name} ({place}: {error.strerror})", remedy
         ) from error
-    address = IPv4Address(found[0][4][0])
-    if address.is_loopback or address.is_unspecified or address.is_multicast:
-        raise VicinalError(f"the host {name} would be reached at {address}", remedy)
-    return address
+    addresses: dict[int, _Address] = {}
+    for each in found:
+        address = ip_address(str(each[4][0]).partition("%")[0])
+        if not (address.is_loopback or address.is_unspecified or address.is_multicast) and not (
+            address.version == 6 and address.is_link_local
+        ):
+            addresses.setdefault(address.version, address)
+    if not addresses:
+        raise VicinalError(f"the host {name} would be reached at {found[0][4][0]}", remedy)
+    return addresses
 
 
-def _room(name: str, address: IPv4Address) -> int:
+def _addresses_of_all(hosts: Mapping[str, str]) -> dict[str, _Address]:
+    """One of each host, all of one version of IP: each of the job's hosts is to choose the same."""
+    found = {name: addresses_of(name, place) for name, place in hosts.items()}
+    for version in (4, 6):
+        if all(version in each and _is_routed(each[version]) for each in found.values()):
+            return {name: each[version] for name, each in found.items()}
+    shown = ", ".join(
+        f"{name} at {' and '.join(map(str, each.values()))}" for name, each in found.items()
+    )
+    raise VicinalError(
+        f"the job's hosts are not all reached in IPv4, nor all in IPv6: {shown}",
+        "set NodeAddr in slurm.conf to addresses of one version of IP, which all hosts have",
+    )
+
+
+def _is_routed(address: _Address) -> bool:
+    """Whether this host has a way there: it may have no address of that version itself."""
+    try:
+        ip(["-j", "route", "get", str(address)])
+    except VicinalError:
+        return False
+    return True
+
+
+def _room(name: str, address: _Address) -> int:
     """The largest frame's bytes, but for Ethernet's, that reach a host whole."""
     (route,) = json.loads(ip(["-j", "route", "get", str(address)]))
     if route.get("type") == "local":
@@ -106,7 +142,7 @@ def _room(name: str, address: IPv4Address) -> int:
         )
     (device,) = json.loads(ip(["-j", "link", "show", "dev", route["dev"]]))
     bounds = [each["mtu"] for each in (device, *route.get("metrics", ())) if "mtu" in each]
-    return int(min(bounds)) - _HEADERS
+    return int(min(bounds)) - _HEADERS[address.version]
 
 
 def _make(number: int, *lines: str) -> None:

@@ -9,7 +9,7 @@ from vicinal.cluster import native_kernel as kernel
 from vicinal.cluster.host_network import ip
 from vicinal.errors import VicinalError
 from vicinal.slurm.checks import Found
-from vicinal.slurm.job_network import address_of
+from vicinal.slurm.job_network import addresses_of
 
 _ANSWER_SECONDS = 30.0
 _SHOWN = 3
@@ -76,7 +76,7 @@ def _addresses(slurm_conf: Path) -> Iterator[Found]:
             break
         if name != own:  # many a host calls itself 127.0.1.1
             try:
-                address_of(name, place)
+                addresses_of(name, place)
             except VicinalError as error:
                 faults[name] = error.message
     shown = ", ".join(list(faults)[:_SHOWN]) + (", ..." if len(faults) > _SHOWN else "")
