@@ -64,30 +64,55 @@ static int ask(uint32_t job, char words[WORDS_MOST], char *said, size_t length)
 	return -1;
 }
 
-static int set_up(const struct settings *settings, uint32_t job, const char *words, char *said, size_t length)
+static int set_up(const struct settings *settings, uint32_t job, const char *words, bool for_nodes,
+		  char *said, size_t length)
 {
 	char number[NUMBER_MOST];
-	const char *const arguments[] = {
-		settings->command,   "slurm",       "functions",         number, "--gres", words, "--name",
-		settings->functions, "--directory", settings->directory, NULL};
+	const char *const arguments[] = {settings->command,
+					 "slurm",
+					 "functions",
+					 number,
+					 "--gres",
+					 words,
+					 "--name",
+					 settings->functions,
+					 "--directory",
+					 settings->directory,
+					 "--purpose",
+					 for_nodes ? "nodes" : "tasks",
+					 NULL};
 
 	(void)snprintf(number, sizeof(number), "%" PRIu32, job);
 	return command_run(arguments, said, length);
 }
 
-/* Returns -1, and says so. */
-static int refuse_nodes(const struct settings *settings, char *said, size_t length)
+/* See that functions which are set up are for what this step has. Returns 0, or -1 with the reason. */
+static int check_purpose(const struct settings *settings, uint32_t job, struct node_functions *for_nodes,
+			 char *said, size_t length)
 {
-	(void)snprintf(
-		said, length,
-		"vicinal: SR-IOV functions (--gres=%s) do not get into nodes of a job: leave them out, "
-		"or the cluster's file (--vicinal)",
-		settings->functions);
+	static struct node_functions unused;
+	enum node_functions_state state =
+		node_functions_read(settings->directory, job, for_nodes != NULL ? for_nodes : &unused);
+
+	if (state == NODE_FUNCTIONS_WRONG)
+		(void)snprintf(said, length,
+			       "vicinal: %s/functions-%" PRIu32
+			       ".nodes cannot be used: an administrator has to remove it",
+			       settings->directory, job);
+	else if ((state == NODE_FUNCTIONS_GIVEN) != (for_nodes != NULL))
+		(void)snprintf(
+			said, length,
+			"vicinal: the job's SR-IOV functions (--gres=%s) are %s: start all of its steps "
+			"with the cluster's file (--vicinal), or none",
+			settings->functions,
+			for_nodes != NULL ? "its host's, for steps without nodes" : "in its nodes");
+	else
+		return 0;
 	return -1;
 }
 
-int functions_prepare(spank_t spank, const struct settings *settings, bool for_nodes, char *said,
-		      size_t length)
+int functions_prepare(spank_t spank, const struct settings *settings, struct node_functions *for_nodes,
+		      char *said, size_t length)
 {
 	char path[PATH_MAX];
 	char words[WORDS_MOST];
@@ -109,17 +134,16 @@ int functions_prepare(spank_t spank, const struct settings *settings, bool for_n
 			job_functions_note_none(settings->directory, path);
 			return 0;
 		}
-		if (for_nodes)
-			return refuse_nodes(settings, said, length);
-		if (set_up(settings, job, words, said, length) != 0)
+		if (set_up(settings, job, words, for_nodes != NULL, said, length) != 0)
 			return -1;
 		state = job_functions_find(path);
 	}
 	if (state == JOB_FUNCTIONS_NONE)
 		return 0;
-	if (for_nodes)
-		return refuse_nodes(settings, said, length);
-	if (state == JOB_FUNCTIONS_GIVEN && task_variables_read(spank, path) == 0)
+	if (state == JOB_FUNCTIONS_GIVEN && check_purpose(settings, job, for_nodes, said, length) != 0)
+		return -1;
+	/* In nodes they have other names, which tasks are told when they are there. */
+	if (state == JOB_FUNCTIONS_GIVEN && (for_nodes != NULL || task_variables_read(spank, path) == 0))
 		return 0;
 	(void)snprintf(said, length, "vicinal: %s cannot be used: an administrator has to remove it", path);
 	return -1;

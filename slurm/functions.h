@@ -15,15 +15,16 @@
 
 #include <slurm/spank.h>
 
+#include "node_functions.h"
 #include "settings.h"
 
 /*
- * In slurmstepd, as root: have this job's functions set up, and its tasks told of them. They are the host's
- * network's, so a job that has some has none `for_nodes` of its own. Returns 0, or -1 with the reason in
- * `said`.
+ * In slurmstepd, as root: have this job's functions set up, and its tasks told of them. Or, where it has
+ * nodes, have them set up for these, and say which they are in `for_nodes`, which else is NULL: all steps of
+ * a job have them in the same way. Returns 0, or -1 with the reason in `said`.
  */
-int functions_prepare(spank_t spank, const struct settings *settings, bool for_nodes, char *said,
-		      size_t length);
+int functions_prepare(spank_t spank, const struct settings *settings, struct node_functions *for_nodes,
+		      char *said, size_t length);
 
 /* In the epilog: take back what a job has. Returns whether there is something of a job that is over. */
 bool functions_end(const struct settings *settings, uint32_t job);

@@ -4,6 +4,7 @@
  * of regions, which only root writes to.
  *
  *	functions-ID       variables for the tasks of job ID, whose functions are set up; empty if it has none
+ *	functions-ID.nodes what of them its nodes are to have (node_functions.h)
  *	functions-ID.lock  there from before the first is set up until the last was taken back
  *
  * `vicinal slurm functions` and `vicinal slurm release` make and remove both, but for empty ones.

@@ -75,7 +75,7 @@ static bool is_of_mpi(spank_t spank)
 }
 
 int job_nodes_prepare(spank_t spank, const struct settings *settings, const struct request *request,
-		      uint32_t tasks, char *fault, size_t length)
+		      uint32_t tasks, struct node_functions *functions, char *fault, size_t length)
 {
 	char directory[PATH_MAX] = "";
 	char file[PATH_MAX];
@@ -96,6 +96,7 @@ int job_nodes_prepare(spank_t spank, const struct settings *settings, const stru
 		.secret = secret,
 		.most = settings->max_size,
 		.is_ending = job_state_is_ending,
+		.functions = functions->count > 0 ? functions : NULL,
 	};
 
 	if (settings->python == NULL) {
@@ -128,32 +129,38 @@ int job_nodes_prepare(spank_t spank, const struct settings *settings, const stru
 	}
 	order.groups = others;
 	order.groups_count = groups > 0 ? (size_t)groups : 0;
-	const char *arguments[20] = {settings->python,
-				     "-I",
-				     "-m",
-				     "vicinal.slurm.keeper",
-				     file,
-				     "--directory",
-				     settings->directory,
-				     "--job",
-				     number(jobs, order.job),
-				     "--hosts",
-				     number(all, place.hosts),
-				     "--host",
-				     number(own, place.host),
-				     "--tasks",
-				     number(slots, tasks),
-				     "--max-size",
-				     number(most, settings->max_size)};
+	const char *arguments[20 + 2 * NODE_FUNCTIONS_MOST] = {settings->python,
+							       "-I",
+							       "-m",
+							       "vicinal.slurm.keeper",
+							       file,
+							       "--directory",
+							       settings->directory,
+							       "--job",
+							       number(jobs, order.job),
+							       "--hosts",
+							       number(all, place.hosts),
+							       "--host",
+							       number(own, place.host),
+							       "--tasks",
+							       number(slots, tasks),
+							       "--max-size",
+							       number(most, settings->max_size)};
 	size_t count = 17;
 
 	if (settings->network_port == 0)
 		arguments[count++] = "--host-network";
 	else if (place.hosts > 1) {
-		arguments[count++] = "--channel";
-		arguments[count++] = number(channel, KEEPER_CHANNEL);
 		order.join = job_network_join;
 		order.settings = settings;
+	}
+	if (order.join != NULL || order.functions != NULL) {
+		arguments[count++] = "--channel";
+		arguments[count++] = number(channel, KEEPER_CHANNEL);
+	}
+	for (uint32_t i = 0; i < functions->count; i++) {
+		arguments[count++] = "--function";
+		arguments[count++] = functions->lines[i];
 	}
 	order.arguments = arguments;
 	if (keeper_start(&order, &keeper, fault, length) != 0)
@@ -286,6 +293,25 @@ static void become_runner(spank_t spank, const struct settings *settings, const 
 	command_become(arguments, (const char *const *)variables);
 }
 
+/* What a task is to be told of its node's functions, and of the interface that all nodes are reached by. */
+static int tell_of_functions(spank_t spank, const struct node_list *list)
+{
+	static const char *const names[] = {"VICINAL_FUNCTIONS", "VICINAL_FUNCTION_INTERFACES",
+					    "VICINAL_FUNCTION_DEVICES"};
+
+	for (size_t i = 0; i < NODE_FUNCTION_WORDS && list->functions[i][0] != '\0'; i++) {
+		const char *words = strcmp(list->functions[i], "-") != 0 ? list->functions[i] : "";
+
+		if (spank_setenv(spank, names[i], words, 1) != ESPANK_SUCCESS)
+			return -1;
+	}
+	if (list->interface[0] != '\0') { /* unless the user names another */
+		(void)spank_setenv(spank, "FI_TCP_IFACE", list->interface, 0);
+		(void)spank_setenv(spank, "VICINAL_NET_INTERFACE", list->interface, 0);
+	}
+	return 0;
+}
+
 int job_nodes_enter(spank_t spank, const struct settings *settings, char *fault, size_t length)
 {
 	static struct node_list list;
@@ -318,7 +344,8 @@ int job_nodes_enter(spank_t spank, const struct settings *settings, char *fault,
 			       list.members, tasks, keeper.file);
 		return -1;
 	}
-	if (spank_setenv(spank, "VICINAL_REGION", list.region, 1) != ESPANK_SUCCESS) {
+	if (spank_setenv(spank, "VICINAL_REGION", list.region, 1) != ESPANK_SUCCESS ||
+	    tell_of_functions(spank, &list) != 0) {
 		(void)snprintf(fault, length, "vicinal: the task's variables cannot be set");
 		return -1;
 	}

@@ -8,6 +8,7 @@
 
 #include <slurm/spank.h>
 
+#include "node_functions.h"
 #include "request.h"
 #include "settings.h"
 
@@ -17,10 +18,11 @@ int job_nodes_check(const struct request *request, char *fault, size_t length);
 
 /*
  * See that the nodes are there, before there is any task of a step: the first step on a host makes them.
- * `tasks` is how many there is to be room for. Returns 0, or -1 with the reason in `fault`.
+ * `tasks` is how many there is to be room for, `functions` those that the job has for its nodes on this host.
+ * Returns 0, or -1 with the reason in `fault`.
  */
 int job_nodes_prepare(spank_t spank, const struct settings *settings, const struct request *request,
-		      uint32_t tasks, char *fault, size_t length);
+		      uint32_t tasks, struct node_functions *functions, char *fault, size_t length);
 
 /* In slurmstepd, when all tasks of a step wait: tell its PMIx server, if it has one, in which nodes they are.
  * As above. */

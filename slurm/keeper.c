@@ -114,7 +114,7 @@ _Noreturn static void become_keeper(const struct keeper_order *order, int go, in
 	    (size_t)snprintf(slurm_conf, sizeof(slurm_conf), "SLURM_CONF=%s", configuration) < TEXT_MOST)
 		variables[5] = slurm_conf;
 	if (own_mounts(order) != 0 || chdir("/") != 0 ||
-	    (channel >= 0 && keeper_network_hold(KEEPER_CHANNEL) != 0) ||
+	    (order->join != NULL && keeper_network_hold(KEEPER_CHANNEL) != 0) ||
 	    syscall(SYS_setgroups, order->groups_count, order->groups) != 0 ||
 	    syscall(SYS_setresgid, order->group, order->group, order->group) != 0 ||
 	    syscall(SYS_setresuid, order->user, order->user, order->user) != 0) {
@@ -130,31 +130,52 @@ _Noreturn static void become_keeper(const struct keeper_order *order, int go, in
 struct ends {
 	int output;  /* what it says */
 	int channel; /* its networks; -1 where there are none, or no more */
-	int between; /* the first of them, once it was told of */
+	int between; /* the first of them, once it was told of, where nodes are to be joined */
+	bool joined;
 };
 
-/* Take a network that the keeper tells of: the first is from before anything of the user's ran, the second
- * whatever the user likes. Returns 0, or -1 with the reason in `said`. */
+/* Do what the keeper asks for in a network that may be anything. As below. */
+static int serve(const struct keeper_order *order, struct ends *ends, int network, int function, char *said,
+		 size_t length)
+{
+	if (!keeper_network_is_of(network, ends->between, order->user)) {
+		(void)snprintf(said, length,
+			       "vicinal: the network of the nodes is none that the job's user made");
+		return -1;
+	}
+	if (function != KEEPER_NO_FUNCTION && order->functions != NULL)
+		return node_functions_lend(order->functions, (uint32_t)function, network, said, length);
+	if (function != KEEPER_NO_FUNCTION || order->join == NULL || ends->joined) {
+		(void)snprintf(said, length,
+			       "vicinal: what makes the nodes asks for what the job does not have");
+		return -1;
+	}
+	ends->joined = true;
+	return order->join(order, ends->between, network, said, length);
+}
+
+/* Take a network that the keeper tells of. If nodes are to be joined, the first is from before anything of
+ * the user's ran; all others are whatever the user likes. Returns 0, or -1 with the reason in `said`. */
 static int take_network(const struct keeper_order *order, struct ends *ends, char *said, size_t length)
 {
-	char reason[REASON_MOST] = "vicinal: the network of the nodes is none that the job's user made";
-	int network = keeper_network_receive(ends->channel);
+	char reason[REASON_MOST] = "";
+	int function = KEEPER_NO_FUNCTION;
+	int network = keeper_network_receive(ends->channel, &function);
 	int result = 0;
 
-	if (network >= 0 && ends->between < 0) {
+	if (network >= 0 && order->join != NULL && ends->between < 0) {
 		ends->between = network;
 		return 0;
 	}
 	/* Where it has ended, what it said tells why. */
 	if (network >= 0) {
-		result = order->join != NULL && keeper_network_is_of(network, ends->between, order->user)
-				 ? order->join(order, ends->between, network, reason, sizeof(reason))
-				 : -1;
+		result = serve(order, ends, network, function, reason, sizeof(reason));
 		(void)close(network);
-		if (result == 0)
+		if (result == 0) {
 			keeper_network_answer(ends->channel);
-		else
-			(void)snprintf(said, length, "%s", reason);
+			return 0;
+		}
+		(void)snprintf(said, length, "%s", reason);
 	}
 	(void)close(ends->channel);
 	ends->channel = -1;
@@ -282,17 +303,18 @@ static int make(const struct keeper_order *order, int record, struct keeper_reco
 	int go[2];
 	int output[2];
 	int channel[2] = {-1, -1};
+	const bool asks = order->join != NULL || order->functions != NULL;
 	int result = -1;
 
 	if (pipe2(go, O_CLOEXEC) != 0)
 		go[0] = go[1] = -1;
 	if (pipe2(output, O_CLOEXEC) != 0)
 		output[0] = output[1] = -1;
-	if (order->join != NULL && keeper_network_channel(channel) != 0)
+	if (asks && keeper_network_channel(channel) != 0)
 		channel[0] = channel[1] = -1;
 	pid_t keeper = -1;
 
-	if (go[0] >= 0 && output[0] >= 0 && (order->join == NULL || channel[0] >= 0))
+	if (go[0] >= 0 && output[0] >= 0 && (!asks || channel[0] >= 0))
 		keeper = (pid_t)syscall(SYS_clone3, &arguments, sizeof(arguments));
 	if (keeper == 0) {
 		(void)close(go[1]);

@@ -17,6 +17,7 @@
 #include <sys/types.h>
 
 #include "keeper_record.h"
+#include "node_functions.h"
 #include "settings.h"
 
 struct keeper_order {
@@ -36,7 +37,8 @@ struct keeper_order {
 	 * (keeper_network.h): returns 0, or -1 with the reason in `said`. NULL where there is nothing to
 	 * join. */
 	int (*join)(const struct keeper_order *order, int between, int nodes, char *said, size_t length);
-	const struct settings *settings; /* for that */
+	const struct settings *settings;  /* for that */
+	struct node_functions *functions; /* that the nodes are to have; NULL where there are none */
 };
 
 /*

@@ -80,12 +80,19 @@ int keeper_network_hold(int channel)
 	return result;
 }
 
-int keeper_network_receive(int channel)
+/* What is said with a network: whether it is to be joined, or which function is to get into it. */
+static bool is_known(const unsigned char *words, ssize_t length, int *function)
 {
-	char word = 0;
+	*function = length == 2 ? words[1] : KEEPER_NO_FUNCTION;
+	return (length == 1 && words[0] == 'n') || (length == 2 && words[0] == 'f');
+}
+
+int keeper_network_receive(int channel, int *function)
+{
+	unsigned char words[3] = {0};
 	int network = -1;
 	union message_room room = {.bytes = {0}};
-	struct iovec text = {.iov_base = &word, .iov_len = 1};
+	struct iovec text = {.iov_base = words, .iov_len = sizeof(words)};
 	struct msghdr message = {.msg_iov = &text,
 				 .msg_iovlen = 1,
 				 .msg_control = room.bytes,
@@ -96,11 +103,15 @@ int keeper_network_receive(int channel)
 		got = recvmsg(channel, &message, MSG_CMSG_CLOEXEC);
 	while (got < 0 && errno == EINTR);
 	/* There is room for one file: the kernel closes any more. */
-	const struct cmsghdr *part = got == 1 ? CMSG_FIRSTHDR(&message) : NULL;
+	const struct cmsghdr *part = got > 0 ? CMSG_FIRSTHDR(&message) : NULL;
 
 	if (part != NULL && part->cmsg_level == SOL_SOCKET && part->cmsg_type == SCM_RIGHTS &&
 	    part->cmsg_len == CMSG_LEN(sizeof(int)))
 		memcpy(&network, CMSG_DATA(part), sizeof(int));
+	if (network >= 0 && !is_known(words, got, function)) {
+		(void)close(network);
+		network = -1;
+	}
 	return network;
 }
 
@@ -132,8 +143,9 @@ bool keeper_network_is_of(int network, int between, uid_t user)
 	struct stat own;
 	uid_t owner = (uid_t)-1;
 
-	if (!is_network(network) || stat(OWN_NETWORK, &own) != 0 || is_same(network, &own) ||
-	    fstat(between, &own) != 0 || is_same(network, &own))
+	if (!is_network(network) || stat(OWN_NETWORK, &own) != 0 || is_same(network, &own))
+		return false;
+	if (between >= 0 && (fstat(between, &own) != 0 || is_same(network, &own)))
 		return false;
 	if (user == 0) /* has all networks of the host, and makes them in no user namespace */
 		return true;

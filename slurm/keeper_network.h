@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * keeper_network.h - a network over the hosts of a job, from the keeper's side and from that of whoever
- * starts it (keeper.h).
+ * keeper_network.h - a network over the hosts of a job, and functions of cards in the networks of its nodes,
+ * from the keeper's side and from that of whoever starts it (keeper.h).
  *
  *	host's network     the job's, root's alone          the nodes', the user's
  *	UDP  ─────────────  vxlan0 ── bridge ── nodes  ─────  uplink ── bridge ── nodes' interfaces
@@ -11,7 +11,9 @@
  * does nothing else: a child of the keeper, which ends with the keeper's PID namespace, and all of the
  * network with it. The user gets the end of a cable.
  *
- * Networks are told of by open files that stand for them, and never by numbers of processes.
+ * Networks are told of by open files that stand for them, and never by numbers of processes. What the keeper
+ * tells of after the first is the user's: `n` with the network to join, and `f` and a number with the one
+ *that a function is to get into (node_functions.h), each answered when it is done.
  */
 #ifndef VICINAL_SLURM_KEEPER_NETWORK_H
 #define VICINAL_SLURM_KEEPER_NETWORK_H
@@ -32,13 +34,17 @@ int keeper_network_channel(int ends[2]);
  */
 int keeper_network_hold(int channel);
 
-/* The next network that the channel tells of, or -1 where it has ended, or says anything else. */
-int keeper_network_receive(int channel);
+#define KEEPER_NO_FUNCTION (-1)
 
-/* Tell the keeper that its nodes are joined with those of other hosts. */
+/* The next network that the channel tells of, or -1 where it has ended, or says anything else; and which
+ * function is to get into it. */
+int keeper_network_receive(int channel, int *function);
+
+/* Tell the keeper that what it asked for is done. */
 void keeper_network_answer(int channel);
 
-/* Whether this is a network which that user made, and neither this process's own nor the one between. */
+/* Whether this is a network which that user made, and neither this process's own nor the one between, if
+ * there is one. */
 bool keeper_network_is_of(int network, int between, uid_t user);
 
 #endif

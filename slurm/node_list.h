@@ -7,6 +7,8 @@
  *	identity PROCESS BEGAN              its user namespace is that of tasks in containers
  *	node NAME container PROCESS BEGAN   the first process of a container
  *	node NAME exec                      tasks are run by a program
+ *	functions ADDRESSES INTERFACES DEVICES   those of the node before; `-` for none
+ *	interface NAME                      what the nodes reach each other by, if by functions
  *
  * Processes are as the keeper numbers them. The keeper is the user's: nothing in it is to be believed more
  *than the user.
@@ -21,6 +23,8 @@
 #include "process.h"
 
 #define NODE_NAME_MOST 64U
+#define NODE_FUNCTION_WORDS 3U
+#define NODE_FUNCTIONS_MOST_BYTES 1024U
 
 struct node {
 	char name[NODE_NAME_MOST];
@@ -33,7 +37,9 @@ struct node_list {
 	char region[PATH_MAX]; /* empty where there is none */
 	uint32_t members;
 	struct process identity; /* 0 where tasks have the containers' */
-	struct node node;        /* the task's own */
+	char interface[NODE_NAME_MOST];
+	struct node node;                                               /* the task's own */
+	char functions[NODE_FUNCTION_WORDS][NODE_FUNCTIONS_MOST_BYTES]; /* of that; empty: nothing is said */
 };
 
 /*

@@ -44,6 +44,8 @@ SPANK_PLUGIN(vicinal, 1)
 static struct settings settings;
 static struct request request;
 static bool is_asked;
+/* Those that the job has for its nodes on this host. */
+static struct node_functions node_functions;
 /* Why this step cannot be, in words. Its tasks say so and end, see slurm_spank_task_init(). */
 static char refusal[SAID_MOST];
 
@@ -222,8 +224,8 @@ static void prepare_nodes(spank_t spank)
 	if (spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &tasks) != ESPANK_SUCCESS)
 		tasks = 1;
 	/* Tasks may see other files than this process does, so their variables are read here. */
-	if (job_nodes_prepare(spank, &settings, &request, expected_tasks(spank, tasks), refusal,
-			      sizeof(refusal)) == 0 &&
+	if (job_nodes_prepare(spank, &settings, &request, expected_tasks(spank, tasks), &node_functions,
+			      refusal, sizeof(refusal)) == 0 &&
 	    is_in_nodes(spank)) {
 		job_secret_hide(spank);
 		(void)task_variables_set(spank, settings.variables, "", refusal, sizeof(refusal));
@@ -246,7 +248,9 @@ VISIBLE int slurm_spank_init_post_opt(spank_t spank, int count, char **arguments
 		return 0;
 	const bool in_nodes = is_asked && request.file[0] != '\0';
 
-	if (functions_prepare(spank, &settings, in_nodes, refusal, sizeof(refusal)) != 0 || !is_asked)
+	if (functions_prepare(spank, &settings, in_nodes ? &node_functions : NULL, refusal,
+			      sizeof(refusal)) != 0 ||
+	    !is_asked)
 		return 0;
 	if (in_nodes)
 		prepare_nodes(spank);

@@ -91,7 +91,7 @@ class Work:
     """In the hardware address of its card, where two of them are on one wire."""
 
 
-_MODULES = ("bridge", "igb", "igbvf", "veth", "vfio_iommu_type1", "vfio_pci")
+_MODULES = ("8021q", "bridge", "igb", "igbvf", "veth", "vfio_iommu_type1", "vfio_pci")
 FUNCTIONS = Work("functions", _MODULES, ("functions_inside.py",))
 CLUSTERS = Work("function-clusters", _MODULES, ("function_cluster_inside.py",))
 

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from vicinal.host.functions.moderation import read_moderation, set_moderation
 from vicinal.host.functions.operations import Functions
 from vicinal.host.functions.privileged.requests import PROTOCOL
 from vicinal.host.functions.settings import Settings
+from vicinal.slurm.job_functions import Asked, JobFunctions
 
 CARD = "eth0"
 USER = 1000
@@ -168,6 +170,52 @@ def namespace(second: str) -> None:
         time.sleep(0.05)  # the kernel gives it back when the namespace ends
 
 
+def lent(second: str) -> None:
+    """A job of Slurm's has a function for its nodes, and hides it where a process holds it."""
+    jobs = JobFunctions(Path("/run/jobs"))
+    give = partial(jobs.give, 7, [Asked(1, CARD)], for_nodes=True)
+    attempt("lend without a VLAN", give)
+    run("VLAN", "ip", "link", "set", CARD, "vf", "1", "vlan", "5")
+    settings("before lending")
+    attempt("lend", give)
+    settings("lent")
+    with subprocess.Popen(["unshare", "-n", "sleep", "600"]) as thief:
+        own, its = Path("/proc/self/ns/net"), Path(f"/proc/{thief.pid}/ns/net")
+        while its.readlink() == own.readlink():
+            time.sleep(0.05)
+        hide(second, thief.pid)
+        there = ("nsenter", f"--net={its}", "ip", "link")
+        run("another address", *there, "set", "lent0", "address", "02:00:00:00:00:99")
+        for words in ("set lent0 mtu 1400", "set lent0 promisc on", "set lent0 up"):
+            run(f"as root there: {words}", *there, *words.split())
+        tagged = "add link lent0 name tagged type vlan id 9"
+        run("VLAN there", *there, *tagged.split())
+        card("hidden")
+        attempt("take back what is hidden", lambda: say("notes", notes=jobs.release(7)))
+        say("what the thief has", text=Path(f"/proc/{thief.pid}/net/dev").read_text())
+        card("back")
+        name = next(Path(f"/sys/bus/pci/devices/{second}/net").iterdir()).name
+        run("as its driver makes it", "ip", "-j", "-d", "link", "show", "dev", name)
+        settings("after lending")
+        # As an epilog that is killed once its first request is done.
+        attempt("lend again", give)
+        hide(second, thief.pid)
+        helper("recall", 0, "recall", function=second, owner="slurm-7")
+        card("recalled")
+        attempt("take back what was recalled", lambda: jobs.release(7))
+        card("back again")
+        thief.kill()
+    run("no VLAN", "ip", "link", "set", CARD, "vf", "1", "vlan", "0")
+    say("jobs", files=[each.name for each in Path("/run/jobs").iterdir()])
+
+
+def hide(function: str, process: int) -> None:
+    """Move the interface of a function into the network of a process."""
+    name = next(Path(f"/sys/bus/pci/devices/{function}/net").iterdir()).name
+    words = ("dev", name, "netns", str(process), "name", "lent0")
+    subprocess.run(["ip", "link", "set", *words], check=True)
+
+
 def vfio(second: str) -> None:
     """A function goes to vfio-pci, is opened as by a virtual machine, and comes back."""
     attempt("assign to vfio", lambda: functions.assign(second, owner="machine", vfio=True))
@@ -253,6 +301,7 @@ def main() -> None:
     first, second = make()
     ethernet(first, second)
     namespace(second)
+    lent(second)
     vfio(second)
     crash(first, second)
     opennebula(second)

@@ -90,6 +90,50 @@ def test_an_interface_in_a_container_s_namespace_is_left_alone(steps: Steps) -> 
     assert "in another network namespace" in steps["assign while away"]["error"]
 
 
+def test_a_function_that_a_job_s_user_hides_comes_back_as_its_driver_makes_it(
+    steps: Steps,
+) -> None:
+    """From a network that a process outside of the job holds: by its PCI address."""
+    assert "is in no VLAN of the card's" in steps["lend without a VLAN"]["error"]
+    assert steps["lend"]["error"] == ""
+    before, lent, after = (
+        settings(steps, step, SECOND) for step in ("before lending", "lent", "after lending")
+    )
+    assert lent["address"].startswith("02:")
+    assert (lent["spoofchk"], lent["trust"], lent["vlan_list"]) == (
+        True,
+        False,
+        before["vlan_list"],
+    )
+    assert steps["another address"]["status"] != 0  # the card's own setting counts
+    for words in ("mtu 1400", "promisc on", "up"):
+        assert steps[f"as root there: set lent0 {words}"]["status"] == 0
+    assert steps["VLAN there"]["status"] == 0, steps["VLAN there"]
+    assert function(steps, "hidden", SECOND)["interfaces"] == []
+    assert steps["take back what is hidden"]["error"] == ""
+    assert steps["notes"]["notes"] == []
+    assert "lent0" not in steps["what the thief has"]["text"]
+    assert "tagged" not in steps["what the thief has"]["text"]
+    back = function(steps, "back", SECOND)
+    assert (back["driver"], back["owner"], len(back["interfaces"])) == ("igbvf", "", 1)
+    [link] = json.loads(steps["as its driver makes it"]["stdout"])
+    assert (link["mtu"], link["promiscuity"], link["address"] != lent["address"]) == (1500, 0, True)
+    assert "UP" not in link["flags"]
+    # igb shows what its function's driver has chosen by itself since.
+    assert after.pop("address") != lent["address"]
+    assert after == {name: value for name, value in before.items() if name != "address"}
+
+
+def test_a_killed_epilog_s_work_is_done_by_the_next(steps: Steps) -> None:
+    assert steps["lend again"]["error"] == ""
+    recalled = function(steps, "recalled", SECOND)
+    assert (recalled["driver"], recalled["owner"]) == ("", "slurm-7")
+    assert steps["take back what was recalled"]["error"] == ""
+    back = function(steps, "back again", SECOND)
+    assert (back["driver"], back["owner"], len(back["interfaces"])) == ("igbvf", "", 1)
+    assert steps["jobs"]["files"] == []
+
+
 def test_interrupt_moderation_is_set_and_read_back(steps: Steps) -> None:
     assert steps["moderation"]["found"]["rx-usecs"] == "3"
     assert "rx-frames" not in steps["moderation"]["found"]

@@ -27,13 +27,11 @@ class FunctionHosts(OptionHosts):
     def prepare(self) -> None:
         told: dict[str, list[str]] = {"gres": [], "node": []}
         for name in self.names:
-            cards = self._cards(name)
+            cards = self.make_functions(name)
             self.cluster.run_in(name, ["mount", "--bind", str(cards), "/sys/bus/pci"])
             self.cluster.run_in(name, ["mkdir", "-p", RECORDS])
             self.cluster.run_in(name, ["mount", "-t", "tmpfs", "none", RECORDS])
             self.assign(name, "nobody")
-            for number in range(FUNCTIONS):
-                self.cluster.run_in(name, ["ip", "tuntap", "add", f"eth1v{number}", "mode", "tap"])
             install = self.installation("install", name)
             said = [line.strip() for line in self.cluster.run_in(name, install).splitlines()]
             told["gres"] += [line for line in said if line.startswith(f"NodeName={name} ")]
@@ -77,7 +75,10 @@ class FunctionHosts(OptionHosts):
         place = self.directory / f"cards-{name}/sys/bus/pci/devices/0000:02:00.0/sriov/0/port"
         return place.read_text().strip()
 
-    def _cards(self, name: str) -> Path:
+    def make_functions(self, name: str) -> Path:
+        """The cards of a host, and their functions' interfaces; what is to be its /sys/bus/pci."""
+        for number in range(FUNCTIONS):
+            self.cluster.run_in(name, ["ip", "tuntap", "add", f"eth1v{number}", "mode", "tap"])
         host = FakeHost(self.directory / f"cards-{name}", igb(), mlx5())
         for card in host.cards.values():
             host.write(host.device(card.address) / "sriov_numvfs", str(FUNCTIONS))

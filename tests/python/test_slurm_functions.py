@@ -13,6 +13,7 @@ from vicinal.host.functions.operations import Functions
 from vicinal.host.functions.sysfs import read_records
 from vicinal.slurm import gres, job_functions
 from vicinal.slurm.job_functions import Asked, JobFunctions, parse_gres
+from vicinal.slurm.lent_functions import LentFunction
 
 FIRST, SECOND = "0000:01:08.0", "0000:01:08.1"
 INFINIBAND = "0000:02:08.0"
@@ -246,6 +247,104 @@ def test_one_that_cannot_be_taken_back_keeps_no_other(
     assert notes[0].startswith('job 7: `ip`: Cannot find device "eth1v0"')
     assert slurm.owners() == {FIRST: "slurm-7"}
     assert slurm.files() == {"functions-7.lock"}
+
+
+# --- for nodes -----------------------------------------------------------------------------
+
+
+def lend(slurm: Slurm, *asked: Asked) -> list[LentFunction]:
+    """A job has functions for its nodes, whose card keeps them to a VLAN."""
+    for settings in slurm.host.cards["0000:01:00.0"].settings.values():
+        settings["vlan"] = "7"
+    slurm.jobs.give(7, asked or [Asked(1, "eth1")], for_nodes=True)
+    lines = (slurm.directory / "functions-7.nodes").read_text().splitlines()
+    return [LentFunction.parse(line) for line in lines]
+
+
+def take_away(slurm: Slurm, interface: str) -> None:
+    """As it looks from here when an interface is in another network."""
+    place = slurm.host.device(FIRST) / "net" / interface
+    for file in place.iterdir():
+        file.unlink()
+    place.rmdir()
+    (slurm.host.sysfs / "class/net" / interface).unlink()
+
+
+def test_the_card_bounds_what_a_node_s_function_can(slurm: Slurm) -> None:
+    before = {
+        number: {**each} for number, each in slurm.host.cards["0000:01:00.0"].settings.items()
+    }
+    slurm.host.files(slurm.host.device(INFINIBAND) / "infiniband_verbs/uverbs0", dev="231:192")
+    ethernet, infiniband = lend(slurm, Asked(1, "eth1"), Asked(1, "ib0"))
+    assert ethernet == LentFunction(FIRST, "ethernet", ("0000:01:00.0", "eth1"), (), ())
+    assert (infiniband.devices, infiniband.files) == (("mlx5_0v0",), ("uverbs0",))
+    assert set(infiniband.cards) == {"0000:02:00.0", "ib0", "mlx5_0"}
+    settings = slurm.functions.find(FIRST).settings
+    assert (settings["spoofchk"], settings["trust"], settings["vlan"]) == ("on", "off", "7")
+    assert settings["mac"].startswith("02:")
+    assert not slurm.is_up("eth1v0")
+    slurm.jobs.release(7)
+    assert slurm.functions.find(FIRST).settings == before[0] | {"vlan": "7"}
+    assert slurm.files() == set()
+
+
+def test_an_address_that_an_administrator_set_stays(slurm: Slurm) -> None:
+    own = slurm.host.cards["0000:01:00.0"].settings[0]
+    own |= {"mac": "52:54:00:00:00:07", "trust": "on", "spoofchk": "off"}
+    lend(slurm)
+    settings = slurm.functions.find(FIRST).settings
+    assert (settings["mac"], settings["trust"]) == ("52:54:00:00:00:07", "off")
+    slurm.jobs.release(7)
+    settings = slurm.functions.find(FIRST).settings
+    assert (settings["mac"], settings["trust"]) == ("52:54:00:00:00:07", "on")
+
+
+def test_one_in_no_vlan_is_not_lent(slurm: Slurm) -> None:
+    with pytest.raises(VicinalError, match="is in no VLAN of the card's"):
+        slurm.jobs.give(7, [Asked(1, "eth1")], for_nodes=True)
+    assert slurm.owners() == {}
+
+
+@pytest.mark.parametrize("setting", ["spoofchk", "trust"])
+def test_a_card_that_does_not_bound_them_lends_none(slurm: Slurm, setting: str) -> None:
+    slurm.host.refused.add(setting)
+    with pytest.raises(VicinalError, match="Operation not supported"):
+        lend(slurm)
+    assert slurm.owners() == {}
+    slurm.host.refused.clear()
+    slurm.host.ignored.add(setting)
+    slurm.host.cards["0000:01:00.0"].settings[0] |= {"trust": "on", "spoofchk": "off"}
+    with pytest.raises(VicinalError, match=f"took {setting}"):
+        lend(slurm)
+    assert slurm.owners() == {}
+
+
+def test_an_interface_is_taken_back_from_any_network(slurm: Slurm) -> None:
+    lend(slurm)
+    take_away(slurm, "eth1v0")
+    assert slurm.jobs.release(7) == []
+    assert slurm.owners() == {}
+    function = slurm.functions.find(FIRST)
+    assert (function.driver, function.interfaces) == ("igbvf", ("eth1v0",))
+    assert function.settings["mac"] == "00:00:00:00:00:00"
+
+
+def test_whoever_was_killed_after_recalling_one(slurm: Slurm) -> None:
+    lend(slurm)
+    take_away(slurm, "eth1v0")
+    slurm.functions.recall(FIRST, owner="slurm-7")
+    assert slurm.functions.find(FIRST).driver == ""
+    assert slurm.jobs.release(7) == []
+    assert slurm.functions.find(FIRST).driver == "igbvf"
+    assert slurm.owners() == {}
+
+
+def test_only_its_owner_recalls_one(slurm: Slurm) -> None:
+    lend(slurm)
+    with pytest.raises(VicinalError, match="belongs to slurm-7, not to other"):
+        slurm.functions.recall(FIRST, owner="other")
+    with pytest.raises(VicinalError, match="is not assigned"):
+        slurm.functions.recall(SECOND, owner="slurm-7")
 
 
 # --- what Slurm is told --------------------------------------------------------------------

@@ -150,21 +150,6 @@ def test_an_interface_that_cannot_be_switched_on(clean: FunctionHosts) -> None:
     assert clean.at_head("srun", "-wnode0", "-n1", "true").returncode == 0
 
 
-@pytest.mark.parametrize("first", ["its first step", "a later step"])
-def test_nodes_of_a_job_do_not_get_functions(clean: FunctionHosts, first: str) -> None:
-    """Which would be the host's still: this is said before any is set up."""
-    file = clean.cluster_file("node.yaml", "name: lab\nnodes: [{name: node}]\n")
-    if first == "its first step":
-        done = clean.at_head("srun", "-wnode0", "-n1", "--gres=vf:1", f"--vicinal={file}", "true")
-    else:
-        number = allocate(clean, "vf:eth1:1")
-        done = clean.at_head("srun", f"--jobid={number}", f"--vicinal={file}", "true")
-        cancel(clean, number)
-    assert done.returncode != 0
-    assert done.stderr.count("SR-IOV functions (--gres=vf) do not get into nodes of a job") == 1
-    assert "drain" not in clean.at_head("sinfo", "-h").stdout
-
-
 # --- killed --------------------------------------------------------------------------------
 
 

@@ -10,10 +10,12 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "slurm/job_functions.h"
+#include "slurm/node_functions.h"
 
 static char directory[64];
 
@@ -157,6 +159,47 @@ static void test_jobs_that_have_some(void **state)
 	take_away("job-10");
 }
 
+static void test_functions_that_are_for_nodes(void **state)
+{
+	static struct node_functions found;
+	static char many[128 * (NODE_FUNCTIONS_MOST + 1)];
+	static char line[NODE_FUNCTION_LINE_MOST + 8];
+	char said[256];
+
+	(void)state;
+	assert_int_equal(node_functions_read(directory, 7, &found), NODE_FUNCTIONS_NONE);
+	put("functions-7.nodes", "ffff:01:08.0 ethernet ib0 - -\nffff:02:08.0 infiniband ib0 a b\n");
+	assert_int_equal(node_functions_read(directory, 7, &found), NODE_FUNCTIONS_GIVEN);
+	assert_int_equal(found.count, 2);
+	assert_string_equal(found.lines[1], "ffff:02:08.0 infiniband ib0 a b");
+	/* Neither one whose interface stays the host's, nor one that there is none of, nor one twice. */
+	found.lent[0] = true;
+	for (uint32_t number = 0; number < 4; number++) {
+		assert_int_equal(node_functions_lend(&found, number, -1, said, sizeof(said)), -1);
+		assert_string_equal(
+			said, "vicinal: the nodes ask for an SR-IOV function that the job does not have");
+	}
+	for (size_t i = 0, used = 0; i < NODE_FUNCTIONS_MOST + 1; i++)
+		used += (size_t)snprintf(many + used, sizeof(many) - used, "ffff:01:08.0 ethernet a - -\n");
+	memset(line, 'x', sizeof(line) - 1);
+	const char *const bad[] = {"", "ffff:01:08.0 ethernet a - -", many, line};
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		put("functions-7.nodes", bad[i]);
+		assert_int_equal(node_functions_read(directory, 7, &found), NODE_FUNCTIONS_WRONG);
+	}
+	put("functions-7.nodes", "ffff:01:08.0 ethernet ib0 - -\n");
+	char path[PATH_MAX];
+
+	(void)snprintf(path, sizeof(path), "%s/functions-7.nodes", directory);
+	assert_int_equal(chmod(path, 0666), 0);
+	assert_int_equal(node_functions_read(directory, 7, &found), NODE_FUNCTIONS_WRONG);
+	take_away("functions-7.nodes");
+	assert_int_equal(symlink("/etc/passwd", path), 0);
+	assert_int_equal(node_functions_read(directory, 7, &found), NODE_FUNCTIONS_WRONG);
+	take_away("functions-7.nodes");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -166,6 +209,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_a_directory_that_is_not_there, make_directory,
 						remove_directory),
 		cmocka_unit_test_setup_teardown(test_what_others_may_write_is_not_believed, make_directory,
+						remove_directory),
+		cmocka_unit_test_setup_teardown(test_functions_that_are_for_nodes, make_directory,
 						remove_directory),
 		cmocka_unit_test_setup_teardown(test_jobs_that_have_some, make_directory, remove_directory),
 	};

@@ -29,6 +29,7 @@
 #define OWN_NETWORK "/proc/self/ns/net"
 
 static int ends[2];
+static int function;
 
 static int open_channel(void **state)
 {
@@ -44,25 +45,32 @@ static int close_channel(void **state)
 }
 
 /* As vicinal/slurm/joining.py sends it. */
-static int send_file(int file)
+static int send_words(int file, const char *words, size_t length)
 {
-	char word = 'n';
 	union {
 		struct cmsghdr header;
 		char bytes[CMSG_SPACE(sizeof(int))];
 	} room = {.bytes = {0}};
-	struct iovec text = {.iov_base = &word, .iov_len = 1};
+	char copy[8];
+	struct iovec text = {.iov_base = copy, .iov_len = length};
 	struct msghdr message = {.msg_iov = &text,
 				 .msg_iovlen = 1,
 				 .msg_control = room.bytes,
 				 .msg_controllen = sizeof(room.bytes)};
 	struct cmsghdr *part = CMSG_FIRSTHDR(&message);
 
+	memcpy(copy, words, length);
+
 	part->cmsg_level = SOL_SOCKET;
 	part->cmsg_type = SCM_RIGHTS;
 	part->cmsg_len = CMSG_LEN(sizeof(int));
 	memcpy(CMSG_DATA(part), &file, sizeof(int));
-	return sendmsg(ends[1], &message, 0) == 1 ? 0 : -1;
+	return sendmsg(ends[1], &message, 0) == (ssize_t)length ? 0 : -1;
+}
+
+static int send_file(int file)
+{
+	return send_words(file, "n", 1);
 }
 
 /* A network that a user has made, and is gone when the descriptor is closed; -1 where he may not. */
@@ -79,7 +87,7 @@ static int network_of(uid_t user)
 	}
 	if (child < 0 || waitpid(child, &status, 0) != child || status != 0)
 		return -1;
-	return keeper_network_receive(ends[0]);
+	return keeper_network_receive(ends[0], &function);
 }
 
 static void test_only_a_network_of_the_user_s_is_believed(void **state)
@@ -124,9 +132,9 @@ static void test_messages_without_a_network(void **state)
 {
 	(void)state;
 	assert_int_equal(send(ends[1], "n", 1, 0), 1);
-	assert_int_equal(keeper_network_receive(ends[0]), -1);
+	assert_int_equal(keeper_network_receive(ends[0], &function), -1);
 	assert_int_equal(send(ends[1], "", 0, 0), 0);
-	assert_int_equal(keeper_network_receive(ends[0]), -1);
+	assert_int_equal(keeper_network_receive(ends[0], &function), -1);
 	keeper_network_answer(ends[0]);
 
 	char word = 0;
@@ -134,10 +142,38 @@ static void test_messages_without_a_network(void **state)
 	assert_int_equal(read(ends[1], &word, 1), 1);
 	assert_int_equal(word, 'j');
 	(void)close(ends[1]);
-	assert_int_equal(keeper_network_receive(ends[0]), -1);
+	assert_int_equal(keeper_network_receive(ends[0], &function), -1);
 	/* Whoever asked has ended. */
 	keeper_network_answer(ends[0]);
 	ends[1] = dup(ends[0]);
+}
+
+static void test_which_function_is_to_get_into_a_network(void **state)
+{
+	static const struct {
+		const char *words;
+		size_t length;
+		int function; /* -2: it is nothing that is known */
+	} cases[] = {{"n", 1, KEEPER_NO_FUNCTION},
+		     {"f\0", 2, 0},
+		     {"f\377", 2, 255},
+		     {"f", 1, -2},
+		     {"n\0", 2, -2},
+		     {"x", 1, -2},
+		     {"f\0\0", 3, -2},
+		     {"f\0\0\0", 4, -2}};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		assert_int_equal(send_words(STDIN_FILENO, cases[i].words, cases[i].length), 0);
+		int network = keeper_network_receive(ends[0], &function);
+
+		assert_int_equal(network >= 0, cases[i].function != -2);
+		if (network >= 0) {
+			assert_int_equal(function, cases[i].function);
+			(void)close(network);
+		}
+	}
 }
 
 /* A keeper, the first process of a PID namespace, which holds a network and tells whether it is back in the
@@ -190,7 +226,7 @@ static void test_a_network_is_held_until_the_keeper_ends(void **state)
 	assert_int_equal(read(told[0], &word, 1), 1);
 	assert_int_equal(word, 'y');
 
-	int network = keeper_network_receive(ends[0]);
+	int network = keeper_network_receive(ends[0], &function);
 
 	assert_true(network >= 0);
 	assert_int_equal(stat(OWN_NETWORK, &own), 0);
@@ -215,6 +251,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_the_host_s_network_and_what_is_none_is_not_believed,
 						open_channel, close_channel),
 		cmocka_unit_test_setup_teardown(test_messages_without_a_network, open_channel, close_channel),
+		cmocka_unit_test_setup_teardown(test_which_function_is_to_get_into_a_network, open_channel,
+						close_channel),
 		cmocka_unit_test_setup_teardown(test_a_network_is_held_until_the_keeper_ends, open_channel,
 						close_channel),
 	};

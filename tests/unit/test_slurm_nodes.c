@@ -219,6 +219,25 @@ static void test_tasks_are_spread_over_nodes_in_a_row(void **state)
 	assert_int_equal(list.node.process.began, 20);
 }
 
+static void test_tasks_are_told_of_their_node_s_functions(void **state)
+{
+	static const char text[] = "interface eth1\nnode a container 1 10\nfunctions 0000:01:08.0 eth1 -\n"
+				   "node b container 2 20\nfunctions 0000:01:08.1,0000:02:08.0 eth1 mlx5_1\n"
+				   "node c container 3 30\n";
+	struct node_list list;
+
+	(void)state;
+	assert_int_equal(read_list(text, 1, 3, &list), 0);
+	assert_string_equal(list.interface, "eth1");
+	assert_string_equal(list.functions[0], "0000:01:08.1,0000:02:08.0");
+	assert_string_equal(list.functions[1], "eth1");
+	assert_string_equal(list.functions[2], "mlx5_1");
+	assert_int_equal(read_list(text, 0, 3, &list), 0);
+	assert_string_equal(list.functions[2], "-");
+	assert_int_equal(read_list(text, 2, 3, &list), 0);
+	assert_string_equal(list.functions[0], "");
+}
+
 static void test_lists_that_are_none(void **state)
 {
 	static const char *const texts[] = {
@@ -234,6 +253,10 @@ static void test_lists_that_are_none(void **state)
 		"node a exec\nidentity 0 0\n",
 		"node a exec\nregion file:/r\n",
 		"node a exec\nregion file:/r many\n",
+		"node a exec\nfunctions 0000:01:08.0 eth1\n",
+		"node a exec\nfunctions 0000:01:08.0 eth1 - -\n",
+		"node a exec\nfunctions  eth1 -\n",
+		"node a exec\ninterface \n",
 		"node aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa exec\n",
 	};
 	struct node_list list;
@@ -339,6 +362,7 @@ int main(void)
 		cmocka_unit_test(test_a_record_from_before_the_host_was_started_anew),
 		cmocka_unit_test(test_records_are_listed),
 		cmocka_unit_test(test_tasks_are_spread_over_nodes_in_a_row),
+		cmocka_unit_test(test_tasks_are_told_of_their_node_s_functions),
 		cmocka_unit_test(test_lists_that_are_none),
 		cmocka_unit_test(test_no_link_is_taken_for_a_list),
 		cmocka_unit_test(test_groups_of_a_job),

@@ -8,14 +8,16 @@ from pathlib import Path
 from vicinal.cluster import native_kernel as kernel
 from vicinal.cluster.containers.cluster import ContainerCluster
 from vicinal.cluster.containers.neighbours import Neighbours
+from vicinal.cluster.containers.spec import Bind
 from vicinal.cluster.file.model import Cluster, Node
 from vicinal.cluster.native_layout import EXCHANGE, node_address
 from vicinal.cluster.resources.commands import CommandsResource
 from vicinal.cluster.resources.containers import REGION_NAME, container_spec
 from vicinal.cluster.resources.uplink import head_of
 from vicinal.errors import VicinalError
-from vicinal.slurm.joining import UPLINK, join_hosts
-from vicinal.slurm.node_list import ListedNode, NodeList, Process
+from vicinal.slurm.joining import UPLINK, Channel
+from vicinal.slurm.node_functions import NodeFunction, device_files, share_functions, sole_interface
+from vicinal.slurm.node_list import ListedFunctions, ListedNode, NodeList, Process
 from vicinal.slurm.nodes_job import NodesJob
 from vicinal.slurm.staying import let_go, stay
 
@@ -29,7 +31,10 @@ def make_containers(
     that Slurm gives the job. Raises VicinalError; what was made ends with the keeper.
     """
     name, base = file.name, job.directory / "containers"
-    neighbours = None if job.channel is None else _neighbours(job, file, nodes)
+    shares = share_functions(job.functions, nodes)
+    channel = None if job.channel is None else Channel(job.channel)
+    joined = channel is not None and not job.alone and not job.host_network
+    neighbours = _neighbours(job, file, nodes) if joined else None
     cluster, _ = ContainerCluster.create(
         name, base, neighbours, own_network=job.alone or neighbours is not None
     )
@@ -39,15 +44,21 @@ def make_containers(
             "see that iproute2 is installed, or let an administrator give them the hosts': "
             "`vicinal slurm install --host-network`",
         )
-    if job.channel is not None and neighbours is not None and cluster.head_network is not None:
-        join_hosts(job.channel, cluster.head_network)
+    if channel is not None and neighbours is not None and cluster.head_network is not None:
+        channel.join_hosts(cluster.head_network)
         cluster.plug_in(UPLINK, neighbours)
     for node in nodes:
         unbound = replace(node, memory_bytes=None)
         spec = container_spec(name, unbound, (), None if region is None else region[0])
-        cluster.create_node(spec, node.runtime)
+        files = map(str, device_files(shares.get(node.name, ())))
+        shown = [Bind(file, file, read_only=False) for file in files]
+        cluster.create_node(replace(spec, binds=(*spec.binds, *shown)), node.runtime)
+        if channel is not None:
+            _take(cluster, channel, node.name, shares.get(node.name, ()))
         if node.commands:
             CommandsResource(name, node.name, node.commands, base).create()
+    if channel is not None:
+        channel.close()
     first = _first_processes()
     found = [ListedNode(node.name, Process.of(first[node.pid_namespace])) for node in cluster.nodes]
     if len(found) < len(nodes):
@@ -58,6 +69,32 @@ def make_containers(
         found,
         None if region is None else (f"file:{EXCHANGE}/{REGION_NAME}", region[1]),
         Process.of(_hold_identity(cluster.head_process)) if cluster.unprivileged else None,
+        {node.name: _listed(shares.get(node.name, ())) for node in nodes} if job.functions else {},
+        sole_interface(file) if job.functions else None,
+    )
+
+
+def _take(
+    cluster: ContainerCluster, channel: Channel, node: str, share: Sequence[NodeFunction]
+) -> None:
+    """Have root put the interfaces of a node's functions into its network, and set them up."""
+    for each in share:
+        if each.interface:
+            network = cluster.network_in(node)
+            if network is None:
+                raise VicinalError(
+                    f"{node} has the host's network, into which no function can go",
+                    "leave the functions out, or let nodes have networks of their own",
+                )
+            given = channel.lend(each.number, network)
+            cluster.adopt(node, given, each.interface, each.address)
+
+
+def _listed(share: Sequence[NodeFunction]) -> ListedFunctions:
+    return ListedFunctions(
+        [each.function.address for each in share],
+        [each.interface for each in share if each.interface],
+        [device for each in share for device in each.function.devices],
     )
 
 

@@ -4,8 +4,11 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
+from vicinal.errors import VicinalError
 from vicinal.plain_call import Argument, Option
 from vicinal.slurm.defaults import DEFAULT_REGIONS, GRES
+
+TASKS, NODES = "tasks", "nodes"
 
 Job = Annotated[int, Argument("The job's number.", min=1)]
 Directory = Annotated[Path, Option("Where the regions of jobs are.")]
@@ -15,12 +18,17 @@ def functions(
     job: Job,
     gres: Annotated[str, Option("What Slurm says that the job has on this host.", metavar="WORDS")],
     name: Annotated[str, Option("The GRES that is meant.")] = GRES,
+    purpose: Annotated[
+        str, Option(f"What is to have them: {TASKS} of the host's, or {NODES}.")
+    ] = TASKS,
     directory: Directory = DEFAULT_REGIONS,
 ) -> None:
     """Set up a job's SR-IOV functions, unless they are. Slurm's plugin calls this as root."""
     from vicinal.slurm.job_functions import JobFunctions, parse_gres
 
-    JobFunctions(directory).give(job, parse_gres(gres, name))
+    if purpose not in (TASKS, NODES):
+        raise VicinalError(f"{purpose!r} cannot have functions", f"name {TASKS} or {NODES}")
+    JobFunctions(directory).give(job, parse_gres(gres, name), for_nodes=purpose == NODES)
 
 
 def release(job: Job, directory: Directory = DEFAULT_REGIONS) -> None:

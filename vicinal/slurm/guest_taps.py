@@ -14,7 +14,7 @@ from vicinal.cluster import native_kernel as kernel
 from vicinal.cluster.host_network import ip
 from vicinal.cluster.native_network import BRIDGE, without_ipv6
 from vicinal.errors import VicinalError
-from vicinal.slurm.joining import UPLINK, join_hosts
+from vicinal.slurm.joining import UPLINK, Channel
 from vicinal.slurm.staying import let_go, stay
 
 MOST_TAPS = 253
@@ -57,7 +57,9 @@ def _hold(channel: int, count: int, writer: socket.socket) -> None:
         names = [f"tap{number}" for number in range(count)]
         taps = [_open_tap(name) for name in names]
         ip(["link", "add", BRIDGE, "type", "bridge"])
-        join_hosts(channel, Path("/proc/self/ns/net"))
+        root = Channel(channel)
+        root.join_hosts(Path("/proc/self/ns/net"))
+        root.close()
         (uplink,) = json.loads(ip(["-j", "link", "show", "dev", UPLINK]))
         mtu = uplink["mtu"]
         for name in (UPLINK, *names):

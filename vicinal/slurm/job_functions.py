@@ -4,6 +4,7 @@ Slurm counts functions, and says how many of which card a job has here. Which on
 the records of `vicinal functions`, where the owner is slurm-JOB. Beside the regions of jobs are
 
 functions-JOB        variables for the job's tasks, once its functions are set up
+functions-JOB.nodes  there before that where they are for the job's nodes (lent_functions.py)
 functions-JOB.lock   there from before the first is set up until the last was taken back
 functions-JOB.PID    what process PID is writing
 
@@ -16,7 +17,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,9 @@ from vicinal.host.functions.helper import kept_open
 from vicinal.host.functions.operations import Functions
 from vicinal.host.functions.owners import assigned_to
 from vicinal.host.functions.privileged.system import RefusedError
+from vicinal.host.functions.settings import Settings
 from vicinal.host.functions.sysfs import (
+    ETHERNET,
     VirtualFunction,
     all_functions,
     find_card,
@@ -36,11 +39,12 @@ from vicinal.host.functions.sysfs import (
 from vicinal.launch.variables import FUNCTION_DEVICES, FUNCTION_INTERFACES, FUNCTIONS
 from vicinal.slurm.defaults import GRES
 from vicinal.slurm.job_regions import own_directory
+from vicinal.slurm.lent_functions import bounds, check_bounds, lent
 from vicinal.slurm.sweeping import active_jobs
 
 _ASKED = re.compile(r"(?:^|,)([^:(),\s]+)(?::([^:(),\s]+))?(?::\d+)?\((CNT|IDX):([\d,-]*)\)")
 _OWNER = re.compile(r"slurm-(\d{1,10})")
-_NAME = re.compile(r"functions-(\d{1,10})(?:\.lock|\.\d+)?")
+_NAME = re.compile(r"functions-(\d{1,10})(?:\.lock|\.nodes|(?:\.nodes)?\.\d+)?")
 _LOCK_SECONDS = 45.0
 """The plugin waits for a command for a minute."""
 _ACTIVE_SECONDS = 40.0
@@ -94,9 +98,10 @@ class JobFunctions:
         self._directory = directory
         self._functions = functions or Functions()
 
-    def give(self, job: int, asked: Sequence[Asked]) -> None:
+    def give(self, job: int, asked: Sequence[Asked], *, for_nodes: bool = False) -> None:
         """Have a job's functions set up, unless they are; all of them or none.
 
+        Where they are `for_nodes`, their interfaces stay down, and the card bounds what they can.
         Raises VicinalError where there are not enough, or one cannot be set up.
         """
         place = self._directory / f"functions-{job}"
@@ -104,7 +109,8 @@ class JobFunctions:
             if place.exists():
                 return
             try:
-                given = self._assign(owner_of(job), asked)
+                given = self._assign(owner_of(job), asked, for_nodes=for_nodes)
+                told = lent(self._functions, given) if for_nodes else []
             except BaseException as error:
                 with suppress(VicinalError):  # what this leaves the epilog takes back
                     self._take_back(owner_of(job))
@@ -112,11 +118,10 @@ class JobFunctions:
                     where = f"{socket.gethostname()}: the SR-IOV functions of job {job}"
                     raise VicinalError(f"{where}: {error.message}", error.remedy) from error
                 raise
-            # Nobody finds it under its name before it is whole.
-            part = place.with_name(f"{place.name}.{os.getpid()}")
-            part.write_text(_variables(given))
-            part.chmod(0o644)
-            part.replace(place)
+            if for_nodes:
+                lines = "".join(f"{each.line}\n" for each in told)
+                _write(place.with_name(f"{place.name}.nodes"), lines)
+            _write(place, _variables(given))
 
     def release(self, job: int) -> list[str]:
         """Take back all that a job has; returns what could not be put back, in words.
@@ -164,7 +169,9 @@ class JobFunctions:
             if (found := _NAME.fullmatch(path.name)) and int(found[1]) == job
         ]
 
-    def _assign(self, owner: str, asked: Sequence[Asked]) -> list[VirtualFunction]:
+    def _assign(
+        self, owner: str, asked: Sequence[Asked], *, for_nodes: bool
+    ) -> list[VirtualFunction]:
         """Those that a killed command left to the job come first."""
         until = time.monotonic() + _ACTIVE_SECONDS
         left = list(self._own(owner))
@@ -173,11 +180,20 @@ class JobFunctions:
             for _ in range(each.count):
                 name = self._next(each, left)
                 wait = max(until - time.monotonic(), _POLL_SECONDS)
-                given.append(self._functions.assign(name, owner=owner, wait=wait))
+                settings = self._bounds(owner) if for_nodes else None
+                given.append(
+                    self._functions.assign(name, owner=owner, settings=settings, wait=wait)
+                )
         for function in given:
+            if for_nodes:
+                check_bounds(self._functions, function)
+                continue
             for interface in function.interfaces:
                 self._switch(interface, "up")
         return given
+
+    def _bounds(self, owner: str) -> Callable[[VirtualFunction], Settings]:
+        return lambda function: bounds(self._functions, owner, function)
 
     def _own(self, owner: str) -> Iterator[VirtualFunction]:
         """Functions that an owner has already, their interfaces down: as they are to be set up."""
@@ -207,6 +223,9 @@ class JobFunctions:
         for address in assigned_to(self._functions, owner):
             function = find_function(self._functions.cards(), address)  # it may be gone
             try:
+                if function is not None and self._is_away(function):
+                    self._functions.recall(address, owner=owner)
+                    function = None
                 for interface in function.interfaces if function else ():
                     self._switch(interface, "down")
                 notes += self._functions.release([address], owner=owner)
@@ -215,6 +234,15 @@ class JobFunctions:
         if errors:
             raise errors[0]
         return notes
+
+    def _is_away(self, function: VirtualFunction) -> bool:
+        """Whether its interface is in a network that is not this one, where it had been lent.
+
+        Once it is here nobody but root takes it elsewhere. It comes by itself when the last network
+        that it is in ends; but who is root in that may keep it for as long as he likes.
+        """
+        card = find_card(self._functions.cards(), function.physical)
+        return card.kind == ETHERNET and bool(function.driver) and not function.interfaces
 
     def _switch(self, interface: str, state: str) -> None:
         try:
@@ -253,6 +281,14 @@ def _lock(path: Path) -> int | None:
         pass
     os.close(descriptor)
     return None
+
+
+def _write(place: Path, text: str) -> None:
+    """Nobody finds it under its name before it is whole."""
+    part = place.with_name(f"{place.name}.{os.getpid()}")
+    part.write_text(text)
+    part.chmod(0o644)
+    part.replace(place)
 
 
 def _variables(given: Sequence[VirtualFunction]) -> str:

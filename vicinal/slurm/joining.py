@@ -1,7 +1,8 @@
-"""How a keeper has its nodes joined with those of the job's other hosts: it asks root.
+"""How a keeper has root do in its nodes' networks what only root can: it asks by a channel.
 
-Root takes an open file that stands for the nodes' network, sees that it is this user's, and puts
-the end of a cable into it (slurm/keeper_network.h, job_network.py).
+Root takes an open file that stands for a network, sees that it is this user's, and puts into it the
+end of a cable that leads to the job's other hosts (job_network.py), or the interface of a function
+that the job has (slurm/keeper_network.h).
 """
 
 import socket
@@ -11,21 +12,46 @@ from vicinal.errors import VicinalError
 
 UPLINK = "uplink"
 """The end of the cable, in the nodes' network."""
+_JOIN, _LEND = b"n", b"f"
 
 
-def join_hosts(channel: int, network: Path) -> None:
-    """Have UPLINK put into a network, which a file stands for; the channel is closed then.
+class Channel:
+    """The keeper's end."""
 
-    Raises VicinalError where root does not; why is said by root.
-    """
-    with socket.socket(fileno=channel) as asked, network.open("rb") as file:
-        try:
-            socket.send_fds(asked, [b"n"], [file.fileno()])
-            joined = asked.recv(1) != b""
-        except OSError:
-            joined = False
-    if not joined:
-        raise VicinalError(
-            "the nodes were not joined with those of the job's other hosts",
-            "see what slurmd's log says of it",
-        )
+    def __init__(self, descriptor: int) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+
+    def join_hosts(self, network: Path) -> None:
+        """Have UPLINK put into a network, which a file stands for.
+
+        Raises VicinalError where root does not; why is said by root.
+        """
+        if not self._ask(_JOIN, network):
+            raise VicinalError(
+                "the nodes were not joined with those of the job's other hosts",
+                "see what slurmd's log says of it",
+            )
+
+    def lend(self, number: int, network: Path) -> str:
+        """Have the interface of a function put into a network; what it is called there.
+
+        `number` is its place among those of the job on this host.
+        """
+        if not self._ask(_LEND + bytes([number]), network):
+            raise VicinalError(
+                "the nodes did not get the job's SR-IOV functions",
+                "see what slurmd's log says of it",
+            )
+        return f"lent{number}"
+
+    def _ask(self, words: bytes, network: Path) -> bool:
+        with network.open("rb") as file:
+            try:
+                socket.send_fds(self._socket, [words], [file.fileno()])
+                return self._socket.recv(1) != b""
+            except OSError:
+                return False
+
+    def close(self) -> None:
+        """Say that nothing more is asked."""
+        self._socket.close()

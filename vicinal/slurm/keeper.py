@@ -6,7 +6,7 @@ take away at the end: the kernel does, whoever ends it. What it says last is wha
 takes for its answer: `ready`, or why there are no nodes.
 
     PYTHON -I -m vicinal.slurm.keeper FILE --directory PATH --job ID --hosts N --host N --tasks N
-        --max-size BYTES [--channel DESCRIPTOR | --host-network]
+        --max-size BYTES [--channel DESCRIPTOR] [--host-network] [--function LINE]...
 """
 
 import argparse
@@ -22,6 +22,7 @@ from vicinal.errors import VicinalError, describe_os_error
 from vicinal.region import geometry
 from vicinal.region.creation import LABEL_BYTES, create, default_members
 from vicinal.region.sizes import show_size
+from vicinal.slurm.lent_functions import LentFunction
 from vicinal.slurm.nodes_job import NodesJob, check_cluster, share_of
 from vicinal.slurm.staying import let_go, stay
 
@@ -54,6 +55,12 @@ def make(job: NodesJob) -> None:
     kind = check_cluster(cluster)
     nodes = share_of(job, cluster.nodes)
     region = _make_region(job, cluster, kind)
+    if kind is BackEnd.VM and job.functions:
+        raise VicinalError(
+            f"{job.file} has virtual machines, and a job's SR-IOV functions (--gres) do not get "
+            "into those",
+            "leave the functions out, or have containers",
+        )
     if kind is BackEnd.VM:
         from vicinal.slurm.guest_nodes import make_guests
 
@@ -74,8 +81,11 @@ def _job(arguments: list[str]) -> NodesJob:
     parser.add_argument("--max-size", type=int, required=True, dest="max_bytes")
     parser.add_argument("--channel", type=int)
     parser.add_argument("--host-network", action="store_true")
+    parser.add_argument("--function", type=LentFunction.parse, action="append", default=[])
     secret = bytes.fromhex(os.environ.pop(_SECRET, ""))
-    return NodesJob(**vars(parser.parse_args(arguments)), secret=secret or None)
+    given = vars(parser.parse_args(arguments))
+    functions = tuple(given.pop("function"))
+    return NodesJob(**given, functions=functions, secret=secret or None)
 
 
 def _check_file(file: Path) -> None:

@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vicinal.cluster.file.model import BackEnd, Cluster, Node
-from vicinal.cluster.file.network import NoNetwork
+from vicinal.cluster.file.network import FunctionNetwork, NoNetwork
 from vicinal.errors import VicinalError
+from vicinal.slurm.lent_functions import LentFunction
+from vicinal.slurm.node_functions import check_names_nothing_else
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,9 @@ class NodesJob:
     max_bytes: int
     """What a region may take."""
     channel: int | None = None
-    """Descriptor by which nodes are joined with those of other hosts (slurm/keeper_network.h)."""
+    """Descriptor by which root is told of nodes' networks (slurm/keeper_network.h)."""
+    functions: tuple[LentFunction, ...] = ()
+    """Those that the job has for its nodes on this host, in the plugin's order."""
     host_network: bool = False
     """Whether an administrator lets nodes be in the hosts' network where they have none alone."""
 
@@ -74,7 +78,9 @@ def check_cluster(cluster: Cluster) -> BackEnd:
             "give each kind a job of its own",
         )
     for node in cluster.nodes:
-        if node.network is not None and not isinstance(node.network, NoNetwork):
+        if isinstance(node.network, FunctionNetwork) and BackEnd.CONTAINER in kinds:
+            check_names_nothing_else(cluster, node, node.network)
+        elif node.network is not None and not isinstance(node.network, NoNetwork):
             raise VicinalError(
                 f"{cluster.file} gives {node.name} a network of the host's, which a job of "
                 "Slurm's has no right to",

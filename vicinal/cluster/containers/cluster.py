@@ -33,7 +33,7 @@ from vicinal.cluster.containers.head_process import (
     kill_marked,
 )
 from vicinal.cluster.containers.neighbours import Neighbours
-from vicinal.cluster.containers.network import namespace, plug_in, write_hosts
+from vicinal.cluster.containers.network import adopt, namespace, plug_in, write_hosts
 from vicinal.cluster.containers.node_record import NodeRecord, is_made, read_entry
 from vicinal.cluster.containers.runtime import NodeState
 from vicinal.cluster.containers.spec import ContainerSpec, check_name
@@ -264,6 +264,14 @@ class ContainerCluster:
         """
         mtu = plug_in(self._head, interface, neighbours.head)
         replace(neighbours, mtu=mtu).write(self._directory)
+
+    def network_in(self, name: str) -> Path | None:
+        """The same as a process in the node has it; None where it has the host's, or has ended."""
+        return node.own_network(self._head, name) if self._head.network else None
+
+    def adopt(self, name: str, given: str, interface: str, address: str | None) -> None:
+        """Let an interface that root put into a node's network be its `interface` from now on."""
+        adopt(self._head, name, given, interface, address)
 
     def process_of(self, name: str) -> int | None:
         """A process in a node, as the host numbers it; None where the node does not run."""

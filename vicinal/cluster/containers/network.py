@@ -43,6 +43,15 @@ EOF
 exec ip -j link show dev "$1"
 """
 
+_ADOPT = f"""
+set -e
+exec nsenter --net={_DIRECTORY}/"$1" ip -batch - <<EOF
+link set dev $2 name $3
+$4
+link set dev $3 up
+EOF
+"""
+
 # The name must still lead to the node.
 _ALONE = f"""
 set -e
@@ -89,6 +98,12 @@ def connect(
             head.run(["sh", "-c", _CONNECT, "connect", node, _cable(address), address, bound])
         else:
             head.run(["sh", "-c", _ALONE, "connect", node, address])
+
+
+def adopt(head: Head, node: str, given: str, name: str, address: str | None) -> None:
+    """Let an interface that was put into a node's network have this name and address, and be up."""
+    line = "" if address is None else f"address add {address} dev {name}"
+    head.run(["sh", "-c", _ADOPT, "adopt", node, given, name, line])
 
 
 def disconnect(head: Head, node: str, address: str) -> None:

@@ -64,6 +64,12 @@ def pid_namespace(head: Head, name: str) -> str:
     return ""
 
 
+def own_network(head: Head, name: str) -> Path | None:
+    """The network namespace of a node that runs, as its first process has it."""
+    entry = read_entry(nodes_directory(head.directory) / name)
+    return None if entry is None else head.path(f"/proc/{entry['process']}/ns/net")
+
+
 def create(head: Head, spec: ContainerSpec, runtime: Runtime) -> None:
     """Make a node that is not there and start it; where that fails nothing of it is left."""
     directory = nodes_directory(head.directory) / spec.name

@@ -11,7 +11,7 @@ An assignment that fails, or is interrupted, is undone; one that was killed is i
 """
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -96,7 +96,7 @@ class Functions:
         name: str,
         *,
         owner: str,
-        settings: Settings | None = None,
+        settings: Settings | Callable[[VirtualFunction], Settings] | None = None,
         vfio: bool = False,
         rebind: bool = True,
         wait: float = 30.0,
@@ -104,14 +104,16 @@ class Functions:
         """Give a function to an owner: set it up, and bind it to vfio-pci or its own driver.
 
         Without `rebind` whichever driver has it keeps it: for what no driver reads, such as rates.
-        `name` is a function, or a card whose first free function is taken. An InfiniBand function
-        that stays with this host is waited for until its port is ACTIVE, `wait` seconds; 0: not at
-        all. Whether the port of one for vfio-pci comes up shows only in the guest.
+        `name` is a function, or a card whose first free function is taken; `settings` may depend
+        on which that is. An InfiniBand function that stays with this host is waited for until its
+        port is ACTIVE, `wait` seconds; 0: not at all. Whether the port of one for vfio-pci comes up
+        shows only in the guest.
         """
         while True:
             cards = self.cards()
             function = self._choose(cards, name, owner)
-            wanted = self._wanted(cards, function, settings or Settings())
+            chosen = settings(function) if callable(settings) else settings or Settings()
+            wanted = self._wanted(cards, function, chosen)
             try:
                 self._assign(cards, function, owner, wanted, vfio=vfio, rebind=rebind, wait=wait)
             except _JustTakenError:
@@ -136,6 +138,13 @@ class Functions:
             whose = owner or assigned[address]["owner"]
             notes += self._helper("release", function=address, owner=whose)["notes"]
         return notes
+
+    def recall(self, name: str, *, owner: str) -> None:
+        """Take a function's interface from whichever network has it, such as a container's.
+
+        Nobody has the function until it is released. Raises VicinalError.
+        """
+        self._helper("recall", function=self.find(name).address, owner=owner)
 
     def change(self, name: str, *, owner: str, settings: Settings) -> None:
         """Set something else of a function that its owner has, and may be using.

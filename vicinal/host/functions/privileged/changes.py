@@ -174,6 +174,20 @@ class Changes:
         self._hand_over(function, self.user)  # so that QEMU can run as the user who asked
         return {}
 
+    def recall(self, function: str, owner: str) -> Fields:
+        """Take a function from its driver, and so its interface from whichever network has that.
+
+        reset() and release() bind it again: its driver makes an interface in the first network.
+        """
+        record = self._own(function, owner)
+        self._physical(function)
+        if self._driver(function) == VFIO:
+            self._check_unused(function, function)
+        record["bound"] = True
+        self._save()
+        self._rebind(function, None)
+        return {}
+
     def configure(self, function: str, owner: str, settings: Fields) -> Fields:
         """Set what the card lets its host set of a function; only what is named is touched.
 

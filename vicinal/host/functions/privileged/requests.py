@@ -25,7 +25,7 @@ _OPERATIONS: dict[str, dict[str, Form]] = {
     "assign": {**_ONE, "fresh": bool, "settings": dict, "binding": re.compile("vfio-pci|native|")},
     "configure": {**_ONE, "settings": dict},
     "bind": {**_ONE, "binding": re.compile("vfio-pci|native")},
-    **dict.fromkeys(("reset", "release"), _ONE),
+    **dict.fromkeys(("recall", "reset", "release"), _ONE),
 }
 ETHERNET: dict[str, Form] = {"mac": _MAC, "vlan": range(4095), "qos": range(8), "spoofchk": bool}
 ETHERNET |= {"trust": bool, "state": _STATE, "min_tx_rate": _RATE, "max_tx_rate": _RATE}

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* node_functions.c - functions of a job's nodes: see node_functions.h. */
+#include "node_functions.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "command.h"
+
+#define DEVICES "/sys/bus/pci/devices"
+#define ADDRESS_MOST 32U
+#define PATH_OF_NETWORK_MOST 64U
+#define NAME_MOST 16U
+/* Nodes that ended just now had it: the kernel gives it back when it has taken their network away. */
+#define APPEAR_LOOKS 250
+#define LOOK_NANOSECONDS (20L * 1000 * 1000)
+
+static int read_lines(FILE *file, struct node_functions *found)
+{
+	char line[NODE_FUNCTION_LINE_MOST];
+
+	while (fgets(line, sizeof(line), file) != NULL) {
+		size_t length = strcspn(line, "\n");
+
+		if (line[length] == '\0' || found->count == NODE_FUNCTIONS_MOST)
+			return -1;
+		line[length] = '\0';
+		memcpy(found->lines[found->count++], line, length + 1);
+	}
+	return found->count > 0 ? 0 : -1;
+}
+
+enum node_functions_state node_functions_read(const char *directory, uint32_t job,
+					      struct node_functions *found)
+{
+	char path[PATH_MAX];
+	struct stat status;
+	int result = -1;
+	int opened = -1;
+
+	*found = (struct node_functions){0};
+	if (snprintf(path, sizeof(path), "%s/functions-%" PRIu32 ".nodes", directory, job) < PATH_MAX)
+		opened = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	if (opened < 0)
+		return errno == ENOENT ? NODE_FUNCTIONS_NONE : NODE_FUNCTIONS_WRONG;
+	bool good = fstat(opened, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
+		    (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+	FILE *file = good ? fdopen(opened, "r") : NULL;
+
+	if (file == NULL) {
+		(void)close(opened);
+		return NODE_FUNCTIONS_WRONG;
+	}
+	result = read_lines(file, found);
+	(void)fclose(file);
+	return result == 0 ? NODE_FUNCTIONS_GIVEN : NODE_FUNCTIONS_WRONG;
+}
+
+/* The interface that a function has in this network, by whatever name. Returns 0, or -1 where it has none. */
+static int find_interface(const char *address, char name[IF_NAMESIZE])
+{
+	char path[PATH_MAX];
+	const struct dirent *entry = NULL;
+	int result = -1;
+
+	(void)snprintf(path, sizeof(path), "%s/%s/net", DEVICES, address);
+	DIR *listed = opendir(path);
+
+	if (listed == NULL)
+		return -1;
+	while (result != 0 && (entry = readdir(listed)) != NULL) {
+		if (entry->d_name[0] == '.' || strlen(entry->d_name) >= IF_NAMESIZE)
+			continue;
+		(void)snprintf(name, IF_NAMESIZE, "%.*s", (int)IF_NAMESIZE - 1, entry->d_name);
+		result = 0;
+	}
+	(void)closedir(listed);
+	return result;
+}
+
+static int wait_for_interface(const char *address, char name[IF_NAMESIZE])
+{
+	static const struct timespec pause = {.tv_nsec = LOOK_NANOSECONDS};
+
+	for (int looks = 0; looks < APPEAR_LOOKS; looks++) {
+		if (find_interface(address, name) == 0)
+			return 0;
+		(void)nanosleep(&pause, NULL);
+	}
+	return -1;
+}
+
+int node_functions_lend(struct node_functions *functions, uint32_t number, int network, char *said,
+			size_t length)
+{
+	char address[ADDRESS_MOST];
+	char kind[NAME_MOST];
+	char interface[IF_NAMESIZE];
+	char place[PATH_OF_NETWORK_MOST];
+	char name[NAME_MOST];
+	const char *const arguments[] = {"/sbin/ip", "link", "set",  "dev", interface,
+					 "netns",    place,  "name", name,  NULL};
+
+	if (number >= functions->count || functions->lent[number] ||
+	    sscanf(functions->lines[number], "%31s %15s", address, kind) != 2 ||
+	    strcmp(kind, "ethernet") != 0) {
+		(void)snprintf(said, length,
+			       "vicinal: the nodes ask for an SR-IOV function that the job does not have");
+		return -1;
+	}
+	if (wait_for_interface(address, interface) != 0) {
+		(void)snprintf(said, length,
+			       "vicinal: the interface of the SR-IOV function %s is in another network: "
+			       "start the job again",
+			       address);
+		return -1;
+	}
+	/* This process waits for the command, which ends with it. */
+	(void)snprintf(place, sizeof(place), "/proc/%d/fd/%d", (int)getpid(), network);
+	(void)snprintf(name, sizeof(name), "lent%" PRIu32, number);
+	functions->lent[number] = true;
+	return command_run(arguments, said, length);
+}

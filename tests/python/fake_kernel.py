@@ -1,0 +1,185 @@
+"""A kernel that answers for fake cards to real commands: what test hosts of Slurm's have in /sys.
+
+    fake_kernel.py DIRECTORY NAME     in a host: make its cards, answer, and stay
+
+Commands ask it by fake_kernel_asked.py.
+
+The cards and what is set of them are files (fake_cards.py). The interface of an Ethernet function
+is a real one, a tap that this process has open: closed, it is gone from whatever network it is in,
+as the interface of a function is that a driver is taken from. What one function sends all others
+get, on all hosts; VLANs, and what a card does about forged addresses, are not there.
+"""
+
+import fcntl
+import json
+import os
+import select
+import socket
+import struct
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from fake_cards import FakeHost, igb, mlx5
+
+from vicinal.host.functions.privileged.system import Host, RefusedError
+
+NAME = "fake-kernel"
+FUNCTIONS = 2
+VLAN = "7"
+SLOW = "slow"
+"""A file beside the sockets: while it is there, drivers take their time to leave."""
+_TUNSETIFF, _TUNGETIFF, _TUNGETDEVNETNS = 0x400454CA, 0x800454D2, 0x54E3
+_TAP = 0x0002 | 0x1000  # IFF_TAP | IFF_NO_PI
+_SIOCGIFFLAGS = 0x8913
+_LOOK_SECONDS = 0.01
+
+
+class Kernel(FakeHost):
+    """The cards of a host."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        self._taps: dict[str, int] = {}
+        self._own = Path("/proc/self/ns/net").stat().st_ino
+        self._directory = directory
+        super().__init__(directory / f"cards-{name}", igb(), mlx5())
+        for card in self.cards.values():
+            self.write(self.device(card.address) / "sriov_numvfs", str(FUNCTIONS))
+            for settings in card.settings.values():
+                settings["vlan"] = VLAN
+        for number in range(FUNCTIONS):  # as it is once a GUID is set, and a driver has read it
+            function = self.device(f"0000:02:08.{number}")
+            self.files(function / f"infiniband_verbs/uverbs{number}", dev="231:192")
+            port = function / f"infiniband/mlx5_0v{number}/ports/1"
+            self.files(port, state="4: ACTIVE", gids__0="fe80:0000:0000:0000:0000:02ff:fe00:0001")
+        self.files(self.sysfs / "bus/pci", drivers_probe="")
+
+    def _interface(self, address: str, name: str, mac: str) -> None:
+        if self.device(address).joinpath("physfn").is_symlink():
+            self._taps[address] = self._tap(name, mac)
+        super()._interface(address, name, mac)
+
+    def _tap(self, name: str, mac: str = "") -> int:
+        tap = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        fcntl.ioctl(tap, _TUNSETIFF, struct.pack("16sH14x", name.encode(), _TAP))
+        if mac.strip("0:"):
+            Host().run("ip", "link", "set", "dev", name, "address", mac)
+        return tap
+
+    def _unbind(self, function: str) -> None:
+        while (self._directory / SLOW).exists():
+            time.sleep(0.05)
+        if function in self._taps:
+            os.close(self._taps.pop(function))
+        super()._unbind(function)
+
+    def look(self) -> None:
+        """Show of each function the interface that it has in this host's network."""
+        for address, tap in [*self._taps.items()]:
+            try:
+                os.close(fcntl.ioctl(tap, _TUNGETDEVNETNS))
+            except OSError:
+                # A tap ends with its network. A card's interface would be given back.
+                os.close(tap)
+                tap = self._taps[address] = self._tap(f"eth1v{address[-1]}")
+            found = self._found(tap)
+            place = self.device(address) / "net"
+            for other in self.names(address, "net"):
+                if found is None or other != found[0]:
+                    (self.sysfs / "class/net" / other).unlink(missing_ok=True)
+                    for file in (place / other).iterdir():
+                        file.unlink()
+                    (place / other).rmdir()
+            if found is not None:
+                self.files(place / found[0], flags=f"{found[1]:#x}", address="")
+
+    def _found(self, tap: int) -> tuple[str, int] | None:
+        """Name and flags of an interface; None where it is in another network, or goes just now."""
+        try:
+            network = fcntl.ioctl(tap, _TUNGETDEVNETNS)
+            own = os.fstat(network).st_ino == self._own
+            os.close(network)
+            name = fcntl.ioctl(tap, _TUNGETIFF, bytes(32))[:16].rstrip(b"\0")
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+                answer = fcntl.ioctl(asked, _SIOCGIFFLAGS, struct.pack("16s16x", name))
+        except OSError:
+            return None
+        return (name.decode(), struct.unpack_from("H", answer, 16)[0]) if own else None
+
+    def forward(self, tap: int, wire: socket.socket, others: list[str]) -> None:
+        """Hand on a frame of a function's to all others."""
+        with suppress(OSError):
+            self.deliver(frame := os.read(tap, 65536), tap)
+            for other in others:
+                with suppress(OSError):
+                    wire.sendto(frame, other)
+
+    def deliver(self, frame: bytes, source: int = -1) -> None:
+        """Give a frame to the functions of this host."""
+        for tap in self._taps.values():
+            if tap != source:
+                with suppress(OSError):  # it is down
+                    os.write(tap, frame)
+
+    def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """What comes of a write, or of a command of `ip` about a card."""
+        try:
+            if "path" in asked:
+                self.write(self.sysfs / "bus/pci" / asked["path"], asked["text"])
+            elif "ip" in asked:
+                return {"said": self.run("ip", *asked["ip"])}
+        except RefusedError as error:
+            return {"refused": list(error.args)}
+        except OSError as error:
+            return {"error": error.errno}
+        finally:
+            self.look()
+        return {}
+
+    @property
+    def taps(self) -> list[int]:
+        return list(self._taps.values())
+
+
+def serve(directory: Path, name: str) -> None:
+    """Make the cards, and answer from then on."""
+    kernel = Kernel(directory, name)
+    kernel.look()
+    control = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    control.bind(str(directory / f"kernel-{name}"))
+    control.listen()
+    wire = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    wire.bind(str(directory / f"wire-{name}"))
+    wire.setblocking(False)  # what there is no room for is lost, as on any wire
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    Path("/proc/self/comm").write_text(NAME)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    log = os.open(directory / f"kernel-{name}.log", os.O_WRONLY | os.O_CREAT)
+    for stream, file in ((0, nothing), (1, log), (2, log)):
+        os.dup2(file, stream)
+    while True:
+        ready = select.select([control, wire, *kernel.taps], [], [], _LOOK_SECONDS)[0]
+        if control in ready:
+            with control.accept()[0] as asked:
+                text = asked.makefile().readline()
+                asked.sendall(json.dumps(kernel.answer(json.loads(text))).encode() + b"\n")
+            continue
+        while wire in ready:
+            try:
+                kernel.deliver(wire.recv(65536))
+            except BlockingIOError:
+                break
+        others = [str(each) for each in directory.glob("wire-*") if each.name != f"wire-{name}"]
+        for tap in ready:
+            if isinstance(tap, int):
+                kernel.forward(tap, wire, others)
+        if not ready:
+            kernel.look()
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[1]), sys.argv[2])

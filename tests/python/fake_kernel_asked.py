@@ -1,0 +1,70 @@
+"""Commands of test hosts, which ask a fake kernel of what the real one does not have.
+
+    fake_kernel_asked.py vicinal DIRECTORY ...    the command vicinal
+    fake_kernel_asked.py helper DIRECTORY         its privileged helper
+
+See fake_kernel.py. It imports little, as each request to the helper starts it.
+"""
+
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from vicinal.host.functions.privileged import service
+from vicinal.host.functions.privileged.system import Host, RefusedError
+
+_PCI = Path("/sys/bus/pci")
+_PHYSICAL = ("eth1", "ib0")
+
+
+def ask(directory: Path, **asked: object) -> dict[str, Any]:
+    """One question to the kernel of this host."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as kernel:
+        kernel.connect(str(directory / f"kernel-{socket.gethostname()}"))
+        kernel.sendall(json.dumps(asked).encode() + b"\n")
+        found: dict[str, Any] = json.loads(kernel.makefile().readline())
+    if "refused" in found:
+        raise RefusedError(*found["refused"])
+    if "error" in found:
+        raise OSError(found["error"], os.strerror(found["error"]))
+    return found
+
+
+def patch(directory: Path) -> None:
+    """Have this process ask it, where it would ask the real one for what that does not have."""
+    real_run, real_write = Host.run, Host.write
+
+    def run(host: Host, name: str, *arguments: str) -> str:
+        if name == "ip" and set(arguments) & set(_PHYSICAL):
+            return str(ask(directory, ip=arguments)["said"])
+        said = real_run(host, name, *arguments)
+        ask(directory)
+        return said
+
+    def write(host: Host, path: Path, text: str) -> None:
+        if path.name not in ("unbind", "drivers_probe"):
+            real_write(host, path, text)
+        else:
+            ask(directory, path=str(path.relative_to(_PCI)), text=text)
+
+    Host.run, Host.write = run, write  # type: ignore[method-assign]
+    ask(directory)
+
+
+def main() -> None:
+    what, directory = sys.argv[1], Path(sys.argv[2])
+    patch(directory)
+    if what == "helper":
+        sys.exit(service.main())
+    sys.executable = str(directory / "helper")
+    sys.argv = [str(directory / "vicinal"), *sys.argv[3:]]
+    from vicinal.cli import main as command
+
+    sys.exit(command())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""A Slurm cluster whose hosts' fake cards answer: their functions can go into nodes of jobs."""
+
+import json
+import sys
+from pathlib import Path
+
+import fake_kernel
+import fake_kernel_asked
+from fake_kernel import FUNCTIONS, NAME
+from slurm_functions_support import FunctionHosts
+from slurm_option_support import OptionHosts
+
+_DEVICES = """
+set -e
+mkdir -p "$1"
+mount -t tmpfs none "$1"
+for file in null zero full random urandom tty; do
+    touch "$1/$file"
+    mount --bind "/dev/$file" "$1/$file"
+done
+for place in pts shm mqueue net; do
+    [ -d "/dev/$place" ] || continue
+    mkdir "$1/$place"
+    mount --rbind "/dev/$place" "$1/$place"
+done
+ln -s pts/ptmx "$1/ptmx"
+ln -s /proc/self/fd "$1/fd"
+mkdir "$1/infiniband"
+for file in uverbs0 uverbs1 umad0 rdma_cm; do
+    touch "$1/infiniband/$file"
+    chmod 666 "$1/infiniband/$file"
+done
+mount --rbind "$1" /dev
+"""
+
+
+class NodeFunctionHosts(FunctionHosts):
+    """Their commands ask the fake kernel; all else is as in FunctionHosts."""
+
+    services = (*FunctionHosts.services, NAME)
+
+    def prepare(self) -> None:
+        for what in ("vicinal", "helper"):
+            script = self.directory / what
+            words = [sys.executable, fake_kernel_asked.__file__, what]
+            script.write_text(f'#!/bin/sh\nexec {" ".join(words)} {self.directory} "$@"\n')
+            script.chmod(0o755)
+        super().prepare()
+
+    def installation(self, what: str, name: str) -> list[str]:
+        options = ["--functions", "--node", name, *map(str, OptionHosts.installed(self))]
+        program = str(self.directory / "vicinal")
+        return ["env", f"SLURM_CONF={self.slurm_conf}", program, "slurm", what, *options]
+
+    def make_functions(self, name: str) -> Path:
+        devices = ["sh", "-c", _DEVICES, "devices", str(self.directory / f"dev-{name}")]
+        self.cluster.run_in(name, devices)
+        serve = [sys.executable, fake_kernel.__file__, str(self.directory), name]
+        self.cluster.run_in(name, serve)
+        return self.directory / f"cards-{name}/sys/bus/pci"
+
+    def interfaces(self, name: str) -> dict[str, int]:
+        """The functions' interfaces that are in a host's network, and their numbers there."""
+        found = json.loads(self.cluster.run_in(name, ["ip", "-j", "link", "show"]))
+        return {
+            each["ifname"]: each["ifindex"]
+            for each in found
+            if each["ifname"].startswith(("eth1", "lent", "dev"))
+        }
+
+    def set_vlan(self, name: str, vlan: str) -> None:
+        """Let the card of a host tag what its first function sends."""
+        script = "import fake_kernel_asked, pathlib; fake_kernel_asked.ask(pathlib.Path("
+        script += f"{str(self.directory)!r}), ip='link set dev eth1 vf 0 vlan {vlan}'.split())"
+        there = ["env", f"PYTHONPATH={Path(fake_kernel.__file__).parent}", sys.executable]
+        self.cluster.run_in(name, [*there, "-c", script])
+
+    def nothing_left(self) -> bool:
+        whole = {f"eth1v{number}" for number in range(FUNCTIONS)}
+        return super().nothing_left() and all(set(self.interfaces(n)) == whole for n in self.names)
