@@ -1,6 +1,7 @@
 """What VMs' owners ask for, read from documents, and the domains that come of it."""
 
 import re
+import time
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -12,6 +13,7 @@ from opennebula_support import asks, deployment_file, vm_document
 
 from vicinal.errors import VicinalError
 from vicinal.opennebula.deployment import add_region
+from vicinal.opennebula.editing import find_tags
 from vicinal.opennebula.limits import TEMPLATE, Limits, read_limits
 from vicinal.opennebula.request import RegionRequest, read_request
 from vicinal.region import create
@@ -227,3 +229,13 @@ def test_limits_with_a_slip_are_refused(tmp_path: Path, line: str) -> None:
     (tmp_path / "vicinal.conf").write_text(f"{line}\n")
     with pytest.raises(VicinalError):
         read_limits(tmp_path / "vicinal.conf")
+
+
+@pytest.mark.parametrize(
+    "tags", [b"<cputune></cputune>" * 400_000, b"<a>" * 200_000 + b"</a>" * 200_000]
+)
+def test_very_many_tags_do_not_take_long(tags: bytes) -> None:
+    """A user may write them (RAW): each took longer than the one before, hours for megabytes."""
+    began = time.monotonic()
+    find_tags(b"<domain>" + tags + b"</domain>", "domain", "cputune")
+    assert time.monotonic() - began < 60

@@ -6,13 +6,18 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from opennebula_support import Host, asks, deployment_file, error_text
 
+from vicinal.opennebula import actions, site
 from vicinal.opennebula.installation import Installation
+from vicinal.opennebula.limits import FILE
+from vicinal.opennebula.records import Records
+from vicinal.opennebula.stock import Call
 from vicinal.region import inspect
 
 
@@ -246,11 +251,12 @@ def test_records_that_others_could_write_are_refused(host: Host, tmp_path: Path)
     assert host.calls() == []
 
 
-def test_a_vm_is_ended_whatever_the_records_say(host: Host) -> None:
+@pytest.mark.parametrize("wrong", ["{", "null", "[]", '{"machines": [42]}'])
+def test_a_vm_is_ended_whatever_the_records_say(host: Host, wrong: str) -> None:
     host.deploy(42)
     record = next(host.state.glob("*.json"))
     text = record.read_text()
-    record.write_text("{")
+    record.write_text(wrong)
     done = host.end(42)
     assert done.returncode == 0
     assert done.stderr.startswith("ERROR: cancel: Vicinal: the VM's region is left for now")
@@ -260,6 +266,21 @@ def test_a_vm_is_ended_whatever_the_records_say(host: Host) -> None:
     assert host.deploy(43, asks("other")).returncode == 0  # who comes next clears up
     assert host.end(43).returncode == 0
     assert nothing_left(host)
+
+
+def test_an_action_goes_on_though_another_vm_cannot_get_what_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its limits cannot be read, and libvirt answers."""
+    monkeypatch.setattr(site, "connect", lambda _: nullcontext())
+    (tmp_path / "remotes" / FILE).mkdir(parents=True)
+    call = Call(tmp_path / "remotes/vmm/vicinal/cancel", ("one-42", "node1", "42", "node1"))
+    known = Records(tmp_path / "state", frozenset)
+    known.lacks(41, something=True)
+    actions._repair(call, known)
+    said = capsys.readouterr().err
+    assert said.startswith("ERROR: cancel: Vicinal: VMs that lack what they gave up wait")
+    assert "Is a directory" in said
 
 
 def test_without_libvirt_nothing_is_made(host: Host) -> None:

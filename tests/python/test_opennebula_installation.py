@@ -180,3 +180,44 @@ def test_oneds_settings_are_looked_at(tmp_path: Path) -> None:
     assert "no VN_MAD_CONF" in (check_configuration(file) or "")
     file.write_text(ONED_CONF)
     assert check_configuration(file) is None
+
+
+@pytest.mark.parametrize("name", ["install", "remove"])
+def test_what_a_killed_install_has_left_is_taken_away(remotes: Path, name: str) -> None:
+    before = tree(remotes)
+    call("install", remotes)
+    whole = tree(remotes)
+    for place in (
+        "vmm/vicinal/.deploy.part",
+        "vnm/vicinal/.pre.part",
+        f"{FILE.parent}/.{FILE.name}.part",
+    ):
+        (remotes / place).write_text("")
+    assert call(name, remotes) == 0
+    if name == "install":
+        assert call("remove", remotes) == 0
+    assert tree(remotes) == before != whole
+
+
+@pytest.mark.parametrize("text", [b"# gr\xf6\xdfer\nUSER_SIZE_MAX=8G\n", b"USER_SIZE_MAX=8G\n"])
+def test_limits_that_were_changed_stay_in_whatever_encoding(remotes: Path, text: bytes) -> None:
+    call("install", remotes)
+    (remotes / FILE).write_bytes(text)
+    for name in ("install", "check", "remove"):
+        assert call(name, remotes) == 0
+        assert (remotes / FILE).read_bytes() == text
+
+
+def test_what_else_is_beside_the_limits_stays(remotes: Path) -> None:
+    call("install", remotes)
+    other = remotes / FILE.parent / "notes"
+    other.touch()
+    assert call("remove", remotes) == 0
+    assert list(other.parent.iterdir()) == [other]
+
+
+def test_a_wrong_limit_is_named(remotes: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    call("install", remotes)
+    (remotes / FILE).write_text("\nUSER_SIZE_MAX=lots\n")
+    assert call("check", remotes) == 1
+    assert f"{FILE}, line 2: 'lots' is not a size" in capsys.readouterr().err

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from signal import SIGTERM
 
+import libvirt
 import pytest
+from fake_libvirt import FakeDomain
 from opennebula_lab import FUNCTIONS, NAME, REQUEST, VM, Lab, Rank, wait_for
 
 from vicinal.errors import VicinalError
@@ -360,6 +362,19 @@ def test_the_next_action_gives_a_vm_what_it_lacks(lab: Lab, how_far: int) -> Non
     assert rank.wish == Wish.RETURN
 
 
+@pytest.mark.parametrize("error", [VicinalError("no", "none"), OSError(28, "No space left")])
+def test_one_that_cannot_get_it_does_not_end_the_action_of_another(
+    lab: Lab, error: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab.a.machine.take(lab.a.machine.belongings())
+    lab.fail_at(f"a: its guest gets {REQUEST.name}", error=error)
+    repair(lab.a.site, "deploy", without=0)
+    assert "deploy: Vicinal: VM 7 still lacks what it gave up: " in capsys.readouterr().err
+    assert lab.a.records.lacking() == [VM]
+    repair(lab.a.site, "deploy", without=0)
+    assert lab.is_whole("a")
+
+
 def test_one_that_was_left_standing_still_goes_on(lab: Lab) -> None:
     lab.a.machine.take(lab.a.machine.belongings())
     lab.domain("a").suspend()
@@ -382,6 +397,20 @@ def test_a_vm_that_lacks_something_can_be_saved_all_the_same(lab: Lab) -> None:
     lab.a.prepare()
     assert do_restore(lab) == 0
     assert lab.is_whole("a")
+
+
+def test_one_that_ends_while_it_is_looked_at_is_an_error_in_words(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise repair() would end the action of another VM."""
+
+    def gone(_: FakeDomain, __: int = 0) -> str:
+        raise libvirt.libvirtError("it has ended")
+
+    monkeypatch.setattr(FakeDomain, "XMLDesc", gone)
+    for look in (lab.a.machine.placement, lab.a.machine.belongings):
+        with pytest.raises(VicinalError, match="one-7 cannot be looked at"):
+            look()
 
 
 # --- what a VM is to get again -------------------------------------------------------------

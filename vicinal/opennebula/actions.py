@@ -131,7 +131,7 @@ def _repair(call: Call, records: Records) -> None:
 
         with site_of(call, records) as site:
             repair(site, call.action, without=call.vm)
-    except VicinalError as error:
+    except (VicinalError, OSError) as error:
         log(call.action, f"VMs that lack what they gave up wait for the next action: {error}")
 
 

@@ -29,6 +29,7 @@ def find_tags(document: bytes, *path: str) -> list[Tag]:
     found: list[Tag] = []
     names: list[str] = []
     starts: list[int] = []
+    closing = re.compile(rf"</{re.escape(path[-1])}\s*>".encode())
     parser = expat.ParserCreate()
 
     def begin(name: str, _: object) -> None:
@@ -37,9 +38,10 @@ def find_tags(document: bytes, *path: str) -> list[Tag]:
 
     def end(_: str) -> None:
         start, here = starts.pop(), parser.CurrentByteIndex
-        if tuple(names) == path:
+        # The file may be long, with very many tags in it: so nothing here takes longer for that.
+        if len(names) == len(path) and tuple(names) == path:
             # Of one without content, expat says where it ends.
-            closed = re.match(rf"</{re.escape(path[-1])}\s*>".encode(), document[here:]) is not None
+            closed = closing.match(document, here) is not None
             behind = document.find(b">", here) + 1 if closed else here
             found.append(Tag(start, here if closed else start, behind))
         names.pop()

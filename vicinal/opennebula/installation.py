@@ -30,6 +30,8 @@ NAME = "vicinal"
 
 _MARK = "made by `vicinal opennebula install`"
 _STOCK = "kvm"
+_HALF = re.compile(r"\..+\.part")
+"""A file of ours that is being written: what a killed `install` leaves may be empty."""
 _SETTINGS = ("kvmrc",)
 """Older versions keep their settings among the scripts; ours are read from the stock driver's."""
 
@@ -142,9 +144,11 @@ class Installation:
             said.append(f"removed {self.probe}")
         limits = self.remotes / FILE
         if limits.exists():
-            if limits.read_text() == TEMPLATE:
+            if limits.read_bytes() == TEMPLATE.encode():
                 limits.unlink()
-                limits.parent.rmdir()
+                _part(limits).unlink(missing_ok=True)
+                if not any(limits.parent.iterdir()):
+                    limits.parent.rmdir()
                 said.append(f"removed {limits}")
             else:
                 said.append(f"left {limits}, which was changed")
@@ -204,6 +208,8 @@ class Installation:
             return file.readlink().parent == Path("..") / _STOCK
         if not file.is_file():
             return False
+        if _HALF.fullmatch(file.name):
+            return True
         return _MARK in file.read_text(errors="replace") or _is_copy(file, self.stock / file.name)
 
     def _wanted(self) -> dict[Path, str | Path]:
@@ -237,7 +243,7 @@ class Installation:
 
     def _put(self, file: Path, wanted: str | Path, mode: int = 0o755) -> None:
         """There at once or not at all: a host may copy these files at any time."""
-        part = file.with_name(f".{file.name}.part")
+        part = _part(file)
         part.unlink(missing_ok=True)
         if isinstance(wanted, Path):
             part.symlink_to(wanted)
@@ -252,6 +258,10 @@ class Installation:
         if os.geteuid() == 0:
             status = self.stock.stat()
             os.chown(file, status.st_uid, status.st_gid, follow_symlinks=False)
+
+
+def _part(file: Path) -> Path:
+    return file.with_name(f".{file.name}.part")
 
 
 def check_configuration(file: Path = CONFIGURATION) -> str | None:

@@ -38,7 +38,7 @@ _KEYS = {"REGION_SIZE_MAX": "region", "USER_SIZE_MAX": "user"}
 def read_limits(file: Path) -> Limits:
     """The limits in a file, which need not be there. Raises VicinalError for a wrong line."""
     try:
-        text = file.read_text()
+        text = file.read_text("utf-8", errors="replace")  # comments are in whatever encoding
     except FileNotFoundError:
         return Limits()
     values: dict[str, int] = {}
@@ -51,5 +51,8 @@ def read_limits(file: Path) -> Limits:
             raise VicinalError(
                 f"{file}, line {number}: {line} is no setting", f"there is {', '.join(_KEYS)}"
             )
-        values[_KEYS[key.strip()]] = parse_size(value)
+        try:
+            values[_KEYS[key.strip()]] = parse_size(value)
+        except VicinalError as error:
+            raise VicinalError(f"{file}, line {number}: {error.message}", error.remedy) from error
     return Limits(**values)

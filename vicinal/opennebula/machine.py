@@ -90,7 +90,7 @@ class Machine:
 
     def placement(self) -> Placement:
         """Where it runs, by the numbers of this host. Raises VicinalError."""
-        return read_placement(self._domain().XMLDesc())
+        return read_placement(self._description())
 
     def take(self, what: Belongings) -> None:
         """Have the guest give it up, its ranks having left the region. Raises VicinalError.
@@ -147,17 +147,14 @@ class Machine:
             )
 
     def _domain(self) -> "libvirt.virDomain":
-
         return ours(self._hypervisor, self.name)
 
     def _has_region(self, what: Belongings) -> bool:
-
         assert what.region is not None
         return has_region(self._hypervisor, self.name, what.region.name)
 
     @contextmanager
     def _standing_still(self) -> Iterator[None]:
-
         try:
             suspend(self._hypervisor, self.name)
             yield
@@ -172,8 +169,12 @@ class Machine:
                 resume(self._hypervisor, self.name)
             time.sleep(_POLL_SECONDS)
 
+    def _description(self) -> str:
+        with explained(f"the domain {self.name} cannot be looked at"):  # it may end at any time
+            return str(self._domain().XMLDesc())
+
     def _devices(self, kind: str) -> list[ElementTree.Element]:
-        return ElementTree.fromstring(self._domain().XMLDesc()).findall(f"devices/{kind}")
+        return ElementTree.fromstring(self._description()).findall(f"devices/{kind}")
 
     def _attach(self, device: ElementTree.Element, what: str) -> None:
         """Give the guest a device, at the place where it was."""
@@ -195,7 +196,6 @@ class Machine:
         return settings.get("port_guid") or settings.get("mac") or ""
 
     def _held_functions(self) -> Sequence[HeldFunction]:
-
         assigned = self._assigned()
         if not assigned:
             return ()

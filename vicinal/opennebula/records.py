@@ -352,7 +352,7 @@ class Records:
                 record = Record(RegionRequest(**values), machines)
             except FileNotFoundError:  # who reads without the lock
                 continue
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise VicinalError(f"{file} is no record of ours ({error})", _REMEDY) from error
             if self._file(record.request) != file:
                 raise VicinalError(f"{file} is the record of another region", _REMEDY)

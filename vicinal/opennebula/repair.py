@@ -16,7 +16,7 @@ def repair(site: Site, action: str, without: int) -> None:
             continue
         try:
             _repair(site, vm)
-        except VicinalError as error:
+        except (VicinalError, OSError) as error:
             log(action, f"VM {vm} still lacks what it gave up: {error}")
 
 
