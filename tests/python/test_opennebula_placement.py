@@ -4,8 +4,9 @@ On fakes (opennebula_lab.py), with composed topologies.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import NoReturn
 from xml.etree import ElementTree
 
 import pytest
@@ -14,8 +15,10 @@ from opennebula_lab import NAME, Lab
 from test_opennebula_moves import do_migrate, do_restore, saved
 
 from vicinal.errors import VicinalError
-from vicinal.opennebula import machine, records
+from vicinal.host import system
+from vicinal.opennebula import actions, destination, machine, records, site
 from vicinal.opennebula.placement import Placement, read_placement
+from vicinal.opennebula.stock import Call
 
 PINS = (
     "<cputune><vcpupin vcpu='0' cpuset='4-5'/><vcpupin vcpu='1' cpuset='6,7'/>"
@@ -50,7 +53,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
 
 
 def compose(lab: Lab, name: str, nodes: tuple[str, ...], online: str = "0-7") -> None:
-    fake = FakeHost(lab.directory / f"topology-{name}")
+    fake = FakeHost(lab.directory / f"topology-{name}-{online}")
     fake.file("sys/devices/system/cpu/online", online)
     for number, cpus in enumerate(nodes):
         fake.node(number, cpus, "10 20")
@@ -152,3 +155,103 @@ def test_a_host_that_says_nothing_of_nodes_is_not_refused(lab: Lab) -> None:
     compose(lab, "b", ())
     assert do_migrate(lab) == 0
     assert lab.is_whole("b")
+
+
+# --- VMs without a region and without functions of ours ------------------------------------
+
+ASKED = "<VICINAL_PINNING><PROCESSORS>NODE</PROCESSORS></VICINAL_PINNING>"
+NAMED = "<NAME>VICINAL_PINNING</NAME>"
+
+
+def data(more: str, where: str = "USER_TEMPLATE") -> bytes:
+    """What OpenNebula gives to actions on VMs that are there."""
+    vm = f"<VM><ID>7</ID><{where}>{more}</{where}></VM>"
+    return f"<VMM_DRIVER_ACTION_DATA><HOST>a</HOST>{vm}</VMM_DRIVER_ACTION_DATA>".encode()
+
+
+class _StockError(Exception):
+    """The stock script has it, alone, with what it is given."""
+
+
+@pytest.fixture
+def bare(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    """The VM is kept on processors, and has nothing else of ours."""
+    with lab.a.records.released(7):
+        del lab.a.fake.domains[NAME]
+    lab.a.clean()
+    domain = f"<domain type='kvm'><name>{NAME}</name><devices/>{PINS}{MEMORY}</domain>"
+    lab.a.fake.run(NAME, domain)
+    assert not lab.a.machine.belongings()
+
+    def stock(_: Call, document: bytes) -> NoReturn:
+        raise _StockError(document)
+
+    monkeypatch.setenv("VICINAL_OPENNEBULA_STATE", str(lab.a.records.directory))
+    monkeypatch.setattr(actions, "become_stock", stock)
+    monkeypatch.setattr(destination, "reached", lab.reach)
+    monkeypatch.setattr(site, "site_of", lambda *_: nullcontext(lab.a.site))
+    monkeypatch.setattr(actions, "saved_description", lambda _: lab.domain("a").XMLDesc())
+    lab.log.clear()
+    return lab
+
+
+def act(lab: Lab, action: str, given: bytes, monkeypatch: pytest.MonkeyPatch) -> bytes:
+    """What the stock script is given, if it is called."""
+    monkeypatch.setattr(actions, "given", lambda: given)
+    monkeypatch.setattr(system, "Host", lambda: lab.b.host)
+    arguments = {"migrate": (NAME, "b", "a"), "restore": ("/checkpoint", "b", NAME)}[action]
+    with pytest.raises(_StockError) as called:
+        actions.perform(lab.a.call(action, *arguments))
+    return bytes(called.value.args[0])
+
+
+@pytest.mark.parametrize("action", ["migrate", "restore"])
+@pytest.mark.parametrize(
+    ("given", "checked"),
+    [
+        (data(ASKED), True),
+        (data(NAMED), False),
+        (data(ASKED, "TEMPLATE"), False),
+        (data(""), False),
+        (ASKED.encode(), False),
+        (b"VICINAL_PINNING", False),
+        (b"", False),
+    ],
+)
+def test_one_that_has_only_asked_for_processors_finds_them_there(
+    bare: Lab, monkeypatch: pytest.MonkeyPatch, action: str, given: bytes, checked: bool
+) -> None:
+    """Who has not asked is left to the stock script, whatever the other host has."""
+    compose(bare, "b", BY_SOCKET)
+    assert act(bare, action, given, monkeypatch) == given
+    assert bare.log == (["b: place"] if checked and action == "migrate" else [])
+    compose(bare, "b", ("0-3",), "0-3")
+    if checked:
+        with pytest.raises(VicinalError, match="and this host has no 4-7: choose"):
+            act(bare, action, given, monkeypatch)
+    else:
+        assert act(bare, action, given, monkeypatch) == given
+    assert bare.a.machine.runs
+    for host in (bare.a, bare.b):
+        assert host.records.lacking() == []
+
+
+@pytest.mark.parametrize("action", ["migrate", "restore"])
+def test_it_is_told_where_its_processors_are_far_from_its_memory(
+    bare: Lab,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    action: str,
+) -> None:
+    compose(bare, "b", IN_TURN)
+    assert act(bare, action, data(ASKED), monkeypatch) == data(ASKED)
+    assert "of another NUMA node than its memory" in capsys.readouterr().err
+
+
+def test_one_that_asked_only_after_it_was_deployed_is_not_checked(
+    bare: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare.a.fake.run(NAME, f"<domain type='kvm'><name>{NAME}</name><devices/></domain>")
+    compose(bare, "b", ("0-3",), "0-3")
+    assert act(bare, "migrate", data(ASKED), monkeypatch) == data(ASKED)
+    assert bare.log == []

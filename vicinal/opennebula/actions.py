@@ -12,7 +12,8 @@ from vicinal.errors import VicinalError
 from vicinal.opennebula.hypervisor import domain_name, running_machines, saved_description
 from vicinal.opennebula.records import Records, records_directory
 from vicinal.opennebula.reporting import log
-from vicinal.opennebula.stock import Call, become_stock, run_stock
+from vicinal.opennebula.request import PINNING
+from vicinal.opennebula.stock import Call, become_stock, given, run_stock
 
 if TYPE_CHECKING:
     from vicinal.opennebula.steps import Destination
@@ -40,9 +41,13 @@ def perform(call: Call) -> int:
 
 def _leave_and_return(call: Call, records: Records) -> int:
     """save, restore and migrate, and arrive of the host that a VM moves to."""
-    if call.action in (SAVE, MIGRATE) and not _has_ours(call.vm, records):
-        become_stock(call)
-    if call.action == MIGRATE:
+    moves = call.action == MIGRATE
+    if (moves or call.action == SAVE) and not _has_ours(call.vm, records):
+        if not moves:
+            become_stock(call)
+        if not _is_kept_on_processors():
+            become_stock(call, given())
+    if moves:
         from vicinal.opennebula.destination import reached
 
         with reached(call, call.arguments[1]) as there:  # it starts while we load what follows
@@ -50,7 +55,7 @@ def _leave_and_return(call: Call, records: Records) -> int:
     else:
         status = _on_site(call, records, None)
     if status is None:
-        become_stock(call)
+        become_stock(call, given())
     return status
 
 
@@ -82,14 +87,30 @@ def _restore(call: Call, records: Records) -> int | None:
     from vicinal.opennebula.belongings import saved_mark
 
     what = saved_mark(saved)
-    if not what:
+    if not what and not _is_kept_on_processors():
         return None
     from vicinal.opennebula.placement import read_placement
+
+    placed = read_placement(saved)
+    if not what:
+        from vicinal.host.system import Host
+
+        placed.require(call.action, domain_name(call.vm), Host())
+        return None
     from vicinal.opennebula.site import site_of
     from vicinal.opennebula.suspending import restore
 
     with site_of(call, records) as site:
-        return restore(call, site, what, read_placement(saved))
+        return restore(call, site, what, placed)
+
+
+def _is_kept_on_processors() -> bool:
+    """Whether its owner asked for that: the next host must have these processors."""
+    if PINNING.encode() not in given():
+        return False
+    from vicinal.opennebula.pinning import asked_for
+
+    return asked_for(given())
 
 
 def _check_snapshot(call: Call, records: Records) -> None:

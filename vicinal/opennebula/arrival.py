@@ -15,7 +15,6 @@ from vicinal.cluster.hosts.requests import Answers, Requests
 from vicinal.errors import VicinalError
 from vicinal.opennebula.belongings import Belongings
 from vicinal.opennebula.placement import Placement
-from vicinal.opennebula.reporting import log
 from vicinal.opennebula.site import Site
 from vicinal.opennebula.steps import MARK, Step
 from vicinal.opennebula.stock import Call
@@ -52,6 +51,8 @@ class Arrival:
                         f"{values['version']}",
                         "install the same version on all hosts",
                     )
+            case Step.PLACE:
+                self._require(Placement.from_json(values["placed"]))
             case Step.EXPECT:
                 placed = Placement.from_json(values["placed"])
                 self._expect(Belongings.from_json(values["what"]), placed)
@@ -87,13 +88,15 @@ class Arrival:
             return seconds < _COMING_SECONDS and self._is_ours
         return not self._over and seconds < _LOST_SECONDS and self._is_ours
 
+    def _require(self, placed: Placement) -> None:
+        placed.require(self._call.action, self._machine.name, self._site.host)
+
     def _expect(self, what: Belongings, placed: Placement) -> None:
         if self._machine.is_here:
             raise VicinalError(
                 f"there is a domain {self._machine.name} on it already", "see whose that is"
             )
-        if apart := placed.check(self._machine.name, self._site.host):
-            log(self._call.action, apart)
+        self._require(placed)
         kept = self._site.kept(self._call.vm, what, placed.nodes)
         self._hold = self._kept.enter_context(kept)
         self._expected = self._site.records.expect(self._call.vm)

@@ -9,6 +9,7 @@ import base64
 from vicinal.errors import VicinalError
 from vicinal.opennebula.belongings import Belongings
 from vicinal.opennebula.machine import Machine
+from vicinal.opennebula.placement import Placement
 from vicinal.opennebula.reporting import log
 from vicinal.opennebula.site import Site
 from vicinal.opennebula.steps import Destination, Step
@@ -19,11 +20,15 @@ from vicinal.opennebula.suspending import give_again
 def migrate(call: Call, site: Site, there: Destination) -> int | None:
     """Move the VM; the stock script's exit status. None: it has nothing of ours, do that alone.
 
+    The other host has the processors that it is kept on then.
+
     Raises VicinalError where it cannot be moved; it runs here with all that it had then.
     """
     machine = site.machine(call.vm)
     what = machine.belongings()
     if not what:
+        if (placed := machine.placement()) != Placement():
+            there.ask(Step.PLACE, placed=placed.to_json())
         return None
     host, given = call.arguments[1], site.given()
     status: int | None = None

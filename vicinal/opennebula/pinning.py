@@ -51,6 +51,18 @@ def read_pinning(document: bytes) -> Pinning | None:
     return Pinning("PROCESSORS" in values, "EMULATOR" in values)
 
 
+def asked_for(data: bytes) -> bool:
+    """Whether a VM's owner asks for it, by what OpenNebula gives to actions on VMs that are there.
+
+    What cannot be read says nothing: the stock script is to say what is wrong with it.
+    """
+    try:
+        root = parse(data, "the action's data", "VMM_DRIVER_ACTION_DATA")
+    except VicinalError:
+        return False
+    return root.find(f"VM/USER_TEMPLATE/{PINNING}") is not None
+
+
 def pinned(
     document: bytes, pinning: Pinning, topology: Topology, host: Sequence[Cpu]
 ) -> tuple[bytes, str]:

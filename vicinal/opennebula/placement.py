@@ -12,6 +12,7 @@ from vicinal.errors import VicinalError
 from vicinal.host.system import Host
 from vicinal.host.topology import NumaNode, parse_cpu_list, read_cpus, read_nodes, show_cpu_list
 from vicinal.opennebula.documents import parse
+from vicinal.opennebula.reporting import log
 
 _PINS = ("cputune/vcpupin", "cputune/emulatorpin")
 _MEMORY = ("numatune/memory", "numatune/memnode")
@@ -34,6 +35,11 @@ class Placement:
     def from_json(cls, values: Mapping[str, Any]) -> "Placement":
         """Raises VicinalError for what to_json() does not write."""
         return cls(_numbers(values.get("cpus")), _numbers(values.get("nodes")))
+
+    def require(self, action: str, name: str, host: Host) -> None:
+        """check(), before an action is done; what a host has otherwise is logged."""
+        if apart := self.check(name, host):
+            log(action, apart)
 
     def check(self, name: str, host: Host) -> str:
         """In words what a host has otherwise than the one that a VM was made for; empty: nothing.

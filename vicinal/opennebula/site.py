@@ -1,6 +1,5 @@
 """What actions on VMs that have something of this host work with."""
 
-import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from vicinal.opennebula.hypervisor import libvirt_uri
 from vicinal.opennebula.limits import FILE, Limits, read_limits
 from vicinal.opennebula.machine import Machine
 from vicinal.opennebula.records import Records
-from vicinal.opennebula.stock import Call, run_stock
+from vicinal.opennebula.stock import Call, given, run_stock
 
 
 @dataclass(frozen=True)
@@ -26,8 +25,7 @@ class Site:
     functions: Callable[[], Functions] = Functions
     stock: Callable[[Call, int, bytes | None], int] = run_stock
     """Runs OpenNebula's own script."""
-    given: Callable[[], bytes] = sys.stdin.buffer.read
-    """What OpenNebula gave to read: it is the stock script's, which may be called twice."""
+    given: Callable[[], bytes] = given
     host: Host = field(default_factory=Host)
     """Its processors and NUMA nodes."""
 

@@ -12,6 +12,8 @@ class Step(StrEnum):
 
     HELLO = "hello"
     """Its version must be ours."""
+    PLACE = "place"
+    """Have the processors and NUMA nodes that the VM's domain names."""
     EXPECT = "expect"
     """Have there what the VM is to get, and keep it for the VM."""
     GIVE = "give"

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
@@ -57,6 +58,12 @@ class Call:
             script=self.script.with_name(action),
             arguments=(*arguments, *self.arguments[-2:]),
         )
+
+
+@cache
+def given() -> bytes:
+    """What OpenNebula gave to read: the stock script is to read it too, be it called twice."""
+    return sys.stdin.buffer.read()
 
 
 def become_stock(call: Call, document: bytes | None = None) -> NoReturn:

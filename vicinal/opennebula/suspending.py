@@ -45,8 +45,7 @@ def restore(call: Call, site: Site, what: Belongings, placed: Placement) -> int:
     Raises VicinalError, with the VM saved as before, where this host does not have that for it.
     """
     machine, given = site.machine(call.vm), site.given()
-    if apart := placed.check(machine.name, site.host):
-        log(call.action, apart)
+    placed.require(call.action, machine.name, site.host)
     with site.kept(call.vm, what, placed.nodes) as hold:
         site.records.lacks(call.vm, something=True)
         status = site.stock(call, hold, given)
