@@ -1,6 +1,7 @@
 """The driver's scripts, called as one_vmm_exec calls them, around stand-ins for the stock ones."""
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -249,6 +250,24 @@ def test_records_that_others_could_write_are_refused(host: Host, tmp_path: Path)
     host.state.symlink_to(tmp_path / "elsewhere")
     assert "is no directory" in error_text(host.deploy(42).stderr)
     assert host.calls() == []
+
+
+@pytest.mark.parametrize("action", ["save", "migrate", "snapshot_create"])
+@pytest.mark.parametrize("wrong", ["open", "no record"])
+def test_records_that_are_not_believed_are_no_reason_to_keep_other_vms_where_they_are(
+    host: Host, action: str, wrong: str
+) -> None:
+    """Every user of the host may make that directory; libvirt itself keeps a VM with a region."""
+    host.state.mkdir(mode=0o700)
+    if wrong == "open":
+        host.state.chmod(0o777)
+    else:
+        (host.state / "5-job42.json").write_text("{")
+    shutil.copy(host.remotes / "vmm/kvm/save", host.remotes / "vmm/kvm/snapshot_create")
+    done = host.act(action, "one-7", "node2", "node1", vm=7)
+    assert done.returncode == 0
+    assert f"ERROR: {action}: Vicinal: whether VM 7 has a region is not known: " in done.stderr
+    assert host.calls() == [f"{action} one-7 node2 node1 7 node1"]
 
 
 @pytest.mark.parametrize("wrong", ["{", "null", "[]", '{"machines": [42]}'])

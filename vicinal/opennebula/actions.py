@@ -6,6 +6,7 @@ where there is a region, or a function of ours. VMs that ask for nothing are lef
 scripts alone.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from vicinal.errors import VicinalError
@@ -42,7 +43,7 @@ def perform(call: Call) -> int:
 def _leave_and_return(call: Call, records: Records) -> int:
     """save, restore and migrate, and arrive of the host that a VM moves to."""
     moves = call.action == MIGRATE
-    if (moves or call.action == SAVE) and not _has_ours(call.vm, records):
+    if (moves or call.action == SAVE) and not _has_ours(call, records):
         if not moves:
             become_stock(call)
         if not _is_kept_on_processors():
@@ -115,23 +116,38 @@ def _is_kept_on_processors() -> bool:
 
 def _check_snapshot(call: Call, records: Records) -> None:
     """Raise VicinalError where libvirt would refuse, in words of its own."""
-    if records.region_of(call.vm) is not None:
+    vm = call.vm
+    if _known(call, lambda: records.region_of(vm) is not None):
         raise VicinalError(
-            f"VM {call.vm} has a region, memory of other VMs too that no snapshot can have in it",
+            f"VM {vm} has a region, memory of other VMs too that no snapshot can have in it",
             _DISKS_ALONE,
         )
-    if _has_functions(call.vm):  # vfio-pci has them, which saves nothing
+    if _has_functions(vm):  # vfio-pci has them, which saves nothing
         raise VicinalError(
-            f"VM {call.vm} has SR-IOV functions, whose state no snapshot can have in it",
+            f"VM {vm} has SR-IOV functions, whose state no snapshot can have in it",
             f"{_DISKS_ALONE}, or detach its NICs that are functions first",
         )
 
 
-def _has_ours(vm: int, records: Records) -> bool:
+def _has_ours(call: Call, records: Records) -> bool:
     """Whether a VM may have a region, or functions of our networks: asked without libvirt."""
-    if records.region_of(vm) is not None or vm in records.lacking():
+    vm = call.vm
+    if _known(call, lambda: records.region_of(vm) is not None or vm in records.lacking()):
         return True
     return _has_functions(vm)
+
+
+def _known(call: Call, asked: Callable[[], bool]) -> bool:
+    """What the records say of a VM's region; none where they are not to be believed.
+
+    Every user of the host may make their directory, and is not to keep all VMs where they are. One
+    that has a region stays all the same: libvirt itself saves and moves none that has a peer's.
+    """
+    try:
+        return asked()
+    except VicinalError as error:
+        log(call.action, f"whether VM {call.vm} has a region is not known: {error}")
+        return False
 
 
 def _has_functions(vm: int) -> bool:
