@@ -40,7 +40,10 @@ def room(directory: Path, filesystem: str) -> int:
 
 
 def _memory(name: str) -> int:
-    """Bytes of this host's memory, by their name in /proc/meminfo."""
+    """Bytes of this host's memory, by their name in /proc/meminfo.
+
+    Not by psutil: a job of Slurm's waits until what makes its region has been loaded.
+    """
     for line in _MEMORY.read_text().splitlines():
         key, _, value = line.partition(":")
         if key == name:
