@@ -10,6 +10,9 @@ from pathlib import Path
 from vicinal.errors import VicinalError
 from vicinal.launch.checkout import checkout
 
+MANIFEST = "manifest.json"
+"""In the folder of a result: what was asked for, where and with what."""
+
 _LOCK_SECONDS = 1800.0
 """The longest work under a lock, fetching packages over a slow network, takes some minutes."""
 _POLL_SECONDS = 0.1
@@ -44,6 +47,26 @@ def results_directory(chosen: Path | None, name: str) -> Path:
     directory = (chosen or default).absolute()
     check_writable(directory, "name another directory with --output")
     return directory
+
+
+def result_folder(name: str, output: Path | None, results: str, *, resume: bool) -> Path:
+    """The folder of one result, which has a MANIFEST: `output`, a new one, or to resume the last.
+
+    `name` is what is measured, `results` as in results_directory(). Raises VicinalError where there
+    is none to go on with.
+    """
+    if output is not None:
+        return results_directory(output, results)
+    base = results_directory(None, results)
+    if not resume:
+        return base / f"{name}-{time.strftime('%Y-%m-%d-%H%M%S')}"
+    there = sorted(path.parent for path in base.glob(f"{name}-[0-9]*/{MANIFEST}"))
+    if not there:
+        raise VicinalError(
+            f"there is no result of {name} in {base} to go on with",
+            "name its folder with --output, or leave out --resume",
+        )
+    return there[-1]
 
 
 @contextmanager

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import pytest
@@ -67,12 +66,7 @@ class SmallDisk:
         self._enter = ["nsenter", "--target", str(self._holder.pid), *namespaces, "--mount", "--"]
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._holder.communicate()
 
     def call(self, command: Sequence[str], **variables: str) -> subprocess.CompletedProcess[str]:

@@ -1,6 +1,6 @@
 """The demonstration: both MPI libraries on every path, side by side on this machine."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,11 @@ from vicinal.bench.output import Trial
 from vicinal.bench.plot import plot_demo
 from vicinal.bench.progress import show_steps
 from vicinal.bench.report import DEMO_LEGEND, demo_tables, notes
-from vicinal.bench.result import result_head, write_result
+from vicinal.bench.result import result_head, series_of, write_result
 from vicinal.bench.scenario import Scenario
 from vicinal.bench.sizes import KIB, MIB, powers_of_two
 from vicinal.launch.environment import MessagePath, Mpi
 from vicinal.launch.mpi import STANDARD
-from vicinal.statistics.describe import median_estimate
 
 PLOT_SIZES = powers_of_two(1, 4 * MIB)
 TABLE_SIZES = [8, 64, 512, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB]
@@ -73,26 +72,9 @@ def run_demo(plan: DemoPlan) -> dict[str, Any]:
                     steps.finish()
     return head | {
         "format": "vicinal-demo-1",
-        "series": [_series(run, results, plan.sizes) for run, results in trials.items()],
-    }
-
-
-def _series(
-    run: tuple[Scenario, Metric], trials: Sequence[Trial], sizes: Iterable[int]
-) -> dict[str, Any]:
-    scenario, metric = run
-    return {
-        "metric": metric.value,
-        "scenario": scenario.to_dict(),
-        "library": trials[0].mpi,
-        "hosts": trials[0].hosts,
-        "points": [
-            {
-                "size": size,
-                "median": median_estimate([trial.value(size) for trial in trials]).to_dict(),
-                "raw": [trial.repetitions[size] for trial in trials],
-            }
-            for size in sizes
+        "series": [
+            series_of(scenario, metric, results, plan.sizes)
+            for (scenario, metric), results in trials.items()
         ],
     }
 

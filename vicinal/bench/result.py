@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from vicinal.bench.jobs import Amount
-from vicinal.bench.metric import UNITS
+from vicinal.bench.metric import UNITS, Metric
+from vicinal.bench.output import Trial
+from vicinal.bench.scenario import Scenario
 from vicinal.bench.schema import validate
 from vicinal.launch.environment import Mpi
 from vicinal.provenance import describe_machine, describe_versions
+from vicinal.statistics.describe import median_estimate
 
 
 def result_head(
@@ -34,6 +37,26 @@ def result_head(
             "limitations": list(limitations),
             "realtime": realtime,
         },
+    }
+
+
+def series_of(
+    scenario: Scenario, metric: Metric, trials: Sequence[Trial], sizes: Sequence[int]
+) -> dict[str, Any]:
+    """The medians of one comparison by message size, with all that they are of."""
+    return {
+        "metric": metric.value,
+        "scenario": scenario.to_dict(),
+        "library": trials[0].mpi,
+        "hosts": trials[0].hosts,
+        "points": [
+            {
+                "size": size,
+                "median": median_estimate([trial.value(size) for trial in trials]).to_dict(),
+                "raw": [trial.repetitions[size] for trial in trials],
+            }
+            for size in sizes
+        ],
     }
 
 

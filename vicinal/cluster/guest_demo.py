@@ -10,7 +10,7 @@ from vicinal.bench.jobs import Amount
 from vicinal.bench.metric import DEMO_METRICS, FACTS, Metric
 from vicinal.bench.output import Trial, read_trial
 from vicinal.bench.plot import plot_demo
-from vicinal.bench.result import result_head, write_result
+from vicinal.bench.result import result_head, series_of, write_result
 from vicinal.bench.scenario import Scenario
 from vicinal.bench.sizes import KIB, MIB
 from vicinal.cluster.guest_job import check_guests_have, run_in_guests
@@ -21,7 +21,6 @@ from vicinal.launch.environment import MessagePath, Mpi, provider_directory
 from vicinal.launch.job import Job
 from vicinal.launch.mpi import STANDARD
 from vicinal.programs import mpi_program
-from vicinal.statistics.describe import median_estimate
 
 _SIZES = (8, 64, 512, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB)
 _WINDOW = 16
@@ -92,7 +91,7 @@ def run_guest_demo(
             "memory_mib": MEMORY_MIB,
         },
         "series": [
-            _series(scenario, metric, results, plan.sizes)
+            series_of(scenario, metric, results, plan.sizes)
             for (scenario, metric), results in trials.items()
         ],
     }
@@ -137,25 +136,6 @@ def _measure(scenario: Scenario, metric: Metric, plan: GuestDemoPlan, pair: Gues
             "report this: the figures would not be what they are called",
         )
     return trial
-
-
-def _series(
-    scenario: Scenario, metric: Metric, trials: Sequence[Trial], sizes: Sequence[int]
-) -> dict[str, Any]:
-    return {
-        "metric": metric.value,
-        "scenario": scenario.to_dict(),
-        "library": trials[0].mpi,
-        "hosts": trials[0].hosts,
-        "points": [
-            {
-                "size": size,
-                "median": median_estimate([trial.value(size) for trial in trials]).to_dict(),
-                "raw": [trial.repetitions[size] for trial in trials],
-            }
-            for size in sizes
-        ],
-    }
 
 
 def _caption(result: dict[str, Any]) -> str:

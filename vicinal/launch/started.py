@@ -7,7 +7,6 @@ import subprocess
 import time
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from types import TracebackType
 from typing import ClassVar, Self
 
 from vicinal.errors import TimeLimitError
@@ -28,12 +27,7 @@ class StartedJob(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property

@@ -1,14 +1,12 @@
 """`vicinal tune run`."""
 
 import os
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vicinal.directories import results_directory
-from vicinal.errors import VicinalError
+from vicinal.directories import MANIFEST, result_folder
 from vicinal.launch.variables import check_variables
 from vicinal.signals import Ended
 from vicinal.tune.knobs.machine import Machine
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
     from vicinal.tune.measuring.searching import Search
 
 _RESULTS = "tuning"
-_MANIFEST = "manifest.json"
 
 
 def run(
@@ -69,7 +66,7 @@ def run(
     from vicinal.tune.measuring.searching import check_launches, read_search, run_search
 
     search = read_search(spec, trials=trials, seed=seed)
-    folder = _folder(search.spec.name, output, resume=resume)
+    folder = result_folder(search.spec.name, output, _RESULTS, resume=resume)
     if resume:
         before = read_manifest(folder)["asked"]
         trials = before["trials"] if trials is None else trials
@@ -115,7 +112,7 @@ def _say_interrupted(folder: Path, again: list[str]) -> None:
     from vicinal.tune.search.trial import read_trials
 
     trials = folder / TRIALS
-    if not (folder / _MANIFEST).exists():
+    if not (folder / MANIFEST).exists():
         return  # it had not begun
     kept = len(read_trials(trials)) if trials.exists() else 0
     typer.echo(
@@ -149,19 +146,3 @@ def _say_what_would_be(search: "Search", keeper: Keeper) -> None:
         f"{space.size} settings, of which {described_objectives(plan)} "
         f"would be measured in up to {' or '.join(limits)}; {trials_needed(space, plan)} at least"
     )
-
-
-def _folder(name: str, output: Path | None, *, resume: bool) -> Path:
-    """Where the result goes. Raises VicinalError where there is none to go on with."""
-    if output is not None:
-        return results_directory(output, _RESULTS)
-    base = results_directory(None, _RESULTS)
-    if not resume:
-        return base / f"{name}-{time.strftime('%Y-%m-%d-%H%M%S')}"
-    there = sorted(path.parent for path in base.glob(f"{name}-[0-9]*/{_MANIFEST}"))
-    if not there:
-        raise VicinalError(
-            f"there is no result of {name} in {base} to go on with",
-            "name its folder with --output, or leave out --resume",
-        )
-    return there[-1]

@@ -22,12 +22,13 @@ from vicinal.cluster.hosts.guests import far_command
 from vicinal.cluster.hosts.protocol import Request
 from vicinal.cluster.hosts.record import HostRecord
 from vicinal.cluster.hosts.shares import ask_all
+from vicinal.cluster.hosts.traffic import far_traffic
 from vicinal.cluster.job_nodes import Node, Places
 from vicinal.cluster.native_layout import EXCHANGE
 from vicinal.errors import VicinalError
 from vicinal.launch.job_region import check_heap, usable_region
 from vicinal.launch.placement import place
-from vicinal.launch.traffic import JobTraffic, job_traffic, together
+from vicinal.launch.traffic import JobTraffic, job_traffic
 from vicinal.region import inspect
 
 _CHECK_SECONDS = 5.0
@@ -83,14 +84,7 @@ class FarContainers:
 
     def traffic(self) -> JobTraffic | None:
         """What the regions of all hosts say of the job; None where there are none."""
-        found = ask_all(self._connections, lambda each, _: each.ask(Request.TRAFFIC)).all()
-        parts = [answer["traffic"] for answer in found.values()]
-        if None in parts:
-            return None
-        try:
-            return together(map(JobTraffic.from_dict, parts))
-        except ValueError as error:
-            raise VicinalError("a host says nothing sensible of its region", "run again") from error
+        return far_traffic(self._connections)
 
     @property
     def nodes(self) -> list[Node]:

@@ -14,12 +14,13 @@ from vicinal.cluster.hosts.connection import ShareConnection
 from vicinal.cluster.hosts.protocol import Request
 from vicinal.cluster.hosts.record import HostRecord
 from vicinal.cluster.hosts.shares import ask_all
+from vicinal.cluster.hosts.traffic import far_traffic
 from vicinal.cluster.image_kind import GuestNetwork
 from vicinal.errors import VicinalError
 from vicinal.launch.agent_connection import searching
 from vicinal.launch.placement import place
 from vicinal.launch.reach import Reach
-from vicinal.launch.traffic import JobTraffic, together
+from vicinal.launch.traffic import JobTraffic
 from vicinal.region import RegionState
 
 _CHECK_SECONDS = 5.0
@@ -117,14 +118,7 @@ class FarGuests:
 
     def traffic(self) -> JobTraffic | None:
         """What the regions of all hosts say of the job; None where there are none."""
-        found = ask_all(self._connections, lambda each, _: each.ask(Request.TRAFFIC)).all()
-        parts = [answer["traffic"] for answer in found.values()]
-        if None in parts:
-            return None
-        try:
-            return together(map(JobTraffic.from_dict, parts))
-        except ValueError as error:
-            raise VicinalError("a host says nothing sensible of its region", "run again") from error
+        return far_traffic(self._connections)
 
     def inspect_all(self) -> tuple[RegionState, ...]:
         """None of the regions is this host's to look at."""

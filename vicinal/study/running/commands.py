@@ -1,7 +1,6 @@
 """`vicinal study run`."""
 
 import os
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from vicinal.directories import results_directory
+from vicinal.directories import result_folder
 from vicinal.errors import VicinalError
 from vicinal.launch.variables import check_variables
 from vicinal.signals import Ended
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from vicinal.study.running.runner import Outcome
 
 _RESULTS = "studies"
-_MANIFEST = "manifest.json"
 
 
 def register(study: typer.Typer) -> None:
@@ -118,7 +116,7 @@ def run(
     from vicinal.study.workloads.driver import Tools
 
     loaded = load_study(study)
-    folder = _folder(loaded.name, output, resume=resume)
+    folder = result_folder(loaded.name, output, _RESULTS, resume=resume)
     asked: dict[str, Any] = {
         "study": study if study in study_names() else str(Path(study).absolute()),
         "trials": trials,
@@ -214,19 +212,3 @@ def _there(name: str, path: Path) -> Path:
     if not path.exists():
         raise VicinalError(f"there is no {path}", f"let --with-{name} name where it is")
     return path
-
-
-def _folder(name: str, output: Path | None, *, resume: bool) -> Path:
-    """Where the result goes. Raises VicinalError where there is none to go on with."""
-    if output is not None:
-        return results_directory(output, _RESULTS)
-    base = results_directory(None, _RESULTS)
-    if not resume:
-        return base / f"{name}-{time.strftime('%Y-%m-%d-%H%M%S')}"
-    there = sorted(path.parent for path in base.glob(f"{name}-[0-9]*/{_MANIFEST}"))
-    if not there:
-        raise VicinalError(
-            f"there is no result of {name} in {base} to go on with",
-            "name its folder with --output, or leave out --resume",
-        )
-    return there[-1]

@@ -5,7 +5,6 @@ Nothing is drawn while a trial runs: its ranks may need every processor.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Protocol, Self
 
 
@@ -34,12 +33,7 @@ class View(Protocol):
     def __enter__(self) -> Self:
         """Begin."""
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End, and leave what people may want to read again."""
 
     def say(self, line: str) -> None:
