@@ -93,16 +93,16 @@ int keeper_network_receive(int channel, int *function)
 	int network = -1;
 	union message_room room = {.bytes = {0}};
 	struct iovec text = {.iov_base = words, .iov_len = sizeof(words)};
+	/* Not what CMSG_SPACE() rounds up to, where a second file would fit: the kernel drops all but one. */
 	struct msghdr message = {.msg_iov = &text,
 				 .msg_iovlen = 1,
 				 .msg_control = room.bytes,
-				 .msg_controllen = sizeof(room.bytes)};
+				 .msg_controllen = CMSG_LEN(sizeof(int))};
 	ssize_t got = 0;
 
 	do
 		got = recvmsg(channel, &message, MSG_CMSG_CLOEXEC);
 	while (got < 0 && errno == EINTR);
-	/* There is room for one file: the kernel closes any more. */
 	const struct cmsghdr *part = got > 0 ? CMSG_FIRSTHDR(&message) : NULL;
 
 	if (part != NULL && part->cmsg_level == SOL_SOCKET && part->cmsg_type == SCM_RIGHTS &&

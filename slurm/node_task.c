@@ -156,7 +156,7 @@ static int hear(int channel)
 		.msg_iov = &content,
 		.msg_iovlen = 1,
 		.msg_control = more.bytes,
-		.msg_controllen = sizeof(more.bytes),
+		.msg_controllen = CMSG_LEN(sizeof(int)), /* for one: a second would fit into the rest */
 	};
 	int listener = -1;
 

@@ -44,28 +44,33 @@ static int close_channel(void **state)
 	return close(ends[1]);
 }
 
-/* As vicinal/slurm/joining.py sends it. */
-static int send_words(int file, const char *words, size_t length)
+/* As vicinal/slurm/joining.py sends it, but for the number of files. */
+static int send_files(const char *words, size_t length, const int *files, size_t count)
 {
 	union {
 		struct cmsghdr header;
-		char bytes[CMSG_SPACE(sizeof(int))];
+		char bytes[CMSG_SPACE(2 * sizeof(int))];
 	} room = {.bytes = {0}};
 	char copy[8];
 	struct iovec text = {.iov_base = copy, .iov_len = length};
 	struct msghdr message = {.msg_iov = &text,
 				 .msg_iovlen = 1,
 				 .msg_control = room.bytes,
-				 .msg_controllen = sizeof(room.bytes)};
+				 .msg_controllen = CMSG_SPACE(count * sizeof(int))};
 	struct cmsghdr *part = CMSG_FIRSTHDR(&message);
 
 	memcpy(copy, words, length);
 
 	part->cmsg_level = SOL_SOCKET;
 	part->cmsg_type = SCM_RIGHTS;
-	part->cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(part), &file, sizeof(int));
+	part->cmsg_len = CMSG_LEN(count * sizeof(int));
+	memcpy(CMSG_DATA(part), files, count * sizeof(int));
 	return sendmsg(ends[1], &message, 0) == (ssize_t)length ? 0 : -1;
+}
+
+static int send_words(int file, const char *words, size_t length)
+{
+	return send_files(words, length, &file, 1);
 }
 
 static int send_file(int file)
@@ -126,6 +131,21 @@ static void test_the_host_s_network_and_what_is_none_is_not_believed(void **stat
 		(void)close(file);
 	}
 	(void)close(between);
+}
+
+static void test_a_second_file_does_not_get_in(void **state)
+{
+	int files[] = {open(OWN_NETWORK, O_RDONLY | O_CLOEXEC), open("/", O_RDONLY | O_CLOEXEC)};
+	int next = dup(files[0]);
+
+	(void)state;
+	(void)close(next);
+	assert_int_equal(send_files("n", 1, files, 2), 0);
+	assert_int_equal(keeper_network_receive(ends[0], &function), next);
+	assert_int_equal(fcntl(next + 1, F_GETFD), -1);
+	(void)close(next);
+	(void)close(files[0]);
+	(void)close(files[1]);
 }
 
 static void test_messages_without_a_network(void **state)
@@ -250,6 +270,8 @@ int main(void)
 						close_channel),
 		cmocka_unit_test_setup_teardown(test_the_host_s_network_and_what_is_none_is_not_believed,
 						open_channel, close_channel),
+		cmocka_unit_test_setup_teardown(test_a_second_file_does_not_get_in, open_channel,
+						close_channel),
 		cmocka_unit_test_setup_teardown(test_messages_without_a_network, open_channel, close_channel),
 		cmocka_unit_test_setup_teardown(test_which_function_is_to_get_into_a_network, open_channel,
 						close_channel),
