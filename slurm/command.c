@@ -13,6 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "job_cgroup.h"
+
 #define SECONDS_MOST 60U
 /* Of what it says; the rest is read and forgotten. */
 #define SAID_MOST 4096U
@@ -45,7 +47,29 @@ _Noreturn void command_become(const char *const arguments[], const char *const v
 	_exit(127);
 }
 
-_Noreturn static void become(const char *const arguments[], const char *const variables[], int output)
+void command_oom_score(const char *score)
+{
+	int file = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+
+	if (file >= 0) {
+		(void)!write(file, score, strlen(score));
+		(void)close(file);
+	}
+}
+
+static void join(uint32_t job)
+{
+	char fault[512];
+
+	command_oom_score("1000");
+	if (job_cgroup_enter(job, getpid(), false, fault, sizeof(fault)) != 0) {
+		(void)dprintf(STDERR_FILENO, "%s\n", fault);
+		_exit(1);
+	}
+}
+
+_Noreturn static void become(const char *const arguments[], const char *const variables[], int output,
+			     const struct command_of_job *of)
 {
 	sigset_t none;
 	int nothing = open("/dev/null", O_RDWR);
@@ -62,6 +86,8 @@ _Noreturn static void become(const char *const arguments[], const char *const va
 	(void)close_range(STDERR_FILENO + 1, ~0U, 0);
 	(void)chdir("/");
 	(void)alarm(SECONDS_MOST);
+	if (of != NULL)
+		join(of->job);
 	command_become(arguments, variables);
 }
 
@@ -87,7 +113,7 @@ static void listen_to(int input, char *said, size_t length)
 	(void)snprintf(said, length, "%s", line != NULL ? line + 1 : text);
 }
 
-int command_run(const char *const arguments[], char *said, size_t length)
+static int run(const char *const arguments[], struct command_of_job *of, char *said, size_t length)
 {
 	const char *const *variables = own_environment();
 	int ends[2];
@@ -102,7 +128,7 @@ int command_run(const char *const arguments[], char *said, size_t length)
 	pid_t child = fork();
 
 	if (child == 0)
-		become(arguments, variables, ends[1]);
+		become(arguments, variables, ends[1], of);
 	(void)close(ends[1]);
 	if (child > 0) {
 		listen_to(ends[0], said, length);
@@ -111,10 +137,24 @@ int command_run(const char *const arguments[], char *said, size_t length)
 		while (ended < 0 && errno == EINTR);
 	}
 	(void)close(ends[0]);
+	if (of != NULL) {
+		of->process = child;
+		of->was_killed = ended == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+	}
 	if (ended == child && WIFEXITED(status) && WEXITSTATUS(status) == 0)
 		return 0;
 	if (said[0] == '\0')
 		(void)snprintf(said, length, "%s ended without a word, status %#x", arguments[0],
 			       (unsigned)status);
 	return -1;
+}
+
+int command_run(const char *const arguments[], char *said, size_t length)
+{
+	return run(arguments, NULL, said, length);
+}
+
+int command_run_of_job(const char *const arguments[], struct command_of_job *of, char *said, size_t length)
+{
+	return run(arguments, of, said, length);
 }

@@ -154,20 +154,22 @@ static int enter(const char *controllers, const char *group, pid_t process)
 	return result;
 }
 
-int job_cgroup_enter(uint32_t job, pid_t process, char *fault, size_t length)
+int job_cgroup_enter(uint32_t job, pid_t process, bool must, char *fault, size_t length)
 {
 	static const struct timespec pause = {.tv_nsec = POLL_NANOSECONDS};
 	char text[TEXT_MOST];
 	char path[PATH_MAX];
 	char *rest = NULL;
-	bool found = false;
 
 	if (read_groups("self", text) != 0 || !job_cgroup_find(text, job, path))
 		return 0;
+	bool found = find_extern(path, text);
+
+	if (!found && !must)
+		return 0;
 	for (unsigned polls = 0; !found && polls < POLLS; polls++) {
+		(void)nanosleep(&pause, NULL);
 		found = find_extern(path, text);
-		if (!found)
-			(void)nanosleep(&pause, NULL);
 	}
 	if (!found) {
 		(void)snprintf(fault, length,

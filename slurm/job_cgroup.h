@@ -16,9 +16,10 @@
 
 /*
  * Put a process where those of the job's step `extern` are, whatever hierarchies there are. Where Slurm has
- * no control groups for jobs it stays. Returns 0, or -1 with the reason in `fault`.
+ * no control groups for jobs it stays; where they end with each step too, unless it `must` have some that
+ * last. Returns 0, or -1 with the reason in `fault`.
  */
-int job_cgroup_enter(uint32_t job, pid_t process, char *fault, size_t length);
+int job_cgroup_enter(uint32_t job, pid_t process, bool must, char *fault, size_t length);
 
 /*
  * The path of the job's groups, by those that a process of the job is in, as /proc/PID/cgroup has them. It

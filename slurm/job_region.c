@@ -61,6 +61,17 @@ unsigned job_region_remove(const char *directory, uint32_t job)
 	return left;
 }
 
+void job_region_remove_part(const char *directory, uint32_t job, pid_t process)
+{
+	char path[PATH_MAX];
+	char part[PATH_MAX + 16];
+
+	if (job_region_path(directory, job, path) != 0)
+		return;
+	(void)snprintf(part, sizeof(part), "%s.%d", path, (int)process);
+	(void)unlink(part);
+}
+
 /* Members hold a lock on the byte of their slot (docs/region-format.md). */
 static bool is_idle(int directory, const char *name)
 {

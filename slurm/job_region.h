@@ -27,6 +27,9 @@ enum job_region_state job_region_find(const char *path, uid_t user, uint32_t *me
 /* Remove all of a job. Returns how many could not be removed; that there is none is no error. */
 unsigned job_region_remove(const char *directory, uint32_t job);
 
+/* Remove what a process has left that was to make the region of a job. */
+void job_region_remove_part(const char *directory, uint32_t job, pid_t process);
+
 /* Whether there is a region of any job that no living process is a member of: it may be left over. */
 bool job_region_any_idle(const char *directory);
 

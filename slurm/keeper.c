@@ -52,17 +52,6 @@ static int own_directory(const char *directory)
 	return 0;
 }
 
-/* The daemons' own priority when memory is short is not the user's. */
-static void be_killed_as_others(void)
-{
-	int file = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-
-	if (file >= 0) {
-		(void)!write(file, "0", 1);
-		(void)close(file);
-	}
-}
-
 static int own_mounts(const struct keeper_order *order)
 {
 	char options[128];
@@ -105,7 +94,7 @@ _Noreturn static void become_keeper(const struct keeper_order *order, int go, in
 		(void)fcntl(KEEPER_CHANNEL, F_SETFD, 0);
 	}
 	(void)close_range(channel >= 0 ? KEEPER_CHANNEL + 1 : STDERR_FILENO + 1, ~0U, 0);
-	be_killed_as_others();
+	command_oom_score("0"); /* the daemons' own is not the user's */
 	(void)snprintf(home, sizeof(home), "HOME=%s", order->home);
 	(void)snprintf(state, sizeof(state), "XDG_STATE_HOME=%s", order->directory);
 	/* Other users see arguments of processes, and not their variables. */
@@ -282,7 +271,7 @@ static int let_go(const struct keeper_order *order, int record, struct keeper_re
 		started->process.began = process_began(directory);
 		(void)close(directory);
 	}
-	if (job_cgroup_enter(order->job, started->process.number, said, length) != 0)
+	if (job_cgroup_enter(order->job, started->process.number, true, said, length) != 0)
 		return -1;
 	(void)snprintf(started->file, sizeof(started->file), "%s", order->file);
 	if (started->process.began == 0 || keeper_record_write(record, started) != 0 ||

@@ -26,6 +26,7 @@
 #include "job_nodes.h"
 #include "job_region.h"
 #include "job_secret.h"
+#include "job_state.h"
 #include "request.h"
 #include "settings.h"
 #include "task_variables.h"
@@ -169,7 +170,20 @@ static int make_region(spank_t spank, uint32_t job, uid_t user, uint32_t tasks)
 		arguments[count++] = "--heap";
 		arguments[count++] = number(heap, request.heap);
 	}
-	return command_run(arguments, refusal, sizeof(refusal));
+	struct command_of_job of = {.job = job};
+
+	if (command_run_of_job(arguments, &of, refusal, sizeof(refusal)) == 0)
+		return 0;
+	if (of.was_killed) {
+		job_region_remove_part(settings.directory, job, of.process);
+		if (job_state_is_ending(job))
+			refuse("vicinal: the job was ended while its region was made");
+		else
+			refuse("vicinal: what made the job's region was killed, most likely since the "
+			       "region does not fit into the job's memory limit: ask for more memory "
+			       "(--mem), or for a smaller region (--vicinal=region,members=N)");
+	}
+	return -1;
 }
 
 static void prepare_region(spank_t spank)

@@ -285,6 +285,24 @@ static void test_what_a_program_says_last_is_kept(void **state)
 	assert_int_equal(command_run(curious, said, sizeof(said)), 0);
 }
 
+static void test_a_job_s_program_that_is_killed_is_told_from_one_that_fails(void **state)
+{
+	static const char *const killed[] = {"/bin/sh", "-c", "kill -9 $$", NULL};
+	static const char *const ended[] = {"/bin/sh", "-c", "kill -15 $$", NULL};
+	static const char *const first[] = {"/bin/sh", "-c", "test $(cat /proc/self/oom_score_adj) = 1000",
+					    NULL};
+	struct command_of_job of = {.job = 7};
+	char said[256];
+
+	(void)state;
+	assert_int_equal(command_run_of_job(killed, &of, said, sizeof(said)), -1);
+	assert_true(of.was_killed);
+	assert_true(of.process > 0);
+	assert_int_equal(command_run_of_job(ended, &of, said, sizeof(said)), -1);
+	assert_false(of.was_killed);
+	assert_int_equal(command_run_of_job(first, &of, said, sizeof(said)), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -297,6 +315,7 @@ int main(void)
 		cmocka_unit_test(test_regions_of_jobs),
 		cmocka_unit_test(test_links_are_not_followed),
 		cmocka_unit_test(test_what_a_program_says_last_is_kept),
+		cmocka_unit_test(test_a_job_s_program_that_is_killed_is_told_from_one_that_fails),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -126,7 +126,7 @@ def _default_mpi(files: Files) -> Found:
 
 
 def _lasting_groups(files: Files) -> Found:
-    """Whether nodes have control groups that last as long as their job (slurm/job_cgroup.h)."""
+    """Whether there are control groups that last as long as a job (slurm/job_cgroup.h)."""
     tracked = (setting(files.slurm_conf, "ProctrackType") or _TRACKED_BY_CGROUP).lower()
     flags = (setting(files.slurm_conf, "PrologFlags") or "").lower().split(",")
     # X11 brings Contain along.
@@ -136,8 +136,9 @@ def _lasting_groups(files: Files) -> Found:
         good,
         f"nodes of a job {said} possible with ProctrackType={tracked} and "
         f"PrologFlags={','.join(filter(None, flags)) or 'none'}",
-        f"control groups end with each step there, and jobs with a cluster's file are refused: "
-        f"write PrologFlags=Contain in {files.slurm_conf}",
+        "control groups end with each step there, so jobs with a cluster's file are refused, and "
+        "regions of others take memory that is no job's: write PrologFlags=Contain in "
+        f"{files.slurm_conf}",
         needed=False,
     )
 
