@@ -1,0 +1,104 @@
+"""Whole jobs of a real Slurm's on hosts that reach each other in IPv6 alone."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from slurm_option_support import VICINAL, OptionHosts, become
+from slurm_support import CPUS
+
+from vicinal.cluster.native_layout import HEAD
+from vicinal.cluster.native_network import BRIDGE, INTERFACE
+from vicinal.launch.environment import Mpi
+from vicinal.programs import mpi_program
+
+USER = 1
+FILE = "name: lab\nnodes:\n  - {name: inner, count: 4}\nregion: {members: 16}\n"
+
+
+class Ipv6Hosts(OptionHosts):
+    """Two hosts and a head, whose interfaces have an address of IPv6 each and none of IPv4."""
+
+    def places(self) -> dict[str, str]:
+        """The address of each."""
+        return {name: f"fd00::{number}" for number, name in enumerate((HEAD, *self.names), 1)}
+
+    def prepare(self) -> None:
+        for name, address in self.places().items():
+            device = BRIDGE if name == HEAD else INTERFACE
+            script = (
+                f"ip -4 address flush dev {device} && cd /proc/sys/net/ipv6/conf && "
+                f"echo 0 >lo/disable_ipv6 && echo 0 >{device}/disable_ipv6 && "
+                f"ip -6 address add {address}/64 dev {device} nodad"
+            )
+            self.cluster.run_in(name, ["sh", "-c", script])
+        lines = "\n".join(f"{address} {name}" for name, address in self.places().items())
+        self.cluster.run_in(HEAD, ["sh", "-c", f"echo '127.0.0.1 localhost\n{lines}' >/etc/hosts"])
+        super().prepare()
+        self.cluster_file("four.yaml", FILE)
+
+    def _configure(self) -> None:
+        super()._configure()
+        *lines, nodes, partition = self.slurm_conf.read_text().splitlines()
+        assert nodes.startswith("NodeName=")
+        lines += ["CommunicationParameters=EnableIPv6,DisableIPv4"]
+        for name in self.names:
+            lines += [f"NodeName={name} NodeAddr={self.places()[name]} CPUs={CPUS} State=UNKNOWN"]
+        self.slurm_conf.write_text("\n".join([*lines, partition, ""]))
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[Ipv6Hosts]:
+    with Ipv6Hosts.opened() as opened:
+        yield opened
+
+
+@pytest.fixture
+def clean(hosts: Ipv6Hosts) -> Iterator[Ipv6Hosts]:
+    """Hosts that have nothing of jobs before, and nothing after."""
+    with hosts.clean():
+        yield hosts
+
+
+def good_checks(text: str) -> list[dict[str, object]]:
+    """What the program verify says, which is to find no error."""
+    checks = [json.loads(line) for line in text.splitlines() if line.startswith('{"')]
+    assert not [each for each in checks if each["errors"]]
+    return checks
+
+
+def test_hosts_have_no_way_to_each_other_in_ipv4(clean: Ipv6Hosts) -> None:
+    """Or the rest would show nothing. `check` knows the other way."""
+    result = clean.at_head("srun", "-N2", "ip", "-4", "-o", "address")
+    assert result.returncode == 0, result.stderr
+    assert {line.split()[1] for line in result.stdout.splitlines()} == {"lo"}
+    assert "ok: all hosts have addresses" in clean.at_head(VICINAL, "slurm", "check").stdout
+
+
+@pytest.mark.parametrize(("mpi", "way"), [(Mpi.MPICH, "pmi2"), (Mpi.OPENMPI, "pmix")])
+@pytest.mark.parametrize("value", ["region", "four.yaml"])
+def test_mpi_over_both_hosts(clean: Ipv6Hosts, mpi: Mpi, way: str, value: str) -> None:
+    """Two ranks on each: by a region there, and over the network between them."""
+    if value != "region":
+        value = f"{clean.directory}/{value}"
+    program = (mpi_program(mpi, "verify"), "--max-size", "65536")
+    step = ("srun", f"--vicinal={value}", f"--mpi={way}", "--chdir=/", "-N2", "--ntasks-per-node=2")
+    result = clean.at_head(*become(USER), *step, *program)
+    assert result.returncode == 0, result.stderr
+    assert len(good_checks(result.stdout)) > 10
+
+
+def test_frames_of_nodes_fit_into_those_of_their_hosts(clean: Ipv6Hosts) -> None:
+    """And nodes themselves reach each other in IPv4, as everywhere."""
+    step = (
+        "srun",
+        f"--vicinal={clean.directory}/four.yaml",
+        "--chdir=/",
+        "-N2",
+        "--ntasks-per-node=2",
+    )
+    result = clean.at_head(*become(USER), *step, "ip", "-j", "address", "show", "dev", "eth0")
+    links = [json.loads(line)[0] for line in result.stdout.splitlines()]
+    assert [link["mtu"] for link in links] == [1500 - 70] * 4, result.stderr
+    addresses = [each["local"] for link in links for each in link["addr_info"]]
+    assert sorted(addresses) == [f"10.0.0.{number}" for number in range(1, 5)]
