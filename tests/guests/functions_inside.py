@@ -237,8 +237,8 @@ def vfio(second: str) -> None:
 def crash(first: str, second: str) -> None:
     """What a killed command of an ordinary user leaves is there to be released."""
     one = {"function": second, "owner": "killed"}
-    free = {"fresh": True, "settings": {}, "binding": ""}
-    helper("claim", USER, "assign", **one, **free)
+    free = {"function": second, "fresh": True, "settings": {}, "binding": ""}
+    helper("claim", USER, "assign", owner="killed", functions=[free])
     helper("bind", USER, "bind", **one, binding="vfio-pci")
     function = card("killed")["functions"][1]
     say("node", owner=(Path("/dev/vfio") / function["group"]).stat().st_uid)
@@ -246,7 +246,8 @@ def crash(first: str, second: str) -> None:
         command = [sys.executable, __file__, "open", function["group"], second]
         done = subprocess.run(command, user=user, capture_output=True, text=True, check=False)
         say(f"open as {user}", status=done.returncode, stderr=done.stderr)
-    helper("claim of another user", USER + 1, "assign", **one, **free)
+    again = {**free, "fresh": False}
+    helper("claim of another user", USER + 1, "assign", owner="killed", functions=[again])
     attempt("remove what is assigned", lambda: functions.remove(CARD))
     attempt("release what was killed", lambda: functions.release([], owner="killed"))
     attempt("release", lambda: functions.release([first]))

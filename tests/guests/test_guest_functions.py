@@ -168,7 +168,7 @@ def test_a_released_function_is_its_driver_s_again(steps: Steps) -> None:
 
 
 def test_what_a_killed_command_left_is_released(steps: Steps) -> None:
-    assert steps["claim"]["answer"] == {"new": True}
+    assert steps["claim"]["answer"] == {"taken": []}
     assert steps["bind"]["answer"] == {}
     left = function(steps, "killed", SECOND)
     assert (left["driver"], left["owner"]) == ("vfio-pci", "killed")

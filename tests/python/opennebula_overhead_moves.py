@@ -199,16 +199,17 @@ class FakeHosts:
 
 
 class FakeCards:
-    """A host with a card of whose functions a VM has one."""
+    """A host with a card of whose functions a VM has some."""
 
-    def __init__(self, directory: Path, card: FakeCard, kind: str) -> None:
+    def __init__(self, directory: Path, card: FakeCard, kind: str, count: int) -> None:
         directory.mkdir()
         self.host = Host(directory)
         prepare(self.host)
         fake, functions = fake_functions(directory / "card", card)
-        functions.create(card.address, 2, owner="cloud")
+        functions.create(card.address, 4, owner="cloud")
         (directory / "cards.pickle").write_bytes(pickle.dumps(fake))
-        self.given = base64.b64encode(document(nic(first_of(kind)))).decode()
+        nics = [nic(first_of(kind, at), mac=f"02:00:0a:00:00:0{at}") for at in range(count)]
+        self.given = base64.b64encode(document(*nics)).decode()
 
     def measure(self, action: str) -> Took:
         waited = self.host.directory / "waited"
@@ -262,12 +263,13 @@ def trials(directory: Path) -> dict[str, Callable[[], Took]]:
                 return hosts.measure(action)
 
             found[f"{action}, {words}"] = measure
-    for kind, card in (("igb", igb()), ("mlx5", mlx5())):
-        cards = FakeCards(directory / kind, card, kind)
-        for action in ("pre", "clean"):
+    for count, words in ((1, "a function"), (4, "four functions")):
+        for kind, card in (("igb", igb()), ("mlx5", mlx5())):
+            cards = FakeCards(directory / f"{kind}-{count}", card, kind, count)
+            for action in ("pre", "clean"):
 
-            def measure_network(cards: FakeCards = cards, action: str = action) -> Took:
-                return cards.measure(action)
+                def measure_network(cards: FakeCards = cards, action: str = action) -> Took:
+                    return cards.measure(action)
 
-            found[f"network's {action}, a function of {kind}"] = measure_network
+                found[f"network's {action}, {words} of {kind}"] = measure_network
     return found

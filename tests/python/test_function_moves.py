@@ -90,10 +90,16 @@ class Lab:
     def functions(self, name: str) -> Functions:
         helper = FakeHelper(self.fakes[name])
 
-        def ask(operation: str, **fields: object) -> dict[str, Any]:
+        def ask(operation: str, **fields: Any) -> dict[str, Any]:
             if operation in ("assign", "configure", "reset", "release"):
-                step = "set up" if operation == "assign" and fields["settings"] else operation
-                self.before(f"{name}: {step} {fields['function']}")
+                step, which = operation, fields.get("function")
+                if operation == "assign":
+                    (each,) = fields["functions"]
+                    which = each["function"]
+                    step = "set up" if each["settings"] else step
+                elif operation == "release":
+                    which = " ".join(fields["functions"])
+                self.before(f"{name}: {step} {which}")
             return helper(operation, **fields)
 
         return Functions(self.fakes[name], ask)

@@ -261,8 +261,8 @@ def test_a_command_killed_halfway_leaves_what_can_be_released(tmp_path: Path) ->
                 raise Killed
 
     host.__class__ = Dying
-    free = {"fresh": True, "settings": {}, "binding": ""}
-    FakeHelper(host)("assign", function=FIRST, owner="demo", **free)
+    free = {"function": FIRST, "fresh": True, "settings": {}, "binding": ""}
+    FakeHelper(host)("assign", functions=[free], owner="demo")
     with pytest.raises(Killed):
         FakeHelper(host)("bind", function=FIRST, owner="demo", binding="vfio-pci")
     host.__class__ = FakeHost
@@ -422,27 +422,31 @@ def test_a_helper_killed_at_any_step_leaves_what_release_undoes(
     steps = most = 1000
     host = Mortal(tmp_path, card)
     functions = Functions(host, FakeHelper(host))
-    address = functions.create(card.address, 1, owner="demo").functions[0].address
+    made = functions.create(card.address, 2, owner="demo").functions
+    addresses = [each.address for each in made]
     settings: dict[str, object] = {"port_guid": "00:11:22:33:44:55:66:77"}
     if card.kind == "ethernet":
         settings = {"mac": MAC, "vlan": 7, "trust": True}
-    wanted = {"fresh": True, "settings": settings, "binding": "vfio-pci"}
+    given = {"fresh": True, "settings": settings, "binding": "vfio-pci"}
+    wanted = [{"function": address, **given} for address in addresses]
 
-    def state() -> tuple[object, ...]:
-        function = functions.find(address)
-        return function.driver, function.owner, dict(card.settings[0]), function.settings
+    def state() -> list[tuple[object, ...]]:
+        found = map(functions.find, addresses)
+        told = [dict(card.settings[each]) for each in range(2)]
+        return [(each.driver, each.owner, each.settings, *told) for each in found]
 
     before, killed = state(), 0
     for at in range(most):
         steps = at
         try:
-            FakeHelper(host)("assign", function=address, owner="demo", **wanted)
+            FakeHelper(host)("assign", functions=wanted, owner="demo")
         except Killed:
             killed += 1
         done = steps > 0
         steps = most
-        if records(host)["functions"]:
-            assert functions.release([address]) == []
+        if kept := records(host)["functions"]:
+            assert set(kept) == set(addresses)  # all were written down before one was touched
+            assert functions.release([], owner="demo") == []
         assert state() == before
         if done:
             break

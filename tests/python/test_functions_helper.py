@@ -26,12 +26,17 @@ from vicinal.host.functions.privileged.system import RefusedError
 
 FIRST = "0000:01:08.0"
 ONE = {"function": FIRST, "owner": "demo"}
-FREE = {**ONE, "fresh": True, "settings": {}, "binding": ""}
+GIVEN = {"function": FIRST, "fresh": True, "settings": {}, "binding": ""}
 NOBODY = 65534
 
 
 def request(operation: str, **fields: object) -> dict[str, object]:
     return {"protocol": PROTOCOL, "operation": operation, **fields}
+
+
+def assignment(**changed: object) -> dict[str, object]:
+    """The fields of one that gives FIRST to `demo`."""
+    return {"functions": [{**GIVEN, **changed}], "owner": "demo"}
 
 
 @pytest.mark.parametrize(
@@ -42,18 +47,26 @@ def request(operation: str, **fields: object) -> dict[str, object]:
         {},
         request("assign"),
         request("unlink", function=FIRST, owner="demo"),
-        request("assign", **FREE, path="/etc/passwd"),
-        request("assign", **{**FREE, "function": "../../../etc"}),
-        request("assign", **{**FREE, "function": "0000:01:08.0\n"}),
-        request("assign", **{**FREE, "owner": "../x"}),
-        request("assign", **{**FREE, "owner": ["demo"]}),
+        request("assign", **assignment(), path="/etc/passwd"),
+        request("assign", **assignment(path="/etc/passwd")),
+        request("assign", **assignment(function="../../../etc")),
+        request("assign", **assignment(function="0000:01:08.0\n")),
+        request("assign", functions=[GIVEN], owner="../x"),
+        request("assign", functions=[GIVEN], owner=["demo"]),
+        request("assign", functions=[], owner="demo"),
+        request("assign", functions=GIVEN, owner="demo"),
+        request("assign", functions=[FIRST], owner="demo"),
+        request("assign", functions=[GIVEN, GIVEN], owner="demo"),
+        request("assign", functions=[GIVEN, {**GIVEN, "function": "../x"}], owner="demo"),
+        request("release", functions=FIRST, owner="demo"),
+        request("release", functions=[[FIRST]], owner="demo"),
         request("count", physical="0000:01:00.0", count=True, owner="demo"),
         request("count", physical="0000:01:00.0", count=-1, owner="demo"),
         request("count", physical="0000:01:00.0", count="2", owner="demo"),
         request("bind", **ONE, binding="uio_pci_generic"),
-        request("assign", **{**FREE, "binding": "uio_pci_generic"}),
-        request("assign", **{**FREE, "fresh": 1}),
-        {**request("assign", **FREE), "protocol": PROTOCOL + 1},
+        request("assign", **assignment(binding="uio_pci_generic")),
+        request("assign", **assignment(fresh=1)),
+        {**request("assign", **assignment()), "protocol": PROTOCOL + 1},
     ],
     ids=str,
 )
@@ -86,10 +99,12 @@ def test_settings_that_it_does_not_know_are_refused(
 ) -> None:
     host = FakeHost(tmp_path, igb())
     host.write(host.device("0000:01:00.0") / "sriov_numvfs", "1")
-    perform(host, 0, request("assign", **FREE))
+    perform(host, 0, request("assign", **assignment()))
     before = list(host.writes)
     with pytest.raises(RefusedError):
         perform(host, 0, request("configure", **ONE, settings=settings))
+    with pytest.raises(RefusedError):
+        perform(host, 0, request("assign", **assignment(fresh=False, settings=settings)))
     assert (host.writes, host.calls) == (before, [])
 
 
@@ -99,7 +114,7 @@ def test_only_virtual_functions_are_ever_unbound(tmp_path: Path) -> None:
     host.files(host.device("0000:00:1f.2"), **{"class": "0x010601", "driver_override": ""})
     for address in ("0000:01:00.0", "0000:00:1f.2", "0000:0f:00.0"):
         with pytest.raises(RefusedError, match="is no virtual function of this host"):
-            perform(host, 0, request("assign", **{**FREE, "function": address}))
+            perform(host, 0, request("assign", **assignment(function=address)))
         with pytest.raises(RefusedError, match="is not assigned"):
             perform(host, 0, request("bind", function=address, owner="demo", binding="vfio-pci"))
     with pytest.raises(RefusedError, match="no network card that can have functions"):
@@ -113,7 +128,7 @@ def test_a_link_that_names_another_card_s_function_is_not_believed(tmp_path: Pat
     host.files(stranger, **{"class": "0x010601"})
     (stranger / "physfn").symlink_to(host.device("0000:01:00.0"))
     with pytest.raises(RefusedError, match="is no virtual function"):
-        perform(host, 0, request("assign", **{**FREE, "function": "0000:00:1f.2"}))
+        perform(host, 0, request("assign", **assignment(function="0000:00:1f.2")))
 
 
 def test_it_needs_only_the_standard_library() -> None:
@@ -154,7 +169,7 @@ def test_as_an_ordinary_user_it_does_nothing() -> None:
         Path(directory).chmod(0o755)
         done = subprocess.run(
             [helper.PYTHON, "-I", _installed(Path(directory) / "helper")],
-            input=json.dumps(request("assign", **FREE)),
+            input=json.dumps(request("assign", **assignment())),
             capture_output=True,
             text=True,
             timeout=60,
@@ -172,12 +187,12 @@ def test_without_rights_the_error_says_what_an_administrator_is_to_do(
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(VicinalError, match="sudo was not found: do it as root, or install sudo"):
-        helper.ask_helper("assign", **FREE)
+        helper.ask_helper("assign", **assignment())
     sudo = tmp_path / "sudo"
     sudo.write_text('#!/bin/sh\necho "sudo: a password is required" >&2\nexit 1\n')
     sudo.chmod(0o755)
     with pytest.raises(VicinalError) as refused:
-        helper.ask_helper("assign", **FREE)
+        helper.ask_helper("assign", **assignment())
     said = str(refused.value)
     assert "sudo did not run the helper (sudo: a password is required)" in said
     assert f"install -D -m 644 -t {helper.INSTALLED} {helper.SOURCE}/*.py" in said
@@ -234,7 +249,7 @@ def test_the_command_reaches_the_helper(host_with_functions: FakeHost) -> None:
 
 def test_root_that_came_by_sudo_is_root(host_with_functions: FakeHost) -> None:
     inside = "from vicinal.host.functions.helper import ask_helper as ask;"
-    inside += f"ask('assign', **{FREE!r})"
+    inside += f"ask('assign', **{assignment()!r})"
     script = f"SUDO_UID=1000 exec {shlex.join([sys.executable, '-c', inside])}"
     done = _in_namespace(host_with_functions, script)
     assert done.returncode == 0, done.stderr
@@ -264,9 +279,9 @@ def test_the_lock_of_a_helper_that_died_holds_nobody_up(tmp_path: Path) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(service, "_LOCK_SECONDS", 0.2)
             with pytest.raises(RefusedError, match="another `vicinal functions` is changing"):
-                perform(host, 0, request("assign", **FREE))
+                perform(host, 0, request("assign", **assignment()))
         holder.kill()
-    perform(host, 0, request("assign", **FREE))
+    perform(host, 0, request("assign", **assignment()))
 
 
 def test_sudo_runs_the_helper_by_the_line_that_is_suggested(tmp_path: Path) -> None:
@@ -281,7 +296,7 @@ def test_sudo_runs_the_helper_by_the_line_that_is_suggested(tmp_path: Path) -> N
     directory = helper.INSTALLED.parent
     sudo = f"setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups sudo -n"
     run = f"{sudo} {helper.PYTHON} -I {helper.INSTALLED}"
-    what = json.dumps(request("assign", **FREE))
+    what = json.dumps(request("assign", **assignment()))
     script = (
         f"mkdir {tmp_path}/run {tmp_path}/bin"
         f" && install -D -m 644 -t {tmp_path}/bin/{helper.INSTALLED.name} {helper.SOURCE}/*.py"
@@ -299,7 +314,7 @@ def test_sudo_runs_the_helper_by_the_line_that_is_suggested(tmp_path: Path) -> N
         timeout=60,
         check=False,
     )
-    assert json.loads(done.stdout or "{}") == {"new": True}, done.stderr
+    assert json.loads(done.stdout or "{}") == {"taken": []}, done.stderr
     records = json.loads((tmp_path / "run/vicinal-functions/records.json").read_text())
     assert records["functions"][FIRST]["user"] == NOBODY
     assert done.stderr.count("a password is required") == 2, done.stderr

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from fake_cards import FakeCard, FakeHost, fake_functions, igb, mlx4, mlx5
+from fake_cards import FakeCard, FakeHelper, FakeHost, fake_functions, igb, mlx4, mlx5
 from opennebula_support import Host, error_text
 
 from vicinal.cli import run
@@ -286,6 +286,17 @@ def test_all_functions_of_a_vm_or_none(trial: Trial) -> None:
     with pytest.raises(VicinalError, match=r"08\.1 is assigned to vicinal\.lab\.node0"):
         trial.network.prepare(7, both)
     assert trial.state() == there
+
+
+def test_all_functions_of_a_vm_are_one_start_of_the_helper(trial: Trial) -> None:
+    both = nics(nic(first_of("mlx5")), nic(first_of("mlx5", 1), mac="02:00:0a:00:00:08"))
+    helper = FakeHelper(trial.host)
+    ours = network(Functions(trial.host, helper), trial.running)
+    ours.prepare(7, both)
+    assert trial.owners() == ["one-7", "one-7"]
+    assert ours.clean(7, []) == []
+    assert helper.asked == ["assign", "release"]
+    assert trial.state() == trial.before
 
 
 def test_a_deployment_that_is_tried_again(trial: Trial) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from fake_cards import ZERO, FakeHost, fake_functions, igb, mlx5
+from fake_cards import ZERO, FakeHelper, FakeHost, fake_functions, igb, mlx5
 
 from vicinal.errors import VicinalError
 from vicinal.host.functions.operations import Functions
@@ -119,8 +119,12 @@ def test_two_jobs_have_different_ones(slurm: Slurm) -> None:
 
 
 def test_without_a_card_any_that_is_free(slurm: Slurm) -> None:
-    slurm.jobs.give(7, [Asked(3)])
+    helper = FakeHelper(slurm.host)
+    jobs = JobFunctions(slurm.directory, Functions(slurm.host, helper))
+    jobs.give(7, [Asked(3)])
     assert list(slurm.owners()) == [FIRST, SECOND, INFINIBAND]
+    assert jobs.release(7) == []
+    assert helper.asked == ["assign", "release"]  # each starts it once, for all of the job's
 
 
 # --- what cannot be ------------------------------------------------------------------------
@@ -159,7 +163,7 @@ def test_an_interface_that_does_not_come_up(slurm: Slurm) -> None:
 def test_a_port_that_does_not_become_active(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_functions, "_ACTIVE_SECONDS", 0.0)
+    monkeypatch.setattr(job_functions, "_ACTIVE_SECONDS", 0.1)
     host, functions = fake_functions(tmp_path, mlx5(function_state="1: DOWN"))
     functions.create("ib0", 2, owner="administrator")
     jobs = JobFunctions(tmp_path / "regions", functions)

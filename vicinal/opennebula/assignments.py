@@ -60,13 +60,11 @@ class Assignments:
 
     def give_back(self, vm: int, addresses: Sequence[str]) -> list[str]:
         """Release those that a VM has; what could not be done or set back, in words."""
-        notes = []
-        for address in set(addresses) & set(self.of(vm)):
-            try:
-                notes += self._release(address, self.owner(vm))
-            except VicinalError as error:
-                notes.append(f"{address} is left assigned to {self.owner(vm)}: {error}")
-        return notes
+        own = [address for address in self.of(vm) if address in addresses]
+        try:
+            return self._release(own, self.owner(vm))
+        except VicinalError as error:
+            return [f"what is not free now is left assigned to {self.owner(vm)}: {error}"]
 
     def take_over(self, function: VirtualFunction, vm: int) -> VirtualFunction:
         """Release a function that was left by a VM which does not run: OpenNebula gave it to `vm`.
@@ -79,11 +77,13 @@ class Assignments:
         own = function.owner == self.owner(vm)
         if left is None or (not own and int(left[1]) in self._running()):
             return function
-        self._release(function.address, function.owner)
+        self._release([function.address], function.owner)
         return self._functions.find(function.address)
 
-    def _release(self, address: str, owner: str) -> list[str]:
+    def _release(self, addresses: Sequence[str], owner: str) -> list[str]:
+        if not addresses:
+            return []
         deadline = time.monotonic() + self._free_seconds
-        while self._functions.host.use(address) and time.monotonic() < deadline:
+        while any(map(self._functions.host.use, addresses)) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
-        return self._functions.release([address], owner=owner)
+        return self._functions.release(addresses, owner=owner)

@@ -38,16 +38,13 @@ class Hooks:
 
     def prepare(self, vm: int, nics: Sequence[FunctionNic]) -> None:
         """Give a VM's functions the rates that they ask for: all, or none. Raises VicinalError."""
-        taken: list[str] = []
-        try:
-            for nic in nics:
-                if nic.has_rates:
-                    self._set(vm, nic, taken)
-                else:
-                    self._forget(vm, nic)
-        except BaseException:
-            self._assignments.give_back(vm, taken)
-            raise
+        asked: list[tuple[str, Settings]] = []
+        for nic in nics:
+            if nic.has_rates:
+                asked.append((nic.address, self._rates(vm, nic)))
+            else:
+                self._forget(vm, nic)
+        self._functions.assign_all(asked, owner=self._assignments.owner(vm), rebind=False)
 
     def clean(self, vm: int, nics: Sequence[FunctionNic]) -> list[str]:
         """Set back what was set for a VM; what could not be, in words.
@@ -57,7 +54,8 @@ class Hooks:
         alone = [nic.address for nic in nics if nic.attached]
         return self._assignments.give_back(vm, alone or self._assignments.of(vm))
 
-    def _set(self, vm: int, nic: FunctionNic, taken: list[str]) -> None:
+    def _rates(self, vm: int, nic: FunctionNic) -> Settings:
+        """What is to be set of a function, which the VM that had it before has no more."""
         function = self._functions.find(nic.address)
         card = find_card(self._functions.cards(), function.physical)
         if card.kind == INFINIBAND:
@@ -66,11 +64,8 @@ class Hooks:
                 " InfiniBand card, which OpenNebula's own network drivers cannot set up",
                 'give its network VN_MAD = "vicinal"',
             )
-        owner = self._assignments.owner(vm)
         self._assignments.take_over(function, vm)
-        taken.append(nic.address)
-        settings = Settings(min_rate=nic.min_rate, max_rate=nic.max_rate, link_state=nic.link_state)
-        self._functions.assign(nic.address, owner=owner, settings=settings, rebind=False)
+        return Settings(min_rate=nic.min_rate, max_rate=nic.max_rate, link_state=nic.link_state)
 
     def _forget(self, vm: int, nic: FunctionNic) -> None:
         """What an earlier VM had left of its rates is not for this one, which asks for none."""

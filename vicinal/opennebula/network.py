@@ -53,22 +53,16 @@ class Network:
 
     def prepare(self, vm: int, nics: Sequence[FunctionNic]) -> None:
         """Have the functions set up for a VM; all of them, or none. Raises VicinalError."""
-        owner = self._assignments.owner(vm)
-        taken: list[str] = []
-        try:
-            for nic in nics:
-                function = self._functions.find(nic.address)
-                function = self._assignments.take_over(function, vm)
-                taken.append(nic.address)
-                card = self._card(function)
-                settings = _settings(nic, card, function)
-                if card.kind == INFINIBAND:
-                    # The function's own port shows in the guest alone, too late to refuse.
-                    wait_card_active(self._functions.host, card.address, self._active_seconds)
-                self._functions.assign(nic.address, owner=owner, settings=settings, vfio=True)
-        except BaseException:
-            self._assignments.give_back(vm, taken)
-            raise
+        asked: list[tuple[str, Settings]] = []
+        for nic in nics:
+            function = self._functions.find(nic.address)
+            function = self._assignments.take_over(function, vm)
+            card = self._card(function)
+            asked.append((nic.address, _settings(nic, card, function)))
+            if card.kind == INFINIBAND:
+                # The function's own port shows in the guest alone, too late to refuse.
+                wait_card_active(self._functions.host, card.address, self._active_seconds)
+        self._functions.assign_all(asked, owner=self._assignments.owner(vm), vfio=True)
 
     def clean(self, vm: int, nics: Sequence[FunctionNic]) -> list[str]:
         """Take functions back from a VM; what could not be done or set back, in words.

@@ -17,6 +17,7 @@ import os
 import re
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -173,17 +174,11 @@ class JobFunctions:
         self, owner: str, asked: Sequence[Asked], *, for_nodes: bool
     ) -> list[VirtualFunction]:
         """Those that a killed command left to the job come first."""
-        until = time.monotonic() + _ACTIVE_SECONDS
-        left = list(self._own(owner))
-        given: list[VirtualFunction] = []
-        for each in asked:
-            for _ in range(each.count):
-                name = self._next(each, left)
-                wait = max(until - time.monotonic(), _POLL_SECONDS)
-                settings = self._bounds(owner) if for_nodes else None
-                given.append(
-                    self._functions.assign(name, owner=owner, settings=settings, wait=wait)
-                )
+        names = self._names(asked, list(self._own(owner)))
+        settings = self._bounds(owner) if for_nodes else None
+        given = self._functions.assign_all(
+            [(name, settings) for name in names], owner=owner, wait=_ACTIVE_SECONDS
+        )
         for function in given:
             if for_nodes:
                 check_bounds(self._functions, function)
@@ -203,24 +198,32 @@ class JobFunctions:
                     self._switch(interface, "down")
                 yield function
 
-    def _next(self, asked: Asked, left: list[VirtualFunction]) -> str:
-        """The next function to assign, or the card whose first free one it is."""
+    def _names(self, asked: Sequence[Asked], left: list[VirtualFunction]) -> list[str]:
+        """The functions to assign, or for each that is a free one's the card which has that."""
         cards = self._functions.cards()
-        of = cards if asked.card is None else [find_card(cards, asked.card)]
-        for place, function in enumerate(left):
-            if any(function.physical == card.address for card in of):
-                return left.pop(place).address
-        if not of:
-            raise VicinalError("no card here has functions", "see `vicinal functions list`")
-        # One without a free function is named too: assign() says who has them.
-        free = (card for card in of if any(each.free for each in card.functions))
-        return asked.card or next(free, of[0]).address
+        free = Counter({card.address: sum(each.free for each in card.functions) for card in cards})
+        names: list[str] = []
+        for each in asked:
+            of = cards if each.card is None else [find_card(cards, each.card)]
+            if not of:
+                raise VicinalError("no card here has functions", "see `vicinal functions list`")
+            for _ in range(each.count):
+                own = (one for one in left if any(one.physical == card.address for card in of))
+                if function := next(own, None):
+                    left.remove(function)
+                    names.append(function.address)
+                    continue
+                # One without a free function is named too: assign_all() says who has them.
+                card = next((card for card in of if free[card.address] > 0), of[0])
+                free[card.address] -= 1
+                names.append(each.card or card.address)
+        return names
 
     def _take_back(self, owner: str) -> list[str]:
         """All that an owner has; raises the first error after all were tried."""
-        notes: list[str] = []
+        addresses = assigned_to(self._functions, owner)
         errors: list[VicinalError] = []
-        for address in assigned_to(self._functions, owner):
+        for address in addresses:
             function = find_function(self._functions.cards(), address)  # it may be gone
             try:
                 if function is not None and self._is_away(function):
@@ -228,9 +231,13 @@ class JobFunctions:
                     function = None
                 for interface in function.interfaces if function else ():
                     self._switch(interface, "down")
-                notes += self._functions.release([address], owner=owner)
             except VicinalError as error:
                 errors.append(error)
+        notes: list[str] = []
+        try:
+            notes = self._functions.release(addresses, owner=owner) if addresses else []
+        except VicinalError as error:
+            errors.append(error)
         if errors:
             raise errors[0]
         return notes

@@ -88,12 +88,13 @@ def pkey_index(host: Host, physical: str, port: int, pkey: int) -> int:
     )
 
 
-def wait_active(host: Host, physical: str, function: str, number: int, seconds: float) -> None:
+def wait_active(
+    host: Host, physical: str, function: str, number: int, seconds: float, deadline: float
+) -> None:
     """Wait until a port of a function is ACTIVE.
 
-    Raises VicinalError, with the cause, if none is after `seconds`.
+    Raises VicinalError, with the cause, if none is at the deadline, which `seconds` lead to.
     """
-    deadline = time.monotonic() + seconds
     while not any(port.state == _ACTIVE for port in read_ports(host, function)):
         if time.monotonic() > deadline:
             cause, remedy = cause_of_no_port(host, physical, function, number)

@@ -11,7 +11,7 @@ An assignment that fails, or is interrupted, is undone; one that was killed is i
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,10 +34,11 @@ from vicinal.host.functions.sysfs import (
 
 _APPEAR_SECONDS = 30.0
 _POLL_SECONDS = 0.05
+_ADDRESSES = ("mac", "node_guid", "port_guid")
 
 
-class _JustTakenError(VicinalError):
-    """Another command was quicker, be it of the same owner or of another."""
+Chosen = Settings | Callable[[VirtualFunction], Settings] | None
+"""What is to be set of a function, which may depend on which that is."""
 
 
 class Functions:
@@ -96,47 +97,76 @@ class Functions:
         name: str,
         *,
         owner: str,
-        settings: Settings | Callable[[VirtualFunction], Settings] | None = None,
+        settings: Chosen = None,
         vfio: bool = False,
         rebind: bool = True,
         wait: float = 30.0,
     ) -> VirtualFunction:
         """Give a function to an owner: set it up, and bind it to vfio-pci or its own driver.
 
-        Without `rebind` whichever driver has it keeps it: for what no driver reads, such as rates.
         `name` is a function, or a card whose first free function is taken; `settings` may depend
-        on which that is. An InfiniBand function that stays with this host is waited for until its
-        port is ACTIVE, `wait` seconds; 0: not at all. Whether the port of one for vfio-pci comes up
+        on which that is. The rest is assign_all()'s.
+        """
+        asked = [(name, settings)]
+        return self.assign_all(asked, owner=owner, vfio=vfio, rebind=rebind, wait=wait)[0]
+
+    def assign_all(
+        self,
+        asked: Sequence[tuple[str, Chosen]],
+        *,
+        owner: str,
+        vfio: bool = False,
+        rebind: bool = True,
+        wait: float = 30.0,
+    ) -> list[VirtualFunction]:
+        """Give functions to an owner, each by its name and settings; all of them, or none.
+
+        Without `rebind` whichever driver has one keeps it: for what no driver reads, such as rates.
+        InfiniBand functions that stay with this host are waited for until their ports are ACTIVE,
+        `wait` seconds together; 0: not at all. Whether the port of one for vfio-pci comes up
         shows only in the guest.
         """
-        while True:
+        while asked:
             cards = self.cards()
-            function = self._choose(cards, name, owner)
-            chosen = settings(function) if callable(settings) else settings or Settings()
-            wanted = self._wanted(cards, function, chosen)
-            try:
-                self._assign(cards, function, owner, wanted, vfio=vfio, rebind=rebind, wait=wait)
-            except _JustTakenError:
-                continue  # there is one free function less, or the one that was named is not free
-            return self.find(function.address)
+            chosen: dict[str, tuple[VirtualFunction, dict[str, Any]]] = {}
+            for name, settings in asked:
+                function = self._choose(cards, name, owner, chosen)
+                which = settings(function) if callable(settings) else settings or Settings()
+                others = [wanted for _, wanted in chosen.values()]
+                chosen[function.address] = function, self._wanted(cards, function, which, others)
+            each = list(chosen.values())
+            if self._assign(cards, each, owner, vfio=vfio, rebind=rebind, wait=wait):
+                cards = self.cards()
+                return [self._found(cards, address) for address in chosen]
+            # Another command was quicker: there is one free function less, or one that was named
+            # is not free.
+        return []
 
     def release(self, names: Iterable[str], *, owner: str | None = None) -> list[str]:
         """Take functions back from their owners, and put them as they were before.
 
-        Without names, all of `owner`. Returns what could not be put back, in words.
+        Without names, all of `owner`. Returns what could not be put back, in words. Raises
+        VicinalError after all were tried, with all causes.
         """
         assigned = read_records(self.host)["functions"]
         addresses = [self._address(name) for name in names]
         if not addresses and owner is not None:
             addresses = [name for name, record in assigned.items() if record["owner"] == owner]
-        notes: list[str] = []
+        of: dict[str, list[str]] = {}
         for address in addresses:
             if address not in assigned:
                 raise VicinalError(
                     f"{address} is assigned to nobody", "see `vicinal functions list`"
                 )
-            whose = owner or assigned[address]["owner"]
-            notes += self._helper("release", function=address, owner=whose)["notes"]
+            of.setdefault(owner or assigned[address]["owner"], []).append(address)
+        notes: list[str] = []
+        left: list[list[str]] = []
+        for whose, functions in of.items():
+            answer = self._helper("release", functions=functions, owner=whose)
+            notes += answer["notes"]
+            left += answer["left"]
+        if left:
+            raise VicinalError("; ".join([*(what for what, _ in left), *notes]), left[0][1])
         return notes
 
     def recall(self, name: str, *, owner: str) -> None:
@@ -189,7 +219,10 @@ class Functions:
         function = find_function(self.cards(), name)
         return function.address if function else name  # it may be gone, and only recorded
 
-    def _choose(self, cards: list[PhysicalFunction], name: str, owner: str) -> VirtualFunction:
+    def _choose(
+        self, cards: list[PhysicalFunction], name: str, owner: str, but: Container[str]
+    ) -> VirtualFunction:
+        """The function of this name, or a free one of the card of this name; none of `but`."""
         function = find_function(cards, name)
         if function is None:
             card = find_card(cards, name)
@@ -198,15 +231,18 @@ class Functions:
                     f"{name} has no virtual functions",
                     f"make some first: vicinal functions create {name} N",
                 )
-            function = next((each for each in card.functions if each.free), None)
+            free = (each for each in card.functions if each.free and each.address not in but)
+            function = next(free, None)
             if function is None:
                 reasons = "; ".join(
-                    f"{each.address}: {each.use or 'assigned to ' + each.owner}"
+                    f"{each.address}: {each.use or f'assigned to {each.owner or owner}'}"
                     for each in card.functions
                 )
                 raise VicinalError(
                     f"{name} has no free function ({reasons})", "release one, or make more"
                 )
+        if function.address in but:
+            raise VicinalError(f"{name} was named twice", "name each function once")
         if function.owner not in ("", owner):
             raise VicinalError(
                 f"{function.address} is assigned to {function.owner}",
@@ -222,58 +258,52 @@ class Functions:
     def _assign(
         self,
         cards: list[PhysicalFunction],
-        function: VirtualFunction,
+        chosen: Sequence[tuple[VirtualFunction, dict[str, Any]]],
         owner: str,
-        wanted: dict[str, Any],
         *,
         vfio: bool,
         rebind: bool,
         wait: float,
-    ) -> None:
-        address = function.address
-        card = find_card(cards, function.physical)
-        if vfio:
-            self._check_group(function)
-            binding = VFIO
-        else:
-            # Addresses and GUIDs are read by a driver once, when it is bound.
-            anew = rebind and ((wanted and function.driver) or function.driver == VFIO)
-            binding = "native" if anew else ""
-        with self._undone_if_it_fails(function, owner):
-            self._give(function, owner, wanted, binding)
-            if binding == "native":
-                self._wait_device(card, function)
-            if card.kind == INFINIBAND and not vfio and wait:
-                infiniband.wait_active(self.host, card.address, address, function.number, wait)
-
-    def _give(
-        self, function: VirtualFunction, owner: str, wanted: dict[str, Any], binding: str
-    ) -> None:
-        """Have all of it done at once. Raises _JustTakenError if it is not free any more."""
-        address, fresh = function.address, not function.owner
-        asked = {"fresh": fresh, "settings": wanted, "binding": binding}
-        try:
-            new = self._helper("assign", function=address, owner=owner, **asked)["new"]
-        except VicinalError:
-            record = read_records(self.host)["functions"].get(address)
-            if function.owner or record is None or record["owner"] == owner:
-                raise
-            new = False
-        if fresh and not new:
-            raise _JustTakenError(address, "take another one")
+    ) -> bool:
+        """Have all of it done at once; False: one of them is not free any more, and none is."""
+        asked = []
+        for function, wanted in chosen:
+            if vfio:
+                self._check_group(function)
+                binding = VFIO
+            else:
+                # Addresses and GUIDs are read by a driver once, when it is bound.
+                anew = rebind and ((wanted and function.driver) or function.driver == VFIO)
+                binding = "native" if anew else ""
+            fresh = not function.owner
+            each = {"fresh": fresh, "settings": wanted, "binding": binding}
+            asked.append({"function": function.address, **each})
+        with self._undone_if_it_fails([function for function, _ in chosen], owner):
+            if self._helper("assign", functions=asked, owner=owner)["taken"]:
+                return False
+            deadline = time.monotonic() + wait
+            for (function, _), request in zip(chosen, asked, strict=True):
+                card = find_card(cards, function.physical)
+                if request["binding"] == "native":
+                    self._wait_device(card, function)
+                if card.kind == INFINIBAND and not vfio and wait:
+                    infiniband.wait_active(
+                        self.host, card.address, function.address, function.number, wait, deadline
+                    )
+        return True
 
     @contextmanager
-    def _undone_if_it_fails(self, function: VirtualFunction, owner: str) -> Iterator[None]:
-        """Release a function if this fails or is interrupted, unless it was ours before."""
+    def _undone_if_it_fails(self, chosen: list[VirtualFunction], owner: str) -> Iterator[None]:
+        """Release functions if this fails or is interrupted, but those that were ours before."""
         try:
             yield
-        except _JustTakenError:
-            raise
         except BaseException as error:
-            record = read_records(self.host)["functions"].get(function.address)
-            if not function.owner and record is not None and record["owner"] == owner:
+            records = read_records(self.host)["functions"]
+            whose = {address: record["owner"] for address, record in records.items()}
+            free = [each.address for each in chosen if not each.owner]
+            if new := [address for address in reversed(free) if whose.get(address) == owner]:
                 try:
-                    self._helper("release", function=function.address, owner=owner)
+                    self.release(new, owner=owner)
                 except VicinalError as another:
                     if isinstance(error, VicinalError):
                         message = f"{error.message}; and undoing it failed ({another.message})"
@@ -293,14 +323,25 @@ class Functions:
         return now
 
     def _wanted(
-        self, cards: list[PhysicalFunction], function: VirtualFunction, settings: Settings
+        self,
+        cards: list[PhysicalFunction],
+        function: VirtualFunction,
+        settings: Settings,
+        others: Iterable[dict[str, Any]],
     ) -> dict[str, Any]:
-        """What is asked for and what it lacks, none of which anything else of this host has."""
+        """What is asked for and what it lacks, none of which anything else has or is to have."""
         wanted = self._asked(cards, function, settings)
         card = find_card(cards, function.physical)
         if card.kind == INFINIBAND:
             wanted = infiniband.with_defaults(self.host, card.address, function.number, wanted)
         self._check_clashes(cards, function, wanted)
+        own = {wanted[name] for name in _ADDRESSES if name in wanted}
+        for other in others:
+            if clash := own & {other[name] for name in _ADDRESSES if name in other}:
+                raise VicinalError(
+                    f"{clash.pop()} is asked for twice, for {function.address} and another",
+                    "choose another one",
+                )
         return wanted
 
     def _asked(

@@ -109,51 +109,58 @@ class Changes:
                 f"see the limits in the firmware (mstconfig: SRIOV_EN, NUM_OF_VFS), and {DMESG}",
             )
 
-    def assign(
-        self, function: str, owner: str, fresh: bool, settings: Fields, binding: str
-    ) -> Fields:
-        """Give a function to an owner, set it up, and bind it, if a binding is named.
+    def assign(self, functions: list[Fields], owner: str) -> Fields:
+        """Give functions to an owner, set them up, and bind those for which a binding is named.
 
-        If a step fails, a function that was free is so again, as it was. One that is to be free,
-        and is the owner's already, is somebody else's who goes by that name: it is left alone.
+        All or none: if a step fails, those that were free are so again, as they were. Where one
+        that is to be free is somebody's, be it of the same name, nothing is done.
         """
-        check_settings(settings)
-        new = self._claim(function, owner)
-        if fresh and not new:
-            return {"new": False}
+        addresses = [each["function"] for each in functions]
+        for each in functions:
+            check_settings(each["settings"])
+        if len(set(addresses)) < len(addresses):
+            raise RefusedError("a function was named twice", "name each once")
+        fresh = {each["function"] for each in functions if each["fresh"]}
+        if fresh & self.claimed.keys():
+            return {"taken": sorted(fresh & self.claimed.keys())}
+        new = self._claim(addresses, owner)
         try:
-            if settings:
-                self.configure(function, owner, settings)
-            if binding:
-                self.bind(function, owner, binding)
+            for each in functions:
+                if each["settings"]:
+                    self.configure(each["function"], owner, each["settings"])
+                if each["binding"]:
+                    self.bind(each["function"], owner, each["binding"])
         except (OSError, RefusedError, subprocess.SubprocessError) as error:
-            if new:
-                self._undo(function, owner, error)
+            self._undo(new, owner, error)
             raise
-        return {"new": new}
+        return {"taken": []}
 
-    def _undo(self, function: str, owner: str, error: Exception) -> None:
-        try:
-            self.release(function, owner)
-        except (OSError, RefusedError, subprocess.SubprocessError) as another:
-            what, why = (
-                each.args[0] if isinstance(each, RefusedError) else str(each)
-                for each in (error, another)
-            )
-            remedy = another.args[1] if isinstance(another, RefusedError) else DMESG
+    def _undo(self, functions: list[str], owner: str, error: Exception) -> None:
+        """Release them, the last one first. Raises RefusedError with both causes if that fails."""
+        left = self.release(functions[::-1], owner)["left"]
+        if left:
+            what = error.args[0] if isinstance(error, RefusedError) else str(error)
+            why, remedy = left[0]
             raise RefusedError(f"{what}; and undoing it failed ({why})", remedy) from error
 
-    def _claim(self, function: str, owner: str) -> bool:
-        """Note that a function is an owner's, and how it was before; whether it was free."""
-        self._physical(function)
-        self._check_owner(self.claimed.get(function), function, owner)
-        if function in self.claimed:
-            return False
-        self._check_unused(function, function)
-        record = {"owner": owner, "user": self.user, "driver": self._driver(function)}
-        self.claimed[function] = {**record, "before": {}, "bound": False}
-        self._save()
-        return True
+    def _claim(self, functions: list[str], owner: str) -> list[str]:
+        """Note that these are an owner's, and how they were before; returns those that were free.
+
+        None of them is touched before all are written down.
+        """
+        found: dict[str, Fields] = {}
+        for function in functions:
+            self._physical(function)
+            self._check_owner(self.claimed.get(function), function, owner)
+            if function in self.claimed:
+                continue
+            self._check_unused(function, function)
+            record = {"owner": owner, "user": self.user, "driver": self._driver(function)}
+            found[function] = {**record, "before": {}, "bound": False}
+        if found:
+            self.claimed |= found
+            self._save()
+        return list(found)
 
     def bind(self, function: str, owner: str, binding: str) -> Fields:
         """Give a function to vfio-pci, or anew to its own driver, which so reads its settings."""
@@ -258,12 +265,23 @@ class Changes:
                 file = iov / "ports" / port / "admin_guids" / str(index)
                 yield file, "0x" + value.replace(":", "")
 
-    def release(self, function: str, owner: str) -> Fields:
-        """Put a function back as it was when it was claimed; if it is gone, forget it."""
-        answer = self.reset(function, owner) if function in self.claimed else {"notes": []}
-        if self.claimed.pop(function, None) is not None:
+    def release(self, functions: list[str], owner: str) -> Fields:
+        """Put functions back as they were when they were claimed; forget what is gone.
+
+        One that cannot be put back is left its owner's, with the cause and remedy, and the others
+        are released.
+        """
+        notes: list[str] = []
+        left: list[tuple[object, ...]] = []
+        for function in filter(self.claimed.__contains__, functions):
+            try:
+                notes += self.reset(function, owner)["notes"]
+            except (OSError, RefusedError, subprocess.SubprocessError) as error:
+                left.append(error.args if isinstance(error, RefusedError) else (str(error), DMESG))
+                continue
+            del self.claimed[function]
             self._save()
-        return answer
+        return {"notes": notes, "left": left}
 
     def reset(self, function: str, owner: str) -> Fields:
         """The same, but it stays its owner's."""

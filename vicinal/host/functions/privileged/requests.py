@@ -5,10 +5,11 @@ from typing import Any
 
 from .system import RefusedError
 
-Form = re.Pattern[str] | range | type
 Fields = dict[str, Any]
+Form = re.Pattern[str] | range | type | list["Form"] | dict[str, "Form"]
+"""How a value is to look: a list is of one form and has something in it, a dictionary has these."""
 
-PROTOCOL = 3
+PROTOCOL = 4
 
 AUDIT = "see docs/functions.md"
 
@@ -20,12 +21,15 @@ _STATE = re.compile(r"auto|enable|disable")
 _RATE = range(1 << 24)
 
 _ONE: dict[str, Form] = {"function": _ADDRESS, "owner": _OWNER}
+_TO_ASSIGN: dict[str, Form] = {"function": _ADDRESS, "fresh": bool, "settings": dict}
+_TO_ASSIGN |= {"binding": re.compile("vfio-pci|native|")}
 _OPERATIONS: dict[str, dict[str, Form]] = {
     "count": {"physical": _ADDRESS, "count": range(1024), "owner": _OWNER},
-    "assign": {**_ONE, "fresh": bool, "settings": dict, "binding": re.compile("vfio-pci|native|")},
+    "assign": {"functions": [_TO_ASSIGN], "owner": _OWNER},
     "configure": {**_ONE, "settings": dict},
     "bind": {**_ONE, "binding": re.compile("vfio-pci|native")},
-    **dict.fromkeys(("recall", "reset", "release"), _ONE),
+    **dict.fromkeys(("recall", "reset"), _ONE),
+    "release": {"functions": [_ADDRESS], "owner": _OWNER},
 }
 ETHERNET: dict[str, Form] = {"mac": _MAC, "vlan": range(4095), "qos": range(8), "spoofchk": bool}
 ETHERNET |= {"trust": bool, "state": _STATE, "min_tx_rate": _RATE, "max_tx_rate": _RATE}
@@ -42,11 +46,9 @@ def checked(request: object) -> tuple[str, Fields]:
         what = f"the privileged helper is of another version ({PROTOCOL}) than the command"
         raise RefusedError(what, f"install the helper again, {AUDIT}")
     operation = str(request.pop("operation", None))
-    forms = _OPERATIONS.get(operation, {})
-    if not forms or set(request) != set(forms):
+    if operation not in _OPERATIONS:
         raise RefusedError("this is no request that the helper knows", AUDIT)
-    for name, form in forms.items():
-        check(name, request[name], form)
+    check("a request", request, _OPERATIONS[operation])
     return operation, request
 
 
@@ -70,6 +72,14 @@ def check(name: str, value: object, form: Form) -> None:
         good = isinstance(value, str) and form.fullmatch(value) is not None
     elif isinstance(form, range):
         good = isinstance(value, int) and not isinstance(value, bool) and value in form
+    elif isinstance(form, list):
+        good = isinstance(value, list) and bool(value)
+        for each in value if isinstance(value, list) else ():
+            check(name, each, form[0])
+    elif isinstance(form, dict):
+        good = isinstance(value, dict) and set(value) == set(form)
+        for key in form if good else ():
+            check(key, value[key], form[key])  # type: ignore[index]
     else:
         good = isinstance(value, form)
     if not good:

@@ -17,7 +17,8 @@ from .changes import DMESG, Changes
 from .requests import Fields, checked
 from .system import Host, RefusedError
 
-_LOCK_SECONDS, _REQUEST_BYTES = 10.0, 65536
+_LOCK_SECONDS, _REQUEST_BYTES = 30.0, 1 << 18
+"""Another one may be at work on all functions of a VM, each of which takes its card a while."""
 
 
 def perform(host: Host, user: int, request: object) -> Fields:
