@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from vicinal.checkout import checkout
 from vicinal.errors import VicinalError
-from vicinal.launch.checkout import checkout
 
 MANIFEST = "manifest.json"
 """In the folder of a result: what was asked for, where and with what."""

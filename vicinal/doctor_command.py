@@ -54,7 +54,7 @@ def doctor(
     from vicinal.host.doctor_report import show_checks, show_report
     from vicinal.host.finding import Status
     from vicinal.host.system import Host
-    from vicinal.launch.library_checks import LIBRARY_CHECKS
+    from vicinal.mpi.library_checks import LIBRARY_CHECKS
     from vicinal.tune.profile_check import PROFILE
 
     first, *others = CHECKS

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vicinal.directories import locked, may_write
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import Mpi, checkout
+from vicinal.mpi.environment import Mpi, checkout
 
 
 def mpi_program(mpi: Mpi, name: str) -> Path:

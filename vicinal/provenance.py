@@ -11,11 +11,11 @@ from pathlib import Path
 import psutil
 
 import vicinal
-from vicinal.launch.checkout import checkout
-from vicinal.launch.environment import PROVIDER_FILE, provider_directory
-from vicinal.launch.libfabric import libfabric_of
-from vicinal.launch.libfabric import libfabric_version as version_of
-from vicinal.launch.mpi import Mpi, installation
+from vicinal.checkout import checkout
+from vicinal.mpi.environment import PROVIDER_FILE, provider_directory
+from vicinal.mpi.libfabric import libfabric_of
+from vicinal.mpi.libfabric import libfabric_version as version_of
+from vicinal.mpi.libraries import Mpi, installation
 
 
 def describe_machine() -> dict[str, object]:

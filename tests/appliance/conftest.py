@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import vicinal
-from vicinal.launch.environment import provider_directory
+from vicinal.mpi.environment import provider_directory
 from vicinal.region import create
 
 NOBODY = 65534

@@ -12,7 +12,7 @@ import pytest
 from conftest import BOOT_SECONDS, Machine, build_appliance
 
 from vicinal.cluster.appliance.disk_layout import ROOT_OFFSET
-from vicinal.launch.environment import Mpi
+from vicinal.mpi.environment import Mpi
 from vicinal.programs import mpi_program
 from vicinal.region import inspect
 from vicinal.region.format import Way

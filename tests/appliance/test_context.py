@@ -10,7 +10,7 @@ import pytest
 from conftest import new_region
 from context_support import DYNAMIC, NAMES, PASSWORD, STATIC, Job, documented
 
-from vicinal.launch.environment import Mpi
+from vicinal.mpi.environment import Mpi
 from vicinal.programs import mpi_program
 from vicinal.region import inspect
 from vicinal.region.format import Way

@@ -10,8 +10,8 @@ import pytest
 from vicinal.cluster.guest_pair import GuestPair
 from vicinal.cluster.image import build_image
 from vicinal.cluster.image_kind import GuestNetwork
-from vicinal.launch.environment import Mpi, mpi_prefix
-from vicinal.launch.mpi import STANDARD
+from vicinal.mpi.environment import Mpi, mpi_prefix
+from vicinal.mpi.libraries import STANDARD
 from vicinal.programs import mpi_program
 
 # Programs that we start must not inherit that SIGINT is ignored: see tests/python/conftest.py.

@@ -54,7 +54,7 @@ from vicinal.cluster.image import GuestImage
 from vicinal.cluster.image_kind import GuestNetwork
 from vicinal.cluster.image_layout import IDENTITY_FILE
 from vicinal.errors import VicinalError
-from vicinal.launch.job import Job
+from vicinal.mpi.job import Job
 from vicinal.region import RegionState, create, inspect
 
 DEVICES = "cat /sys/bus/pci/devices/*/device"

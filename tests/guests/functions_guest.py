@@ -21,8 +21,8 @@ from guest_bytecode import compile_once, compiled, has_our_python
 from guest_netdevsim import build_netdevsim
 
 import vicinal
+from vicinal.cluster.child import dies_with_parent
 from vicinal.cluster.guest_console import console_tail
-from vicinal.cluster.guest_qemu import dies_with_parent
 from vicinal.cluster.guest_qemu_choice import qemu_for
 from vicinal.cluster.image import guests_directory
 from vicinal.cluster.image_archive import Archive

@@ -22,7 +22,7 @@ from test_cluster_machines import lend_image
 
 from vicinal.cluster.machines.links import ALLOWED, HELPERS
 from vicinal.cluster.native_network import find_tool
-from vicinal.launch.environment import Mpi
+from vicinal.mpi.environment import Mpi
 from vicinal.programs import mpi_program
 
 GUARD_SECONDS = 400.0

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from vicinal.cluster.plan.state import cluster_names
-from vicinal.launch.environment import MessagePath
+from vicinal.mpi.environment import MessagePath
 from vicinal.study.file.model import Comparison, Design, Environment, Quantity, Study, Workload
 from vicinal.study.result.reading import open_result
 from vicinal.study.running.live import Lines

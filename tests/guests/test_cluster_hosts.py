@@ -19,7 +19,7 @@ from domain_support import private_daemon
 
 from vicinal.bench.output import read_records
 from vicinal.cluster.image import build_image
-from vicinal.launch.mpi import STANDARD
+from vicinal.mpi.libraries import STANDARD
 from vicinal.programs import mpi_program
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "python"))

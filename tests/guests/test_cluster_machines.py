@@ -18,7 +18,7 @@ from domain_support import NOBODY, ordinary_user, private_daemon
 
 import vicinal
 from vicinal.cluster.image import build_image
-from vicinal.launch.mpi import STANDARD
+from vicinal.mpi.libraries import STANDARD
 from vicinal.programs import mpi_program
 
 GUARD_SECONDS = 900.0  # two minutes on two idle cores with TCG

@@ -21,7 +21,7 @@ from test_cluster_hosts import GUARD_SECONDS, NAME, TwoHosts
 
 from vicinal.bench.output import read_records
 from vicinal.cluster.image import build_image
-from vicinal.launch.mpi import Mpi
+from vicinal.mpi.libraries import Mpi
 from vicinal.programs import mpi_program
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "python"))

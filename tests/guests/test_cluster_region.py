@@ -21,8 +21,8 @@ from vicinal.cluster.machines.guests import MachineGuests
 from vicinal.cluster.manager import open_nodes
 from vicinal.cluster.plan.state import cluster_directory
 from vicinal.host.shared_device import SLOW
-from vicinal.launch.job import Job
-from vicinal.launch.mpi import Mpi
+from vicinal.mpi.job import Job
+from vicinal.mpi.libraries import Mpi
 from vicinal.programs import mpi_program
 from vicinal.region import inspect
 

@@ -18,8 +18,8 @@ from vicinal.bench.output import read_records
 from vicinal.cluster.guest_job import job_command
 from vicinal.cluster.machines.guests import MachineGuests
 from vicinal.cluster.manager import open_nodes
-from vicinal.launch.job import Job
-from vicinal.launch.mpi import Mpi
+from vicinal.mpi.job import Job
+from vicinal.mpi.libraries import Mpi
 from vicinal.programs import mpi_program
 from vicinal.region import inspect
 from vicinal.region.format import Way

@@ -27,8 +27,8 @@ from vicinal.cluster.hosts.guests import NoImage
 from vicinal.cluster.image import build_image
 from vicinal.cluster.image_kind import GuestNetwork
 from vicinal.errors import VicinalError
-from vicinal.launch.job import Job
-from vicinal.launch.mpi import Mpi
+from vicinal.mpi.job import Job
+from vicinal.mpi.libraries import Mpi
 from vicinal.programs import mpi_program
 from vicinal.region import RegionState
 

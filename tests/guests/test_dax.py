@@ -13,9 +13,9 @@ from vicinal.cluster.guest_pair import GuestPair
 from vicinal.cluster.image_layout import USER_ID
 from vicinal.cluster.region_device import RegionDevice
 from vicinal.host.shared_device import SLOW
-from vicinal.launch.environment import Mpi
-from vicinal.launch.job import CompletedJob, Job
-from vicinal.launch.mpi import STANDARD
+from vicinal.mpi.environment import Mpi
+from vicinal.mpi.job import CompletedJob, Job
+from vicinal.mpi.libraries import STANDARD
 from vicinal.programs import mpi_program
 from vicinal.region.format import Liveness
 from vicinal.region.module import DATA_OFFSET

@@ -27,7 +27,7 @@ from vicinal.cluster.guest_qemu_choice import find_qemu
 from vicinal.cluster.guest_shell import GuestShell
 from vicinal.cluster.image import build_image
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import Mpi
+from vicinal.mpi.environment import Mpi
 from vicinal.programs import mpi_program
 from vicinal.region import create
 

@@ -19,7 +19,7 @@ from domain_support import ordinary_user, private_daemon
 from vicinal.cluster.guest_accelerator import choose_accelerator
 from vicinal.cluster.guest_qemu_choice import find_qemu
 from vicinal.cluster.image import build_image
-from vicinal.launch.environment import Mpi
+from vicinal.mpi.environment import Mpi
 from vicinal.programs import mpi_program
 
 GUARD_SECONDS = 900.0  # two minutes on two idle cores with TCG

@@ -19,9 +19,9 @@ from vicinal.cluster.image_kind import GuestNetwork
 from vicinal.cluster.image_layout import HOME, guest_address
 from vicinal.cluster.region_device import RegionDevice
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import MessagePath, Mpi, mpi_prefix, provider_directory
-from vicinal.launch.job import Job
-from vicinal.launch.mpi import STANDARD
+from vicinal.mpi.environment import MessagePath, Mpi, mpi_prefix, provider_directory
+from vicinal.mpi.job import Job
+from vicinal.mpi.libraries import STANDARD
 from vicinal.programs import mpi_program
 
 TIMEOUT = 200.0  # a hang guard

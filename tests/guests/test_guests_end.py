@@ -22,9 +22,9 @@ from vicinal.cluster.guest_pair import GuestPair
 from vicinal.cluster.image import GuestImage, build_image
 from vicinal.cluster.image_kind import GuestNetwork
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import Mpi
-from vicinal.launch.job import CompletedJob, Job
-from vicinal.launch.mpi import STANDARD
+from vicinal.mpi.environment import Mpi
+from vicinal.mpi.job import CompletedJob, Job
+from vicinal.mpi.libraries import STANDARD
 from vicinal.programs import mpi_program
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "python"))

@@ -10,7 +10,7 @@ from vicinal.cluster.image import build_image
 from vicinal.cluster.image_archive import Archive
 from vicinal.cluster.image_modules import load_order
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import PROVIDER_FILE, provider_directory
+from vicinal.mpi.environment import PROVIDER_FILE, provider_directory
 
 
 def test_archive_holds_what_was_put_in(tmp_path: Path) -> None:

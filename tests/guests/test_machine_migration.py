@@ -38,8 +38,8 @@ from vicinal.cluster.plan.state import journal_of
 from vicinal.cluster.resources.desired import recorded_resources
 from vicinal.cluster.resources.machines import MachineResource
 from vicinal.errors import VicinalError
-from vicinal.launch.job import Job
-from vicinal.launch.mpi import Mpi
+from vicinal.mpi.job import Job
+from vicinal.mpi.libraries import Mpi
 from vicinal.programs import mpi_program
 from vicinal.region import Member, create, inspect
 from vicinal.region.format import SlotState, Way

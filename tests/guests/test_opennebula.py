@@ -28,7 +28,7 @@ from vicinal.cluster.guest_identity import make_keys
 from vicinal.cluster.guest_pair import pair_identities
 from vicinal.cluster.guest_qemu_choice import find_qemu
 from vicinal.cluster.image import build_image
-from vicinal.launch.environment import Mpi
+from vicinal.mpi.environment import Mpi
 from vicinal.opennebula.installation import Installation
 from vicinal.programs import mpi_program
 

@@ -32,8 +32,8 @@ from vicinal.cluster.guest_pair import pair_identities
 from vicinal.cluster.guest_qemu_choice import find_qemu
 from vicinal.cluster.guest_shell import GuestShell
 from vicinal.cluster.image import build_image
-from vicinal.launch.job import Job
-from vicinal.launch.mpi import Mpi
+from vicinal.mpi.job import Job
+from vicinal.mpi.libraries import Mpi
 from vicinal.opennebula.installation import Installation
 from vicinal.programs import mpi_program
 from vicinal.region import inspect

@@ -19,7 +19,7 @@ from slurm_guests_support import FILE, begin, machines, sleeping
 from slurm_option_support import PATIENCE, REGIONS, VICINAL, OptionHosts, wait_until
 
 from vicinal.cluster.snapshots.store import snapshots_directory
-from vicinal.launch.environment import Mpi
+from vicinal.mpi.environment import Mpi
 from vicinal.programs import mpi_program
 
 

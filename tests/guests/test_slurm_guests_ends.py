@@ -20,7 +20,7 @@ from slurm_guests_support import FILE, begin, machines, machines_of, sleeping
 from slurm_option_support import PATIENCE, OptionHosts, become, region_of, wait_until
 
 from vicinal.cluster.image import build_image
-from vicinal.launch.environment import Mpi
+from vicinal.mpi.environment import Mpi
 from vicinal.programs import mpi_program
 from vicinal.region.inspection import inspect
 

@@ -18,7 +18,7 @@ from slurm_option_support import OptionHosts, become, region_of, wait_until
 
 from vicinal.cluster.image import build_image
 from vicinal.cluster.native_layout import NODE_DIRECTORY
-from vicinal.launch.environment import Mpi, mpi_prefix
+from vicinal.mpi.environment import Mpi, mpi_prefix
 from vicinal.programs import mpi_program
 from vicinal.region.inspection import inspect
 

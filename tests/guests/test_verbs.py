@@ -16,10 +16,10 @@ from vicinal.cluster.guest import Guest
 from vicinal.cluster.guest_job import VERBS_CORE, run_in_guests
 from vicinal.cluster.guest_pair import GuestPair
 from vicinal.cluster.image_layout import HOME
-from vicinal.launch.environment import Mpi
-from vicinal.launch.job import CompletedJob, Job
-from vicinal.launch.mpi import STANDARD
-from vicinal.launch.traffic import NETWORK_PATH, REGION_PATH, JobTraffic, job_traffic, together
+from vicinal.mpi.environment import Mpi
+from vicinal.mpi.job import CompletedJob, Job
+from vicinal.mpi.libraries import STANDARD
+from vicinal.mpi.traffic import NETWORK_PATH, REGION_PATH, JobTraffic, job_traffic, together
 from vicinal.programs import mpi_program
 from vicinal.region import RegionState
 

@@ -35,9 +35,9 @@ from suite import (
 
 from vicinal.cluster.native import NativeCluster
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import PROVIDER_FILE, checkout, provider_directory
-from vicinal.launch.libfabric import mpi_version
-from vicinal.launch.mpi import STANDARD, Mpi, installation
+from vicinal.mpi.environment import PROVIDER_FILE, checkout, provider_directory
+from vicinal.mpi.libfabric import mpi_version
+from vicinal.mpi.libraries import STANDARD, Mpi, installation
 
 GUARD_SECONDS = 3600
 """After this a job hangs. The whole suite with 4 ranks on 2 cores took 1171 s with MPICH 4.3, and

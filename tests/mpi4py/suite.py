@@ -17,8 +17,8 @@ from typing import Any
 
 from vicinal.cluster.native import NativeCluster
 from vicinal.errors import VicinalError
-from vicinal.launch.job import Job
 from vicinal.launch.running import launch
+from vicinal.mpi.job import Job
 
 HERE = Path(__file__).resolve().parent
 MEMBERS_PER_RANK = 32

@@ -14,8 +14,8 @@ from process_support import signal_all
 
 import vicinal
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import mpi_prefix, provider_directory
 from vicinal.launch.running import RunningJob
+from vicinal.mpi.environment import mpi_prefix, provider_directory
 
 HERE = Path(__file__).resolve().parent
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vicinal.launch.environment import MessagePath
+from vicinal.mpi.environment import MessagePath
 from vicinal.statistics.describe import describe, mean_estimate, median_estimate
 from vicinal.statistics.estimate import Estimate
 from vicinal.statistics.split import SplitChange, compare_splits

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vicinal.launch.environment import MessagePath
+from vicinal.mpi.environment import MessagePath
 from vicinal.study.analysis.units import can_be
 from vicinal.study.file.json_form import study_to_json
 from vicinal.study.file.model import (

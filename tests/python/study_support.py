@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Self
 
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import MessagePath
-from vicinal.launch.mpi import Mpi
+from vicinal.mpi.environment import MessagePath
+from vicinal.mpi.libraries import Mpi
 from vicinal.study.file.model import (
     Comparison,
     Design,

@@ -13,7 +13,7 @@ import pytest
 from conftest import made
 
 from vicinal import region
-from vicinal.launch.environment import mpi_prefix
+from vicinal.mpi.environment import mpi_prefix
 
 LIBRARIES = ("system", "mpich")
 """The oldest release that the provider serves and the newest: all is run over both."""

@@ -23,7 +23,7 @@ from vicinal.bench.result import result_head, write_result
 from vicinal.bench.schema import load_schema, validate
 from vicinal.bench.sizes import format_size, powers_of_two
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import Mpi
+from vicinal.mpi.environment import Mpi
 
 OUTPUT = """\
 [node0] a warning of some MPI

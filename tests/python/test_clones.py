@@ -14,9 +14,9 @@ from launch_support import GUARD_SECONDS, MPIS, in_regions
 from vicinal import region
 from vicinal.cluster.native import NativeCluster
 from vicinal.cluster.native_layout import EXCHANGE
-from vicinal.launch.job import Job
 from vicinal.launch.running import launch
-from vicinal.launch.traffic import pair_traffic
+from vicinal.mpi.job import Job
+from vicinal.mpi.traffic import pair_traffic
 
 ORIGINAL, CLONE = "original", "clone"
 PRETEND = 'hostname same && echo "$(uname -n) $$" >&2; '

@@ -231,7 +231,7 @@ def interrupted(trial: Trial) -> tuple[subprocess.Popen[str], psutil.Process]:
     [agent] = [
         process
         for process in trial.hosts.cluster.processes("node1")
-        if name_of(process) != "sshd" and words_of(process)[-1:] == ["vicinal.cluster.hosts.agent"]
+        if name_of(process) != "sshd" and words_of(process)[-1:] == ["vicinal.cluster.share_agent"]
     ]
     agent.suspend()
     return up, agent
@@ -271,7 +271,7 @@ def test_a_command_that_is_interrupted(trial: Trial) -> None:
 
 def test_another_version_is_refused(trial: Trial) -> None:
     """Asked as a command of another version would ask."""
-    agent = ["-P", "-m", "vicinal.cluster.hosts.agent"]
+    agent = ["-P", "-m", "vicinal.cluster.share_agent"]
     ask = json.dumps({"do": "hello", "version": "0.0"})
     command = f"echo '{ask}' | {sys.executable} {' '.join(agent)}"
     answer = trial.hosts.at_head("sh", "-c", command).stdout

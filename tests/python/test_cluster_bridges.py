@@ -26,7 +26,7 @@ from vicinal.cluster.native_network import find_tool
 from vicinal.cluster.resources.cables import CableResource
 from vicinal.errors import VicinalError
 from vicinal.host.functions.settings import parse_mac
-from vicinal.launch.environment import Mpi
+from vicinal.mpi.environment import Mpi
 from vicinal.programs import mpi_program
 
 BRIDGE = "site0"

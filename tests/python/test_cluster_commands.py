@@ -18,7 +18,7 @@ from conftest import CHECKOUT, Vicinal, error_line
 from launch_support import GUARD_SECONDS, MPIS, NOBODY, package_path, unprivileged_python
 
 from vicinal.cluster.containers.layout import NODE_MARK
-from vicinal.launch.environment import Mpi
+from vicinal.mpi.environment import Mpi
 from vicinal.programs import mpi_program
 from vicinal.region import create
 

@@ -12,7 +12,7 @@ from launch_support import GUARD_SECONDS, MPIS
 
 from vicinal.cluster.this_host.node import HostNode
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import Mpi
+from vicinal.mpi.environment import Mpi
 from vicinal.programs import mpi_program
 
 

@@ -23,7 +23,7 @@ from test_cluster_file import read
 
 from vicinal.bench.output import read_records
 from vicinal.errors import VicinalError
-from vicinal.launch.mpi import STANDARD, Mpi
+from vicinal.mpi.libraries import STANDARD, Mpi
 from vicinal.programs import mpi_program
 
 NAME = "overhosts-c2"

@@ -21,9 +21,9 @@ from vicinal.cluster.containers.cluster import ContainerCluster, cluster_names, 
 from vicinal.cluster.containers.spec import Bind, ContainerSpec, RegionFile
 from vicinal.errors import VicinalError
 from vicinal.launch.cluster_job import _check_visible
-from vicinal.launch.job import Job
 from vicinal.launch.running import launch
-from vicinal.launch.traffic import job_traffic
+from vicinal.mpi.job import Job
+from vicinal.mpi.traffic import job_traffic
 from vicinal.region import create, inspect
 
 LIMIT = 64 << 20

@@ -20,9 +20,9 @@ from launch_support import MPIS, compile_for_each_mpi
 
 from vicinal import region
 from vicinal.cluster.native import NativeCluster
-from vicinal.launch.environment import MessagePath, mpi_environment, mpi_prefix, provider_directory
-from vicinal.launch.job import Job
 from vicinal.launch.running import launch
+from vicinal.mpi.environment import MessagePath, mpi_environment, mpi_prefix, provider_directory
+from vicinal.mpi.job import Job
 from vicinal.region import format as layout
 
 GUARD_SECONDS = 120

@@ -14,7 +14,7 @@ from launch_support import GUARD_SECONDS, NOBODY, package_path, unprivileged_pyt
 from vicinal import programs
 from vicinal.bench.metric import DEMO_METRICS, FACTS
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import Mpi
+from vicinal.mpi.environment import Mpi
 from vicinal.programs import mpi_program
 
 SHORT = ("--sizes", "8", "--trials", "1", "--seconds", "0.0001")

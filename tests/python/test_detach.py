@@ -18,8 +18,8 @@ from launch_support import GUARD_SECONDS, MPIS, end_soak
 
 from vicinal import region
 from vicinal.cluster.native import NativeCluster
-from vicinal.launch.job import Job
 from vicinal.launch.running import RunningJob
+from vicinal.mpi.job import Job
 from vicinal.region.format import SlotState, Way
 
 RANKS = int(os.environ.get("SOAK_RANKS", "4"))

@@ -50,9 +50,9 @@ from vicinal.cluster.domains.lifecycle import (
     wait_until_booted,
 )
 from vicinal.cluster.domains.migrate import migrate
+from vicinal.cluster.domains.own import is_own
 from vicinal.cluster.domains.side import Side
 from vicinal.cluster.domains.uri import default_uri
-from vicinal.cluster.own_libvirt.place import is_own
 from vicinal.errors import VicinalError
 
 MIB = 1 << 20

@@ -12,7 +12,7 @@ from launch_support import package_path
 
 import vicinal as package
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import (
+from vicinal.mpi.environment import (
     PROVIDER_FILE,
     MessagePath,
     Mpi,

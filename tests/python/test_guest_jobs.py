@@ -11,8 +11,8 @@ from launch_support import MPIS, REGION
 from vicinal.cluster.guest_job import job_command
 from vicinal.cluster.guest_pair import GuestPair
 from vicinal.cluster.image_kind import GuestNetwork
-from vicinal.launch.environment import provider_directory
-from vicinal.launch.job import Job
+from vicinal.mpi.environment import provider_directory
+from vicinal.mpi.job import Job
 
 
 def pair(network: GuestNetwork = GuestNetwork.VIRTIO) -> GuestPair:

@@ -22,9 +22,9 @@ from vicinal import region
 from vicinal.cluster.native import NativeCluster
 from vicinal.cluster.native_layout import EXCHANGE
 from vicinal.errors import VicinalError
-from vicinal.launch.heap import HEAP_FILE, parse_heap, preload
-from vicinal.launch.job import Job
 from vicinal.launch.running import RunningJob, launch
+from vicinal.mpi.heap import HEAP_FILE, parse_heap, preload
+from vicinal.mpi.job import Job
 from vicinal.region.format import SlotState
 
 MIB = 1 << 20

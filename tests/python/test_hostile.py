@@ -27,8 +27,8 @@ from launch_support import (
 from vicinal import region
 from vicinal.cluster.native import NativeCluster
 from vicinal.cluster.native_layout import EXCHANGE
-from vicinal.launch.job import Job
 from vicinal.launch.running import RunningJob
+from vicinal.mpi.job import Job
 
 PLACES = ("everything", "header", "members", "tables", "rings", "arenas", "cut")
 MPI_PLACES = ("members", "tables", "cut")

@@ -15,9 +15,9 @@ from launch_support import GUARD_SECONDS, MPIS, check_reports, wait_for
 from process_support import signal_all
 
 from vicinal.errors import VicinalError
-from vicinal.launch.hosts import Host, parse_hosts, read_hostfile, spread
-from vicinal.launch.placement import Placement
-from vicinal.launch.traffic import JobTraffic, PairTraffic, together
+from vicinal.mpi.placement import Placement
+from vicinal.mpi.traffic import JobTraffic, PairTraffic, together
+from vicinal.remote.hosts import Host, parse_hosts, read_hostfile, spread
 
 LEFT_SECONDS = 15.0
 
@@ -157,8 +157,8 @@ def test_ranks_are_where_they_are_asked_to_be(
 _FILES = """
 import sys
 from vicinal.launch.host_job import HostJob
-from vicinal.launch.hosts import Host
-from vicinal.launch.job import Job
+from vicinal.remote.hosts import Host
+from vicinal.mpi.job import Job
 
 files = {"in.dat": "what \'it\' says $HOME\\n", "more.txt": "x" * 200_000}
 program = ["/bin/sh", "-c", "echo $(uname -n): $(cat in.dat) $(wc -c <more.txt)"]

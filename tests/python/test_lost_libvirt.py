@@ -21,6 +21,7 @@ from test_cluster_file import host, read
 from vicinal.cluster.domains.connection import Hypervisor
 from vicinal.cluster.domains.domain_spec import DirectBoot, DomainSpec
 from vicinal.cluster.domains.lifecycle import define, start
+from vicinal.cluster.domains.own import own_uri
 from vicinal.cluster.domains.unreachable import UnreachableError
 from vicinal.cluster.hosts import managing
 from vicinal.cluster.hosts.protocol import Request
@@ -28,7 +29,6 @@ from vicinal.cluster.hosts.record import HostRecord
 from vicinal.cluster.machines import orphans
 from vicinal.cluster.machines.machine import Machine
 from vicinal.cluster.manager import take_down
-from vicinal.cluster.own_libvirt.place import own_uri
 from vicinal.cluster.plan.journal import Event
 from vicinal.cluster.plan.planning import Shown
 from vicinal.cluster.plan.resource import Condition

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from vicinal.cluster.native import NativeCluster
-from vicinal.launch.job import Job
+from vicinal.mpi.job import Job
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "mpi4py"))
 

@@ -10,17 +10,17 @@ import pytest
 from conftest import Vicinal, error_line
 
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import PROVIDER_FILE, mpi_environment, mpi_prefix
-from vicinal.launch.job import Job
 from vicinal.launch.launcher import launcher
-from vicinal.launch.libfabric import (
+from vicinal.mpi.environment import PROVIDER_FILE, mpi_environment, mpi_prefix
+from vicinal.mpi.job import Job
+from vicinal.mpi.libfabric import (
     check_loads_provider,
     libfabric_of,
     libfabric_version,
     mpi_version,
 )
-from vicinal.launch.mpi import Family, Mpi, installation, installation_in, mpi_variable
-from vicinal.launch.placement import Placement
+from vicinal.mpi.libraries import Family, Mpi, installation, installation_in, mpi_variable
+from vicinal.mpi.placement import Placement
 
 MPICH_SAYS = "MPICH Version:      4.0.2\\nMPICH Device:       %s\\n"
 
@@ -89,8 +89,8 @@ def test_the_remedy_names_the_target_that_installs(
 ) -> None:
     for mpi in Mpi:
         monkeypatch.delenv(mpi_variable(mpi), raising=False)
-    monkeypatch.setattr("vicinal.launch.mpi.checkout", lambda: tmp_path)
-    monkeypatch.setattr("vicinal.launch.mpi._SYSTEM_PREFIX", tmp_path)
+    monkeypatch.setattr("vicinal.mpi.libraries.checkout", lambda: tmp_path)
+    monkeypatch.setattr("vicinal.mpi.libraries._SYSTEM_PREFIX", tmp_path)
     wanted = {
         Mpi.MPICH: "run `make` in",
         Mpi.OPENMPI: "run `make` in",
@@ -99,7 +99,7 @@ def test_the_remedy_names_the_target_that_installs(
     for mpi in Mpi:
         with pytest.raises(VicinalError, match=wanted.get(mpi, "run `make mpis` in")):
             installation(mpi)
-    monkeypatch.setattr("vicinal.launch.mpi.checkout", lambda: None)
+    monkeypatch.setattr("vicinal.mpi.libraries.checkout", lambda: None)
     with pytest.raises(VicinalError, match=r"MPICH was not found: set VICINAL_MPICH"):
         installation(Mpi.MPICH)
 
@@ -135,7 +135,7 @@ def test_intel_mpi_gets_a_stock_libfabric(tmp_path: Path, monkeypatch: pytest.Mo
         mpi_environment("intel")
     chosen.touch()
     assert mpi_environment("intel")["I_MPI_OFI_LIBRARY"] == str(chosen)
-    monkeypatch.setattr("vicinal.launch.environment.stock_libfabric", lambda: None)
+    monkeypatch.setattr("vicinal.mpi.environment.stock_libfabric", lambda: None)
     with pytest.raises(VicinalError, match="none was found"):
         mpi_environment("intel")
 

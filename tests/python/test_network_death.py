@@ -25,7 +25,7 @@ from test_death import Exchange
 from vicinal import region
 from vicinal.cluster.native import NativeCluster
 from vicinal.cluster.native_layout import EXCHANGE, REMOTE_SHELL
-from vicinal.launch.environment import provider_directory
+from vicinal.mpi.environment import provider_directory
 
 TIMEOUT = 1.0
 """VICINAL_PEER_TIMEOUT."""

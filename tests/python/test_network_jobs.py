@@ -9,9 +9,9 @@ from launch_support import GUARD_SECONDS, MPIS
 
 from vicinal.cluster.native import NativeCluster
 from vicinal.errors import VicinalError
-from vicinal.launch.job import CompletedJob, Job
 from vicinal.launch.running import launch
-from vicinal.launch.traffic import NETWORK_PATH, job_traffic, pair_traffic, together
+from vicinal.mpi.job import CompletedJob, Job
+from vicinal.mpi.traffic import NETWORK_PATH, job_traffic, pair_traffic, together
 
 HOSTS = 2
 

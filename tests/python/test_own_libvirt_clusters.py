@@ -17,12 +17,12 @@ from conftest import Vicinal, error_line
 from test_cluster_file import host, read
 
 from vicinal.cluster.domains import uri as uri_module
+from vicinal.cluster.domains.own import is_own, own_uri
 from vicinal.cluster.domains.uri import default_uri
 from vicinal.cluster.file.model import Cluster
 from vicinal.cluster.machines.hypervisor import check_usable, has_machines, hypervisor_at
 from vicinal.cluster.manager import plan_cluster
 from vicinal.cluster.own_libvirt.daemon import Daemon
-from vicinal.cluster.own_libvirt.place import is_own, own_uri
 from vicinal.cluster.plan.journal import Event
 from vicinal.cluster.plan.resource import Condition, Resource
 from vicinal.cluster.plan.state import cluster_directory, cluster_names, journal_of

@@ -20,10 +20,10 @@ from launch_support import GUARD_SECONDS, MPIS, REGION, package_path
 from rich.console import Console
 
 from vicinal.cluster.native import NativeCluster
-from vicinal.launch.job import Job
-from vicinal.launch.paths import paths_table
 from vicinal.launch.running import launch
-from vicinal.launch.traffic import (
+from vicinal.mpi.job import Job
+from vicinal.mpi.paths_table import paths_table
+from vicinal.mpi.traffic import (
     JobTraffic,
     PairTraffic,
     job_traffic,

@@ -15,10 +15,10 @@ from vicinal.bench.limits import measure_limits, run_memory
 from vicinal.cluster.native import NativeCluster
 from vicinal.cluster.native_layout import EXCHANGE
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import MessagePath, Mpi, mpi_prefix, provider_directory
-from vicinal.launch.job import CompletedJob, Job
-from vicinal.launch.mpi import STANDARD
 from vicinal.launch.running import launch
+from vicinal.mpi.environment import MessagePath, Mpi, mpi_prefix, provider_directory
+from vicinal.mpi.job import CompletedJob, Job
+from vicinal.mpi.libraries import STANDARD
 from vicinal.programs import fabric_program, memory_program, mpi_program
 from vicinal.region import Region, create, inspect
 

@@ -16,11 +16,11 @@ from vicinal.cluster.containers.cluster import ContainerCluster, remove_cluster
 from vicinal.cluster.containers.spec import Bind, ContainerSpec
 from vicinal.cluster.native import NativeCluster
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import Mpi, mpi_prefix
-from vicinal.launch.job import CompletedJob, Job
-from vicinal.launch.mpi import STANDARD
 from vicinal.launch.running import RunningJob, launch
-from vicinal.launch.traffic import pair_traffic
+from vicinal.mpi.environment import Mpi, mpi_prefix
+from vicinal.mpi.job import CompletedJob, Job
+from vicinal.mpi.libraries import STANDARD
+from vicinal.mpi.traffic import pair_traffic
 from vicinal.programs import mpi_program
 from vicinal.study.result.samples import slowest
 from vicinal.study.workloads.recording import Recording, read_recording

@@ -12,7 +12,7 @@ from conftest import Vicinal, error_line
 from vicinal import region
 from vicinal.bench.output import read_records
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import Mpi, check_region_name
+from vicinal.mpi.environment import Mpi, check_region_name
 from vicinal.programs import mpi_program
 from vicinal.region import format as layout
 from vicinal.region.format import SLOT, SlotState, dtype_of

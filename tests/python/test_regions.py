@@ -16,10 +16,10 @@ from vicinal import region
 from vicinal.cluster.native import NativeCluster
 from vicinal.cluster.native_layout import EXCHANGE
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import check_region_names, mpi_environment, mpi_prefix
-from vicinal.launch.job import Job
 from vicinal.launch.running import launch
-from vicinal.launch.traffic import NETWORK_PATH, REGION_PATH, job_traffic, pair_traffic, together
+from vicinal.mpi.environment import check_region_names, mpi_environment, mpi_prefix
+from vicinal.mpi.job import Job
+from vicinal.mpi.traffic import NETWORK_PATH, REGION_PATH, job_traffic, pair_traffic, together
 from vicinal.region import RegionState
 
 FIRST, SECOND = "first", "second"

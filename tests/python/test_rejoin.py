@@ -23,8 +23,8 @@ from launch_support import GUARD_SECONDS, MPIS, end_soak, in_regions
 from vicinal import region
 from vicinal.cluster.native import NativeCluster
 from vicinal.cluster.native_layout import EXCHANGE
-from vicinal.launch.job import Job
 from vicinal.launch.running import RunningJob
+from vicinal.mpi.job import Job
 from vicinal.region.format import SlotState, Way
 
 RANKS = 4

@@ -20,7 +20,7 @@ from test_api import library_directory
 from vicinal import region
 from vicinal.cluster.native import NativeCluster
 from vicinal.cluster.native_layout import EXCHANGE, REMOTE_SHELL
-from vicinal.launch.environment import provider_directory
+from vicinal.mpi.environment import provider_directory
 
 RANKS = 3
 SECONDS = 5.0

@@ -27,8 +27,8 @@ from launch_support import (
 
 from vicinal.cluster.native import NativeCluster
 from vicinal.errors import VicinalError
-from vicinal.launch.job import Job
 from vicinal.launch.running import RunningJob, launch
+from vicinal.mpi.job import Job
 
 PATHS = ("network", REGION)
 

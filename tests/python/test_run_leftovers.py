@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from launch_support import GUARD_SECONDS, MPIS, REGION, check_reports, package_path
 
-from vicinal.launch.environment import mpi_prefix
+from vicinal.mpi.environment import mpi_prefix
 
 
 def observe(

@@ -14,7 +14,7 @@ from slurm_support import CPUS, SlurmHosts
 
 from vicinal.errors import VicinalError
 from vicinal.launch import slurm
-from vicinal.launch.hosts import Host
+from vicinal.remote.hosts import Host
 
 VICINAL = f"{sys.executable} -m vicinal"
 LEFT_SECONDS = 30.0

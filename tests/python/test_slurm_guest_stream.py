@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from vicinal.launch.environment import GUEST_TASK_FILE, provider_directory
+from vicinal.mpi.environment import GUEST_TASK_FILE, provider_directory
 from vicinal.slurm import guest_stream
 from vicinal.slurm.guest_nodes_layout import GUESTS, TASKS
 from vicinal.slurm.guest_stream import Kind

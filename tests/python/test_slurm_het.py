@@ -11,7 +11,7 @@ from process_support import words_of
 from slurm_functions_support import FIRST, FunctionHosts
 from slurm_option_support import REGIONS, OptionHosts, become, wait_until
 
-from vicinal.launch.environment import Mpi
+from vicinal.mpi.environment import Mpi
 from vicinal.programs import mpi_program
 from vicinal.slurm.job_functions import owner_of
 

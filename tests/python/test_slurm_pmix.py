@@ -16,7 +16,7 @@ from launch_support import GUARD_SECONDS, compile_for_each_mpi, unprivileged_pyt
 from process_support import signal_all, words_of
 from slurm_option_support import OptionHosts, become, wait_until
 
-from vicinal.launch.environment import Mpi
+from vicinal.mpi.environment import Mpi
 from vicinal.programs import mpi_program
 
 OTHER_USER = 1

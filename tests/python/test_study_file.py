@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import MessagePath, Progress
-from vicinal.launch.mpi import Mpi
+from vicinal.mpi.environment import MessagePath, Progress
+from vicinal.mpi.libraries import Mpi
 from vicinal.study.file.json_form import study_from_json, study_to_json
 from vicinal.study.file.model import (
     Adaptation,

@@ -25,7 +25,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from study_support import Heard, Scripts, script, study
-from vicinal.launch.environment import MessagePath
+from vicinal.mpi.environment import MessagePath
 from vicinal.study.file.model import Design, Environment, Quantity, Workload
 from vicinal.study.running.limits import Limits
 from vicinal.study.running.runner import run_study

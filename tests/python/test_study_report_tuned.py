@@ -12,12 +12,12 @@ from search_folders import TITLES, search_folder
 from study_results import EXAMPLE, write_result
 
 from vicinal.errors import VicinalError
-from vicinal.study.report import commands
 from vicinal.study.report.palette import PAPER
 from vicinal.study.report.tuned import Searched, tuning
 from vicinal.study.report.tuned_plot import gains_plot
 from vicinal.study.report.tuned_published import STUDIES, published_of
 from vicinal.study.report.writing import write_report
+from vicinal.tune import report_command
 from vicinal.tune.outputs.searched import read_searched
 
 
@@ -187,7 +187,7 @@ def test_the_command_shows_both(
     result = tmp_path / "result"
     one = tuple(each for each in EXAMPLE.workloads if each.driver != "record")[:1]
     write_result(result, replace(EXAMPLE, workloads=one, published=()))
-    commands.report([result], None, [folder, folder])
+    report_command.report([result], None, [folder, folder])
     page = result / "report/report.html"
     assert f"Written: {page}" in capsys.readouterr().out
     assert page.read_text().count("Moderation of a simulated card</h3>") == 2
@@ -195,4 +195,4 @@ def test_the_command_shows_both(
 
 def test_a_search_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(VicinalError, match=r"none/manifest.json cannot be read \(no such file"):
-        commands.report([tmp_path], None, [tmp_path / "none"])
+        report_command.report([tmp_path], None, [tmp_path / "none"])

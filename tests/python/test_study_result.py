@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vicinal.errors import VicinalError
-from vicinal.launch.mpi import Mpi
+from vicinal.mpi.libraries import Mpi
 from vicinal.study.result.layout import SCHEMA, Figure, Trial, samples_file, trial_file
 from vicinal.study.result.manifest import make_manifest, now
 from vicinal.study.result.reading import Result, open_result

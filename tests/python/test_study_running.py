@@ -19,7 +19,7 @@ from study_support import (
 )
 
 from vicinal.errors import VicinalError
-from vicinal.launch.mpi import Mpi
+from vicinal.mpi.libraries import Mpi
 from vicinal.programs import mpi_program
 from vicinal.study.environments.clusters import StudyClusters
 from vicinal.study.environments.in_guests import missing_in_guests

@@ -18,9 +18,9 @@ from workload_support import figures, read, recorded, same, stand_in, workload
 
 from vicinal.cluster.native import NativeCluster
 from vicinal.errors import VicinalError
-from vicinal.launch.job import Job
-from vicinal.launch.mpi import Mpi
 from vicinal.launch.running import launch
+from vicinal.mpi.job import Job
+from vicinal.mpi.libraries import Mpi
 from vicinal.study.file.model import Quantity, Workload
 from vicinal.study.workloads import drivers
 from vicinal.study.workloads.driver import Program, Tools

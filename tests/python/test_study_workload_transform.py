@@ -13,10 +13,10 @@ from workload_support import figures, read, recorded, same, workload
 
 from vicinal.cluster.native import NativeCluster
 from vicinal.errors import VicinalError
-from vicinal.launch.job import Job
-from vicinal.launch.mpi import STANDARD, Mpi, mpi_prefix
 from vicinal.launch.running import launch
-from vicinal.launch.traffic import pair_traffic
+from vicinal.mpi.job import Job
+from vicinal.mpi.libraries import STANDARD, Mpi, mpi_prefix
+from vicinal.mpi.traffic import pair_traffic
 from vicinal.programs import mpi_program
 from vicinal.study.file.model import Quantity, Workload
 from vicinal.study.workloads import drivers

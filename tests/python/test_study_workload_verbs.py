@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from workload_support import figures, read, recorded, same, workload
 
 from vicinal.errors import VicinalError
-from vicinal.launch.mpi import Mpi
+from vicinal.mpi.libraries import Mpi
 from vicinal.study.file.model import Quantity, Workload
 from vicinal.study.workloads import drivers, perftest
 from vicinal.study.workloads.driver import Tools

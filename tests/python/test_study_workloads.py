@@ -13,9 +13,9 @@ from workload_support import recorded, workload
 
 from vicinal.cluster.native import NativeCluster
 from vicinal.errors import VicinalError
-from vicinal.launch.job import Job
-from vicinal.launch.mpi import STANDARD, Mpi
 from vicinal.launch.running import launch
+from vicinal.mpi.job import Job
+from vicinal.mpi.libraries import STANDARD, Mpi
 from vicinal.study.workloads import drivers
 from vicinal.study.workloads.driver import Tools
 from vicinal.study.workloads.record import Record

@@ -15,8 +15,8 @@ from vicinal import region
 from vicinal.errors import VicinalError
 from vicinal.host.finding import Finding, Status
 from vicinal.host.system import Host
-from vicinal.launch.mpi import Mpi
-from vicinal.launch.thresholds import THRESHOLDS, number
+from vicinal.mpi.libraries import Mpi
+from vicinal.mpi.thresholds import THRESHOLDS, number
 from vicinal.programs import mpi_program
 from vicinal.tune.knobs.variables import VARIABLES
 from vicinal.tune.profile import (

@@ -12,7 +12,7 @@ from launch_support import package_path
 
 from vicinal import region
 from vicinal.errors import VicinalError
-from vicinal.launch.variables import check_variables
+from vicinal.mpi.variables import check_variables
 
 PROVIDER = CHECKOUT / "build/release/provider"
 API = CHECKOUT / "build/release/tests/api/api"

@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from vicinal.launch.mpi import Mpi, installation
+from vicinal.mpi.libraries import Mpi, installation
 from vicinal.study.file.model import Quantity, Workload
 from vicinal.study.workloads import drivers
 from vicinal.study.workloads.driver import Measured

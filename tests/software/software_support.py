@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vicinal.launch.environment import Mpi, mpi_prefix
-from vicinal.launch.traffic import PairTraffic, pair_traffic
+from vicinal.mpi.environment import Mpi, mpi_prefix
+from vicinal.mpi.traffic import PairTraffic, pair_traffic
 from vicinal.region import RegionState, create, inspect
 from vicinal.region.creation import default_members
 from vicinal.study.workloads.hpcc_input import hpcc_input

@@ -21,8 +21,8 @@ from software_support import (
 )
 
 from vicinal.cluster.native import NativeCluster
-from vicinal.launch.job import Job
 from vicinal.launch.running import launch
+from vicinal.mpi.job import Job
 
 IMAGES = 4
 

@@ -13,9 +13,9 @@ import typer
 from rich.console import Console
 
 from vicinal.directories import results_directory
-from vicinal.launch.environment import Mpi
-from vicinal.launch.mpi import STANDARD
-from vicinal.launch.variables import check_variables
+from vicinal.mpi.environment import Mpi
+from vicinal.mpi.libraries import STANDARD
+from vicinal.mpi.variables import check_variables
 from vicinal.signals import Ended
 
 _TABLE_WIDTH = 120

@@ -11,13 +11,13 @@ from vicinal.bench.jobs import Amount, Stage
 from vicinal.bench.metric import DEMO_METRICS, Metric
 from vicinal.bench.output import Trial
 from vicinal.bench.plot import plot_demo
-from vicinal.bench.progress import show_steps
 from vicinal.bench.report import DEMO_LEGEND, demo_tables, notes
 from vicinal.bench.result import result_head, series_of, write_result
 from vicinal.bench.scenario import Scenario
 from vicinal.bench.sizes import KIB, MIB, powers_of_two
-from vicinal.launch.environment import MessagePath, Mpi
-from vicinal.launch.mpi import STANDARD
+from vicinal.mpi.environment import MessagePath, Mpi
+from vicinal.mpi.libraries import STANDARD
+from vicinal.progress import show_steps
 
 PLOT_SIZES = powers_of_two(1, 4 * MIB)
 TABLE_SIZES = [8, 64, 512, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB]

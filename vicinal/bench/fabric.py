@@ -22,7 +22,7 @@ from vicinal.bench.output import read_records
 from vicinal.bench.scenario import Scenario
 from vicinal.cluster.native_layout import EXCHANGE
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import provider_directory
+from vicinal.mpi.environment import provider_directory
 from vicinal.programs import fabric_program
 from vicinal.region import Region, RegionState, create, inspect
 from vicinal.statistics.describe import median_estimate

@@ -2,7 +2,7 @@
 
 from vicinal.cluster.guest_job import run_in_guests
 from vicinal.cluster.guest_pair import GuestPair
-from vicinal.launch.job import CompletedJob, Job
+from vicinal.mpi.job import CompletedJob, Job
 
 
 class GuestStage:

@@ -11,10 +11,10 @@ from vicinal.bench.output import Trial, read_trial
 from vicinal.bench.scenario import Scenario
 from vicinal.cluster.native import NativeCluster
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import MessagePath
-from vicinal.launch.job import CompletedJob, Job
 from vicinal.launch.running import launch
-from vicinal.launch.traffic import pair_traffic
+from vicinal.mpi.environment import MessagePath
+from vicinal.mpi.job import CompletedJob, Job
+from vicinal.mpi.traffic import pair_traffic
 from vicinal.programs import mpi_program
 
 _TIMEOUT_SECONDS = 300.0  # a hang guard: the longest job takes some ten seconds

@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from vicinal.bench.metric import FACTS, Metric
 from vicinal.bench.scenario import MPI_TITLES
 from vicinal.bench.sizes import format_size
-from vicinal.launch.environment import Mpi
+from vicinal.mpi.environment import Mpi
 
 # Colours that people with any colour vision tell apart (Okabe and Ito), and a marker each.
 _STYLES: dict[tuple[str, bool | None], dict[str, Any]] = {

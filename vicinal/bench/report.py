@@ -10,7 +10,7 @@ from rich.table import Table
 from vicinal.bench.metric import DEMO_METRICS, FACTS, Metric
 from vicinal.bench.scenario import MPI_TITLES
 from vicinal.bench.sizes import format_size
-from vicinal.launch.environment import Mpi
+from vicinal.mpi.environment import Mpi
 
 _DIGITS = 3
 

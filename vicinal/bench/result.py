@@ -12,7 +12,7 @@ from vicinal.bench.metric import UNITS, Metric
 from vicinal.bench.output import Trial
 from vicinal.bench.scenario import Scenario
 from vicinal.bench.schema import validate
-from vicinal.launch.environment import Mpi
+from vicinal.mpi.environment import Mpi
 from vicinal.provenance import describe_machine, describe_versions
 from vicinal.statistics.describe import median_estimate
 

@@ -7,8 +7,8 @@ from typing import Any
 from vicinal.bench.metric import Metric
 from vicinal.cluster.guest_qemu_choice import find_qemu
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import MessagePath
-from vicinal.launch.mpi import Mpi, mpi_prefix
+from vicinal.mpi.environment import MessagePath
+from vicinal.mpi.libraries import Mpi, mpi_prefix
 
 MPI_TITLES = {mpi: mpi.full_name for mpi in Mpi}
 

@@ -16,7 +16,7 @@ from vicinal.bench.compare import make_row
 from vicinal.bench.setup_side import Setup
 from vicinal.cluster.accelerator import Accelerator
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import Mpi
+from vicinal.mpi.environment import Mpi
 from vicinal.programs import mpi_program
 from vicinal.statistics.describe import median_estimate
 

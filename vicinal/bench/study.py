@@ -20,13 +20,13 @@ from vicinal.bench.memory import measure_memory
 from vicinal.bench.metric import Metric
 from vicinal.bench.output import Trial
 from vicinal.bench.partial import Partial
-from vicinal.bench.progress import Steps, show_steps
 from vicinal.bench.realtime import realtime
 from vicinal.bench.result import result_head
 from vicinal.bench.scenario import Scenario
 from vicinal.bench.setup import is_setup, measure_setup
 from vicinal.errors import VicinalError
-from vicinal.launch.mpi import Mpi
+from vicinal.mpi.libraries import Mpi
+from vicinal.progress import Steps, show_steps
 
 
 @dataclass(frozen=True)

@@ -16,18 +16,18 @@ from vicinal.cluster.guest_pair import GuestPair
 from vicinal.cluster.image_kind import GuestNetwork
 from vicinal.cluster.image_layout import HOME
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import (
+from vicinal.mpi.environment import (
     MessagePath,
     mpi_environment,
     provider_directory,
 )
-from vicinal.launch.heap import heap_library
-from vicinal.launch.job import CompletedJob, Job
-from vicinal.launch.job_files import with_files
-from vicinal.launch.mpi import STANDARD, Family, Installation, Mpi
-from vicinal.launch.placement import Placement, place
-from vicinal.launch.program import linked_mpi
-from vicinal.launch.variables import portable_variables
+from vicinal.mpi.heap import heap_library
+from vicinal.mpi.job import CompletedJob, Job
+from vicinal.mpi.job_files import with_files
+from vicinal.mpi.libraries import STANDARD, Family, Installation, Mpi
+from vicinal.mpi.placement import Placement, place
+from vicinal.mpi.program import linked_mpi
+from vicinal.mpi.variables import portable_variables
 from vicinal.region import RegionState
 
 VERBS_CORE = "verbs;ofi_rxm"

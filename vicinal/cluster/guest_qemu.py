@@ -1,18 +1,16 @@
 """QEMU's command line of a guest."""
 
-import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from vicinal.cluster.accelerator import Accelerator
+from vicinal.cluster.child import dies_with_parent
 from vicinal.cluster.doorbell import Doorbell
 from vicinal.cluster.guest_identity import card_address
 from vicinal.cluster.guest_qemu_choice import Qemu
 from vicinal.cluster.image import GuestImage
 from vicinal.cluster.image_layout import CONTROL_PORT, IDENTITY_FILE
 from vicinal.cluster.region_device import RegionDevice
-from vicinal.errors import VicinalError
 
 MEMORY_MIB = 1024
 
@@ -103,13 +101,6 @@ def _machine(devices: GuestDevices | None) -> list[str]:
         return ["-machine", f"q35{split}", "-m", f"{MEMORY_MIB}M"]
     most = MEMORY_MIB + (devices.region_bytes >> 20)
     return ["-machine", "q35,nvdimm=on", "-m", f"{MEMORY_MIB}M,slots=1,maxmem={most}M"]
-
-
-def dies_with_parent() -> Sequence[str]:
-    """What to put before a command that must not outlive this process's present thread."""
-    if shutil.which("setpriv") is None:
-        raise VicinalError("the tool setpriv was not found", "install util-linux")
-    return ["setpriv", "--pdeathsig", "KILL", "--"]
 
 
 def processor(accelerator: Accelerator, cpus: int = 1) -> list[str]:

@@ -9,9 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from vicinal.cluster import guest_connection
+from vicinal.cluster.child import dies_with_parent
 from vicinal.cluster.guest_commands import SSH_FAILED, GuestCommands
 from vicinal.cluster.guest_identity import Keys
-from vicinal.cluster.guest_qemu import dies_with_parent
 from vicinal.cluster.image_layout import USER
 from vicinal.errors import VicinalError
 

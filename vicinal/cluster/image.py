@@ -24,7 +24,7 @@ from vicinal.cluster.image_modules import load_order
 from vicinal.cluster.image_packages import RECORD, PackageStore
 from vicinal.directories import check_writable, locked, may_write
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import (
+from vicinal.mpi.environment import (
     DOORBELL_AGENT_FILE,
     GUEST_RESEED_FILE,
     GUEST_TASK_FILE,
@@ -33,8 +33,8 @@ from vicinal.launch.environment import (
     mpi_prefix,
     provider_directory,
 )
-from vicinal.launch.heap import HEAP_FILE
-from vicinal.launch.mpi import STANDARD
+from vicinal.mpi.heap import HEAP_FILE
+from vicinal.mpi.libraries import STANDARD
 
 _HERE = Path(__file__).parent
 _SHARED = Path("/var/cache/vicinal/guests")

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from vicinal.cluster.domains.own import is_own
 from vicinal.cluster.file.reading import read_cluster
 from vicinal.cluster.hosts.record import MOVE_KIND
 from vicinal.cluster.machines.ranks import Return
@@ -29,7 +30,6 @@ from vicinal.cluster.manager import (
     stop_cluster,
     take_down,
 )
-from vicinal.cluster.own_libvirt.place import is_own
 from vicinal.cluster.owners import left_behind
 from vicinal.cluster.plan.planning import Action, Shown
 from vicinal.cluster.plan.resource import Condition

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vicinal.cluster.domains.own import is_own
 from vicinal.cluster.domains.unreachable import UnreachableError
 from vicinal.cluster.domains.uri import SYSTEM
 from vicinal.cluster.file.hosts import is_share
@@ -30,7 +31,6 @@ from vicinal.cluster.job_nodes import ClusterNodes
 from vicinal.cluster.machines.guests import MachineGuests
 from vicinal.cluster.machines.saving import save_machines
 from vicinal.cluster.machines.way_in import WayIn
-from vicinal.cluster.own_libvirt.place import is_own
 from vicinal.cluster.plan.applying import Show, apply, take_away
 from vicinal.cluster.plan.journal import Entry
 from vicinal.cluster.plan.planning import Action, Plan, Shown, Step, make_plan, removal

@@ -14,19 +14,19 @@ from vicinal.cluster.hosts.containers import FarContainers
 from vicinal.cluster.hosts.guests import FarGuests
 from vicinal.cluster.job_nodes import JobNodes, check_joined
 from vicinal.cluster.machines.guests import MachineGuests
-from vicinal.cluster.machines.running import RunningGuestJob
 from vicinal.cluster.manager import cluster_state, open_nodes
 from vicinal.cluster.native_layout import EXCHANGE
 from vicinal.cluster.resources.containers import REGION_NAME
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import MessagePath, Progress
-from vicinal.launch.job import Job
-from vicinal.launch.job_input import Stream
-from vicinal.launch.job_region import check_heap, usable_region
-from vicinal.launch.placement import place
-from vicinal.launch.program import HIDDEN, check_visible
+from vicinal.launch.machine_job import RunningGuestJob
 from vicinal.launch.running import RunningJob
-from vicinal.launch.traffic import JobTraffic
+from vicinal.mpi.environment import MessagePath, Progress
+from vicinal.mpi.job import Job
+from vicinal.mpi.job_region import check_heap, usable_region
+from vicinal.mpi.placement import place
+from vicinal.mpi.program import HIDDEN, check_visible
+from vicinal.mpi.started import Stream
+from vicinal.mpi.traffic import JobTraffic
 
 _SHOW = "let `mounts` of the cluster's file show its directory, or go to one that the nodes see"
 

@@ -14,28 +14,29 @@ import typer
 from rich.console import Console
 
 from vicinal.cluster.job_nodes import JobNodes
-from vicinal.cluster.machines.running import RunningGuestJob
 from vicinal.cluster.manager import find_name
 from vicinal.cluster.native import NativeCluster
 from vicinal.cluster.native_layout import EXCHANGE
 from vicinal.errors import VicinalError
 from vicinal.launch.cluster_job import job_on_cluster
-from vicinal.launch.environment import MessagePath, Progress
-from vicinal.launch.heap import DEFAULT_HEAP_BYTES, parse_heap
 from vicinal.launch.host_job import HostJob
-from vicinal.launch.hosts import Host, parse_hosts, read_hostfile
-from vicinal.launch.job import Job
-from vicinal.launch.job_region import check_heap, region_path, usable_region
-from vicinal.launch.mpi import Mpi
-from vicinal.launch.mpi_option import MPI_PREFIX, chosen_mpi
-from vicinal.launch.paths import newest_job, paths_table, traffic_of
+from vicinal.launch.machine_job import RunningGuestJob
+from vicinal.launch.paths import newest_job, traffic_of
 from vicinal.launch.paths_watch import watch_paths
-from vicinal.launch.program import find_program
-from vicinal.launch.reach import Reach
 from vicinal.launch.running import RunningJob, region_name
 from vicinal.launch.slurm import allocation
-from vicinal.launch.started import StartedJob
-from vicinal.launch.traffic import JobTraffic
+from vicinal.mpi.environment import MessagePath, Progress
+from vicinal.mpi.heap import DEFAULT_HEAP_BYTES, parse_heap
+from vicinal.mpi.job import Job
+from vicinal.mpi.job_region import check_heap, region_path, usable_region
+from vicinal.mpi.libraries import Mpi
+from vicinal.mpi.option import MPI_PREFIX, chosen_mpi
+from vicinal.mpi.paths_table import paths_table
+from vicinal.mpi.program import find_program
+from vicinal.mpi.started import StartedJob
+from vicinal.mpi.traffic import JobTraffic
+from vicinal.remote.hosts import Host, parse_hosts, read_hostfile
+from vicinal.remote.reach import Reach
 from vicinal.signals import Ended, handled
 
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)

@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import MessagePath, mpi_environment
-from vicinal.launch.heap import preload
-from vicinal.launch.libfabric import check_loads_provider
-from vicinal.launch.mpi import Installation, Mpi
-from vicinal.launch.mpi_option import MPI_PREFIX, chosen_mpi
-from vicinal.launch.variables import check_variables
+from vicinal.mpi.environment import MessagePath, mpi_environment
+from vicinal.mpi.heap import preload
+from vicinal.mpi.libfabric import check_loads_provider
+from vicinal.mpi.libraries import Installation, Mpi
+from vicinal.mpi.option import MPI_PREFIX, chosen_mpi
+from vicinal.mpi.variables import check_variables
 
 
 def register(app: typer.Typer) -> None:

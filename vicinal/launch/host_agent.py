@@ -24,7 +24,7 @@ import psutil
 import vicinal
 from vicinal.errors import VicinalError, describe_os_error
 from vicinal.launch.host_files import HostFiles, take_away_left_behind
-from vicinal.launch.traffic import job_traffic
+from vicinal.mpi.traffic import job_traffic
 from vicinal.region import create, inspect
 from vicinal.signals import Ended, signals_raise
 

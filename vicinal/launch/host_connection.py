@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from vicinal.launch.agent_connection import AgentConnection
 from vicinal.launch.host_agent import MARK, HostRequest
+from vicinal.remote.agent_connection import AgentConnection
 
 AGENT_MODULE = "vicinal.launch.host_agent"
 

@@ -13,23 +13,22 @@ from pathlib import Path
 
 import vicinal
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import PROVIDER_FILE, MessagePath, provider_directory
 from vicinal.launch.host_agent import HostRequest
 from vicinal.launch.host_connection import HostConnection
 from vicinal.launch.host_files import HostFiles
-from vicinal.launch.hosts import Host, spread
-from vicinal.launch.job import Job
 from vicinal.launch.job_environment import inherited, job_environment, with_heap
-from vicinal.launch.job_files import check_names, in_directory
-from vicinal.launch.job_input import Stream
 from vicinal.launch.launcher import host_launcher
-from vicinal.launch.libfabric import check_loads_provider
-from vicinal.launch.mpi import tested
-from vicinal.launch.reach import Reach
 from vicinal.launch.running import job_label
-from vicinal.launch.started import StartedJob
-from vicinal.launch.traffic import JobTraffic, together
+from vicinal.mpi.environment import PROVIDER_FILE, MessagePath, provider_directory
+from vicinal.mpi.job import Job
+from vicinal.mpi.job_files import check_names, in_directory
+from vicinal.mpi.libfabric import check_loads_provider
+from vicinal.mpi.libraries import tested
+from vicinal.mpi.started import StartedJob, Stream
+from vicinal.mpi.traffic import JobTraffic, together
 from vicinal.region.creation import default_members
+from vicinal.remote.hosts import Host, spread
+from vicinal.remote.reach import Reach
 
 _LOST_SECONDS = 15.0
 """How long a launcher may take to notice that a host is gone after we did."""

@@ -3,11 +3,11 @@
 import os
 from collections.abc import Sequence
 
-from vicinal.launch.environment import MessagePath, Progress, mpi_environment
-from vicinal.launch.heap import preload
-from vicinal.launch.job import Job
-from vicinal.launch.mpi import Family, Installation
-from vicinal.launch.placement import Placement
+from vicinal.mpi.environment import MessagePath, Progress, mpi_environment
+from vicinal.mpi.heap import preload
+from vicinal.mpi.job import Job
+from vicinal.mpi.libraries import Family, Installation
+from vicinal.mpi.placement import Placement
 
 _YIELD = "OMPI_MCA_mpi_yield_when_idle"
 """Variable that has ranks of Open MPI which wait give their core to others."""

@@ -8,12 +8,9 @@ that rank 0 opens; the others get nothing to read.
 import os
 import secrets
 import subprocess
-from typing import IO
 
 from vicinal.cluster.job_nodes import JobNodes
-
-Stream = IO[bytes] | int | None
-"""As subprocess takes it; None means this process's own."""
+from vicinal.mpi.started import Stream
 
 
 class JobInput:

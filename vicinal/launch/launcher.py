@@ -9,10 +9,10 @@ import os
 from collections.abc import Mapping, Sequence
 
 from vicinal.cluster.job_nodes import Places
-from vicinal.launch.mpi import Family, Installation
-from vicinal.launch.placement import Placement
-from vicinal.launch.reach import SSH_OPTIONS, Reach
-from vicinal.launch.variables import portable_variables
+from vicinal.mpi.libraries import Family, Installation
+from vicinal.mpi.placement import Placement
+from vicinal.mpi.variables import portable_variables
+from vicinal.remote.reach import SSH_OPTIONS, Reach
 
 _OUTER_JOB = ("SLURM_", "PBS_", "LSB_", "PMI_", "PMIX_", "OMPI_COMM_WORLD_")
 """Variables by which launchers and MPI libraries take us for a part of another job."""

@@ -1,4 +1,4 @@
-"""Which path the messages between each pair of ranks took, from what a region says."""
+"""The jobs that run now, and what their regions say of their messages."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -6,56 +6,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
-from rich.table import Table
-from rich.text import Text
 
 from vicinal.cluster.native import KEEPER_MODULE
 from vicinal.cluster.native_layout import EXCHANGE
 from vicinal.errors import VicinalError
 from vicinal.launch import host_files
 from vicinal.launch.running import REGION_PREFIX
-from vicinal.launch.traffic import NETWORK_PATH, JobTraffic, job_traffic, together
+from vicinal.mpi.traffic import JobTraffic, job_traffic, together
 from vicinal.region import inspect
-from vicinal.region.sizes import show_size
-
-
-def paths_table(traffic: JobTraffic) -> Table:
-    """The table that `vicinal paths` shows."""
-    # Text for what members wrote, which would be taken for markup otherwise.
-    title = Text(f"Paths of {traffic.label or 'the job'}", style="table.title")
-    table = Table(title=title, title_justify="left", highlight=True)
-    for heading in ("from rank", "on", "to rank", "on", "path"):
-        table.add_column(heading)
-    for heading in ("messages", "volume"):
-        table.add_column(heading, justify="right")
-    names = traffic.hostnames
-    for pair in traffic.pairs:
-        table.add_row(
-            str(pair.sender),
-            Text(names.get(pair.sender, "-")),
-            str(pair.receiver),
-            Text(names.get(pair.receiver, "-")),
-            pair.path,
-            str(pair.messages),
-            show_size(pair.bytes),
-        )
-    # Of other hosts only these know who their ranks are: all that a rank sent there in one row.
-    for sender in sorted({sent.sender for sent in traffic.beyond}):
-        sent = [each for each in traffic.beyond if each.sender == sender]
-        table.add_row(
-            str(sender),
-            Text(names.get(sender, "-")),
-            f"{len(sent)} others",
-            "other hosts",
-            NETWORK_PATH,
-            str(sum(each.messages for each in sent)),
-            show_size(sum(each.bytes for each in sent)),
-        )
-    talked = {(p.sender, p.receiver) for p in traffic.pairs if p.sender != p.receiver}
-    silent = len(names) * (len(names) - 1) - len(talked)
-    if silent > 0:
-        table.caption = f"{silent} of the pairs of {len(names)} ranks have not talked"
-    return table
 
 
 def running_regions() -> Iterator[list[Path]]:

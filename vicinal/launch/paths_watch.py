@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.live import Live
 
 from vicinal.errors import VicinalError
-from vicinal.launch.paths import paths_table, traffic_of
-from vicinal.launch.traffic import JobTraffic
+from vicinal.launch.paths import traffic_of
+from vicinal.mpi.paths_table import paths_table
+from vicinal.mpi.traffic import JobTraffic
 
 _WIDTH = 120
 """Of a table that no terminal shows."""

@@ -15,18 +15,18 @@ import psutil
 from vicinal.cluster.job_nodes import JobNodes
 from vicinal.errors import VicinalError
 from vicinal.launch.cores import usable_cpus
-from vicinal.launch.environment import MessagePath
-from vicinal.launch.job import CompletedJob, Job
 from vicinal.launch.job_environment import inherited, job_environment, with_heap
-from vicinal.launch.job_files import with_files
-from vicinal.launch.job_input import JobInput, Stream
+from vicinal.launch.job_input import JobInput
 from vicinal.launch.launcher import launcher
-from vicinal.launch.libfabric import check_loads_provider
-from vicinal.launch.mpi import tested
-from vicinal.launch.placement import Placement, place
-from vicinal.launch.program import check_visible
-from vicinal.launch.started import StartedJob
-from vicinal.launch.traffic import JobTraffic, job_traffic
+from vicinal.mpi.environment import MessagePath
+from vicinal.mpi.job import CompletedJob, Job
+from vicinal.mpi.job_files import with_files
+from vicinal.mpi.libfabric import check_loads_provider
+from vicinal.mpi.libraries import tested
+from vicinal.mpi.placement import Placement, place
+from vicinal.mpi.program import check_visible
+from vicinal.mpi.started import StartedJob, Stream
+from vicinal.mpi.traffic import JobTraffic, job_traffic
 from vicinal.region import RegionState, create, inspect
 from vicinal.region.creation import LABEL_BYTES, default_members
 

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Mapping
 
 from vicinal.errors import VicinalError
-from vicinal.launch.hosts import Host, parse_hosts
+from vicinal.remote.hosts import Host, parse_hosts
 
 _ANSWER_SECONDS = 30.0
 _COUNT = re.compile(r"(\d{1,7})(?:\(x(\d{1,7})\))?")

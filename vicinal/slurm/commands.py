@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from vicinal.errors import VicinalError
-from vicinal.launch.mpi import Mpi
+from vicinal.mpi.libraries import Mpi
 from vicinal.plain_call import for_typer
 from vicinal.region.sizes import parse_size
 from vicinal.slurm import function_commands, network_commands, region_commands

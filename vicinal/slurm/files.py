@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from vicinal.checkout import checkout
 from vicinal.errors import VicinalError
-from vicinal.launch.checkout import checkout
-from vicinal.launch.environment import mpi_environment, provider_directory
-from vicinal.launch.mpi import Family, Mpi
+from vicinal.mpi.environment import mpi_environment, provider_directory
+from vicinal.mpi.libraries import Family, Mpi
 from vicinal.slurm.defaults import GRES, NETWORK_PORT
 
 PLUGIN_FILE = "vicinal-spank.so"

@@ -20,7 +20,7 @@ from vicinal.cluster.machines.commands import commands_text
 from vicinal.cluster.region_device import RegionDevice
 from vicinal.cluster.snapshots.starting import CommonNetwork, GuestMake, start_guests
 from vicinal.errors import VicinalError
-from vicinal.launch.mpi import Mpi
+from vicinal.mpi.libraries import Mpi
 from vicinal.region.verdict import condemn
 from vicinal.slurm.files import task_variables
 from vicinal.slurm.guest_nodes_layout import GUESTS, TASKS

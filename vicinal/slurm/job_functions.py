@@ -37,7 +37,7 @@ from vicinal.host.functions.sysfs import (
     find_function,
     read_records,
 )
-from vicinal.launch.variables import FUNCTION_DEVICES, FUNCTION_INTERFACES, FUNCTIONS
+from vicinal.mpi.variables import FUNCTION_DEVICES, FUNCTION_INTERFACES, FUNCTIONS
 from vicinal.slurm.defaults import GRES
 from vicinal.slurm.job_regions import own_directory
 from vicinal.slurm.lent_functions import bounds, check_bounds, lent

@@ -10,7 +10,6 @@ import typer
 
 from vicinal.errors import VicinalError
 from vicinal.study.compare_command import compare
-from vicinal.study.report.commands import register as register_report
 from vicinal.study.running.commands import register as register_run
 
 Study = Annotated[
@@ -26,19 +25,19 @@ Hosts = Annotated[
 ]
 
 
+commands = typer.Typer(
+    help="Measure what virtualization costs, beside what was published.", no_args_is_help=True
+)
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands to `vicinal`."""
-    study = typer.Typer(
-        help="Measure what virtualization costs, beside what was published.", no_args_is_help=True
-    )
-    study.command(name="list")(list_)
-    study.command(name="show")(show)
-    register_report(study)
-    register_run(study)
-    study.command(name="compare")(compare)
-    app.add_typer(study, name="study")
+    register_run(commands)
+    commands.command(name="compare")(compare)
+    app.add_typer(commands, name="study")
 
 
+@commands.command(name="list")
 def list_(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     host: Hosts = None,
@@ -70,6 +69,7 @@ def list_(
     typer.echo(json.dumps(listed, indent=1, ensure_ascii=False))
 
 
+@commands.command()
 def show(
     study: Study,
     as_yaml: Annotated[bool, typer.Option("--yaml", help="Print its file.")] = False,

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from vicinal.errors import VicinalError, describe_os_error
-from vicinal.launch.thresholds import THRESHOLDS, number
+from vicinal.mpi.thresholds import THRESHOLDS, number
 from vicinal.tune.knob import Setting
 from vicinal.yaml_file import nearest
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from vicinal.errors import VicinalError
 from vicinal.host.finding import Check, Finding, passed, skipped, warned
 from vicinal.host.system import Host
-from vicinal.launch.thresholds import THRESHOLDS
+from vicinal.mpi.thresholds import THRESHOLDS
 from vicinal.tune.profile import profile_in_force, read_profile
 
 

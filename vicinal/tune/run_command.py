@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vicinal.directories import MANIFEST, result_folder
-from vicinal.launch.variables import check_variables
+from vicinal.mpi.variables import check_variables
 from vicinal.signals import Ended
 from vicinal.tune.knobs.machine import Machine
 from vicinal.tune.options import JOURNAL, DryRun, OwnConnection, State, recover_what_was_killed

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 import vicinal
 from vicinal.cluster.appliance.packages import PACKAGES
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import PROVIDER_FILE, provider_directory
+from vicinal.mpi.environment import PROVIDER_FILE, provider_directory
 
 _HERE = Path(__file__).parent
 _RULES = _HERE.parent / "70-vicinal.rules"

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 
+from vicinal.checkout import checkout
 from vicinal.cluster.containers import layout
 from vicinal.cluster.containers.spec import ContainerSpec
 from vicinal.cluster.native_layout import EXCHANGE, NODE_DIRECTORY
 from vicinal.errors import VicinalError, describe_os_error
-from vicinal.launch.checkout import checkout
 
 OWN_TEMPORARY = Path("/tmp")
 """Each node has a file system of its own there, for what programs take for theirs alone."""

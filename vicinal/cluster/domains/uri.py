@@ -2,7 +2,7 @@
 
 import os
 
-from vicinal.cluster.own_libvirt.place import own_uri
+from vicinal.cluster.domains.own import own_uri
 from vicinal.host.libvirt_daemons import system_answers
 from vicinal.host.system import Host
 

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import vicinal
+from vicinal.cluster.child import dies_with_parent
 from vicinal.cluster.doorbell import VECTORS, Doorbell
-from vicinal.cluster.guest_qemu import dies_with_parent
 from vicinal.errors import VicinalError
 
 _START_SECONDS = 30.0

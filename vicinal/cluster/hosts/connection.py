@@ -10,10 +10,10 @@ from typing import Any
 import vicinal
 from vicinal.cluster.hosts.protocol import ALIVE_SECONDS, MARK, Request
 from vicinal.cluster.plan.planning import Action
-from vicinal.launch.agent_connection import AgentConnection
-from vicinal.launch.hosts import Host
-from vicinal.launch.reach import Reach
 from vicinal.printable import printable
+from vicinal.remote.agent_connection import AgentConnection
+from vicinal.remote.hosts import Host
+from vicinal.remote.reach import Reach
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class ShareConnection(AgentConnection):
     Each question is asked by one thread; undo() may come from another.
     """
 
-    module = "vicinal.cluster.hosts.agent"
+    module = "vicinal.cluster.share_agent"
     mark = MARK
     part = "the cluster"
 

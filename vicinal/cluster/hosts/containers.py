@@ -26,9 +26,9 @@ from vicinal.cluster.hosts.traffic import far_traffic
 from vicinal.cluster.job_nodes import Node, Places
 from vicinal.cluster.native_layout import EXCHANGE
 from vicinal.errors import VicinalError
-from vicinal.launch.job_region import check_heap, usable_region
-from vicinal.launch.placement import place
-from vicinal.launch.traffic import JobTraffic, job_traffic
+from vicinal.mpi.job_region import check_heap, usable_region
+from vicinal.mpi.placement import place
+from vicinal.mpi.traffic import JobTraffic, job_traffic
 from vicinal.region import inspect
 
 _CHECK_SECONDS = 5.0

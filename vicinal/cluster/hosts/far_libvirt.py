@@ -14,7 +14,7 @@ from vicinal.cluster.hosts.record import HostRecord
 from vicinal.cluster.hosts.uri import uri_from_here
 from vicinal.cluster.machines.hypervisor import connected_to
 from vicinal.errors import VicinalError
-from vicinal.launch.reach import Reach
+from vicinal.remote.reach import Reach
 
 if TYPE_CHECKING:
     from vicinal.cluster.domains.connection import Hypervisor

@@ -17,11 +17,11 @@ from vicinal.cluster.hosts.shares import ask_all
 from vicinal.cluster.hosts.traffic import far_traffic
 from vicinal.cluster.image_kind import GuestNetwork
 from vicinal.errors import VicinalError
-from vicinal.launch.agent_connection import searching
-from vicinal.launch.placement import place
-from vicinal.launch.reach import Reach
-from vicinal.launch.traffic import JobTraffic
+from vicinal.mpi.placement import place
+from vicinal.mpi.traffic import JobTraffic
 from vicinal.region import RegionState
+from vicinal.remote.agent_connection import searching
+from vicinal.remote.reach import Reach
 
 _CHECK_SECONDS = 5.0
 """How often hosts are asked whether their machines still run."""

@@ -28,7 +28,7 @@ from vicinal.cluster.plan.resource import Resource
 from vicinal.cluster.plan.state import journal_of, sole_command
 from vicinal.cluster.resources.keys import KeysResource
 from vicinal.errors import VicinalError
-from vicinal.launch.hosts import Host
+from vicinal.remote.hosts import Host
 
 
 def plan_over_hosts(cluster: Cluster) -> Sequence[Shown]:

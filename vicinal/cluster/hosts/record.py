@@ -8,7 +8,7 @@ from vicinal.cluster.file.hosts import share_name
 from vicinal.cluster.plan.journal import Entry
 from vicinal.cluster.plan.resource import Json
 from vicinal.errors import VicinalError
-from vicinal.launch.hosts import Host
+from vicinal.remote.hosts import Host
 
 KIND = "host"
 MOVE_KIND = "move"

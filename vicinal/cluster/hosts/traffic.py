@@ -6,7 +6,7 @@ from vicinal.cluster.hosts.connection import ShareConnection
 from vicinal.cluster.hosts.protocol import Request
 from vicinal.cluster.hosts.shares import ask_all
 from vicinal.errors import VicinalError
-from vicinal.launch.traffic import JobTraffic, together
+from vicinal.mpi.traffic import JobTraffic, together
 
 
 def far_traffic(connections: Sequence[ShareConnection]) -> JobTraffic | None:

@@ -9,8 +9,8 @@ from vicinal.cluster.machines.machine import Machine
 from vicinal.cluster.machines.together import together
 from vicinal.cluster.machines.way_in import WayIn
 from vicinal.errors import VicinalError
-from vicinal.launch.job_region import check_heap, usable_region
-from vicinal.launch.traffic import JobTraffic, job_traffic
+from vicinal.mpi.job_region import check_heap, usable_region
+from vicinal.mpi.traffic import JobTraffic, job_traffic
 from vicinal.region import RegionState, inspect
 from vicinal.region.verdict import condemn
 

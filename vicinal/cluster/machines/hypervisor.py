@@ -6,8 +6,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from vicinal.cluster.domains.own import is_own
 from vicinal.cluster.own_libvirt.daemon import Daemon
-from vicinal.cluster.own_libvirt.place import is_own
 from vicinal.errors import VicinalError
 
 if TYPE_CHECKING:

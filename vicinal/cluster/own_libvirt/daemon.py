@@ -24,11 +24,11 @@ from pathlib import Path
 import psutil
 
 import vicinal
+from vicinal.cluster.domains.own import uri_of
 from vicinal.cluster.domains.unreachable import UnreachableError
 from vicinal.cluster.doorbell.claim import claimant
 from vicinal.cluster.own_libvirt import keeper
 from vicinal.cluster.own_libvirt.mounts import remove_mount_points
-from vicinal.cluster.own_libvirt.place import uri_of
 from vicinal.cluster.own_libvirt.settings import write_settings
 from vicinal.errors import VicinalError, describe_os_error
 from vicinal.host.libvirt_daemons import OWN_DAEMON, complaint_of, own_directory

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import ClassVar, Self
 
+from vicinal.cluster.domains.own import is_own
 from vicinal.cluster.domains.unreachable import UnreachableError
 from vicinal.cluster.own_libvirt.daemon import Daemon
-from vicinal.cluster.own_libvirt.place import is_own
 from vicinal.cluster.plan.resource import Condition, Json, Observation, Standing
 from vicinal.cluster.plan.state import cluster_names, journal_of
 from vicinal.errors import VicinalError

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from vicinal.cluster.domains.domain_spec import HostFunction
+from vicinal.cluster.domains.own import is_own
 from vicinal.cluster.file.hosts import Share
 from vicinal.cluster.file.model import ImageAdditions
 from vicinal.cluster.guest_accelerator import Choice, choose_accelerator
@@ -32,7 +33,6 @@ from vicinal.cluster.machines.machine import Machine
 from vicinal.cluster.machines.network import cards
 from vicinal.cluster.machines.orphans import end_orphan
 from vicinal.cluster.machines.way_in import end_way_in
-from vicinal.cluster.own_libvirt.place import is_own
 from vicinal.cluster.plan.resource import Condition, Json, Observation, Standing
 from vicinal.cluster.resources.functions import FunctionResource
 from vicinal.cluster.resources.keys import KeysResource

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vicinal.cluster.accelerator import Accelerator
-from vicinal.cluster.guest_qemu import dies_with_parent, escaped, processor
+from vicinal.cluster.child import dies_with_parent
+from vicinal.cluster.guest_qemu import escaped, processor
 from vicinal.cluster.guest_qemu_choice import Qemu
 from vicinal.cluster.image import content_key
 from vicinal.cluster.image_layout import CONTROL_PORT, IDENTITY_PORT

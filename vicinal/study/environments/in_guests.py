@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from vicinal.launch.libfabric import linked_libraries
-from vicinal.launch.mpi import STANDARD, mpi_prefix
+from vicinal.mpi.libfabric import linked_libraries
+from vicinal.mpi.libraries import STANDARD, mpi_prefix
 from vicinal.study.file.model import Environment
 from vicinal.study.workloads.driver import Program
 

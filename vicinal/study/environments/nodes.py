@@ -7,7 +7,7 @@ from vicinal.cluster.hosts.shares import ask_all, connected
 from vicinal.cluster.machines.layout import Made
 from vicinal.cluster.status import ClusterState, NodeState
 from vicinal.errors import VicinalError
-from vicinal.launch.hosts import Host
+from vicinal.remote.hosts import Host
 
 
 def states(state: ClusterState) -> list[ClusterState]:

@@ -15,9 +15,9 @@ from vicinal.cluster.manager import cluster_state, node_command
 from vicinal.cluster.status import ClusterState
 from vicinal.errors import VicinalError
 from vicinal.launch.cluster_job import job_on_cluster
-from vicinal.launch.environment import MessagePath
 from vicinal.launch.host_job import HostJob
-from vicinal.launch.job import Job
+from vicinal.mpi.environment import MessagePath
+from vicinal.mpi.job import Job
 from vicinal.study.environments.launched import Launched, Running, launch, source
 from vicinal.study.environments.nodes import (
     accelerator_of,

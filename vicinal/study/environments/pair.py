@@ -19,7 +19,7 @@ from vicinal.cluster.resources.containers import REGION_NAME
 from vicinal.cluster.status import ClusterState
 from vicinal.errors import TimeLimitError, VicinalError
 from vicinal.launch.cores import usable_cpus
-from vicinal.launch.environment import MessagePath, mpi_environment
+from vicinal.mpi.environment import MessagePath, mpi_environment
 from vicinal.study.environments.nodes import address_of, nodes_of
 from vicinal.study.file.model import Environment
 from vicinal.study.workloads.driver import Program

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from pathlib import Path
 
-from vicinal.launch.environment import MessagePath
+from vicinal.mpi.environment import MessagePath
 from vicinal.region import RegionState, inspect
 
 

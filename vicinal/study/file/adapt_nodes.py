@@ -6,7 +6,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from vicinal.launch.mpi import STANDARD, Mpi
+from vicinal.mpi.libraries import STANDARD, Mpi
 from vicinal.study.file.machine import MachineFacts
 from vicinal.study.file.model import Adaptation, Environment
 from vicinal.study.file.reading import plain

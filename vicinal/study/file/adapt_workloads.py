@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from vicinal.launch.environment import MessagePath, Progress
+from vicinal.mpi.environment import MessagePath, Progress
 from vicinal.study.file.adapt_nodes import Unavailable, count_of, hosts_of
 from vicinal.study.file.machine import MachineFacts
 from vicinal.study.file.model import Adaptation, Environment, Workload

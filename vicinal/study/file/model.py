@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from vicinal.launch.environment import MessagePath, Progress
-from vicinal.launch.mpi import Mpi
+from vicinal.mpi.environment import MessagePath, Progress
+from vicinal.mpi.libraries import Mpi
 
 
 class Quantity(StrEnum):

@@ -11,8 +11,8 @@ from typing import Any
 
 from vicinal.cluster.file.reading import part_cluster
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import MessagePath, Progress
-from vicinal.launch.mpi import Mpi
+from vicinal.mpi.environment import MessagePath, Progress
+from vicinal.mpi.libraries import Mpi
 from vicinal.study.file.model import (
     Adaptation,
     Comparison,

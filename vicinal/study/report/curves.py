@@ -11,7 +11,8 @@ from vicinal.study.analysis.summary import Beside, Cell, Compared, Verdict
 from vicinal.study.file.model import Statistic, Study, Workload
 from vicinal.study.report import numbers, references
 from vicinal.study.report.axes import log_values, position, ratio_axis, reach, size_axis
-from vicinal.study.report.drawing import SETTINGS, Plot, entry, frame
+from vicinal.study.report.drawing import SETTINGS, Plot, frame
+from vicinal.study.report.legend import entry
 from vicinal.study.report.lines import with_gaps
 from vicinal.study.report.palette import PAPER, Style, of_comparison
 

@@ -6,19 +6,17 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
-from vicinal.study.report.palette import GRID, INK, MUTED, PAPER, ROLES, Style
+from vicinal.study.report.legend import Entry, handle
+from vicinal.study.report.palette import GRID, INK, MUTED, PAPER, ROLES
+from vicinal.study.report.references import Reference
 from vicinal.study.result.whole import write_whole
-
-if TYPE_CHECKING:
-    from vicinal.study.report.references import Reference
 
 WIDTH = 340
 """Points: a plot is as wide as a phone, where it is read at about this scale, and no wider."""
@@ -74,19 +72,8 @@ class Plot:
     """Along its horizontal axis; none where that has something else."""
     continuous: bool = False
     """Whether what lies between its points is known too, as of a distribution."""
-    stars: "tuple[Reference, ...]" = ()
+    stars: tuple[Reference, ...] = ()
     """Published figures in it."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A line of a legend."""
-
-    label: str
-    color: str
-    marker: str | tuple[int, int, float]
-    dash: str = "-"
-    hollow: bool = False
 
 
 def frame(
@@ -124,7 +111,7 @@ def frame(
         if legend:
             top = _TITLE_HEIGHT + 13 * (len(heading) - 1)
             figure.legend(
-                handles=[_handle(*each) for each in zip(legend, labels, strict=True)],
+                handles=[handle(*each) for each in zip(legend, labels, strict=True)],
                 loc="upper left",
                 bbox_to_anchor=(0.0, 1 - top / total),
                 ncols=columns,
@@ -137,24 +124,6 @@ def frame(
                 handlelength=2.2,
             )
     return figure, axes
-
-
-def entry(style: Style, *, dash: str | None = None) -> Entry:
-    """An environment's, or a comparison's, line of a legend."""
-    return Entry(style.title, style.color, style.marker, dash or style.dash)
-
-
-def _handle(line: Entry, label: str) -> Line2D:
-    return Line2D(
-        [],
-        [],
-        color=line.color,
-        marker=line.marker,  # type: ignore[arg-type]
-        linestyle=line.dash,  # type: ignore[arg-type]
-        markersize=8 if line.hollow else 5,
-        markerfacecolor=PAPER.light if line.hollow else line.color,
-        label=label,
-    )
 
 
 GROUND = {"facecolor": PAPER.light, "edgecolor": "none", "pad": 0.6}

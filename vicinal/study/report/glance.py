@@ -15,7 +15,8 @@ from vicinal.study.analysis.summary import Compared, Summary
 from vicinal.study.report import numbers, references
 from vicinal.study.report.axes import ratio_axis, reach
 from vicinal.study.report.curves import CLAIMED, named
-from vicinal.study.report.drawing import GROUND, SETTINGS, Plot, entry, frame
+from vicinal.study.report.drawing import GROUND, SETTINGS, Plot, frame
+from vicinal.study.report.legend import entry
 from vicinal.study.report.palette import GRID, INK, MUTED, PAPER, Style, of_comparison
 from vicinal.study.report.references import Reference
 

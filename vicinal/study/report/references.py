@@ -17,7 +17,7 @@ from vicinal.study.analysis.units import convert
 from vicinal.study.file.model import Comparison, Published, Statistic, Workload
 from vicinal.study.file.reading_published import RATIO
 from vicinal.study.report import numbers
-from vicinal.study.report.drawing import Entry
+from vicinal.study.report.legend import Entry
 from vicinal.study.report.palette import INK, PAPER, Style
 
 _POINTS = (5, 4, 6, 8)

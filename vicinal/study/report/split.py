@@ -7,7 +7,8 @@ import matplotlib
 from vicinal.study.analysis.summary import Cell
 from vicinal.study.file.model import Workload
 from vicinal.study.report import numbers
-from vicinal.study.report.drawing import SETTINGS, Entry, Plot, frame
+from vicinal.study.report.drawing import SETTINGS, Plot, frame
+from vicinal.study.report.legend import Entry
 from vicinal.study.report.palette import PAPER, ROLES, Style
 
 _LANE = 40

@@ -13,7 +13,8 @@ from vicinal.study.analysis.summary import Cell
 from vicinal.study.file.model import Workload
 from vicinal.study.report import numbers
 from vicinal.study.report.axes import log_values
-from vicinal.study.report.drawing import SETTINGS, Plot, entry, frame
+from vicinal.study.report.drawing import SETTINGS, Plot, frame
+from vicinal.study.report.legend import entry
 from vicinal.study.report.palette import Style
 
 SHARES = (0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999)

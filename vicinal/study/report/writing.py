@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from vicinal.bench.progress import show_steps
 from vicinal.errors import VicinalError
+from vicinal.progress import show_steps
 from vicinal.study.report.content import Drawn, Part, Source, part, plots_of
 from vicinal.study.report.drawing import Plot, inline, write_plot
 from vicinal.study.report.overlay import Overlaid, overlays, overlays_of

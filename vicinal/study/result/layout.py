@@ -13,6 +13,7 @@ SUMMARY = "summary.json"
 TRIALS = "trials"
 SAMPLES = "samples"
 OUTPUTS = "outputs"
+REPORT = "report"
 PART = ".part"
 """What the names of files end in that are not whole yet."""
 

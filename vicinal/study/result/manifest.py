@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from vicinal.launch.mpi import Mpi
+from vicinal.mpi.libraries import Mpi
 from vicinal.provenance import (
     describe_hypervisor,
     describe_machine,

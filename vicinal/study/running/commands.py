@@ -10,9 +10,9 @@ from rich.console import Console
 
 from vicinal.directories import result_folder
 from vicinal.errors import VicinalError
-from vicinal.launch.variables import check_variables
+from vicinal.mpi.variables import check_variables
 from vicinal.signals import Ended
-from vicinal.study.report.commands import FOLDER
+from vicinal.study.result.layout import REPORT
 
 if TYPE_CHECKING:
     from vicinal.study.running.runner import Outcome
@@ -193,7 +193,7 @@ def _conclude(outcome: "Outcome") -> int:
     if outcome.trials:
         from vicinal.study.report.making import make_report
 
-        made = make_report([outcome.folder], outcome.folder / FOLDER)
+        made = make_report([outcome.folder], outcome.folder / REPORT)
         for warning in made.warnings:
             typer.echo(f"vicinal: note: {warning}", err=True)
         typer.echo(f"Written: {made.page}")

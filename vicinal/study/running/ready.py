@@ -8,8 +8,8 @@ from vicinal.cluster.guest_job import check_guests_have
 from vicinal.cluster.guest_qemu_choice import find_qemu
 from vicinal.cluster.machines.hypervisor import check_usable
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import MessagePath
-from vicinal.launch.mpi import installation
+from vicinal.mpi.environment import MessagePath
+from vicinal.mpi.libraries import installation
 from vicinal.study.environments.in_guests import missing_in_guests
 from vicinal.study.file.model import Environment, Study
 from vicinal.study.workloads.driver import Driver, Tools

@@ -8,7 +8,7 @@ import re
 from math import isqrt
 
 from vicinal.errors import VicinalError
-from vicinal.launch.mpi import Mpi, installation
+from vicinal.mpi.libraries import Mpi, installation
 from vicinal.study.file.model import Workload
 from vicinal.study.result.layout import TOTAL_TIME, Figure
 from vicinal.study.workloads.driver import Measured, Program, Tools

@@ -1,7 +1,7 @@
 """The driver of the Intel MPI benchmarks, where the user has them: means, the programs' own."""
 
 from vicinal.errors import VicinalError
-from vicinal.launch.mpi import Mpi
+from vicinal.mpi.libraries import Mpi
 from vicinal.study.file.model import Workload
 from vicinal.study.result.layout import Figure
 from vicinal.study.workloads.driver import Measured, Program, Tools

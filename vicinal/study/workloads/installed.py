@@ -4,8 +4,8 @@ import shutil
 from pathlib import Path
 
 from vicinal.errors import VicinalError
-from vicinal.launch.mpi import Family, Mpi
-from vicinal.launch.program import find_program, linked_mpi
+from vicinal.mpi.libraries import Family, Mpi
+from vicinal.mpi.program import find_program, linked_mpi
 from vicinal.study.workloads.driver import Tools
 
 USER_TOOLS = {

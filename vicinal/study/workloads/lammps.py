@@ -1,7 +1,7 @@
 """The driver of LAMMPS: a melt of Lennard-Jones atoms or of chains, with what its time went to."""
 
 from vicinal.errors import VicinalError
-from vicinal.launch.mpi import Mpi
+from vicinal.mpi.libraries import Mpi
 from vicinal.study.file.model import Workload
 from vicinal.study.result.layout import COMMUNICATION_TIME, TOTAL_TIME, Figure
 from vicinal.study.workloads.driver import Measured, Program, Tools

@@ -3,7 +3,7 @@
 import re
 
 from vicinal.errors import VicinalError
-from vicinal.launch.mpi import Mpi
+from vicinal.mpi.libraries import Mpi
 from vicinal.study.file.model import Workload
 from vicinal.study.result.layout import TOTAL_TIME, Figure
 from vicinal.study.workloads.driver import Measured, Program, Tools

@@ -5,7 +5,7 @@ MPI. Neither library that Vicinal installs has OpenSHMEM, and Debian's goes past
 """
 
 from vicinal.errors import VicinalError
-from vicinal.launch.mpi import Mpi
+from vicinal.mpi.libraries import Mpi
 from vicinal.study.file.model import Workload
 from vicinal.study.workloads.driver import Measured, Program, Tools
 from vicinal.study.workloads.installed import user_program

@@ -1,7 +1,7 @@
 """The driver of Vicinal's own program record: every iteration's time of one MPI operation."""
 
 from vicinal.errors import VicinalError
-from vicinal.launch.mpi import Mpi, installation
+from vicinal.mpi.libraries import Mpi, installation
 from vicinal.programs import mpi_program
 from vicinal.study.file.model import Workload
 from vicinal.study.result.layout import ProgramFact

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from vicinal.errors import VicinalError
-from vicinal.launch.mpi import Mpi
+from vicinal.mpi.libraries import Mpi
 from vicinal.study.file.model import Workload
 from vicinal.study.result.layout import Figure
 from vicinal.study.result.samples import Series

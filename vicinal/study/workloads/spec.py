@@ -1,7 +1,7 @@
 """SPEC MPI 2007, which Vicinal does not start: studies that name it say so, and why."""
 
 from vicinal.errors import VicinalError
-from vicinal.launch.mpi import Mpi
+from vicinal.mpi.libraries import Mpi
 from vicinal.study.file.model import Workload
 from vicinal.study.workloads.driver import Measured, Program, Tools
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vicinal.errors import VicinalError
-from vicinal.launch.mpi import Mpi, installation
+from vicinal.mpi.libraries import Mpi, installation
 from vicinal.programs import mpi_program
 from vicinal.study.file.model import Workload
 from vicinal.study.result.layout import COMMUNICATION_TIME, TOTAL_TIME, Figure, ProgramFact

@@ -9,8 +9,8 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import Progress
-from vicinal.launch.thresholds import THRESHOLDS
+from vicinal.mpi.environment import Progress
+from vicinal.mpi.thresholds import THRESHOLDS
 from vicinal.tune.knob import Value
 
 UNSET = "unset"

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from vicinal.errors import VicinalError
-from vicinal.launch.variables import check_variables
+from vicinal.mpi.variables import check_variables
 from vicinal.study.file.model import Environment
 from vicinal.tune.knob import Knob, Value
 from vicinal.tune.knobs.machine import MachineKnob

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import provider_directory
+from vicinal.mpi.environment import provider_directory
 from vicinal.region.sizes import parse_size
 
 HEAP_FILE = "libvicinal-heap.so"

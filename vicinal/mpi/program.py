@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vicinal.errors import VicinalError
-from vicinal.launch.libfabric import linked_libraries
-from vicinal.launch.mpi import Mpi
+from vicinal.mpi.libfabric import linked_libraries
+from vicinal.mpi.libraries import Mpi
 
 _LIBRARIES = {
     "libmpi.so.12": Mpi.MPICH,

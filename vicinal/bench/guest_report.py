@@ -9,8 +9,8 @@ from vicinal.bench.metric import DEMO_METRICS, FACTS, Metric
 from vicinal.bench.report import format_value
 from vicinal.bench.scenario import MPI_TITLES
 from vicinal.bench.sizes import format_size
-from vicinal.launch.environment import MessagePath, Mpi
-from vicinal.launch.mpi import STANDARD
+from vicinal.mpi.environment import MessagePath, Mpi
+from vicinal.mpi.libraries import STANDARD
 
 
 def guest_table(result: Mapping[str, Any]) -> Table:

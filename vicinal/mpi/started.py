@@ -7,9 +7,12 @@ import subprocess
 import time
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from typing import ClassVar, Self
+from typing import IO, ClassVar, Self
 
 from vicinal.errors import TimeLimitError
+
+Stream = IO[bytes] | int | None
+"""Standard input or output of a job as subprocess takes it; None means this process's own."""
 
 _LOOK_SECONDS = 1.0
 

@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable, Mapping
 
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import Progress
-from vicinal.launch.mpi import Mpi, mpi_variable
-from vicinal.launch.thresholds import THRESHOLDS
+from vicinal.mpi.environment import Progress
+from vicinal.mpi.libraries import Mpi, mpi_variable
+from vicinal.mpi.thresholds import THRESHOLDS
 
 _PREFIX = "VICINAL_"
 _LIBFABRIC_PREFIX = "FI_"

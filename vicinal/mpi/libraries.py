@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from vicinal.checkout import checkout
 from vicinal.errors import VicinalError
-from vicinal.launch.checkout import checkout
 
 
 class Family(StrEnum):

@@ -17,9 +17,9 @@ from typing import Any
 
 import vicinal
 from vicinal.errors import VicinalError
-from vicinal.launch.hosts import Host
-from vicinal.launch.reach import Reach
 from vicinal.printable import printable
+from vicinal.remote.hosts import Host
+from vicinal.remote.reach import Reach
 
 _PACKAGE = Path(vicinal.__file__).resolve().parents[1]
 _SEARCH = {"PYTHONPATH": str(_PACKAGE)}

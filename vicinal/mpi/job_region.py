@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import check_region_name
+from vicinal.mpi.environment import check_region_name
 from vicinal.region import inspect
 from vicinal.region.sizes import show_size
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import typer
 
 from vicinal.errors import VicinalError
-from vicinal.launch.mpi import Installation, Mpi, installation_in
+from vicinal.mpi.libraries import Installation, Mpi, installation_in
 
 MPI_PREFIX = typer.Option(
     metavar="DIRECTORY",

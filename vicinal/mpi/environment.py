@@ -9,10 +9,10 @@ from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 
+from vicinal.checkout import checkout
 from vicinal.errors import VicinalError
-from vicinal.launch.checkout import checkout
-from vicinal.launch.libfabric import libfabric_of, stock_libfabric
-from vicinal.launch.mpi import Family, Installation, Mpi, installation, mpi_prefix
+from vicinal.mpi.libfabric import libfabric_of, stock_libfabric
+from vicinal.mpi.libraries import Family, Installation, Mpi, installation, mpi_prefix
 
 __all__ = [
     "MessagePath",

@@ -10,8 +10,8 @@ from rich.console import Console
 from vicinal.cluster.image_kind import GuestNetwork
 from vicinal.cluster.region_device import RegionDevice
 from vicinal.directories import results_directory
-from vicinal.launch.environment import MessagePath, Mpi
-from vicinal.launch.variables import check_variables
+from vicinal.mpi.environment import MessagePath, Mpi
+from vicinal.mpi.variables import check_variables
 
 
 def register(app: typer.Typer) -> None:
@@ -39,15 +39,15 @@ def demo(
     # Loaded here: the rest of the command line does not wait for the libraries of figures.
     from dataclasses import replace
 
-    from vicinal.bench.progress import show_steps
-    from vicinal.cluster.guest_demo import (
+    from vicinal.bench.guest_demo import (
         GuestDemoPlan,
         check_guest_demo,
         run_guest_demo,
         write_guest_demo,
     )
+    from vicinal.bench.guest_report import guest_table
     from vicinal.cluster.guest_pair import GuestPair
-    from vicinal.cluster.guest_report import guest_table
+    from vicinal.progress import show_steps
 
     plan = GuestDemoPlan()
     plan = replace(plan, mpis=mpi or plan.mpis, amount=replace(plan.amount, trials=trials))
@@ -109,10 +109,10 @@ def run(
     """Run an MPI program across two guests, half of the ranks in each."""
     from vicinal.cluster.guest_job import check_guest_job, show_in_guests
     from vicinal.cluster.guest_pair import GuestPair
-    from vicinal.launch.job import Job
-    from vicinal.launch.paths import paths_table
-    from vicinal.launch.program import find_program
-    from vicinal.launch.traffic import job_traffic, together
+    from vicinal.mpi.job import Job
+    from vicinal.mpi.paths_table import paths_table
+    from vicinal.mpi.program import find_program
+    from vicinal.mpi.traffic import job_traffic, together
     from vicinal.region.creation import default_members
 
     job = Job(

@@ -1,4 +1,4 @@
-"""What a command has on each host of a cluster: `python -m vicinal.cluster.hosts.agent`.
+"""What a command has on each host of a cluster: `python -m vicinal.cluster.share_agent`.
 
 It does with this host's share of the cluster what it is asked to (protocol.py), by the same code as
 if that were a cluster of this host's own. What it makes it undoes again where the command does not

@@ -1,4 +1,4 @@
-"""`vicinal study report`."""
+"""`vicinal study report`, which shows what searches found, too: so it is above both."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,14 +6,14 @@ from typing import Annotated
 import typer
 
 from vicinal.directories import check_writable
+from vicinal.study.commands import commands
+from vicinal.study.result.layout import REPORT
 
-FOLDER = "report"
-"""In a result, where its report goes."""
 
-
-def register(study: typer.Typer) -> None:
-    """Add the command to `vicinal study`."""
-    study.command(name="report")(report)
+def register(app: typer.Typer) -> None:
+    """Add the command to `vicinal study`, which `app` has by now."""
+    del app
+    commands.command(name="report")(report)
 
 
 def report(
@@ -34,7 +34,7 @@ def report(
     It is a page that needs nothing else (report.html), with each plot as PNG and SVG, all of it as
     Markdown (report.md), and CSV. Nothing is measured.
     """
-    directory = (output or folders[0] / FOLDER).absolute()
+    directory = (output or folders[0] / REPORT).absolute()
     check_writable(directory, "name another directory with --output")
     # Heavy, as is what they need.
     from vicinal.study.report.making import make_report

@@ -17,9 +17,9 @@ from vicinal.cluster.guest_job import check_guests_have, run_in_guests
 from vicinal.cluster.guest_pair import GuestPair
 from vicinal.cluster.guest_qemu import MEMORY_MIB
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import MessagePath, Mpi, provider_directory
-from vicinal.launch.job import Job
-from vicinal.launch.mpi import STANDARD
+from vicinal.mpi.environment import MessagePath, Mpi, provider_directory
+from vicinal.mpi.job import Job
+from vicinal.mpi.libraries import STANDARD
 from vicinal.programs import mpi_program
 
 _SIZES = (8, 64, 512, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB)

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import MessagePath, Progress
-from vicinal.launch.heap import DEFAULT_HEAP_BYTES
-from vicinal.launch.mpi import Installation, Mpi, installation, installation_of
-from vicinal.launch.program import linked_mpi
-from vicinal.launch.variables import check_variables
+from vicinal.mpi.environment import MessagePath, Progress
+from vicinal.mpi.heap import DEFAULT_HEAP_BYTES
+from vicinal.mpi.libraries import Installation, Mpi, installation, installation_of
+from vicinal.mpi.program import linked_mpi
+from vicinal.mpi.variables import check_variables
 from vicinal.region import DEFAULT_SECTION_BYTES, RegionState
 from vicinal.region.geometry import MEMBERS_MAX
 

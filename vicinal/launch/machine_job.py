@@ -14,11 +14,10 @@ from vicinal.cluster.machines.guests import MachineGuests
 from vicinal.cluster.machines.together import together
 from vicinal.cluster.marked import CLEAR
 from vicinal.errors import VicinalError
-from vicinal.launch.environment import MessagePath
-from vicinal.launch.job import Job
-from vicinal.launch.job_input import Stream
-from vicinal.launch.started import StartedJob
-from vicinal.launch.traffic import JobTraffic
+from vicinal.mpi.environment import MessagePath
+from vicinal.mpi.job import Job
+from vicinal.mpi.started import StartedJob, Stream
+from vicinal.mpi.traffic import JobTraffic
 
 _MARK = "VICINAL_MACHINE_JOB"
 """Variable of all that belongs to one job."""

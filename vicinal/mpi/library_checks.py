@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from vicinal.errors import VicinalError
 from vicinal.host.finding import Check, Finding, failed, passed, skipped
 from vicinal.host.system import Host
-from vicinal.launch.environment import PROVIDER_FILE, provider_directory
-from vicinal.launch.libfabric import (
+from vicinal.mpi.environment import PROVIDER_FILE, provider_directory
+from vicinal.mpi.libfabric import (
     check_loads_provider,
     libfabric_of,
     libfabric_version,
     mpi_version,
 )
-from vicinal.launch.mpi import STANDARD, Mpi, installation
+from vicinal.mpi.libraries import STANDARD, Mpi, installation
 
 
 def check_provider(host: Host) -> Iterator[Finding]:

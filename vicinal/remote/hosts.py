@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vicinal.errors import VicinalError, describe_os_error
-from vicinal.launch.placement import Placement, place
+from vicinal.mpi.placement import Placement, place
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """Never begins with a dash: ssh would take it for an option."""

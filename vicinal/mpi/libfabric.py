@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from vicinal.errors import VicinalError
-from vicinal.launch.mpi import Family, Installation, Mpi, installation
+from vicinal.mpi.libraries import Family, Installation, Mpi, installation
 
 OLDEST = (1, 17)
 """The libfabric that the provider is linked for; older ones lack symbols that it needs."""

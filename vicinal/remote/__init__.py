@@ -1,0 +1,1 @@
+"""Other hosts: naming them, reaching them, and agents on them."""
