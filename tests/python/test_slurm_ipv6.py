@@ -9,7 +9,7 @@ from slurm_support import CPUS
 
 from vicinal.cluster.native_layout import HEAD
 from vicinal.cluster.native_network import BRIDGE, INTERFACE
-from vicinal.launch.environment import Mpi
+from vicinal.mpi.environment import Mpi
 from vicinal.programs import mpi_program
 
 USER = 1
