@@ -30,6 +30,12 @@ def become(user: int) -> tuple[str, ...]:
     return ("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups") if user else ()
 
 
+def let_components_start(slurm_conf: Path) -> None:
+    """Those of heterogeneous jobs: Slurm's backfill scheduler does, by default each half minute."""
+    with slurm_conf.open("a") as file:
+        file.write("SchedulerParameters=bf_interval=1\n")
+
+
 class OptionHosts(SlurmHosts):
     """Hosts with the option, as an administrator installs it."""
 

@@ -2,14 +2,19 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 import pytest
 from launch_support import GUARD_SECONDS
 from process_support import words_of
 from slurm_functions_support import FIRST, FunctionHosts
-from slurm_option_support import REGIONS, OptionHosts, become, wait_until
+from slurm_option_support import (
+    REGIONS,
+    OptionHosts,
+    become,
+    let_components_start,
+    wait_until,
+)
 
 from vicinal.mpi.environment import Mpi
 from vicinal.programs import mpi_program
@@ -19,12 +24,6 @@ USER = 1
 FILE = "name: lab\nnodes:\n  - {name: inner, count: 2}\nregion: {members: 16}\n"
 FIRST_PART, SECOND_PART = ("-wnode0", "-n2"), ("-N2", "-wnode[1-2]", "-n2")
 BETWEEN = ":"
-
-
-def let_components_start(slurm_conf: Path) -> None:
-    """Slurm's backfill scheduler starts them, each half minute if it is not told otherwise."""
-    with slurm_conf.open("a") as file:
-        file.write("SchedulerParameters=bf_interval=1\n")
 
 
 class HetHosts(OptionHosts):
