@@ -80,6 +80,8 @@ static int set_up(const struct settings *settings, uint32_t job, const char *wor
 					 settings->directory,
 					 "--purpose",
 					 for_nodes ? "nodes" : "tasks",
+					 settings->vlans != NULL ? "--vlans" : NULL,
+					 settings->vlans,
 					 NULL};
 
 	(void)snprintf(number, sizeof(number), "%" PRIu32, job);

@@ -51,11 +51,16 @@ int settings_read(int count, char **arguments, struct settings *settings, const 
 		const char *size = value_of(arguments[i], "max_size");
 		const char *functions = value_of(arguments[i], "functions");
 		const char *network = value_of(arguments[i], "network");
+		const char *vlans = value_of(arguments[i], "vlans");
 		int good = size != NULL && size_read(size, &settings->max_size) == 0;
 
 		if (network != NULL)
 			good = read_network(network, &settings->network_port) == 0;
 
+		if (vlans != NULL && vlans[0] != '\0' && vlans[strspn(vlans, "0123456789-")] == '\0') {
+			settings->vlans = vlans;
+			good = 1;
+		}
 		if (functions != NULL && functions[0] != '\0') {
 			settings->functions = functions;
 			good = 1;

@@ -11,6 +11,8 @@
  *	network=PORT     UDP port of the networks that the nodes of a job over several hosts have for
  *	                 themselves, or `host`: they have the hosts' network; 330 if it is not there
  *	functions=NAME   jobs have SR-IOV functions as GRES of this name; not if it is not there
+ *	vlans=FIRST-LAST those of a job's nodes are in a VLAN of the job's own, one of these; if it is not
+ *	                 there, in those that the card has them in
  *
  * `vicinal slurm install` writes all of them.
  */
@@ -26,6 +28,7 @@ struct settings {
 	const char *directory;
 	const char *variables;
 	const char *functions;
+	const char *vlans; /* may be NULL */
 	uint64_t max_size;
 	uint16_t network_port; /* 0: nodes of several hosts have the hosts' network */
 };

@@ -7,7 +7,7 @@ Commands ask it by fake_kernel_asked.py.
 The cards and what is set of them are files (fake_cards.py). The interface of an Ethernet function
 is a real one, a tap that this process has open: closed, it is gone from whatever network it is in,
 as the interface of a function is that a driver is taken from. What one function sends all others
-get, on all hosts; VLANs, and what a card does about forged addresses, are not there.
+of its VLAN get, on all hosts; what a card does about forged addresses is not there.
 """
 
 import fcntl
@@ -111,17 +111,24 @@ class Kernel(FakeHost):
     def forward(self, tap: int, wire: socket.socket, others: list[str]) -> None:
         """Hand on a frame of a function's to all others."""
         with suppress(OSError):
-            self.deliver(frame := os.read(tap, 65536), tap)
+            source = next(address for address, each in self._taps.items() if each == tap)
+            tagged = struct.pack("!H", self._vlan(source)) + os.read(tap, 65536)
+            self.deliver(tagged, tap)
             for other in others:
                 with suppress(OSError):
-                    wire.sendto(frame, other)
+                    wire.sendto(tagged, other)
 
-    def deliver(self, frame: bytes, source: int = -1) -> None:
-        """Give a frame to the functions of this host."""
-        for tap in self._taps.values():
-            if tap != source:
+    def deliver(self, tagged: bytes, source: int = -1) -> None:
+        """Give a frame to the functions of this host that are in its VLAN."""
+        (vlan,) = struct.unpack_from("!H", tagged)
+        for address, tap in self._taps.items():
+            if tap != source and self._vlan(address) == vlan:
                 with suppress(OSError):  # it is down
-                    os.write(tap, frame)
+                    os.write(tap, tagged[2:])
+
+    def _vlan(self, address: str) -> int:
+        card, number = self._card_of(address)
+        return int(card.settings[number]["vlan"])
 
     def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
         """What comes of a write, or of a command of `ip` about a card."""

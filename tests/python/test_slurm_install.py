@@ -103,6 +103,14 @@ def test_a_path_that_plugstack_conf_cannot_hold() -> None:
             files.include_text(good, good, good, Path(bad), good, 1024)
 
 
+def test_vlans_of_functions() -> None:
+    good = Path("/usr/bin/vicinal")
+    paths = (good,) * 5
+    text = files.include_text(*paths, 1024, functions=True, vlans=range(1000, 2000))
+    assert " functions=vf vlans=1000-1999\n" in text
+    assert "vlans" not in files.include_text(*paths, 1024, functions=True)
+
+
 def test_the_commands(vicinal: Vicinal, tmp_path: Path) -> None:
     try:
         files.find_plugin()
@@ -113,6 +121,8 @@ def test_the_commands(vicinal: Vicinal, tmp_path: Path) -> None:
     )
     conf = tmp_path / "slurm.conf"
     conf.write_text("JobContainerType=job_container/tmpfs\n")
+    vlans = ("slurm", "install", "--slurm-conf", conf, "--vlans", "1-9")
+    assert "are those of functions: say --functions too" in error_line(vicinal(*vlans))
     options = ("--slurm-conf", conf, "--directory", "/dev/shm/vicinal-slurm-test")
     before = vicinal("slurm", "check", *options)
     assert before.returncode == 1
@@ -242,6 +252,6 @@ def test_nothing_is_swept_while_slurm_does_not_answer(
     squeue = tmp_path / "bin/squeue"
     squeue.write_text("#!/bin/sh\nexit 1\n")
     squeue.chmod(0o755)
-    with pytest.raises(VicinalError, match="so nothing was removed"):
+    with pytest.raises(VicinalError, match="so nothing was done"):
         sweeping.sweep(tmp_path)
     assert place.exists()

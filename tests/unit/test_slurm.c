@@ -136,7 +136,11 @@ static void test_arguments_of_the_plugin(void **state)
 	char bad_port[] = "network=70000";
 	char no_port[] = "network=0";
 	char word_port[] = "network=own";
-	char *wrong_ones[] = {relative, unknown, bad_size, no_functions, bad_port, no_port, word_port};
+	char vlans[] = "vlans=1000-1999";
+	char no_vlans[] = "vlans=";
+	char word_vlans[] = "vlans=all";
+	char *wrong_ones[] = {relative, unknown,   bad_size, no_functions, bad_port,
+			      no_port,  word_port, no_vlans, word_vlans};
 	struct settings settings;
 	const char *wrong = NULL;
 
@@ -149,11 +153,15 @@ static void test_arguments_of_the_plugin(void **state)
 	assert_int_equal(settings_read(2, good, &settings, &wrong), -1);
 	assert_string_equal(wrong, "variables");
 	assert_null(settings.functions);
+	assert_null(settings.vlans);
 	good[3] = functions;
 	assert_int_equal(settings_read(4, good, &settings, &wrong), 0);
 	assert_string_equal(settings.functions, "vf");
 	/* Only root can have it, unless an administrator chooses another. */
 	assert_true(settings.network_port > 0 && settings.network_port < 1024);
+	good[3] = vlans;
+	assert_int_equal(settings_read(4, good, &settings, &wrong), 0);
+	assert_string_equal(settings.vlans, "1000-1999");
 	good[3] = port;
 	assert_int_equal(settings_read(4, good, &settings, &wrong), 0);
 	assert_int_equal(settings.network_port, 4789);

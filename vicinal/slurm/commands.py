@@ -27,6 +27,7 @@ from vicinal.slurm.files import (
 from vicinal.slurm.installation import Wanted
 from vicinal.slurm.installation import install as install_files
 from vicinal.slurm.installation import remove as remove_files
+from vicinal.slurm.job_vlans import parse_vlans
 
 SlurmConf = Annotated[
     Path | None,
@@ -48,6 +49,13 @@ WithFunctions = Annotated[
     bool,
     typer.Option(
         "--functions", help="Jobs can have SR-IOV functions of this cluster's hosts: --gres=vf:1."
+    ),
+]
+Vlans = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FIRST-LAST",
+        help="VLANs of these functions' wire, of which each job's nodes have one for themselves.",
     ),
 ]
 Node = Annotated[
@@ -82,6 +90,7 @@ def install(
     max_size: MaxSize = "4G",
     python: Python = None,
     with_functions: WithFunctions = False,
+    vlans: Vlans = None,
     node: Node = None,
     network_port: NetworkPort = NETWORK_PORT,
     host_network: HostNetwork = False,
@@ -89,7 +98,7 @@ def install(
     """Give Slurm the option --vicinal, on this host. Say the same on every host of the cluster."""
     files = find_files(slurm_conf)
     network = HOST_NETWORK if host_network else str(network_port)
-    wanted, *_ = _wanted(files, directory, mpi, max_size, python, with_functions, network)
+    wanted, *_ = _wanted(files, directory, mpi, max_size, python, with_functions, vlans, network)
     changed = install_files(files, wanted)
     for path in changed:
         typer.echo(f"wrote {path}")
@@ -113,6 +122,7 @@ def check(
     max_size: MaxSize = "4G",
     python: Python = None,
     with_functions: WithFunctions = False,
+    vlans: Vlans = None,
     node: Node = None,
     network_port: NetworkPort = NETWORK_PORT,
     host_network: HostNetwork = False,
@@ -123,7 +133,7 @@ def check(
     files = find_files(slurm_conf)
     network = HOST_NETWORK if host_network else str(network_port)
     wanted, plugin, command, interpreter = _wanted(
-        files, directory, mpi, max_size, python, with_functions, network
+        files, directory, mpi, max_size, python, with_functions, vlans, network
     )
     good = True
     looked = look(
@@ -173,11 +183,14 @@ def _wanted(
     max_size: str,
     python: Path | None,
     functions: bool,
+    vlans: str | None,
     network: str,
 ) -> tuple[Wanted, Path, Path, Path]:
     """What the files are to hold, the plugin, the command and the interpreter."""
     plugin, command = find_plugin(), _own_command()
     most = parse_size(max_size)
+    if vlans is not None and not functions:
+        raise VicinalError("--vlans are those of functions", "say --functions too")
     python = python or Path(sys.executable)
     include = include_text(
         plugin,
@@ -187,6 +200,7 @@ def _wanted(
         files.variables,
         most,
         functions=functions,
+        vlans=None if vlans is None else parse_vlans(vlans),
         network=network,
     )
     return Wanted(include, variables_text(mpi or [Mpi.MPICH, Mpi.OPENMPI])), plugin, command, python

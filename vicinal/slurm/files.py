@@ -105,12 +105,14 @@ def include_text(
     most: int,
     *,
     functions: bool = False,
+    vlans: range | None = None,
     network: str = str(NETWORK_PORT),
 ) -> str:
     """The file that loads the plugin; `functions`: jobs can have SR-IOV functions, as GRES.
 
-    `network` is the UDP port of jobs' networks over several hosts, or HOST_NETWORK. Raises
-    VicinalError for a path that it cannot hold.
+    Those of a job's nodes are in one of `vlans`, if there are some. `network` is the UDP port of
+    jobs' networks over several hosts, or HOST_NETWORK. Raises VicinalError for a path that it
+    cannot hold.
     """
     for path in (plugin, command, python, regions, variables):
         if not path.is_absolute() or not _PART.fullmatch(str(path)):
@@ -119,6 +121,8 @@ def include_text(
                 "choose an absolute path without spaces, # and =",
             )
     more = f" functions={GRES}" if functions else ""
+    if vlans is not None:
+        more += f" vlans={vlans[0]}-{vlans[-1]}"
     return (
         "# Slurm's option --vicinal. Made by `vicinal slurm install`.\n"
         f"required {plugin} command={command} python={python} directory={regions}"

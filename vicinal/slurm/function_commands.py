@@ -21,14 +21,24 @@ def functions(
     purpose: Annotated[
         str, Option(f"What is to have them: {TASKS} of the host's, or {NODES}.")
     ] = TASKS,
+    vlans: Annotated[
+        str | None, Option("VLANs of which each job's nodes have one.", metavar="FIRST-LAST")
+    ] = None,
     directory: Directory = DEFAULT_REGIONS,
 ) -> None:
     """Set up a job's SR-IOV functions, unless they are. Slurm's plugin calls this as root."""
     from vicinal.slurm.job_functions import JobFunctions, parse_gres
+    from vicinal.slurm.job_vlans import parse_vlans
 
     if purpose not in (TASKS, NODES):
         raise VicinalError(f"{purpose!r} cannot have functions", f"name {TASKS} or {NODES}")
-    JobFunctions(directory).give(job, parse_gres(gres, name), for_nodes=purpose == NODES)
+    JobFunctions(directory).give(
+        job,
+        parse_gres(gres, name),
+        for_nodes=purpose == NODES,
+        vlans=None if vlans is None else parse_vlans(vlans),
+        gres=name,
+    )
 
 
 def release(job: Job, directory: Directory = DEFAULT_REGIONS) -> None:

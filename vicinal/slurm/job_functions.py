@@ -40,8 +40,9 @@ from vicinal.host.functions.sysfs import (
 from vicinal.mpi.variables import FUNCTION_DEVICES, FUNCTION_INTERFACES, FUNCTIONS
 from vicinal.slurm.defaults import GRES
 from vicinal.slurm.job_regions import own_directory
+from vicinal.slurm.job_vlans import vlan_of
 from vicinal.slurm.lent_functions import bounds, check_bounds, lent
-from vicinal.slurm.sweeping import active_jobs
+from vicinal.slurm.queue import active_jobs, jobs_with
 
 _ASKED = re.compile(r"(?:^|,)([^:(),\s]+)(?::([^:(),\s]+))?(?::\d+)?\((CNT|IDX):([\d,-]*)\)")
 _OWNER = re.compile(r"slurm-(\d{1,10})")
@@ -99,10 +100,20 @@ class JobFunctions:
         self._directory = directory
         self._functions = functions or Functions()
 
-    def give(self, job: int, asked: Sequence[Asked], *, for_nodes: bool = False) -> None:
+    def give(
+        self,
+        job: int,
+        asked: Sequence[Asked],
+        *,
+        for_nodes: bool = False,
+        vlans: range | None = None,
+        gres: str = GRES,
+    ) -> None:
         """Have a job's functions set up, unless they are; all of them or none.
 
-        Where they are `for_nodes`, their interfaces stay down, and the card bounds what they can.
+        Where they are `for_nodes`, their interfaces stay down, and the card bounds what they can:
+        to one of these VLANs, which no earlier job with that GRES has, or else to the one that
+        each is in.
         Raises VicinalError where there are not enough, or one cannot be set up.
         """
         place = self._directory / f"functions-{job}"
@@ -110,7 +121,8 @@ class JobFunctions:
             if place.exists():
                 return
             try:
-                given = self._assign(owner_of(job), asked, for_nodes=for_nodes)
+                vlan = self._vlan(job, vlans, gres) if for_nodes and vlans else None
+                given = self._assign(owner_of(job), asked, for_nodes=for_nodes, vlan=vlan)
                 told = lent(self._functions, given) if for_nodes else []
             except BaseException as error:
                 with suppress(VicinalError):  # what this leaves the epilog takes back
@@ -143,8 +155,7 @@ class JobFunctions:
 
         Raises VicinalError, and takes back nothing, where Slurm does not say which jobs there are.
         """
-        owners = (record["owner"] for record in self._records().values())
-        jobs = {int(found[1]) for found in map(_OWNER.fullmatch, owners) if found}
+        jobs = self._recorded()
         with suppress(FileNotFoundError):
             names = (path.name for path in self._directory.iterdir())
             jobs |= {int(found[1]) for found in map(_NAME.fullmatch, names) if found}
@@ -159,6 +170,17 @@ class JobFunctions:
                 notes.append(f"job {job}: {error}")
         return done, notes
 
+    def _vlan(self, job: int, vlans: range, gres: str) -> int:
+        """That of a job, which none has that began before it, or left functions here."""
+        there = jobs_with(gres)
+        earlier = there[: there.index(job)] if job in there else there
+        return vlan_of(job, vlans, {*earlier, *self._recorded() - {*there}})
+
+    def _recorded(self) -> set[int]:
+        """The jobs that have functions of this host."""
+        owners = (record["owner"] for record in self._records().values())
+        return {int(found[1]) for found in map(_OWNER.fullmatch, owners) if found}
+
     def _records(self) -> dict[str, dict[str, str]]:
         return dict(read_records(self._functions.host)["functions"])
 
@@ -171,11 +193,11 @@ class JobFunctions:
         ]
 
     def _assign(
-        self, owner: str, asked: Sequence[Asked], *, for_nodes: bool
+        self, owner: str, asked: Sequence[Asked], *, for_nodes: bool, vlan: int | None
     ) -> list[VirtualFunction]:
         """Those that a killed command left to the job come first."""
         names = self._names(asked, list(self._own(owner)))
-        settings = self._bounds(owner) if for_nodes else None
+        settings = self._bounds(owner, vlan) if for_nodes else None
         given = self._functions.assign_all(
             [(name, settings) for name in names], owner=owner, wait=_ACTIVE_SECONDS
         )
@@ -187,8 +209,8 @@ class JobFunctions:
                 self._switch(interface, "up")
         return given
 
-    def _bounds(self, owner: str) -> Callable[[VirtualFunction], Settings]:
-        return lambda function: bounds(self._functions, owner, function)
+    def _bounds(self, owner: str, vlan: int | None) -> Callable[[VirtualFunction], Settings]:
+        return lambda function: bounds(self._functions, owner, function, vlan)
 
     def _own(self, owner: str) -> Iterator[VirtualFunction]:
         """Functions that an owner has already, their interfaces down: as they are to be set up."""

@@ -79,20 +79,24 @@ def _lent(functions: Functions, card: PhysicalFunction, function: VirtualFunctio
     )
 
 
-def bounds(functions: Functions, owner: str, function: VirtualFunction) -> Settings:
-    """What the card is to keep a function to. Raises VicinalError where it has it in no VLAN."""
+def bounds(
+    functions: Functions, owner: str, function: VirtualFunction, vlan: int | None
+) -> Settings:
+    """What the card is to keep a function to.
+
+    Raises VicinalError where it is to stay in the VLAN that it is in, and is in none.
+    """
     card = find_card(functions.cards(), function.physical)
     if card.kind != ETHERNET:
         return Settings()
     named = next(iter(card.interfaces), card.address)
-    vlan = function.settings.get("vlan")
-    if vlan in (None, "0"):
+    if vlan is None and function.settings.get("vlan") in (None, "0"):
         raise VicinalError(
             f"{function.address} of {named} is in no VLAN of the card's, and who is root in a "
             "job's nodes could send any frame to whatever its wire leads to",
             "let the card tag what it sends (`ip link set dev "
-            f"{named} vf {function.number} vlan NUMBER`, for each function), or start the job "
-            "without nodes",
+            f"{named} vf {function.number} vlan NUMBER`, for each function), or have one for each "
+            "job (`vicinal slurm install --vlans`), or start the job without nodes",
         )
     mac = function.settings.get("mac", _NO_ADDRESS)
     if mac == _NO_ADDRESS:  # else an administrator has named one
@@ -101,7 +105,7 @@ def bounds(functions: Functions, owner: str, function: VirtualFunction) -> Setti
         ).hexdigest()
         digits = "02" + digest[:10]
         mac = ":".join(digits[place : place + 2] for place in range(0, len(digits), 2))
-    return Settings(mac=mac, spoof_check=True, trust=False)
+    return Settings(mac=mac, vlan=vlan, spoof_check=True, trust=False)
 
 
 def check_bounds(functions: Functions, function: VirtualFunction) -> None:

@@ -1,0 +1,189 @@
+"""A VLAN for the functions of each job's nodes: a real Slurm, and fake cards (fake_kernel.py)."""
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+from fake_kernel import VLAN
+from slurm_functions_support import FIRST
+from slurm_node_functions_support import NodeFunctionHosts
+from slurm_option_support import become, wait_until
+
+from vicinal.errors import VicinalError
+from vicinal.slurm.job_functions import owner_of
+from vicinal.slurm.job_vlans import parse_vlans, vlan_of
+from vicinal.slurm.queue import names_gres
+
+USER, OTHER = 1, 2
+FILE = """name: lab
+nodes:
+  - {name: node, count: 2, network: {function: {card: eth1}, address: 10.9.0.1/24}}
+region: none
+"""
+# A job's nodes say its number to all that hear them; the other job's have the same addresses.
+HEAR = """
+import os, socket, sys, time
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as wire:
+    wire.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"eth1")
+    wire.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+    wire.bind(("", 7777))
+    wire.settimeout(0.1)
+    heard, until = set(), time.monotonic() + float(sys.argv[1])
+    while time.monotonic() < until:
+        word = os.environ["SLURM_JOB_ID"] + " " + socket.gethostname()
+        wire.sendto(word.encode(), ("10.9.0.255", 7777))
+        try:
+            heard.add(wire.recv(64).decode())
+        except TimeoutError:
+            pass
+print(*sorted(heard), sep=",")
+"""
+
+
+class VlanHosts(NodeFunctionHosts):
+    """Hosts on which jobs may have VLANs of their own."""
+
+    @contextmanager
+    def with_vlans(self, words: str) -> Iterator[None]:
+        """They have them of these. All hosts read one configuration."""
+        name = self.names[0]
+        install = self.installation("install", name)
+        self.cluster.run_in(name, [*install, "--vlans", words])
+        try:
+            yield
+        finally:
+            self.cluster.run_in(name, install)
+
+    def vlans(self, name: str) -> dict[str, str]:
+        """The VLANs of the functions of a host's Ethernet card that jobs have, by owner."""
+        program = str(self.directory / "vicinal")
+        said = json.loads(self.cluster.run_in(name, [program, "functions", "list", "--json"]))
+        [card] = (each for each in said["cards"] if "eth1" in each["interfaces"])
+        return {
+            each["owner"]: each["settings"]["vlan"] for each in card["functions"] if each["owner"]
+        }
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[VlanHosts]:
+    with VlanHosts.opened() as opened:
+        opened.cluster_file("lab.yaml", FILE)
+        yield opened
+
+
+@pytest.fixture
+def clean(hosts: VlanHosts) -> Iterator[VlanHosts]:
+    with hosts.clean():
+        yield hosts
+    assert "drain" not in hosts.at_head("sinfo", "-h").stdout
+
+
+@contextmanager
+def allocated(hosts: VlanHosts, user: int) -> Iterator[str]:
+    """A job on both hosts, with a node and a function on each; its number."""
+    name = f"vlans-{user}"
+    options = ("-N2", "--ntasks-per-node=1", "--gres=vf:eth1:1", f"--job-name={name}")
+    file = f"--vicinal={hosts.directory}/lab.yaml"
+    done = hosts.at_head(*become(user), "salloc", "-Q", *options, file, "--no-shell")
+    assert done.returncode == 0, done.stderr
+    [number] = hosts.at_head("squeue", "-h", f"--name={name}", "--format=%A").stdout.split()
+    try:
+        yield number
+    finally:
+        hosts.at_head("scancel", number)
+        wait_until(lambda: not hosts.at_head("squeue", "-h", f"--jobs={number}").stdout)
+
+
+def step(hosts: VlanHosts, user: int, number: str, *command: str) -> tuple[str, ...]:
+    file = f"--vicinal={hosts.directory}/lab.yaml"
+    options = (f"--jobid={number}", "--chdir=/", "-N2", "--ntasks-per-node=1")
+    return (*become(user), "srun", file, *options, *command)
+
+
+def heard_by_two_jobs(hosts: VlanHosts) -> tuple[list[str], list[set[str]]]:
+    """The numbers of two jobs of two users at once, and what each one's nodes hear."""
+    with ExitStack() as jobs:
+        users = (USER, OTHER)
+        numbers = [jobs.enter_context(allocated(hosts, user)) for user in users]
+        for user, number in zip(users, numbers, strict=True):
+            done = hosts.at_head(*step(hosts, user, number, "true"))
+            assert done.returncode == 0, done.stderr
+        talk = ("python3", "-c", HEAR)
+        beside = hosts.start(*step(hosts, OTHER, numbers[1], *talk, "30"))
+        done = hosts.at_head(*step(hosts, USER, numbers[0], *talk, "3"))
+        beside.terminate()
+        beside.wait()
+        return numbers, [set(line.split(",")) for line in done.stdout.splitlines()]
+
+
+def test_jobs_at_once_do_not_hear_each_other(clean: VlanHosts) -> None:
+    """Two hosts, each with a function of either job, and the same addresses in both."""
+    with clean.with_vlans("1000-1999"):
+        numbers, heard = heard_by_two_jobs(clean)
+    assert heard == [{f"{numbers[0]} node0", f"{numbers[0]} node1"}] * 2
+
+
+def test_in_one_vlan_they_do(clean: VlanHosts) -> None:
+    numbers, heard = heard_by_two_jobs(clean)
+    assert {word.split()[0] for each in heard for word in each} == set(numbers)
+
+
+def test_a_job_has_its_vlan_on_all_hosts_and_the_card_has_its_own_again(clean: VlanHosts) -> None:
+    with clean.with_vlans("1000-1999"), allocated(clean, USER) as number:
+        done = clean.at_head(*step(clean, USER, number, "true"))
+        assert done.returncode == 0, done.stderr
+        wanted = {owner_of(int(number)): str(1000 + int(number) % 1000)}
+        assert [clean.vlans(name) for name in clean.names] == [wanted, wanted]
+    wait_until(clean.nothing_left)
+    for name in clean.names:
+        clean.assign(name, "somebody", FIRST)
+        assert clean.vlans(name) == {"somebody": VLAN}
+        clean.assign(name, "nobody")
+
+
+def test_a_job_does_not_get_another_one_s(clean: VlanHosts) -> None:
+    """There is one VLAN: the second job ends, in words, and the host goes on taking jobs."""
+    with clean.with_vlans("5-5"):
+        with allocated(clean, USER) as first, allocated(clean, OTHER) as second:
+            done = clean.at_head(*step(clean, USER, first, "true"))
+            assert done.returncode == 0, done.stderr
+            done = clean.at_head(*step(clean, OTHER, second, "true"))
+            assert done.returncode != 0
+            assert f"job {first} has the VLAN 5, which would be job {second}'s" in done.stderr
+        with allocated(clean, OTHER) as third:
+            done = clean.at_head(*step(clean, OTHER, third, "true"))
+            assert done.returncode == 0, done.stderr
+
+
+# --- without a Slurm -----------------------------------------------------------------------
+
+
+def test_numbers_of_vlans() -> None:
+    assert parse_vlans("1000-1999") == range(1000, 2000)
+    assert parse_vlans("4094-4094") == range(4094, 4095)
+    assert vlan_of(42, range(100, 110), {41, 42, 43}) == 102
+    with pytest.raises(VicinalError, match="job 52 has the VLAN 102"):
+        vlan_of(42, range(100, 110), {42, 52})
+
+
+@pytest.mark.parametrize("words", ["", "7", "0-9", "9-8", "1-4095", "1-99999", "1-2,4", "-1-2"])
+def test_what_are_no_vlans(words: str) -> None:
+    with pytest.raises(VicinalError, match="are no VLANs"):
+        parse_vlans(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("gres:vf:1", True),
+        ("gres:gpu:1,gres:vf:eth1:2", True),
+        ("gres/vf=2", True),
+        ("vf:eth1", True),
+        ("N/A", False),
+        ("gres:gpu:vf:1", False),
+        ("gres:vfx:1", False),
+    ],
+)
+def test_words_of_squeue(words: str, named: bool) -> None:
+    assert names_gres(words, "vf") is named
