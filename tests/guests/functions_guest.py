@@ -86,7 +86,9 @@ class Work:
     """Python packages beside those of Debian."""
     devices: tuple[str, ...] = ()
     """More of QEMU's arguments."""
-    processors: int = 1
+    processors: str = "1"
+    """As QEMU's -smp has them."""
+    memory: int = MEMORY_MIB
     number: int = 1
     """In the hardware address of its card, where two of them are on one wire."""
 
@@ -161,9 +163,9 @@ def _command(
     kernel, files = _image(say, work)
     qemu = qemu_for(GuestNetwork.VERBS, say)
     command = [*dies_with_parent(), *qemu.command, "-nodefaults", "-no-user-config"]
-    command += ["-no-reboot", "-display", "none", "-machine", "q35", "-m", f"{MEMORY_MIB}M"]
+    command += ["-no-reboot", "-display", "none", "-machine", "q35", "-m", f"{work.memory}M"]
     command += ["-accel", "tcg,thread=multi", "-cpu", "max,-erms,-fsrm"]
-    command += ["-smp", str(work.processors), *work.devices]
+    command += ["-smp", work.processors, *work.devices]
     command += ["-device", "intel-iommu,intremap=on,caching-mode=on"]
     command += ["-device", "pcie-root-port,id=socket,chassis=1"]
     far = "hubport,hubid=0" if wire is None else f"stream,addr.type=fd,addr.str={wire}"

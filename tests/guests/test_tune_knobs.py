@@ -30,7 +30,7 @@ WORK = Work(
         *("-netdev", "hubport,id=second,hubid=1", "-device", "e1000e,netdev=second,romfile="),
         *("-netdev", "hubport,id=third,hubid=2", "-device", "virtio-net-pci,netdev=third,romfile="),
     ),
-    processors=2,
+    processors="2",
 )
 
 pytestmark = pytest.mark.timeout(900)

@@ -30,8 +30,8 @@ from vicinal.tune.search.trial import Measured
 MODULES = ("igb", "igbvf", "crc32_generic", "rdma_rxe", "rdma_ucm", "ib_uverbs")
 """The checksum is one that rdma_rxe asks for by its name, which no dependency shows."""
 LIBRARIES = (Path(pyroute2.__file__).parent,)
-NEAR = Work("tune-near", MODULES, ("tune_search_inside.py",), LIBRARIES, processors=2)
-FAR = Work("tune-far", MODULES, ("tune_far_inside.py",), processors=2, number=2)
+NEAR = Work("tune-near", MODULES, ("tune_search_inside.py",), LIBRARIES, processors="2")
+FAR = Work("tune-far", MODULES, ("tune_far_inside.py",), processors="2", number=2)
 SLOW, QUICK = 4000, 20
 """Microseconds between interrupts, at least. 5000 would be taken, too: but igbvf makes of that, by
 its source, a number whose two lowest bits are set, which means that it adapts the time by itself.

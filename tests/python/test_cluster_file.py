@@ -265,7 +265,7 @@ def host(sockets: int, cores: int, threads: int) -> tuple[list[Cpu], list[NumaNo
             number=socket,
             cpus=tuple(cpu.number for cpu in cpus if cpu.socket == socket),
             memory_bytes=0,
-            free_bytes=0,
+            available_bytes=0,
             distances=(),
             huge_pages=(),
         )

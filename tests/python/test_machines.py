@@ -22,7 +22,7 @@ from vicinal.cluster.domains.domain_spec import DirectBoot, DomainSpec
 from vicinal.cluster.domains.lifecycle import DomainState, define, observe, save
 from vicinal.cluster.file.model import BackEnd, Cluster
 from vicinal.cluster.guest_identity import make_keys
-from vicinal.cluster.machines import saving
+from vicinal.cluster.machines import memory, saving
 from vicinal.cluster.machines.from_file import machines_of
 from vicinal.cluster.machines.hypervisor import user_of_machines
 from vicinal.cluster.machines.layout import Files
@@ -40,6 +40,7 @@ from vicinal.cluster.resources.machine_memory import check_memory
 from vicinal.cluster.resources.machines import MachineResource
 from vicinal.cluster.resources.region import RegionResource
 from vicinal.errors import VicinalError
+from vicinal.host.topology import HugePages
 from vicinal.region import inspect
 
 IP = find_tool("ip") or "ip"
@@ -256,6 +257,17 @@ def test_a_host_out_of_memory_is_known_before_anything_is_made(
         check_memory(plan(*larger))
     with pytest.raises(VicinalError, match=r"of huge pages, and .* is free: .*nr_hugepages"):
         check_memory(plan(replace(small[0], hugepages=True, memory_mib=1 << 30)))
+    _, nodes = host(2, 4, 2)
+    nodes = [replace(each, available_bytes=2 << 30) for each in nodes]
+    monkeypatch.setattr(memory, "read_nodes", lambda _host: nodes)
+    tied = replace(small[0], memory_nodes=(1,), memory_mib=2048)
+    check_memory(plan(tied, replace(small[1], memory_nodes=(0,))))
+    with pytest.raises(VicinalError, match=r"2.0 GiB of memory of NUMA node 1, and 2.0 GiB is"):
+        check_memory(plan(replace(tied, memory_mib=2049)))
+    tied = replace(small[0], memory_nodes=(1,), hugepages=True)
+    monkeypatch.setattr(memory, "read_huge_pages", lambda _host: [HugePages(2 << 20, 4096, 4096)])
+    with pytest.raises(VicinalError, match=r"of huge pages of NUMA node 1, .*system/node"):
+        check_memory(plan(tied))
 
 
 def test_a_path_without_room_for_sockets_is_an_error(tmp_path: Path) -> None:

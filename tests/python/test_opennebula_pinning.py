@@ -5,6 +5,7 @@ Documents are composed, as OpenNebula's sources write them for each PIN_POLICY.
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -13,7 +14,8 @@ import pytest
 from opennebula_support import Host, asks, deployment_file, error_text, vm_document
 
 from vicinal.errors import VicinalError
-from vicinal.host.topology import Cpu
+from vicinal.host.system import Host as System
+from vicinal.host.topology import Cpu, read_nodes
 from vicinal.opennebula import records
 from vicinal.opennebula.editing import find_tags
 from vicinal.opennebula.installation import Installation
@@ -263,7 +265,7 @@ def test_what_cannot_be_is_told_and_nothing_is_started(host: Host) -> None:
 def test_a_region_comes_from_its_vms_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory_policy: Callable[[], tuple[int, int]]
 ) -> None:
-    """The policy while it is made; where pages are cannot be told on a host with one node."""
+    """The policy while it is made; where pages are then, tests/guests/test_numa.py looks."""
     seen = []
     create = records.create
 
@@ -278,6 +280,22 @@ def test_a_region_comes_from_its_vms_node(
     with there.held(42, request, records.Limits(), (0,)):
         assert memory_policy() == (0, 0)
     assert seen == [(1, 1)]
+
+
+def test_a_node_without_room_for_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (node,) = (each for each in read_nodes(System()) if each.number == 0)
+    (tmp_path / "shm").mkdir()
+    there = records.Records(tmp_path / "state", set, tmp_path / "shm")
+    request = records.RegionRequest(5, "job42", 8 << 20, 16)
+    for room, said in ((8 << 20, ""), (7 << 20, "NUMA node 0 had room for 7.0 MiB of its 8.0 MiB")):
+        found = [replace(node, available_bytes=room)]
+        monkeypatch.setattr(records, "read_nodes", lambda _host, found=found: found)
+        with there.held(42, request, records.Limits(), (0,)):
+            told = capsys.readouterr().err
+        assert said in told
+        assert bool(told) == bool(said)
 
 
 def test_one_without_that_node_is_where_the_kernel_puts_it(host: Host) -> None:

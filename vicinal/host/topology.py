@@ -39,7 +39,8 @@ class NumaNode:
     number: int
     cpus: tuple[int, ...]
     memory_bytes: int
-    free_bytes: int
+    available_bytes: int
+    """The most that can be had of it: what is free, and caches that the kernel may give up."""
     distances: tuple[int, ...]
     """To each node, in the order of their numbers; 10 to itself."""
     huge_pages: tuple[HugePages, ...]
@@ -79,12 +80,20 @@ def read_nodes(host: Host) -> list[NumaNode]:
                 number=int(match[1]),
                 cpus=parse_cpu_list(host.text(f"{place}/cpulist") or ""),
                 memory_bytes=int(memory.get("MemTotal", 0)) * 1024,
-                free_bytes=int(memory.get("MemFree", 0)) * 1024,
+                available_bytes=_available(memory) * 1024,
                 distances=tuple(int(each) for each in distances if each.isdecimal()),
                 huge_pages=read_huge_pages(host, f"{place}/hugepages"),
             )
         )
     return found
+
+
+def _available(memory: dict[str, str]) -> int:
+    """Of a node's meminfo, which has no MemAvailable as the host's has."""
+    free, files, reclaimable = (
+        int(memory.get(name, 0)) for name in ("MemFree", "FilePages", "SReclaimable")
+    )
+    return free + max(files - int(memory.get("Shmem", 0)), 0) + reclaimable
 
 
 def read_last_cache(host: Host, cpu: int) -> int | None:

@@ -18,7 +18,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -27,6 +27,8 @@ from pathlib import Path
 from vicinal.directories import locked
 from vicinal.errors import VicinalError, describe_os_error
 from vicinal.host.memory_policy import memory_from
+from vicinal.host.system import Host
+from vicinal.host.topology import read_nodes
 from vicinal.opennebula.limits import Limits
 from vicinal.opennebula.reporting import log
 from vicinal.opennebula.request import RegionRequest
@@ -264,6 +266,7 @@ class Records:
             self._join(record, vm, request)
             return
         _check_limits(request, [each.request for each in there.values()], limits)
+        free = {each.number: each.available_bytes for each in read_nodes(Host())} if nodes else {}
         self._write(Record(request, frozenset({vm})))
         try:
             with memory_from(nodes) as trouble:
@@ -274,7 +277,7 @@ class Records:
                     label=request.job,
                     for_guests=True,
                 )
-            if trouble:
+            if trouble := trouble or _lacking_room(request, nodes, free):
                 log("region", f"the region is where the kernel put it: {trouble}")
         except BaseException:
             self._file(request).unlink()
@@ -357,6 +360,18 @@ class Records:
             if self._file(record.request) != file:
                 raise VicinalError(f"{file} is the record of another region", _REMEDY)
             yield record
+
+
+def _lacking_room(request: RegionRequest, nodes: Collection[int], free: Mapping[int, int]) -> str:
+    """In words where a region surely did not fit on its NUMA nodes; empty if it may have.
+
+    The kernel takes others then, without a word.
+    """
+    room = sum(free.get(node, request.size_bytes) for node in nodes)
+    if not nodes or request.size_bytes <= room:
+        return ""
+    where = f"NUMA node {', '.join(map(str, sorted(nodes)))}"
+    return f"{where} had room for {show_size(room)} of its {show_size(request.size_bytes)}"
 
 
 def _check_limits(request: RegionRequest, others: list[RegionRequest], limits: Limits) -> None:

@@ -7,27 +7,53 @@ import psutil
 from vicinal.cluster.machines.machine import Machine
 from vicinal.errors import VicinalError
 from vicinal.host.system import Host
-from vicinal.host.topology import read_huge_pages
+from vicinal.host.topology import HugePages, read_huge_pages, read_nodes
 from vicinal.region.sizes import show_size
 
 
 def check_room(starting: Sequence[Machine], ending: Sequence[Machine] = ()) -> None:
-    """Raise VicinalError where it has too little; those that end before give their own back."""
+    """Raise VicinalError where it has too little; those that end before give their own back.
+
+    So it is where a NUMA node has, for those whose memory must come from it.
+    """
     if not starting:
         return
-    free = psutil.virtual_memory().available
-    _check(_bytes(starting, huge=False), free + _bytes(ending, huge=False), "memory")
-    pages = sum(each.size * each.free for each in read_huge_pages(Host()))
-    _check(_bytes(starting, huge=True), pages + _bytes(ending, huge=True), "huge pages")
-
-
-def _check(need: int, free: int, kind: str) -> None:
-    if need > free:
-        raise VicinalError(
-            f"the virtual machines need {show_size(need)} of {kind}, and {show_size(free)} is free",
-            "give them less memory, end something else, or "
-            + ("reserve more: sysctl vm.nr_hugepages" if "huge" in kind else "use a larger host"),
+    host = Host()
+    free, pages = psutil.virtual_memory().available, read_huge_pages(host)
+    _check(starting, ending, free, pages, "")
+    for node in read_nodes(host):
+        only = (node.number,)
+        _check(
+            [each for each in starting if each.memory_nodes == only],
+            [each for each in ending if each.memory_nodes == only],
+            node.available_bytes,
+            node.huge_pages,
+            f" of NUMA node {node.number}",
         )
+
+
+def _check(
+    starting: Sequence[Machine],
+    ending: Sequence[Machine],
+    available: int,
+    pages: Sequence[HugePages],
+    where: str,
+) -> None:
+    reserved = sum(each.size * each.free for each in pages)
+    reserve = "reserve more: sysctl vm.nr_hugepages"
+    if where:
+        reserve = "reserve more there, in /sys/devices/system/node"
+    for kind, there, huge, remedy in (
+        ("memory", available, False, "use a larger host"),
+        ("huge pages", reserved, True, reserve),
+    ):
+        need, free = _bytes(starting, huge=huge), there + _bytes(ending, huge=huge)
+        if need > free:
+            raise VicinalError(
+                f"the virtual machines need {show_size(need)} of {kind}{where}, and "
+                f"{show_size(free)} is free",
+                f"give them less memory, end something else, or {remedy}",
+            )
 
 
 def _bytes(machines: Sequence[Machine], *, huge: bool) -> int:
