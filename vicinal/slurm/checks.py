@@ -53,7 +53,9 @@ def check(
     plugstack = files.plugstack
     included = plugstack.is_file() and files.is_included(plugstack.read_text(errors="replace"))
     verb = "includes" if included else "does not include"
-    yield Found(included, f"{plugstack} {verb} {files.include}", again)
+    where = "run `vicinal slurm install` where slurmctld is, and `scontrol reconfigure`"
+    remedy = where if files.is_fetched else again
+    yield Found(included, f"{plugstack} {verb} {files.include}", remedy)
     for path, what in ((plugin, "the plugin"), (command, "the command")):
         yield _of_root(path, what)
     yield _of_everybody(python)

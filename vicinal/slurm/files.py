@@ -4,6 +4,9 @@ slurm.conf               read only
 plugstack.conf           gets one line, which includes the next
 plugstack.conf.d/vicinal.conf   loads the plugin, with its arguments
 vicinal.variables        what the tasks of a job get: NAME=VALUE lines
+
+A slurmd that fetches its configuration from slurmctld gets the first two, and keeps them in a
+directory of its own. The others are to be on its host, where plugstack.conf includes them.
 """
 
 import fnmatch
@@ -20,9 +23,13 @@ from vicinal.mpi.libraries import Family, Mpi
 from vicinal.slurm.defaults import GRES, NETWORK_PORT
 
 PLUGIN_FILE = "vicinal-spank.so"
+INCLUDE_FILE = "vicinal.conf"
 HOST_NETWORK = "host"
 """What the plugin is told in place of the port where nodes of several hosts have the hosts'."""
 DEFAULT_CONFIGURATION = Path("/etc/slurm/slurm.conf")
+FETCHED_CONFIGURATION = Path("/run/slurm/conf/slurm.conf")
+"""Where Slurm itself looks for what slurmd has fetched, in a directory of the next name."""
+_FETCHED = "conf-cache"
 _SETTING = re.compile(r"^\s*(\w+)\s*=\s*(\S+)", re.MULTILINE)
 _INCLUDE = re.compile(r"^[ \t]*include[ \t]+(\S+)", re.MULTILINE)
 _PART = re.compile(r"[^\s#=]+")
@@ -36,6 +43,8 @@ class Files:
     plugstack: Path
     include: Path
     variables: Path
+    is_fetched: bool = False
+    """Whether the first two are copies of slurmctld's, which slurmd writes anew when it likes."""
 
     @property
     def line(self) -> str:
@@ -52,24 +61,39 @@ class Files:
 def find_files(slurm_conf: Path | None) -> Files:
     """The files beside a slurm.conf: by default that of SLURM_CONF, or /etc/slurm/slurm.conf.
 
-    Raises VicinalError where there is none.
+    Where there is none, that which slurmd has fetched. Raises VicinalError without that, too.
     """
-    chosen = slurm_conf or Path(os.environ.get("SLURM_CONF") or DEFAULT_CONFIGURATION)
-    chosen = chosen.absolute()
+    default = DEFAULT_CONFIGURATION
+    if not default.exists() and FETCHED_CONFIGURATION.exists():
+        default = FETCHED_CONFIGURATION
+    chosen = (slurm_conf or Path(os.environ.get("SLURM_CONF") or default)).absolute()
     if not chosen.is_file():
         raise VicinalError(
             f"there is no {chosen}",
-            "name Slurm's configuration with --slurm-conf; hosts that fetch theirs from slurmctld "
-            "are configured there",
+            "name Slurm's configuration with --slurm-conf; on hosts that fetch theirs from "
+            "slurmctld start slurmd first",
         )
+    is_fetched = chosen.resolve().parent.name == _FETCHED
     directory = chosen.parent
     plugstack = Path(setting(chosen, "PlugStackConfig") or directory / "plugstack.conf")
+    if is_fetched:
+        directory = _included_from(plugstack)
     return Files(
         chosen,
         plugstack,
-        directory / "plugstack.conf.d" / "vicinal.conf",
+        directory / "plugstack.conf.d" / INCLUDE_FILE,
         directory / "vicinal.variables",
+        is_fetched,
     )
+
+
+def _included_from(plugstack: Path) -> Path:
+    """The directory of slurm.conf where slurmctld is, by what plugstack.conf has from there."""
+    if plugstack.is_file():
+        for match in _INCLUDE.finditer(plugstack.read_text(errors="replace")):
+            if Path(match[1]).name == INCLUDE_FILE:
+                return Path(match[1]).parent.parent
+    return DEFAULT_CONFIGURATION.parent
 
 
 def setting(slurm_conf: Path, name: str) -> str | None:

@@ -23,10 +23,12 @@ def install(files: Files, wanted: Wanted) -> list[Path]:
     """Write what is not there yet, or otherwise; returns the files that changed."""
     changed = []
     for path, text in ((files.variables, wanted.variables), (files.include, wanted.include)):
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         if _text_of(path) != text:
             _write(path, text)
             changed.append(path)
+    if files.is_fetched:
+        return changed
     before = _text_of(files.plugstack)
     if not files.is_included(before):
         if before and not before.endswith("\n"):
@@ -39,8 +41,8 @@ def install(files: Files, wanted: Wanted) -> list[Path]:
 def remove(files: Files) -> list[Path]:
     """Take all of it away; returns the files that changed. What others wrote stays."""
     changed = []
-    own_line = False
-    lines = _text_of(files.plugstack).splitlines(keepends=True)
+    is_ours = files.is_fetched
+    lines = [] if files.is_fetched else _text_of(files.plugstack).splitlines(keepends=True)
     kept = "".join(line for line in lines if line.rstrip("\n") != files.line)
     if len(kept) != len("".join(lines)):
         if kept:
@@ -48,12 +50,12 @@ def remove(files: Files) -> list[Path]:
         else:
             files.plugstack.unlink()
         changed.append(files.plugstack)
-        own_line = True
+        is_ours = True
     for path in (files.include, files.variables):
         with suppress(FileNotFoundError):
             path.unlink()
             changed.append(path)
-    if own_line:
+    if is_ours:
         with suppress(OSError):  # others may have files there
             files.include.parent.rmdir()
     return changed
