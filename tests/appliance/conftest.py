@@ -88,8 +88,9 @@ def appliance(theirs: Path) -> Path:
 
 def qemu_command(appliance: Path, disk: Path, region: Path) -> list[str]:
     """QEMU with a disk of its own above the appliance, and with a region; without a network."""
-    command = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", appliance, disk]
-    subprocess.run(command, check=True)
+    if not disk.exists():  # else it has been booted before
+        command = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", appliance, disk]
+        subprocess.run(command, check=True)
     size = region.stat().st_size
     memory = f"memory-backend-file,id=region,mem-path={region},size={size},share=on"
     return [

@@ -19,7 +19,11 @@ NAMES = ("mpi-0", "mpi-1")
 STATIC = ("10.0.5.11", "10.0.5.12")
 DYNAMIC = ("10.0.2.15", "10.0.3.15")  # the first that a server of QEMU's gives
 PASSWORD = "it's a secret"
+REPORT = "/var/lib/vicinal/context"
+"""Of what was done with a context: it is there when all of that is."""
+USER_DATA = "#!/bin/sh\necho once >>/root/once\n"
 START_SCRIPT = """#!/bin/sh
+echo boot >>/root/boots
 # What OpenNebula's users write every day, with 'quotes' and "quotes".
 echo "$VICINAL_HOSTS in $(pwd)" >/root/started
 ls >>/root/started
@@ -62,23 +66,34 @@ def nic_context(nic: str, **known: str) -> dict[str, str]:
     return {f"{nic}_{name}": known.get(name, "") for name in names.split()}
 
 
+def public(key: Path) -> str:
+    """The public half of a key."""
+    return key.with_suffix(".pub").read_text().strip()
+
+
+def _macs(number: int) -> list[str]:
+    # OpenNebula's hardware addresses are made of addresses, also where a server gives others.
+    return [f"02:00:0a:00:05:{0x0B + number:02x}", f"02:00:0a:00:07:{0x0B + number:02x}"]
+
+
 class Job:
     """Two VMs, their region and their network; QEMU's switch stands in for the cloud's."""
 
     def __init__(self, appliance: Path, directory: Path, region: Path) -> None:
         self.region = region
         self._directory = directory
-        self._key, job_key = directory / "owner", directory / "job"
-        for key in (self._key, job_key):
-            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+        self._appliance = appliance
+        self._key, job_key = self.new_key("owner"), self.new_key("job")
         self.secret = base64.b64encode(job_key.read_bytes()).decode()
         # What the owner writes into the template is the same for all of them.
         self._template = {
             "NETWORK": "YES",
-            "SSH_PUBLIC_KEY": self._key.with_suffix(".pub").read_text().strip(),
+            "SSH_PUBLIC_KEY": public(self._key),
             "VICINAL_HOSTS": documented(r'^ {8}VICINAL_HOSTS = "(.*)",$'),
             "VICINAL_SSH_KEY_BASE64": self.secret,
             "START_SCRIPT_BASE64": base64.b64encode(START_SCRIPT.encode()).decode(),
+            "USER_DATA": base64.b64encode(USER_DATA.encode()).decode(),
+            "USER_DATA_ENCODING": "base64",
             "PASSWORD": PASSWORD,
             "DISK_ID": "1",
             "TARGET": "hda",
@@ -86,57 +101,66 @@ class Job:
         with socket.socket() as first, socket.socket() as second, socket.socket() as wire:
             for each in (first, second, wire):
                 each.bind(("127.0.0.1", 0))
-            ports = [each.getsockname()[1] for each in (first, second)]
+            self._ports = [each.getsockname()[1] for each in (first, second)]
             self._wire = wire.getsockname()[1]
-        self.machines = [Ssh(self._key, port) for port in ports]
+        self.machines = [Ssh(self._key, port) for port in self._ports]
         self._qemus: list[subprocess.Popen[bytes]] = []
         try:
             for number in range(len(NAMES)):
-                self._start(number, appliance, ports)
+                self._qemus.append(self._start(number, self.context(number)))
         except BaseException:
             self.stop()
             raise
 
-    def _start(self, number: int, appliance: Path, ports: list[int]) -> None:
-        name = NAMES[number]
-        # OpenNebula's hardware addresses are made of addresses, also where a server gives others.
-        macs = [f"02:00:0a:00:05:{0x0B + number:02x}", f"02:00:0a:00:07:{0x0B + number:02x}"]
-        context = self._template | {"SET_HOSTNAME": name}
+    def new_key(self, name: str) -> Path:
+        """Make a pair of keys; the private one."""
+        key = self._directory / name
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+        return key
+
+    def context(self, number: int, address: str = "", mtu: str = "1400") -> dict[str, str]:
+        """What OpenNebula tells a VM."""
+        macs = _macs(number)
+        context = self._template | {"SET_HOSTNAME": NAMES[number]}
         context |= nic_context(
             "ETH0",
             MAC=macs[0],
-            IP=STATIC[number],
+            IP=address or STATIC[number],
             MASK="255.255.255.0",
             GATEWAY="10.0.5.1",
             DNS="10.0.5.2",
             SEARCH_DOMAIN="job.test",
-            MTU="1400",
+            MTU=mtu,
             METHOD="static",
         )
-        context |= nic_context("ETH1", MAC=macs[1], METHOD="dhcp")
+        return context | nic_context("ETH1", MAC=macs[1], METHOD="dhcp")
+
+    def _start(self, number: int, context: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+        name = NAMES[number]
         disk = self._directory / f"{name}.iso"
         context_disk(disk, context)
         end = "listen" if number == 0 else "connect"
         network = ["-netdev", f"socket,id=job,{end}=127.0.0.1:{self._wire}"]
         own = DYNAMIC[number].rpartition(".")[0]
-        way = f"net={own}.0/24,hostfwd=tcp:127.0.0.1:{ports[number]}-:22"
+        way = f"net={own}.0/24,hostfwd=tcp:127.0.0.1:{self._ports[number]}-:22"
         network += ["-netdev", f"user,id=way,restrict=on,{way}"]
-        for mac, where in zip(macs, ("job", "way"), strict=True):
+        for mac, where in zip(_macs(number), ("job", "way"), strict=True):
             network += ["-device", f"virtio-net-pci,netdev={where},mac={mac}"]
-        command = qemu_command(appliance, self._directory / f"{name}.qcow2", self.region)
+        command = qemu_command(self._appliance, self._directory / f"{name}.qcow2", self.region)
         command += ["-serial", f"file:{self._directory / name}.console", "-smp", "1", *network]
         # Where OpenNebula has it with KVM: a CD at the first IDE bus.
         command += ["-drive", f"file={disk},media=cdrom,if=ide,index=0,readonly=on,format=raw"]
-        self._qemus.append(subprocess.Popen(command, stdin=subprocess.DEVNULL))
+        qemu = subprocess.Popen(command, stdin=subprocess.DEVNULL)
         if number == 0:
-            self._wait_for_wire()
+            self._wait_for_wire(qemu)
+        return qemu
 
-    def _wait_for_wire(self) -> None:
+    def _wait_for_wire(self, qemu: "subprocess.Popen[bytes]") -> None:
         """Until the first QEMU listens for the second; to connect would be taken for that one."""
         deadline = time.monotonic() + 60
         entry = f":{self._wire:04X} 00000000:0000 0A"
         while entry not in Path("/proc/net/tcp").read_text():
-            assert self._qemus[0].poll() is None
+            assert qemu.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.05)
 
@@ -144,11 +168,21 @@ class Job:
         """Wait until both have done what their contexts say."""
         deadline = time.monotonic() + BOOT_SECONDS
         for machine in self.machines:
-            while machine.run("cat /var/lib/vicinal/context").returncode != 0:
+            while machine.run(f"cat {REPORT}").returncode != 0:
                 assert all(qemu.poll() is None for qemu in self._qemus), self.consoles
                 assert time.monotonic() < deadline, self.consoles
                 time.sleep(2)
             machine.connect()
+
+    def boot_again(self, context: Mapping[str, str], key: Path) -> None:
+        """The first VM by itself, the second by OpenNebula: with another context, another key."""
+        for machine, word in zip(self.machines, ("reboot", "poweroff"), strict=True):
+            machine.output(f"sudo rm {REPORT} && sudo systemctl {word} --no-block")
+            machine.disconnect()
+        self._qemus[1].wait(BOOT_SECONDS)
+        self._qemus[1] = self._start(1, context)
+        self.machines[1] = Ssh(key, self._ports[1])
+        self.wait_ready()
 
     @property
     def consoles(self) -> str:

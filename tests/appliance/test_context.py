@@ -7,13 +7,31 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import new_region
-from context_support import DYNAMIC, NAMES, PASSWORD, STATIC, Job, documented
+from conftest import Ssh, new_region
+from context_support import DYNAMIC, NAMES, PASSWORD, STATIC, Job, documented, public
 
 from vicinal.mpi.environment import Mpi
 from vicinal.programs import mpi_program
 from vicinal.region import inspect
 from vicinal.region.format import Way
+
+ANEW = "10.0.5.22"
+KEPT = """
+cat .ssh/authorized_keys /etc/hosts /etc/passwd /etc/group /etc/ssh/ssh_host_*_key.pub
+sudo cat /root/once /etc/sudoers.d/*
+cat /var/lib/vicinal/first-boot /var/lib/cloud/data/instance-id
+stat -c %y /var/lib/vicinal/first-boot
+ls /etc/ssh /etc/ssh/*.d /etc/systemd/network /var/lib/cloud/instances
+ls -R /etc/systemd/resolved.conf.d
+stat -c '%n %G %a' /sys/bus/pci/devices/*/resource2
+"""
+"""Shows what no further boot is to change, or to do twice."""
+NAMED = """
+cat /etc/openmpi/openmpi-default-hostfile /etc/ssh/vicinal_owner_keys /etc/ssh/ssh_config.d/*
+cat /run/systemd/network/*cloud-init* /etc/systemd/network/*cloud-init* 2>/dev/null
+hostname
+"""
+"""The same, if the context is as it was."""
 
 pytestmark = pytest.mark.timeout(2400)  # the first test waits for all that is made
 
@@ -29,6 +47,15 @@ def job(appliance: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[J
             yield running
         finally:
             running.stop()
+
+
+def has_password(machine: Ssh, password: str) -> bool:
+    """Whether this is the password of the machine's user."""
+    check = (
+        "import crypt, spwd; hashed = spwd.getspnam('debian').sp_pwdp;"
+        f" print(crypt.crypt({password!r}, hashed) == hashed)"
+    )
+    return machine.output(f"sudo python3 -W ignore -c {shlex.quote(check)}") == "True\n"
 
 
 def test_names_key_and_addresses_are_the_contexts(job: Job) -> None:
@@ -57,12 +84,8 @@ def test_instances_differ_and_secrets_are_kept(job: Job) -> None:
     found = {machine.output("cat /var/lib/cloud/data/instance-id") for machine in job.machines}
     assert found == {"one-02:00:0a:00:05:0b\n", "one-02:00:0a:00:05:0c\n"}
     # A password for the console, and nothing that shows it or the job's key.
-    check = (
-        "import crypt, spwd; hashed = spwd.getspnam('debian').sp_pwdp;"
-        f" print(crypt.crypt({PASSWORD!r}, hashed) == hashed)"
-    )
     machine = job.machines[0]
-    assert machine.output(f"sudo python3 -W ignore -c {shlex.quote(check)}") == "True\n"
+    assert has_password(machine, PASSWORD)
     shown = machine.output("cat /run/cloud-init/instance-data.json")
     assert "VICINAL_HOSTS" in shown
     assert PASSWORD not in shown
@@ -72,6 +95,7 @@ def test_instances_differ_and_secrets_are_kept(job: Job) -> None:
 def test_the_report_says_what_was_done(job: Job) -> None:
     for machine in job.machines:
         assert machine.output("cat /var/lib/vicinal/context").splitlines() == [
+            "owner: 1 key and a password, for debian",
             "hosts: mpi-0 mpi-1, for mpirun",
             "key: of the job, for debian",
             "start script: done",
@@ -113,3 +137,40 @@ def test_an_mpi_job_over_both_goes_through_their_region(job: Job) -> None:
     talks = [each for each in state.connections if each.messages > 0 and each.way is Way.REGION]
     ways = {(hosts[each.sender], hosts[each.receiver]) for each in talks}
     assert ways == {(NAMES[0], NAMES[1]), (NAMES[1], NAMES[0])}
+
+
+def test_a_further_boot_takes_what_is_new_and_does_nothing_twice(job: Job) -> None:
+    """The first VM reboots; the second is started by OpenNebula with a context that has changed."""
+    first, second = job.machines
+    kept, named = [each.output(KEPT) for each in job.machines], first.output(NAMED)
+    boots = [each.output("sudo cat /root/boots") for each in job.machines]
+    key = job.new_key("another")
+    changed = job.context(1, ANEW, mtu="1300") | {
+        "SET_HOSTNAME": "renamed",
+        "SSH_PUBLIC_KEY": f"{public(key)}\n# of the owner's\n{public(key)}",
+        "PASSWORD": "another",
+        "VICINAL_HOSTS": "mpi-0 renamed",
+    }
+    began = time.monotonic()
+    job.boot_again(changed, key)
+    print(f"\nboot of both again under TCG: {time.monotonic() - began:.0f} s")
+    first, second = job.machines
+    assert [each.output(KEPT) for each in job.machines] == kept
+    assert kept[0].count("once\n") == 1
+    assert first.output(NAMED) == named
+    for machine, before in zip(job.machines, boots, strict=True):
+        assert machine.output("sudo cat /root/boots") == f"{before}boot\n"
+        assert machine.output("systemctl --failed --no-legend --plain") == ""
+    # That this runs at all is by the new key.
+    interfaces = json.loads(second.output("ip -json -4 address show scope global"))
+    found = [[each["local"] for each in i["addr_info"]] for i in interfaces]
+    assert found == [[ANEW], [DYNAMIC[1]]]
+    assert interfaces[0]["mtu"] == 1300
+    assert second.output("hostname") == "renamed\n"
+    assert second.output("cat /etc/ssh/vicinal_owner_keys") == f"{public(key)}\n"
+    hosts = second.output("grep -v '^#' /etc/openmpi/openmpi-default-hostfile").split()
+    assert hosts[-2:] == ["mpi-0", "renamed"]
+    assert "mpi-1" not in hosts
+    assert has_password(second, "another")
+    assert has_password(first, PASSWORD)
+    assert second.output("ssh -o BatchMode=yes mpi-0 hostname") == "mpi-0\n"

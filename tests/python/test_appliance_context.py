@@ -2,6 +2,7 @@
 
 import base64
 import os
+import re
 import stat
 import subprocess
 from pathlib import Path
@@ -14,7 +15,9 @@ from vicinal.cluster.appliance.context.cloud import (
     network_config,
     user_of,
 )
-from vicinal.cluster.appliance.context.job import Account, Host, read_hosts, set_up_job
+from vicinal.cluster.appliance.context.files import Account
+from vicinal.cluster.appliance.context.job import Host, read_hosts, set_up_job
+from vicinal.cluster.appliance.context.owner import set_up_owner
 from vicinal.cluster.appliance.context.reading import ContextError, decoded, read_context
 from vicinal.cluster.appliance.context.service import run_scripts
 
@@ -278,6 +281,60 @@ def test_a_jobs_machines_know_each_other(root: Path, job_key: str) -> None:
     assert set_up_job({}, root, ACCOUNT, silent) == ["ssh", "systemd-resolved"]
     assert files_of(root) == before | {"etc/hosts": "127.0.0.1 localhost\n"}
     assert set_up_job({}, root, ACCOUNT, silent) == []
+
+
+@pytest.fixture
+def passwords(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What a stand-in for chpasswd was told."""
+    place = tmp_path_factory.mktemp("bin")
+    (place / "chpasswd").write_text(f'#!/bin/sh\n{{ echo "$@"; cat; }} >>{place}/told\n')
+    (place / "chpasswd").chmod(0o755)
+    monkeypatch.setenv("PATH", str(place), prepend=":")
+    return place / "told"
+
+
+def test_the_owners_keys_and_password_are_those_of_each_boot(root: Path, passwords: Path) -> None:
+    before, said = files_of(root), list[str]()
+    context = {"SSH_PUBLIC_KEY": "ssh-ed25519 A\n# a word\n\nssh-ed25519 B\nssh-ed25519 A"}
+    assert set_up_owner(context | {"PASSWORD": "it's: #1"}, root, ACCOUNT, said.append) == ["ssh"]
+    assert said == ["owner: 2 keys and a password, for ada"]
+    made = files_of(root)
+    assert made["etc/ssh/vicinal_owner_keys"] == "ssh-ed25519 A\nssh-ed25519 B\n"
+    server = made["etc/ssh/sshd_config.d/71-vicinal-owner.conf"]
+    assert server.startswith("Match User ada\n")
+    assert server.endswith(" .ssh/authorized_keys /etc/ssh/vicinal_owner_keys\n")
+    assert passwords.read_text() == "\nada:it's: #1\n"
+    # The next context has another key in place of these, which sshd reads by itself.
+    passwords.unlink()
+    context = {"SSH_KEY": "ssh-ed25519 C", "SSH_PUBLIC_KEY": "ssh-ed25519 A"}
+    context |= {"CRYPTED_PASSWORD": "$y$j9T$salt$hash"}
+    assert set_up_owner(context, root, ACCOUNT, said.append) == []
+    assert said[1:] == ["owner: 1 key and a password, for ada"]
+    assert files_of(root)["etc/ssh/vicinal_owner_keys"] == "ssh-ed25519 C\n"
+    assert passwords.read_text() == "--encrypted\nada:$y$j9T$salt$hash\n"
+    # And one without: what is not there any more is taken away, but for the password.
+    passwords.unlink()
+    assert set_up_owner({}, root, ACCOUNT, silent) == ["ssh"]
+    assert (files_of(root), passwords.exists()) == (before, False)
+
+
+def test_what_of_an_owner_cannot_be_is_said(root: Path, passwords: Path) -> None:
+    before, said = files_of(root), list[str]()
+    for context in ({"SSH_KEY": "ssh-ed25519 A", "USERNAME": "ada"}, {"PASSWORD": "x"}):
+        assert set_up_owner(context, root, None, said.append) == []
+    assert set_up_owner({"PASSWORD": "x\nroot:y"}, root, ACCOUNT, said.append) == []
+    assert set_up_owner({"PASSWORD_BASE64": "%"}, root, ACCOUNT, said.append) == []
+    (passwords.parent / "chpasswd").write_text("#!/bin/sh\nexit 1\n")
+    assert set_up_owner({"PASSWORD": "x"}, root, ACCOUNT, said.append) == []
+    reasons = (
+        "no user ada is here",
+        "no user debian is",
+        "several lines",
+        "no text in base64",
+        "not set .*exit status 1",
+    )
+    assert all(re.search(why, line) for why, line in zip(reasons, said, strict=True))
+    assert (files_of(root), passwords.exists()) == (before, False)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ empty one, and does so for NICs that get theirs by DHCP; it does not know how a 
 import ipaddress
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from vicinal.cluster.appliance.context.reading import ContextError, decoded, says_no, says_yes
@@ -134,6 +135,27 @@ def user_of(context: Mapping[str, str]) -> str:
     return name if name != "root" and _USER.fullmatch(name) else DEFAULT_USER
 
 
+@dataclass(frozen=True)
+class Password:
+    """The user's, as the context has it."""
+
+    text: str
+    crypted: bool
+
+
+def password_of(context: Mapping[str, str], say: Callable[[str], None]) -> Password | None:
+    """The context's password, if it has one that can be; what cannot be is said."""
+    try:
+        crypted, plain = decoded(context, "CRYPTED_PASSWORD"), decoded(context, "PASSWORD")
+    except ContextError as error:
+        say(f"{error}: there is no password")
+        return None
+    if crypted and not _LIKELY_HASH.fullmatch(crypted):
+        say("CRYPTED_PASSWORD is not what crypt() makes: there is no password")
+        return None
+    return Password(crypted or plain, bool(crypted)) if crypted or plain else None
+
+
 def cloud_config(context: Mapping[str, str], say: Callable[[str], None]) -> dict[str, Any]:
     """cloud-init's configuration: the user, their password, the disk, the time zone."""
     found: dict[str, Any] = {}
@@ -142,18 +164,10 @@ def cloud_config(context: Mapping[str, str], say: Callable[[str], None]) -> dict
         say(f"USERNAME is nobody who may log in: the user is {user}")
     if user != DEFAULT_USER:
         found["user"] = {"name": user}
-    try:
-        crypted, plain = decoded(context, "CRYPTED_PASSWORD"), decoded(context, "PASSWORD")
-    except ContextError as error:
-        say(f"{error}: there is no password")
-        crypted = plain = ""
-    if crypted and not _LIKELY_HASH.fullmatch(crypted):
-        say("CRYPTED_PASSWORD is not what crypt() makes: there is no password")
-        crypted = plain = ""
-    if crypted or plain:
-        kind = "hash" if crypted else "text"
-        password = {"name": user, "password": crypted or plain, "type": kind}
-        found["chpasswd"] = {"expire": False, "users": [password]}
+    if password := password_of(context, say):
+        kind = "hash" if password.crypted else "text"
+        secret = {"name": user, "password": password.text, "type": kind}
+        found["chpasswd"] = {"expire": False, "users": [secret]}
     if says_no(context.get("GROW_ROOTFS", "")):
         found["growpart"] = {"mode": "off"}
         found["resize_rootfs"] = False

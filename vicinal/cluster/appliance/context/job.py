@@ -7,13 +7,14 @@ user; and each machine signs its own host key with it, so that they know each ot
 """
 
 import ipaddress
-import os
 import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from vicinal.cluster.appliance.context.files import Account, put
+from vicinal.cluster.appliance.context.owner import KEYS_FILE
 from vicinal.cluster.appliance.context.reading import ContextError, decoded
 
 _HOST = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -87,15 +88,6 @@ def _expanded(name: str) -> list[str]:
     return [f"{before}{number:0{width}}{after}" for number in range(int(first), int(last) + 1)]
 
 
-@dataclass(frozen=True)
-class Account:
-    """Whose key it is: the user that cloud-init has made."""
-
-    name: str
-    uid: int
-    gid: int
-
-
 def set_up_job(
     context: Mapping[str, str], root: Path, account: Account | None, say: Callable[[str], None]
 ) -> list[str]:
@@ -137,7 +129,7 @@ def _write_hosts(root: Path, hosts: Sequence[Host]) -> bool:
     _put_block(root / "etc/openmpi/openmpi-default-hostfile", [host.name for host in hosts])
     # Machines of one network find each other by name with LLMNR, whatever systemd's default is.
     wanted = any(host.address is None for host in hosts)
-    return _put(root / _RESOLVER_FILE, "[Resolve]\nLLMNR=yes\n" if wanted else None)
+    return put(root / _RESOLVER_FILE, "[Resolve]\nLLMNR=yes\n" if wanted else None)
 
 
 def _write_key(
@@ -146,7 +138,7 @@ def _write_key(
     """The job's key and what it is for; returns whether sshd has to read something again."""
     public = ""
     # The user's alone, and no part of their home: root writes nothing where they may put links.
-    _put(root / _KEY_FILE, f"{key}\n" if key else None, account)
+    put(root / _KEY_FILE, f"{key}\n" if key else None, account)
     if key and account is not None:
         try:
             public = _ssh_keygen("-y", "-P", "", "-f", str(root / _KEY_FILE)).strip()
@@ -156,7 +148,7 @@ def _write_key(
         except ContextError as error:
             say(f"key: none, {error}")
             public = ""
-            _put(root / _KEY_FILE, None)
+            put(root / _KEY_FILE, None)
     known = client = server = None
     if public and account is not None:
         known = f"@cert-authority {_ALIAS} {public}\n"
@@ -168,14 +160,14 @@ def _write_key(
         )
         server = (
             f"HostCertificate /{_HOST_CERTIFICATE}\nMatch User {account.name}\n"
-            f"\tAuthorizedKeysFile .ssh/authorized_keys /{_PUBLIC_FILE}\n"
+            f"\tAuthorizedKeysFile .ssh/authorized_keys /{KEYS_FILE} /{_PUBLIC_FILE}\n"
         )
     else:
         (root / _HOST_CERTIFICATE).unlink(missing_ok=True)
-    _put(root / _KNOWN_FILE, known)
-    _put(root / _CLIENT_FILE, client)
-    renewed = _put(root / _PUBLIC_FILE, f"{public}\n" if public else None)
-    return _put(root / _SERVER_FILE, server) or renewed or bool(public)
+    put(root / _KNOWN_FILE, known)
+    put(root / _CLIENT_FILE, client)
+    renewed = put(root / _PUBLIC_FILE, f"{public}\n" if public else None)
+    return put(root / _SERVER_FILE, server) or renewed or bool(public)
 
 
 def _ssh_keygen(*arguments: str) -> str:
@@ -196,26 +188,6 @@ def _ssh_keygen(*arguments: str) -> str:
     return done.stdout
 
 
-def _put(file: Path, content: str | None, account: Account | None = None) -> bool:
-    """Write a file of ours, or remove it; returns whether it was another before."""
-    if content is None:
-        existed = file.exists()
-        file.unlink(missing_ok=True)
-        return existed
-    if account is None and file.exists() and file.read_text() == content:
-        return False
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(f"{file.name}.part")
-    part.unlink(missing_ok=True)
-    mode = 0o644 if account is None else 0o600
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as out:
-        out.write(content)
-        if account is not None:
-            os.fchown(out.fileno(), account.uid, account.gid)
-    part.replace(file)
-    return True
-
-
 def _put_block(file: Path, lines: Sequence[str]) -> None:
     """Make these lines the last ones of a file, in place of those of an earlier boot."""
     before = file.read_text() if file.exists() else ""
@@ -224,4 +196,4 @@ def _put_block(file: Path, lines: Sequence[str]) -> None:
     if kept and not kept.endswith("\n"):
         kept += "\n"
     if kept + block != before:
-        _put(file, kept + block)
+        put(file, kept + block)

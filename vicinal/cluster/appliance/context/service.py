@@ -1,6 +1,7 @@
 """What `vicinal-context.service` does at each boot of a VM of OpenNebula's.
 
-It reads the context, sets up what it says of a job of several VMs, and runs the owner's scripts.
+It reads the context, lets its owner's keys in, sets up what it says of a job of several VMs, and
+runs the owner's scripts.
 All that it did and could not do is on the console, in the journal and in /var/lib/vicinal/context.
 """
 
@@ -15,7 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from vicinal.cluster.appliance.context.cloud import user_of
-from vicinal.cluster.appliance.context.job import Account, set_up_job
+from vicinal.cluster.appliance.context.files import Account
+from vicinal.cluster.appliance.context.job import set_up_job
+from vicinal.cluster.appliance.context.owner import set_up_owner
 from vicinal.cluster.appliance.context.reading import ContextError, decoded, read_context
 
 DISK = Path("/dev/disk/by-label/CONTEXT")
@@ -64,11 +67,12 @@ def contextualize(place: Path, scratch: Path, say: Callable[[str], None]) -> Non
     with suppress(KeyError):  # cloud-init's user data may have named another user
         entry = pwd.getpwnam(user_of(context))
         account = Account(entry.pw_name, entry.pw_uid, entry.pw_gid)
-    try:
-        for service in set_up_job(context, Path("/"), account, say):
-            system("systemctl", "try-reload-or-restart", service)
-    except (OSError, ContextError) as error:
-        say(f"job: not set up, {error}")
+    for what, set_up in (("owner", set_up_owner), ("job", set_up_job)):
+        try:
+            for service in set_up(context, Path("/"), account, say):
+                system("systemctl", "try-reload-or-restart", service)
+        except (OSError, ContextError) as error:
+            say(f"{what}: not set up, {error}")
     run_scripts(context, place, scratch, say)
 
 

@@ -1,0 +1,34 @@
+"""Files of the machine that a context decides on, and the user whose some of them are."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Account:
+    """Whose key it is: the user that cloud-init has made."""
+
+    name: str
+    uid: int
+    gid: int
+
+
+def put(file: Path, content: str | None, account: Account | None = None) -> bool:
+    """Write a file of ours, or remove it; returns whether it was another before."""
+    if content is None:
+        existed = file.exists()
+        file.unlink(missing_ok=True)
+        return existed
+    if account is None and file.exists() and file.read_text() == content:
+        return False
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(f"{file.name}.part")
+    part.unlink(missing_ok=True)
+    mode = 0o644 if account is None else 0o600
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as out:
+        out.write(content)
+        if account is not None:
+            os.fchown(out.fileno(), account.uid, account.gid)
+    part.replace(file)
+    return True
