@@ -3,6 +3,7 @@
 import os
 import shutil
 import socket
+import tarfile
 import tempfile
 import threading
 import time
@@ -14,10 +15,12 @@ import pytest
 
 from vicinal.cluster import image
 from vicinal.cluster.accelerator import Accelerator
+from vicinal.cluster.guest_identity import Card, Identity, write_archives, write_keys
 from vicinal.cluster.guest_qemu_choice import QEMU, Qemu
 from vicinal.cluster.image_kind import GuestNetwork, kind_of
 from vicinal.cluster.snapshots import store
-from vicinal.cluster.snapshots.hardware import Hardware
+from vicinal.cluster.snapshots.hardware import MOST_DEVICES, Hardware
+from vicinal.cluster.snapshots.passing import PassedFunction, with_functions
 from vicinal.cluster.snapshots.qmp import Monitor
 from vicinal.errors import VicinalError
 
@@ -303,3 +306,37 @@ def test_a_qemu_that_refuses_says_why() -> None:
 def test_a_qemu_that_ended_is_said_to_be_silent(said: tuple[bytes, ...]) -> None:
     with pytest.raises(VicinalError, match="did not answer"):
         talk(*said)
+
+
+# --- functions that are passed -------------------------------------------------------------
+
+
+def test_a_guest_is_told_of_the_functions_that_it_is_given(tmp_path: Path) -> None:
+    functions = tuple(
+        PassedFunction(f"0000:01:08.{number}", driver, f"02:00:00:00:00:0{number}", name, address)
+        for number, (driver, name, address) in enumerate(
+            [("igbvf", "eth1", "10.9.0.1/24"), ("igbvf", "eth2", None), ("iavf", "eth3", None)]
+        )
+    )
+    assert functions[0].device == {"driver": "vfio-pci", "host": "0000:01:08.0"}
+    card = Card("52:54:00:00:ff:ff")
+    identity = with_functions(Identity(0, "a", "10.0.0.1", (card,)), functions)
+    names = ("user-key", "user-key.pub", "host-key", "host-key.pub")
+    write_keys(tmp_path, dict.fromkeys(names, ""))
+    archive = write_archives(tmp_path, [identity]).archive("a")
+    with tarfile.open(archive) as tar:
+        found = tar.extractfile("etc/vicinal/guest")
+        assert found is not None
+        told = found.read().decode().splitlines()
+    assert "cards='52:54:00:00:ff:ff'" in told
+    links = "02:00:00:00:00:00=eth1=10.9.0.1/24 02:00:00:00:00:01=eth2= 02:00:00:00:00:02=eth3="
+    assert f"links='{links}'" in told
+    assert "drivers='igbvf iavf'" in told
+
+
+def test_more_functions_than_a_guest_has_room_for() -> None:
+    functions = (PassedFunction("0000:01:08.0", "igbvf", "02:00:00:00:00:00", "eth1"),)
+    cards = tuple(Card(f"52:54:00:00:00:{number:02x}") for number in range(MOST_DEVICES - 2))
+    with_functions(Identity(0, "a", "10.0.0.1", cards), functions)
+    with pytest.raises(VicinalError, match="a has no room for 2 functions beside its 22 cards"):
+        with_functions(Identity(0, "a", "10.0.0.1", cards), functions * 2)

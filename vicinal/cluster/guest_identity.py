@@ -37,8 +37,10 @@ class Card:
     peer: str | None = None
     """IPv4 address of the one neighbour that is reached by it; None: all are."""
     network: str | None = None
-    """None: it is of the guests' own network. Else it is of one of the host's, and this its address
-    there, with the network's length; "" for none."""
+    """None: it is of the guests' own network. Else it is of another, and this its address there,
+    with the network's length; "" for none."""
+    name: str = "lan0"
+    """What the guest calls it, if it is of another network."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class Identity:
     address: str
     """IPv4 address, which its first card in the guests' own network bears."""
     cards: tuple[Card, ...]
+    drivers: tuple[str, ...] = ()
+    """Those of the SR-IOV functions among them."""
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -164,9 +168,11 @@ def _settings(guest: Identity) -> str:
     """What the guest's first process reads, as assignments of the shell: guest_init.sh."""
     own = [card for card in guest.cards if card.network is None]
     cards = " ".join(card.mac + (f"={card.peer}" if card.peer else "") for card in own)
-    links = " ".join(f"{card.mac}={card.network}" for card in guest.cards if card not in own)
+    others = (card for card in guest.cards if card not in own)
+    links = " ".join(f"{card.mac}={card.name}={card.network}" for card in others)
     address = f"{guest.address}/{PREFIX_BITS}"
-    return f"node={guest.number}\naddress={address}\ncards='{cards}'\nlinks='{links}'\n"
+    lists = f"cards='{cards}'\nlinks='{links}'\ndrivers='{' '.join(guest.drivers)}'\n"
+    return f"node={guest.number}\naddress={address}\n{lists}"
 
 
 def _add_keys(tar: tarfile.TarFile, keys: Keys, host: Path) -> None:

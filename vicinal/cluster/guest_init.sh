@@ -84,8 +84,9 @@ else
 	commands=/sys/firmware/qemu_fw_cfg/by_name/opt/vicinal/commands/raw
 fi
 # node, address, cards and links: of each card its hardware address, and what neighbour it leads to,
-# if only to one; of each link to a network of the host's that of its card, and the address there.
-links=
+# if only to one; of each link to another network that of its card, what that is to be called, and the
+# address there. drivers: of what links are SR-IOV functions.
+links= drivers=
 . /etc/vicinal/guest
 
 hostname -F /etc/hostname
@@ -98,6 +99,19 @@ with_address() {
 }
 
 [ "$waits" = 0 ] || await_devices
+# Before the others are up: names can be changed of what is down.
+for link in $links; do
+	interface=$(with_address "${link%%=*}")
+	[ -n "$interface" ] || give_up "there is no network card ${link%%=*}"
+	link=${link#*=}
+	name=${link%%=*}
+	if [ "$interface" != "$name" ]; then
+		[ ! -e "/sys/class/net/$name" ] || ip link set "$name" name "other-$name" &&
+			ip link set "$interface" name "$name"
+	fi && ip link set "$name" up || give_up "$interface could not be set up as $name"
+	[ -z "${link#*=}" ] || ip address add "${link#*=}" dev "$name" ||
+		give_up "$name got no address"
+done
 for card in $cards; do
 	interface=$(with_address "${card%=*}")
 	[ -n "$interface" ] || give_up "there is no network card ${card%=*}"
@@ -114,14 +128,6 @@ for card in $cards; do
 			give_up "$interface got no route to ${card#*=}"
 		;;
 	esac
-done
-for link in $links; do
-	interface=$(with_address "${link%=*}")
-	[ -n "$interface" ] || give_up "there is no network card ${link%=*}"
-	ip link set "$interface" name lan0 && ip link set lan0 up ||
-		give_up "$interface could not be set up as lan0"
-	[ -z "${link#*=}" ] || ip address add "${link#*=}" dev lan0 ||
-		give_up "lan0 got no address"
 done
 # One that has no neighbours has no card, and still a name that must lead to it.
 [ -z "$address" ] || ip address add "$address" dev lo

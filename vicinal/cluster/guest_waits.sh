@@ -7,7 +7,22 @@ await_devices() {
 	for card in $cards; do
 		await "the network card ${card%=*}" has_card "${card%=*}"
 	done
+	load_drivers
+	for link in $links; do
+		await "the network card ${link%%=*}" has_card "${link%%=*}"
+	done
 	[ "$region" = 0 ] || await "the region's device" has_region
+}
+
+# load_drivers - those of SR-IOV functions. Some need the same modules.
+load_drivers() {
+	for driver in $drivers; do
+		for module in "/usr/lib/vicinal-functions/$driver"/*; do
+			name=${module##*/??-}
+			[ -d "/sys/module/${name%.ko}" ] || insmod "$module" ||
+				give_up "the module $module could not be loaded"
+		done
+	done
 }
 
 # await WHAT COMMAND - until the command succeeds.

@@ -20,7 +20,7 @@ from pathlib import Path
 from vicinal.cluster.image_archive import Archive
 from vicinal.cluster.image_kind import GuestNetwork, ImageKind, kind_of
 from vicinal.cluster.image_layout import GUEST_TASK, HOME, USER, USER_ID
-from vicinal.cluster.image_modules import load_order
+from vicinal.cluster.image_modules import function_modules, load_order
 from vicinal.cluster.image_packages import RECORD, PackageStore
 from vicinal.directories import check_writable, locked, may_write
 from vicinal.errors import VicinalError
@@ -102,6 +102,10 @@ class GuestImage:
     def has(self, path: Path) -> bool:
         """Whether a path of this host is in the image too."""
         return any(path.is_relative_to(directory) for directory in self.holds)
+
+    def drivers(self) -> frozenset[str]:
+        """The drivers of SR-IOV functions that its kernel has."""
+        return frozenset(function_modules(_modules(self.kernel.parent.parent)))
 
 
 def guests_directory() -> Path:
@@ -324,6 +328,8 @@ def _write(target: Path, kind: ImageKind, system: Path, parts: list[Path]) -> No
         for name, text in {**_TEXTS, **kind.texts}.items():
             archive.file(name, text.encode())
         _write_modules(archive, kind, _modules(system))
+        if kind.functions:
+            write_function_modules(archive, _modules(system))
         for path in sorted(system.rglob("*")):
             name = merged_name(path.relative_to(system))
             if not _left_out(name):
@@ -344,6 +350,13 @@ def _write_modules(archive: Archive, kind: ImageKind, modules: Path) -> None:
             if name not in written:
                 archive.file(f"{directory}/{number:02}-{name}.ko", content)
                 written.add(name)
+
+
+def write_function_modules(archive: Archive, modules: Path) -> None:
+    """For each driver of SR-IOV functions a directory, from which guest_waits.sh loads it."""
+    for driver, module in function_modules(modules).items():
+        for number, (name, content) in enumerate(load_order(modules, [module])):
+            archive.file(f"usr/lib/vicinal-functions/{driver}/{number:02}-{name}.ko", content)
 
 
 def merged_name(path: Path) -> str:

@@ -31,6 +31,8 @@ class ImageKind:
     kernel_from_backports: bool
     modules: Mapping[str, tuple[str, ...]]
     """Kernel modules by the directory in the guest from which they are loaded, in order."""
+    functions: bool = False
+    """Whether guests can be given SR-IOV functions: what drivers the kernel has for them."""
     texts: Mapping[str, str] = field(default_factory=dict)
     """Files by their names."""
 
@@ -52,6 +54,7 @@ _KINDS = {
         kernel_package="linux-image-cloud-amd64",  # small, and made for virtual machines
         kernel_from_backports=False,
         modules={_MODULES_DIRECTORY: _MODULES, **_DOORBELL},
+        functions=True,
     ),
     # The cloud kernel has neither the card's drivers nor rdma_rxe. The release's own kernel has
     # them, but what was tried is that of the backports.

@@ -11,7 +11,25 @@ from pathlib import Path
 
 from vicinal.errors import VicinalError
 
+_FUNCTION_MODULES = {
+    "iavf": "iavf",
+    "igbvf": "igbvf",
+    "ixgbevf": "ixgbevf",
+    "mlx4_core": "mlx4_en",
+    "mlx5_core": "mlx5_core",
+}
+"""Drivers of virtual functions, and the module by which such a function has a network interface."""
+
 _DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
+
+
+def function_modules(modules: Path) -> dict[str, str]:
+    """What there is of modules for SR-IOV functions, by the names of their drivers.
+
+    Kernels that are made for virtual machines lack some of them.
+    """
+    there = {_canonical(file.name) for file in modules.rglob("*.ko*")}
+    return {driver: name for driver, name in _FUNCTION_MODULES.items() if name in there}
 
 
 def load_order(modules: Path, wanted: Iterable[str]) -> list[tuple[str, bytes]]:

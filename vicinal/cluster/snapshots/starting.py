@@ -33,6 +33,7 @@ from vicinal.cluster.image import find_image
 from vicinal.cluster.image_layout import guest_address
 from vicinal.cluster.snapshots import store
 from vicinal.cluster.snapshots.hardware import MOST_DEVICES, Hardware, Wire
+from vicinal.cluster.snapshots.passing import Functions, with_functions
 from vicinal.cluster.snapshots.waiting import Plugged, WaitingGuest
 from vicinal.errors import VicinalError
 
@@ -52,6 +53,8 @@ class GuestMake:
     """What it runs before anybody gets in, as guest_init.sh reads it."""
     joined: bool = True
     """Whether it has a network with the others."""
+    functions: Functions = ()
+    """Those that it has for itself."""
 
 
 @dataclass(frozen=True)
@@ -92,19 +95,23 @@ def start_guests(
     else:
         write_keys(directory, network.keys)
     commands = {guest.name: guest.commands for guest in guests if guest.commands}
-    keys = write_archives(directory, joining.identities(), commands)
+    functions = {guest.name: guest.functions for guest in guests}
+    identities = joining.identities()
+    identities = [with_functions(each, functions.get(each.name, ())) for each in identities]
+    keys = write_archives(directory, identities, commands)
     started: list[WaitingGuest] = []
     try:
         with ExitStack() as ends:
             wires = joining.wires(ends)
-            for guest, own in zip(guests, wires, strict=True):
+            for guest, ends_of in zip(guests, wires, strict=True):
                 hardware = make_of(guest)
                 waiting = WaitingGuest(guest.name, directory, keys, hardware)
                 started.append(waiting)
-                _begin(waiting, hardware, own, say if snapshot else None)
+                _begin(waiting, hardware, ends_of, say if snapshot else None)
         for waiting in started:
             waiting.wait_booted()
-            waiting.tell(Plugged(region, joining.macs(waiting.name), joining.mtu))
+            own = functions[waiting.name]
+            waiting.tell(Plugged(region, joining.macs(waiting.name), joining.mtu, own))
         for waiting in started:
             waiting.wait_ready()
     except BaseException:

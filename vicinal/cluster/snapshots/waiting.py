@@ -15,6 +15,7 @@ from vicinal.cluster.guest_identity import Keys
 from vicinal.cluster.guest_shell import GuestShell, complaints
 from vicinal.cluster.region_device import RegionDevice
 from vicinal.cluster.snapshots.hardware import Hardware, Sockets, Wire
+from vicinal.cluster.snapshots.passing import Functions
 from vicinal.cluster.snapshots.qmp import Monitor
 from vicinal.cluster.snapshots.store import Snapshot
 from vicinal.errors import VicinalError
@@ -34,6 +35,7 @@ class Plugged:
     """Hardware addresses of its cards; each is joined with the wire of the same place."""
     mtu: int | None = None
     """The largest packet of their network; None: Ethernet's."""
+    functions: Functions = ()
 
 
 class WaitingGuest:
@@ -118,6 +120,15 @@ class WaitingGuest:
         for number, mac in enumerate(plugged.cards):
             card = {"driver": "virtio-net-pci", "netdev": f"wire{number}", "mac": mac}
             monitor.ask("device_add", {**card, **bound, "romfile": ""})
+        for function in plugged.functions:
+            try:
+                monitor.ask("device_add", function.device)
+            except VicinalError as error:
+                raise VicinalError(
+                    f"guest {self.name} did not get {function.address} ({error.message})",
+                    "see that the user may open its group in /dev/vfio, and lock as much memory as "
+                    "the guest has (ulimit -l)",
+                ) from error
         monitor.ask("cont")
         archive = self._archive.read_bytes()
         has_region = int(plugged.region is not None)
