@@ -96,6 +96,7 @@ int job_nodes_prepare(spank_t spank, const struct settings *settings, const stru
 		.secret = secret,
 		.most = settings->max_size,
 		.is_ending = job_state_is_ending,
+		.settings = settings,
 		.functions = functions->count > 0 ? functions : NULL,
 	};
 
@@ -150,10 +151,8 @@ int job_nodes_prepare(spank_t spank, const struct settings *settings, const stru
 
 	if (settings->network_port == 0)
 		arguments[count++] = "--host-network";
-	else if (place.hosts > 1) {
+	else if (place.hosts > 1)
 		order.join = job_network_join;
-		order.settings = settings;
-	}
 	if (order.join != NULL || order.functions != NULL) {
 		arguments[count++] = "--channel";
 		arguments[count++] = number(channel, KEEPER_CHANNEL);
@@ -330,6 +329,10 @@ int job_nodes_enter(spank_t spank, const struct settings *settings, char *fault,
 	}
 	if (find_pmix(spank, &server, fault, length) != 0)
 		return -1;
+	if (tell_of_functions(spank, &list) != 0) {
+		(void)snprintf(fault, length, "vicinal: the task's variables cannot be set");
+		return -1;
+	}
 	if (!list.node.is_container) {
 		become_runner(spank, settings, &list.node, server);
 		(void)snprintf(fault, length, "vicinal: the task cannot be run in %s: %s", list.node.name,
@@ -344,8 +347,7 @@ int job_nodes_enter(spank_t spank, const struct settings *settings, char *fault,
 			       list.members, tasks, keeper.file);
 		return -1;
 	}
-	if (spank_setenv(spank, "VICINAL_REGION", list.region, 1) != ESPANK_SUCCESS ||
-	    tell_of_functions(spank, &list) != 0) {
+	if (spank_setenv(spank, "VICINAL_REGION", list.region, 1) != ESPANK_SUCCESS) {
 		(void)snprintf(fault, length, "vicinal: the task's variables cannot be set");
 		return -1;
 	}

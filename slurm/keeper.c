@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -118,48 +119,66 @@ _Noreturn static void become_keeper(const struct keeper_order *order, int go, in
 /* Where a keeper is heard. */
 struct ends {
 	int output;  /* what it says */
-	int channel; /* its networks; -1 where there are none, or no more */
+	int channel; /* its wishes; -1 where there are none, or no more */
 	int between; /* the first of them, once it was told of, where nodes are to be joined */
 	bool joined;
+	pid_t keeper;
 };
 
-/* Do what the keeper asks for in a network that may be anything. As below. */
-static int serve(const struct keeper_order *order, struct ends *ends, int network, int function, char *said,
-		 size_t length)
+/* Let the user open the job's functions. A machine that has one has all of its memory locked. */
+static int lend_to_machines(const struct keeper_order *order, const struct ends *ends, char *said,
+			    size_t length)
 {
+	static const struct rlimit all = {RLIM_INFINITY, RLIM_INFINITY};
+
+	if (order->functions == NULL ||
+	    node_functions_lend_to_machines(order->functions, order->settings, order->job, order->user, said,
+					    length) != 0)
+		return -1;
+	/* Where root may not, QEMU says whether it is enough. */
+	(void)prlimit(ends->keeper, RLIMIT_MEMLOCK, &all, NULL);
+	return 0;
+}
+
+/* Do what the keeper asks for, be it in a network that may be anything. As below. */
+static int serve(const struct keeper_order *order, struct ends *ends, const struct keeper_asked *asked,
+		 char *said, size_t length)
+{
+	const int network = asked->network;
+
+	(void)snprintf(said, length, "vicinal: what makes the nodes asks for what the job does not have");
+	if (asked->wish == KEEPER_LEND_TO_MACHINES)
+		return lend_to_machines(order, ends, said, length);
 	if (!keeper_network_is_of(network, ends->between, order->user)) {
 		(void)snprintf(said, length,
 			       "vicinal: the network of the nodes is none that the job's user made");
 		return -1;
 	}
-	if (function != KEEPER_NO_FUNCTION && order->functions != NULL)
-		return node_functions_lend(order->functions, (uint32_t)function, network, said, length);
-	if (function != KEEPER_NO_FUNCTION || order->join == NULL || ends->joined) {
-		(void)snprintf(said, length,
-			       "vicinal: what makes the nodes asks for what the job does not have");
+	if (asked->wish == KEEPER_LEND && order->functions != NULL)
+		return node_functions_lend(order->functions, asked->function, network, said, length);
+	if (asked->wish != KEEPER_JOIN || order->join == NULL || ends->joined)
 		return -1;
-	}
 	ends->joined = true;
 	return order->join(order, ends->between, network, said, length);
 }
 
-/* Take a network that the keeper tells of. If nodes are to be joined, the first is from before anything of
+/* Take a wish that the keeper tells of. If nodes are to be joined, the first is from before anything of
  * the user's ran; all others are whatever the user likes. Returns 0, or -1 with the reason in `said`. */
-static int take_network(const struct keeper_order *order, struct ends *ends, char *said, size_t length)
+static int take_wish(const struct keeper_order *order, struct ends *ends, char *said, size_t length)
 {
 	char reason[REASON_MOST] = "";
-	int function = KEEPER_NO_FUNCTION;
-	int network = keeper_network_receive(ends->channel, &function);
+	const struct keeper_asked asked = keeper_network_receive(ends->channel);
 	int result = 0;
 
-	if (network >= 0 && order->join != NULL && ends->between < 0) {
-		ends->between = network;
+	if (asked.network >= 0 && order->join != NULL && ends->between < 0) {
+		ends->between = asked.network;
 		return 0;
 	}
 	/* Where it has ended, what it said tells why. */
-	if (network >= 0) {
-		result = serve(order, ends, network, function, reason, sizeof(reason));
-		(void)close(network);
+	if (asked.wish != KEEPER_SILENT) {
+		result = serve(order, ends, &asked, reason, sizeof(reason));
+		if (asked.network >= 0)
+			(void)close(asked.network);
 		if (result == 0) {
 			keeper_network_answer(ends->channel);
 			return 0;
@@ -225,7 +244,7 @@ static int listen_to(const struct keeper_order *order, struct ends *ends, char *
 			return -1;
 		if (poll(ready, 2, ASK_SECONDS * 1000) <= 0)
 			continue;
-		if (ready[1].revents != 0 && take_network(order, ends, said, length) != 0)
+		if (ready[1].revents != 0 && take_wish(order, ends, said, length) != 0)
 			return -1;
 		if (ready[0].revents == 0)
 			continue;
@@ -316,7 +335,7 @@ static int make(const struct keeper_order *order, int record, struct keeper_reco
 	if (channel[1] >= 0)
 		(void)close(channel[1]);
 	started->process = (struct process){.number = keeper};
-	struct ends ends = {.output = output[0], .channel = channel[0], .between = -1};
+	struct ends ends = {.output = output[0], .channel = channel[0], .between = -1, .keeper = keeper};
 
 	if (keeper > 0)
 		result = let_go(order, record, started, go[1], &ends, said, length);

@@ -37,7 +37,7 @@ struct keeper_order {
 	 * (keeper_network.h): returns 0, or -1 with the reason in `said`. NULL where there is nothing to
 	 * join. */
 	int (*join)(const struct keeper_order *order, int between, int nodes, char *said, size_t length);
-	const struct settings *settings;  /* for that */
+	const struct settings *settings;  /* for that, and for what nodes have of functions */
 	struct node_functions *functions; /* that the nodes are to have; NULL where there are none */
 };
 

@@ -80,17 +80,21 @@ int keeper_network_hold(int channel)
 	return result;
 }
 
-/* What is said with a network: whether it is to be joined, or which function is to get into it. */
-static bool is_known(const unsigned char *words, ssize_t length, int *function)
+static enum keeper_wish wish_of(const unsigned char *words, ssize_t length, bool has_network)
 {
-	*function = length == 2 ? words[1] : KEEPER_NO_FUNCTION;
-	return (length == 1 && words[0] == 'n') || (length == 2 && words[0] == 'f');
+	if (length == 1 && words[0] == 'm' && !has_network)
+		return KEEPER_LEND_TO_MACHINES;
+	if (length == 1 && words[0] == 'n' && has_network)
+		return KEEPER_JOIN;
+	if (length == 2 && words[0] == 'f' && has_network)
+		return KEEPER_LEND;
+	return KEEPER_SILENT;
 }
 
-int keeper_network_receive(int channel, int *function)
+struct keeper_asked keeper_network_receive(int channel)
 {
 	unsigned char words[3] = {0};
-	int network = -1;
+	struct keeper_asked asked = {.network = -1};
 	union message_room room = {.bytes = {0}};
 	struct iovec text = {.iov_base = words, .iov_len = sizeof(words)};
 	/* Not what CMSG_SPACE() rounds up to, where a second file would fit: the kernel drops all but one. */
@@ -107,12 +111,14 @@ int keeper_network_receive(int channel, int *function)
 
 	if (part != NULL && part->cmsg_level == SOL_SOCKET && part->cmsg_type == SCM_RIGHTS &&
 	    part->cmsg_len == CMSG_LEN(sizeof(int)))
-		memcpy(&network, CMSG_DATA(part), sizeof(int));
-	if (network >= 0 && !is_known(words, got, function)) {
-		(void)close(network);
-		network = -1;
+		memcpy(&asked.network, CMSG_DATA(part), sizeof(int));
+	asked.wish = wish_of(words, got, asked.network >= 0);
+	asked.function = words[1];
+	if (asked.network >= 0 && asked.wish == KEEPER_SILENT) {
+		(void)close(asked.network);
+		asked.network = -1;
 	}
-	return network;
+	return asked;
 }
 
 void keeper_network_answer(int channel)

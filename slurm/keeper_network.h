@@ -13,13 +13,15 @@
  *
  * Networks are told of by open files that stand for them, and never by numbers of processes. What the keeper
  * tells of after the first is the user's: `n` with the network to join, and `f` and a number with the one
- *that a function is to get into (node_functions.h), each answered when it is done.
+ * that a function is to get into (node_functions.h). With `m` alone it asks for all of them for virtual
+ * machines. Each is answered when it is done.
  */
 #ifndef VICINAL_SLURM_KEEPER_NETWORK_H
 #define VICINAL_SLURM_KEEPER_NETWORK_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 /* What the keeper finds its end of the channel as. */
@@ -34,11 +36,21 @@ int keeper_network_channel(int ends[2]);
  */
 int keeper_network_hold(int channel);
 
-#define KEEPER_NO_FUNCTION (-1)
+enum keeper_wish {
+	KEEPER_SILENT, /* it has ended, or says what is none of these */
+	KEEPER_JOIN,
+	KEEPER_LEND,
+	KEEPER_LEND_TO_MACHINES,
+};
 
-/* The next network that the channel tells of, or -1 where it has ended, or says anything else; and which
- * function is to get into it. */
-int keeper_network_receive(int channel, int *function);
+struct keeper_asked {
+	enum keeper_wish wish;
+	int network;       /* an open file of the first two's, or -1 */
+	uint32_t function; /* which one is to get into it */
+};
+
+/* The next wish that the channel tells of. */
+struct keeper_asked keeper_network_receive(int channel);
 
 /* Tell the keeper that what it asked for is done. */
 void keeper_network_answer(int channel);

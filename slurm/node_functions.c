@@ -110,7 +110,7 @@ int node_functions_lend(struct node_functions *functions, uint32_t number, int n
 	const char *const arguments[] = {"/sbin/ip", "link", "set",  "dev", interface,
 					 "netns",    place,  "name", name,  NULL};
 
-	if (number >= functions->count || functions->lent[number] ||
+	if (number >= functions->count || functions->lent[number] || functions->for_machines ||
 	    sscanf(functions->lines[number], "%31s %15s", address, kind) != 2 ||
 	    strcmp(kind, "ethernet") != 0) {
 		(void)snprintf(said, length,
@@ -128,5 +128,23 @@ int node_functions_lend(struct node_functions *functions, uint32_t number, int n
 	(void)snprintf(place, sizeof(place), "/proc/%d/fd/%d", (int)getpid(), network);
 	(void)snprintf(name, sizeof(name), "lent%" PRIu32, number);
 	functions->lent[number] = true;
+	return command_run(arguments, said, length);
+}
+
+int node_functions_lend_to_machines(struct node_functions *functions, const struct settings *settings,
+				    uint32_t job, uid_t user, char *said, size_t length)
+{
+	char number[NAME_MOST];
+	char owner[NAME_MOST];
+	const char *const arguments[] = {
+		settings->command,   "slurm", "lend", number, "--user", owner, "--directory",
+		settings->directory, NULL};
+
+	for (uint32_t i = 0; i < functions->count; i++)
+		if (functions->lent[i] || functions->for_machines)
+			return -1;
+	functions->for_machines = true;
+	(void)snprintf(number, sizeof(number), "%" PRIu32, job);
+	(void)snprintf(owner, sizeof(owner), "%" PRIu32, (uint32_t)user);
 	return command_run(arguments, said, length);
 }

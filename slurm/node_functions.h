@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * node_functions.h - SR-IOV functions that a job has for its nodes on this host: their interfaces get from
- * the host's network into those of nodes.
+ * the host's network into those of containers, or virtual machines have them by VFIO.
  *
  * Which ones they are is in a file of root's, functions-JOB.nodes, with a line for each, of words with a
  * blank between (vicinal/slurm/lent_functions.py): its PCI address, `ethernet` or `infiniband`, and what the
@@ -16,6 +16,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
+
+#include "settings.h"
 
 #define NODE_FUNCTIONS_MOST 64U
 #define NODE_FUNCTION_LINE_MOST 512U
@@ -24,6 +27,7 @@ struct node_functions {
 	uint32_t count;
 	char lines[NODE_FUNCTIONS_MOST][NODE_FUNCTION_LINE_MOST];
 	bool lent[NODE_FUNCTIONS_MOST];
+	bool for_machines; /* all of them */
 };
 
 enum node_functions_state {
@@ -41,5 +45,12 @@ enum node_functions_state node_functions_read(const char *directory, uint32_t jo
  */
 int node_functions_lend(struct node_functions *functions, uint32_t number, int network, char *said,
 			size_t length);
+
+/*
+ * Have all of them on vfio-pci, and let that user open them, for virtual machines of the job. Only once, and
+ * if none was lent. As above.
+ */
+int node_functions_lend_to_machines(struct node_functions *functions, const struct settings *settings,
+				    uint32_t job, uid_t user, char *said, size_t length);
 
 #endif

@@ -19,6 +19,7 @@ PLAIN = {
     ("slurm", "region"): "vicinal.slurm.region_commands",
     ("slurm", "sweep"): "vicinal.slurm.region_commands",
     ("slurm", "functions"): "vicinal.slurm.function_commands",
+    ("slurm", "lend"): "vicinal.slurm.function_commands",
     ("slurm", "release"): "vicinal.slurm.function_commands",
     ("slurm", "network"): "vicinal.slurm.network_commands",
 }

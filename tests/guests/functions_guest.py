@@ -11,9 +11,9 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,6 @@ PACKAGES = (
 )
 KERNEL = "linux-image-amd64"
 LEFT_OUT = ("boot", "etc", "lib/modules", "usr/share", "var")
-MEMORY_MIB = 640
 BOUND = 400.0  # seconds; a hang guard
 
 INIT = """#!/usr/bin/busybox sh
@@ -88,9 +87,12 @@ class Work:
     """More of QEMU's arguments."""
     processors: str = "1"
     """As QEMU's -smp has them."""
-    memory: int = MEMORY_MIB
+    memory: int = 640
+    """MiB."""
     number: int = 1
     """In the hardware address of its card, where two of them are on one wire."""
+    files: Mapping[str, Path] = field(default_factory=dict)
+    """More files, by their places in the guest."""
 
 
 _MODULES = ("8021q", "bridge", "igb", "igbvf", "veth", "vfio_iommu_type1", "vfio_pci")
@@ -181,13 +183,30 @@ def _command(
 
 def _image(say: Callable[[str], None], work: Work) -> tuple[Path, Path]:
     directory = guests_directory() / "functions"
+    system = functions_system(say)
     with locked(directory):
-        system = _system(directory, say)
         compile_once(system)
-        modules = next(iter(sorted((system / "lib/modules").iterdir())))
+        modules = modules_of(system)
         files = directory / f"image-{work.name}.cpio"
         _write(files, system, modules, work)
-    return system / f"boot/vmlinuz-{modules.name}", files
+    return kernel_of(system), files
+
+
+def functions_system(say: Callable[[str], None]) -> Path:
+    """Directory of the unpacked Debian packages and kernel that such guests are made of."""
+    directory = guests_directory() / "functions"
+    with locked(directory):
+        return _system(directory, say)
+
+
+def modules_of(system: Path) -> Path:
+    """The kernel's."""
+    return next(iter(sorted((system / "lib/modules").iterdir())))
+
+
+def kernel_of(system: Path) -> Path:
+    """The kernel itself."""
+    return system / f"boot/vmlinuz-{modules_of(system).name}"
 
 
 def _system(directory: Path, say: Callable[[str], None]) -> Path:
@@ -242,6 +261,8 @@ def _write(target: Path, system: Path, modules: Path, work: Work) -> None:
             for source in package.rglob(kind):
                 archive.copy(source, f"vicinal/vicinal/{source.relative_to(package)}")
         for source, place in code:
+            archive.copy(source, place)
+        for place, source in work.files.items():
             archive.copy(source, place)
         if has_our_python(system):
             for source, place in compiled(code):

@@ -200,7 +200,8 @@ class FakeHost(Host):
             for each in self.names(function, kind):
                 (self.sysfs / "class/net" / each).unlink(missing_ok=True)
             shutil.rmtree(device / kind, ignore_errors=True)
-        (self.groups / self.link(device / "iommu_group")).unlink(missing_ok=True)
+        if group := self.link(device / "iommu_group"):
+            (self.groups / group).unlink(missing_ok=True)
 
     def _probe(self, function: str) -> None:
         device = self.device(function)
@@ -212,7 +213,7 @@ class FakeHost(Host):
         place.mkdir(exist_ok=True)
         (device / "driver").symlink_to(place)
         if driver == VFIO:
-            (self.groups / self.link(device / "iommu_group")).touch()
+            (self.groups / self.link(device / "iommu_group")).touch(0o600)
         elif card.kind == "ethernet":
             mac = card.settings[number]["mac"]
             self._interface(function, f"{card.interface}v{number}", mac)

@@ -7,7 +7,8 @@ Commands ask it by fake_kernel_asked.py.
 The cards and what is set of them are files (fake_cards.py). The interface of an Ethernet function
 is a real one, a tap that this process has open: closed, it is gone from whatever network it is in,
 as the interface of a function is that a driver is taken from. What one function sends all others
-of its VLAN get, on all hosts; what a card does about forged addresses is not there.
+of its VLAN get, on all hosts; what a card does about forged addresses is not there. Of vfio-pci
+there is that a group has a file, and that a function which is open is not taken from it.
 """
 
 import fcntl
@@ -24,7 +25,8 @@ from typing import Any
 
 from fake_cards import FakeHost, igb, mlx5
 
-from vicinal.host.functions.privileged.system import Host, RefusedError
+from vicinal.host.functions.privileged.system import VFIO, Host, RefusedError
+from vicinal.host.functions.sysfs import holding
 
 NAME = "fake-kernel"
 FUNCTIONS = 2
@@ -55,6 +57,7 @@ class Kernel(FakeHost):
             port = function / f"infiniband/mlx5_0v{number}/ports/1"
             self.files(port, state="4: ACTIVE", gids__0="fe80:0000:0000:0000:0000:02ff:fe00:0001")
         self.files(self.sysfs / "bus/pci", drivers_probe="")
+        self.groups = Path("/dev/vfio")
 
     def _interface(self, address: str, name: str, mac: str) -> None:
         if self.device(address).joinpath("physfn").is_symlink():
@@ -69,14 +72,23 @@ class Kernel(FakeHost):
         return tap
 
     def _unbind(self, function: str) -> None:
-        while (self._directory / SLOW).exists():
+        while (self._directory / SLOW).exists() or self._is_opened(function):
             time.sleep(0.05)
         if function in self._taps:
             os.close(self._taps.pop(function))
         super()._unbind(function)
 
+    def _is_opened(self, address: str) -> bool:
+        """Whether a program has it open by VFIO: the group counts, as all that is opened here."""
+        return self.link(self.device(address) / "driver") == VFIO and any(holding(self, address))
+
     def look(self) -> None:
-        """Show of each function the interface that it has in this host's network."""
+        """Show of each function the interface that it has in this host's network, and its use."""
+        for physical in self.cards:
+            for address in self.functions(physical):
+                opened = int(self._is_opened(address))
+                if self.read(self.device(address) / "enable") != str(opened):
+                    self.files(self.device(address), enable=str(opened))
         for address, tap in [*self._taps.items()]:
             try:
                 os.close(fcntl.ioctl(tap, _TUNGETDEVNETNS))

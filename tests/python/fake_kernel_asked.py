@@ -46,6 +46,7 @@ def patch(directory: Path) -> None:
 
     def write(host: Host, path: Path, text: str) -> None:
         if path.name not in ("unbind", "drivers_probe"):
+            os.truncate(path, 0)  # an attribute of the kernel's has no rest of what it was
             real_write(host, path, text)
         else:
             ask(directory, path=str(path.relative_to(_PCI)), text=text)

@@ -8,7 +8,6 @@ import fake_kernel
 import fake_kernel_asked
 from fake_kernel import FUNCTIONS, NAME
 from slurm_functions_support import FunctionHosts
-from slurm_option_support import OptionHosts
 
 _DEVICES = """
 set -e
@@ -30,6 +29,7 @@ for file in uverbs0 uverbs1 umad0 rdma_cm; do
     touch "$1/infiniband/$file"
     chmod 666 "$1/infiniband/$file"
 done
+mkdir "$1/vfio"
 mount --rbind "$1" /dev
 """
 
@@ -48,7 +48,7 @@ class NodeFunctionHosts(FunctionHosts):
         super().prepare()
 
     def installation(self, what: str, name: str) -> list[str]:
-        options = ["--functions", "--node", name, *map(str, OptionHosts.installed(self))]
+        options = ["--functions", "--node", name, *map(str, self.installed())]
         program = str(self.directory / "vicinal")
         return ["env", f"SLURM_CONF={self.slurm_conf}", program, "slurm", what, *options]
 

@@ -36,7 +36,7 @@ def test_what_is_no_command_is_answered_by_all_parts(word: str) -> None:
     assert registered(word) == registered(None)
 
 
-@pytest.mark.parametrize("command", ["region", "sweep", "functions", "release"])
+@pytest.mark.parametrize("command", ["region", "sweep", "functions", "lend", "release"])
 def test_what_slurm_calls_loads_little(command: str) -> None:
     """The start of each job waits for it."""
     words = [sys.executable, "-c", LOADED, "slurm", command, "--help"]

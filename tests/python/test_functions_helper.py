@@ -66,6 +66,8 @@ def assignment(**changed: object) -> dict[str, object]:
         request("bind", **ONE, binding="uio_pci_generic"),
         request("assign", **assignment(binding="uio_pci_generic")),
         request("assign", **assignment(fresh=1)),
+        request("lend", **ONE, user=-1),
+        request("lend", **ONE, user="1000"),
         {**request("assign", **assignment()), "protocol": PROTOCOL + 1},
     ],
     ids=str,
@@ -120,6 +122,18 @@ def test_only_virtual_functions_are_ever_unbound(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="no network card that can have functions"):
         perform(host, 0, request("count", physical="0000:00:1f.2", count=0, owner="demo"))
     assert host.writes == []
+
+
+def test_only_root_lends_a_function_to_another_user(tmp_path: Path) -> None:
+    host = FakeHost(tmp_path, igb())
+    perform(host, 1000, request("count", physical="0000:01:00.0", count=1, owner="demo"))
+    perform(host, 1000, request("assign", **assignment()))
+    writes = len(host.writes)
+    with pytest.raises(RefusedError, match="only root lends functions to others"):
+        perform(host, 1000, request("lend", **ONE, user=1001))
+    assert (host.writes[writes:], host.given) == ([], [])
+    perform(host, 0, request("lend", **ONE, user=1001))
+    assert host.given[-1][1] == 1001
 
 
 def test_a_link_that_names_another_card_s_function_is_not_believed(tmp_path: Path) -> None:

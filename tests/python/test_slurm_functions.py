@@ -9,7 +9,7 @@ import pytest
 from fake_cards import ZERO, FakeHelper, FakeHost, fake_functions, igb, mlx5
 
 from vicinal.errors import VicinalError
-from vicinal.host.functions.operations import Functions
+from vicinal.host.functions.operations import Functions, vfio_node
 from vicinal.host.functions.sysfs import read_records
 from vicinal.slurm import gres, job_functions
 from vicinal.slurm.job_functions import Asked, JobFunctions, parse_gres
@@ -280,16 +280,65 @@ def test_the_card_bounds_what_a_node_s_function_can(slurm: Slurm) -> None:
     }
     slurm.host.files(slurm.host.device(INFINIBAND) / "infiniband_verbs/uverbs0", dev="231:192")
     ethernet, infiniband = lend(slurm, Asked(1, "eth1"), Asked(1, "ib0"))
-    assert ethernet == LentFunction(FIRST, "ethernet", ("0000:01:00.0", "eth1"), (), ())
-    assert (infiniband.devices, infiniband.files) == (("mlx5_0v0",), ("uverbs0",))
-    assert set(infiniband.cards) == {"0000:02:00.0", "ib0", "mlx5_0"}
     settings = slurm.functions.find(FIRST).settings
+    cards = ("0000:01:00.0", "eth1")
+    assert ethernet == LentFunction(FIRST, "ethernet", cards, (), (), "igbvf", settings["mac"])
+    assert (infiniband.devices, infiniband.files) == (("mlx5_0v0",), ("uverbs0",))
+    assert (infiniband.driver, infiniband.mac) == ("mlx5_core", "")
+    assert set(infiniband.cards) == {"0000:02:00.0", "ib0", "mlx5_0"}
     assert (settings["spoofchk"], settings["trust"], settings["vlan"]) == ("on", "off", "7")
     assert settings["mac"].startswith("02:")
     assert not slurm.is_up("eth1v0")
     slurm.jobs.release(7)
     assert slurm.functions.find(FIRST).settings == before[0] | {"vlan": "7"}
     assert slurm.files() == set()
+
+
+def test_a_user_may_open_what_machines_have_until_the_end(slurm: Slurm) -> None:
+    lend(slurm, Asked(2, "eth1"))
+    slurm.jobs.lend(7, 1000)
+    slurm.jobs.lend(7, 1000)  # as when the machines have ended, and are made anew
+    groups = [slurm.functions.find(each).group for each in (FIRST, SECOND)]
+    for function, group in zip((FIRST, SECOND), groups, strict=True):
+        assert slurm.functions.find(function).driver == "vfio-pci"
+        assert [user for name, user in slurm.host.given if name == group][-1] == 1000
+    slurm.jobs.release(7)
+    for function, group in zip((FIRST, SECOND), groups, strict=True):
+        assert slurm.functions.find(function).driver == "igbvf"
+        assert [user for name, user in slurm.host.given if name == group][-1] == 0
+    assert slurm.files() == set()
+
+
+def test_a_function_that_is_not_alone_in_its_group(slurm: Slurm) -> None:
+    """Whoever may open the group would have all of it, be it that nothing drives the rest."""
+    lend(slurm)
+    members = slurm.host.device(FIRST) / "iommu_group/devices"
+    (members / SECOND).symlink_to(slurm.host.device(SECOND))
+    slurm.host.write(slurm.host.device(SECOND) / "driver/unbind", SECOND)
+    with pytest.raises(VicinalError, match=f"in one IOMMU group with {SECOND}, which goes with"):
+        slurm.jobs.lend(7, 1000)
+    assert slurm.functions.find(FIRST).driver == "igbvf"
+    assert slurm.host.given == []
+
+
+def test_a_group_that_somebody_holds_open_unseen(
+    slurm: Slurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a file that is under way in a socket: the function stays the job's."""
+    lend(slurm)
+    slurm.jobs.lend(7, 1000)
+    node = vfio_node(slurm.functions.find(FIRST), slurm.host)
+    monkeypatch.setattr("vicinal.slurm.machine_functions._CLOSE_SECONDS", 0.1)
+    node.unlink()
+    node.mkdir()  # as little to be opened as a group is that is open: that is EBUSY
+    with pytest.raises(VicinalError, match=f"{FIRST} is still held open through {node}"):
+        slurm.jobs.release(7)
+    assert slurm.functions.find(FIRST).owner == "slurm-7"
+    assert slurm.host.given[-1] == (node.name, 0)
+    node.rmdir()
+    node.touch()
+    slurm.jobs.release(7)
+    assert slurm.functions.find(FIRST).driver == "igbvf"
 
 
 def test_an_address_that_an_administrator_set_stays(slurm: Slurm) -> None:

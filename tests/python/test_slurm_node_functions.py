@@ -185,9 +185,8 @@ def test_later_steps_find_them_and_batch_scripts_run_on_the_host(clean: NodeFunc
         (NAMED.replace("4", "1", 1), "vf:ib0:1", "is to have a function of eth1, and the job has"),
         (NAMED.replace("4", "1", 1).replace("eth1", "ib0"), "vf:ib0:1", "InfiniBand function"),
         (NAMED.replace("eth1}", "eth1, vlan: 9}"), "vf:eth1:2", "more of the function of node0"),
-        ("name: lab\nnodes: [{name: vm, backend: vm}]\n", "vf:1", "do not get into those"),
     ],
-    ids=["uneven", "too few", "too many", "another card", "address", "settings", "machines"],
+    ids=["uneven", "too few", "too many", "another card", "address", "settings"],
 )
 def test_functions_that_do_not_fit(
     clean: NodeFunctionHosts, text: str, gres: str, fault: str

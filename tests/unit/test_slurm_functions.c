@@ -179,6 +179,14 @@ static void test_functions_that_are_for_nodes(void **state)
 		assert_string_equal(
 			said, "vicinal: the nodes ask for an SR-IOV function that the job does not have");
 	}
+	/* Nor for machines what a container has; and what machines have is theirs alone. */
+	const struct settings settings = {.command = "/bin/true", .directory = directory};
+
+	assert_int_equal(node_functions_lend_to_machines(&found, &settings, 7, 1, said, sizeof(said)), -1);
+	found.lent[0] = false;
+	assert_int_equal(node_functions_lend_to_machines(&found, &settings, 7, 1, said, sizeof(said)), 0);
+	assert_int_equal(node_functions_lend_to_machines(&found, &settings, 7, 1, said, sizeof(said)), -1);
+	assert_int_equal(node_functions_lend(&found, 0, -1, said, sizeof(said)), -1);
 	for (size_t i = 0, used = 0; i < NODE_FUNCTIONS_MOST + 1; i++)
 		used += (size_t)snprintf(many + used, sizeof(many) - used, "ffff:01:08.0 ethernet a - -\n");
 	memset(line, 'x', sizeof(line) - 1);

@@ -29,7 +29,6 @@
 #define OWN_NETWORK "/proc/self/ns/net"
 
 static int ends[2];
-static int function;
 
 static int open_channel(void **state)
 {
@@ -92,7 +91,7 @@ static int network_of(uid_t user)
 	}
 	if (child < 0 || waitpid(child, &status, 0) != child || status != 0)
 		return -1;
-	return keeper_network_receive(ends[0], &function);
+	return keeper_network_receive(ends[0]).network;
 }
 
 static void test_only_a_network_of_the_user_s_is_believed(void **state)
@@ -141,7 +140,7 @@ static void test_a_second_file_does_not_get_in(void **state)
 	(void)state;
 	(void)close(next);
 	assert_int_equal(send_files("n", 1, files, 2), 0);
-	assert_int_equal(keeper_network_receive(ends[0], &function), next);
+	assert_int_equal(keeper_network_receive(ends[0]).network, next);
 	assert_int_equal(fcntl(next + 1, F_GETFD), -1);
 	(void)close(next);
 	(void)close(files[0]);
@@ -152,9 +151,11 @@ static void test_messages_without_a_network(void **state)
 {
 	(void)state;
 	assert_int_equal(send(ends[1], "n", 1, 0), 1);
-	assert_int_equal(keeper_network_receive(ends[0], &function), -1);
+	assert_int_equal(keeper_network_receive(ends[0]).wish, KEEPER_SILENT);
+	assert_int_equal(send(ends[1], "m", 1, 0), 1);
+	assert_int_equal(keeper_network_receive(ends[0]).wish, KEEPER_LEND_TO_MACHINES);
 	assert_int_equal(send(ends[1], "", 0, 0), 0);
-	assert_int_equal(keeper_network_receive(ends[0], &function), -1);
+	assert_int_equal(keeper_network_receive(ends[0]).wish, KEEPER_SILENT);
 	keeper_network_answer(ends[0]);
 
 	char word = 0;
@@ -162,36 +163,35 @@ static void test_messages_without_a_network(void **state)
 	assert_int_equal(read(ends[1], &word, 1), 1);
 	assert_int_equal(word, 'j');
 	(void)close(ends[1]);
-	assert_int_equal(keeper_network_receive(ends[0], &function), -1);
+	assert_int_equal(keeper_network_receive(ends[0]).wish, KEEPER_SILENT);
 	/* Whoever asked has ended. */
 	keeper_network_answer(ends[0]);
 	ends[1] = dup(ends[0]);
 }
 
-static void test_which_function_is_to_get_into_a_network(void **state)
+static void test_what_is_asked_for_with_a_network(void **state)
 {
 	static const struct {
 		const char *words;
 		size_t length;
-		int function; /* -2: it is nothing that is known */
-	} cases[] = {{"n", 1, KEEPER_NO_FUNCTION},
-		     {"f\0", 2, 0},
-		     {"f\377", 2, 255},
-		     {"f", 1, -2},
-		     {"n\0", 2, -2},
-		     {"x", 1, -2},
-		     {"f\0\0", 3, -2},
-		     {"f\0\0\0", 4, -2}};
+		enum keeper_wish wish;
+		uint32_t function;
+	} cases[] = {{"n", 1, KEEPER_JOIN, 0},        {"f\0", 2, KEEPER_LEND, 0},
+		     {"f\377", 2, KEEPER_LEND, 255},  {"f", 1, KEEPER_SILENT, 0},
+		     {"n\0", 2, KEEPER_SILENT, 0},    {"m", 1, KEEPER_SILENT, 0},
+		     {"x", 1, KEEPER_SILENT, 0},      {"f\0\0", 3, KEEPER_SILENT, 0},
+		     {"f\0\0\0", 4, KEEPER_SILENT, 0}};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		assert_int_equal(send_words(STDIN_FILENO, cases[i].words, cases[i].length), 0);
-		int network = keeper_network_receive(ends[0], &function);
+		const struct keeper_asked asked = keeper_network_receive(ends[0]);
 
-		assert_int_equal(network >= 0, cases[i].function != -2);
-		if (network >= 0) {
-			assert_int_equal(function, cases[i].function);
-			(void)close(network);
+		assert_int_equal(asked.wish, cases[i].wish);
+		assert_int_equal(asked.network >= 0, asked.wish != KEEPER_SILENT);
+		if (asked.network >= 0) {
+			assert_int_equal(asked.function, cases[i].function);
+			(void)close(asked.network);
 		}
 	}
 }
@@ -246,7 +246,7 @@ static void test_a_network_is_held_until_the_keeper_ends(void **state)
 	assert_int_equal(read(told[0], &word, 1), 1);
 	assert_int_equal(word, 'y');
 
-	int network = keeper_network_receive(ends[0], &function);
+	int network = keeper_network_receive(ends[0]).network;
 
 	assert_true(network >= 0);
 	assert_int_equal(stat(OWN_NETWORK, &own), 0);
@@ -273,7 +273,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_a_second_file_does_not_get_in, open_channel,
 						close_channel),
 		cmocka_unit_test_setup_teardown(test_messages_without_a_network, open_channel, close_channel),
-		cmocka_unit_test_setup_teardown(test_which_function_is_to_get_into_a_network, open_channel,
+		cmocka_unit_test_setup_teardown(test_what_is_asked_for_with_a_network, open_channel,
 						close_channel),
 		cmocka_unit_test_setup_teardown(test_a_network_is_held_until_the_keeper_ends, open_channel,
 						close_channel),

@@ -171,7 +171,8 @@ def remove(slurm_conf: SlurmConf = None) -> None:
 
 for _plain in (
     *(region_commands.region, region_commands.sweep),
-    *(function_commands.functions, function_commands.release, network_commands.network),
+    *(function_commands.functions, function_commands.lend, function_commands.release),
+    network_commands.network,
 ):
     commands.command()(for_typer(_plain))
 

@@ -16,8 +16,14 @@ from vicinal.cluster.resources.containers import REGION_NAME, container_spec
 from vicinal.cluster.resources.uplink import head_of
 from vicinal.errors import VicinalError
 from vicinal.slurm.joining import UPLINK, Channel
-from vicinal.slurm.node_functions import NodeFunction, device_files, share_functions, sole_interface
-from vicinal.slurm.node_list import ListedFunctions, ListedNode, NodeList, Process
+from vicinal.slurm.node_functions import (
+    NodeFunction,
+    device_files,
+    listed_functions,
+    share_functions,
+    sole_interface,
+)
+from vicinal.slurm.node_list import ListedNode, NodeList, Process
 from vicinal.slurm.nodes_job import NodesJob
 from vicinal.slurm.staying import let_go, stay
 
@@ -69,7 +75,7 @@ def make_containers(
         found,
         None if region is None else (f"file:{EXCHANGE}/{REGION_NAME}", region[1]),
         Process.of(_hold_identity(cluster.head_process)) if cluster.unprivileged else None,
-        {node.name: _listed(shares.get(node.name, ())) for node in nodes} if job.functions else {},
+        listed_functions(shares, nodes) if job.functions else {},
         sole_interface(file) if job.functions else None,
     )
 
@@ -88,14 +94,6 @@ def _take(
                 )
             given = channel.lend(each.number, network)
             cluster.adopt(node, given, each.interface, each.address)
-
-
-def _listed(share: Sequence[NodeFunction]) -> ListedFunctions:
-    return ListedFunctions(
-        [each.function.address for each in share],
-        [each.interface for each in share if each.interface],
-        [device for each in share for device in each.function.devices],
-    )
 
 
 def _neighbours(job: NodesJob, file: Cluster, nodes: Sequence[Node]) -> Neighbours:

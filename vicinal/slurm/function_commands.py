@@ -1,4 +1,4 @@
-"""`vicinal slurm functions` and `release`: what Slurm's plugin calls, as root."""
+"""`vicinal slurm functions`, `lend` and `release`: what Slurm's plugin calls, as root."""
 
 import sys
 from pathlib import Path
@@ -39,6 +39,20 @@ def functions(
         vlans=None if vlans is None else parse_vlans(vlans),
         gres=name,
     )
+
+
+def lend(
+    job: Job,
+    user: Annotated[int, Option("The number of the job's user.", min=0)],
+    directory: Directory = DEFAULT_REGIONS,
+) -> None:
+    """Let a job's user open its functions by VFIO, for virtual machines. Slurm's plugin calls this.
+
+    It does so as root.
+    """
+    from vicinal.slurm.job_functions import JobFunctions
+
+    JobFunctions(directory).lend(job, user)
 
 
 def release(job: Job, directory: Directory = DEFAULT_REGIONS) -> None:

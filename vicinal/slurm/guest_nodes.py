@@ -18,6 +18,7 @@ from vicinal.cluster.image import find_image
 from vicinal.cluster.image_layout import GUESTS_FILE
 from vicinal.cluster.machines.commands import commands_text
 from vicinal.cluster.region_device import RegionDevice
+from vicinal.cluster.snapshots.passing import PassedFunction
 from vicinal.cluster.snapshots.starting import CommonNetwork, GuestMake, start_guests
 from vicinal.errors import VicinalError
 from vicinal.mpi.libraries import Mpi
@@ -26,6 +27,13 @@ from vicinal.slurm.files import task_variables
 from vicinal.slurm.guest_nodes_layout import GUESTS, TASKS
 from vicinal.slurm.guest_pmix import boot_commands
 from vicinal.slurm.guest_taps import make_taps
+from vicinal.slurm.joining import Channel
+from vicinal.slurm.node_functions import (
+    NodeFunction,
+    listed_functions,
+    share_functions,
+    sole_interface,
+)
 from vicinal.slurm.node_list import ListedNode, NodeList
 from vicinal.slurm.nodes_job import NodesJob
 
@@ -38,8 +46,11 @@ def make_guests(
     Raises VicinalError; what was started ends with the keeper.
     """
     _check(job, cluster, nodes)
+    shares = share_functions(job.functions, nodes)
+    if job.functions:
+        _borrow(job)
     network = None
-    if job.channel is not None:
+    if job.channel is not None and not job.alone:
         taps, mtu = make_taps(job.channel, len(nodes))
         keys = None if job.secret is None else keys_of_secret(job.secret, f"slurm job {job.job}")
         network = CommonNetwork([node.name for node in cluster.nodes], taps, mtu, keys)
@@ -54,6 +65,7 @@ def make_guests(
                 node.cpus,
                 boot + (commands_text(node.commands, first=True) if node.commands else ""),
                 not isinstance(node.network, NoNetwork),
+                tuple(_passed(each) for each in shares.get(node.name, ())),
             )
             for node in nodes
         ],
@@ -71,7 +83,37 @@ def make_guests(
         "holds": sorted(find_image().holds),
     }
     (directory / TASKS).write_text(json.dumps(told))
-    return NodeList([ListedNode(node.name, None) for node in nodes], None)
+    return NodeList(
+        [ListedNode(node.name, None) for node in nodes],
+        None,
+        functions=listed_functions(shares, nodes) if job.functions else {},
+        interface=sole_interface(cluster) if job.functions else None,
+    )
+
+
+def _borrow(job: NodesJob) -> None:
+    """Have root let this user open the job's functions. Raises VicinalError."""
+    image = find_image()
+    drivers = image.drivers()
+    for function in job.functions:
+        if function.driver not in drivers:
+            raise VicinalError(
+                f"{function.address} is one of {function.driver}'s, and the guests' kernel "
+                f"{image.kernel_version} has no such driver (of those that were thought of it has "
+                f"{', '.join(sorted(drivers)) or 'none'})",
+                "have containers, or functions of another card",
+            )
+    assert job.channel is not None
+    channel = Channel(os.dup(job.channel))
+    try:
+        channel.lend_to_machines()
+    finally:
+        channel.close()
+
+
+def _passed(function: NodeFunction) -> PassedFunction:
+    has = function.function
+    return PassedFunction(has.address, has.driver, has.mac, function.interface, function.address)
 
 
 def launcher_variables(given: Iterable[str]) -> dict[str, str]:
@@ -103,7 +145,7 @@ def _watch(process: int, region: Path, name: str) -> None:
 
 def _check(job: NodesJob, cluster: Cluster, nodes: Sequence[Node]) -> None:
     """Raise VicinalError for what a job's virtual machines cannot have."""
-    if not job.alone and job.channel is None:
+    if not job.alone and (job.channel is None or job.host_network):
         raise VicinalError(
             f"{job.file} has virtual machines, which do not join the hosts' network, and the job "
             f"has {job.hosts} hosts",

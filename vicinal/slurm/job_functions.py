@@ -27,7 +27,7 @@ from vicinal.errors import VicinalError
 from vicinal.host.functions.helper import kept_open
 from vicinal.host.functions.operations import Functions
 from vicinal.host.functions.owners import assigned_to
-from vicinal.host.functions.privileged.system import RefusedError
+from vicinal.host.functions.privileged.system import VFIO, RefusedError
 from vicinal.host.functions.settings import Settings
 from vicinal.host.functions.sysfs import (
     ETHERNET,
@@ -42,6 +42,7 @@ from vicinal.slurm.defaults import GRES
 from vicinal.slurm.job_regions import own_directory
 from vicinal.slurm.job_vlans import vlan_of
 from vicinal.slurm.lent_functions import bounds, check_bounds, lent
+from vicinal.slurm.machine_functions import check_for_machines, take_from_machines
 from vicinal.slurm.queue import active_jobs, jobs_with
 
 _ASKED = re.compile(r"(?:^|,)([^:(),\s]+)(?::([^:(),\s]+))?(?::\d+)?\((CNT|IDX):([\d,-]*)\)")
@@ -128,13 +129,25 @@ class JobFunctions:
                 with suppress(VicinalError):  # what this leaves the epilog takes back
                     self._take_back(owner_of(job))
                 if isinstance(error, VicinalError):
-                    where = f"{socket.gethostname()}: the SR-IOV functions of job {job}"
-                    raise VicinalError(f"{where}: {error.message}", error.remedy) from error
+                    raise _told(job, error) from error
                 raise
             if for_nodes:
                 lines = "".join(f"{each.line}\n" for each in told)
                 _write(place.with_name(f"{place.name}.nodes"), lines)
             _write(place, _variables(given))
+
+    def lend(self, job: int, user: int) -> None:
+        """Have those that a job has for its nodes on vfio-pci, where that user may open them.
+
+        Raises VicinalError; what was done the epilog takes back.
+        """
+        with self._locked(job):
+            try:
+                for address in assigned_to(self._functions, owner_of(job)):
+                    check_for_machines(self._functions, self._functions.find(address))
+                    self._functions.lend(address, owner=owner_of(job), user=user)
+            except VicinalError as error:
+                raise _told(job, error) from error
 
     def release(self, job: int) -> list[str]:
         """Take back all that a job has; returns what could not be put back, in words.
@@ -243,21 +256,24 @@ class JobFunctions:
 
     def _take_back(self, owner: str) -> list[str]:
         """All that an owner has; raises the first error after all were tried."""
-        addresses = assigned_to(self._functions, owner)
+        back: list[str] = []
         errors: list[VicinalError] = []
-        for address in addresses:
+        for address in assigned_to(self._functions, owner):
             function = find_function(self._functions.cards(), address)  # it may be gone
             try:
-                if function is not None and self._is_away(function):
+                if function is not None and function.driver == VFIO:
+                    take_from_machines(self._functions, function)
+                elif function is not None and self._is_away(function):
                     self._functions.recall(address, owner=owner)
                     function = None
                 for interface in function.interfaces if function else ():
                     self._switch(interface, "down")
+                back.append(address)
             except VicinalError as error:
                 errors.append(error)
         notes: list[str] = []
         try:
-            notes = self._functions.release(addresses, owner=owner) if addresses else []
+            notes = self._functions.release(back, owner=owner) if back else []
         except VicinalError as error:
             errors.append(error)
         if errors:
@@ -296,6 +312,11 @@ class JobFunctions:
         finally:
             kept_open.discard(descriptor)
             os.close(descriptor)
+
+
+def _told(job: int, error: VicinalError) -> VicinalError:
+    where = f"{socket.gethostname()}: the SR-IOV functions of job {job}"
+    return VicinalError(f"{where}: {error.message}", error.remedy)
 
 
 def _lock(path: Path) -> int | None:

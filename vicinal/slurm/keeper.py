@@ -55,12 +55,6 @@ def make(job: NodesJob) -> None:
     kind = check_cluster(cluster)
     nodes = share_of(job, cluster.nodes)
     region = _make_region(job, cluster, kind)
-    if kind is BackEnd.VM and job.functions:
-        raise VicinalError(
-            f"{job.file} has virtual machines, and a job's SR-IOV functions (--gres) do not get "
-            "into those",
-            "leave the functions out, or have containers",
-        )
     if kind is BackEnd.VM:
         from vicinal.slurm.guest_nodes import make_guests
 

@@ -42,19 +42,28 @@ class LentFunction:
     """Its RDMA devices."""
     files: tuple[str, ...]
     """Names in /dev/infiniband of what programs use these by."""
+    driver: str
+    """What drives it on this host."""
+    mac: str
+    """The hardware address that its card gives it; empty for InfiniBand."""
 
     @property
     def line(self) -> str:
         """It in a line; the plugin reads the first two words (slurm/node_functions.h)."""
         lists = (",".join(words) or _NONE for words in (self.cards, self.devices, self.files))
-        return " ".join([self.address, self.kind, *lists])
+        return " ".join([self.address, self.kind, *lists, self.driver or _NONE, self.mac or _NONE])
 
     @classmethod
     def parse(cls, line: str) -> Self:
         """The inverse of `line`."""
-        address, kind, *lists = line.split(" ")
-        cards, devices, files = (() if text == _NONE else tuple(text.split(",")) for text in lists)
-        return cls(address, kind, cards, devices, files)
+        address, kind, *rest = line.split(" ")
+        cards, devices, files = (_words(text) for text in rest[:3])
+        driver, mac = (",".join(_words(text)) for text in rest[3:])
+        return cls(address, kind, cards, devices, files, driver, mac)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return () if text == _NONE else tuple(text.split(","))
 
 
 def lent(functions: Functions, given: Sequence[VirtualFunction]) -> list[LentFunction]:
@@ -76,6 +85,8 @@ def _lent(functions: Functions, card: PhysicalFunction, function: VirtualFunctio
         tuple(dict.fromkeys(port.device for port in function.ports)),
         # Not those of management (umad): whoever has these can act for the subnet manager.
         tuple(functions.host.names(function.address, "infiniband_verbs")),
+        function.driver,
+        function.settings.get("mac", "") if card.kind == ETHERNET else "",
     )
 
 

@@ -15,6 +15,7 @@ from vicinal.errors import VicinalError
 from vicinal.host.functions.settings import Settings
 from vicinal.host.functions.sysfs import ETHERNET
 from vicinal.slurm.lent_functions import LentFunction
+from vicinal.slurm.node_list import ListedFunctions
 
 _DEVICES = Path("/dev/infiniband")
 _CONNECTIONS = "rdma_cm"
@@ -112,6 +113,19 @@ def device_files(share: Sequence[NodeFunction]) -> list[Path]:
                 "have an administrator see to its mode (rdma-core's rules for udev make it 0666)",
             )
     return [file for file in files if file.exists()]
+
+
+def listed_functions(shares: Shares, nodes: Sequence[Node]) -> dict[str, ListedFunctions]:
+    """What tasks of each node are told."""
+    return {node.name: _listed(shares.get(node.name, ())) for node in nodes}
+
+
+def _listed(share: Sequence[NodeFunction]) -> ListedFunctions:
+    return ListedFunctions(
+        [each.function.address for each in share],
+        [each.interface for each in share if each.interface],
+        [device for each in share for device in each.function.devices],
+    )
 
 
 def sole_interface(cluster: Cluster) -> str | None:

@@ -78,7 +78,7 @@ def check_cluster(cluster: Cluster) -> BackEnd:
             "give each kind a job of its own",
         )
     for node in cluster.nodes:
-        if isinstance(node.network, FunctionNetwork) and BackEnd.CONTAINER in kinds:
+        if isinstance(node.network, FunctionNetwork):
             check_names_nothing_else(cluster, node, node.network)
         elif node.network is not None and not isinstance(node.network, NoNetwork):
             raise VicinalError(

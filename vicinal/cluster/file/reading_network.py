@@ -130,11 +130,16 @@ def _check_back_end(place: str, given: Any, backend: BackEnd) -> None:
             f"{place}.tap is of containers, and a tap is for virtual machines",
             "name a bridge, or choose the backend vm",
         )
-    if backend is BackEnd.VM and "address" in given and {"function", "device"} & {*given}:
-        raise VicinalError(
-            f"{place}.address is of virtual machines, whose guests set up a device themselves",
-            "leave out the address, and set it in the guest",
-        )
+    if backend is BackEnd.VM and {"address", "device"} <= {*given}:
+        raise set_up_in_guests(f"{place}.address")
+
+
+def set_up_in_guests(place: str) -> VicinalError:
+    """That an address is not ours to set: for functions it depends on who starts the machines."""
+    return VicinalError(
+        f"{place} is of virtual machines, whose guests set up a device themselves",
+        "leave out the address, and set it in the guest",
+    )
 
 
 def _one_each(place: str, given: Mapping[str, Any], kind: str, count: int) -> list[str]:

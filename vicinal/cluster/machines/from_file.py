@@ -8,6 +8,7 @@ from vicinal.cluster.domains.uri import default_uri
 from vicinal.cluster.file.hosts import ShareMachine
 from vicinal.cluster.file.model import BackEnd, Cluster, Node, Policy, RegionSettings
 from vicinal.cluster.file.network import DeviceNetwork, FunctionNetwork, NoNetwork
+from vicinal.cluster.file.reading_network import set_up_in_guests
 from vicinal.cluster.image_additions import additions_key
 from vicinal.cluster.machines.links import check_link, link_of
 from vicinal.cluster.machines.machine import Machine
@@ -100,6 +101,8 @@ def _check_devices(nodes: Sequence[Node], uri: str) -> None:
     for node in nodes:
         if isinstance(node.network, FunctionNetwork | DeviceNetwork):
             check_may_give_away(node.name, uri)
+        if isinstance(node.network, FunctionNetwork) and node.network.address is not None:
+            raise set_up_in_guests(f"{node.name}: network.address")
 
 
 def check_may_give_away(node: str, uri: str) -> None:

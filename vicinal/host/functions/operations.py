@@ -169,6 +169,20 @@ class Functions:
             raise VicinalError("; ".join([*(what for what, _ in left), *notes]), left[0][1])
         return notes
 
+    def lend(self, name: str, *, owner: str, user: int) -> None:
+        """Give a function to vfio-pci, and let a user open it, who may have nothing else by that.
+
+        Raises VicinalError.
+        """
+        function = self.find(name)
+        for other in function.group_others:
+            if self.host.link(self.host.device(other) / "driver") != "pcieport":
+                raise VicinalError(
+                    f"{function.address} is in one IOMMU group with {other}, which goes with it",
+                    "put the card into a slot whose port separates its functions (PCIe ACS)",
+                )
+        self._helper("lend", function=function.address, owner=owner, user=user)
+
     def recall(self, name: str, *, owner: str) -> None:
         """Take a function's interface from whichever network has it, such as a container's.
 

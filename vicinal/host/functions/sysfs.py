@@ -173,7 +173,13 @@ def group_others(host: Host, address: str) -> tuple[str, ...]:
 
 
 def holders(host: Host, address: str, processes: Path = Path("/proc")) -> Iterator[str]:
-    """Processes that have a device open through VFIO, `name (pid)`, as far as this user may see.
+    """Processes that have a device open through VFIO, `name (pid)`, as far as this user may see."""
+    for process in holding(host, address, processes):
+        yield f"{host.read(process / 'comm') or 'a process'} ({process.name})"
+
+
+def holding(host: Host, address: str, processes: Path = Path("/proc")) -> Iterator[Path]:
+    """The same, each as its directory.
 
     They have its group open, or its own file of newer kernels.
     """
@@ -185,7 +191,7 @@ def holders(host: Host, address: str, processes: Path = Path("/proc")) -> Iterat
     nodes = {str(host.groups / name) for name in names}
     for process in processes.glob("[0-9]*") if nodes else ():
         if nodes & set(_opened(process)):
-            yield f"{host.read(process / 'comm') or 'a process'} ({process.name})"
+            yield process
 
 
 def plain_guid(digits: str) -> str:

@@ -181,6 +181,14 @@ class Changes:
         self._hand_over(function, self.user)  # so that QEMU can run as the user who asked
         return {}
 
+    def lend(self, function: str, owner: str, user: int) -> Fields:
+        """Give a function to vfio-pci, for another user to open: that is root's to allow."""
+        if self.user != 0:
+            raise RefusedError("only root lends functions to others", "do it as root")
+        self.bind(function, owner, VFIO)
+        self._hand_over(function, user)
+        return {}
+
     def recall(self, function: str, owner: str) -> Fields:
         """Take a function from its driver, and so its interface from whichever network has that.
 

@@ -28,6 +28,7 @@ _OPERATIONS: dict[str, dict[str, Form]] = {
     "assign": {"functions": [_TO_ASSIGN], "owner": _OWNER},
     "configure": {**_ONE, "settings": dict},
     "bind": {**_ONE, "binding": re.compile("vfio-pci|native")},
+    "lend": {**_ONE, "user": range(1 << 32)},
     **dict.fromkeys(("recall", "reset"), _ONE),
     "release": {"functions": [_ADDRESS], "owner": _OWNER},
 }

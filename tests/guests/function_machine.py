@@ -1,0 +1,96 @@
+"""A machine that boots in the guest of functions_guest.py: what it is made of, and its snapshot.
+
+It is as those of Slurm's jobs are: with the same command line of QEMU, the same first process, and
+started from a snapshot. But QEMU emulates it within an emulated guest, so it has little to do: its
+file system is busybox and the drivers, where a guest's image has MPI and sshd. And the snapshot is
+made outside, where the kernel boots in seconds.
+"""
+
+import subprocess
+from pathlib import Path
+
+from functions_guest import functions_system, kernel_of, modules_of
+
+from vicinal.cluster import image
+from vicinal.cluster.accelerator import Accelerator
+from vicinal.cluster.guest_identity import Keys
+from vicinal.cluster.guest_qemu_choice import find_qemu
+from vicinal.cluster.image import write_function_modules
+from vicinal.cluster.image_archive import Archive
+from vicinal.cluster.image_modules import load_order
+from vicinal.cluster.snapshots.hardware import Hardware
+from vicinal.cluster.snapshots.waiting import WaitingGuest
+from vicinal.mpi.environment import GUEST_RESEED_FILE, provider_directory
+
+MEMORY_MIB = 128
+_MODULES = ("virtio_pci", "virtio_console", "qemu_fw_cfg")
+_NOTHING = ("usr/lib/systemd/systemd-udevd", "usr/bin/udevadm", "usr/sbin/sshd")
+"""Programs that such a machine does without."""
+_DATA = ("bios-256k.bin", "kvmvapic.bin", "linuxboot_dma.bin")
+_DATA_PLACES = (Path("/usr/share/qemu"), Path("/usr/share/seabios"))
+_QEMU_MODULES = Path("/usr/lib/x86_64-linux-gnu/qemu")
+_ACCELERATOR = "accel-tcg-x86_64.so"
+
+
+def machine_files(directory: Path) -> dict[str, Path]:
+    """QEMU, the machine and its snapshot, by their places in the guest that it is to boot in."""
+    system = functions_system(print)
+    archive = directory / "machine.cpio"
+    _write(archive, system)
+    memory, state = directory / "memory", directory / "state"
+    _save(
+        Hardware(find_qemu(), Accelerator.TCG, kernel_of(system), archive, MEMORY_MIB, 1),
+        memory,
+        state,
+    )
+    program = Path(find_qemu().command[0])
+    files = {"machine/qemu": program.resolve(), "machine/kernel": kernel_of(system)}
+    files |= {"machine/files": archive, "machine/memory": memory, "machine/state": state}
+    files |= {f"machine/lib/{each.name}": each.resolve() for each in _libraries(program)}
+    files[f"machine/modules/{_ACCELERATOR}"] = _QEMU_MODULES / _ACCELERATOR
+    for name in _DATA:
+        place = next(each / name for each in _DATA_PLACES if (each / name).exists())
+        files[f"machine/data/{name}"] = place.resolve()
+    return files
+
+
+def _libraries(program: Path) -> list[Path]:
+    said = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+    words = [line.split() for line in said.splitlines()]
+    return [Path(each[2] if "=>" in each else each[0]) for each in words if "vdso" not in each[0]]
+
+
+def _write(target: Path, system: Path) -> None:
+    scripts = Path(image.__file__).parent
+    reseed = provider_directory() / GUEST_RESEED_FILE
+    with Archive(target) as archive:
+        for name in ("bin", "lib", "lib64", "sbin"):
+            archive.link(name, f"usr/{name}")
+        archive.device("dev/console", 5, 1)
+        archive.directory("tmp", 0o1777)
+        archive.file("init", (scripts / "guest_init.sh").read_bytes(), 0o755)
+        waits = (scripts / "guest_waits.sh").read_bytes()
+        archive.file("usr/lib/vicinal-waits/guest_waits.sh", waits)
+        archive.copy(reseed, "usr/lib/vicinal-waits/reseed")
+        for library in _libraries(reseed):
+            archive.copy(library.resolve(), f"usr/{str(library).removeprefix('/usr').lstrip('/')}")
+        archive.copy(system / "bin/busybox", "usr/bin/busybox")
+        archive.link("usr/bin/sh", "busybox")
+        for name in _NOTHING:
+            archive.file(name, b"#!/bin/sh\n", 0o755)
+        for number, (name, content) in enumerate(load_order(modules_of(system), _MODULES)):
+            archive.file(f"usr/lib/vicinal-modules/{number:02}-{name}.ko", content)
+        write_function_modules(archive, modules_of(system))
+
+
+def _save(hardware: Hardware, memory: Path, state: Path) -> None:
+    place = memory.parent
+    template = WaitingGuest("template", place, Keys(place), hardware)
+    with memory.open("wb+") as memory_file, state.open("wb+") as state_file:
+        memory_file.truncate(MEMORY_MIB << 20)
+        try:
+            template.boot(memory=memory_file.fileno())
+            template.wait_booted()
+            template.save(state_file.fileno())
+        finally:
+            template.stop()

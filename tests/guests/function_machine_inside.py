@@ -1,0 +1,177 @@
+"""What happens in the guest of test_function_machine.py: a job's function goes to a machine.
+
+As root is done what Slurm's plugin does, and as another user what the keeper of a job's machines
+does. Each step is a line of JSON; nothing is judged here.
+"""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from vicinal.cluster.accelerator import Accelerator
+from vicinal.cluster.guest_identity import Identity, write_archives, write_keys
+from vicinal.cluster.guest_qemu_choice import Qemu
+from vicinal.cluster.snapshots.hardware import Hardware
+from vicinal.cluster.snapshots.passing import PassedFunction, with_functions
+from vicinal.cluster.snapshots.store import Snapshot
+from vicinal.cluster.snapshots.waiting import Plugged, WaitingGuest
+from vicinal.errors import VicinalError
+from vicinal.host.functions.operations import Functions
+from vicinal.slurm.job_functions import Asked, JobFunctions
+from vicinal.slurm.lent_functions import LentFunction
+
+CARD, USER, JOB = "eth0", 1000, 7
+MACHINE, OWN = Path("/machine"), Path("/run/user")
+CONSOLE = OWN / "node0.console"
+MEMORY_MIB = 128
+NEAR, FAR = "10.9.0.2/24", "10.9.0.1"
+COMMANDS = f"""run look 'ip address show dev eth1; ls -l /sys/class/net/eth1/device/driver'
+run ping 'until ping -c 1 -W 5 {FAR}; do :; done'
+"""
+_KEYS = ("user-key", "user-key.pub", "host-key", "host-key.pub")
+_SECONDS = 200.0  # a hang guard
+functions = Functions()
+
+
+def say(step: str, **found: object) -> None:
+    """One line for the test outside."""
+    uptime = float(Path("/proc/uptime").read_text().split()[0])
+    print(json.dumps({"step": step, "uptime": uptime, **found}), flush=True)
+
+
+def ip(*words: str) -> None:
+    """Set something up by iproute2."""
+    subprocess.run(["ip", *words], check=True)
+
+
+def card(step: str) -> None:
+    """The card as `vicinal functions list --json` shows it."""
+    say(step, card=asdict(functions.cards()[0]))
+
+
+def machine(line: str) -> None:
+    """As the job's user: start the machine, let it know that it has this function, and stay."""
+    function = LentFunction.parse(line)
+    passed = PassedFunction(function.address, function.driver, function.mac, "eth1", NEAR)
+    environment = ("LD_LIBRARY_PATH=/machine/lib", "QEMU_MODULE_DIR=/machine/modules")
+    qemu = Qemu(("env", *environment, "/machine/qemu", "-L", "/machine/data"))
+    kernel, files = MACHINE / "kernel", MACHINE / "files"
+    write_keys(OWN, dict.fromkeys(_KEYS, "none"))  # there is no sshd in it
+    identity = with_functions(Identity(0, "node0", "10.1.0.1", ()), (passed,))
+    keys = write_archives(OWN, [identity], {"node0": COMMANDS})
+    hardware = Hardware(qemu, Accelerator.TCG, kernel, files, MEMORY_MIB, 1)
+    guest = WaitingGuest("node0", OWN, keys, hardware)
+    with (MACHINE / "memory").open("rb") as memory, (MACHINE / "state").open("rb") as state:
+        guest.restore(Snapshot(memory.fileno(), state.fileno()))
+    try:
+        guest.tell(Plugged(None, [], None, (passed,)))
+    except VicinalError as error:
+        sys.exit(str(error))
+    print(guest.process, flush=True)
+    signal.pause()
+
+
+def start_machine(step: str, line: str, locked: int) -> subprocess.Popen[str]:
+    """The same in a process of the user's, who may lock so much memory; and what it says."""
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (locked, resource.RLIM_INFINITY))
+    keeper = subprocess.Popen(
+        [sys.executable, __file__, "machine", line],
+        **_as_user(USER),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert keeper.stdout is not None
+    assert keeper.stderr is not None
+    said = keeper.stdout.readline().strip()
+    say(step, said=said, error="" if said else keeper.stderr.read())
+    if said:
+        OWN.joinpath("process").write_text(said)
+    return keeper
+
+
+def use_machine(keeper: subprocess.Popen[str]) -> None:
+    """Wait until it has done what it is to do, and end it all of a sudden."""
+    deadline = time.monotonic() + _SECONDS
+    while "vicinal-guest: ready" not in CONSOLE.read_text(errors="replace"):
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.2)
+    process = Path("/proc") / OWN.joinpath("process").read_text()
+    say("machine", console=CONSOLE.read_text(errors="replace"))
+    say("QEMU", status=process.joinpath("status").read_text())
+    card("in use")
+    os.kill(int(process.name), signal.SIGKILL)
+    keeper.kill()
+    keeper.wait()
+    while process.exists():
+        time.sleep(0.02)
+
+
+def lend(jobs: JobFunctions) -> tuple[str, Path]:
+    """Give the job its function; how the keeper is told of it, and the file of its group."""
+    jobs.give(JOB, [Asked(1, CARD)], for_nodes=True)
+    jobs.lend(JOB, USER)
+    lines = Path(f"/run/jobs/functions-{JOB}.nodes").read_text().splitlines()
+    return lines[0], Path("/dev/vfio") / functions.find(lines[0].split()[0]).group
+
+
+def hold(jobs: JobFunctions) -> None:
+    """Another process of the user's has the group open when the job ends."""
+    _line, group = lend(jobs)
+    command = ["sh", "-c", f"exec 3<>{group} && echo opened && exec sleep 600"]
+    with subprocess.Popen(command, **_as_user(USER), stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        say("held", said=holder.stdout.readline().decode())
+        say("notes of what was held", notes=jobs.release(JOB))
+        say("holder", status=holder.wait(10))
+    card("after it was held")
+
+
+def _as_user(user: int) -> dict[str, object]:
+    return {"user": user, "group": user, "extra_groups": []}
+
+
+def main() -> None:
+    """All steps in order."""
+    functions.create(CARD, 2, owner="demo")
+    while not all(function.interfaces for function in functions.cards()[0].functions):
+        time.sleep(0.1)
+    ip("link", "set", CARD, "up")
+    for number in ("0", "1"):
+        ip("link", "set", CARD, "vf", number, "vlan", "5")
+    (far,) = functions.cards()[0].functions[1].interfaces
+    ip("address", "add", f"{FAR}/24", "dev", far)
+    ip("link", "set", far, "up")
+    card("before")
+    jobs = JobFunctions(Path("/run/jobs"))
+    line, group = lend(jobs)
+    card("lent")
+    status = group.stat()
+    say("group", user=status.st_uid, mode=status.st_mode & 0o777)
+    other = ["sh", "-c", f"exec 3<>{group}"]
+    done = subprocess.run(other, **_as_user(USER + 1), stderr=subprocess.PIPE, text=True)
+    say("another user", errors=done.stderr)
+    OWN.mkdir()
+    for each in (OWN, MACHINE / "memory", MACHINE / "state"):
+        os.chown(each, USER, USER)
+    start_machine("too little memory to lock", line, 8 << 20).wait()
+    use_machine(start_machine("enough", line, resource.RLIM_INFINITY))
+    card("killed")
+    say("notes", notes=jobs.release(JOB))
+    card("after")
+    hold(jobs)
+    say("end")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["machine"]:
+        machine(sys.argv[2])
+    else:
+        main()

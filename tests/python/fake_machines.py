@@ -1,0 +1,62 @@
+"""The interpreter that makes nodes, on hosts where no virtual machine can be started.
+
+    fake_machines.py -m MODULE ARGUMENT...
+
+All of a keeper is real but its machines: each is a process that has the groups open that its
+functions are in, as QEMU would. What is to run in a machine runs on the host.
+"""
+
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+from vicinal.cluster.snapshots.starting import GuestMake
+from vicinal.slurm import guest_nodes
+from vicinal.slurm.staying import let_go, stay
+
+NAME = "fake-machine"
+DRIVERS = "FAKE_DRIVERS"
+"""Variable with those of functions that the machines' kernel has."""
+
+
+def start(
+    guests: Sequence[GuestMake], _directory: Path, _region: object, _network: object
+) -> list[SimpleNamespace]:
+    """In place of starting guests."""
+    started = []
+    for guest in guests:
+        reader, writer = os.pipe()
+        process = os.fork()
+        if process == 0:
+            for function in guest.functions:
+                group = Path(f"/sys/bus/pci/devices/{function.address}/iommu_group").readlink().name
+                os.open(f"/dev/vfio/{group}", os.O_RDWR)
+            Path("/proc/self/comm").write_text(NAME)
+            os.write(writer, b"y")
+            let_go()
+            stay()
+        os.close(writer)
+        if os.read(reader, 1) != b"y":
+            sys.exit("vicinal: the functions cannot be opened")
+        started.append(SimpleNamespace(name=guest.name, process=process))
+    return started
+
+
+def main() -> None:
+    module = sys.argv[2]
+    sys.argv = [module, *sys.argv[3:]]
+    if module == "vicinal.slurm.guest_task":
+        command = sys.argv[sys.argv.index("--") + 1 :]
+        os.execvp(command[0], command)
+    drivers = {*os.environ[DRIVERS].split()}
+    image = SimpleNamespace(drivers=lambda: drivers, kernel_version="6.1", holds=frozenset[str]())
+    guest_nodes.start_guests = start  # type: ignore[assignment]
+    guest_nodes.find_image = lambda: image  # type: ignore[assignment,return-value]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()
