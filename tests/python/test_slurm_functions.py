@@ -2,6 +2,8 @@
 
 import fcntl
 import os
+import signal
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from fake_cards import ZERO, FakeHelper, FakeHost, fake_functions, igb, mlx5
 from vicinal.errors import VicinalError
 from vicinal.host.functions.operations import Functions, vfio_node
 from vicinal.host.functions.sysfs import read_records
-from vicinal.slurm import gres, job_functions
+from vicinal.slurm import gres, job_functions, machine_functions
 from vicinal.slurm.job_functions import Asked, JobFunctions, parse_gres
 from vicinal.slurm.lent_functions import LentFunction
 
@@ -339,6 +341,26 @@ def test_a_group_that_somebody_holds_open_unseen(
     node.touch()
     slurm.jobs.release(7)
     assert slurm.functions.find(FIRST).driver == "igbvf"
+
+
+def test_only_processes_of_the_job_s_user_are_ended(
+    slurm: Slurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """He may have handed what he had opened to a daemon, say."""
+    user = os.geteuid()
+    for owner, status in ((user + 1, None), (user, -signal.SIGKILL)):
+        with subprocess.Popen(["sleep", "60"]) as holder:
+            place = Path(f"/proc/{holder.pid}")
+            monkeypatch.setattr(machine_functions, "holding", lambda *_, place=place: [place])
+            lend(slurm)
+            slurm.jobs.lend(7, owner)
+            slurm.jobs.release(7)
+            assert slurm.owners() == {}
+            try:
+                assert holder.wait(0.5 if status is None else 30) == status
+            except subprocess.TimeoutExpired:
+                assert status is None
+            holder.kill()
 
 
 def test_an_address_that_an_administrator_set_stays(slurm: Slurm) -> None:

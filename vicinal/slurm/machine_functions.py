@@ -8,10 +8,19 @@ import os
 import signal
 import time
 from contextlib import suppress
+from pathlib import Path
+
+import psutil
 
 from vicinal.errors import VicinalError
 from vicinal.host.functions.operations import Functions, vfio_node
-from vicinal.host.functions.sysfs import ETHERNET, VirtualFunction, find_card, holding
+from vicinal.host.functions.sysfs import (
+    ETHERNET,
+    VirtualFunction,
+    find_card,
+    holding,
+    read_records,
+)
 
 _CLOSE_SECONDS, _POLL_SECONDS = 10.0, 0.05
 
@@ -28,18 +37,18 @@ def check_for_machines(functions: Functions, function: VirtualFunction) -> None:
 
 
 def take_from_machines(functions: Functions, function: VirtualFunction) -> None:
-    """Let nobody open by VFIO what a job has no more, and end who has it open still.
+    """Let nobody open by VFIO what a job has no more; end its user's processes that have it open.
 
-    The job's user could open it in any process, and hand it on. Whoever holds a group open could
-    have the device of its next user too, on older kernels. Raises VicinalError where one stays.
+    He could open it in any process, and hand it on. Whoever holds a group open could have the
+    device of its next user too, on older kernels. Raises VicinalError where one stays.
     """
+    user = read_records(functions.host)["functions"][function.address].get("lent")
     node = vfio_node(function, functions.host)
     until = time.monotonic() + _CLOSE_SECONDS
     while node.exists():
         functions.host.give(node, 0)
         for process in holding(functions.host, function.address):
-            with suppress(ProcessLookupError):
-                os.kill(int(process.name), signal.SIGKILL)
+            _end(process, user)
         try:
             os.close(os.open(node, os.O_RDWR | os.O_CLOEXEC))  # a group is open only once
         except OSError as error:
@@ -51,3 +60,14 @@ def take_from_machines(functions: Functions, function: VirtualFunction) -> None:
             time.sleep(_POLL_SECONDS)
         else:
             return
+
+
+def _end(process: Path, user: int | None) -> None:
+    """Kill a process that is this user's alone: he may have handed the file to anybody's."""
+    with suppress(OSError, psutil.Error):
+        handle = os.pidfd_open(int(process.name))
+        try:
+            if set(psutil.Process(int(process.name)).uids()) == {user}:
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+        finally:
+            os.close(handle)

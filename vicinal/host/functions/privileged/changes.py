@@ -185,6 +185,7 @@ class Changes:
         """Give a function to vfio-pci, for another user to open: that is root's to allow."""
         if self.user != 0:
             raise RefusedError("only root lends functions to others", "do it as root")
+        self._own(function, owner)["lent"] = user  # kept with the rest before it is bound
         self.bind(function, owner, VFIO)
         self._hand_over(function, user)
         return {}
