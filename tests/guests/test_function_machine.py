@@ -6,6 +6,7 @@ for a job, and what a keeper does to start a machine and plug in its function. S
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -110,20 +111,29 @@ class Emulated(PassedFunction):
         return {"driver": "virtio-net-pci", "mac": self.mac, "romfile": ""}
 
 
-def test_the_image_s_kernel_has_a_driver_and_names_are_as_they_are_told(tmp_path: Path) -> None:
-    """The function's name is one that a card has already; that goes on as another."""
-    driver = "ixgbevf"
-    assert driver in find_image(print).drivers()
-    function = Emulated("0000:00:00.0", driver, "02:00:00:00:00:77", "eth0", "10.9.0.1/24")
-    makes = [GuestMake("a", functions=(function,)), GuestMake("b")]
+def test_the_image_s_drivers_are_loaded_and_names_are_as_they_are_told(tmp_path: Path) -> None:
+    """The first function's name is one that a card has already; that goes on as another."""
+    drivers = sorted(find_image(print).drivers())
+    assert drivers == ["ixgbevf", "mlx4_core", "mlx5_core"]
+    functions = tuple(
+        Emulated("0000:00:00.0", driver, f"02:00:00:00:00:7{number}", f"eth{number}", address)
+        for number, (driver, address) in enumerate(
+            zip(drivers, ("10.9.0.1/24", None, None), strict=True)
+        )
+    )
+    makes = [GuestMake("a", functions=functions), GuestMake("b")]
     started = start_guests(makes, tmp_path, None, say=print)
     try:
         shell = started[0].shell
-        show = "ip address show dev eth0; cat /proc/modules; ssh b hostname"
+        show = "ip address; cat /proc/modules; ssh b hostname"
         done = shell.run(["sh", "-c", show])
-        assert "link/ether 02:00:00:00:00:77" in done.stdout
+        links = r"^\d+: (eth\d): .*,UP.*\n +link/ether (02:00:\S+)"
+        assert dict(re.findall(links, done.stdout, re.MULTILINE)) == {
+            function.interface: function.mac for function in functions
+        }
         assert "inet 10.9.0.1/24 scope global eth0" in done.stdout
-        assert f"\n{driver} " in done.stdout
+        for module in ("ixgbevf", "mlx4_en", "mlx5_core"):
+            assert f"\n{module} " in done.stdout
         assert done.stdout.endswith("\nb\n"), done.stderr  # by the wire's card
     finally:
         for guest in started:
