@@ -294,6 +294,7 @@ def test_machines_that_ended_are_made_anew_with_the_same_functions(
 ) -> None:
     number = allocate(clean)
     signal_all(clean.keepers("node0"), signal.SIGKILL)
+    wait_until(lambda: not clean.keepers("node0"))
     show = ("printenv", "VICINAL_FUNCTION_INTERFACES")
     done = clean.at_head(*become(USER), *later(clean, number), *show)
     assert done.stdout == "eth1\n", done.stderr
