@@ -23,6 +23,7 @@ from guest_netdevsim import build_netdevsim
 import vicinal
 from vicinal.cluster.child import dies_with_parent
 from vicinal.cluster.guest_console import console_tail
+from vicinal.cluster.guest_kernel import KERNEL_WORDS
 from vicinal.cluster.guest_qemu_choice import qemu_for
 from vicinal.cluster.image import guests_directory
 from vicinal.cluster.image_archive import Archive
@@ -175,9 +176,7 @@ def _command(
     hardware_address = f"52:54:00:00:01:{work.number:02x}"
     command += ["-device", f"igb,bus=socket,netdev=wire,mac={hardware_address},romfile="]
     command += ["-kernel", str(kernel), "-initrd", str(files)]
-    words = "console=ttyS0 quiet panic=-1 net.ifnames=0 intel_iommu=on"
-    # A busy host is late with the ticks that the kernel counts at first, and it gives up then.
-    command += ["-append", f"{words} no_timer_check"]
+    command += ["-append", " ".join([*KERNEL_WORDS, "intel_iommu=on"])]
     return [*command, "-serial", f"file:{console}", *results]
 
 

@@ -53,6 +53,7 @@ from vicinal.cluster.domains.migrate import migrate
 from vicinal.cluster.domains.own import is_own
 from vicinal.cluster.domains.side import Side
 from vicinal.cluster.domains.uri import default_uri
+from vicinal.cluster.guest_kernel import KERNEL_WORDS
 from vicinal.errors import VicinalError
 
 MIB = 1 << 20
@@ -163,7 +164,7 @@ def test_places_memory_and_devices_are_as_they_were_asked_for() -> None:
     address = domain.find("devices/hostdev/source/address")
     assert address is not None
     assert address.attrib == {"domain": "0x0000", "bus": "0x3b", "slot": "0x1f", "function": "0x7"}
-    assert domain.findtext("os/cmdline", "").endswith(" net.ifnames=0 vicinal.verbs=1")
+    assert domain.findtext("os/cmdline", "").endswith(f" {KERNEL_WORDS[-1]} vicinal.verbs=1")
     assert domain.find("devices/shmem/[@name='job-1']") is not None
     assert domain.findtext("devices/shmem/size") == "16"
     assert domain.findtext("seclabel/[@model='dac']/label") == "+0:+5"

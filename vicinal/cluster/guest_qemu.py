@@ -7,6 +7,7 @@ from vicinal.cluster.accelerator import Accelerator
 from vicinal.cluster.child import dies_with_parent
 from vicinal.cluster.doorbell import Doorbell
 from vicinal.cluster.guest_identity import card_address
+from vicinal.cluster.guest_kernel import KERNEL_WORDS
 from vicinal.cluster.guest_qemu_choice import Qemu
 from vicinal.cluster.image import GuestImage
 from vicinal.cluster.image_layout import CONTROL_PORT, IDENTITY_FILE
@@ -54,7 +55,7 @@ def guest_command(
     command += ["-kernel", str(image.kernel), "-initrd", str(image.files)]
     command += ["-chardev", f"file,id=console,path={escaped(console)}"]
     command += ["-serial", "chardev:console"]
-    words = ["console=ttyS0", "quiet", "panic=-1", "net.ifnames=0"]
+    words = [*KERNEL_WORDS]
     if devices is None:
         return [*command, "-append", " ".join([*words, "vicinal.probe=1"])]
     if devices.fabric is not None:

@@ -29,6 +29,7 @@ from vicinal.cluster.domains.domain_spec import (
     UdpWire,
     Wire,
 )
+from vicinal.cluster.guest_kernel import KERNEL_WORDS
 from vicinal.cluster.image_layout import CONTROL_PORT
 
 METADATA = "urn:vicinal:cluster"
@@ -198,7 +199,7 @@ def _boot(domain: Element, spec: DomainSpec) -> None:
     if isinstance(spec.boot, DirectBoot):
         _text(system, "kernel", spec.boot.kernel)
         _text(system, "initrd", spec.boot.initrd)
-        words = ["console=ttyS0", "quiet", "panic=-1", "net.ifnames=0"]
+        words = [*KERNEL_WORDS]
         if isinstance(spec.region, DoorbellRegion):
             words += ["vicinal.doorbell=1", "intel_iommu=on"]
         _text(system, "cmdline", " ".join([*words, *spec.boot.words]))

@@ -10,13 +10,14 @@ from pathlib import Path
 
 from vicinal.cluster.accelerator import Accelerator
 from vicinal.cluster.child import dies_with_parent
+from vicinal.cluster.guest_kernel import KERNEL_WORDS
 from vicinal.cluster.guest_qemu import escaped, processor
 from vicinal.cluster.guest_qemu_choice import Qemu
 from vicinal.cluster.image import content_key
 from vicinal.cluster.image_layout import CONTROL_PORT, IDENTITY_PORT
 
 _MACHINE = "pc"
-_WORDS = "console=ttyS0 quiet panic=-1 net.ifnames=0 vicinal.waits=1"
+_WORDS = " ".join([*KERNEL_WORDS, "vicinal.waits=1"])
 _HOLE = "i440FX-pcihost.pci-hole64-size=256G"
 """Of addresses, for regions that are plugged in."""
 _PROCESSOR = Path("/proc/cpuinfo")
