@@ -7,6 +7,7 @@ import threading
 import time
 
 from tune_pair_inside import (
+    ANEW_PORT,
     BULK_PORT,
     BURST,
     FAR,
@@ -18,6 +19,8 @@ from tune_pair_inside import (
     channel,
     connect,
 )
+
+serving: dict[tuple[str, ...], subprocess.Popen[bytes]] = {}
 
 
 def answer_bursts(server: socket.socket) -> None:
@@ -45,8 +48,18 @@ def stream(server: socket.socket) -> None:
 def serve(command: tuple[str, ...]) -> None:
     """One program after the other: each serves one client."""
     while True:
-        subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as serving[command]:
+            pass
         time.sleep(0.05)
+
+
+def begin_anew(server: socket.socket) -> None:
+    """End the programs that serve: one may wait for ever for a client that has given up."""
+    while True:
+        near, _ = server.accept()
+        for program in serving.values():
+            program.kill()
+        near.close()
 
 
 def main() -> None:
@@ -57,6 +70,7 @@ def main() -> None:
     work = (
         (answer_bursts, socket.create_server((place, PORT))),
         (stream, socket.create_server((place, BULK_PORT))),
+        (begin_anew, socket.create_server((place, ANEW_PORT))),
         (serve, RDMA_LATENCY),
         (serve, RDMA_BULK),
     )

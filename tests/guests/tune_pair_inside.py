@@ -12,6 +12,7 @@ from typing import TextIO
 NEAR, FAR = 1, 2
 PORT = 9000
 BULK_PORT = 9001
+ANEW_PORT = 9004
 RDMA = "rxe0"
 RDMA_LATENCY = ("ib_read_lat", "-d", RDMA, "-F", "-p", "9002", "-s", "64", "-n", "40", "-o", "1")
 # Small ones, one at a time: more of them overrun the card's ring where interrupts come late.

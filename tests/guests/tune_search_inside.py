@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 
 from tune_pair_inside import (
+    ANEW_PORT,
     BULK_PORT,
     BURST,
     FAR,
@@ -86,13 +87,17 @@ def perftest(command: tuple[str, ...]) -> list[str]:
     """The words of its one line of numbers. The far end may be about to listen again."""
     deadline = time.monotonic() + PATIENCE
     while True:
-        done = subprocess.run(
-            [*command, address(FAR)],
-            capture_output=True,
-            text=True,
-            timeout=LOST_SECONDS,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                [*command, address(FAR)],
+                capture_output=True,
+                text=True,
+                timeout=LOST_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:  # this trial is lost, and the next one is not to be
+            socket.create_connection((address(FAR), ANEW_PORT), LOST_SECONDS).close()
+            raise
         if done.returncode == 0:
             lines = [line.split() for line in done.stdout.splitlines()]
             return next(words for words in lines if words and words[0].isdigit())
