@@ -173,7 +173,9 @@ def test_jobs_that_block_are_right_and_are_interrupted(pair: GuestPair, mpi: Mpi
     assert record["messages"] > 0
     interrupts = [int(count.result().stdout) for count in counts]
     print(f"{mpi}: {interrupts} interrupts in {done.seconds:.1f} s")
-    assert min(interrupts) > 10
+    # The quicker the guests are, the more seldom ranks sleep: two of each were seen once in 3.5 s.
+    # Where interrupts do not work there is none.
+    assert min(interrupts) > 0
 
 
 def test_guests_without_a_region_in_common_have_no_doorbell() -> None:
