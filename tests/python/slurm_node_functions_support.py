@@ -7,7 +7,12 @@ from pathlib import Path
 import fake_kernel
 import fake_kernel_asked
 from fake_kernel import FUNCTIONS, NAME
-from slurm_functions_support import FunctionHosts
+from slurm_functions_support import FIRST, FunctionHosts
+from slurm_option_support import become
+
+from vicinal.slurm.job_functions import owner_of
+
+USER = 1
 
 _DEVICES = """
 set -e
@@ -74,6 +79,29 @@ class NodeFunctionHosts(FunctionHosts):
         script += f"{str(self.directory)!r}), ip='link set dev eth1 vf 0 vlan {vlan}'.split())"
         there = ["env", f"PYTHONPATH={Path(fake_kernel.__file__).parent}", sys.executable]
         self.cluster.run_in(name, [*there, "-c", script])
+
+    def step(self, file: str, gres: str, *options: str, user: int = USER) -> tuple[str, ...]:
+        """The beginning of a command line that runs tasks in nodes that have functions."""
+        value = f"--vicinal={self.directory}/{file}.yaml"
+        name = "--job-name=lent"
+        return (*become(user), "srun", value, f"--gres={gres}", "--chdir=/", name, *options)
+
+    def allocate(self, *, user: int = USER) -> str:
+        """Start a job on the first host, whose one node has a function and waits; its number."""
+        options = ("-wnode0", "-n1", "--gres=vf:eth1:1", f"--vicinal={self.directory}/1.yaml")
+        command = ("salloc", "-Q", *options, "--no-shell", "--job-name=waits")
+        done = self.at_head(*become(user), *command)
+        assert done.returncode == 0, done.stderr
+        listed = self.at_head("squeue", "-h", "--name=waits", "--format=%A").stdout.split()
+        number = max(listed, key=int)
+        done = self.at_head(*become(user), *self.later(number), "true")
+        assert done.returncode == 0, done.stderr
+        assert self.owners("node0") == {FIRST: owner_of(int(number))}
+        return number
+
+    def later(self, number: str) -> tuple[str, ...]:
+        """The beginning of a command line of another step of that."""
+        return ("srun", f"--vicinal={self.directory}/1.yaml", f"--jobid={number}", "--chdir=/")
 
     def nothing_left(self) -> bool:
         whole = {f"eth1v{number}" for number in range(FUNCTIONS)}

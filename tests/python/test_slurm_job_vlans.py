@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from fake_kernel import VLAN
 from slurm_functions_support import FIRST
-from slurm_node_functions_support import NodeFunctionHosts
+from slurm_node_functions_support import USER, NodeFunctionHosts
 from slurm_option_support import become, wait_until
 
 from vicinal.errors import VicinalError
@@ -15,7 +15,7 @@ from vicinal.slurm.job_functions import owner_of
 from vicinal.slurm.job_vlans import parse_vlans, vlan_of
 from vicinal.slurm.queue import names_gres
 
-USER, OTHER = 1, 2
+OTHER = 2
 FILE = """name: lab
 nodes:
   - {name: node, count: 2, network: {function: {card: eth1}, address: 10.9.0.1/24}}

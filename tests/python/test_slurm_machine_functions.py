@@ -20,13 +20,12 @@ from fake_kernel import SLOW
 from launch_support import package_path, unprivileged_python
 from process_support import signal_all, words_of
 from slurm_functions_support import FIRST, SECOND
-from slurm_node_functions_support import NodeFunctionHosts
+from slurm_node_functions_support import USER, NodeFunctionHosts
 from slurm_option_support import become, wait_until
 
 from vicinal.errors import VicinalError
-from vicinal.slurm.job_functions import owner_of
 
-USER, OTHER = 1, 2
+OTHER = 2
 MACHINE = "name: lab\nregion: none\nnodes:\n  - {{name: vm, backend: vm, count: {count}{more}}}\n"
 NAMED = ", network: {function: {card: eth1}, address: 10.9.0.1/24}"
 
@@ -53,6 +52,12 @@ class MachineFunctionHosts(NodeFunctionHosts):
         file = self.directory / "drivers"
         file.write_text(names)
         file.chmod(0o644)
+
+    def allocate(self, *, user: int = USER) -> str:
+        """The node is a machine, whose user may open the function's group."""
+        number = super().allocate(user=user)
+        assert self.state("node0", FIRST) == ("vfio-pci", f"{user} 600")
+        return number
 
     def at_work(self, words: str) -> list[psutil.Process]:
         """Processes of the first host whose command lines have these words."""
@@ -89,35 +94,6 @@ def clean(hosts: MachineFunctionHosts) -> Iterator[MachineFunctionHosts]:
             assert hosts.state(name, function) == ("igbvf", "")
 
 
-def step(
-    hosts: MachineFunctionHosts, file: str, gres: str, *options: str, user: int = USER
-) -> tuple[str, ...]:
-    """The beginning of a command line that runs tasks in machines that have functions."""
-    value = f"--vicinal={hosts.directory}/{file}.yaml"
-    name = "--job-name=lent"
-    return (*become(user), "srun", value, f"--gres={gres}", "--chdir=/", name, *options)
-
-
-def allocate(hosts: MachineFunctionHosts) -> str:
-    """Start a job on the first host, whose one machine has a function and waits; its number."""
-    options = ("-wnode0", "-n1", "--gres=vf:eth1:1", f"--vicinal={hosts.directory}/1.yaml")
-    command = ("salloc", "-Q", *options, "--no-shell", "--job-name=waits")
-    done = hosts.at_head(*become(USER), *command)
-    assert done.returncode == 0, done.stderr
-    listed = hosts.at_head("squeue", "-h", "--name=waits", "--format=%A").stdout.split()
-    number = max(listed, key=int)
-    done = hosts.at_head(*become(USER), *later(hosts, number), "true")
-    assert done.returncode == 0, done.stderr
-    assert hosts.owners("node0") == {FIRST: owner_of(int(number))}
-    assert hosts.state("node0", FIRST) == ("vfio-pci", f"{USER} 600")
-    return number
-
-
-def later(hosts: MachineFunctionHosts, number: str) -> tuple[str, ...]:
-    """The beginning of a command line of another step of that."""
-    return ("srun", f"--vicinal={hosts.directory}/1.yaml", f"--jobid={number}", "--chdir=/")
-
-
 def machines(hosts: MachineFunctionHosts, name: str) -> list[int]:
     [keeper] = hosts.keepers(name)
     return [each.pid for each in keeper.children() if each.name() == fake_machines.NAME]
@@ -143,7 +119,7 @@ def test_each_machine_has_the_function_that_the_file_names(
     show = "echo $VICINAL_FUNCTIONS $VICINAL_FUNCTION_INTERFACES $FI_TCP_IFACE "
     show += "$VICINAL_NET_INTERFACE; sleep 2"
     options = (f"-w{','.join(names)}", "--ntasks-per-node=2", "--label")
-    line = step(clean, f"named{2 * len(names)}", "vf:eth1:2", *options, user=user)
+    line = clean.step(f"named{2 * len(names)}", "vf:eth1:2", *options, user=user)
     with subprocess.Popen(
         clean.entered([*line, "sh", "-c", show]),
         env=clean.environment(),
@@ -168,7 +144,7 @@ def test_each_machine_has_the_function_that_the_file_names(
 
 def test_without_names_functions_are_spread_evenly(clean: MachineFunctionHosts) -> None:
     show = "echo $VICINAL_FUNCTION_INTERFACES ${FI_TCP_IFACE-none}"
-    done = clean.at_head(*step(clean, "1", "vf:eth1:2", "-wnode0", "-n1"), "sh", "-c", show)
+    done = clean.at_head(*clean.step("1", "vf:eth1:2", "-wnode0", "-n1"), "sh", "-c", show)
     assert done.stdout == "eth1,eth2 none\n", done.stderr
 
 
@@ -176,7 +152,7 @@ def test_without_names_functions_are_spread_evenly(clean: MachineFunctionHosts) 
 
 
 def refused(hosts: MachineFunctionHosts, file: str, gres: str, fault: str) -> None:
-    done = hosts.at_head(*step(hosts, file, gres, "-wnode0", "-n1"), "echo", "ran")
+    done = hosts.at_head(*hosts.step(file, gres, "-wnode0", "-n1"), "echo", "ran")
     assert done.returncode != 0
     assert done.stdout == ""
     assert done.stderr.count(fault) == 1, done.stderr
@@ -246,7 +222,7 @@ def opens(user: int, then: str) -> tuple[str, ...]:
 
 def test_a_process_outside_of_the_job_that_has_one_open(clean: MachineFunctionHosts) -> None:
     """It ends with the job, and nothing else of its user's does."""
-    number = allocate(clean)
+    number = clean.allocate()
     script = f"{shlex.join(opens(USER, 'exec sleep 611'))} & "
     script += f"{shlex.join([*become(USER), 'sleep', '612'])} &"
     clean.cluster.run_in("node0", ["sh", "-c", f"({script}) >/dev/null 2>&1"])
@@ -261,7 +237,7 @@ def test_a_process_outside_of_the_job_that_has_one_open(clean: MachineFunctionHo
 
 
 def test_another_user_opens_none(clean: MachineFunctionHosts) -> None:
-    number = allocate(clean)
+    number = clean.allocate()
     with pytest.raises(VicinalError, match="ermission denied"):
         clean.cluster.run_in("node0", opens(OTHER, "true"))
     clean.cluster.run_in("node0", opens(USER, "true"))
@@ -271,7 +247,7 @@ def test_another_user_opens_none(clean: MachineFunctionHosts) -> None:
 def test_a_host_that_lost_all_of_a_job_gives_its_functions_back(
     clean: MachineFunctionHosts,
 ) -> None:
-    line = step(clean, "1", "vf:eth1:1", "-wnode0", "-n1")
+    line = clean.step("1", "vf:eth1:1", "-wnode0", "-n1")
     with clean.start(*line, "sleep", "601") as running:
         try:
             wait_until(lambda: clean.keepers("node0") and machines(clean, "node0"))
@@ -292,11 +268,11 @@ def test_a_host_that_lost_all_of_a_job_gives_its_functions_back(
 def test_machines_that_ended_are_made_anew_with_the_same_functions(
     clean: MachineFunctionHosts,
 ) -> None:
-    number = allocate(clean)
+    number = clean.allocate()
     signal_all(clean.keepers("node0"), signal.SIGKILL)
     wait_until(lambda: not clean.keepers("node0"))
     show = ("printenv", "VICINAL_FUNCTION_INTERFACES")
-    done = clean.at_head(*become(USER), *later(clean, number), *show)
+    done = clean.at_head(*become(USER), *clean.later(number), *show)
     assert done.stdout == "eth1\n", done.stderr
     assert clean.state("node0", FIRST) == ("vfio-pci", f"{USER} 600")
     assert clean.at_head("scancel", number).returncode == 0
@@ -305,7 +281,7 @@ def test_machines_that_ended_are_made_anew_with_the_same_functions(
 def test_a_command_that_was_killed_while_it_lends_one(clean: MachineFunctionHosts) -> None:
     """What it had asked for goes on; the epilog waits for that, and takes the function back."""
     slow = clean.directory / SLOW
-    line = step(clean, "1", "vf:eth1:1", "-wnode0", "-n1")
+    line = clean.step("1", "vf:eth1:1", "-wnode0", "-n1")
     with clean.start(*line, "true") as running:
         try:
             # The card is set up by then, and the driver is to leave once more, to vfio-pci.

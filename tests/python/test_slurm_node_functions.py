@@ -13,12 +13,11 @@ import pytest
 from fake_kernel import SLOW
 from process_support import signal_all, words_of
 from slurm_functions_support import FIRST, INFINIBAND, SECOND
-from slurm_node_functions_support import NodeFunctionHosts
+from slurm_node_functions_support import USER, NodeFunctionHosts
 from slurm_option_support import become, wait_until
 
 from vicinal.slurm.job_functions import owner_of
 
-USER = 1
 PLAIN = "name: lab\nnodes: [{{name: node, count: {count}}}]\nregion: none\n"
 NAMED = """name: lab
 nodes:
@@ -42,34 +41,6 @@ def clean(hosts: NodeFunctionHosts) -> Iterator[NodeFunctionHosts]:
     with hosts.clean():
         yield hosts
     assert "drain" not in hosts.at_head("sinfo", "-h").stdout
-
-
-def step(
-    hosts: NodeFunctionHosts, file: str, gres: str, *options: str, user: int = USER
-) -> tuple[str, ...]:
-    """The beginning of a command line that runs tasks in nodes that have functions."""
-    value = f"--vicinal={hosts.directory}/{file}.yaml"
-    name = "--job-name=lent"
-    return (*become(user), "srun", value, f"--gres={gres}", "--chdir=/", name, *options)
-
-
-def allocate(hosts: NodeFunctionHosts, *, user: int = USER) -> str:
-    """Start a job on the first host, whose one node has a function and waits; its number."""
-    options = ("-wnode0", "-n1", "--gres=vf:eth1:1", f"--vicinal={hosts.directory}/1.yaml")
-    command = ("salloc", "-Q", *options, "--no-shell", "--job-name=waits")
-    done = hosts.at_head(*become(user), *command)
-    assert done.returncode == 0, done.stderr
-    listed = hosts.at_head("squeue", "-h", "--name=waits", "--format=%A").stdout.split()
-    number = max(listed, key=int)
-    done = hosts.at_head(*become(user), *later(hosts, number), "true")
-    assert done.returncode == 0, done.stderr
-    assert hosts.owners("node0") == {FIRST: owner_of(int(number))}
-    return number
-
-
-def later(hosts: NodeFunctionHosts, number: str) -> tuple[str, ...]:
-    """The beginning of a command line of another step of that."""
-    return ("srun", f"--vicinal={hosts.directory}/1.yaml", f"--jobid={number}", "--chdir=/")
 
 
 # --- what nodes have -----------------------------------------------------------------------
@@ -114,7 +85,7 @@ def test_each_node_has_the_function_that_the_file_names(
     """With its address, on two hosts: they hear each other by it, and afterwards it is new."""
     before = {name: clean.interfaces(name) for name in clean.names}
     options = ("-N2", "--ntasks-per-node=2")
-    line = step(clean, "named", "vf:eth1:2", *options, user=user)
+    line = clean.step("named", "vf:eth1:2", *options, user=user)
     done = clean.at_head(*line, "timeout", "60", "python3", "-c", TALK)
     assert done.returncode == 0, done.stderr
     said = sorted(done.stdout.splitlines())
@@ -136,12 +107,12 @@ def test_each_node_has_the_function_that_the_file_names(
 def test_without_names_functions_are_spread_evenly(clean: NodeFunctionHosts) -> None:
     show = "echo $(hostname) $VICINAL_FUNCTION_INTERFACES ${FI_TCP_IFACE-none} $(ls /sys/class/net)"
     show = show.replace(" $(ls /sys/class/net)", " $(cut -sd: -f1 /proc/net/dev)")
-    line = step(clean, "1", "vf:eth1:2", "-wnode0", "-n1")
+    line = clean.step("1", "vf:eth1:2", "-wnode0", "-n1")
     done = clean.at_head(*line, "sh", "-c", show)
     [said] = done.stdout.splitlines()
     assert said.split()[:3] == ["node", "eth1,eth2", "none"]
     assert sorted(said.split()[3:]) == ["eth0", "eth1", "eth2", "lo"]
-    line = step(clean, "2", "vf:eth1:2", "-wnode0", "-n2")
+    line = clean.step("2", "vf:eth1:2", "-wnode0", "-n2")
     done = clean.at_head(*line, "sh", "-c", show)
     for words in map(str.split, done.stdout.splitlines()):
         assert words[1:3] == ["eth1", "none"]
@@ -156,7 +127,7 @@ def test_a_node_sees_the_rdma_device_of_its_infiniband_function(
     node = f"{{name: node, runtime: {runtime}}}"
     clean.cluster_file("rdma.yaml", f"name: lab\nnodes: [{node}]\nregion: none\n")
     show = "echo $VICINAL_FUNCTIONS $VICINAL_FUNCTION_DEVICES; ls /dev/infiniband"
-    line = step(clean, "rdma", "vf:ib0:1", "-wnode0", "-n1")
+    line = clean.step("rdma", "vf:ib0:1", "-wnode0", "-n1")
     done = clean.at_head(*line, "sh", "-c", show)
     assert done.stdout.splitlines() == [f"{INFINIBAND} mlx5_0v0", "rdma_cm", "uverbs0"], done.stderr
 
@@ -192,7 +163,7 @@ def test_functions_that_do_not_fit(
     clean: NodeFunctionHosts, text: str, gres: str, fault: str
 ) -> None:
     clean.cluster_file("bad.yaml", text)
-    done = clean.at_head(*step(clean, "bad", gres, "-wnode0", "-n1"), "echo", "ran")
+    done = clean.at_head(*clean.step("bad", gres, "-wnode0", "-n1"), "echo", "ran")
     assert done.returncode != 0
     assert done.stdout == ""
     assert done.stderr.count(fault) == 1, done.stderr
@@ -201,7 +172,7 @@ def test_functions_that_do_not_fit(
 def test_a_card_that_keeps_its_functions_to_no_vlan(clean: NodeFunctionHosts) -> None:
     clean.set_vlan("node0", "0")
     try:
-        done = clean.at_head(*step(clean, "1", "vf:eth1:1", "-wnode0", "-n1"), "true")
+        done = clean.at_head(*clean.step("1", "vf:eth1:1", "-wnode0", "-n1"), "true")
     finally:
         clean.set_vlan("node0", "7")
     assert done.returncode != 0
@@ -238,7 +209,7 @@ def test_a_function_comes_back_from_wherever_its_user_hid_it(
     clean: NodeFunctionHosts, user: int
 ) -> None:
     """In a network that a process outside of the job holds, and with another address."""
-    number = allocate(clean, user=user)
+    number = clean.allocate(user=user)
     head = head_of(clean)
     enter = [*become(user), "nsenter", f"--target={head}"]
     enter += ["--user", "--preserve-credentials"] if user else ["--ipc"]
@@ -267,7 +238,7 @@ def test_a_function_comes_back_from_wherever_its_user_hid_it(
 
 
 def test_a_host_that_lost_all_of_a_job_gives_its_functions_back(clean: NodeFunctionHosts) -> None:
-    line = step(clean, "1", "vf:eth1:1", "-wnode0", "-n1")
+    line = clean.step("1", "vf:eth1:1", "-wnode0", "-n1")
     with clean.start(*line, "sleep", "601") as running:
         try:
             wait_until(lambda: clean.owners("node0") and clean.keepers("node0"))
@@ -284,17 +255,17 @@ def test_a_host_that_lost_all_of_a_job_gives_its_functions_back(clean: NodeFunct
 
 
 def test_nodes_that_ended_are_made_anew_with_the_same_functions(clean: NodeFunctionHosts) -> None:
-    number = allocate(clean)
+    number = clean.allocate()
     signal_all(clean.keepers("node0"), signal.SIGKILL)
     show = ("printenv", "VICINAL_FUNCTION_INTERFACES")
-    done = clean.at_head(*become(USER), *later(clean, number), *show)
+    done = clean.at_head(*become(USER), *clean.later(number), *show)
     assert done.stdout == "eth1\n", done.stderr
     assert clean.at_head("scancel", number).returncode == 0
 
 
 def test_an_epilog_that_was_killed_while_a_driver_takes_its_time(clean: NodeFunctionHosts) -> None:
     """What it had asked for goes on, is waited for, and the next one does what is left."""
-    number = allocate(clean)
+    number = clean.allocate()
     slow = clean.directory / SLOW
     slow.touch()
     try:
