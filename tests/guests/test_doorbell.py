@@ -156,7 +156,19 @@ def test_jobs_that_block_are_right_and_are_interrupted(pair: GuestPair, mpi: Mpi
         path=MessagePath.REGION,
         environment={"VICINAL_PROGRESS": "block"},
     )
-    mark = f"{HOME}/done-{mpi}"
+    counted = [0, 0]
+    runs = 0
+    # The quicker the guests are, the more seldom ranks sleep: twice in a job of 3.5 s, once.
+    while runs == 0 or (min(counted) <= 10 and runs < 6):
+        runs += 1
+        interrupts = count_interrupts(pair, job, f"{HOME}/done-{mpi}-{runs}")
+        print(f"{mpi}: {interrupts} interrupts")
+        counted = [sum(both) for both in zip(counted, interrupts, strict=True)]
+    assert min(counted) > 10
+
+
+def count_interrupts(pair: GuestPair, job: Job, mark: str) -> list[int]:
+    """Those of each guest while a job runs, which is to be right."""
     with ThreadPoolExecutor() as pool:
         counts = [
             pool.submit(guest.run, ["sh", "-c", COUNT, mark], timeout=TIMEOUT)
@@ -171,11 +183,7 @@ def test_jobs_that_block_are_right_and_are_interrupted(pair: GuestPair, mpi: Mpi
     (record,) = read_records(done.stdout)
     assert record["errors"] == 0, record["first_error"]
     assert record["messages"] > 0
-    interrupts = [int(count.result().stdout) for count in counts]
-    print(f"{mpi}: {interrupts} interrupts in {done.seconds:.1f} s")
-    # The quicker the guests are, the more seldom ranks sleep: two of each were seen once in 3.5 s.
-    # Where interrupts do not work there is none.
-    assert min(interrupts) > 0
+    return [int(count.result().stdout) for count in counts]
 
 
 def test_guests_without_a_region_in_common_have_no_doorbell() -> None:
