@@ -122,7 +122,7 @@ struct ends {
 	int channel; /* its wishes; -1 where there are none, or no more */
 	int between; /* the first of them, once it was told of, where nodes are to be joined */
 	bool joined;
-	pid_t keeper;
+	const struct process *keeper;
 };
 
 /* Let the user open the job's functions. A machine that has one has all of its memory locked. */
@@ -135,8 +135,13 @@ static int lend_to_machines(const struct keeper_order *order, const struct ends 
 	    node_functions_lend_to_machines(order->functions, order->settings, order->job, order->user, said,
 					    length) != 0)
 		return -1;
-	/* Where root may not, QEMU says whether it is enough. */
-	(void)prlimit(ends->keeper, RLIMIT_MEMLOCK, &all, NULL);
+	int directory = process_open(ends->keeper);
+
+	if (directory >= 0) {
+		/* Where root may not, QEMU says whether it is enough. */
+		(void)prlimit(ends->keeper->number, RLIMIT_MEMLOCK, &all, NULL);
+		(void)close(directory);
+	}
 	return 0;
 }
 
@@ -335,7 +340,8 @@ static int make(const struct keeper_order *order, int record, struct keeper_reco
 	if (channel[1] >= 0)
 		(void)close(channel[1]);
 	started->process = (struct process){.number = keeper};
-	struct ends ends = {.output = output[0], .channel = channel[0], .between = -1, .keeper = keeper};
+	struct ends ends = {
+		.output = output[0], .channel = channel[0], .between = -1, .keeper = &started->process};
 
 	if (keeper > 0)
 		result = let_go(order, record, started, go[1], &ends, said, length);
