@@ -1,7 +1,7 @@
 """Input files of a job: put into a directory of each node by the ranks themselves.
 
 Nodes share no directory that could be written to, so the files go with the ranks' command line.
-Over hosts (host_job.py) an agent on each has them before the ranks start.
+Over hosts (vicinal/launch/host_job.py) an agent on each has them before the ranks start.
 """
 
 import base64
