@@ -98,8 +98,8 @@ check-appliance: all ## Make the appliance as an ordinary user and as root, and 
 .PHONY: check-soak
 check-soak: all ## Soak jobs while their paths flip: 8 ranks for two minutes with each MPI; 100 jobs of Slurm
 	@SOAK_RANKS=8 SOAK_SECONDS=120 SOAK_JOBS=100 $(bin)/pytest -s -k 'flip or short_jobs' \
-		tests/python/test_detach.py tests/python/test_slurm_ends.py tests/python/test_slurm_nodes_ends.py
-	@SOAK_JOBS=100 $(bin)/pytest -s -k short_jobs tests/guests/test_slurm_guests_ends.py
+		tests/python/faults/test_detach.py tests/python/slurm/test_slurm_ends.py tests/python/slurm/test_slurm_nodes_ends.py
+	@SOAK_JOBS=100 $(bin)/pytest -s -k short_jobs tests/guests/slurm/test_slurm_guests_ends.py
 
 .PHONY: check-mpi4py
 check-mpi4py: all ## Run mpi4py's suite with MPICH and Open MPI, in one region and over two hosts; some minutes

@@ -4,7 +4,7 @@
  *
  * docs/region-format.md says the same in prose; vicinal/region/format.py reads and
  * creates the same bytes from Python; tests/unit/test_layout.c and
- * tests/python/test_region_format.py hold the three together.
+ * tests/python/region/test_region_format.py hold the three together.
  *
  *   0 ┌──────────────────────────┐ region_header            writer: the creator, once
  *     │ header (one page)        │

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * leaks.c - everything is let go, in whatever order it is closed and with whatever under way.
- * Under valgrind and the leak sanitizer (tests/python/test_api.py) a rank that leaks fails.
+ * Under valgrind and the leak sanitizer (tests/python/provider/test_api.py) a rank that leaks fails.
  */
 #include "harness.h"
 

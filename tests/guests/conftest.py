@@ -53,7 +53,7 @@ def compile_mpi(tmp_path: Path) -> Callable[[Mpi, str], Path]:
 
     def compile_one(mpi: Mpi, name: str) -> Path:
         target = tmp_path / f"{name}-{mpi}"
-        source = Path(__file__).parent / f"{name}.c"
+        source = Path(__file__).parent / f"support/{name}.c"
         prefix = mpi_prefix(mpi)
         command = [f"{prefix}/bin/mpicc", "-o", str(target), str(source)]
         subprocess.run([*command, f"-Wl,-rpath,{prefix}/lib"], check=True, timeout=120)

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 from command_client import CommandServer
+from command_support import CHECKOUT, Vicinal
 from hypothesis import HealthCheck, settings
-from launch_support import compile_for_each_mpi
+from launch_support import LAUNCH_RANKS, compile_for_each_mpi
 
 # Continuous integration may start us with SIGINT ignored, as shells do for what runs in the
 # background; programs would inherit that, and tests that press Ctrl-C would wait in vain.
@@ -27,10 +28,6 @@ settings.register_profile(
 settings.register_profile("explore", max_examples=1000, deadline=None, print_blob=True)
 settings.load_profile("check")
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-
-Vicinal = Callable[..., subprocess.CompletedProcess[str]]
-
 
 @pytest.fixture(scope="session")
 def checkout() -> Path:
@@ -40,7 +37,7 @@ def checkout() -> Path:
 @pytest.fixture(scope="session")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """launch_ranks.c, by the name of the MPI that it was compiled for."""
-    return compile_for_each_mpi("launch_ranks.c", tmp_path_factory.mktemp("programs"))
+    return compile_for_each_mpi(LAUNCH_RANKS, tmp_path_factory.mktemp("programs"))
 
 
 @pytest.fixture
@@ -49,16 +46,6 @@ def region_path() -> Iterator[Path]:
     path = Path(f"/dev/shm/vicinal-test-{os.getpid()}-{secrets.token_hex(6)}")
     yield path
     path.unlink(missing_ok=True)
-
-
-BUILD_SECONDS = 600.0
-"""`make check` builds the sanitized ones beside these tests, and a build waits for that."""
-
-
-def made(kind: str) -> Path:
-    """build/KIND, with all that `scripts/build KIND` makes in it."""
-    subprocess.run([CHECKOUT / "scripts/build", kind], check=True, timeout=BUILD_SECONDS)
-    return CHECKOUT / "build" / kind
 
 
 @pytest.fixture(scope="session")
@@ -77,25 +64,6 @@ def vicinal(tmp_path: Path, command_server: CommandServer) -> Vicinal:
         return command_server.run([str(argument) for argument in arguments], tmp_path, environment)
 
     return run
-
-
-def error_line(result: subprocess.CompletedProcess[str]) -> str:
-    """The one line of a failed command; fails the test if it said more, or succeeded."""
-    assert result.returncode in (1, 2), result
-    lines = result.stderr.splitlines()
-    assert len(lines) == 1, result.stderr
-    assert lines[0].startswith("vicinal: error: ")
-    return lines[0]
-
-
-@pytest.fixture(scope="session")
-def example_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of a study that nobody measured."""
-    from report_summaries import source  # heavy, as is what it needs
-
-    from vicinal.study.report.writing import write_report
-
-    return write_report([source()], tmp_path_factory.mktemp("report"))
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ of 0.05 and so wants about a fifth more trials than a study without looks.
 Each look's interval is that of Wilcoxon's signed-rank test (signed_rank.py) at the level of the
 look. The levels are those of the normal distribution, which the sums of ranks approach; the test is
 exact at each look and with few trials never reaches its level.
-tests/python/test_statistics_stopping.py simulates what all that is worth on quiet and disturbed
-machines.
+tests/python/statistics/test_statistics_stopping.py simulates what all that is worth on quiet and
+disturbed machines.
 
 Several comparisons that stop together share the error equally (Bonferroni): Holm's order needs all
 p-values at once, and they end at different looks.

@@ -1,0 +1,90 @@
+"""Guests as domains of a real libvirt: a system one as root, and an ordinary user's session.
+
+Both daemons are the test's own. What is done is in domain_scenario.py.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from domain_support import ordinary_user, private_daemon
+
+from vicinal.cluster.guest_accelerator import choose_accelerator
+from vicinal.cluster.guest_qemu_choice import find_qemu
+from vicinal.cluster.image import build_image
+from vicinal.mpi.environment import Mpi
+from vicinal.programs import mpi_program
+
+GUARD_SECONDS = 900.0  # two minutes on two idle cores with TCG
+BOTH_WAYS = [["guest0", "guest1"], ["guest1", "guest0"]]
+
+
+def play(
+    before: Sequence[str], uri: str, directory: Path, environment: Mapping[str, str]
+) -> dict[str, Any]:
+    """Play the scenario; returns the facts of each step."""
+    image = build_image(print)
+    choice = choose_accelerator(find_qemu(), image, print)
+    print(choice.accelerator.description)
+    script = Path(__file__).parents[1] / "support/domain_scenario.py"
+    arguments = [uri, directory, image.kernel, image.files, choice.accelerator]
+    program = mpi_program(Mpi.MPICH, "verify")
+    done = subprocess.run(
+        [*before, script, *arguments, program, *sorted(image.holds)],
+        cwd="/",
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=GUARD_SECONDS,
+        check=False,
+    )
+    print(done.stdout)
+    consoles = [f"{each}:\n{each.read_text()}" for each in directory.glob("console*")]
+    assert done.returncode == 0, "\n".join([done.stdout, done.stderr, *consoles])
+    return {facts.pop("step"): facts for facts in map(json.loads, done.stdout.splitlines())}
+
+
+def check(facts: dict[str, Any], directory: Path) -> None:
+    assert facts["connected"]["qemu"].endswith("qemu-system-x86_64")
+    assert "is not one of Vicinal's" in facts["clash"]["error"]
+    assert "did not come up and is" in facts["broken"]["error"]
+    assert "Kernel panic" in facts["broken"]["error"]
+    assert facts["verified"]["talks"] == BOTH_WAYS
+    assert "did not let go of the region" in facts["deaf"]["error"]
+    assert facts["refused"]["error"].endswith(": detach the region first")
+    assert facts["restored"]["talks"] == BOTH_WAYS
+    assert facts["stopped"] == {"button": True}
+    assert facts["removed"]["left"] == []
+    assert not list(directory.glob("*.port"))
+    left = [
+        each.info["cmdline"]
+        for each in psutil.process_iter(["cmdline"])
+        if any(str(directory) in word for word in each.info["cmdline"] or [])
+    ]
+    assert left == []
+
+
+@pytest.mark.timeout(GUARD_SECONDS + 60)
+def test_as_root_with_a_system_libvirt_without_systemd() -> None:
+    with private_daemon() as uri, tempfile.TemporaryDirectory(prefix="vicinal-") as name:
+        facts = play([sys.executable], uri, Path(name), os.environ)
+        assert facts["connected"]["user"] == [0, 0]  # of qemu.conf
+        check(facts, Path(name))
+
+
+@pytest.mark.timeout(GUARD_SECONDS + 60)
+def test_as_an_ordinary_user_with_a_session() -> None:
+    with tempfile.TemporaryDirectory(prefix="vicinal-") as name:
+        before, environment = ordinary_user(Path(name))
+        facts = play(before, "qemu:///session", Path(name), environment)
+        assert facts["connected"]["user"] is None
+        assert facts["modules"] == {"devices": [["/dev/dax0.0"]] * 2, "talks": BOTH_WAYS}
+        check(facts, Path(name))

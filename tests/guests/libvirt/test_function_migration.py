@@ -1,0 +1,191 @@
+"""A guest with a device of its host's moves between two libvirts: it gives it up, and gets another.
+
+No host here has VFIO, so the device is a stand-in for a virtual function: a virtio network card,
+which QEMU emulates, plugged into the guest's PCI bus and taken out of it as a function is. Real are
+the guest that lets go of it, libvirt's events, the move and the order of things; what takes a
+function from its driver and gives it a hardware address is a fake here (it is tested in
+tests/python/host/test_function_moves.py).
+"""
+
+import os
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from domain_scenario import enter, two_machines
+from domain_support import private_daemon
+from test_domain_migration import files
+
+from vicinal.cluster.accelerator import Accelerator
+from vicinal.cluster.domains import domain_devices
+from vicinal.cluster.domains.connection import Hypervisor, connect
+from vicinal.cluster.domains.domain_devices import attach_function, has_function
+from vicinal.cluster.domains.domain_spec import DomainSpec, HostFunction, SharedRegion
+from vicinal.cluster.domains.lifecycle import DomainState, define, find, observe, remove, start
+from vicinal.cluster.domains.migrate import migrate
+from vicinal.cluster.domains.side import Side
+from vicinal.cluster.guest_accelerator import choose_accelerator
+from vicinal.cluster.guest_commands import BOOT_SECONDS
+from vicinal.cluster.guest_identity import Keys, make_keys
+from vicinal.cluster.guest_pair import pair_identities
+from vicinal.cluster.guest_qemu_choice import find_qemu
+from vicinal.cluster.guest_shell import GuestShell
+from vicinal.cluster.image import build_image
+from vicinal.errors import VicinalError
+
+GUARD_SECONDS = 600.0  # half a minute on two idle cores with TCG
+MAC = "02:00:00:00:00:77"
+HERS, THEIRS = HostFunction("0000:01:08.1"), HostFunction("0000:05:08.2")
+_LATE_SECONDS = 30.0
+
+
+def stand_in(function: HostFunction) -> str:
+    """A network card with the function's hardware address; its alias names the function."""
+    alias = f"ua-{function.address.replace(':', '-').replace('.', '-')}-{os.urandom(2).hex()}"
+    return (
+        f"<interface type='user'><mac address='{MAC}'/><model type='virtio'/>"
+        f"<alias name='{alias}'/></interface>"
+    )
+
+
+def stand_in_of(xml: str, function: HostFunction) -> str | None:
+    beginning = f"ua-{function.address.replace(':', '-').replace('.', '-')}-"
+    for alias in ElementTree.fromstring(xml).iterfind("devices/interface/alias"):
+        if (name := alias.get("name", "")).startswith(beginning):
+            return name
+    return None
+
+
+@dataclass
+class Trial:
+    """One guest, two libvirts, and what was done to the two functions, in order."""
+
+    spec: DomainSpec
+    home: Side
+    away: Side
+    keys: Keys
+    accelerator: Accelerator
+    log: list[str] = field(default_factory=list)
+    failing: set[str] = field(default_factory=set)
+
+    def side(self, side: Side, name: str) -> Side:
+        """A side that says what is done to its function."""
+
+        def do(what: str) -> None:
+            # Either way no guest has it at this moment.
+            for each in (self.home, self.away):
+                if observe(each.hypervisor, self.spec.name) is DomainState.RUNNING:
+                    assert not has_function(each.hypervisor, self.spec.name, HERS)
+                    assert not has_function(each.hypervisor, self.spec.name, THEIRS)
+            self.log.append(f"{what} {name}")
+            if f"{what} {name}" in self.failing:
+                raise VicinalError("broken", "mend it")
+
+        return replace(side, announce=lambda: do("announce"), withdraw=lambda: do("withdraw"))
+
+    def move(self) -> None:
+        self.log.clear()
+        migrate(self.spec.name, self.side(self.home, "home"), self.side(self.away, "away"))
+
+    def is_at(self, hypervisor: Hypervisor, function: HostFunction) -> None:
+        assert observe(hypervisor, self.spec.name) is DomainState.RUNNING
+        assert has_function(hypervisor, self.spec.name, function)
+        nowhere = self.away if hypervisor is self.home.hypervisor else self.home
+        assert find(nowhere.hypervisor) == []
+
+    def cards(self, guest: GuestShell) -> list[str]:
+        """The hardware addresses that the guest's kernel sees."""
+        found = guest.run(["sh", "-c", "cat /sys/class/net/*/address"]).stdout
+        return found.split()
+
+    def see(self, guest: GuestShell) -> None:
+        deadline = time.monotonic() + _LATE_SECONDS
+        while MAC not in self.cards(guest):
+            assert time.monotonic() < deadline, self.cards(guest)
+            time.sleep(0.5)
+        assert guest.run(["cat", "/tmp/kept"]).stdout == "kept\n"
+        guest.close()
+        time.sleep(2)  # the guest has to see that the connection ended
+
+
+@pytest.fixture
+def trial(monkeypatch: pytest.MonkeyPatch) -> Iterator[Trial]:
+    monkeypatch.setattr(domain_devices, "function_xml", stand_in)
+    monkeypatch.setattr(domain_devices, "function_device", stand_in_of)
+    image = build_image(print)
+    choice = choose_accelerator(find_qemu(), image, print)
+    with (
+        private_daemon() as here_uri,
+        private_daemon() as there_uri,
+        tempfile.TemporaryDirectory(prefix="vicinal-") as name,
+        connect(here_uri) as here,
+        connect(there_uri) as there,
+    ):
+        directory = Path(name)
+        target = directory / "there"
+        target.mkdir()
+        keys = make_keys(directory, pair_identities())
+        nothing = SharedRegion("none", 1 << 20)
+        first = two_machines(directory, image, keys, choice.accelerator, nothing)[0]
+        spec = replace(first, region=None)
+        home = Side(
+            here, f"unix://{directory}/home", functions=(HERS,), names=files(spec, directory)
+        )
+        away = Side(
+            there, f"unix://{directory}/move", functions=(THEIRS,), names=files(spec, target)
+        )
+        define(here, spec)
+        start(here, spec.name)
+        try:
+            yield Trial(spec, home, away, keys, choice.accelerator)
+        finally:
+            remove(here, spec.name)
+            remove(there, spec.name)
+
+
+@pytest.mark.timeout(GUARD_SECONDS)
+def test_a_guest_gives_a_device_up_and_gets_one_on_the_other_host(trial: Trial) -> None:
+    here, there = trial.home.hypervisor, trial.away.hypervisor
+    guest = enter(here, trial.spec, trial.keys)
+    guest.run(["sh", "-c", "echo kept >/tmp/kept"])
+    assert MAC not in trial.cards(guest)
+    attach_function(here, trial.spec.name, HERS)
+    trial.see(guest)
+
+    # The other host cannot set its function up: the guest comes back, and has its own again.
+    trial.failing = {"announce away"}
+    with pytest.raises(VicinalError, match="broken"):
+        trial.move()
+    assert trial.log == ["withdraw home", "announce away", "withdraw away", "announce home"]
+    trial.is_at(here, HERS)
+    trial.failing = set()
+
+    # While the guest is being asked: it lets go all the same, and gets the device back.
+    interrupt = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
+    interrupt.start()
+    with pytest.raises(KeyboardInterrupt):
+        trial.move()
+    trial.is_at(here, HERS)
+    time.sleep(5)
+    trial.is_at(here, HERS)
+
+    trial.move()
+    assert trial.log == ["withdraw home", "announce away"]
+    trial.is_at(there, THEIRS)
+    assert not has_function(there, trial.spec.name, HERS)
+
+    def failure(what: str) -> VicinalError:
+        return VicinalError(f"{trial.spec.name}: {what}", "see its console")
+
+    directory = Path(trial.away.names[0]).parent
+    again = GuestShell(
+        trial.spec.node, directory, trial.keys, alive=lambda _: True, failure=failure
+    )
+    again.connect(BOOT_SECONDS * trial.accelerator.patience)
+    trial.see(again)

@@ -1,0 +1,181 @@
+"""Root's clusters where no libvirt runs: Vicinal starts one, which they share, and ends it.
+
+What the daemon alone does is in tests/python/vm/test_own_libvirt.py.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+import vicinal
+from vicinal.cluster.image import build_image
+from vicinal.cluster.own_libvirt.daemon import Daemon
+from vicinal.cluster.own_libvirt.mounts import MOUNTS, remove_mount_points
+from vicinal.host.libvirt_daemons import OWN_DAEMON, system_answers
+from vicinal.host.system import Host
+
+CHECKOUT = Path(vicinal.__file__).resolve().parents[1]
+GUARD_SECONDS = 600.0  # a minute on two idle cores with TCG
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="others have a session of their own"),
+    pytest.mark.skipif(Host().program(OWN_DAEMON) is None, reason="libvirtd is not installed"),
+    pytest.mark.skipif(system_answers(Host()), reason="the system has a libvirt"),
+    pytest.mark.timeout(GUARD_SECONDS),
+]
+
+
+class Trial:
+    """A user who has no cluster yet, and the clusters that this one makes."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.environment = {
+            **{key: value for key, value in os.environ.items() if key != "LIBVIRT_DEFAULT_URI"},
+            "PYTHONPATH": str(CHECKOUT),
+            "XDG_STATE_HOME": str(directory / "state"),
+        }
+        self.daemon = Daemon(directory / "state/vicinal/libvirt")
+        self.mark = f"o{os.getpid()}"
+        """In the names of all that is made."""
+
+    def write(self, letter: str, text: str) -> str:
+        """A cluster file; its path."""
+        file = self.directory / f"{letter}.yaml"
+        file.write_text(text.replace("NAME", self.name(letter)))
+        return str(file)
+
+    def name(self, letter: str) -> str:
+        return f"{self.mark}{letter}"
+
+    def begin(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start a command, which leads a process group as under a shell."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "vicinal", *arguments],
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def call(self, *arguments: str, status: int = 0) -> tuple[str, str]:
+        with self.begin(*arguments) as command:
+            said, errors = command.communicate(timeout=GUARD_SECONDS)
+        assert command.returncode == status, f"{arguments}: {said}\n{errors}"
+        print(errors)
+        return said, errors
+
+    def kill_daemon(self) -> None:
+        process = self.daemon.process
+        assert process is not None
+        os.kill(process, signal.SIGKILL)
+        while self.daemon.process is not None or self.daemon.answers():
+            time.sleep(0.01)
+
+    def machines(self) -> dict[str, int]:
+        """The process of each machine that runs, by its domain."""
+        found = {}
+        for process in psutil.process_iter(["cmdline"]):
+            for word in process.info["cmdline"] or []:
+                name = word.removeprefix("guest=").partition(",")[0]
+                if word.startswith("guest=") and self.mark in name:
+                    found[name] = process.pid
+        return found
+
+    def left(self) -> list[str]:
+        """What is there of anything that was made."""
+        found = [str(path) for path in Path("/dev/shm").glob(f"*{self.mark}*")]
+        found += [str(path) for path in (self.directory / "state").glob("vicinal/*/*")]
+        found += [str(path) for path in (self.directory / "state").glob("vicinal/libvirt")]
+        for process in psutil.process_iter(["cmdline"]):
+            words = " ".join(process.info["cmdline"] or [])
+            if self.mark in words or str(self.directory) in words:
+                found.append(words)
+        return found
+
+
+@pytest.fixture
+def trial() -> Iterator[Trial]:
+    there = {place for place in MOUNTS.values() if place.exists()}
+    build_image(print)  # the first `up` of all would fetch packages for it
+    # Not pytest's own directory: sockets want a short path.
+    with tempfile.TemporaryDirectory(prefix="vicinal-") as name:
+        found = Trial(Path(name))
+        yield found
+        for process in found.machines().values():
+            os.kill(process, signal.SIGKILL)
+        found.daemon.end()
+    left = {place for place in MOUNTS.values() if place.exists()} - there
+    assert not left or not remove_mount_points(), left  # a daemon of another test run has them
+
+
+def test_clusters_share_a_libvirt_that_ends_with_the_last(trial: Trial) -> None:
+    example = (CHECKOUT / "examples/vms.yaml").read_text()
+    assert "name: vms" in example
+    first = trial.write("a", example.replace("name: vms", "name: NAME"))
+    second = trial.write("b", "name: NAME\nnodes: [{name: vm, backend: vm, memory: 640M}]\n")
+    assert not trial.daemon.answers()
+
+    _interrupted(trial, first)
+
+    _, said = trial.call("up", first)
+    assert "making libvirt/main" in said
+    assert f"libvirt: Vicinal's own, until `vicinal down`: {trial.daemon.uri}" in said
+    process = trial.daemon.process
+    assert process is not None
+    assert trial.call("exec", "--cluster", trial.name("a"), "vm1", "hostname")[0] == "vm1\n"
+    trial.call("up", second)
+    assert trial.daemon.process == process
+
+    # It dies, and its machines do not.
+    running = trial.machines()
+    assert len(running) == 3
+    trial.kill_daemon()
+    assert trial.call("exec", "--cluster", trial.name("a"), "vm0", "hostname")[0] == "vm0\n"
+    assert trial.daemon.process not in (None, process)
+    assert trial.machines() == running
+    status = json.loads(trial.call("status", "--json", trial.name("a"))[0])
+    assert status["whole"] is True
+    assert status["libvirt"] == trial.daemon.uri
+    _, said = trial.call("up", first)
+    assert "as it is to be" in said
+
+    trial.call("down", trial.name("a"))
+    assert list(trial.machines()) == [f"vicinal-0-{trial.name('b')}-vm"]
+    assert trial.daemon.answers()
+
+    # Its state is lost, and the machine that runs is known to nobody.
+    trial.kill_daemon()
+    shutil.rmtree(trial.daemon.directory)
+    trial.call("down", trial.name("b"))
+    assert trial.left() == [], trial.left()
+
+
+def _interrupted(trial: Trial, file: str) -> None:
+    """Ctrl-C, which is for the whole group, while machines boot: all is undone in order."""
+    with trial.begin("up", file) as command:
+        assert command.stderr is not None
+        for line in command.stderr:
+            if "making guests/main" in line:
+                assert trial.daemon.answers()
+                os.killpg(command.pid, signal.SIGINT)
+                break
+        errors = command.communicate(timeout=GUARD_SECONDS)[1]
+    assert command.returncode == 130, errors
+    # The daemon outlived it long enough to end the machines.
+    lines = errors.splitlines()
+    undone = [line for line in lines if "(rolled back)" in line]
+    assert "libvirt/main" in undone[-2], errors
+    assert trial.left() == [], trial.left()

@@ -1,0 +1,191 @@
+"""Ranks that wait in one guest and are woken by an interrupt from the other: ivshmem-doorbell."""
+
+import json
+import statistics
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from vicinal.bench.output import read_records
+from vicinal.cluster.guest import Guest
+from vicinal.cluster.guest_job import run_in_guests
+from vicinal.cluster.guest_pair import GuestPair
+from vicinal.cluster.image_kind import GuestNetwork
+from vicinal.cluster.image_layout import HOME, guest_address
+from vicinal.cluster.region_device import RegionDevice
+from vicinal.errors import VicinalError
+from vicinal.mpi.environment import MessagePath, Mpi, mpi_prefix, provider_directory
+from vicinal.mpi.job import Job
+from vicinal.mpi.libraries import STANDARD
+from vicinal.programs import mpi_program
+
+TIMEOUT = 200.0  # a hang guard
+ROUNDS = 20
+GAP_MILLISECONDS = 200
+# In name spaces of his own a user can hide the agent: then there are no interrupts.
+HIDE_AGENT = 'mount -t tmpfs none /run/vicinal && exec "$@"'
+WITHOUT_AGENT = ("unshare", "-U", "-r", "-m", "sh", "-c", HIDE_AGENT, "-")
+# Prints how many interrupts of the device there were, at most, until the file in $0 is there.
+# Those of processes that ended are not listed any more.
+COUNT = """
+most=0
+until [ -e "$0" ]; do
+    now=$(awk '/vfio-msix/ { n += $2 } END { print n + 0 }' /proc/interrupts)
+    [ "$now" -gt "$most" ] && most=$now
+    sleep 0.1
+done
+echo $most
+"""
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[GuestPair]:
+    with GuestPair(region_device=RegionDevice.DOORBELL, say=print) as running:
+        print(running.choice)
+        assert running._doorbell is not None
+        server = running._doorbell.process
+        assert psutil.pid_exists(server)
+        yield running
+    assert not psutil.pid_exists(server)
+
+
+@pytest.fixture(scope="module")
+def doze(pair: GuestPair, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """doze.c in both guests, with the libfabric that the image has."""
+    target = tmp_path_factory.mktemp("doze") / "doze"
+    source = Path(__file__).parents[1] / "support/doze.c"
+    directory = mpi_prefix(Mpi.MPICH) / "lib/mpich"
+    command = ["gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", target, source]
+    command += [directory / "libfabric.so.1", f"-Wl,-rpath,{directory}"]
+    subprocess.run(command, check=True, timeout=120)
+    for guest in pair.guests:
+        guest.copy_in(target, f"{HOME}/doze")
+    return f"{HOME}/doze"
+
+
+@dataclass
+class Dozed:
+    """How two that block in fi_cq_sread() fared."""
+
+    round_trips: list[float]
+    """Microseconds from a message to the answer."""
+    processor: float
+    """The sleeper's seconds of processor time a second."""
+    switches: float
+    """How often a second it gave its processor back, all its threads together."""
+    interrupts: int
+
+    def __str__(self) -> str:
+        return (
+            f"round trip {statistics.median(self.round_trips):.0f} us "
+            f"({min(self.round_trips):.0f} to {max(self.round_trips):.0f}), processor "
+            f"{self.processor:.1%}, {self.switches:.0f} switches/s, {self.interrupts} interrupts"
+        )
+
+
+def doze_and_wake(pair: GuestPair, doze: str, port: int, *before: str) -> Dozed:
+    environment = {"FI_PROVIDER_PATH": str(provider_directory()), "FI_PROVIDER": "vicinal"}
+    waker, sleeper = pair.guests
+    sleep = [*before, doze, "sleep", str(port), str(ROUNDS)]
+    wake = [*before, doze, "wake", guest_address(1), str(port), str(ROUNDS), str(GAP_MILLISECONDS)]
+    with ThreadPoolExecutor() as pool:
+        slept = pool.submit(sleeper.run, sleep, environment=environment, timeout=TIMEOUT)
+        woke = waker.run(wake, environment=environment, timeout=TIMEOUT)
+        done = slept.result()
+    for each in (woke, done):
+        assert each.returncode == 0, each.stderr
+        assert each.stderr == ""
+    told = json.loads(done.stdout)
+    return Dozed(
+        round_trips=json.loads(woke.stdout)["microseconds"],
+        processor=told["processor_seconds"] / told["seconds"],
+        switches=told["switches"] / told["seconds"],
+        interrupts=told["interrupts"],
+    )
+
+
+def vectors_in_use(guest: Guest) -> str:
+    return guest.run(["sh", "-c", "grep vfio-msix /proc/interrupts; true"]).stdout
+
+
+def test_one_that_blocks_is_woken_by_the_interrupt(pair: GuestPair, doze: str) -> None:
+    woken = doze_and_wake(pair, doze, 7001)
+    naps = doze_and_wake(pair, doze, 7002, *WITHOUT_AGENT)
+    for name, each in (("interrupts", woken), ("naps", naps)):
+        print(f"{pair.choice.accelerator.description}: {name}: {each}")
+    # A message may also find it awake, as it looks 20 times a second.
+    assert woken.interrupts > ROUNDS / 2
+    assert naps.interrupts == 0
+    # It looks so often whether its peers live, and says 10 times a second that it does.
+    assert woken.switches < 80
+    assert woken.switches < naps.switches / 2
+    assert woken.processor < naps.processor
+
+
+def test_interrupts_are_given_back(pair: GuestPair, doze: str) -> None:
+    """Those of processes that ended, also if they were killed; there are 32 in all."""
+    environment = {"FI_PROVIDER_PATH": str(provider_directory()), "FI_PROVIDER": "vicinal"}
+    script = f"""
+        for i in $(seq 40); do
+            {doze} sleep 7003 1 2>&1 & sleeper=$!
+            until grep -q vfio-msix /proc/interrupts; do sleep 0.02; done
+            kill -9 $sleeper
+            wait $sleeper 2>/dev/null
+            while grep -q vfio-msix /proc/interrupts; do sleep 0.02; done
+        done
+    """
+    guest = pair.guests[1]
+    done = guest.run(["sh", "-c", script], environment=environment, timeout=TIMEOUT)
+    assert done.returncode == 0
+    assert "no interrupt left" not in done.stdout
+    assert vectors_in_use(guest) == ""
+
+
+@pytest.mark.parametrize("mpi", STANDARD)
+def test_jobs_that_block_are_right_and_are_interrupted(pair: GuestPair, mpi: Mpi) -> None:
+    what = ["--only", "collectives", "--max-size", "64", "--rounds", "1"]
+    job = Job(
+        program=[str(mpi_program(mpi, "verify")), *what],
+        ranks=4,
+        mpi=mpi,
+        path=MessagePath.REGION,
+        environment={"VICINAL_PROGRESS": "block"},
+    )
+    counted = [0, 0]
+    runs = 0
+    # The quicker the guests are, the more seldom ranks sleep: twice in a job of 3.5 s, once.
+    while runs == 0 or (min(counted) <= 10 and runs < 6):
+        runs += 1
+        interrupts = count_interrupts(pair, job, f"{HOME}/done-{mpi}-{runs}")
+        print(f"{mpi}: {interrupts} interrupts")
+        counted = [sum(both) for both in zip(counted, interrupts, strict=True)]
+    assert min(counted) > 10
+
+
+def count_interrupts(pair: GuestPair, job: Job, mark: str) -> list[int]:
+    """Those of each guest while a job runs, which is to be right."""
+    with ThreadPoolExecutor() as pool:
+        counts = [
+            pool.submit(guest.run, ["sh", "-c", COUNT, mark], timeout=TIMEOUT)
+            for guest in pair.guests
+        ]
+        try:
+            done = run_in_guests(job, pair, timeout=TIMEOUT)
+        finally:
+            for guest in pair.guests:
+                guest.run(["touch", mark])
+    assert done.returncode == 0, f"{done.stderr}\n{done.stdout}"
+    (record,) = read_records(done.stdout)
+    assert record["errors"] == 0, record["first_error"]
+    assert record["messages"] > 0
+    return [int(count.result().stdout) for count in counts]
+
+
+def test_guests_without_a_region_in_common_have_no_doorbell() -> None:
+    with pytest.raises(VicinalError, match="share no region"):
+        GuestPair(region_device=RegionDevice.DOORBELL, network=GuestNetwork.VERBS).open()

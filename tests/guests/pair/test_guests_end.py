@@ -1,0 +1,140 @@
+"""Guests that end as nobody planned: what is told, and that nothing is left."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from threading import Thread
+
+import psutil
+import pytest
+from guest_support import BOUND, wait_until
+from process_support import name_of
+
+import vicinal.cluster.guest_pair
+from vicinal.cluster import guest_qemu_choice
+from vicinal.cluster.guest_job import run_in_guests
+from vicinal.cluster.guest_pair import GuestPair
+from vicinal.cluster.image import GuestImage, build_image
+from vicinal.cluster.image_kind import GuestNetwork
+from vicinal.errors import VicinalError
+from vicinal.mpi.environment import Mpi
+from vicinal.mpi.job import CompletedJob, Job
+from vicinal.mpi.libraries import STANDARD
+from vicinal.programs import mpi_program
+
+SHARED = Path("/dev/shm")
+
+
+def run_directories(process: int) -> list[Path]:
+    """What the guests of a process have there: others may run theirs at the same time."""
+    return list(SHARED.glob(f"vicinal-guests-{process}-*"))
+
+
+@pytest.mark.parametrize("mpi", STANDARD)
+def test_a_guest_that_dies_ends_the_job(mpi: Mpi) -> None:
+    """The manager's word ends it: by the guest's silence alone it would take ten minutes."""
+    end_job_by_power_failure(mpi, peer_timeout=600)
+
+
+def test_a_guest_that_dies_is_missed_without_a_manager(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vicinal.cluster.guest_pair, "condemn", lambda _region, _name: [])
+    end_job_by_power_failure(Mpi.MPICH, peer_timeout=5)
+
+
+@pytest.mark.timeout(900)
+def test_a_host_that_dies_is_missed_over_verbs() -> None:
+    """Nobody tells the other guest, which is another host with a region of its own."""
+    end_job_by_power_failure(Mpi.MPICH, peer_timeout=5, network=GuestNetwork.VERBS)
+
+
+def end_job_by_power_failure(
+    mpi: Mpi, peer_timeout: int, network: GuestNetwork = GuestNetwork.VIRTIO
+) -> None:
+    """A guest dies while messages flow; the other side must neither hang nor go on."""
+    program = str(mpi_program(mpi, "latency"))
+    job = Job(
+        program=[program, "--sizes", "8", "--seconds", "3600"],
+        ranks=2,
+        mpi=mpi,
+        environment={"VICINAL_PEER_TIMEOUT": str(peer_timeout)},
+    )
+    results: list[CompletedJob] = []
+    with GuestPair(network=network) as pair:
+        thread = Thread(target=lambda: results.append(run_in_guests(job, pair, timeout=2 * BOUND)))
+        thread.start()
+        wait_until(
+            "messages flow",
+            lambda: any(
+                each.messages > 100
+                for state in pair.inspect_all()
+                for each in (*state.connections, *state.beyond)
+            ),
+        )
+        pair.guests[1].kill()
+        killed = time.monotonic()
+        thread.join(BOUND)
+        assert not thread.is_alive(), "the job did not end"
+        print(f"{network}: the job ended {time.monotonic() - killed:.1f} s after the guest")
+        assert results[0].returncode != 0
+        # In whichever call it was: mostly the receive, and a barrier between two measurements.
+        said = re.search("(MPI|internal)_[A-Z][a-z]+", results[0].stderr)
+        assert said, "the rank got no error from its MPI library"
+        if network is GuestNetwork.VIRTIO:
+            assert "guest1" in {m.hostname for m in pair.inspect().members if m.alive is False}
+        wait_until(
+            "no rank is left in the other guest",
+            lambda: program not in pair.guests[0].run(["ps"]).stdout,
+        )
+    assert run_directories(os.getpid()) == []
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_when_the_manager_is_ended(ending: signal.Signals) -> None:
+    program = str(mpi_program(Mpi.MPICH, "latency"))
+    manager = subprocess.Popen(
+        [sys.executable, "-m", "vicinal", "guests", "run", program],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        ports = f"vicinal-guests-{manager.pid}-*/guest?.port"
+        wait_until("both guests started", lambda: len(list(SHARED.glob(ports))) == 2)
+        children = psutil.Process(manager.pid).children(recursive=True)
+        assert sum("qemu" in name_of(child) for child in children) == 2
+        os.kill(manager.pid, ending)
+        assert manager.wait(BOUND) != 0
+        wait_until("all processes ended", lambda: not any(map(psutil.Process.is_running, children)))
+        wait_until("the directory is gone", lambda: not run_directories(manager.pid))
+    finally:
+        manager.kill()
+        manager.wait()
+
+
+def test_a_guest_that_does_not_boot_shows_its_console(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = tmp_path / "empty.cpio"
+    empty.write_bytes(bytes(512))
+
+    def broken_image(say: Callable[[str], None], network: GuestNetwork) -> GuestImage:
+        return replace(build_image(say, network), files=empty)
+
+    monkeypatch.setattr(vicinal.cluster.guest_pair, "build_image", broken_image)
+    pair = GuestPair()
+    with pytest.raises(VicinalError, match=r"guest0: QEMU ended.*Kernel panic") as raised:
+        pair.open()
+    assert Path(raised.value.remedy.split()[-1]).is_file()
+    assert run_directories(os.getpid()) == []
+
+
+def test_a_host_without_qemu_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    guest_qemu_choice.find_qemu.cache_clear()
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(VicinalError, match="install qemu-system-x86"):
+        GuestPair().open()

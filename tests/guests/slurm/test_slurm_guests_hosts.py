@@ -1,0 +1,158 @@
+"""A job of Slurm in virtual machines on two hosts, as an ordinary user.
+
+The machines are emulated where there is no KVM, and start from that user's snapshot.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from slurm_guests_support import FILE, machines_of
+from slurm_option_support import OptionHosts, become, region_of, wait_until
+
+from vicinal.cluster.image import build_image
+from vicinal.cluster.native_layout import NODE_DIRECTORY
+from vicinal.mpi.environment import Mpi, mpi_prefix
+from vicinal.programs import mpi_program
+from vicinal.region.inspection import inspect
+
+USER = 1
+
+
+class UserHosts(OptionHosts):
+    """Two hosts, and a user's home that both see."""
+
+    @property
+    def home(self) -> Path:
+        return self.directory / "home"
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.home.mkdir(mode=0o700)
+        os.chown(self.home, USER, USER)
+        self.cluster_file("three.yaml", FILE.format(count=3))
+
+    def let_users_make_taps(self) -> None:
+        """As on many systems, whatever the mode of this machine's own file."""
+        place = f"{NODE_DIRECTORY}/devices"
+        script = (
+            f"mkdir {place} && mount -t tmpfs -o mode=755,nosuid,dev devices {place} && "
+            f"mknod -m 666 {place}/tun c 10 200 && mount --bind {place}/tun /dev/net/tun"
+        )
+        for name in self.names:
+            self.cluster.run_in(name, ["sh", "-c", script])
+
+    def as_user(self, *command: object) -> str:
+        """What a command of the user's says, which is to be good."""
+        # What tells Open MPI where its files are on these hosts says nothing in machines.
+        own = {"HOME": str(self.home), "PRTE_MCA_prte_tmpdir_base": "/tmp"}
+        done = self.at_head(*become(USER), *command, **own)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def job(self) -> str:
+        """Start a job on both hosts, which waits to be cancelled; its number."""
+        job = (f"--vicinal={self.directory}/three.yaml", "-N2", "--ntasks-per-node=2", "-Jwaits")
+        self.as_user("salloc", "-Q", *job, "--no-shell")
+        return self.at_head("squeue", "-h", "--name=waits", "--format=%A").stdout.strip()
+
+    def step(self, number: str, *words: object) -> str:
+        """What tasks in the machines of that job say."""
+        value = f"--vicinal={self.directory}/three.yaml"
+        return self.as_user("srun", value, f"--jobid={number}", "--overlap", "--chdir=/", *words)
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[UserHosts]:
+    build_image()
+    with UserHosts.opened() as opened:
+        opened.let_users_make_taps()
+        yield opened
+
+
+@pytest.fixture
+def clean(hosts: UserHosts) -> Iterator[UserHosts]:
+    """Hosts that have nothing of jobs before, and nothing after, and take the next job."""
+    with hosts.clean():
+        try:
+            yield hosts
+        finally:
+            hosts.at_head("scancel", "--name=waits")
+    assert hosts.as_user("srun", "--chdir=/", "-N2", "hostname").split() in (
+        ["node0", "node1"],
+        ["node1", "node0"],
+    )
+
+
+def talked(keeper: psutil.Process) -> set[tuple[str, str]]:
+    """Which machines a region has carried messages between, and within which."""
+    state = inspect(region_of(keeper))
+    hostnames = {member.slot: member.hostname for member in state.members}
+    return {
+        (hostnames[each.sender], hostnames[each.receiver])
+        for each in state.connections
+        if each.messages > 0 and each.bytes > 0
+    }
+
+
+def test_an_ordinary_user_s_machines_on_two_hosts(clean: UserHosts) -> None:
+    """One here, two there: messages are verified within a machine, a host, and between hosts.
+
+    All that was started is the user's, and gone after the job.
+    """
+    program = mpi_program(Mpi.MPICH, "verify")
+    number = clean.job()
+    said = clean.step(number, "-n4", "--mpi=pmi2", program, "--max-size", "4096")
+    checks = [json.loads(line) for line in said.splitlines() if line.startswith('{"')]
+    assert len(checks) > 10, said
+    assert not [each for each in checks if each["errors"]]
+    keepers = [keeper for name in clean.names for keeper in clean.keepers(name)]
+    found = [machines_of(keeper) for keeper in keepers]
+    assert [sorted(each) for each in found] == [["node0"], ["node1", "node2"]]
+    for each in (machine for machines in found for machine in machines.values()):
+        assert set(each.uids()) == {USER}
+        assert "-incoming" in each.cmdline()
+    assert [talked(keeper) for keeper in keepers] == [
+        {("node0", "node0")},
+        {("node1", "node2"), ("node2", "node1")},
+    ]
+    assert clean.at_head("scancel", number).returncode == 0
+    processes = [machine for machines in found for machine in machines.values()]
+    wait_until(lambda: not any(each.is_running() for each in processes))
+
+
+def test_machines_of_all_hosts_reach_each_other_by_ssh(clean: UserHosts) -> None:
+    """As the user mpi: so what MPI's own launchers start in one of them is in all."""
+    number = clean.job()
+    names = [f"node{machine}" for machine in range(3)]
+    script = f"for name in {' '.join(names)}; do ssh $name hostname; done"
+    said = clean.step(number, "-N2", "--ntasks-per-node=1", "sh", "-c", script)
+    assert sorted(said.split()) == sorted(names * 2)
+    for mpi, launcher in ((Mpi.OPENMPI, "mpirun"), (Mpi.MPICH, "mpiexec")):
+        verify = (mpi_program(mpi, "verify"), "--max-size", "4096", "--only", "sendrecv")
+        said = clean.step(
+            number, "-N1", "-n1", mpi_prefix(mpi) / "bin" / launcher, "-n", "3", *verify
+        )
+        checks = [json.loads(line) for line in said.splitlines() if line.startswith('{"')]
+        assert checks, said
+        assert not [each for each in checks if each["errors"]]
+        (keeper,) = clean.keepers("node1")
+        assert talked(keeper) == {("node1", "node2"), ("node2", "node1")}
+    assert clean.at_head("scancel", number).returncode == 0
+
+
+def test_a_user_who_may_make_no_taps(clean: UserHosts) -> None:
+    """On one of the hosts: the step ends in words there, and nothing of its machines is left."""
+    clean.cluster.run_in("node1", ["chmod", "600", "/dev/net/tun"])
+    value = f"--vicinal={clean.directory}/three.yaml"
+    command = (*become(USER), "srun", "-K", value, "-N2", "--ntasks-per-node=1", "--chdir=/")
+    try:
+        done = clean.at_head(*command, "hostname", HOME=str(clean.home))
+    finally:
+        clean.cluster.run_in("node1", ["chmod", "666", "/dev/net/tun"])
+    assert done.returncode != 0
+    assert "slurmstepd-node1: error: vicinal: the machines' network: /dev/net/tun" in done.stderr
+    assert "chmod 0666 /dev/net/tun" in done.stderr

@@ -1,0 +1,206 @@
+"""Two hosts with machines, for tests of saving them: one process, and libvirt's test driver.
+
+That driver runs nothing, and is the libvirt of both. The hosts' steps and the journals are the real
+ones; what is asked of a host is answered at once.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cluster_file_support import host as processors
+
+from vicinal.cluster.domains import lifecycle
+from vicinal.cluster.domains.connection import Hypervisor
+from vicinal.cluster.domains.domain_spec import DirectBoot, DomainSpec
+from vicinal.cluster.domains.lifecycle import DomainState
+from vicinal.cluster.file.model import Cluster
+from vicinal.cluster.hosts.connection import Listener
+from vicinal.cluster.hosts.protocol import Request
+from vicinal.cluster.hosts.record import HostRecord
+from vicinal.cluster.hosts.save_steps import SaveStep, SaveSteps
+from vicinal.cluster.hosts.saves import is_half_saved, is_saved
+from vicinal.cluster.hosts.saving import restore_over_hosts, save_over_hosts
+from vicinal.cluster.hosts.share import Whole, share_of
+from vicinal.cluster.hosts.shares import Outcomes
+from vicinal.cluster.machines.machine import Machine
+from vicinal.cluster.plan.journal import Event
+from vicinal.cluster.plan.state import journal_of
+from vicinal.cluster.resources.desired import desired_resources
+from vicinal.cluster.resources.machines import MachineResource
+from vicinal.errors import VicinalError
+
+NAME = "lab"
+FILE = """name: lab
+hosts: [{name: a, address: 10.0.0.1}, {name: b, address: 10.0.0.2}]
+nodes: [{name: vm, backend: vm, count: 4, memory: 64M}]
+hypervisor: qemu:///session
+region: none
+"""
+
+
+class Killed(BaseException):
+    """As by SIGKILL: nothing is rolled back by whom it ends."""
+
+
+class Lab:
+    """vm0 and vm1 are on a, vm2 and vm3 are on b. What is done to them, in order, is in `log`."""
+
+    def __init__(self, cluster: Cluster, hypervisor: Hypervisor) -> None:
+        self.hypervisor = hypervisor
+        self.machines: dict[str, Machine] = {}
+        self.log: list[str] = []
+        self.stop_at: Callable[[str], None] = lambda _: None
+        self.agents: list[Agent] = []
+        self.lost: set[str] = set()
+        self.dead = False
+        """Whether the command was killed."""
+        self.checked = True
+        """Whether things are to be done at the right time."""
+        for name in ("a", "b"):
+            self._make(cluster, name)
+        self.journal = journal_of(NAME)
+
+    def _make(self, cluster: Cluster, name: str) -> None:
+        keys = {"user-key.pub": "u", "host-key.pub": "h"}
+        whole = Whole(cluster, {"a": "10.0.0.1", "b": "10.0.0.2"}, keys)
+        share = share_of(json.loads(json.dumps(whole.request(name, with_keys=False))))
+        cpus, numa = processors(1, 4, 1)
+        journal, machines = journal_of(f"{NAME}.{name}"), []
+        for resource in desired_resources(share, cpus, numa):
+            journal.write(resource, Event.MADE)
+            if isinstance(resource, MachineResource):
+                machines.append(self._start(resource.machine))
+        nodes = tuple(each.name for each in machines)
+        record = HostRecord(NAME, name, nodes, nodes, (), "", "qemu:///session")
+        journal_of(NAME).write(record, Event.MADE)
+
+    def _start(self, machine: Machine) -> Machine:
+        boot = DirectBoot(Path("/boot/kernel"), Path("/boot/initrd"))
+        console = Path("/console")
+        spec = DomainSpec(machine.domain, machine.owner, machine.name, boot, console)
+        lifecycle.define(self.hypervisor, spec)
+        lifecycle.start(self.hypervisor, machine.domain)
+        machine.files.directory.mkdir(parents=True, exist_ok=True)
+        self.machines[machine.name] = machine
+        return machine
+
+    def states(self) -> dict[str, DomainState]:
+        return {
+            name: lifecycle.observe(self.hypervisor, machine.domain)
+            for name, machine in self.machines.items()
+        }
+
+    def before(self, domain: str, what: str) -> None:
+        """Something is done to a machine, unless it fails; at the right time."""
+        done = f"{domain.rpartition('-')[2]} {what}"
+        self.stop_at(done)
+        self.log.append(done)
+        if self.checked and what == "is saved":
+            assert DomainState.RUNNING not in self.states().values(), self.log
+        if self.checked and what == "goes on":
+            assert DomainState.SAVED not in self.states().values(), self.log
+
+    @contextmanager
+    def connected(self, hosts: Sequence[str]) -> Iterator[list["Agent"]]:
+        """The agents of hosts, within this process; they hear of the end of the command."""
+        self.agents = [Agent(self, name) for name in hosts]
+        try:
+            yield self.agents
+        except Killed:
+            raise  # whoever killed it says what becomes of them
+        except BaseException:
+            self.hang_up()
+            raise
+        else:
+            self.hang_up()
+
+    def hang_up(self) -> None:
+        # Each host hears of it by itself: some go on before others are back.
+        self.checked, before = False, self.checked
+        while self.agents:
+            self.agents.pop().close()
+        self.checked = before
+
+    def is_killed(self) -> None:
+        """The agents hear no more of the command, and then there is another."""
+        self.stop_at = lambda _: None
+        self.hang_up()
+        self.dead = False
+
+    def kill_agents(self) -> None:
+        """They are killed with the command."""
+        self.stop_at, self.dead = lambda _: None, False
+        while self.agents:
+            self.agents.pop().kill()
+
+    def save(self) -> None:
+        save_over_hosts(NAME, self.journal)
+
+    def restore(self) -> None:
+        restore_over_hosts(NAME, self.journal)
+
+    def check(self, states: dict[str, DomainState], *, saved: bool = False) -> None:
+        """All machines are so, and no command has to repair anything."""
+        assert self.states() == states, self.log
+        entries = self.journal.entries()
+        assert is_saved(entries) == saved
+        assert not is_half_saved(entries)
+
+
+class Agent:
+    """What is asked of a host's agent, answered at once."""
+
+    def __init__(self, lab: Lab, name: str) -> None:
+        self.name = name
+        self._lab = lab
+        self._steps: SaveSteps | None = None
+
+    def hello(self) -> None:
+        if self.name in self._lab.lost:
+            raise VicinalError(f"host {self.name}: ssh does not reach it", "see why")
+
+    def ask_openly(self, request: Request, values: dict[str, Any], _: Listener) -> dict[str, Any]:
+        try:
+            return self._do(request, values)
+        except VicinalError as error:
+            self.hello()
+            return {"error": error.message, "remedy": error.remedy}
+
+    def _do(self, request: Request, values: dict[str, Any]) -> dict[str, Any]:
+        self.hello()
+        assert request is Request.SAVE
+        if self._lab.dead:
+            raise Killed
+        if self._steps is None:
+            self._steps = SaveSteps(values["share"], lambda _: None)
+        try:
+            answer = self._steps.do(SaveStep(values["step"]))
+        except Killed:
+            self._lab.dead = True
+            raise
+        found: dict[str, Any] = json.loads(json.dumps(answer))
+        return found
+
+    def close(self) -> None:
+        if self._steps is not None:
+            self._steps.close()
+
+    def kill(self) -> None:
+        if self._steps is not None:
+            self._steps._lock.close()  # the kernel drops it
+
+
+def ask_in_order(
+    connections: Sequence[Agent], work: Callable[[Agent, Listener], Any], _: object = None
+) -> Outcomes[Any]:
+    """As ask_all(), one host after the other: so it is known what comes next."""
+    outcomes: Outcomes[Any] = Outcomes()
+    for each in connections:
+        try:
+            outcomes.answers[each.name] = work(each, Listener())
+        except VicinalError as error:
+            outcomes.errors[each.name] = error
+    return outcomes

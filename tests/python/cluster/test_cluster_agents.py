@@ -1,0 +1,278 @@
+"""Clusters over several hosts that ssh reaches: plans, agents and journals, with native nodes.
+
+Virtual machines on several hosts are in tests/guests/hosts/test_cluster_hosts.py.
+"""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+from host_support import Hosts
+from launch_support import package_path
+from process_support import name_of, named, words_of
+
+from vicinal.cluster.hosts.saves import SaveRecord
+from vicinal.cluster.plan.journal import Event, Journal
+
+NAME = "hosts-test"
+STATE = "state"
+LEFT_SECONDS = 30.0
+
+
+def written(*hosts: str, region: str = "members: 4") -> str:
+    """A file by which each of these hosts is a node: n0, n1."""
+    nodes = [f"{{name: n{n}, backend: native, host: {host}}}" for n, host in enumerate(hosts)]
+    named = ", ".join(f"{{name: {host}}}" for host in hosts)
+    return f"name: {NAME}\nhosts: [{named}]\nnodes: [{', '.join(nodes)}]\nregion: {{{region}}}\n"
+
+
+class Trial:
+    """Two hosts, and a command's host with a state directory of its own."""
+
+    def __init__(self, hosts: Hosts) -> None:
+        self.hosts = hosts
+        self.file = hosts.directory / "cluster.yaml"
+        self.state = hosts.directory / STATE
+        self.file.write_text(written("node0", "node1"))
+
+    def call(self, *arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:
+        done = self.hosts.vicinal(*arguments, XDG_STATE_HOME=str(self.state))
+        assert done.returncode == status, f"{arguments}: {done}"
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
+
+    def start(self, *arguments: object) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self.hosts.command(*arguments),
+            env=self.hosts.environment(XDG_STATE_HOME=str(self.state)),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def refused(self, *arguments: object) -> str:
+        """The one line of an error, behind what was said of the steps before it."""
+        lines = self.call(*arguments, status=1).stderr.splitlines()
+        assert [line for line in lines if "error:" in line] == lines[-1:], lines
+        return lines[-1]
+
+    def journals(self) -> list[str]:
+        """What any of them has a journal of; they share a home directory, as hosts often do."""
+        here = self.state.glob("vicinal/clusters/*/journal")
+        there = (self.hosts.directory / ".local").glob("state/vicinal/clusters/*/journal")
+        return sorted(path.parent.name for path in [*here, *there])
+
+    def shared(self, host: str) -> list[str]:
+        return sorted(self.hosts.cluster.run_in(host, ["ls", "/dev/shm"]).split())
+
+    def nothing_left(self) -> None:
+        deadline = time.monotonic() + LEFT_SECONDS
+        while left := [*self.hosts.leftovers().items(), *self.journals()]:
+            assert time.monotonic() < deadline, left
+            time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    with Hosts(2, tmp_path_factory.mktemp("cluster-hosts")) as hosts:
+        yield hosts
+
+
+@pytest.fixture
+def trial(opened: Hosts) -> Iterator[Trial]:
+    trial = Trial(opened)
+    yield trial
+    trial.hosts.vicinal("down", NAME, XDG_STATE_HOME=str(trial.state))
+    trial.nothing_left()
+
+
+def test_from_nothing_to_nothing(trial: Trial) -> None:
+    planned = trial.call("plan", trial.file, status=2).stdout
+    assert planned.splitlines()[-1] == "4 to make"
+    assert "+ node0: native/n0" in planned
+    trial.nothing_left()
+    up = trial.call("up", trial.file).stderr
+    assert "making node1: native/n1" in up
+    assert f"{NAME} is up: 4 to make" in up
+    assert trial.journals() == [NAME, f"{NAME}.node0", f"{NAME}.node1"]
+    assert trial.shared("node0") == [f"vicinal-0-{NAME}", f"vicinal-0-{NAME}.native"]
+    assert "4 as it is to be" in trial.call("plan", trial.file).stdout
+    shown = trial.call("status", NAME).stdout
+    assert "node0" in shown
+    assert f"node1: region: /dev/shm/vicinal-0-{NAME}" in shown
+    state = json.loads(trial.call("status", "--json", NAME).stdout)
+    assert state["whole"] is True
+    assert [(each["host"], each["name"]) for each in state["nodes"]] == [
+        ("node0", "n0"),
+        ("node1", "n1"),
+    ]
+    done = trial.call("exec", "n1", "sh", "-c", "uname -n; exit 7", status=7)
+    assert done.stdout.strip() == "node1"
+    assert trial.call("ssh", "n0", "uname -n").stdout.strip() == "node0"
+    trial.call("stop", NAME)
+    assert "n0 does not run" in trial.refused("exec", "n0", "true")
+    trial.call("status", NAME, status=1)
+    assert "> node0: native/n0" in trial.call("plan", trial.file, status=2).stdout
+    trial.call("start", NAME)
+    trial.call("exec", "n0", "true")
+    assert "is no virtual machine, and cannot be saved" in trial.refused("save", NAME)
+    assert "save all of it where it was made" in trial.refused("save", f"{NAME}.node0")
+    assert f"nothing was saved of {NAME}" in trial.refused("restore", NAME)
+    assert "is a native node" in trial.refused("run", "--cluster", NAME, "-n", 2, "true")
+    trial.call("down", NAME)
+    trial.nothing_left()
+    assert "nothing was there" in trial.call("down", NAME).stderr
+
+
+def test_only_what_changed_is_done(trial: Trial) -> None:
+    trial.call("up", trial.file)
+    trial.file.write_text(written("node0", "node1", region="members: 8"))
+    assert "region/main (the file says otherwise: members)" in trial.call("up", trial.file).stderr
+    # One host less: it has nothing any more.
+    trial.file.write_text(written("node0"))
+    assert "- node1: all of it" in trial.call("plan", trial.file, status=2).stdout
+    trial.call("up", trial.file)
+    assert trial.shared("node1") == []
+    assert trial.journals() == [NAME, f"{NAME}.node0"]
+    # And a file without hosts is another cluster of that name.
+    trial.file.write_text(f"name: {NAME}\nnodes: [{{name: n, backend: native}}]\n")
+    assert "is on the hosts node0" in trial.refused("up", trial.file)
+
+
+def test_a_save_that_was_interrupted(trial: Trial) -> None:
+    """As its line in the journal says; tests/guests/hosts interrupts a real one."""
+    trial.call("up", trial.file)
+    journal = Journal(trial.state / "vicinal/clusters" / NAME / "journal")
+    journal.write(SaveRecord(), Event.BEGUN)
+    planned = trial.call("plan", trial.file, status=2).stdout
+    assert "> node1: save/main  (a command was interrupted while it was saved" in planned
+    shown = trial.call("status", NAME, status=1).stdout
+    assert "save/main: broken: a command was interrupted at it" in shown
+    for command in (("restore", NAME), ("up", trial.file)):
+        trial.call(*command)
+        trial.call("plan", trial.file)
+        assert "save/main" not in journal.entries()
+        journal.write(SaveRecord(), Event.BEGUN)
+    journal.write(SaveRecord(), Event.MADE)
+    trial.call("down", NAME)
+    trial.nothing_left()
+
+
+def test_what_one_host_cannot_have_no_host_gets(trial: Trial) -> None:
+    theirs = trial.hosts.cluster.run_in
+    theirs("node1", ["touch", f"/dev/shm/vicinal-0-{NAME}"])
+    assert "host node1: region/main is there already" in trial.refused("up", trial.file)
+    assert trial.shared("node0") == []
+    theirs("node1", ["rm", f"/dev/shm/vicinal-0-{NAME}"])
+    # What fails while it is made: the other host undoes what it made meanwhile.
+    theirs("node1", ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", "/dev/shm"])
+    error = trial.refused("up", trial.file)
+    theirs("node1", ["umount", "/dev/shm"])
+    assert error.startswith("vicinal: error: host node1: ")
+    assert "may still be there" not in error
+    trial.nothing_left()
+
+
+def test_a_host_that_is_not_reached(trial: Trial) -> None:
+    trial.file.write_text(written("node0", "nowhere"))
+    assert "host nowhere: ssh does not reach it" in trial.refused("up", trial.file)
+    trial.nothing_left()
+    trial.file.write_text(written("node0", "node1"))
+    trial.call("up", trial.file)
+    run = trial.hosts.cluster.run_in
+    [sshd] = named(trial.hosts.cluster.processes("node1"), "sshd")
+    sshd.kill()
+    shown = trial.call("status", NAME, status=1).stdout
+    assert "host/node1: broken: ssh does not reach it" in shown
+    assert "running" in shown
+    error = trial.refused("down", NAME)
+    assert f"what node1 has of {NAME} is still there" in error
+    assert trial.shared("node0") == []
+    assert trial.shared("node1") != []
+    assert trial.journals() == [NAME, f"{NAME}.node1"]
+    assert "has no host node2" in trial.refused("down", "--forget", "node2", NAME)
+    trial.call("down", "--forget", "node1", NAME)
+    assert trial.journals() == [f"{NAME}.node1"]
+    run("node1", ["/usr/sbin/sshd", "-f", str(trial.hosts.directory / "sshd_config")])
+    # It knows its share by itself, too.
+    own = [sys.executable, "-m", "vicinal", "down", f"{NAME}.node1"]
+    environment = [f"PYTHONPATH={package_path()}", f"HOME={trial.hosts.directory}"]
+    run("node1", ["env", *environment, *own])
+
+
+def test_a_host_without_libvirt(trial: Trial) -> None:
+    trial.file.write_text(
+        f"name: {NAME}\nhosts: [{{name: node0}}, {{name: node1}}]\n"
+        "nodes: [{name: vm, backend: vm, count: 2}]\n"
+        "hypervisor: 'qemu+unix:///system?socket=/nowhere'\n"
+    )
+    error = trial.refused("up", trial.file)
+    # Whichever was the first to find it out.
+    assert re.search("error: host node[01]: libvirt at qemu[+]unix", error), error
+    assert "cannot be reached" in error
+    trial.nothing_left()
+
+
+def interrupted(trial: Trial) -> tuple[subprocess.Popen[str], psutil.Process]:
+    """An `up` in whose midst the agent of node1 stands still, and that agent."""
+    trial.file.write_text(written("node0", "node1", region="members: 64, section: 4M"))
+    up = trial.start("up", trial.file)
+    assert up.stderr is not None
+    for line in up.stderr:
+        if "making node1" in line:
+            break
+    [agent] = [
+        process
+        for process in trial.hosts.cluster.processes("node1")
+        if name_of(process) != "sshd" and words_of(process)[-1:] == ["vicinal.cluster.share_agent"]
+    ]
+    agent.suspend()
+    return up, agent
+
+
+def test_an_agent_that_is_killed(trial: Trial) -> None:
+    up, agent = interrupted(trial)
+    agent.kill()
+    _, errors = up.communicate(timeout=LEFT_SECONDS)
+    assert up.returncode == 1
+    assert "host node1: its part of the cluster ended" in errors
+    trial.nothing_left()
+
+
+def test_a_command_that_is_killed(trial: Trial) -> None:
+    """The agents notice, and undo what they made; the journal of the command's host is left."""
+    up, agent = interrupted(trial)
+    trial.hosts.cluster.signal_command(up, signal.SIGKILL)
+    up.communicate(timeout=LEFT_SECONDS)
+    agent.resume()
+    deadline = time.monotonic() + LEFT_SECONDS
+    while trial.hosts.leftovers() or trial.journals() != [NAME]:
+        assert time.monotonic() < deadline, (trial.hosts.leftovers(), trial.journals())
+        time.sleep(0.1)
+    assert "it has nothing of the cluster" in trial.call("status", NAME, status=1).stdout
+    trial.call("down", NAME)
+
+
+def test_a_command_that_is_interrupted(trial: Trial) -> None:
+    up, agent = interrupted(trial)
+    trial.hosts.cluster.signal_command(up, signal.SIGINT)
+    agent.resume()
+    up.communicate(timeout=LEFT_SECONDS)
+    assert up.returncode == 130
+    trial.nothing_left()
+
+
+def test_another_version_is_refused(trial: Trial) -> None:
+    """Asked as a command of another version would ask."""
+    agent = ["-P", "-m", "vicinal.cluster.share_agent"]
+    ask = json.dumps({"do": "hello", "version": "0.0"})
+    command = f"echo '{ask}' | {sys.executable} {' '.join(agent)}"
+    answer = trial.hosts.at_head("sh", "-c", command).stdout
+    assert "and the command is of 0.0" in answer

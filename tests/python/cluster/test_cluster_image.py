@@ -1,0 +1,83 @@
+"""What a cluster's file adds to the image of its machines; tests/guests makes and boots it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from cluster_file_support import host, read
+
+from vicinal.cluster.file.model import ImageAdditions
+from vicinal.cluster.image_additions import additions_key
+from vicinal.cluster.machines.from_file import machines_of
+from vicinal.cluster.machines.machine import Machine
+from vicinal.errors import VicinalError
+
+NODES = """\
+nodes:
+  - {name: a, backend: vm}
+  - name: b
+    backend: vm
+    image: {packages: [tree]}
+  - {name: c}
+image:
+  packages: [strace, strace]
+  files:
+    tools: /opt/tools
+    /etc/hosts: /etc/hosts.of-the-host
+"""
+
+
+def test_a_group_s_own_is_instead_of_that_for_all(tmp_path: Path) -> None:
+    a, b, c = read(tmp_path, f"name: x\n{NODES}").nodes
+    files = ((str(tmp_path / "tools"), "/opt/tools"), ("/etc/hosts", "/etc/hosts.of-the-host"))
+    assert a.additions == ImageAdditions(("strace",), files)
+    assert b.additions == ImageAdditions(("tree",))
+    assert not c.additions
+
+
+def test_machines_know_theirs_by_what_it_holds(tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    cluster = read(tmp_path, f"name: x\n{NODES}")
+    cpus, numa = host(2, 4, 2)
+    placed = {node.name: () for node in cluster.nodes}
+    a, b = machines_of(cluster, placed, None, cpus, numa)
+    assert a.additions_key
+    assert b.additions_key
+    assert a.additions_key != b.additions_key
+    assert Machine.from_dict(json.loads(json.dumps(a.to_dict()))) == a
+    (tmp_path / "tools/file").touch()
+    assert additions_key(a.additions) != a.additions_key
+    assert additions_key(ImageAdditions()) == ""
+    (tmp_path / "tools/file").unlink()
+    (tmp_path / "tools").rmdir()
+    with pytest.raises(
+        VicinalError, match=r"tools, which image.files names, cannot be read \(no s"
+    ):
+        machines_of(cluster, placed, None, cpus, numa)
+
+
+@pytest.mark.parametrize(
+    ("image", "said"),
+    [
+        ("{files: {a: b}}", "cluster.yaml:5: nodes[0].image.files.a cannot be"),
+        ("{files: {a: /proc/a}}", "yaml:5: image.files puts a at /proc/a, and /proc is mounted on"),
+        ("{files: {a: /init}}", "yaml:5: image.files puts a at /init, and /init is Vicinal's own"),
+        ("{files: {a: /x/../b}}", "puts a at /x/../b: name its whole path in the machines"),
+        ("{files: {a: /}}", "puts a at /: name its whole path in the machines"),
+        ("{files: {a: /x, b: /x/}}", "puts b at /x/, as a: leave out one of them"),
+        ("{packages: [No]}", "cluster.yaml:5: nodes[0].image.packages[0] cannot be"),
+        ("{package: [no]}", "unknown key package in nodes[0].image: did you mean packages?"),
+        ("debian", "cluster.yaml:5: nodes[0].image cannot be"),
+    ],
+)
+def test_mistakes(tmp_path: Path, image: str, said: str) -> None:
+    with pytest.raises(VicinalError) as caught:
+        read(tmp_path, f"name: x\nnodes:\n  - name: n\n    backend: vm\n    image: {image}\n")
+    assert said in str(caught.value)
+
+
+def test_containers_have_no_image(tmp_path: Path) -> None:
+    with pytest.raises(VicinalError, match=r"yaml:4: nodes.*container, and image is for vm alone"):
+        read(tmp_path, "name: x\nnodes:\n  - name: n\n    image: {packages: [tree]}\n")
+    with pytest.raises(VicinalError, match=r"luster.yaml:3: image is for vm alone, and no node is"):
+        read(tmp_path, "name: x\nnodes: [{name: n}]\nimage: {packages: [tree]}\n")

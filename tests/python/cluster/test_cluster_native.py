@@ -1,0 +1,98 @@
+"""A cluster whose one node is this host itself."""
+
+import os
+import secrets
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command_support import Vicinal, error_line
+from launch_support import GUARD_SECONDS, MPIS
+
+from vicinal.cluster.this_host.node import HostNode
+from vicinal.errors import VicinalError
+from vicinal.mpi.environment import Mpi
+from vicinal.programs import mpi_program
+
+
+class Trial:
+    """Such a cluster with a name and a state directory of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.name = f"t{secrets.token_hex(5)}"
+        self.file = directory / "cluster.yaml"
+        self.write()
+
+    def write(self, more: str = "") -> None:
+        # The last processor that there is, so that it shows whether nodes are pinned.
+        last = max(os.sched_getaffinity(0))
+        self.file.write_text(
+            f"name: {self.name}\n"
+            f'nodes: [{{name: host, backend: native, pin: ["{last}"]}}]\n'
+            f"placement: {{policy: explicit}}\n{more}"
+        )
+
+
+@pytest.fixture
+def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vicinal: Vicinal) -> Iterator[Trial]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    trial = Trial(tmp_path)
+    yield trial
+    done = vicinal("down", trial.name)
+    assert done.returncode == 0, done
+    assert list(Path("/dev/shm").glob(f"*{trial.name}*")) == []
+
+
+def test_from_nothing_to_a_job_and_back(vicinal: Vicinal, trial: Trial) -> None:
+    assert vicinal("plan", trial.file).stdout.splitlines()[-1] == "2 to make"
+    up = vicinal("up", trial.file)
+    assert up.returncode == 0, up.stderr
+    assert vicinal("plan", trial.file).returncode == 0
+    status = vicinal("status", trial.name)
+    assert (status.returncode, "this host" in status.stdout) == (0, True)
+    shown = vicinal(
+        "exec", "-c", trial.name, "host", "grep", "Cpus_allowed_list", "/proc/self/status"
+    )
+    assert shown.stdout.split() == ["Cpus_allowed_list:", str(max(os.sched_getaffinity(0)))]
+    assert vicinal("ssh", "-c", trial.name, "host", "exit 7").returncode == 7
+    for mpi in MPIS:
+        program = mpi_program(Mpi(mpi), "verify")
+        done = vicinal("run", "-c", trial.name, "-n", 2, "--paths", program, "--max-size", 4096)
+        assert done.returncode == 0, done.stderr
+        assert "region" in done.stderr
+        assert "could not be found" not in done.stderr
+    command = HostNode(trial.name, "host").exec_command("host", ["sleep", "600"])
+    with subprocess.Popen(command) as running:
+        assert vicinal("stop", trial.name).returncode == 0
+        assert running.wait(GUARD_SECONDS) == -9
+    assert "host does not run" in error_line(vicinal("exec", "-c", trial.name, "host", "true"))
+    assert vicinal("status", trial.name).returncode == 1
+    assert vicinal("start", trial.name).returncode == 0
+    assert vicinal("status", trial.name).returncode == 0
+
+
+def test_without_a_region(vicinal: Vicinal, trial: Trial) -> None:
+    trial.write("region: none\n")
+    assert vicinal("plan", trial.file).stdout.splitlines()[-1] == "1 to make"
+    assert vicinal("up", trial.file).returncode == 0
+    program = mpi_program(Mpi.MPICH, "verify")
+    options = ("run", "-c", trial.name, "-n", 2)
+    assert "has no region: use --path network or shared-memory" in error_line(
+        vicinal(*options, program)
+    )
+    # libfabric's tcp hangs behind many unexpected messages.
+    for path, skipped in (("network", ["--skip", "unexpected"]), ("shared-memory", [])):
+        done = vicinal(*options, "--path", path, program, "--max-size", 4096, *skipped)
+        assert done.returncode == 0, done.stderr
+
+
+def test_what_is_of_others_is_not_touched(vicinal: Vicinal, trial: Trial) -> None:
+    node = HostNode(trial.name, "host")
+    node.create()
+    assert "native/host is there already" in error_line(vicinal("up", trial.file))
+    assert node.is_there
+    with pytest.raises(VicinalError, match="there is no other"):
+        node.exec_command("other", ["true"])
+    node.remove()
+    assert not node.is_there

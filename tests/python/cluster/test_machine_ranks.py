@@ -1,0 +1,207 @@
+"""Ranks of a machine that was moved are awaited in the other host's region; why some do not come.
+
+There is no machine here: what is asked in it is asked on this host, where a made-up directory of
+PCI devices is shown. The members of the region are real ones.
+"""
+
+import os
+import shlex
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from vicinal.cluster.machines import ranks
+from vicinal.cluster.machines.machine import Machine
+from vicinal.cluster.machines.ranks import Return, await_back
+from vicinal.cluster.manage_commands import say_who_is_out
+from vicinal.errors import VicinalError
+from vicinal.region import create
+
+DEVICES = "/sys/bus/pci/devices"
+NOBODY = 65534
+
+
+@pytest.fixture(scope="module")
+def program(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    program = tmp_path_factory.mktemp("member") / "region_member"
+    sources = sorted((checkout / "provider/region").glob("*.c"))
+    compiler = ("cc", "-std=c11", "-D_GNU_SOURCE", "-O1", "-pthread", f"-I{checkout / 'provider'}")
+    main = checkout / "tests/python/support/region_member.c"
+    subprocess.run([*compiler, main, *sources, "-o", program], check=True)
+    return program
+
+
+@pytest.fixture
+def machine(region_path: Path) -> Machine:
+    return Machine(
+        owner="0-lab",
+        name=os.uname().nodename,
+        number=0,
+        peers=(),
+        uri="test:///default",
+        directory="/nowhere",
+        cpus=1,
+        memory_mib=1,
+        region=region_path.name,
+    )
+
+
+@contextmanager
+def joined(program: Path, region_path: Path) -> Iterator[subprocess.Popen[str]]:
+    pipe = subprocess.PIPE
+    command = [program, f"file:{region_path}"]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("joined ")
+        yield process
+        process.kill()
+
+
+@pytest.fixture
+def member(program: Path, region_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """In a region that has room for one more."""
+    create(region_path, members=2)
+    with joined(program, region_path) as process:
+        yield process
+
+
+@pytest.fixture
+def devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory that the machine has its devices in."""
+    directory = tmp_path / "devices"
+    directory.mkdir()
+
+    class Guest:
+        """This host, with those devices; its user is an ordinary one."""
+
+        def __init__(self, _: Machine) -> None:
+            self.entered = False
+
+        def enter(self) -> None:
+            self.entered = True
+
+        def run(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+            assert self.entered
+            become = f"setpriv --reuid={NOBODY} --clear-groups " if os.geteuid() == 0 else ""
+            script = f"mount --bind {directory} {DEVICES} && exec {become}{shlex.join(command)}"
+            spaces = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "-r", "--mount"]
+            return subprocess.run(
+                [*spaces, "sh", "-c", script], check=True, capture_output=True, text=True
+            )
+
+    monkeypatch.setattr(ranks, "WayIn", Guest)
+    return directory
+
+
+def plug(devices: Path, mode: int) -> None:
+    """As the kernel shows an ivshmem device, and another one."""
+    for number, (vendor, device) in enumerate((("0x8086", "0x1237"), ("0x1af4", "0x1110"))):
+        own = devices / f"0000:0{number}:00.0"
+        own.mkdir()
+        (own / "vendor").write_text(f"{vendor}\n")
+        (own / "device").write_text(f"{device}\n")
+        (own / "resource2").touch()
+        (own / "resource2").chmod(mode)
+    for each in (devices.parent.parent, devices.parent, devices):
+        each.chmod(0o755)
+
+
+def late(machine: Machine) -> Return:
+    """Of a process that lives, and is not in the region."""
+    return await_back(machine, [(os.getpid(), 0)], seconds=0.1)
+
+
+@pytest.mark.usefixtures("devices")
+def test_who_is_there_is_not_waited_for(machine: Machine, member: subprocess.Popen[str]) -> None:
+    assert await_back(machine, [(member.pid, 0)], seconds=60) == Return(1, 0)
+    assert await_back(machine, [], seconds=60) == Return(0, 0)
+    # Another endpoint of its is not.
+    assert await_back(machine, [(member.pid, 0), (member.pid, 1)], seconds=0.1).out == 1
+
+
+@pytest.mark.usefixtures("devices")
+def test_a_guest_that_does_not_see_the_device(machine: Machine) -> None:
+    create(Path("/dev/shm") / str(machine.region), members=2)
+    found = late(machine)
+    assert (found.back, found.out) == (0, 1)
+    assert "does not see the region's device: see its kernel's messages" in found.why
+
+
+def test_a_guest_whose_users_may_not_open_it(machine: Machine, devices: Path) -> None:
+    create(Path("/dev/shm") / str(machine.region), members=2)
+    plug(devices, 0o600 if os.geteuid() == 0 else 0)
+    if os.geteuid() != 0 and os.access(devices / "0000:01:00.0/resource2", os.R_OK):
+        pytest.skip("this user may open everything")
+    assert "does not let its users open" in late(machine).why
+
+
+@pytest.mark.usefixtures("member")
+def test_a_region_that_is_full(
+    machine: Machine, program: Path, region_path: Path, devices: Path
+) -> None:
+    plug(devices, 0o666)
+    with joined(program, region_path):
+        assert "it has room for 2 endpoints: let region.members be more" in late(machine).why
+    assert "have not joined it" in late(machine).why  # that one is dead
+
+
+def test_ranks_that_look_late(machine: Machine, devices: Path) -> None:
+    create(Path("/dev/shm") / str(machine.region), members=2)
+    plug(devices, 0o666)
+    assert "have not joined it within 0.1 s" in late(machine).why
+
+
+@pytest.mark.usefixtures("devices")
+def test_who_has_ended_is_not_missed(machine: Machine) -> None:
+    create(Path("/dev/shm") / str(machine.region), members=2)
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    assert await_back(machine, [(ended.pid, 0)], seconds=0.1) == Return(0, 0)
+
+
+def test_the_command_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    say_who_is_out(3, Return(2, 1, "the cause: the remedy"))
+    said = capsys.readouterr().err
+    assert "warning: 1 of 3 ranks are not in the region there, and talk over the network" in said
+    assert "the cause: the remedy" in said
+    say_who_is_out(3, Return(2, 0))
+    assert capsys.readouterr().err == ""
+
+
+class Mapped:
+    """A machine that answers, each time it is asked, who in it has mapped its region."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: str) -> None:
+        self.answers = list(answers)
+        monkeypatch.setattr(ranks, "WayIn", lambda _: self)
+        monkeypatch.setattr(ranks, "_STRANGER_SECONDS", 0.0)
+
+    def enter(self) -> None:
+        pass
+
+    def run(self, _: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        # The last answer stays the same.
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        return subprocess.CompletedProcess([], 0, answer, "")
+
+
+def test_who_left_the_region_may_take_its_time_to_unmap_it(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy = Mapped(monkeypatch, "165 soak 600\n", "165 soak 600\n", "")
+    ranks._check_unmapped(machine, {"165"}, 60.0)
+    assert busy.answers == [""]
+
+
+@pytest.mark.parametrize(
+    ("left", "said"), [({"165"}, "left its region, and still has it"), ({"7"}, "is no rank that")]
+)
+def test_who_keeps_the_region_is_named(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, left: set[str], said: str
+) -> None:
+    Mapped(monkeypatch, "165 soak 600\n")
+    with pytest.raises(VicinalError, match=f"process 165 in .* {said} .*: soak 600"):
+        ranks._check_unmapped(machine, left, 0.0)

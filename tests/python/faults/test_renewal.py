@@ -1,0 +1,92 @@
+"""A region that is overwritten or cut while ranks in isolated nodes use it: they go on over tcp.
+
+What was under way ends in an error. What ranks send each other afterwards comes, in order and once,
+and no rank is started again.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from launch_support import GUARD_SECONDS, scribble
+from libfabric_support import library_directory
+
+from vicinal import region
+from vicinal.cluster.native import NativeCluster
+from vicinal.cluster.native_layout import EXCHANGE, REMOTE_SHELL
+from vicinal.mpi.environment import provider_directory
+
+RANKS = 3
+SECONDS = 5.0
+"""Of which one passes before anything happens, and then nonsense is written for as long."""
+LONGEST = 60_000
+ENDLESS = 10**9
+PLACES = ("members", "tables", "cut")
+"""Without those that forge messages: nobody could say what should have come."""
+LINE = re.compile(r"^peer (\d+) sent (\d+) received (\d+) (\d+) later (\d+)$", re.M)
+
+
+def start(cluster: NativeCluster, directory: Path, checkout: Path, rank: int) -> list[str | Path]:
+    variables = {
+        "VICINAL_REGION": f"file:{EXCHANGE}/region",
+        "VICINAL_RANK": str(rank),
+        "FI_PROVIDER_PATH": str(provider_directory()),
+        "LD_LIBRARY_PATH": str(library_directory("mpich")),
+    }
+    program = checkout / "build/release/tests/api/traffic"
+    values = [directory, rank, RANKS, ENDLESS, ENDLESS, LONGEST, 7, SECONDS]
+    own = ["env", *(f"{name}={text}" for name, text in variables.items())]
+    command = shlex.join([*own, str(program), *map(str, values)])
+    return [*cluster.head_command([REMOTE_SHELL, f"node{rank}", command], Path("/"))]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_ranks_go_on_over_the_network(checkout: Path, tmp_path: Path, place: str) -> None:
+    with NativeCluster(nodes=RANKS) as cluster:
+        if not cluster.network:
+            pytest.skip("the nodes have no network of their own here")
+        file = cluster.exchange / "region"
+        region.create(file, members=8)
+        processes = [
+            subprocess.Popen(
+                start(cluster, tmp_path, checkout, rank),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=dict(os.environ),
+            )
+            for rank in range(RANKS)
+        ]
+        try:
+            deadline = time.monotonic() + GUARD_SECONDS
+            while len(list(tmp_path.glob("name.*"))) < RANKS:
+                assert time.monotonic() < deadline, "not all ranks joined"
+                time.sleep(0.01)
+            time.sleep(1)
+            scribble(checkout / "build/release", file, place)
+            said = [process.communicate(timeout=GUARD_SECONDS) for process in processes]
+        finally:
+            for process in processes:
+                with suppress(psutil.Error):
+                    for started in psutil.Process(process.pid).children(recursive=True):
+                        started.kill()
+                process.kill()
+    assert [process.returncode for process in processes] == [0] * RANKS, said
+    failed = 0
+    for rank, (output, errors) in enumerate(said):
+        assert errors == ""
+        rows = [tuple(map(int, row)) for row in LINE.findall(output)]
+        assert [peer for peer, *_ in rows] == [peer for peer in range(RANKS) if peer != rank]
+        for peer, sent, received, error, later in rows:
+            print(f"{rank} from {peer}: {received} of some {sent}, error {error}, {later} after it")
+            failed += error != 0
+            assert (later if error else received) > 100
+    # Nonsense in a table may be written over before anybody looks.
+    least = {"members": 1, "tables": 0, "cut": RANKS * (RANKS - 1)}
+    assert failed >= least[place]

@@ -1,0 +1,88 @@
+"""Arrows between parts run one way, which docs/architecture.md says: none comes back."""
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+TREE = Path(__file__).parents[3]
+INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
+
+
+def python_modules() -> dict[str, Path]:
+    names = {path: path.relative_to(TREE).with_suffix("") for path in TREE.glob("vicinal/**/*.py")}
+    return {".".join(name.parts).removesuffix(".__init__"): path for path, name in names.items()}
+
+
+def imports(path: Path) -> Iterator[str]:
+    """All of them, also those within functions and for types alone."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{each.name}" for each in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+
+
+@cache
+def python_arrows() -> list[tuple[str, str]]:
+    modules = python_modules()
+    return [
+        (name, each) for name, path in modules.items() for each in imports(path) if each in modules
+    ]
+
+
+def c_arrows() -> Iterator[tuple[str, str]]:
+    """Of the provider, by folders of two levels: a file's own header is no arrow."""
+    provider = TREE / "provider"
+    for path in provider.glob("*/*.[ch]"):
+        for each in INCLUDE.findall(path.read_text()):
+            if (provider / each).is_file() and "/" in each:
+                yield path.parent.name, each.split("/")[0]
+
+
+def parts(arrows: Iterable[tuple[str, str]], package: str) -> Mapping[str, set[str]]:
+    """What each part of a package, a module or a package itself, needs of its neighbours."""
+    depth = package.count(".") + 2
+    found: dict[str, set[str]] = defaultdict(set)
+    for who, whom in arrows:
+        if who.startswith(f"{package}.") and whom.startswith(f"{package}."):
+            ends = [".".join(each.split(".")[:depth]) for each in (who, whom)]
+            if ends[0] != ends[1]:
+                found[ends[0]].add(ends[1])
+    return found
+
+
+def cycle_of(graph: Mapping[str, set[str]]) -> str:
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return " needs ".join(reversed(error.args[1]))
+    return ""
+
+
+@pytest.mark.parametrize(
+    "package", sorted({name.rpartition(".")[0] for name in python_modules()} - {""})
+)
+def test_no_part_of_a_package_needs_one_that_needs_it(package: str) -> None:
+    assert cycle_of(parts(python_arrows(), package)) == ""
+
+
+def test_no_folder_of_the_provider_needs_one_that_needs_it() -> None:
+    folders: dict[str, set[str]] = defaultdict(set)
+    for who, whom in c_arrows():
+        if who != whom:
+            folders[who].add(whom)
+    assert folders["api"] >= {"proto"}, "the arrows were not found"
+    assert cycle_of(folders) == ""
+
+
+def test_a_cycle_is_found() -> None:
+    arrows = [("a.b.c", "a.d"), ("a.d.e", "a.f"), ("a.f", "a.b.x"), ("a.b.c", "a.b.x")]
+    assert set(cycle_of(parts(arrows, "a")).split(" needs ")) == {"a.b", "a.d", "a.f"}
+    assert cycle_of(parts(arrows[:2], "a")) == ""

@@ -1,0 +1,89 @@
+"""The examples in the documentation do what they say.
+
+An example that is to be run is marked: in Markdown its fence begins with "```sh test", in
+scdoc the line before the fence is "; test". It runs under `bash -euo pipefail` in the root
+of the checkout, with build/venv/bin first in PATH, and must succeed. Regions have names of
+their own there, so that one left behind by an example that was killed is in nobody's way.
+"""
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from command_support import CHECKOUT
+
+from vicinal.command_app import build_app
+
+MARKDOWN = re.compile(r"^```sh test\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SCDOC = re.compile(r"^; test\n```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+REGIONS = re.compile(r"/dev/shm/vicinal-(?=[a-z])")
+MARKS = re.compile(r"^(?:```sh test.*|; test.*)$", re.MULTILINE)
+
+
+def documents() -> list[Path]:
+    places = ("*.md", "docs/**/*.md", "docs/**/*.scd", "docs/**/*.scd.in")
+    return sorted(path for place in places for path in CHECKOUT.glob(place))
+
+
+def examples(document: Path) -> list[str]:
+    form = MARKDOWN if document.suffix == ".md" else SCDOC
+    return form.findall(document.read_text())
+
+
+EXAMPLES = [
+    pytest.param(example, id=f"{document.relative_to(CHECKOUT)}-{number}")
+    for document in documents()
+    for number, example in enumerate(examples(document), 1)
+]
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_examples_run(example: str) -> None:
+    own = REGIONS.sub(f"/dev/shm/vicinal-{os.getpid()}-", example)
+    result = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", own],
+        cwd=CHECKOUT,
+        env=os.environ | {"PATH": f"{CHECKOUT / 'build/venv/bin'}:{os.environ['PATH']}"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_every_mark_is_understood() -> None:
+    """A misspelled fence must not turn an example off."""
+    for document in documents():
+        marks = MARKS.findall(document.read_text())
+        assert len(marks) == len(examples(document)), document
+    assert EXAMPLES
+
+
+def commands(group: Any, path: str = "vicinal") -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, f"{path} {name}")
+        else:
+            yield f"{path} {name}", command
+
+
+def test_the_manual_names_every_command_and_option() -> None:
+    manual = (CHECKOUT / "build/man/vicinal.1").read_text().replace("\\", "")
+    assert "@COMMANDS@" not in manual
+    found = dict(commands(typer.main.get_command(build_app())))
+    assert {"vicinal run", "vicinal region create", "vicinal guests demo"} <= set(found)
+    for command, entry in found.items():
+        _, _, rest = manual.partition(f"\n.SS {command} ")
+        section = rest.partition("\n.S")[0]
+        assert section, command
+        for parameter in entry.params:
+            for name in (*parameter.opts, *parameter.secondary_opts):
+                if name.startswith("-") and name not in ("--help", "-h"):
+                    assert f"fB{name}fR" in section, (command, name)

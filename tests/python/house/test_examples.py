@@ -1,0 +1,78 @@
+"""The examples are the configurations of the published studies: what each of them consists of."""
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from cluster_file_support import host
+from command_support import CHECKOUT
+from fake_cards import FakeHelper, FakeHost, igb
+
+from vicinal.cluster.file.reading import read_cluster
+from vicinal.cluster.placement import place_nodes
+from vicinal.cluster.resources.desired import desired_resources
+from vicinal.cluster.resources.machines import MachineResource
+from vicinal.host.functions.operations import Functions
+
+SOCKETS, CORES, THREADS = 2, 8, 2
+
+MACHINES = {"machines": 1, "machine": 2, "guests": 1}
+CONTAINERS = {"containers": 1, "node": 2}
+REGION = {"region": 1}
+# Of each example: what there is to make, by kind.
+CONSISTS_OF = {
+    "native": {"native": 1, **REGION},
+    "native-plain": {"native": 1},
+    "containers": {"containers": 1, "node": 4, **REGION},
+    "container-per-core": {**CONTAINERS, **REGION},
+    "container-per-numa-node": {**CONTAINERS, **REGION},
+    "container-pt": {**CONTAINERS, "interface": 2, **REGION},
+    "container-pt-plain": {**CONTAINERS, "interface": 2},
+    "container-sriov": {**CONTAINERS, "functions": 1, "function": 2, "interface": 2, **REGION},
+    "container-sriov-plain": {**CONTAINERS, "functions": 1, "function": 2, "interface": 2},
+    "bridge": {**CONTAINERS, "cable": 2, **REGION},
+    "first-boot": {**CONTAINERS, "commands": 2, **REGION},
+    "vms": {**MACHINES, **REGION},
+    "vm-image": {**MACHINES, **REGION},
+    "vm-per-core": {**MACHINES, **REGION},
+    "vm-per-core-no-region": MACHINES,
+    "vm-per-socket": {**MACHINES, **REGION},
+    "vm-per-numa-node": {**MACHINES, **REGION},
+    "vm-pt": {**MACHINES, **REGION},
+    "vm-pt-plain": MACHINES,
+    "vm-sriov": {**MACHINES, "functions": 1, "function": 2, **REGION},
+    "vm-sriov-plain": {**MACHINES, "functions": 1, "function": 2},
+}
+# Processors of the two nodes, on two sockets of eight cores.
+PLACED = {
+    "per-core": [(1,), (2,)],
+    "per-socket": [tuple(range(8)), tuple(range(8, 16))],
+    "per-numa-node": [tuple(range(8)), tuple(range(8, 16))],
+}
+
+
+@pytest.mark.parametrize("name", CONSISTS_OF)
+def test_what_it_consists_of_on_the_studies_kind_of_host(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The card is a fake one; the host's processors, bridge and libvirt are made up."""
+    monkeypatch.setattr("vicinal.cluster.resources.cables.check_bridge", lambda _: None)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)  # who may move interfaces into containers
+    monkeypatch.setattr(os, "cpu_count", lambda: SOCKETS * CORES * THREADS)
+    monkeypatch.setattr("vicinal.cluster.domains.uri.system_answers", lambda _: True)
+    fake = FakeHost(tmp_path, igb())
+    cluster = read_cluster(CHECKOUT / f"examples/{name}.yaml")
+    cpus, numa = host(SOCKETS, CORES, THREADS)
+    resources = desired_resources(cluster, cpus, numa, Functions(fake, FakeHelper(fake)))
+    assert Counter(each.key.partition("/")[0] for each in resources) == CONSISTS_OF[name]
+    placed = place_nodes(cluster, cpus, numa)
+    for policy, processors in PLACED.items():
+        if policy in name:
+            assert [placed[node.name] for node in cluster.nodes] == processors
+    for each in resources:
+        if isinstance(each, MachineResource):
+            assert each.machine.processors == placed[each.machine.name]
+            assert bool(each.machine.region) is (cluster.region is not None)
+            assert bool(each.machine.device) is ("-pt" in name)
+            assert bool(each.machine.function) is ("-sriov" in name)

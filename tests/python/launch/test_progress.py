@@ -1,0 +1,121 @@
+"""VICINAL_PROGRESS and `vicinal run --progress`: what ranks do that wait."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from command_support import Vicinal
+from launch_support import MPIS, REGION
+
+BLOCKED_SECONDS = 1.0
+BLOCKED_CPU_SECONDS = 0.2
+"""One that looks on takes all of the second. A blocked rank wakes 250 times in it, for what may
+come by other ways, and Open MPI looks at its sockets each time: 0.02 s were measured on a busy
+machine."""
+
+BLOCKED = f"""
+import resource, sys, time
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+buffer = bytearray(8)
+
+def used():
+    usage = resource.getrusage(resource.RUSAGE_THREAD)
+    return usage.ru_utime + usage.ru_stime
+
+world.barrier()
+if world.rank == 0:
+    for wait in (world.Probe, lambda source: world.Recv(buffer, source=source)):
+        before = used()
+        wait(source=1)
+        sys.stdout.write(f"{{used() - before}}\\n")
+        world.Recv(buffer, source=1)
+else:
+    for messages in (1, 2):
+        time.sleep({BLOCKED_SECONDS})
+        for _ in range(messages):
+            world.Send(buffer, dest=0)
+world.barrier()
+"""
+
+CROWD = """
+import sys
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+total = 0
+for i in range(200):
+    total += world.allreduce(i * world.rank)
+world.barrier()
+sys.stdout.write(f"{total}\\n")
+"""
+
+YIELD = "OMPI_MCA_mpi_yield_when_idle"
+SETTING = f"""
+import os, sys
+sys.stdout.write(f"{{os.environ.get('VICINAL_PROGRESS')}} {{os.environ.get('{YIELD}')}}\\n")
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    return tmp_path / "ranks.py"
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_blocked_rank_takes_no_processor_time(vicinal: Vicinal, script: Path, mpi: str) -> None:
+    """In MPI_Probe, which peeks, and in MPI_Recv."""
+    script.write_text(BLOCKED)
+    result = vicinal("run", "-n", 2, "--mpi", mpi, "--progress", "block", sys.executable, script)
+    assert result.returncode == 0, result.stderr
+    probe, receive = map(float, result.stdout.split())
+    assert probe < BLOCKED_CPU_SECONDS
+    assert receive < BLOCKED_CPU_SECONDS
+
+
+@pytest.mark.parametrize("mode", ["adaptive", "block"])
+@pytest.mark.parametrize("mpi", MPIS)
+def test_more_ranks_than_cores_get_to_the_end(
+    vicinal: Vicinal, script: Path, mpi: str, mode: str
+) -> None:
+    ranks = len(os.sched_getaffinity(0)) + 2
+    script.write_text(CROWD)
+    result = vicinal("run", "-n", ranks, "--mpi", mpi, "--progress", mode, sys.executable, script)
+    assert result.returncode == 0, result.stderr
+    total = sum(range(200)) * sum(range(ranks))
+    assert result.stdout.splitlines() == [str(total)] * ranks
+
+
+def test_the_choice_reaches_the_ranks(vicinal: Vicinal, script: Path) -> None:
+    script.write_text(SETTING)
+    run = ("run", "--mpi", "openmpi", "-n", 1, "--progress", "block")
+    result = vicinal(*run, sys.executable, script)
+    assert result.stdout == "block None\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "told"),
+    [
+        ("network", {}, "1"),
+        ("network", {YIELD: "0"}, "0"),
+        pytest.param(*REGION.values, {}, None, marks=REGION.marks),
+    ],
+)
+def test_open_mpi_is_told_that_cores_are_shared_where_we_do_not_see_it(
+    vicinal: Vicinal, script: Path, path: str, before: dict[str, str], told: str | None
+) -> None:
+    """On several nodes it cannot know; a rank that waits would keep the core to itself."""
+    script.write_text(SETTING)
+    ranks = len(os.sched_getaffinity(0)) + 1
+    run = ("run", "--mpi", "openmpi", "-n", ranks, "--path", path)
+    result = vicinal(*run, sys.executable, script, **before)
+    assert result.stdout == f"None {told}\n" * ranks
+
+
+def test_wrong_options_are_refused(vicinal: Vicinal) -> None:
+    result = vicinal("run", "-n", 1, "--path", "network", "--progress", "block", "true")
+    assert result.returncode != 0
+    assert "leave out --progress, or use --path region" in result.stderr
+    result = vicinal("run", "-n", 1, "--progress", "fast", "true")
+    assert result.returncode == 2
+    assert "'poll', 'adaptive', 'block'" in result.stderr

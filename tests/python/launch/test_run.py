@@ -1,0 +1,371 @@
+"""MPI jobs on native clusters: both MPIs, every path, and what can go wrong."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from command_support import Vicinal, error_line
+from launch_support import (
+    GUARD_SECONDS,
+    MPIS,
+    REGION,
+    check_reports,
+    package_path,
+    parse_reports,
+    unprivileged_python,
+    wait_for,
+)
+
+from vicinal.cluster.native import NativeCluster
+from vicinal.errors import VicinalError
+from vicinal.launch.running import RunningJob, launch
+from vicinal.mpi.job import Job
+
+PATHS = ("network", REGION)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[NativeCluster]:
+    """One cluster for many jobs: each must leave it as it found it."""
+    with NativeCluster(nodes=2) as opened:
+        yield opened
+        assert opened.ended_nodes() == []
+
+
+# --- the command ---------------------------------------------------------------------------
+
+
+# Ranks in nodes of their own: test_run_leftovers.py, which looks at what a job leaves as well.
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("mpi", MPIS)
+def test_ranks_in_the_same_node_talk_as_well(
+    vicinal: Vicinal, programs: dict[str, Path], mpi: str, path: str
+) -> None:
+    result = vicinal("run", "-n", 3, "--nodes", 2, "--path", path, programs[mpi], "report")
+    assert result.returncode == 0, result.stderr
+    check_reports(result.stdout, ["node0", "node0", "node1"])
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_the_mpis_own_shared_memory_works_in_one_node(
+    vicinal: Vicinal, programs: dict[str, Path], mpi: str
+) -> None:
+    result = vicinal("run", "-n", 2, "--path", "shared-memory", programs[mpi], "report")
+    assert result.returncode == 0, result.stderr
+    check_reports(result.stdout, ["node0", "node0"])
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_the_three_streams_are_the_programs(programs: dict[str, Path], mpi: str) -> None:
+    result = subprocess.run(
+        [
+            *(sys.executable, "-m", "vicinal", "run", "-n", "2", "--path", "network"),
+            *(str(programs[mpi]), "echo"),
+        ],
+        input="first\nsecond\n",
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=GUARD_SECONDS,
+        env=os.environ | {"PYTHONPATH": package_path()},
+    )
+    assert result.stdout == "first\nsecond\n"
+    assert "errors\n" in result.stderr
+
+
+@pytest.mark.parametrize("path", [REGION])
+@pytest.mark.parametrize("mpi", MPIS)
+def test_python_programs_run_with_either_mpi(
+    vicinal: Vicinal, tmp_path: Path, mpi: str, path: str
+) -> None:
+    script = tmp_path / "total.py"
+    script.write_text(
+        "import sys\n"
+        "from mpi4py import MPI\n"
+        "total = MPI.COMM_WORLD.allreduce(MPI.COMM_WORLD.rank + 1)\n"
+        "name, host = MPI.Get_library_version().split()[0], MPI.Get_processor_name()\n"
+        "sys.stdout.write(f'{total} {name} {host}\\n')\n"  # at once: ranks share the stream
+    )
+    result = vicinal("run", "-n", 2, "--mpi", mpi, "--path", path, sys.executable, script)
+    assert result.returncode == 0, result.stderr
+    name = {"mpich": "MPICH", "openmpi": "Open"}[mpi]
+    assert sorted(result.stdout.splitlines()) == [f"3 {name} node0", f"3 {name} node1"]
+
+
+def test_arguments_of_the_program_stay_the_programs(vicinal: Vicinal) -> None:
+    result = vicinal("run", "-n", 1, "--path", "network", "echo", "--paths", "-n", "a  b")
+    assert result.stdout == "--paths -n a  b\n"
+
+
+def test_more_ranks_than_cores_get_a_note(vicinal: Vicinal, programs: dict[str, Path]) -> None:
+    ranks = len(os.sched_getaffinity(0)) + 1
+    result = vicinal("run", "-n", ranks, "--path", "network", programs["mpich"], "report")
+    assert result.returncode == 0
+    assert len(parse_reports(result.stdout)) == ranks
+    assert result.stderr.startswith(f"vicinal: note: {ranks} ranks share {ranks - 1} cores")
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("mpi", MPIS)
+def test_an_ordinary_user_runs_jobs(programs: dict[str, Path], mpi: str, path: str) -> None:
+    python = unprivileged_python()
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o755)
+        program = shutil.copy(programs[mpi], directory)
+        result = subprocess.run(
+            [*python, "-m", "vicinal", "run", "-n", "2", "--path", path, program],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd="/",
+            timeout=GUARD_SECONDS,
+            env=os.environ | {"PYTHONPATH": package_path()},
+        )
+    assert result.returncode == 0, result.stderr
+    check_reports(result.stdout, ["node0", "node1"])
+
+
+@pytest.mark.parametrize("path", [REGION])
+def test_a_program_may_have_any_name(
+    vicinal: Vicinal, programs: dict[str, Path], tmp_path: Path, path: str
+) -> None:
+    """The region is labelled with it, as far as there is room: 64 bytes."""
+    name = "[bold]" + 40 * "\N{CYRILLIC SMALL LETTER ZHE}"
+    program = os.fsencode(tmp_path / name) + b"\xff"
+    shutil.copy(programs["mpich"], program)
+    result = vicinal("run", "-n", 2, "--path", path, "--paths", os.fsdecode(program), "report")
+    assert result.returncode == 0, result.stderr
+    assert f"Paths of {name[:35]} " in result.stderr
+
+
+# --- what can go wrong ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [
+        ("./missing", "there is no program ./missing"),
+        ("missing-program", "there is no program missing-program in $PATH"),
+        ("./text", "not executable: allow it: chmod +x ./text"),
+        (".", "directory"),
+    ],
+)
+def test_a_program_that_cannot_run_is_named(
+    vicinal: Vicinal, tmp_path: Path, program: str, says: str
+) -> None:
+    (tmp_path / "text").write_text("text")
+    assert says in error_line(vicinal("run", "-n", 2, "--path", "network", program))
+
+
+def test_a_program_that_nodes_cannot_see_is_named(vicinal: Vicinal, region_path: Path) -> None:
+    region_path.touch(mode=0o755)
+    line = error_line(vicinal("run", "-n", 2, "--path", "network", region_path))
+    assert "cannot be seen by the nodes" in line
+
+
+def test_a_directory_that_is_gone_is_told(tmp_path: Path) -> None:
+    script = 'mkdir gone && cd gone && rmdir ../gone && exec "$0" -P -m vicinal run -n 1 true'
+    done = subprocess.run(
+        ["/bin/sh", "-c", script, sys.executable],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": package_path()},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "the current directory is there no more: change to another" in error_line(done)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["-n", "0"], "'--ranks': Input should be greater than or equal to 1"),
+        (["-n", "2", "--nodes", "0"], "'--nodes': Input should be greater than or equal to 1"),
+        (["-n", "2", "--mpi", "lam"], "lam"),
+        (["-n", "2", "--path", "air"], "air"),
+        (["-n", "2", "--path", "shared-memory", "--nodes", "2"], "does not reach over 2 nodes"),
+        (["-n", "2", "--path", "network", "--region", "file:/dev/shm/x"], "takes no region"),
+        (["-n", "513"], "a job of 513 ranks has no room in a region: it has up to 512"),
+        (["-n", "2", "--region", "nonsense"], "does not name a region"),
+        (["-n", "2", "--region", "pci:0000:00:04.0"], "device of a guest"),
+        (["-n", "2", "--region", "file:/dev/shm/vicinal-missing"], "there is no region"),
+    ],
+)
+def test_wrong_options_are_told_in_one_line(
+    vicinal: Vicinal, options: list[str], says: str
+) -> None:
+    assert says in error_line(vicinal("run", *options, "true"))
+
+
+def test_a_foreign_file_is_not_taken_for_a_region(vicinal: Vicinal, region_path: Path) -> None:
+    region_path.write_bytes(b"something else" * 1000)
+    line = error_line(vicinal("run", "-n", 2, "--region", f"file:{region_path}", "true"))
+    assert "is no region" in line
+
+
+def test_a_region_with_too_few_slots_is_full(vicinal: Vicinal, region_path: Path) -> None:
+    assert vicinal("region", "create", region_path, "--members", 2).returncode == 0
+    line = error_line(vicinal("run", "-n", 3, "--region", f"file:{region_path}", "true"))
+    assert "is full: 2 of 2 member slots are free and the job has 3 ranks: create a region" in line
+
+
+def test_an_unreadable_region_is_told(region_path: Path, vicinal: Vicinal) -> None:
+    assert vicinal("region", "create", region_path).returncode == 0
+    done = subprocess.run(
+        [
+            *(*unprivileged_python(), "-m", "vicinal", "run", "-n", "2"),
+            *("--region", f"file:{region_path}", "/bin/true"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd="/",
+        env=os.environ | {"PYTHONPATH": package_path()},
+    )
+    if os.geteuid() != 0:
+        pytest.skip("only root can try as another user")
+    assert "permission denied" in error_line(done)
+
+
+def test_the_time_limit_ends_a_job(vicinal: Vicinal, programs: dict[str, Path]) -> None:
+    options = ["-n", 2, "--path", "network", "--timeout", 1]
+    line = error_line(vicinal("run", *options, programs["mpich"], "late"))
+    assert "did not end within 1 s" in line
+
+
+@pytest.mark.parametrize("path", [REGION])
+def test_the_time_limit_names_ranks_that_never_joined(
+    vicinal: Vicinal, programs: dict[str, Path], path: str
+) -> None:
+    options = ["-n", 3, "--nodes", 3, "--path", path, "--timeout", 3]
+    line = error_line(
+        without_notes(vicinal("run", *options, "--mpi", "mpich", programs["mpich"], "late"))
+    )
+    assert "rank 1, 2 never joined the region" in line
+
+
+# --- watching jobs -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("mpi", MPIS)
+def test_one_cluster_serves_many_jobs(
+    cluster: NativeCluster, programs: dict[str, Path], mpi: str, path: str
+) -> None:
+    for _ in range(2):
+        job = Job([str(programs[mpi]), "report"], ranks=2, path=path)
+        done = launch(job, cluster, timeout=GUARD_SECONDS)
+        assert done.returncode == 0, done.stderr
+        check_reports(done.stdout, ["node0", "node1"])
+        assert cluster.processes() == []
+        assert list(cluster.exchange.glob("region-*")) == []
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_pinned_rank_has_one_core_of_its_own(
+    cluster: NativeCluster, programs: dict[str, Path], mpi: str
+) -> None:
+    cores = len(os.sched_getaffinity(0))
+    job = Job([str(programs[mpi]), "wait"], ranks=min(2, cores), path="network", pin=True)
+    with started(job, cluster) as running:
+        used = [process.cpu_affinity() for process in running.ranks().values()]
+    assert all(len(cpus or []) == 1 for cpus in used)
+    assert len({tuple(cpus or []) for cpus in used}) == min(2, cores)
+    job = Job([str(programs[mpi]), "report"], ranks=2, path="network")
+    reports = parse_reports(launch(job, cluster, timeout=GUARD_SECONDS).stdout)
+    assert [report.cpus for report in reports] == [cores, cores]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_killed_rank_ends_the_job(
+    cluster: NativeCluster, programs: dict[str, Path], mpi: str, path: str
+) -> None:
+    with started(Job([str(programs[mpi]), "wait"], ranks=2, path=path), cluster) as running:
+        ranks = running.ranks()
+        assert sorted(ranks) == [0, 1]
+        assert {process.name() for process in ranks.values()} == {programs[mpi].name}
+        ranks[1].kill()
+        assert running.wait(GUARD_SECONDS) != 0
+    assert cluster.processes() == []
+
+
+def test_a_stopped_rank_is_killed_with_its_job(
+    cluster: NativeCluster, programs: dict[str, Path]
+) -> None:
+    job = Job([str(programs["mpich"]), "wait"], ranks=2, path="network")
+    with started(job, cluster) as running:
+        running.ranks()[0].suspend()
+        with pytest.raises(VicinalError, match="did not end"):
+            running.wait(0.5)
+    assert cluster.processes() == []
+
+
+def test_a_node_that_ends_ends_the_job(programs: dict[str, Path]) -> None:
+    with NativeCluster(nodes=2) as cluster:
+        job = Job([str(programs["mpich"]), "wait"], ranks=2, path="network")
+        with started(job, cluster) as running:
+            inits = psutil.Process(cluster.init_process).children()
+            lost = cluster.nodes[1].pid_namespace
+            [init] = [
+                init for init in inits if str(Path(f"/proc/{init.pid}/ns/pid").readlink()) == lost
+            ]
+            init.kill()
+            # The launcher may see it first.
+            with suppress(VicinalError):
+                assert running.wait(GUARD_SECONDS) != 0
+        deadline = time.monotonic() + GUARD_SECONDS
+        # Its first process is gone only when all the others are, and the job may be so before.
+        while not cluster.ended_nodes():
+            assert time.monotonic() < deadline, "nobody noticed that a node ended"
+            time.sleep(0.02)
+        assert cluster.ended_nodes() == ["node1"]
+
+
+def test_signals_reach_the_ranks(cluster: NativeCluster, tmp_path: Path) -> None:
+    script = tmp_path / "trap.sh"
+    script.write_text("trap 'echo got it; exit 0' USR1; echo ready; while :; do sleep 0.1; done")
+    with (tmp_path / "output").open("wb+") as output:
+        job = Job(["/bin/sh", str(script)], ranks=1, mpi="mpich", path="network")
+        with RunningJob(job, cluster, stdout=output) as running:
+            wait_for(tmp_path / "output", "ready")
+            running.forward(signal.SIGUSR1)
+            assert running.wait(GUARD_SECONDS) == 0
+    assert "got it" in (tmp_path / "output").read_text()
+
+
+@pytest.mark.parametrize(("program", "ranks"), [([], 1), (["/bin/true"], 0)])
+def test_an_impossible_job_is_refused(program: list[str], ranks: int) -> None:
+    with pytest.raises(VicinalError):
+        Job(program, ranks=ranks)
+
+
+@contextmanager
+def started(job: Job, cluster: NativeCluster) -> Iterator[RunningJob]:
+    """A job of which rank 0 has said that all have met."""
+    reader, writer = os.pipe()
+    with os.fdopen(reader) as lines:
+        with os.fdopen(writer, "wb") as output:
+            running = RunningJob(job, cluster, stdout=output)
+        with running:
+            assert lines.readline() == "ready\n"
+            yield running
+
+
+def without_notes(
+    result: subprocess.CompletedProcess[str],
+) -> subprocess.CompletedProcess[str]:
+    lines = result.stderr.splitlines(keepends=True)
+    result.stderr = "".join(line for line in lines if not line.startswith("vicinal: note: "))
+    return result

@@ -1,0 +1,102 @@
+"""MPI programs over hosts that share nothing but a network, each host with a region of its own."""
+
+import json
+from pathlib import Path
+
+import pytest
+from command_support import CHECKOUT
+from launch_support import GUARD_SECONDS, MPIS
+
+from vicinal.cluster.native import NativeCluster
+from vicinal.errors import VicinalError
+from vicinal.launch.running import launch
+from vicinal.mpi.job import CompletedJob, Job
+from vicinal.mpi.traffic import NETWORK_PATH, job_traffic, pair_traffic, together
+
+HOSTS = 2
+
+
+def verify(mpi: str, nodes: int, **more: str) -> CompletedJob:
+    """Every kind of message between all ranks, with its content, order and number checked."""
+    program = CHECKOUT / "build/programs" / mpi / "verify"
+    with NativeCluster(nodes=nodes) as cluster:
+        if not cluster.network:
+            pytest.skip("the nodes have no network of their own here")
+        job = Job(
+            [str(program), "--max-size", "300000"], nodes, mpi=mpi, hosts=HOSTS, environment=more
+        )
+        return launch(job, cluster, timeout=GUARD_SECONDS)
+
+
+def check(result: CompletedJob) -> None:
+    assert result.returncode == 0, result.stdout + result.stderr
+    checks = [json.loads(line) for line in result.stdout.splitlines()]
+    assert len(checks) > 10
+    assert not [each for each in checks if each["errors"]]
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("nodes", [HOSTS, 2 * HOSTS])
+def test_answers_are_right_over_hosts(mpi: str, nodes: int) -> None:
+    """One rank a host, all over the network; and two, where neighbours use their host's region."""
+    result = verify(mpi, nodes)
+    check(result)
+    assert len(result.regions) == HOSTS
+    for host, region in enumerate(result.regions):
+        here = set(range(host * nodes // HOSTS, (host + 1) * nodes // HOSTS))
+        assert {member.rank for member in region.members} == here
+        talked = {
+            (pair.sender, pair.receiver)
+            for pair in pair_traffic(region)
+            if pair.sender != pair.receiver
+        }
+        assert talked == {(one, other) for one in here for other in here if one != other}
+    traffic = together(map(job_traffic, result.regions))
+    across = {(p.sender, p.receiver) for p in traffic.pairs if p.path == NETWORK_PATH}
+    assert across
+    assert all(HOSTS * one // nodes != HOSTS * other // nodes for one, other in across)
+    assert not traffic.beyond
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_core_of_two_names_carries_a_job(mpi: str) -> None:
+    core = {"VICINAL_NET": "tcp;ofi_rxm", "FI_LOG_LEVEL": "info", "FI_LOG_PROV": "vicinal"}
+    result = verify(mpi, HOSTS, **core)
+    check(result)
+    assert "peers beyond the region are reached by tcp;ofi_rxm on " in result.stderr
+
+
+def test_without_a_network_hosts_do_not_reach_each_other() -> None:
+    """So it was the network that carried the messages: without it the job fails, and says why."""
+    result = verify("mpich", HOSTS, VICINAL_NET="off", FI_LOG_LEVEL="warn")
+    assert result.returncode != 0
+    assert "an address is of another region" in result.stderr
+
+
+def test_hosts_have_regions_of_their_own(tmp_path: Path) -> None:
+    with pytest.raises(VicinalError, match="a region made for each"):
+        Job([str(tmp_path)], 2, hosts=2, region="file:/dev/shm/x")
+
+
+@pytest.mark.parametrize(
+    ("variable", "complaint"),
+    [
+        (
+            "VICINAL_NET=nonsense",
+            "VICINAL_NET=nonsense: libfabric has no such provider with reliable messages",
+        ),
+        ("VICINAL_NET=verbs", "vicinal: error: VICINAL_NET=verbs: "),
+        ("VICINAL_NET_INTERFACE=nosuch0", "nosuch0"),
+    ],
+)
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_core_that_is_not_there_is_said_in_a_line(
+    mpi: str, variable: str, complaint: str
+) -> None:
+    """By each rank, and the job ends."""
+    name, _, text = variable.partition("=")
+    result = verify(mpi, HOSTS, **{name: text})
+    assert result.returncode != 0
+    said = [line for line in result.stderr.splitlines() if line.startswith("vicinal: error: ")]
+    assert said
+    assert all(complaint in line for line in said), said

@@ -1,0 +1,106 @@
+"""One process of the driver on a fake host: opennebula_fake_process.py -I -m MODULE WORD...
+
+For measuring (opennebula_overhead.py): it is started instead of Python by the real scripts, loads
+what they load, and does what they do. Only libvirt's domains and the kernel's cards are fake, and
+are kept in files between processes. Each request to the privileged helper has the real one started,
+which refuses, and is then done by the fake one. What was waited for goes to a file.
+"""
+
+import json
+import os
+import pickle
+import runpy
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "support")]
+
+HOST = "FAKE_HOST"
+"""Variable that names the host's directory."""
+STILL = "still"
+"""A file there, while the VM stands still."""
+_waited = 0.0
+
+
+def main(module: str, words: list[str]) -> None:
+    here = Path(os.environ[HOST])
+    sleep = time.sleep
+
+    def counted(seconds: float) -> None:
+        global _waited
+        began = time.perf_counter()
+        sleep(seconds)
+        _waited += time.perf_counter() - began
+
+    time.sleep = counted
+    try:
+        if module == "vicinal.opennebula.network":
+            with _cards(here):
+                _run(module, words)
+        else:
+            _domains(here)
+            _run(module, words)
+    finally:
+        with (here / "waited").open("a") as file:
+            file.write(f"{_waited}\n")
+
+
+def _run(module: str, words: list[str]) -> None:
+    sys.argv = [module, *words]
+    runpy.run_module(module, run_name="__main__")
+
+
+def _domains(here: Path) -> None:
+    from vicinal.opennebula import actions
+    from vicinal.opennebula.records import Records
+
+    actions.Records = partial(Records, regions=here / "regions")  # type: ignore[misc, assignment]
+    if actions.__dict__.get("saved_description"):
+        actions.saved_description = lambda file: json.loads(Path(file).read_text())["saved"]
+    actions._on_site = partial(_with_domains, here, actions._on_site)  # type: ignore[assignment]
+
+
+def _with_domains(here: Path, act: Any, *words: Any) -> Any:
+    """Only actions that need libvirt's domains load the fake ones, as they load libvirt."""
+    from fake_libvirt_files import connected
+
+    from vicinal.opennebula import site
+
+    site.connect = partial(connected, here)  # type: ignore[assignment]
+    return act(*words)
+
+
+@contextmanager
+def _cards(here: Path) -> Iterator[None]:
+    from fake_cards import FakeHelper
+
+    from vicinal.host.functions import helper, operations
+
+    kept = here / "cards.pickle"
+    host = pickle.loads(kept.read_bytes())
+    fake = FakeHelper(host)
+
+    def ask(operation: str, **fields: object) -> dict[str, Any]:
+        subprocess.run(helper._command(), input="{}", capture_output=True, text=True)
+        return fake(operation, **fields)
+
+    class Functions(operations.Functions):
+        def __init__(self) -> None:
+            super().__init__(host, ask)
+
+    operations.Functions = Functions  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        kept.write_bytes(pickle.dumps(host))
+
+
+if __name__ == "__main__":
+    assert sys.argv[1:3] == ["-I", "-m"]
+    main(sys.argv[3], sys.argv[4:])

@@ -1,0 +1,245 @@
+"""The provider through libfabric's interface, over every libfabric that it must serve.
+
+tests/api/ has the scenarios, each of one to four processes on one region.
+"""
+
+import os
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from command_support import made
+from libfabric_support import library_directory
+
+from vicinal import region
+
+LIBRARIES = ("system", "mpich")
+"""The oldest release that the provider serves and the newest: all is run over both."""
+MORE_LIBRARIES = ("openmpi", "mpich43", "openmpi41", "intel")
+"""The newest once more, built by others, and those of `make mpis`: 1.22 twice, and the 2.4 that
+Intel changed."""
+SANITIZED = "mpich"
+"""What the sanitizers run over. The system's 1.17 reads all of /proc/kallsyms as it starts, which
+takes most of the time of a short scenario."""
+
+GROUPS = (
+    *(
+        "address",
+        "atomic",
+        "atomic_refused",
+        "beyond",
+        "complete",
+        "counter",
+        "crowd",
+        "descriptor",
+        "direct",
+    ),
+    *(
+        "ended",
+        "event",
+        "fork",
+        "heap",
+        "info",
+        "input",
+        "late",
+        "leaks",
+        "match",
+        "misuse",
+        "mr",
+        "multiple",
+        "order",
+        "rma",
+        "rma_refused",
+        "send",
+        "several",
+        "thread",
+        "wait",
+    ),
+)
+OVER_TCP = ("beyond", "late")
+"""Groups in which peers go on over the network."""
+GUARD_SECONDS = 240
+"""After this a group hangs; it takes a few seconds."""
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def environment(region_path: Path) -> dict[str, str]:
+    region.create(region_path, heap_bytes=2 << 20)
+    own = {"VICINAL_REGION": f"file:{region_path}"}
+    return {name: value for name, value in os.environ.items() if name[:3] != "FI_"} | own
+
+
+@pytest.fixture
+def run(checkout: Path, environment: dict[str, str]) -> Run:
+    """Runs a group of scenarios from one of the builds over one of the libraries."""
+
+    def run(group: str, library: str = "system", build: str = "release", **more: str) -> object:
+        directory = checkout / "build" / build
+        variables = environment | {"FI_PROVIDER_PATH": str(directory / "provider")} | more
+        path = library_directory(library)
+        if path is not None:
+            variables["LD_LIBRARY_PATH"] = str(path)
+        return subprocess.run(
+            [directory / "tests/api/api", group],
+            env=variables,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=GUARD_SECONDS,
+        )
+
+    return run
+
+
+def scenarios_of(checkout: Path, group: str) -> list[str]:
+    """The names in a file's table of scenarios, in order."""
+    source = (checkout / f"tests/api/{group}.c").read_text()
+    table = source[source.index("const struct scenario ") :]
+    return re.findall(r'\{"(\w+)", \d, \w+\}', table)
+
+
+def check(result: subprocess.CompletedProcess[str], names: list[str]) -> None:
+    """Every scenario was run and said that it is good."""
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines() == [f"ok {name}" for name in names]
+    assert names
+
+
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_group(run: Run, checkout: Path, library: str, group: str) -> None:
+    check(run(group, library), scenarios_of(checkout, group))
+
+
+@pytest.mark.parametrize("library", MORE_LIBRARIES)
+def test_other_releases(run: Run, checkout: Path, library: str) -> None:
+    """The same provider in other builds: what is offered, and some of each kind of call."""
+    if not (checkout / "build/mpi" / library).exists():
+        pytest.skip(f"{library} is not installed: make mpis")
+    for group in ("info", "event", "input", "match", "mr", "leaks"):
+        check(run(group, library), scenarios_of(checkout, group))
+
+
+@pytest.mark.parametrize("group", ["address", "fork", "several", "wait"])
+def test_in_two_regions(run: Run, checkout: Path, region_path: Path, group: str) -> None:
+    """All ranks are members of both, and find each other in the first."""
+    other = region_path.with_name(f"{region_path.name}-other")
+    with region.create(other) as second:
+        both = f"file:{region_path},{second.name}"
+        check(run(group, "mpich", VICINAL_REGION=both), scenarios_of(checkout, group))
+        state = region.inspect(other)
+    assert state.members
+    assert all(member.home is not None for member in state.members)
+    assert {(each.sender, each.receiver) for each in state.connections} == set()
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_sender_of_a_region_that_is_not_there_any_more_has_its_name(
+    run: Run, checkout: Path, region_path: Path, library: str
+) -> None:
+    """The region that the two share is the second of one and the first of the other."""
+    other = region_path.with_name(f"{region_path.name}-other")
+    with region.create(other) as second:
+        both = f"{second.name},file:{region_path}"
+        check(run("late", library, VICINAL_REGION=both), scenarios_of(checkout, "late"))
+    assert region_path.stat().st_size == 0
+
+
+def test_each_file_of_scenarios_is_a_group(checkout: Path) -> None:
+    files = {path.stem for path in (checkout / "tests/api").glob("*.c")}
+    assert files - {"harness", "waiting", "traffic"} == set(GROUPS)
+
+
+def test_the_table_of_calls_names_scenarios_that_there_are(checkout: Path) -> None:
+    table = (checkout / "tests/api/README.md").read_text()
+    named = re.findall(r"`([a-z_]+)/(\w+)`", table)
+    assert named
+    for group, scenario in named:
+        assert scenario in scenarios_of(checkout, group), f"{group}/{scenario}"
+    missing = {
+        f"{group}/{scenario}"
+        for group in GROUPS
+        for scenario in scenarios_of(checkout, group)
+        if (group, scenario) not in named and f"group `{group}`" not in table
+    }
+    assert not missing, "tests/api/README.md says nothing of these"
+
+
+@pytest.mark.parametrize("library", [*LIBRARIES, "openmpi"])
+def test_the_library_is_the_one_that_was_meant(
+    checkout: Path, library: str, environment: dict[str, str]
+) -> None:
+    """Else all would be one and the same."""
+    path = library_directory(library)
+    loader = {} if path is None else {"LD_LIBRARY_PATH": str(path)}
+    listed = subprocess.run(
+        ["ldd", checkout / "build/release/tests/api/api"],
+        env=environment | loader,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    (found,) = re.findall(r"libfabric\.so\.1 => (\S+)", listed)
+    expected = Path(found).parent.resolve() if path is None else path.resolve()
+    assert Path(found).parent.resolve() == expected
+    if path is None:
+        assert "build" not in Path(found).parts
+
+
+@pytest.mark.parametrize("group", ["order", "several", "thread"])
+def test_threads_do_not_race(run: Run, checkout: Path, group: str) -> None:
+    """The same under the thread sanitizer; `scripts/build tsan` makes that build."""
+    made("tsan")
+    names = scenarios_of(checkout, group)
+    check(run(group, SANITIZED, build="tsan", TSAN_OPTIONS="halt_on_error=1"), names)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_memory_is_used_as_it_should(run: Run, checkout: Path, group: str) -> None:
+    """The same under the address and undefined behaviour sanitizers, leaks included."""
+    made("asan")
+    more = {}
+    if group in OVER_TCP:
+        # Only there: it excuses all that was allocated by a call from libfabric.
+        suppressions = f"suppressions={checkout / 'tests/api/libfabric.supp'}:print_suppressions=0"
+        more = {"LSAN_OPTIONS": suppressions}
+    check(run(group, SANITIZED, build="asan", **more), scenarios_of(checkout, group))
+
+
+def test_nothing_leaks(checkout: Path, environment: dict[str, str]) -> None:
+    """Objects closed in any order with operations under way, under valgrind.
+
+    Unlike the leak sanitizer it sees the provider that applications load, and libfabric with it,
+    and reads of what nobody wrote. What libfabric itself loses is in libfabric-valgrind.supp.
+    """
+    valgrind = [
+        *(
+            "valgrind",
+            "--quiet",
+            "--leak-check=full",
+            "--show-leak-kinds=definite,indirect,possible",
+            f"--suppressions={checkout / 'tests/api/libfabric-valgrind.supp'}",
+        ),
+        *("--errors-for-leak-kinds=definite,indirect,possible", "--error-exitcode=9"),
+    ]
+    result = subprocess.run(
+        [*valgrind, checkout / "build/release/tests/api/api", "leaks"],
+        env=environment | {"FI_PROVIDER_PATH": str(checkout / "build/release/provider")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=GUARD_SECONDS,
+    )
+    check(result, scenarios_of(checkout, "leaks"))
+    assert "==" not in result.stderr
+
+
+def test_a_failing_scenario_is_told(run: Run) -> None:
+    """The harness itself: what does not hold ends with an error."""
+    result = run("info", VICINAL_REGION="file:/nonexistent/region")
+    assert result.returncode == 1
+    assert "FAILED offer, rank 0: " in result.stderr

@@ -1,0 +1,268 @@
+"""Making and removing regions, on real filesystems."""
+
+import os
+import resource
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_support import CHECKOUT, Vicinal, error_line
+
+from vicinal import region
+from vicinal.errors import VicinalError
+from vicinal.region import format as layout
+
+
+def test_a_new_region_is_private_reserved_and_empty(region_path: Path) -> None:
+    made = region.create(region_path, members=5, section_bytes=1 << 20, label="trial")
+
+    status = region_path.stat()
+    assert stat.S_IMODE(status.st_mode) == 0o600
+    assert status.st_size == made.region_bytes == layout.region_bytes(5, 1 << 20)
+    assert status.st_blocks * 512 >= made.region_bytes
+    header = np.frombuffer(region_path.read_bytes(), layout.HEADER, count=1)[0]
+    assert header["magic"] == layout.MAGIC
+    assert header["sections_offset"] == layout.sections_offset(5)
+    assert bytes(header["label"]).rstrip(b"\0") == b"trial"
+    assert bytes(header["id"]).hex() == made.id
+    assert made.name == f"file:{region_path}"
+
+
+def test_a_heap_comes_on_top_of_each_section(vicinal: Vicinal, region_path: Path) -> None:
+    result = vicinal("region", "create", region_path, "--members", 3, "--heap", "1M")
+    assert result.returncode == 0, result.stderr
+    header = region.inspect(region_path).header
+    assert header.heap_bytes == 1 << 20
+    assert header.section_bytes == region.DEFAULT_SECTION_BYTES + (1 << 20)
+    assert region_path.stat().st_size == layout.region_bytes(3, header.section_bytes)
+    assert region_path.stat().st_blocks * 512 >= header.region_bytes
+    assert "1.0 MiB of each" in vicinal("region", "show", region_path).stdout
+
+
+def test_mode_is_private_whatever_the_umask(region_path: Path) -> None:
+    before = os.umask(0o277)
+    try:
+        region.create(region_path, members=2, section_bytes=layout.SECTION_MIN)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(region_path.stat().st_mode) == 0o600
+
+
+def test_every_region_has_an_id_of_its_own(region_path: Path) -> None:
+    ids = set()
+    for _ in range(3):
+        with region.create(region_path, members=2) as made:
+            ids.add(made.id)
+        assert not region_path.exists()
+    assert len(ids) == 3
+
+
+def test_guests_get_a_power_of_two(region_path: Path) -> None:
+    made = region.create(region_path, members=5, for_guests=True)
+    assert made.region_bytes == layout.region_bytes(5, region.DEFAULT_SECTION_BYTES)
+    assert region_path.stat().st_size == 8 * 1024 * 1024
+    assert region_path.stat().st_blocks * 512 >= 8 * 1024 * 1024
+
+
+def test_a_file_that_is_there_is_left_alone(vicinal: Vicinal, region_path: Path) -> None:
+    region_path.write_text("precious")
+    line = error_line(vicinal("region", "create", region_path))
+    assert "exists already" in line
+    assert region_path.read_text() == "precious"
+
+
+def test_an_existing_file_becomes_a_region(vicinal: Vicinal, region_path: Path) -> None:
+    """As with the file that QEMU made for an ivshmem device: sparse, or with old bytes."""
+    region_path.write_bytes(b"\xff" * (4 << 20))
+    region_path.chmod(0o600)
+    os.truncate(region_path, 16 << 20)
+    result = vicinal("region", "create", "--existing", region_path, "--members", 8)
+    assert result.returncode == 0, result.stderr
+    assert region_path.stat().st_size == 16 << 20
+    assert region_path.stat().st_blocks * 512 == 16 << 20
+    state = region.inspect(region_path)
+    assert state.members == ()
+    assert state.header.members == 8
+    with region_path.open("rb") as file:
+        file.seek(layout.section_offset(3, 8, region.DEFAULT_SECTION_BYTES))
+        assert not any(file.read(layout.arena_offset(8)))
+    assert vicinal("region", "check", region_path).returncode == 0
+
+
+def test_an_existing_file_must_be_large_enough(vicinal: Vicinal, region_path: Path) -> None:
+    region_path.write_bytes(bytes(1 << 20))
+    line = error_line(vicinal("region", "create", "--existing", region_path))
+    assert "1048576 bytes" in line
+    assert region_path.read_bytes() == bytes(1 << 20)
+
+
+def test_an_existing_file_must_be_there(vicinal: Vicinal, region_path: Path) -> None:
+    assert "no such file" in error_line(vicinal("region", "create", "--existing", region_path))
+    assert not region_path.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--members", "1"), "2 to 512"),
+        (("--members", "513"), "2 to 512"),
+        (("--section-size", "255K"), "256K to 1G"),
+        (("--section-size", "2G"), "256K to 1G"),
+        (("--section-size", "300001"), "such as 303104 bytes"),
+        (("--section-size", "lots"), "not a size"),
+        (("--section-size", "-1M"), "not a size"),
+        (("--heap", "5000"), "such as 8192 bytes"),
+        (("--heap", "1025G"), "up to 1024G"),
+        (("--heap", "-1"), "not a size"),
+        (("--label", "x" * 65), "64 bytes"),
+    ],
+)
+def test_sizes_out_of_bounds(
+    vicinal: Vicinal, region_path: Path, arguments: tuple[str, str], words: str
+) -> None:
+    line = error_line(vicinal("region", "create", region_path, *arguments))
+    assert words in line
+    assert not region_path.exists()
+
+
+def test_a_directory_that_is_not_there(vicinal: Vicinal) -> None:
+    line = error_line(vicinal("region", "create", "/dev/shm/vicinal-no-such-directory/region"))
+    assert "no such file or directory" in line
+    assert "/dev/shm" in line.rpartition(": ")[2]
+
+
+def test_more_than_there_is(vicinal: Vicinal, region_path: Path) -> None:
+    line = error_line(
+        vicinal("region", "create", region_path, "--members", 512, "--section-size", "1G")
+    )
+    assert "free" in line
+    assert "512.0 GiB" in line
+    line = error_line(vicinal("region", "create", region_path, "--members", 2, "--heap", "1024G"))
+    assert "2048.0 GiB" in line
+    assert "--heap" in line
+    assert not region_path.exists()
+
+
+def _in_small_tmpfs(directory: Path, script: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in a mount namespace where `directory` is a tmpfs of 4 MiB."""
+    enter = ["unshare", "--mount", "--propagation", "private"]
+    if os.geteuid() != 0:
+        enter += ["--user", "--map-root-user"]
+    return subprocess.run(
+        [
+            *enter,
+            "sh",
+            "-c",
+            'mount -t tmpfs -o size=4M vicinal-test "$1" && exec "$2" -c "$3"',
+            "sh",
+            directory,
+            sys.executable,
+            script,
+        ],
+        env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("warned", [True, False], ids=["found out before", "met on the way"])
+def test_a_full_tmpfs(tmp_path: Path, warned: bool) -> None:
+    """In the second case the room seems to be there, until posix_fallocate fails."""
+    script = f"""
+import os
+from vicinal.region import creation
+from vicinal.errors import VicinalError
+if not {warned}:
+    creation.room = lambda *_: 1 << 40
+creation.create({str(tmp_path / "fits")!r}, members=3)
+try:
+    creation.create({str(tmp_path / "does-not")!r}, members=3)
+except VicinalError as error:
+    print(error)
+print(os.listdir({str(tmp_path)!r}))
+"""
+    result = _in_small_tmpfs(tmp_path, script)
+    assert result.returncode == 0, result.stderr
+    message, files = result.stdout.splitlines()
+    assert f"{tmp_path} (tmpfs) has" in message
+    assert "the region takes 2.8 MiB" in message
+    if warned:
+        assert "has 1.2 MiB free" in message
+    assert files == "['fits']"
+
+
+def test_a_limit_on_file_size(region_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
+    try:
+        with pytest.raises(VicinalError, match="ulimit -f"):
+            region.create(region_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not region_path.exists()
+
+
+def test_elsewhere_than_in_memory_is_unwise(vicinal: Vicinal, checkout: Path) -> None:
+    path = checkout / "build" / f"vicinal-test-{os.getpid()}"
+    try:
+        result = vicinal("region", "create", path, "--members", 2, "--section-size", "256K")
+        if subprocess.run(["stat", "-fc%T", path.parent], capture_output=True).stdout == b"tmpfs\n":
+            pytest.skip("the checkout itself is on tmpfs, where a region is welcome")
+        assert result.returncode == 0
+        assert result.stderr.startswith("vicinal: warning: ")
+        assert "/dev/shm" in result.stderr
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def test_remove(vicinal: Vicinal, region_path: Path) -> None:
+    region.create(region_path)
+    assert vicinal("region", "remove", region_path).returncode == 0
+    assert not region_path.exists()
+    assert "no such file" in error_line(vicinal("region", "remove", region_path))
+
+
+def test_remove_spares_what_is_no_region(vicinal: Vicinal, region_path: Path) -> None:
+    region_path.write_bytes(bytes(1 << 16))
+    assert "is no region" in error_line(vicinal("region", "remove", "--force", region_path))
+    assert region_path.exists()
+
+
+def test_remove_does_not_follow_links(vicinal: Vicinal, region_path: Path, tmp_path: Path) -> None:
+    region.create(region_path)
+    link = tmp_path / "link"
+    link.symlink_to(region_path)
+    assert "symbolic link" in error_line(vicinal("region", "remove", link))
+    assert region_path.exists()
+
+
+def test_remove_takes_a_region_of_a_newer_version(vicinal: Vicinal, region_path: Path) -> None:
+    region.create(region_path)
+    with region_path.open("r+b") as file:
+        file.seek(8)
+        file.write((99).to_bytes(4, "little"))
+    assert vicinal("region", "remove", region_path).returncode == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_a_region_of_another_user(region_path: Path) -> None:
+    region.create(region_path)
+    os.seteuid(65534)
+    try:
+        with pytest.raises(VicinalError, match="permission denied"):
+            region.inspect(region_path)
+        with pytest.raises(VicinalError, match="permission denied"):
+            region.create(region_path, existing=True)
+        with pytest.raises(VicinalError, match="permission denied"):
+            region.remove(region_path)
+    finally:
+        os.seteuid(0)
+    os.chown(region_path, 65534, -1)
+    faults = [str(finding) for finding in region.check(region_path) if finding.fault]
+    assert len(faults) == 1
+    assert "belongs to nobody" in faults[0]

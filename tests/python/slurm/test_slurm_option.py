@@ -1,0 +1,136 @@
+"""srun --vicinal with a real Slurm: two hosts with a slurmd each, which has the plugin."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from command_support import CHECKOUT
+from launch_support import NOBODY
+from slurm_option_support import REGIONS, VICINAL, OptionHosts, become, wait_until
+
+OTHER_USER = 1
+"""daemon, in Debian. Neither it nor nobody is root."""
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[OptionHosts]:
+    with OptionHosts.opened() as opened:
+        yield opened
+
+
+@pytest.fixture
+def clean(hosts: OptionHosts) -> Iterator[OptionHosts]:
+    """Hosts that have no regions before, and none after."""
+    with hosts.clean():
+        yield hosts
+
+
+def test_the_check_finds_nothing_missing(hosts: OptionHosts) -> None:
+    done = hosts.at_head(VICINAL, "slurm", "check", *hosts.installed())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ok: srun knows --vicinal" in done.stdout
+
+
+# --- messages ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mpi", ["mpich"])
+def test_ranks_of_srun_talk_through_the_region_of_their_job(clean: OptionHosts, mpi: str) -> None:
+    """Two on each host: the region between these, and the network to the others."""
+    program = CHECKOUT / "build/programs" / mpi / "verify"
+    show = f"srun -l -n2 --ntasks-per-node=1 sh -c '{VICINAL} region show --json $VICINAL_REGION'"
+    script = f"srun --mpi=pmi2 {program} --max-size 65536 && {show}"
+    job = ["salloc", "-Q", "--vicinal", "-N2", "--ntasks-per-node=2", "sh", "-c", script]
+    result = clean.at_head(*job)
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    checks = [json.loads(line) for line in lines if line.startswith('{"')]
+    assert len(checks) > 10, result.stdout
+    assert not [each for each in checks if each["errors"]]
+    for host in range(2):
+        shown = [line[3:] for line in lines if line.startswith(f"{host}: ")]
+        state = json.loads("\n".join(shown))
+        assert len(state["members"]) == 2
+        sent = {
+            (each["sender"], each["receiver"]): each["messages"] for each in state["connections"]
+        }
+        assert sent[0, 1] > 0
+        assert sent[1, 0] > 0
+        assert len(state["beyond"]) == 4
+
+
+# --- jobs apart from each other ------------------------------------------------------------
+
+
+def test_jobs_of_two_users_cannot_open_each_others_regions(clean: OptionHosts) -> None:
+    first = clean.waiting_job(user=OTHER_USER)
+    look = (
+        f"echo $VICINAL_REGION; cd {REGIONS}; for each in job-*; do "
+        'head -c 8 "$each" 2>/dev/null && echo " is in $each"; done; '
+        f"true >>job-{first} || echo refused"
+    )
+    result = clean.at_head(*become(NOBODY), "srun", "--vicinal", "-wnode0", "-n1", "sh", "-c", look)
+    region, readable, refused = result.stdout.splitlines()
+    second = region.removeprefix(f"file:{REGIONS}/job-")
+    assert second != first
+    assert readable == f"VICINAL1 is in job-{second}"
+    assert refused == "refused"
+    # The first has its own all the while; nobody else's is 0600 of its user.
+    assert f"job-{first} 600 {OTHER_USER}" in clean.regions("node0")
+    assert clean.at_head("scancel", first).returncode == 0
+
+
+# --- steps ---------------------------------------------------------------------------------
+
+
+def test_a_batch_script_and_its_steps_have_one_region(clean: OptionHosts) -> None:
+    script = (
+        f"#!/bin/sh\nexec >{REGIONS}.seen\necho $VICINAL_REGION\nsrun printenv VICINAL_REGION\n"
+    )
+    (clean.directory / "script").write_text(f"{script}echo done\n")
+    job = ("sbatch", "--parsable", "--vicinal", "-wnode0", "--output=/dev/null")
+    number = clean.at_head(*job, clean.directory / "script").stdout.strip()
+    seen = ("node0", ["sh", "-c", f"cat {REGIONS}.seen 2>/dev/null || true"])
+    wait_until(lambda: clean.cluster.run_in(*seen).endswith("done\n"))
+    region = f"file:{REGIONS}/job-{number}"
+    assert clean.cluster.run_in(*seen).split() == [region, region, "done"]
+
+
+# --- what is refused -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["srun", "sbatch", "salloc"])
+@pytest.mark.parametrize(
+    ("value", "fault"),
+    [
+        ("nonsense", "'nonsense' is nothing that --vicinal knows: write it as --vicinal=region"),
+        ("region,members=512,section=1G", "that this cluster allows: ask for less"),
+        ("region,members=513", "2 to 512 are possible"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_there_is_a_job(
+    hosts: OptionHosts, command: str, value: str, fault: str
+) -> None:
+    what = ("--wrap", "true") if command == "sbatch" else ("true",)
+    result = hosts.at_head(command, f"--vicinal={value}", *what)
+    assert result.returncode != 0
+    assert fault in result.stderr
+    assert hosts.at_head("squeue", "-h").stdout == ""
+
+
+def test_a_step_that_the_region_is_too_small_for(clean: OptionHosts) -> None:
+    """It ends, says why once, and the host goes on taking jobs."""
+    result = clean.at_head("srun", "--vicinal=region,members=2", "-N1", "-n3", "true")
+    assert result.returncode != 0
+    fault = "the job's region has 2 member slots, and this step 3 tasks on a host: start the job"
+    assert result.stderr.count(fault) == 1
+    assert "drain" not in clean.at_head("sinfo", "-h").stdout
+
+
+def test_a_value_that_comes_by_the_environment(clean: OptionHosts) -> None:
+    """Past what srun looks at: hosts do so themselves."""
+    variables = {"_SLURM_SPANK_OPTION_vicinal_vicinal": "nonsense;true"}
+    result = clean.at_head("srun", "-n1", "echo", "ran", **variables)
+    assert result.returncode != 0
+    assert "'nonsense;true' is nothing that --vicinal knows" in result.stderr
+    assert "ran" not in result.stdout

@@ -1,0 +1,27 @@
+"""The checkout, what is built in it, and the command as tests call it."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+
+BUILD_SECONDS = 600.0
+"""A hang guard: another process may be making the same build, and this one waits for it."""
+
+Vicinal = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def made(kind: str) -> Path:
+    """build/KIND, with all that `scripts/build KIND` makes in it."""
+    subprocess.run([CHECKOUT / "scripts/build", kind], check=True, timeout=BUILD_SECONDS)
+    return CHECKOUT / "build" / kind
+
+
+def error_line(result: subprocess.CompletedProcess[str]) -> str:
+    """The one line of a failed command; fails the test if it said more, or succeeded."""
+    assert result.returncode in (1, 2), result
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("vicinal: error: ")
+    return lines[0]

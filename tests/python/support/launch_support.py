@@ -1,0 +1,155 @@
+"""What the tests of clusters and jobs share."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+from process_support import signal_all
+
+import vicinal
+from vicinal.errors import VicinalError
+from vicinal.launch.running import RunningJob
+from vicinal.mpi.environment import mpi_prefix, provider_directory
+
+LAUNCH_RANKS = Path(__file__).resolve().with_name("launch_ranks.c")
+
+GUARD_SECONDS = 120.0
+"""After this a job hangs; nothing here takes more than a few seconds."""
+
+NOBODY = 65534
+
+SEED = 20261
+SCRIBBLE_SECONDS = 1.2
+
+
+@cache
+def _provider_trouble() -> str:
+    try:
+        provider_directory()
+    except VicinalError as error:
+        return str(error)
+    return ""
+
+
+REGION = pytest.param(
+    "region", marks=pytest.mark.skipif(bool(_provider_trouble()), reason=_provider_trouble())
+)
+MPIS = ("mpich", "openmpi")
+
+
+def compile_for_each_mpi(source: Path, directory: Path) -> dict[str, Path]:
+    """Compile a file with each MPI's own compiler wrapper."""
+    programs = {mpi: directory / f"ranks-{mpi}" for mpi in MPIS}
+    for mpi, program in programs.items():
+        prefix = mpi_prefix(mpi)
+        command = [prefix / "bin" / "mpicc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror"]
+        command += ["-o", program, source, f"-Wl,-rpath,{prefix / 'lib'}"]
+        subprocess.run(command, check=True)
+    return programs
+
+
+def in_regions(regions: dict[str, str], program: list[str], *, before: str = "") -> list[str]:
+    """The same command for all hosts, which runs `program` in the regions of that which it is on.
+
+    They are those of the host's name; `before` is for the shell to do then.
+    """
+    cases = " ".join(f"{host}) VICINAL_REGION={names};;" for host, names in regions.items())
+    shell = f'case $(uname -n) in {cases} esac; export VICINAL_REGION; {before}exec "$0" "$@"'
+    return ["/bin/sh", "-c", shell, *program]
+
+
+def scribble(build: Path, region: Path, place: str) -> int:
+    """Write nonsense over a place of a region for a while; returns how often, 0 for `cut`."""
+    program = build / "tests/hostile/scribbler"
+    done = subprocess.run(
+        [program, region, str(SCRIBBLE_SECONDS), str(SEED), place],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=GUARD_SECONDS,
+    )
+    return int(done.stdout.removeprefix("writes=") or 0)
+
+
+def end_soak(running: RunningJob) -> None:
+    """Have the program soak of a job come to its end now, and count."""
+    signal_all(running.ranks().values(), signal.SIGUSR2)
+
+
+def wait_for(path: Path, text: str, count: int = 1) -> None:
+    """Until a job has written a text into a file, so many times."""
+    deadline = time.monotonic() + GUARD_SECONDS
+    while path.read_text().count(text) < count:
+        assert time.monotonic() < deadline, path.read_text()
+        time.sleep(0.02)
+
+
+@dataclass(frozen=True)
+class Report:
+    """A line of `launch_ranks report`."""
+
+    rank: int
+    ranks: int
+    host: str
+    pid: int
+    sum: int
+    wrong: int
+    cpus: int
+
+
+def parse_reports(output: str) -> list[Report]:
+    """The reports of all ranks, in the order of ranks."""
+    reports = []
+    for line in output.splitlines():
+        if line.startswith("rank="):
+            values = dict(part.split("=") for part in line.split())
+            host = values.pop("host")
+            reports.append(Report(host=host, **{key: int(text) for key, text in values.items()}))
+    return sorted(reports, key=lambda report: report.rank)
+
+
+def check_reports(output: str, hosts: list[str]) -> list[Report]:
+    """Check that there is one good report of each rank, on the given hosts."""
+    reports = parse_reports(output)
+    ranks = len(hosts)
+    assert [report.rank for report in reports] == list(range(ranks)), output
+    assert [report.host for report in reports] == hosts
+    assert all(report.ranks == ranks and report.wrong == 0 for report in reports), output
+    assert all(report.sum == ranks * (ranks - 1) // 2 for report in reports), output
+    return reports
+
+
+@cache
+def unprivileged_python() -> list[str]:
+    """A command line that runs Python as a user without rights, with this one's packages.
+
+    Skips the test where no interpreter of this version can be reached by such a user.
+    """
+    if os.geteuid() != 0:
+        return [sys.executable]
+    become = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    # setpriv may start an interpreter with rights that it does not have later itself.
+    question = "import os, sys, vicinal.cli; sys.exit(not os.access(sys.executable, os.X_OK))"
+    for python in (sys.executable, "/usr/bin/python3"):
+        answer = subprocess.run(
+            [*become, python, "-c", question],
+            capture_output=True,
+            check=False,
+            cwd="/",
+            env=os.environ | {"PYTHONPATH": package_path()},
+        )
+        if answer.returncode == 0:
+            return [*become, python]
+    pytest.skip("an ordinary user can reach no Python that runs vicinal, or not the checkout")
+
+
+def package_path() -> str:
+    """PYTHONPATH for an interpreter that is not this environment's."""
+    checkout = str(Path(vicinal.__file__).resolve().parents[1])
+    return os.pathsep.join([checkout, *(path for path in sys.path if path)])

@@ -1,0 +1,449 @@
+"""`vicinal tune run` and `explain`: searches that launch jobs on this host, ended and gone on with.
+
+Where a better setting is to be found for sure, what is measured is a shell script whose figures
+follow a variable; what is launched by the command is the program record.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_support import CHECKOUT, Vicinal, error_line
+from fake_knobs import BEFORE, FakeEthtool, FakeNetwork, fake_machine
+from study_support import Heard, Scripts, clusters_left
+from test_tune_killed import apart
+
+from vicinal.cluster.owners import left_behind, take_away_left_behind
+from vicinal.cluster.plan.state import cluster_names
+from vicinal.errors import VicinalError
+from vicinal.study.file.model import Workload
+from vicinal.study.workloads import drivers as all_drivers
+from vicinal.study.workloads.driver import Program, Tools
+from vicinal.tune.explain_command import show_result
+from vicinal.tune.knobs.machine import Machine
+from vicinal.tune.measuring.folder import read_result
+from vicinal.tune.measuring.searching import (
+    check_launches,
+    knobs_of,
+    read_search,
+    run_search,
+)
+from vicinal.tune.search.finding import Found
+from vicinal.tune.search.trial import read_trials
+from vicinal.tune.settings.keeper import Keeper
+
+SECONDS = 120.0
+REAL = """\
+name: waiting
+title: What ranks do that wait
+objectives: [p50]
+phases:
+  - name: small
+    workload: {driver: record, operation: latency, sizes: [8], samples: 100, seconds: 0.02}
+knobs:
+  KNOB
+budget: {trials: 27}
+confirmation: 6
+"""
+SCRIPTED = """\
+name: scripted
+title: A script that is as fast as it is told
+objectives: [application]
+environment:
+  cluster: {nodes: [{name: host, backend: native}], region: none}
+  path: shared-memory
+phases:
+  - name: only
+    workload: {driver: scripts, operation: '%s', ranks: 1, quantity: time}
+knobs:
+  %s
+budget: {trials: %d}
+confirmation: 6
+"""
+BY_VARIABLE = """\
+noise=$(date +%N | cut -c8-9); case "$UCX_RNDV_THRESH" in \
+4096) echo "{\\"time\\": 1.50$noise}";; 16384) echo it breaks >&2; exit 3;; \
+*) echo "{\\"time\\": 2.00$noise}";; esac"""
+
+
+@pytest.fixture(autouse=True)
+def _own_clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches of other tests take away what is killed here."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "spec.yaml"
+    path.write_text(text)
+    return path
+
+
+def scripted(
+    tmp_path: Path,
+    operation: str,
+    knobs: str,
+    machine: Machine | None = None,
+    driver: Scripts | None = None,
+    trials: int = 40,
+) -> tuple[Found, Heard]:
+    path = written(tmp_path, SCRIPTED % (operation.replace("'", "''"), knobs, trials))
+    heard = Heard()
+    state = tmp_path / "journal"
+    found = run_search(
+        read_search(path),
+        tmp_path / "result",
+        Keeper(machine or Machine(), state / "journal"),
+        state,
+        resume=False,
+        again=["again"],
+        view=heard,
+        drivers={"scripts": driver or Scripts()},
+    )
+    return found, heard
+
+
+def begin(
+    command: list[str], trials: Path, until: Callable[[list[str]], bool]
+) -> subprocess.Popen[str]:
+    """Starts the command, and returns when it has kept such trials."""
+    running = subprocess.Popen(
+        command,
+        env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + SECONDS
+    while not (trials.exists() and until(trials.read_text().splitlines())):
+        assert running.poll() is None, running.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return running
+
+
+def test_a_search_is_interrupted_and_gone_on_with(tmp_path: Path, vicinal: Vicinal) -> None:
+    spec = written(tmp_path, REAL.replace("KNOB", "VICINAL_PROGRESS: [poll, block]"))
+    folder = tmp_path / "result"
+    command = [sys.executable, "-m", "vicinal", "tune", "run", str(spec)]
+    running = begin(
+        [*command, "--output", str(folder), "--seed", "5"],
+        folder / "trials.jsonl",
+        lambda lines: len(lines) >= 4,
+    )
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=SECONDS)
+    assert running.returncode == 128 + signal.SIGINT, said
+    assert f"--resume --output {folder}" in said
+    assert clusters_left(folder) == []
+    unfinished = error_line(vicinal("tune", "explain", folder))
+    assert "has not ended" in unfinished
+    assert f"vicinal tune run {spec} --resume" in unfinished
+    with (folder / "trials.jsonl").open("a") as torn:
+        torn.write('{"number": 4')
+    before = read_trials(folder / "trials.jsonl")
+    done = vicinal("tune", "run", spec, "--output", folder, "--resume")
+    assert done.returncode == 0, done.stderr
+    trials = read_trials(folder / "trials.jsonl")
+    assert trials[: len(before)] == before
+    assert [each.number for each in trials] == list(range(len(trials)))
+    assert not any(each.failed for each in trials)
+    assert all({"p50", "p99", "bandwidth", "cpu"} <= each.values.keys() for each in trials)
+    assert all(each.evidence["work"] > 0 for each in trials)
+    assert {each.setting["VICINAL_PROGRESS"] for each in trials} == {"poll", "block", "unset"}
+    result = json.loads(vicinal("tune", "explain", folder, "--json").stdout)
+    assert (result["schema"], result["trials"], result["plan"]["seed"]) == (1, len(trials), 5)
+    assert result["workloads"]["small"]["driver"] == "record"
+    explained = vicinal("tune", "explain", folder).stdout
+    assert "Phase small: " in explained
+    assert explained in done.stdout
+    assert clusters_left(folder) == []
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert len(manifest["resumed"]) == 1
+    assert manifest["machine"]["threads"] == os.cpu_count()
+    spec.write_text(spec.read_text().replace("poll, block", "poll, adaptive"))
+    other = vicinal("tune", "run", spec, "--output", folder, "--resume")
+    assert "its knobs changed" in error_line(other)
+
+
+def test_after_a_kill_the_next_command_sets_back(tmp_path: Path) -> None:
+    """On the kernel's own tap device, in a network namespace."""
+    spec = written(
+        tmp_path,
+        REAL.replace("KNOB", "tap0/rx-frames: [8, 32]").replace(
+            "phases:", "environment: {cluster: {nodes: [{name: host, backend: native}]}}\nphases:"
+        ),
+    )
+    inside = subprocess.Popen([*apart(), "sleep", "600"])
+    tune = [sys.executable, "-m", "vicinal", "tune"]
+    enter = ["nsenter", "--target", str(inside.pid), "--net"]
+    enter += ["--user", "--preserve-credentials"] if os.geteuid() != 0 else []
+    try:
+        state, folder = tmp_path / "journal", tmp_path / "result"
+        options = ["--state", str(state), "--output", str(folder)]
+        deadline = time.monotonic() + SECONDS
+        while subprocess.run(
+            [*enter, "ip", "link", "show", "vb"], capture_output=True, check=False
+        ).returncode:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        running = begin(
+            [*enter, *tune, "run", str(spec), *options],
+            folder / "trials.jsonl",
+            lambda lines: any('"tap0/rx-frames": 8' in line for line in lines),
+        )
+        running.kill()
+        running.communicate(timeout=SECONDS)
+        assert '"event": "change"' in (state / "journal").read_text()
+        shown = subprocess.run(
+            [*enter, *tune, "show", "tap0", "--json", "--state", str(state)],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
+            timeout=SECONDS,
+        )
+        rows = json.loads(shown.stdout)["devices"][0]["knobs"]
+        assert {"tap0/rx-frames": 0}.items() <= {e["knob"]: e["value"] for e in rows}.items()
+        assert not (state / "journal").exists()
+        # The cluster is the next search's or study's to take away: as they do it.
+        assert len(left_behind()) == 1
+        take_away_left_behind(lambda _: None, pytest.fail)
+        assert left_behind() == []
+        assert not any(cluster_names())
+    finally:
+        inside.kill()
+        inside.wait()
+
+
+def test_a_better_setting_is_found_and_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, heard = scripted(
+        tmp_path, BY_VARIABLE, "UCX_RNDV_THRESH: [4096, 16384]\n  MV2_SRQ_SIZE: [128]", trials=50
+    )
+    setting = found.space.setting(found.choice.phases[0].choice)
+    assert setting["UCX_RNDV_THRESH"] == 4096
+    show_result(read_result(tmp_path / "result"))
+    said = capsys.readouterr().out
+    assert "Phase only: a better setting." in said
+    assert re.search(r"application time 1\.50?\d? s, present 2\.\d+: -2[45]\.\d %", said), said
+    assert re.search(
+        r"    UCX_RNDV_THRESH 4096: application time -2[45]\.\d % \(p < 0.0001\)", said
+    ), said
+    assert "Mechanism not established" in said
+    assert "To apply it:\n  export UCX_RNDV_THRESH=4096\n" in said
+    # One that fails is left out, and what it said is kept.
+    assert "UCX_RNDV_THRESH 16384 (now unset)" in said
+    assert "it ended with status 3 (it breaks)" in said
+    (first, *_) = (tmp_path / "result/outputs").glob("*.stderr")
+    assert "it breaks" in first.read_text()
+    assert any("it breaks" in line for line in heard.lines)
+    assert any(each.estimates for each in heard.shown)
+
+
+class Unplugging(Scripts):
+    """Does something to the machine before the first launch of a setting."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self._act = act
+        self.launches = 0
+
+    def program(self, workload: Workload, mpi: Any, tools: Tools) -> Program:
+        self.launches += 1
+        if self.launches > 2:  # one is made to see that it can be
+            self._act()
+        return super().program(workload, mpi, tools)
+
+
+KNOB = "eth0/rx-usecs: [3, 10]"
+SAME = """echo "{\\"time\\": 2}" """
+
+
+def card(machine: Machine) -> Mapping[str, int]:
+    return machine.ethtool.coalescing("eth0")
+
+
+def test_machine_knobs_are_back_where_nothing_is_better(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = fake_machine(tmp_path / "machine")
+    found, _ = scripted(tmp_path, SAME, KNOB, machine)
+    assert {each.setting["eth0/rx-usecs"] for each in found.trials} == {3, 10}
+    assert card(machine) == BEFORE
+    assert list((tmp_path / "journal").iterdir()) == []
+    show_result(read_result(tmp_path / "result"))
+    said = capsys.readouterr().out
+    assert "Phase only: no better setting." in said
+    assert said.endswith("\nNothing is to be applied: no better setting was found.\n")
+
+
+def test_an_interface_that_goes_away_ends_the_search(tmp_path: Path) -> None:
+    machine = fake_machine(tmp_path / "machine")
+    network = machine.network
+    assert isinstance(network, FakeNetwork)
+    with pytest.raises(VicinalError, match="there is no interface eth0 any more"):
+        scripted(tmp_path, SAME, KNOB, machine, Unplugging(network.found.clear))
+    assert list((tmp_path / "journal").iterdir()) == []
+
+
+def test_a_trial_whose_link_drops_is_run_again(tmp_path: Path) -> None:
+    machine = fake_machine(tmp_path / "machine")
+    network = machine.network
+    assert isinstance(network, FakeNetwork)
+    driver = Unplugging(lambda: drop(network) if driver.launches in (5, 8, 9) else None)
+    found, heard = scripted(tmp_path, SAME, KNOB, machine, driver)
+    said = [line for line in heard.lines if "the link of eth0 went down during the trial" in line]
+    assert len(said) == 2
+    # If it drops again the trial failed.
+    assert [each.number for each in found.trials if each.failed] == [5]
+    assert card(machine) == BEFORE
+
+
+def drop(network: FakeNetwork) -> None:
+    """Down and up again."""
+    network.found[0] = replace(
+        network.found[0], carrier_changes=network.found[0].carrier_changes + 2
+    )
+
+
+def test_a_driver_that_refuses_later_leaves_nothing(tmp_path: Path) -> None:
+    """What was tried before the first trial may be refused in one: half of a set."""
+    machine = fake_machine(tmp_path / "machine")
+    ethtool = machine.ethtool
+    assert isinstance(ethtool, FakeEthtool)
+    driver = Unplugging(lambda: ethtool.put("eth0", refuses=["tx-usecs"]))
+    knobs = f"{KNOB}\n  eth0/tx-usecs: [5, 20]"
+    found, _ = scripted(tmp_path, SAME, knobs, machine, driver)
+    failed = [each for each in found.trials if each.failed]
+    assert failed
+    assert all(each.setting["eth0/tx-usecs"] == 20 for each in failed)
+    assert all("refuses it" in str(each.error) for each in failed)
+    assert card(machine) == BEFORE
+
+
+@pytest.mark.parametrize(
+    ("knobs", "message"),
+    [
+        ("eth7/rx-usecs: [1]", "there is no interface eth7"),
+        ("eth0/speed: [1]", "there is no knob eth0/speed"),
+        ("eth0/rx-usecs: [4294967296]", "eth0/rx-usecs cannot be 4294967296"),
+        ("eth0/adaptive-rx: [1]", "eth0/adaptive-rx cannot be 1: give it one of off, on"),
+        ("eth1/rx-usecs: [1]", "eth1 has none"),
+        ("VICINAL_PROGRES: [poll]", "no knob VICINAL_PROGRES: did you mean VICINAL_PROGRESS?"),
+        ("VICINAL_PROGRESS: [spin]", "VICINAL_PROGRESS=spin is none of poll, adaptive, block"),
+        ("eth0/tx-usecs: [5, 20]", "eth0/tx-usecs cannot be tuned: not supported"),
+        ("eth0/rx-frames: [1, 200]", "eth0/rx-frames cannot be 200 (200 becomes 128)"),
+        ("eth0/adaptive-rx: [off]", "eth0/adaptive-rx cannot be tuned: accepts but ignores"),
+        ("MV2_SRQ_SIZE: [unset]", "no knob has a value beside its present one"),
+    ],
+)
+def test_knobs_that_cannot_be_are_refused_before_anything_runs(
+    tmp_path: Path, knobs: str, message: str
+) -> None:
+    machine = fake_machine(tmp_path / "machine")
+    ethtool = machine.ethtool
+    assert isinstance(ethtool, FakeEthtool)
+    ethtool.put("eth0", refuses=["tx-usecs"], most={"rx-frames": 128}, ignores=["adaptive-rx"])
+    with pytest.raises(VicinalError) as caught:
+        scripted(tmp_path, SAME, knobs, machine)
+    assert message in str(caught.value)
+    assert card(machine) == BEFORE
+    assert not (tmp_path / "result").exists()
+
+
+def test_without_rights_and_on_the_own_connection_it_is_refused(tmp_path: Path) -> None:
+    machine = fake_machine(tmp_path / "machine")
+    search = read_search(written(tmp_path, SCRIPTED % ("true", KNOB, 40)))
+    keeper = Keeper(machine, tmp_path / "journal", {"eth0": "it carries the default route"})
+    with pytest.raises(VicinalError, match="left alone: it carries the default route"):
+        knobs_of(search, keeper)
+    (tmp_path / "machine/host/proc/self/status").write_text("CapEff:\t0000000000000000\n")
+    with pytest.raises(VicinalError, match="only root may set eth0/rx-usecs"):
+        scripted(tmp_path, SAME, KNOB, machine)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("sizes: [8]", "sizes: [8, 64]", "spec.yaml:6: the phase small has not one size"),
+        ("sizes: [8]", "sizes: 8", "spec.yaml:6: the phase small has not one size"),
+        ("sizes: [8]", "size: [8]", "spec.yaml:6: unknown key size"),
+        ("samples: 100", "name: x", "spec.yaml:6: the workload of small has a name"),
+        ("samples: 100", "samples: many", "spec.yaml:6: workloads[0].samples cannot be"),
+        ("KNOB", "eth0/rx-usecs: [1, 2]", "knobs of interfaces (eth0/rx-usecs) and no environment"),
+        ("phases:", "environment: {cluster: {}}\nphases:", "spec.yaml:4: environments[0].cluster"),
+        ("phases:", "tools: {osu: none}\nphases:", "there is no"),
+        ("driver: record", "driver: recorder", "has no driver recorder"),
+        ("objectives: [p50", "objectives: [speed", "spec.yaml:3"),
+    ],
+)
+def test_a_file_that_cannot_be_is_refused(
+    tmp_path: Path, before: str, after: str, message: str
+) -> None:
+    knob = "VICINAL_PROGRESS: [poll, block]"
+    path = written(tmp_path, REAL.replace(before, after).replace("KNOB", knob))
+    with pytest.raises(VicinalError) as caught:
+        check_launches(read_search(path), all_drivers())
+    assert message in str(caught.value)
+
+
+def test_a_dry_run_says_what_would_be(tmp_path: Path, vicinal: Vicinal) -> None:
+    path = written(tmp_path, REAL.replace("KNOB", "VICINAL_PROGRESS: [poll, block]"))
+    done = vicinal("tune", "run", path, "--dry-run", VICINAL_PROGRESS="adaptive")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "VICINAL_PROGRESS is adaptive, and would be tried with poll, block, adaptive",
+        "phase small: record latency",
+        "3 settings, of which P50 would be measured in up to 27 trials; 25 at least",
+    ]
+    few = vicinal("tune", "run", path, "--dry-run", "--trials", "20")
+    assert "a budget of 20 trials is too small" in error_line(few)
+    assert "no result of waiting" in error_line(vicinal("tune", "run", path, "--resume"))
+    assert "manifest.json cannot be read" in error_line(vicinal("tune", "explain", tmp_path))
+
+
+def test_links_are_watched_by_the_kernel() -> None:
+    """On a cable whose other end goes down and up again."""
+    code = """
+import subprocess
+from vicinal.errors import VicinalError
+from vicinal.tune.knobs.network import KernelNetwork
+from vicinal.tune.measuring.links import LinkWatch
+
+def ip(words):
+    subprocess.run(["ip", "link", "set", *words.split()], check=True)
+
+ip("va up"); ip("vb up")
+watch = LinkWatch(KernelNetwork(), ["va", "tap0"])
+before = watch.settle()
+watch.check(before)
+ip("vb down"); ip("vb up")
+for act in (lambda: watch.check(before), lambda: (ip("vb down"), watch.settle(0.0))):
+    try:
+        act()
+    except VicinalError as error:
+        print(error.message)
+print(sorted(before))
+"""
+    done = subprocess.run(
+        [*apart(), sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.stdout.splitlines() == [
+        "the link of va went down during the trial",
+        "the link of va is down, and was up before",
+        "['va']",
+    ], done.stderr

@@ -1,0 +1,95 @@
+"""Jobs for guests, as far as they can be told without any: tests/guests has real ones."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from command_support import Vicinal, error_line
+from launch_support import MPIS, REGION
+
+from vicinal.cluster.guest_job import job_command
+from vicinal.cluster.guest_pair import GuestPair
+from vicinal.cluster.image_kind import GuestNetwork
+from vicinal.mpi.environment import provider_directory
+from vicinal.mpi.job import Job
+
+
+def pair(network: GuestNetwork = GuestNetwork.VIRTIO) -> GuestPair:
+    """As much of two guests as a command line takes."""
+    guests = [SimpleNamespace(name=name) for name in ("guest0", "guest1")]
+    everything = SimpleNamespace(has=lambda path: isinstance(path, Path))
+    return cast("Any", SimpleNamespace(guests=guests, image=everything, network=network))
+
+
+@pytest.mark.parametrize("path", ["network", REGION])
+@pytest.mark.parametrize("mpi", MPIS)
+def test_the_providers_variables_are_handed_on(
+    monkeypatch: pytest.MonkeyPatch, mpi: str, path: str
+) -> None:
+    """But not those that say something of this host."""
+    for name, text in {
+        "VICINAL_PEER_TIMEOUT": "7",
+        "FI_VICINAL_PROGRESS": "block",
+        "VICINAL_SINGLE_COPY": "off",
+        "VICINAL_ALLOW_SLOW": "",
+        "VICINAL_REGION": "file:/dev/shm/here",
+        "FI_VICINAL_RANK": "3",
+    }.items():
+        monkeypatch.setenv(name, text)
+    job = Job(["/bin/true"], 2, mpi=mpi, path=path, environment={"VICINAL_SINGLE_COPY": "on"})
+    command, environment = job_command(job, pair())
+    handed = {"VICINAL_PEER_TIMEOUT": "7", "FI_VICINAL_PROGRESS": "block"}
+    handed["VICINAL_SINGLE_COPY"] = "on"  # what the job says goes before
+    assert {name: text for name, text in environment.items() if "VICINAL_" in name} == handed
+    if mpi == "openmpi":  # its launcher hands on what it is told to
+        assert handed.keys() <= set(command)
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_guests_that_are_hosts_reach_each_other_by_verbs(mpi: str) -> None:
+    command, environment = job_command(
+        Job(["/bin/true"], 4, mpi=mpi, path="region"), pair(GuestNetwork.VERBS)
+    )
+    assert environment["VICINAL_NET"] == "verbs;ofi_rxm"
+    assert environment["FI_PROVIDER"] == "vicinal,verbs"
+    provider, own = map(Path, environment["FI_PROVIDER_PATH"].split(":"))
+    assert provider == provider_directory()
+    assert (own / "libverbs-fi.so").is_file()
+    assert environment["FI_OFI_RXM_USE_SRX"] == "1"
+    # Soft-RoCE has no completion queue of more entries: 256 for each of so many peers.
+    assert 256 * int(environment["FI_UNIVERSE_SIZE"]) <= 32767
+    if mpi == "openmpi":
+        assert {"VICINAL_NET", "FI_UNIVERSE_SIZE", "FI_OFI_RXM_USE_SRX"} <= set(command)
+    else:
+        assert environment["MPIR_CVAR_NOLOCAL"] == "1"
+
+
+def test_the_network_between_hosts_is_only_for_the_region() -> None:
+    job = Job(["/bin/true"], 4, mpi="mpich", path="network")
+    _, environment = job_command(job, pair(GuestNetwork.VERBS))
+    assert environment["FI_PROVIDER"] == "tcp"
+    assert not {"VICINAL_NET", "MPIR_CVAR_NOLOCAL"} & environment.keys()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["run", "--mpi", "intel", "true"], "the guests do not have Intel MPI: choose --mpi mpich"),
+        (["run", "--mpi", "openmpi41", "true"], "the guests do not have Open MPI 4.1"),
+        (["run", "--path", "shared-memory", "true"], "does not reach from one guest to another"),
+        (["demo", "--mpi", "intel"], "the guests do not have Intel MPI: choose --mpi mpich"),
+        (["demo", "--output", "/dev/null/x"], "/dev/null/x by this user: name another directory"),
+    ],
+)
+def test_what_guests_cannot_do_is_refused_before_any_boots(
+    vicinal: Vicinal, options: list[str], says: str
+) -> None:
+    """Before a line says that they are being started, too."""
+    assert says in error_line(vicinal("guests", *options))
+
+
+def test_guests_without_a_provider_do_not_boot(vicinal: Vicinal, tmp_path: Path) -> None:
+    options = ["run", "--mpi", "mpich", "true"]
+    line = error_line(vicinal("guests", *options, VICINAL_PROVIDER_DIR=str(tmp_path)))
+    assert f"there is no libvicinal-fi.so in {tmp_path}" in line

@@ -1,0 +1,219 @@
+"""Clusters whose machines' libvirt does not answer: what is said of them, and how they are ended.
+
+No machine is started: a process of that name stands for one that runs.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import libvirt
+import pytest
+from cluster_file_support import host, read
+from command_support import Vicinal, error_line
+
+from vicinal.cluster.domains.connection import Hypervisor
+from vicinal.cluster.domains.domain_spec import DirectBoot, DomainSpec
+from vicinal.cluster.domains.lifecycle import define, start
+from vicinal.cluster.domains.own import own_uri
+from vicinal.cluster.domains.unreachable import UnreachableError
+from vicinal.cluster.hosts import managing
+from vicinal.cluster.hosts.protocol import Request
+from vicinal.cluster.hosts.record import HostRecord
+from vicinal.cluster.machines import orphans
+from vicinal.cluster.machines.machine import Machine
+from vicinal.cluster.manager import take_down
+from vicinal.cluster.plan.journal import Event
+from vicinal.cluster.plan.planning import Shown
+from vicinal.cluster.plan.resource import Condition
+from vicinal.cluster.plan.state import cluster_directory, cluster_names, journal_of
+from vicinal.cluster.resources import lost_machines
+from vicinal.cluster.resources import machines as machines_module
+from vicinal.cluster.resources.desired import desired_resources
+from vicinal.cluster.resources.machines import MachineResource
+from vicinal.errors import VicinalError
+
+FILE = (
+    "name: lab\nnodes: [{{name: vm, backend: vm, count: 2}}]\nregion: none\nhypervisor: '{uri}'\n"
+)
+
+
+@pytest.fixture
+def uri(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A libvirt where nobody listens, for a user who has no other cluster."""
+    with tempfile.TemporaryDirectory(prefix="vicinal-test-") as name:
+        monkeypatch.setenv("XDG_STATE_HOME", name)
+        yield f"qemu+unix:///session?socket={name}/nobody"
+
+
+@pytest.fixture
+def made(uri: str, tmp_path: Path) -> list[Machine]:
+    """The machines of a cluster that was made there."""
+    return make(tmp_path, uri)
+
+
+def make(directory: Path, uri: str) -> list[Machine]:
+    cpus, numa = host(1, 4, 1)
+    cluster_directory("lab").mkdir(parents=True)
+    machines = []
+    for resource in desired_resources(read(directory, FILE.format(uri=uri)), cpus, numa):
+        journal_of("lab").write(resource, Event.MADE)
+        if isinstance(resource, MachineResource):
+            machines.append(resource.machine)
+    machines[0].files.directory.mkdir()
+    return machines
+
+
+@contextmanager
+def running(machine: Machine) -> Iterator[subprocess.Popen[bytes]]:
+    """What looks like its QEMU, as libvirt starts that."""
+    words = ["-name", f"guest={machine.domain},debug-threads=on", f"path={machine.console},x=y"]
+    command = [sys.executable, "-c", "import time; time.sleep(600)", *words]
+    with subprocess.Popen(command) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_status_says_what_is_not_reached(vicinal: Vicinal, made: list[Machine]) -> None:
+    done = vicinal("status", "lab")
+    assert done.returncode == 1
+    assert "cannot be reached" in done.stdout
+    assert f"libvirt: {made[0].uri}" in done.stdout
+
+
+def test_down_says_how_to_go_on_without_it(vicinal: Vicinal, made: list[Machine]) -> None:
+    line = error_line(vicinal("down", "--quiet", "lab"))
+    assert f"libvirt at {made[0].uri} cannot be reached" in line
+    assert line.endswith("never comes back, `vicinal down lab --forget-machines`")
+    # What does not need it is gone; the machines are not forgotten.
+    assert not made[0].files.directory.exists()
+    assert list(journal_of("lab").entries()) == ["machine/vm0", "machine/vm1"]
+
+
+def test_machines_are_forgotten_and_what_runs_of_them_ends(
+    vicinal: Vicinal, made: list[Machine]
+) -> None:
+    others = replace(made[0], directory="/somebody/elses")
+    with running(made[0]) as ours, running(others) as theirs:
+        done = vicinal("down", "--forget-machines", "lab")
+        assert done.returncode == 0, done.stderr
+        assert ours.wait(60) != 0
+        assert theirs.poll() is None
+    for machine in made:
+        left = f"left behind: the domain {machine.domain}, which {machine.uri} may still know"
+        assert left in done.stderr
+    assert "lab is down" in done.stderr
+    assert cluster_names() == []
+    assert not cluster_directory("lab").exists()
+
+
+def test_a_half_taken_down_cluster_is_forgotten_too(vicinal: Vicinal, made: list[Machine]) -> None:
+    assert vicinal("down", "lab").returncode == 1
+    assert vicinal("down", "--forget-machines", "lab").returncode == 0
+    assert cluster_names() == []
+    assert not made[0].files.directory.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has it")
+def test_machines_of_our_own_libvirt_end_where_its_state_was_removed(
+    uri: str, vicinal: Vicinal, tmp_path: Path
+) -> None:
+    assert uri
+    machine, _ = make(tmp_path, own_uri())
+    assert MachineResource(machine).observe().condition is Condition.ABSENT
+    with running(machine) as process:
+        done = vicinal("down", "lab")
+        assert done.returncode == 0, done.stderr
+        assert process.wait(60) != 0
+    assert cluster_names() == []
+
+
+def test_those_that_a_libvirt_has_are_not_forgotten(
+    made: list[Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers after all, here libvirt's test driver: they are taken away as ever."""
+    found = Hypervisor("test:///default", libvirt.open("test:///default"))
+    for module in (lost_machines, machines_module):
+        monkeypatch.setattr(module, "hypervisor_at", lambda _: found)
+    for machine in made:
+        boot = DirectBoot(Path("/boot/kernel"), Path("/boot/initrd"))
+        console = machine.files.directory / "console"
+        define(found, DomainSpec(machine.domain, machine.owner, machine.name, boot, console))
+        start(found, machine.domain)
+    said: list[str] = []
+    assert take_down("lab", forget_machines=True, say=said.append)
+    assert said == []
+    assert [each.name() for each in found.connection.listAllDomains()] == ["test"]
+    assert cluster_names() == []
+    found.connection.close()
+
+
+def test_a_process_that_does_not_end_is_told(
+    made: list[Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(orphans, "_END_SECONDS", 0.2)
+    monkeypatch.setattr("psutil.Process.kill", lambda _: None)
+    with running(made[0]) as process, pytest.raises(VicinalError, match="vm0 still") as raised:
+        orphans.end_orphan(made[0])
+    assert raised.value.remedy.endswith(f"`kill -9 {process.pid}`")
+
+
+def test_hosts_are_told_to_forget_theirs(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a fake of their agents; what an agent does with it is take_down()."""
+    assert uri
+    asked: list[tuple[Request, Mapping[str, object]]] = []
+
+    class FakeConnection:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def hello(self) -> None:
+            pass
+
+        def ask(
+            self, request: Request, values: Mapping[str, object], listener: managing.Listener
+        ) -> dict[str, object]:
+            listener.say(f"{self.name}: left behind")
+            asked.append((request, values))
+            return {"was_there": True}
+
+    @contextmanager
+    def connected(hosts: list[str]) -> Iterator[list[FakeConnection]]:
+        yield [FakeConnection(each) for each in hosts]
+
+    monkeypatch.setattr(managing, "connected", connected)
+    cluster_directory("lab").mkdir(parents=True)
+    journal_of("lab").write(
+        HostRecord("lab", "there", ("vm0",), ("vm0",), (), "10.0.0.1", "qemu:///system"),
+        Event.MADE,
+    )
+    said: list[str] = []
+    assert take_down("lab", forget_machines=True, say=said.append)
+    assert asked == [(Request.DOWN, {"share": "lab.there", "forget_machines": True})]
+    assert said == ["there: left behind"]
+    assert cluster_names() == []
+
+
+def test_each_machine_is_shown_as_it_is_given_up(made: list[Machine]) -> None:
+    shown: list[tuple[str, str]] = []
+
+    def show(step: Shown) -> None:
+        shown.append((step.key, step.why))
+
+    def down(**options: Any) -> Callable[[], bool]:
+        return lambda: take_down("lab", show, **options)
+
+    with pytest.raises(UnreachableError):
+        down()()
+    assert ("machine/vm0", "taken down") in shown
+    shown.clear()
+    down(forget_machines=True)()
+    assert shown == [(f"machine/{each.name}", "its libvirt is lost") for each in reversed(made)]
