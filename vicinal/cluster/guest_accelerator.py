@@ -1,23 +1,30 @@
-"""KVM or not: found out by starting a guest in it, since /dev/kvm alone proves nothing."""
+"""KVM or not: found out by starting a guest in it, since /dev/kvm alone proves nothing.
+
+A guest that hangs in KVM takes half a minute to give up on, so the answer is kept until the host is
+booted anew: in the user's own directory, and root's also for all other users.
+"""
 
 import json
 import os
 import platform
+import stat
 import subprocess
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from vicinal.cluster.accelerator import Accelerator
 from vicinal.cluster.guest_console import console_lines, consoles_directory
 from vicinal.cluster.guest_qemu import guest_command
 from vicinal.cluster.guest_qemu_choice import Qemu
-from vicinal.cluster.image import GuestImage, guests_directory
+from vicinal.cluster.image import GuestImage, guests_directory, is_roots, shared_directory
 from vicinal.cluster.image_layout import USER_SPACE_LINE
 
 _DEVICE = Path("/dev/kvm")
 _CACHE = "accelerator.json"
+_CACHE_BYTES = 1 << 20
 _PROBE_SECONDS = 30
 """With KVM a guest's user space runs after a second or two."""
 
@@ -35,55 +42,95 @@ def choose_accelerator(
 ) -> Choice:
     """KVM where a guest really comes up in it, else TCG.
 
-    The answer is kept until the host is booted anew or QEMU or the guests' kernel change.
+    The answer is kept until the host is booted anew, for this QEMU and, if it is KVM, for the
+    guests' kernel. Where KVM fails with one kernel, other kernels are not tried: TCG runs them all.
     """
-    conditions = {**_conditions(qemu), "guest": image.kernel_version}
-    own = image.files.parent
-    if not os.access(own, os.W_OK):  # the image is root's
-        own = guests_directory()
-        with suppress(OSError):
-            own.mkdir(parents=True, exist_ok=True)
-    cache = own / _CACHE
-    kept, choice = _read(cache)
-    if choice is not None and kept == conditions:
-        return choice
+    known = _closed() or _kept(qemu, guests_directory(), image.kernel_version)
+    if known is not None:
+        return known
     say("finding out whether KVM works here")
     choice = _probe(qemu, image)
-    found = json.dumps({"conditions": conditions, "choice": asdict(choice)}, indent=1)
-    with suppress(OSError):  # who has no place of his own finds out each time
-        cache.write_text(found)
+    with suppress(OSError):  # a user without a directory of their own finds out each time
+        _keep(qemu, image, choice)
     return choice
 
 
 def known_choice(qemu: Qemu, directory: Path) -> Choice | None:
-    """What is known without a guest, or was found out before by one of the images in a directory.
+    """What is known without a guest, or was found out before and is kept in a user's directory.
 
-    Whichever image that was: another kernel in the guest may fare differently, and seldom does.
+    Whichever the kernel was: another kernel in the guest may fare differently, and seldom does.
     """
-    closed = _closed()
-    if closed is not None:
-        return closed
-    kept, choice = _read(directory / _CACHE)
-    kept.pop("guest", None)
-    return choice if kept == _conditions(qemu) else None
+    return _closed() or _kept(qemu, directory)
 
 
-def _conditions(qemu: Qemu) -> dict[str, object]:
-    return {
-        "host": f"{platform.release()} {_boot_id()}",
-        "user": os.geteuid(),
+def _kept(qemu: Qemu, own: Path, kernel: str | None = None) -> Choice | None:
+    """The answer of this user or root, for guests with a kernel; None: with any kernel."""
+    for directory in dict.fromkeys((own, shared_directory())):
+        for answer in _read(directory / _CACHE):
+            try:
+                choice = Choice(Accelerator(answer["accelerator"]), str(answer["reason"]))
+                of_qemu = answer["qemu"] == qemu.version
+                of_kernel = kernel in (None, answer["kernel"])
+            except (KeyError, TypeError, ValueError):
+                continue
+            if of_qemu and (of_kernel or choice.accelerator is Accelerator.TCG):
+                return choice
+    return None
+
+
+def _keep(qemu: Qemu, image: GuestImage, choice: Choice) -> None:
+    """Add an answer to the others of this boot. Of two users of a file the later one wins."""
+    directory = guests_directory()
+    directory.mkdir(parents=True, exist_ok=True)
+    answer = {
         "qemu": qemu.version,
+        "kernel": image.kernel_version,
+        "accelerator": choice.accelerator.value,
+        "reason": choice.reason,
     }
-
-
-def _read(cache: Path) -> tuple[dict[str, object], Choice | None]:
-    """What was kept: the conditions that it holds for, and the choice; None where it is nothing."""
+    answers = [*_read(directory / _CACHE), answer]
+    found = json.dumps({"boot": _boot(), "answers": answers}, indent=1)
+    fresh = directory / f"{_CACHE}.{os.getpid()}"
     try:
-        kept = json.loads(cache.read_text())
-        found = Choice(Accelerator(kept["choice"]["accelerator"]), kept["choice"]["reason"])
-        return dict(kept["conditions"]), found
+        fresh.write_text(found)
+        fresh.chmod(0o644)  # root's answer is for all users
+        fresh.replace(directory / _CACHE)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _read(cache: Path) -> list[Any]:
+    """The answers in a file, if it is of this boot, and nobody else could have written it."""
+    try:
+        # Not blocked by a pipe, which another user may have put there.
+        file = os.open(cache, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return []
+    try:
+        if not _is_trusted(cache.parent, os.fstat(file)):
+            return []
+        found = json.loads(os.read(file, _CACHE_BYTES))
+        return list(found["answers"]) if found["boot"] == _boot() else []
     except (OSError, ValueError, KeyError, TypeError):
-        return {}, None
+        return []
+    finally:
+        os.close(file)
+
+
+def _is_trusted(directory: Path, status: os.stat_result) -> bool:
+    """Whether a file is root's in a directory of root's, or this user's own."""
+    if not stat.S_ISREG(status.st_mode) or status.st_mode & 0o022:
+        return False
+    return status.st_uid == os.geteuid() or (status.st_uid == 0 and is_roots(directory))
+
+
+def _boot() -> str:
+    """What tells this boot of this host from all others."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        boot = "unknown"
+    return f"{platform.release()} {boot}"
 
 
 def _closed() -> Choice | None:
@@ -95,9 +142,6 @@ def _closed() -> Choice | None:
 
 
 def _probe(qemu: Qemu, image: GuestImage) -> Choice:
-    closed = _closed()
-    if closed is not None:
-        return closed
     console = consoles_directory() / "kvm-probe.log"
     console.unlink(missing_ok=True)
     command = guest_command(qemu, "kvm-probe", image, Accelerator.KVM, console, None)
@@ -119,10 +163,3 @@ def _probe(qemu: Qemu, image: GuestImage) -> Choice:
     last = done.stderr.strip().splitlines()
     detail = f" ({last[-1]})" if last else ""
     return Choice(Accelerator.TCG, f"a guest died in KVM before its user space ran{detail}")
-
-
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return "unknown"

@@ -14,13 +14,12 @@ import pytest
 from command_support import Vicinal, error_line
 from rich.console import Console
 
-from vicinal.cluster import container_check, guest_accelerator, guest_check
+from vicinal.cluster import container_check, guest_check
 from vicinal.cluster.accelerator import Accelerator
 from vicinal.cluster.containers.choice import available_runtimes
 from vicinal.cluster.containers.cluster import ContainerCluster, cluster_names, remove_cluster
-from vicinal.cluster.guest_accelerator import Choice, choose_accelerator, known_choice
+from vicinal.cluster.guest_accelerator import Choice
 from vicinal.cluster.guest_qemu_choice import Qemu
-from vicinal.cluster.image import GuestImage
 from vicinal.errors import VicinalError
 from vicinal.host.doctor import Examined, choose_checks, examine, load_schema
 from vicinal.host.doctor_report import show_report
@@ -198,38 +197,6 @@ class FakeQemu(Qemu):
     @property
     def version(self) -> str:
         return "99.0"
-
-
-@pytest.fixture
-def kvm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file in place of /dev/kvm, which this user may open."""
-    device = tmp_path / "kvm"
-    device.touch()
-    monkeypatch.setattr(guest_accelerator, "_DEVICE", device)
-    return device
-
-
-def test_what_a_guest_showed_is_known_until_the_next_boot(
-    tmp_path: Path, kvm: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    qemu = FakeQemu(("qemu",))
-    image = GuestImage(kvm, tmp_path / "image.cpio", "6.1", frozenset())
-    answer = Choice(Accelerator.KVM, "a guest came up in it")
-    monkeypatch.setattr(guest_accelerator, "_probe", lambda *_: answer)
-    assert known_choice(qemu, tmp_path) is None
-    assert choose_accelerator(qemu, image) == answer
-    assert known_choice(qemu, tmp_path) == answer
-
-    monkeypatch.setattr(guest_accelerator, "_boot_id", lambda: "another")
-    assert known_choice(qemu, tmp_path) is None
-
-
-def test_a_kvm_that_cannot_be_opened_is_known_without_a_guest(tmp_path: Path, kvm: Path) -> None:
-    kvm.unlink()
-    choice = known_choice(FakeQemu(("qemu",)), tmp_path)
-    assert choice is not None
-    assert choice.accelerator is Accelerator.TCG
-    assert "is not there" in choice.reason
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,212 @@
+"""Whether KVM works: found out once a boot, kept for all users, believed of root and oneself."""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from vicinal.cluster import guest_accelerator
+from vicinal.cluster.accelerator import Accelerator
+from vicinal.cluster.guest_accelerator import Choice, choose_accelerator, known_choice
+from vicinal.cluster.guest_qemu_choice import Qemu
+from vicinal.cluster.image import GuestImage
+
+WORKS = Choice(Accelerator.KVM, "a guest came up in it")
+HANGS = Choice(Accelerator.TCG, "a guest did not come up in KVM within 30 s")
+ANOTHER_USER = 4242
+CACHE = "accelerator.json"
+
+
+@dataclass(frozen=True)
+class VersionedQemu(Qemu):
+    """A version, without a program that could be asked for it."""
+
+    own: str = "99.0"
+
+    @property
+    def version(self) -> str:
+        return self.own
+
+
+QEMU = VersionedQemu(("qemu",))
+
+
+@dataclass
+class Place:
+    """A host with an openable /dev/kvm, and the answers that a probe gives, one after the other."""
+
+    directory: Path
+    monkeypatch: pytest.MonkeyPatch
+    answers: list[Choice] = field(default_factory=list)
+    probed: int = 0
+
+    @property
+    def device(self) -> Path:
+        return self.directory / "kvm"
+
+    @property
+    def shared(self) -> Path:
+        return self.directory / "shared"
+
+    @property
+    def own(self) -> Path:
+        return self.directory / "own"
+
+    def image(self, kernel: str = "6.1") -> GuestImage:
+        return GuestImage(self.device, self.own / "image.cpio", kernel, frozenset())
+
+    def probe(self, *_: object) -> Choice:
+        self.probed += 1
+        return self.answers.pop(0)
+
+    def choose(self, *, qemu: Qemu = QEMU, kernel: str = "6.1") -> Choice:
+        return choose_accelerator(qemu, self.image(kernel))
+
+    def write_to(self, directory: Path) -> None:
+        """Where this user's answers are from now on."""
+        self.monkeypatch.setattr(guest_accelerator, "guests_directory", lambda: directory)
+
+    def become(self, user: int) -> None:
+        """Another user, who owns none of the files that are here, with a directory of their own."""
+        self.monkeypatch.setattr(os, "geteuid", lambda: user)
+        self.write_to(self.own)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    found = Place(tmp_path, monkeypatch)
+    found.device.touch()
+    for directory in (found.shared, found.own):
+        directory.mkdir(mode=0o755)
+    monkeypatch.setattr(guest_accelerator, "_DEVICE", found.device)
+    monkeypatch.setattr(guest_accelerator, "_probe", found.probe)
+    monkeypatch.setattr(guest_accelerator, "shared_directory", lambda: found.shared)
+    found.write_to(found.own)
+    yield found
+    assert found.answers == []  # each was asked for
+
+
+def test_what_a_guest_showed_is_known_until_the_next_boot(place: Place) -> None:
+    place.answers = [WORKS, HANGS]
+    assert known_choice(QEMU, place.own) is None
+    assert place.choose() == WORKS
+    assert place.choose() == known_choice(QEMU, place.own) == WORKS
+    assert place.probed == 1
+
+    place.monkeypatch.setattr(guest_accelerator, "_boot", lambda: "another")
+    assert known_choice(QEMU, place.own) is None
+    assert place.choose() == known_choice(QEMU, place.own) == HANGS
+
+
+def test_a_kvm_that_cannot_be_opened_is_known_without_a_guest(place: Place) -> None:
+    place.answers = [WORKS]
+    assert place.choose() == WORKS
+    place.device.unlink()
+    for choice in (known_choice(QEMU, place.own), place.choose()):
+        assert choice is not None
+        assert choice.accelerator is Accelerator.TCG
+        assert "is not there" in choice.reason
+
+
+def test_each_qemu_is_tried_and_none_forgotten_for_another(place: Place) -> None:
+    other = replace(QEMU, own="100.0")
+    place.answers = [WORKS, HANGS]
+    for _ in range(2):
+        assert place.choose() == WORKS
+        assert place.choose(qemu=other) == HANGS
+    assert place.probed == 2
+
+
+def test_another_kernel_is_tried_where_kvm_works_and_not_where_it_hangs(place: Place) -> None:
+    place.answers = [WORKS, HANGS]
+    assert place.choose(kernel="6.1") == WORKS
+    assert place.choose(kernel="6.12") == HANGS
+    assert place.choose(kernel="6.1") == WORKS
+    assert place.choose(kernel="6.18") == HANGS  # half a minute is spent once
+    assert place.probed == 2
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can leave an answer of root's")
+@pytest.mark.parametrize("answer", [WORKS, HANGS])
+def test_root_s_answer_is_believed_by_all_users(place: Place, answer: Choice) -> None:
+    place.write_to(place.shared)
+    place.answers = [answer]
+    before = os.umask(0o077)
+    try:
+        assert place.choose() == answer
+    finally:
+        os.umask(before)
+    assert (place.shared / CACHE).stat().st_mode & 0o777 == 0o644
+    place.become(ANOTHER_USER)
+    assert place.choose() == known_choice(QEMU, place.own) == answer
+    assert place.probed == 1
+    # Not if others may write to the file or its directory, or can put another in its place.
+    for path, mode in ((place.shared / CACHE, 0o664), (place.shared, 0o777)):
+        there = path.stat().st_mode
+        path.chmod(mode)
+        assert known_choice(QEMU, place.own) is None
+        path.chmod(there)
+        assert known_choice(QEMU, place.own) == answer
+    os.chown(place.shared, ANOTHER_USER + 1, -1)
+    assert known_choice(QEMU, place.own) is None
+
+
+def test_what_another_user_wrote_is_not_believed(place: Place) -> None:
+    place.answers = [WORKS, HANGS]
+    for directory in (place.shared, place.own):
+        place.write_to(directory)
+        if directory == place.shared:
+            assert place.choose() == WORKS
+        else:
+            (directory / CACHE).write_bytes((place.shared / CACHE).read_bytes())
+        if os.geteuid() == 0:
+            os.chown(directory / CACHE, ANOTHER_USER + 1, -1)
+    if os.geteuid() == 0:
+        # Not by root either.
+        assert known_choice(QEMU, place.own) is None
+    place.become(ANOTHER_USER)
+    assert known_choice(QEMU, place.own) is None
+    assert place.choose() == HANGS
+
+
+@pytest.mark.parametrize("made", ["link", "pipe", "directory", "nonsense", "list", "half"])
+def test_what_is_no_answer_is_asked_for_anew(place: Place, made: str) -> None:
+    place.answers = [WORKS, HANGS]
+    cache = place.own / CACHE
+    assert place.choose() == WORKS
+    whole = cache.read_text()
+    cache.unlink()
+    if made == "link":
+        (place.own / "target").write_text(whole)
+        cache.symlink_to("target")
+    elif made == "pipe":
+        os.mkfifo(cache)
+    elif made == "directory":
+        cache.mkdir()
+    else:
+        half = json.loads(whole)
+        del half["answers"][0]["reason"]
+        cache.write_text({"nonsense": whole[:-9], "list": "[1]", "half": json.dumps(half)}[made])
+    assert known_choice(QEMU, place.own) is None
+    assert place.choose() == HANGS
+    assert place.probed == 2
+    assert not list(place.own.glob(f"{CACHE}.*"))
+
+
+def test_a_user_without_a_directory_finds_out_each_time(place: Place) -> None:
+    file = place.directory / "file"
+    file.touch()
+    place.write_to(file / "none")
+    place.answers = [WORKS, HANGS]
+    assert place.choose() == WORKS
+    assert place.choose() == HANGS
+
+
+def test_nothing_else_is_left_beside_the_answers(place: Place) -> None:
+    place.answers = [WORKS, HANGS]
+    place.choose()
+    place.choose(qemu=replace(QEMU, own="100.0"))
+    assert [each.name for each in place.own.iterdir()] == [CACHE]
