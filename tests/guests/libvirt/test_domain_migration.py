@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from domain_scenario import BOTH_WAYS, Pair, enter, two_machines, until_seen, verify
+from domain_scenario import enter, two_machines, until_seen
 from domain_support import private_daemon
+from guest_verify import BOTH_WAYS, Pair, verify
 
 from vicinal.cluster.domains.connection import connect
 from vicinal.cluster.domains.domain_devices import has_region

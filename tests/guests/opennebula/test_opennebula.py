@@ -17,8 +17,9 @@ from xml.etree import ElementTree
 
 import libvirt
 import pytest
-from domain_scenario import BOTH_WAYS, Pair, enter, sees_region, two_machines, verify
+from domain_scenario import enter, sees_region, two_machines
 from domain_support import private_daemon
+from guest_verify import BOTH_WAYS, Pair, verify
 from opennebula_support import Host, asks
 
 from vicinal.cluster.domains.connection import Hypervisor, connect

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from domain_scenario import Pair, enter, two_machines
+from domain_scenario import enter, two_machines
 from domain_support import private_daemon
+from guest_verify import Pair
 from opennebula_support import Host, error_text
 from test_opennebula import deploy, written
 

@@ -17,8 +17,8 @@ from xml.etree import ElementTree
 
 import libvirt
 import psutil
+from guest_verify import Pair, verify
 
-from vicinal.bench.output import read_records
 from vicinal.cluster.accelerator import Accelerator
 from vicinal.cluster.domains.connection import Hypervisor, connect
 from vicinal.cluster.domains.domain_devices import attach_region, detach_region, has_region
@@ -47,15 +47,12 @@ from vicinal.cluster.domains.lifecycle import (
 )
 from vicinal.cluster.guest_commands import BOOT_SECONDS
 from vicinal.cluster.guest_identity import Keys, card_address, make_keys
-from vicinal.cluster.guest_job import run_in_guests
 from vicinal.cluster.guest_pair import pair_identities
 from vicinal.cluster.guest_shell import GuestShell
 from vicinal.cluster.image import GuestImage
-from vicinal.cluster.image_kind import GuestNetwork
 from vicinal.cluster.image_layout import IDENTITY_FILE
 from vicinal.errors import VicinalError
-from vicinal.mpi.job import Job
-from vicinal.region import RegionState, create, inspect
+from vicinal.region import create
 
 DEVICES = "cat /sys/bus/pci/devices/*/device"
 IVSHMEM = "0x1110"
@@ -65,24 +62,11 @@ PLACEMENT = Placement(
     emulator=frozenset({min(os.sched_getaffinity(0))}),
     memory_nodes=frozenset({0}),
 )
-BOTH_WAYS = {("guest0", "guest1"), ("guest1", "guest0")}
 STOP_SECONDS = 120.0  # a hang guard: the power button takes a guest a second
 
 
 def say(step: str, **facts: object) -> None:
     print(json.dumps({"step": step, **facts}), flush=True)
-
-
-class Pair:
-    """As much of a GuestPair as a job needs."""
-
-    network = GuestNetwork.VIRTIO
-
-    def __init__(self, guests: list[GuestShell], image: GuestImage, region: Path) -> None:
-        self.guests, self.image, self._region = guests, image, region
-
-    def inspect_all(self) -> tuple[RegionState, ...]:
-        return (inspect(self._region),)
 
 
 def two_machines(
@@ -128,24 +112,6 @@ def enter(hypervisor: Hypervisor, spec: DomainSpec, keys: Keys) -> GuestShell:
     guest = GuestShell(spec.node, spec.console.parent, keys, alive=alive, failure=failure)
     guest.connect(seconds)
     return guest
-
-
-def verify(pair: Pair, program: str) -> set[tuple[str, str]]:
-    """Every byte of an MPI job's messages; returns who sent to whom through the region."""
-    job = Job(program=[program, "--max-size", "65536", "--rounds", "1"], ranks=2, mpi="mpich")
-    done = run_in_guests(job, pair, timeout=240.0)
-    assert done.returncode == 0, done.stderr
-    records = read_records(done.stdout)
-    assert len(records) > 1, done.stdout
-    assert all(record["errors"] == 0 for record in records), records
-    assert sum(record["messages"] for record in records) > 0
-    assert done.region is not None
-    names = {member.slot: member.hostname for member in done.region.members}
-    return {
-        (names[each.sender], names[each.receiver])
-        for each in done.region.connections
-        if each.messages > 0 and each.bytes > 0
-    }
 
 
 def sees_region(guest: GuestShell) -> bool:

@@ -1,0 +1,37 @@
+"""Two guests and one MPI job between them: what the common check has of guests.
+
+They start from a snapshot, as machines of Slurm's jobs do; the first run on a host makes it. All
+else of guests is in the other folders, which are long suites.
+"""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from guest_verify import BOTH_WAYS, Pair, verify
+
+from vicinal.cluster.image import find_image
+from vicinal.cluster.snapshots.starting import GuestMake, start_guests
+from vicinal.mpi.environment import Mpi
+from vicinal.programs import mpi_program
+from vicinal.region import create
+
+NAMES = ("guest0", "guest1")
+
+
+@pytest.mark.timeout(600)  # a hang guard: 15 s on two idle cores with TCG, and 60 with a new image
+def test_every_byte_of_a_job_goes_through_the_region_of_two_guests() -> None:
+    # Not the test's own directory: the paths of sockets are short.
+    with tempfile.TemporaryDirectory(prefix="vicinal-", dir="/dev/shm") as name:
+        directory = Path(name)
+        region = directory / "region"
+        create(region, members=8, for_guests=True)
+        guests = start_guests([GuestMake(each) for each in NAMES], directory, region, say=print)
+        try:
+            shells = [guest.shell for guest in guests]
+            assert [shell.run(["hostname"]).stdout.strip() for shell in shells] == [*NAMES]
+            pair = Pair(shells, find_image(), region)
+            assert verify(pair, str(mpi_program(Mpi.MPICH, "verify"))) == BOTH_WAYS
+        finally:
+            for guest in guests:
+                guest.stop()

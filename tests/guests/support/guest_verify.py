@@ -1,0 +1,44 @@
+"""An MPI job between two guests whose every byte is checked, and who sent to whom in the region."""
+
+from pathlib import Path
+
+from vicinal.bench.output import read_records
+from vicinal.cluster.guest_job import run_in_guests
+from vicinal.cluster.guest_shell import GuestShell
+from vicinal.cluster.image import GuestImage
+from vicinal.cluster.image_kind import GuestNetwork
+from vicinal.mpi.job import Job
+from vicinal.region import RegionState, inspect
+
+JOB_SECONDS = 240.0  # a hang guard
+BOTH_WAYS = {("guest0", "guest1"), ("guest1", "guest0")}
+
+
+class Pair:
+    """As much of a GuestPair as a job needs."""
+
+    network = GuestNetwork.VIRTIO
+
+    def __init__(self, guests: list[GuestShell], image: GuestImage, region: Path) -> None:
+        self.guests, self.image, self._region = guests, image, region
+
+    def inspect_all(self) -> tuple[RegionState, ...]:
+        return (inspect(self._region),)
+
+
+def verify(pair: Pair, program: str) -> set[tuple[str, str]]:
+    """Every byte of an MPI job's messages; returns who sent to whom through the region."""
+    job = Job(program=[program, "--max-size", "65536", "--rounds", "1"], ranks=2, mpi="mpich")
+    done = run_in_guests(job, pair, timeout=JOB_SECONDS)
+    assert done.returncode == 0, done.stderr
+    records = read_records(done.stdout)
+    assert len(records) > 1, done.stdout
+    assert all(record["errors"] == 0 for record in records), records
+    assert sum(record["messages"] for record in records) > 0
+    assert done.region is not None
+    names = {member.slot: member.hostname for member in done.region.members}
+    return {
+        (names[each.sender], names[each.receiver])
+        for each in done.region.connections
+        if each.messages > 0 and each.bytes > 0
+    }
