@@ -84,31 +84,26 @@ bench: all ## Run the studies; ONLY=name runs one of them, ISSUE=2 those of an i
 		$(if $(RESUME),--resume)
 
 .PHONY: check
-check: ## Build, lint and test everything but the guests
-	@scripts/check
+check: ## Build, lint and test what each change must pass
+	@scripts/check common
 
-.PHONY: check-guests
-check-guests: all ## Test between virtual machines
-	@$(bin)/pytest --durations=25 tests/guests
+.PHONY: check-all
+check-all: ## Run every suite, and go on after an interruption; build/check-all.json has the results
+	@scripts/check all
 
-.PHONY: check-appliance
-check-appliance: all ## Make the appliance as an ordinary user and as root, and boot it
-	@$(bin)/pytest -s tests/appliance
+.PHONY: check-times
+check-times: ## Show the slowest suites and tests of the last run
+	@scripts/check times
 
-.PHONY: check-soak
-check-soak: all ## Soak jobs while their paths flip: 8 ranks for two minutes with each MPI; 100 jobs of Slurm
-	@SOAK_RANKS=8 SOAK_SECONDS=120 SOAK_JOBS=100 $(bin)/pytest -s -k 'flip or short_jobs' \
-		tests/python/faults/test_detach.py tests/python/slurm/test_slurm_ends.py tests/python/slurm/test_slurm_nodes_ends.py
-	@SOAK_JOBS=100 $(bin)/pytest -s -k short_jobs tests/guests/slurm/test_slurm_guests_ends.py
+.PHONY: check-list
+check-list: setup ## List the suites; `make check-NAME` runs one, as make check-asan, or several, as make check-guests
+	@scripts/check list
 
-.PHONY: check-mpi4py
-check-mpi4py: all ## Run mpi4py's suite with MPICH and Open MPI, in one region and over two hosts; some minutes
-	@$(bin)/python tests/mpi4py/check.py --only mpich,openmpi
+check-%: FORCE
+	@scripts/check only '$*'
 
-.PHONY: check-software
-check-software: all ## Test with programs of others: NetPIPE, HPCC, LAMMPS, FFTW, OpenCoarrays
-	@scripts/setup software
-	@$(bin)/pytest tests/software
+.PHONY: FORCE
+FORCE:
 
 .PHONY: mpis
 mpis: setup ## Install the other MPI libraries; Intel's is not free software, WITHOUT=intel leaves it out
@@ -126,8 +121,8 @@ format: setup ## Put C and Python into the project's style
 	@$(bin)/ruff check --quiet --fix --exit-zero .
 
 .PHONY: lint
-lint: ## Run the linters alone, the static analyzer too
-	@scripts/check lint
+lint: all ## Run the linters alone, the static analyzer too
+	@scripts/lint && scripts/lint analyzer
 
 .PHONY: requirements
 requirements: setup ## Pin the newest Python packages that requirements*.in allow

@@ -1,0 +1,93 @@
+"""The planted faults of tests/planted/*.toml: read them, find their places, and plant them."""
+
+import hashlib
+import textwrap
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from planted.sources import Place, Texts
+
+LANGUAGES = {"c": (".c", ".h"), "python": (".py",)}
+SOURCES = ("provider", "slurm", "vicinal")
+
+
+class FaultError(Exception):
+    """A fault that cannot be planted; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One change of the product that a test must find."""
+
+    id: str
+    area: str  # the name of the file without .toml
+    language: str
+    function: str
+    expression: str
+    replacement: str
+    effect: str  # what a user would see
+    suites: tuple[str, ...]  # in the order in which they are asked
+    near: Mapping[str, str] = field(default_factory=dict)  # a suite's tests to begin with
+
+    @property
+    def digest(self) -> str:
+        """Changes when the fault does: a result of another digest is of another fault."""
+        words = (self.language, self.function, self.expression, self.replacement, *self.suites)
+        return hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
+
+
+def read_faults(folder: Path) -> list[Fault]:
+    """The faults of all areas. A file is an area; its `suites` are those of faults that name none.
+
+    Raises FaultError if a key is missing, unknown or used twice.
+    """
+    faults: list[Fault] = []
+    for file in sorted(folder.glob("*.toml")):
+        document = tomllib.loads(file.read_text())
+        for entry in document["fault"]:
+            suites = tuple(entry.pop("suites", document.get("suites", ())))
+            try:
+                fault = Fault(area=file.stem, suites=suites, **entry)
+            except TypeError as error:
+                raise FaultError(f"{file.name}: {entry.get('id')}: {error}") from None
+            if fault.language not in LANGUAGES:
+                raise FaultError(f"{file.name}: {fault.id}: language is c or python")
+            if any(fault.id == other.id for other in faults):
+                raise FaultError(f"{file.name}: the id {fault.id} is used twice")
+            faults.append(fault)
+    return faults
+
+
+class Sources:
+    """The product's sources in a tree."""
+
+    def __init__(self, tree: Path) -> None:
+        suffixes = {suffix for each in LANGUAGES.values() for suffix in each}
+        self._texts = Texts(
+            file
+            for folder in SOURCES
+            for file in sorted((tree / folder).rglob("*"))
+            if file.suffix in suffixes and file.is_file()
+        )
+
+    def place(self, fault: Fault) -> Place:
+        """Where a fault is planted. Raises FaultError unless there is exactly one such place."""
+        places = self._texts.find(LANGUAGES[fault.language], fault.function, fault.expression)
+        if len(places) != 1:
+            raise FaultError(
+                f"{fault.id}: {fault.function}() has `{fault.expression}` {len(places)} times "
+                "instead of once: change the fault in "
+                f"tests/planted/{fault.area}.toml as the code was changed"
+            )
+        return places[0]
+
+    def planted(self, fault: Fault) -> tuple[Path, str]:
+        """The file that a fault changes, and its text with the fault."""
+        place = self.place(fault)
+        text = self._texts.of[place.file]
+        line = text[text.rfind("\n", 0, place.start) + 1 : place.start]
+        indent = line[: len(line) - len(line.lstrip())]
+        replacement = textwrap.indent(textwrap.dedent(fault.replacement).strip(), indent).lstrip()
+        return place.file, text[: place.start] + replacement + text[place.end :]

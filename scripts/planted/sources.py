@@ -1,0 +1,119 @@
+"""Find functions by name in Python and C sources, and an expression in a function's body."""
+
+import ast
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+# C's comments, strings, character constants, and preprocessor lines with their continuations.
+_NOT_CODE = re.compile(
+    r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|^[ \t]*#(?:[^\n]*\\\n)*[^\n]*",
+    re.DOTALL | re.MULTILINE,
+)
+_HEAD = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function's place in a text; the body is text[start:end]."""
+
+    name: str  # in Python with the classes and functions around it: Class.method
+    start: int
+    end: int
+
+
+def _declared_name(head: str) -> str | None:
+    """The function's name in what stands before a brace; None if that is no function."""
+    if not head.rstrip().endswith(")"):
+        return None  # a struct, or the values of a variable
+    for found in _HEAD.finditer(head):
+        before = head[: found.start()]
+        if found[1] != "__attribute__" and before.count("(") == before.count(")"):
+            return found[1]
+    return None
+
+
+def c_functions(text: str) -> Iterator[Function]:
+    """Functions that a C source defines: outside of all braces, NAME(...) and a brace."""
+    code = _NOT_CODE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
+    depth, declared, body = 0, 0, 0
+    for brace in re.finditer(r"[{};]", code):
+        place = brace.start()
+        if brace[0] == "{":
+            body = place if depth == 0 else body
+            depth += 1
+        elif brace[0] == "}":
+            depth -= 1
+            if depth == 0:
+                name = _declared_name(code[declared:body])
+                if name:
+                    yield Function(name, body, place + 1)
+                declared = place + 1
+        elif depth == 0:
+            declared = place + 1
+
+
+def python_functions(text: str) -> Iterator[Function]:
+    """Functions and methods of a Python source, from their decorators to their end."""
+    starts = [0]
+    for line in text.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+
+    def walk(node: ast.AST, prefix: str) -> Iterator[Function]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                name = f"{prefix}{child.name}"
+                if not isinstance(child, ast.ClassDef):
+                    first = min([child, *child.decorator_list], key=lambda part: part.lineno)
+                    yield Function(name, starts[first.lineno - 1], starts[child.end_lineno or 0])
+                yield from walk(child, f"{name}.")
+            else:
+                yield from walk(child, prefix)
+
+    yield from walk(ast.parse(text), "")
+
+
+def occurrences(text: str, function: Function, expression: str) -> Iterator[tuple[int, int]]:
+    """Where an expression stands in a function, whatever white space is in either."""
+    places = [i for i in range(function.start, function.end) if not text[i].isspace()]
+    squeezed = "".join(text[i] for i in places)
+    wanted = "".join(expression.split())
+    found = squeezed.find(wanted)
+    while found >= 0:
+        yield places[found], places[found + len(wanted) - 1] + 1
+        found = squeezed.find(wanted, found + 1)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an expression stands: text[start:end] of a file."""
+
+    file: Path
+    start: int
+    end: int
+
+
+class Texts:
+    """Source files, each read once."""
+
+    def __init__(self, files: Iterable[Path]) -> None:
+        self.of = {file: file.read_text() for file in files}
+        self._squeezed = {file: "".join(text.split()) for file, text in self.of.items()}
+
+    def find(self, suffixes: Collection[str], name: str, expression: str) -> list[Place]:
+        """All places of an expression in functions of a name.
+
+        A name may leave out what is around the function.
+        """
+        wanted = "".join(expression.split())
+        found = []
+        for file, text in self.of.items():
+            if file.suffix not in suffixes or wanted not in self._squeezed[file]:
+                continue
+            functions = python_functions(text) if file.suffix == ".py" else c_functions(text)
+            for function in functions:
+                if f".{function.name}".endswith(f".{name}"):
+                    places = occurrences(text, function, expression)
+                    found += [Place(file, *where) for where in places]
+        return found
