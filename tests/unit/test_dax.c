@@ -457,7 +457,8 @@ static void test_members_of_both_kinds_meet(void **state)
 	assert_int_equal(shared_load_u32(&header->liveness), LIVENESS_HEARTBEAT);
 	/* The file's member sees the other's heart beat, and die; the other takes it for alive. */
 	uint64_t beat = shared_load_u64(&header->heartbeat);
-	for (int i = 0; i < 5000 && shared_load_u64(&header->heartbeat) == beat; i++)
+	/* A guard against hanging: a minute at least. */
+	for (int i = 0; i < 60000 && shared_load_u64(&header->heartbeat) == beat; i++)
 		assert_int_equal(usleep(1000), 0);
 	assert_true(shared_load_u64(&header->heartbeat) != beat);
 	assert_int_equal(member_observe(of_file, of_device->slot, of_device->epoch, &pulse, SECOND, SECOND),

@@ -534,7 +534,8 @@ static void test_a_successor_uses_its_heap_when_late_stores_are_over(void **stat
 	assert_non_null(memory = heap_allocate(others[0].messenger->path->heap, 1, 1, false));
 	(void)heap_release(memory);
 	shared_store_u64(reaching, 0);
-	for (int i = 0; i < 1000 && (memory = heap_allocate(heap, BYTES, 1, false)) == NULL; i++)
+	/* A guard against hanging: a minute at least. */
+	for (int i = 0; i < 60000 && (memory = heap_allocate(heap, BYTES, 1, false)) == NULL; i++)
 		(void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	assert_non_null(memory);
 	node_close(&others[0]);

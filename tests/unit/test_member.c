@@ -12,6 +12,7 @@
 
 #define MEMBERS 4U
 #define SECOND UINT64_C(1000000000)
+#define HOUR (3600 * SECOND) /* longer than any test run */
 
 static struct region *region;
 
@@ -328,12 +329,11 @@ static void test_nobody_waits_for_the_living(void **state)
 {
 	struct member *late = NULL;
 	struct region_error error = {""};
-	uint64_t began = monotonic_now();
 
 	(void)state;
-	assert_int_equal(member_join(region, 0, 60 * SECOND, &late, &error), -ENOSPC);
+	/* If it waited, the guard of the test run would end the program. */
+	assert_int_equal(member_join(region, 0, HOUR, &late, &error), -ENOSPC);
 	assert_non_null(strstr(error.text, "is full"));
-	assert_true(monotonic_now() - began < 30 * SECOND);
 }
 
 static void *leave_soon(void *argument)
@@ -349,18 +349,16 @@ static void test_a_slot_that_becomes_free_meanwhile_is_taken(void **state)
 {
 	pthread_t leaving;
 	uint32_t slot = beating[2]->slot;
-	uint64_t began = monotonic_now();
 
 	(void)state;
 	/* One that is dead, for somebody to wait for. */
 	uint32_t dead = destroy(beating[0]);
 	assert_int_equal(pthread_create(&leaving, NULL, leave_soon, beating[2]), 0);
 	struct region_error error;
-	if (member_join(region, 0, 60 * SECOND, &beating[2], &error) != 0)
+	if (member_join(region, 0, HOUR, &beating[2], &error) != 0)
 		fail_msg("%s", error.text);
 	assert_int_equal(pthread_join(leaving, NULL), 0);
-	assert_int_equal(beating[2]->slot, slot);
-	assert_true(monotonic_now() - began < 30 * SECOND);
+	assert_int_equal(beating[2]->slot, slot); /* and not after the hour, which is the dead member's */
 	/* The manager's word spares us to wait for the other. */
 	struct member_verdict *verdict = region_verdict(region, dead);
 	shared_store_u64(&verdict->verdict, UINT64_C(1) << 32 | 1);
