@@ -8,11 +8,14 @@
  * Ranks find each other through files name.RANK in DIRECTORY. Each sends SEND messages of up
  * to LONGEST bytes to each other, and wants RECEIVE from each. At the end there is a line
  * for each peer, "peer N sent S received R ERROR": the error is 0, or what ended the
- * exchange with a peer that is gone. The status is 0 unless something was wrong.
+ * exchange with a peer that is gone. The status is 0 unless something was wrong. A rank that has
+ * received a few messages from each other says so with a file talks.RANK.
  *
- * With SECONDS it goes on so long, and beyond errors: what ended in one is given up, and the next message
- * sent. From the first error of a peer on, numbers of its may be left out, but none comes again or late. The
- * lines go on with " later L", how many messages came after it.
+ * With SECONDS a rank goes on for at least that time, until all ranks have received many messages from each
+ * other, after its first error if there was one: a file enough.RANK says so. No rank closes its endpoint
+ * before all have stopped to use theirs (over.RANK). A rank goes on beyond errors: what ended in one is given
+ * up, and the next message sent. From the first error of a peer on, numbers of its may be left out, but none
+ * comes again or late. The lines go on with " later L", how many messages came after it.
  */
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
@@ -30,7 +33,9 @@
 
 #define RANKS_MAX 16
 #define NAME_BYTES 64
-#define GUARD_SECONDS 120U
+#define GUARD_SECONDS 240U
+#define FEW 10U
+#define MANY 101U
 
 struct header {
 	uint64_t number;
@@ -61,6 +66,9 @@ struct rank {
 	size_t longest;
 	uint64_t seed;
 	double until; /* by the clock; 0: to the end */
+	const char *directory;
+	bool talks;  /* and has said so */
+	bool enough; /* and has said so */
 };
 
 static double now(void)
@@ -141,6 +149,37 @@ static void write_name(const struct rank *self, const char *directory)
 		fail("writing a name", self->number);
 }
 
+/* An empty file for who watches the ranks. */
+static void write_mark(const struct rank *self, const char *mark)
+{
+	char path[4096];
+
+	(void)snprintf(path, sizeof(path), "%s/%s.%d", self->directory, mark, self->number);
+	FILE *file = fopen(path, "wb");
+	if (file == NULL || fclose(file) != 0)
+		fail("writing a mark", self->number);
+}
+
+static bool all_marked(const struct rank *self, const char *mark)
+{
+	char path[4096];
+
+	for (int rank = 0; rank < self->count; rank++) {
+		(void)snprintf(path, sizeof(path), "%s/%s.%d", self->directory, mark, rank);
+		if (access(path, F_OK) != 0)
+			return false;
+	}
+	return true;
+}
+
+static void await_marks(const struct rank *self, const char *mark)
+{
+	const struct timespec pause = {.tv_nsec = 1000000};
+
+	while (!all_marked(self, mark))
+		(void)nanosleep(&pause, NULL);
+}
+
 static void read_name(const char *directory, int rank, unsigned char name[NAME_BYTES])
 {
 	const struct timespec pause = {.tv_nsec = 1000000};
@@ -155,8 +194,9 @@ static void read_name(const char *directory, int rank, unsigned char name[NAME_B
 	(void)fclose(file);
 }
 
-static void join(struct rank *self, const char *directory)
+static void join(struct rank *self)
 {
+	const char *directory = self->directory;
 	struct fi_info *info = NULL;
 	struct fid_domain *domain = open_domain(&info);
 	struct fid_av *av = NULL;
@@ -282,12 +322,37 @@ static void take_completions(struct rank *self)
 	}
 }
 
+/* Has every other rank sent so many messages, since an error if there was one? */
+static bool all_sent(const struct rank *self, uint64_t least)
+{
+	for (int rank = 0; rank < self->count; rank++) {
+		const struct peer *peer = &self->peers[rank];
+		uint64_t wanted = least < self->receive ? least : self->receive;
+		if (rank != self->number && (peer->error != 0 ? peer->later : peer->received) < wanted)
+			return false;
+	}
+	return true;
+}
+
+static void tell(struct rank *self)
+{
+	if (!self->talks && all_sent(self, FEW)) {
+		self->talks = true;
+		write_mark(self, "talks");
+	}
+	if (!self->enough && self->until != 0 && now() > self->until && all_sent(self, MANY)) {
+		self->enough = true;
+		write_mark(self, "enough");
+	}
+}
+
 /* Done with all who are there; what is under way with those who are not must end too. */
 static bool exchange(struct rank *self)
 {
 	bool busy = false;
 
-	if (self->until != 0 && now() > self->until)
+	tell(self);
+	if (self->enough && all_marked(self, "enough"))
 		return false;
 	for (int rank = 0; rank < self->count; rank++) {
 		struct peer *peer = &self->peers[rank];
@@ -322,10 +387,15 @@ int main(int argc, char **argv)
 	self.seed = strtoull(argv[7], NULL, 10);
 	if (self.count > RANKS_MAX || self.number >= self.count)
 		fail("too many ranks", self.count);
-	join(&self, argv[1]);
+	self.directory = argv[1];
+	join(&self);
 	self.until = argc == 9 ? now() + strtod(argv[8], NULL) : 0;
 	while (exchange(&self))
 		take_completions(&self);
+	if (self.until != 0) {
+		write_mark(&self, "over");
+		await_marks(&self, "over");
+	}
 	for (int rank = 0; rank < self.count; rank++) {
 		if (rank == self.number)
 			continue;

@@ -43,7 +43,7 @@ def soak(
     with NativeCluster(nodes=ranks) as cluster, tempfile.TemporaryFile() as output:
         if not cluster.network:
             pytest.skip("the nodes have no network of their own here")
-        command = [str(program), str(SECONDS + GUARD_SECONDS), str(SEED)]
+        command = [str(program), str(SECONDS + 4 * GUARD_SECONDS), str(SEED)]
         job = Job(command, ranks, mpi=mpi, heap=heap, environment=more)
         with RunningJob(job, cluster, stdout=output) as running:
             yield running, await_talk(running, ranks)
@@ -86,7 +86,7 @@ def test_a_job_goes_on_while_paths_flip(mpi: str, heap: bool) -> None:
         begun = time.monotonic()
         for move in itertools.cycle((region.detach, region.attach)):
             time.sleep(FLIP_SECONDS)
-            outcome = move(path, timeout=30)
+            outcome = move(path, timeout=GUARD_SECONDS)
             assert outcome.troubles == ()
             moved.append(outcome.moved)
             if len(moved) >= FLIPS and time.monotonic() > begun + SECONDS:
@@ -135,7 +135,7 @@ def test_who_makes_no_progress_is_named_and_moves_later() -> None:
             assert all("makes no progress" in trouble for trouble in outcome.troubles)
         finally:
             os.kill(stopped, signal.SIGCONT)
-        outcome = region.detach(path, timeout=30.0)
+        outcome = region.detach(path, timeout=GUARD_SECONDS)
         assert outcome.troubles == ()
         assert outcome.moved == 3 * 2
 

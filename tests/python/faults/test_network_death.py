@@ -30,18 +30,19 @@ from vicinal.mpi.environment import provider_directory
 TIMEOUT = 1.0
 """VICINAL_PEER_TIMEOUT."""
 DOWN_SECONDS = 0.3
-PATIENT_TIMEOUT = 5.0
-"""Of a link, and the timeout that it is far shorter than, on a machine with other work too."""
+PATIENT_TIMEOUT = 3600.0
+"""A timeout that ends no test: what is found out was found out without it."""
 STOPPED_SECONDS = 3.0
 """A host that is gone would be missed by then."""
-KILLED_SECONDS = 6.0
-"""The bound that docs/network.md states for processes that end."""
-SILENT_SECONDS = TIMEOUT + 5.0
-"""And for hosts that are gone without a word."""
+PAIRS = 4
+"""Of a rank here and a rank there."""
+QUESTIONS = 4
+"""UDP datagrams that a rank sends to one peer until its host says that the peer has ended: after
+0.5 s of silence, and then after 1, 2 and 4 s. They count what docs/network.md calls 6 s."""
 HERE, THERE = (0, 1), (2, 3)
-IN_FRAMES = 60_000, 8000
+IN_FRAMES = 60_000, 5000
 FEWER = 60_000, 500
-READ_TOO = 200_000, 1500
+READ_TOO = 200_000, 1000
 """Bytes of the longest message, and messages of each to each other. Longer ones than a frame the
 receiver reads out of its sender's buffer."""
 
@@ -77,10 +78,9 @@ class Hosts:
                 text=True,
             )
         deadline = time.monotonic() + GUARD_SECONDS
-        while len(list(self.directory.glob("name.*"))) < 4:
-            assert time.monotonic() < deadline, "not all ranks joined"
+        while len(list(self.directory.glob("talks.*"))) < 4:
+            assert time.monotonic() < deadline, "not all ranks talk"
             time.sleep(0.01)
-        time.sleep(0.5)  # let them talk
 
     def signal(self, host: int, number: signal.Signals) -> None:
         signal_all(self.cluster.processes(f"node{host}"), number)
@@ -102,7 +102,7 @@ class Hosts:
 
     def await_all(self) -> None:
         """Until all have ended; what they said is still to be read."""
-        deadline = time.monotonic() + GUARD_SECONDS / 2
+        deadline = time.monotonic() + GUARD_SECONDS
         while any(process.poll() is None for process in self.processes.values()):
             assert time.monotonic() < deadline, "not all ranks ended"
             time.sleep(0.02)
@@ -115,8 +115,8 @@ class Hosts:
         down, up = (f"ip link set veth{host} {state}" for state in ("down", "up"))
         self.cluster.run_in("head", ["sh", "-c", f"{down} && sleep {seconds} && {up}"])
 
-    def finish(self, rank: int, seconds: float) -> dict[int, Exchange]:
-        output, errors = self.processes.pop(rank).communicate(timeout=seconds)
+    def finish(self, rank: int) -> dict[int, Exchange]:
+        output, errors = self.processes.pop(rank).communicate(timeout=GUARD_SECONDS)
         assert errors == ""
         lines = re.findall(r"^peer (\d+) sent (\d+) received (\d+) (\d+)$", output, re.M)
         return {int(line[0]): Exchange(*map(int, line)) for line in lines}
@@ -125,10 +125,10 @@ class Hosts:
         """What `tc` says to a command for the host's network card."""
         return self.cluster.run_in(f"node{host}", ["tc", *text.split()])
 
-    def counter(self, host: int, name: str) -> int:
-        """One of those that the kernel keeps of all TCP of a host."""
-        text = self.cluster.run_in(f"node{host}", ["cat", "/proc/net/netstat"])
-        lines = [line.split() for line in text.splitlines() if line.startswith("TcpExt:")]
+    def counter(self, host: int, group: str, name: str) -> int:
+        """One of the counters that a host's kernel keeps of a protocol."""
+        text = self.cluster.run_in(f"node{host}", ["cat", "/proc/net/netstat", "/proc/net/snmp"])
+        lines = [line.split() for line in text.splitlines() if line.startswith(f"{group}:")]
         return int(dict(zip(*lines, strict=True))[name])
 
     def close(self) -> None:
@@ -179,14 +179,14 @@ def stopped(
         yield hosts
 
 
-def check_survivors(hosts: Hosts, began: float, seconds: float) -> None:
+def check_survivors(hosts: Hosts) -> None:
     """All between these two was right, and what was under way with others ended in an error.
 
     A pair that was done before it happened has none, but not every pair may be.
     """
     cut = 0
     for rank in HERE:
-        exchanges = hosts.finish(rank, 4 * seconds)
+        exchanges = hosts.finish(rank)
         assert exchanges[1 - rank] == Exchange(1 - rank, hosts.messages, hosts.messages, 0)
         for other in THERE:
             if exchanges[other] != Exchange(other, hosts.messages, hosts.messages, 0):
@@ -194,16 +194,21 @@ def check_survivors(hosts: Hosts, began: float, seconds: float) -> None:
                 assert exchanges[other].received < hosts.messages
                 cut += 1
     assert cut > 0, "all was done before it happened"
-    took = time.monotonic() - began
-    print(f"after {took:.2f} s")
-    assert took < seconds
 
 
 def test_the_others_go_on_when_a_host_is_killed(checkout: Path, tmp_path: Path) -> None:
-    with stopped(checkout, tmp_path, READ_TOO) as hosts:
-        began = time.monotonic()
+    """Its kernel says so when it is asked, a few times at most: no timeout has to pass."""
+    with stopped(checkout, tmp_path, READ_TOO, PATIENT_TIMEOUT) as hosts:
+        asked, answers = (
+            hosts.counter(0, "Udp", "OutDatagrams"),
+            hosts.counter(0, "Icmp", "InDestUnreachs"),
+        )
         hosts.signal(1, signal.SIGKILL)
-        check_survivors(hosts, began, KILLED_SECONDS)
+        check_survivors(hosts)
+        asked = hosts.counter(0, "Udp", "OutDatagrams") - asked
+        answers = hosts.counter(0, "Icmp", "InDestUnreachs") - answers
+        print(f"asked {asked} times, {answers} answers")
+        assert answers <= asked <= PAIRS * QUESTIONS
 
 
 def test_the_others_go_on_when_a_host_is_cut_off(checkout: Path, tmp_path: Path) -> None:
@@ -211,21 +216,20 @@ def test_the_others_go_on_when_a_host_is_cut_off(checkout: Path, tmp_path: Path)
     with stopped(checkout, tmp_path, IN_FRAMES) as hosts:
         began = time.monotonic()
         hosts.link(1, "down")
-        check_survivors(hosts, began, SILENT_SECONDS)
+        check_survivors(hosts)
+        assert time.monotonic() - began >= TIMEOUT
 
 
 def check_all(hosts: Hosts) -> None:
     """Every message came, once, in order, as it was sent."""
-    began = time.monotonic()
     for rank in (*HERE, *THERE):
-        exchanges = hosts.finish(rank, GUARD_SECONDS / 2)
+        exchanges = hosts.finish(rank)
         others = {*HERE, *THERE} - {rank}
         whole = hosts.messages
         assert exchanges == {other: Exchange(other, whole, whole, 0) for other in others}
-    print(f"after {time.monotonic() - began:.2f} s")
 
 
-@pytest.mark.parametrize("flaps", [False, True])
+@pytest.mark.parametrize("flaps", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_host_that_was_stopped_goes_on(checkout: Path, tmp_path: Path, flaps: bool) -> None:
     """It loses nothing, nor if its link was down for less than the timeout meanwhile.
 
@@ -242,7 +246,7 @@ def test_a_host_that_was_stopped_goes_on(checkout: Path, tmp_path: Path, flaps: 
 
 def test_ranks_that_are_stopped_and_killed_one_by_one(checkout: Path, tmp_path: Path) -> None:
     """Their neighbour goes on with those who are there."""
-    with running(checkout, tmp_path, IN_FRAMES) as hosts:
+    with running(checkout, tmp_path, IN_FRAMES, timeout=PATIENT_TIMEOUT) as hosts:
         one, other = hosts.ranks(1)
         gone = hosts.rank_of(other)
         one.send_signal(signal.SIGSTOP)
@@ -250,20 +254,16 @@ def test_ranks_that_are_stopped_and_killed_one_by_one(checkout: Path, tmp_path: 
         other.send_signal(signal.SIGSTOP)
         one.send_signal(signal.SIGCONT)
         time.sleep(0.5)
-        began = time.monotonic()
         other.send_signal(signal.SIGKILL)
         missed = []
         for rank in {*HERE, *THERE} - {gone}:
-            exchanges = hosts.finish(rank, 4 * KILLED_SECONDS)
+            exchanges = hosts.finish(rank)
             failed = [peer for peer, each in exchanges.items() if each.error != 0]
             # One may have had all from it before, and it all from that one.
             whole = exchanges[gone] == Exchange(gone, hosts.messages, hosts.messages, 0)
             assert failed == ([] if whole else [gone])
             missed += failed
         assert missed
-        took = time.monotonic() - began
-        print(f"after {took:.2f} s")
-        assert took < 4 * KILLED_SECONDS
 
 
 # --- bad links -----------------------------------------------------------------------------
@@ -303,7 +303,7 @@ def test_a_bad_link(checkout: Path, tmp_path: Path, spoil: Callable[[Hosts, int]
         hosts.await_all()
         said = hosts.tc(0, "-s qdisc show dev eth0")
         dropped = sum(map(int, re.findall(r"dropped (\d+)", said)))
-        late = hosts.counter(1, "TCPOFOQueue")
+        late = hosts.counter(1, "TcpExt", "TCPOFOQueue")
         print(f"{spoil.__name__}: {dropped} packets were dropped, {late} came out of order")
         if spoil is lossy:
             assert dropped > 10

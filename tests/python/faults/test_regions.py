@@ -3,14 +3,17 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
+import psutil
 import pytest
 from command_support import CHECKOUT
 from launch_support import GUARD_SECONDS, MPIS, in_regions
+from process_support import named, signal_all
 
 from vicinal import region
 from vicinal.cluster.native import NativeCluster
@@ -23,8 +26,9 @@ from vicinal.mpi.traffic import NETWORK_PATH, REGION_PATH, job_traffic, pair_tra
 from vicinal.region import RegionState
 
 FIRST, SECOND = "first", "second"
-SOAK_SECONDS = 4
 SEED = 20262
+MESSAGES = 200
+"""Each of two jobs sends more than this while the other one runs."""
 
 
 def talked(state: RegionState) -> set[tuple[int, int]]:
@@ -99,6 +103,15 @@ def connected(state: RegionState) -> list[set[int]]:
     return groups
 
 
+def exchanged(state: RegionState, group: set[int]) -> int:
+    """How many messages the slots of a group have sent each other."""
+    return sum(
+        each.messages
+        for each in state.connections
+        if each.sender in group and each.sender != each.receiver
+    )
+
+
 @pytest.mark.parametrize("mpi", MPIS)
 def test_two_jobs_in_one_region_never_meet(region_path: Path, mpi: str) -> None:
     """Both run the same program with the same seed, and take what comes from whomever."""
@@ -110,7 +123,14 @@ def test_two_jobs_in_one_region_never_meet(region_path: Path, mpi: str) -> None:
         environment[f"{package}_ALLOW_RUN_AS_ROOT"] = "1"
         environment[f"{package}_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
     program = CHECKOUT / "build/programs" / mpi / "soak"
-    command = [mpi_prefix(mpi) / "bin/mpiexec", "-n", "2", program, str(SOAK_SECONDS), str(SEED)]
+    command = [
+        mpi_prefix(mpi) / "bin/mpiexec",
+        "-n",
+        "2",
+        program,
+        str(4 * GUARD_SECONDS),
+        str(SEED),
+    ]
     jobs = [
         subprocess.Popen(
             command,
@@ -125,10 +145,15 @@ def test_two_jobs_in_one_region_never_meet(region_path: Path, mpi: str) -> None:
         deadline = time.monotonic() + GUARD_SECONDS
         while True:
             state = region.inspect(region_path)
-            if sum(len(group) > 1 for group in connected(state)) >= 2:
+            talking = [group for group in connected(state) if exchanged(state, group) > MESSAGES]
+            if len(talking) >= 2:
                 break
             assert time.monotonic() < deadline, "the jobs do not run at the same time"
             time.sleep(0.05)
+        for job in jobs:
+            signal_all(
+                named(psutil.Process(job.pid).children(recursive=True), "soak"), signal.SIGUSR2
+            )
         said = [job.communicate(timeout=GUARD_SECONDS) for job in jobs]
     finally:
         for job in jobs:

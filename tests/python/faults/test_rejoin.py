@@ -89,11 +89,11 @@ def all_talk(path: Path, ranks: set[int]) -> bool:
     return {(one, other) for one in ranks for other in ranks if one != other} <= pairs
 
 
-def until(what: Callable[[], bool], seconds: float = 30.0) -> float:
+def until(what: Callable[[], bool]) -> float:
     """Wait for it, and say how long that took."""
     begun = time.monotonic()
     while not what():
-        assert time.monotonic() < begun + seconds, "it did not come about in time"
+        assert time.monotonic() < begun + GUARD_SECONDS, "it did not come about in time"
         threading.Event().wait(0.02)
     return time.monotonic() - begun
 
@@ -123,7 +123,7 @@ def soak(mpi: str) -> Iterator[Hosts]:
         for rank in range(RANKS):
             hosts.plug(rank, hosts.west if rank < RANKS // 2 else hosts.east)
         names = {f"node{rank}": f"file:{EXCHANGE}/{place_name(rank)}" for rank in range(RANKS)}
-        command = in_regions(names, [program, str(GUARD_SECONDS), str(SEED)])
+        command = in_regions(names, [program, str(4 * GUARD_SECONDS), str(SEED)])
         job = Job(command, RANKS, mpi=mpi, region=names["node0"])
         with RunningJob(job, cluster, stdout=output, stderr=output) as running:
             until(lambda: all_talk(hosts.west, {0, 1}) and all_talk(hosts.east, {2, 3}))
@@ -147,7 +147,7 @@ def leave_it(hosts: Hosts, path: Path, mpi: str) -> float:
     until(lambda: len(members_of(path, MOVER)) == ENDPOINTS[mpi])
     slots = members_of(path, MOVER)
     begun = time.monotonic()
-    outcome = region.leave(path, slots, timeout=20.0)
+    outcome = region.leave(path, slots, timeout=GUARD_SECONDS)
     took = time.monotonic() - begun
     assert outcome.troubles == ()
     assert outcome.moved == len(slots)
