@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from guest_support import TEST_SECONDS
 
 from vicinal.cluster.guest_pair import GuestPair
 from vicinal.cluster.image import build_image
@@ -18,6 +19,14 @@ from vicinal.programs import mpi_program
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 PROGRAMS = ("latency", "bandwidth", "verify")
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give tests of guests more time than others before they count as hanging."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.timeout(TEST_SECONDS))
 
 
 @pytest.fixture(scope="session", autouse=True)

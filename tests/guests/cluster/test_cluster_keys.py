@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from guest_support import GUARD_SECONDS
 from test_cluster_machines import checkout
 
 from vicinal.cluster.file.model import ImageAdditions
@@ -14,10 +15,7 @@ from vicinal.cluster.image import build_image
 from vicinal.cluster.image_additions import additions_key, build_additions
 from vicinal.errors import VicinalError
 
-GUARD_SECONDS = 900.0
 
-
-@pytest.mark.timeout(GUARD_SECONDS + 60)
 def test_networks_images_and_first_boots() -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can make a network that stands for the host's")

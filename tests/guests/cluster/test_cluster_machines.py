@@ -13,15 +13,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 from domain_support import NOBODY, ordinary_user, private_daemon
+from guest_support import GUARD_SECONDS
 
 import vicinal
 from vicinal.cluster.image import build_image
 from vicinal.mpi.libraries import STANDARD
 from vicinal.programs import mpi_program
-
-GUARD_SECONDS = 900.0  # two minutes on two idle cores with TCG
 
 
 def play(before: Sequence[str], directory: Path, environment: Mapping[str, str]) -> dict[str, Any]:
@@ -68,7 +66,6 @@ def check(facts: Mapping[str, Any], count: int) -> None:
     assert facts["killed"]["before"] > 0
 
 
-@pytest.mark.timeout(GUARD_SECONDS + 60)
 def test_as_root_with_a_system_libvirt() -> None:
     with private_daemon() as uri, tempfile.TemporaryDirectory(prefix="vicinal-") as name:
         facts = play([sys.executable], Path(name), {**os.environ, "LIBVIRT_DEFAULT_URI": uri})
@@ -81,7 +78,6 @@ def test_as_root_with_a_system_libvirt() -> None:
         kept.unlink()
 
 
-@pytest.mark.timeout(GUARD_SECONDS + 60)
 def test_as_an_ordinary_user_with_a_session() -> None:
     with tempfile.TemporaryDirectory(prefix="vicinal-") as name:
         before, environment = ordinary_user(Path(name))

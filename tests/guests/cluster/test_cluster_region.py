@@ -26,8 +26,6 @@ from vicinal.mpi.libraries import Mpi
 from vicinal.programs import mpi_program
 from vicinal.region import inspect
 
-pytestmark = pytest.mark.timeout(600)
-
 ROUNDS = 12
 GAP_MILLISECONDS = 400
 DEVICES = "cat /sys/bus/pci/devices/*/device; ls /dev/dax*"
@@ -76,7 +74,7 @@ def test_a_blocked_rank_is_woken_by_the_interrupt(
 
 def check_woken(trial: Trial, mpi: Mpi, program: Path) -> None:
     """A rank that waits for a message each time, so long that it sleeps, is interrupted for it."""
-    job = ("run", "--cluster", trial.name, "-n", "2", "--mpi", mpi.value, "--timeout", "200")
+    job = ("run", "--cluster", trial.name, "-n", "2", "--mpi", mpi.value, "--timeout", "600")
     done = trial.call(*job, program, str(ROUNDS), str(GAP_MILLISECONDS))
     (told,) = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     print(f"{mpi}: {told['interrupts']} interrupts for {ROUNDS} messages")
@@ -88,7 +86,7 @@ def check_woken(trial: Trial, mpi: Mpi, program: Path) -> None:
 
 def check_heap(trial: Trial, mpi: Mpi, program: Path, place: str) -> None:
     """What malloc gives the ranks lies in the region's memory, if that is asked for."""
-    job = ("run", "--cluster", trial.name, "-n", "2", "--mpi", mpi.value, "--timeout", "200")
+    job = ("run", "--cluster", trial.name, "-n", "2", "--mpi", mpi.value, "--timeout", "600")
     for options, ending in ((("--heap", "region"), place), ((), "")):
         done = trial.call(*job, *options, program)
         told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
@@ -124,7 +122,7 @@ def test_a_memory_module_is_found_and_is_no_slower_than_memory(
 
 
 def a_machine_that_dies_ends_the_job(trial: Trial, program: str) -> None:
-    job = ("run", "--cluster", trial.name, "-n", "2", "--timeout", "200")
+    job = ("run", "--cluster", trial.name, "-n", "2", "--timeout", "600")
     with ThreadPoolExecutor() as pool:
         refused = pool.submit(trial.refused, *job, program, "--sizes", "8", "--seconds", "3600")
         before = inspect(trial.region).members

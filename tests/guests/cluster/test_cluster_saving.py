@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from domain_support import private_daemon
+from guest_support import BOUND
 from machines_scenario import Trial
 
 from vicinal.bench.output import read_records
@@ -24,11 +25,9 @@ from vicinal.programs import mpi_program
 from vicinal.region import inspect
 from vicinal.region.format import Way
 
-WAIT_SECONDS = 240.0
 ENDED = "the job has ended"
 
 
-@pytest.mark.timeout(900)
 def test_a_job_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their libvirt is as Debian's, whose QEMU is a user that cannot see root's files."""
     daemon = private_daemon(user="libvirt-qemu")
@@ -119,7 +118,7 @@ def output(trial: Trial) -> str:
 
 
 def wait_until(what: str, true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
+    deadline = time.monotonic() + BOUND
     while not true():
         assert time.monotonic() < deadline, what
         time.sleep(0.5)

@@ -8,10 +8,9 @@ import tempfile
 from pathlib import Path
 
 from domain_support import private_daemon
+from guest_support import GUARD_SECONDS
 
 import vicinal
-
-GUARD_SECONDS = 600.0  # a minute on two idle cores with TCG
 
 
 def test_two_machines_with_and_without_a_region() -> None:

@@ -22,8 +22,6 @@ Steps = dict[str, dict[str, Any]]
 MODULES = ("igb", "igbvf", "vfio_iommu_type1", "vfio_pci")
 USER = 1000
 
-pytestmark = pytest.mark.timeout(900)
-
 
 @pytest.fixture(scope="module")
 def steps(tmp_path_factory: pytest.TempPathFactory) -> Steps:

@@ -18,8 +18,6 @@ Steps = dict[str, dict[str, Any]]
 FIRST, SECOND = 0, 1
 MAC = "52:54:00:aa:bb:01"
 
-pytestmark = pytest.mark.timeout(900)
-
 
 @pytest.fixture(scope="module")
 def steps(tmp_path_factory: pytest.TempPathFactory) -> Steps:

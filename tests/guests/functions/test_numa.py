@@ -6,8 +6,6 @@ from typing import Any
 import pytest
 from functions_guest import Work, run_inside
 
-pytestmark = pytest.mark.timeout(900)
-
 Steps = dict[str, dict[str, Any]]
 
 NODES = ((448, "0-3"), (384, "4-7"), (48, ""))

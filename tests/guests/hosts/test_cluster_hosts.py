@@ -15,6 +15,7 @@ from pathlib import Path
 import libvirt
 import pytest
 from domain_support import private_daemon
+from guest_support import GUARD_SECONDS
 from host_support import Hosts, shown_ways
 from process_support import named, words_of
 
@@ -23,7 +24,6 @@ from vicinal.cluster.image import build_image
 from vicinal.mpi.libraries import STANDARD
 from vicinal.programs import mpi_program
 
-GUARD_SECONDS = 900.0
 NAME = "h2"
 """Short, for sockets in the cluster's directory."""
 
@@ -88,7 +88,6 @@ def hosts() -> Iterator[TwoHosts]:
             two.stop_daemons()
 
 
-@pytest.mark.timeout(GUARD_SECONDS + 60)
 def test_a_region_on_each_host_and_the_network_between(hosts: TwoHosts) -> None:
     build_image(print)
     file = hosts.directory / "cluster.yaml"

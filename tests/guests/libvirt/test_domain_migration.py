@@ -39,10 +39,6 @@ def files(spec: DomainSpec, directory: Path) -> tuple[str, ...]:
     return str(directory / spec.console.name), str(directory / spec.control.name)
 
 
-GUARD_SECONDS = 900.0  # a minute on two idle cores with TCG
-
-
-@pytest.mark.timeout(GUARD_SECONDS)
 def test_a_guest_moves_and_is_in_the_region_again() -> None:
     image = build_image(print)
     choice = choose_accelerator(find_qemu(), image, print)

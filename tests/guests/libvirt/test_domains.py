@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import pytest
 from domain_support import ordinary_user, private_daemon
+from guest_support import GUARD_SECONDS
 
 from vicinal.cluster.guest_accelerator import choose_accelerator
 from vicinal.cluster.guest_qemu_choice import find_qemu
@@ -22,7 +22,6 @@ from vicinal.cluster.image import build_image
 from vicinal.mpi.environment import Mpi
 from vicinal.programs import mpi_program
 
-GUARD_SECONDS = 900.0  # two minutes on two idle cores with TCG
 BOTH_WAYS = [["guest0", "guest1"], ["guest1", "guest0"]]
 
 
@@ -72,7 +71,6 @@ def check(facts: dict[str, Any], directory: Path) -> None:
     assert left == []
 
 
-@pytest.mark.timeout(GUARD_SECONDS + 60)
 def test_as_root_with_a_system_libvirt_without_systemd() -> None:
     with private_daemon() as uri, tempfile.TemporaryDirectory(prefix="vicinal-") as name:
         facts = play([sys.executable], uri, Path(name), os.environ)
@@ -80,7 +78,6 @@ def test_as_root_with_a_system_libvirt_without_systemd() -> None:
         check(facts, Path(name))
 
 
-@pytest.mark.timeout(GUARD_SECONDS + 60)
 def test_as_an_ordinary_user_with_a_session() -> None:
     with tempfile.TemporaryDirectory(prefix="vicinal-") as name:
         before, environment = ordinary_user(Path(name))

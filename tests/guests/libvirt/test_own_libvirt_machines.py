@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from guest_support import GUARD_SECONDS
 
 import vicinal
 from vicinal.cluster.image import build_image
@@ -25,13 +26,11 @@ from vicinal.host.libvirt_daemons import OWN_DAEMON, system_answers
 from vicinal.host.system import Host
 
 CHECKOUT = Path(vicinal.__file__).resolve().parents[1]
-GUARD_SECONDS = 600.0  # a minute on two idle cores with TCG
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="others have a session of their own"),
     pytest.mark.skipif(Host().program(OWN_DAEMON) is None, reason="libvirtd is not installed"),
     pytest.mark.skipif(system_answers(Host()), reason="the system has a libvirt"),
-    pytest.mark.timeout(GUARD_SECONDS),
 ]
 
 

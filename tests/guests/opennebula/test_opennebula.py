@@ -34,7 +34,6 @@ from vicinal.mpi.environment import Mpi
 from vicinal.opennebula.installation import Installation
 from vicinal.programs import mpi_program
 
-GUARD_SECONDS = 900.0
 _STOCK = """\
 #!{python}
 import os, pathlib, sys, libvirt
@@ -97,7 +96,6 @@ def deploy(
     return host.act("deploy", str(file), "node1", vm=vm, given=document)
 
 
-@pytest.mark.timeout(GUARD_SECONDS)
 def test_vms_of_a_job_talk_through_the_region_that_the_driver_made() -> None:
     image = build_image(print)
     accelerator = choose_accelerator(find_qemu(), image, print).accelerator
@@ -141,7 +139,6 @@ def test_vms_of_a_job_talk_through_the_region_that_the_driver_made() -> None:
         assert hypervisor.connection.numOfDomains() == 0
 
 
-@pytest.mark.timeout(GUARD_SECONDS)
 def test_a_machine_that_libvirt_refuses_leaves_no_region() -> None:
     with (
         private_daemon() as uri,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from guest_python import lend_python, run_python
+from guest_support import BOUND
 
 from vicinal.bench.output import read_records
 from vicinal.cluster.guest_job import job_command, run_in_guests
@@ -20,7 +21,6 @@ from vicinal.programs import mpi_program
 from vicinal.region.format import Liveness
 from vicinal.region.module import DATA_OFFSET
 
-TIMEOUT = 240.0  # a hang guard
 BOTH_WAYS = {("guest0", "guest1"), ("guest1", "guest0")}
 
 SEE = "cat /sys/bus/pci/devices/*/device; ls -l /dev/dax*; cat /sys/bus/dax/devices/*/size"
@@ -36,7 +36,7 @@ def pair() -> Iterator[GuestPair]:
 
 
 def run(pair: GuestPair, mpi: Mpi, *program: str) -> CompletedJob:
-    done = run_in_guests(Job(program=list(program), ranks=2, mpi=mpi), pair, timeout=TIMEOUT)
+    done = run_in_guests(Job(program=list(program), ranks=2, mpi=mpi), pair, timeout=BOUND)
     assert done.returncode == 0, f"{done.stderr}\n{done.stdout}"
     return done
 
@@ -92,7 +92,7 @@ def test_every_answer_is_right_and_came_through_the_module(pair: GuestPair, mpi:
 def test_the_doctor_finds_the_region_and_how_fast_it_is(pair: GuestPair, tmp_path: Path) -> None:
     guest = pair.guests[1]
     lend_python(guest, tmp_path / "lent.tar")
-    done = run_python(guest, "doctor_inside.py", "ivshmem", timeout=TIMEOUT)
+    done = run_python(guest, "doctor_inside.py", "ivshmem", timeout=BOUND)
     assert done.returncode == 0, done.stderr
     (finding,) = map(json.loads, done.stdout.splitlines())
     print(finding["text"])

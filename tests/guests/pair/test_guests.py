@@ -27,7 +27,6 @@ from vicinal.mpi.libraries import STANDARD, installation
 from vicinal.programs import mpi_program
 
 MIB = 1 << 20
-TIMEOUT = 240.0  # a hang guard
 
 both_mpis = pytest.mark.parametrize("mpi", STANDARD)
 both_paths = pytest.mark.parametrize("path", [MessagePath.NETWORK, MessagePath.REGION])
@@ -39,7 +38,7 @@ def run(
     name, *arguments = program
     full = name if "/" in name else str(mpi_program(mpi, name))
     done = run_in_guests(
-        Job(program=[full, *arguments], ranks=ranks, mpi=mpi, path=path), pair, timeout=TIMEOUT
+        Job(program=[full, *arguments], ranks=ranks, mpi=mpi, path=path), pair, timeout=BOUND
     )
     assert done.returncode == 0, f"{done.stderr}\n{done.stdout}"
     return done

@@ -38,8 +38,8 @@ def run_directories(process: int) -> list[Path]:
 
 @pytest.mark.parametrize("mpi", STANDARD)
 def test_a_guest_that_dies_ends_the_job(mpi: Mpi) -> None:
-    """The manager's word ends it: by the guest's silence alone it would take ten minutes."""
-    end_job_by_power_failure(mpi, peer_timeout=600)
+    """The manager's word ends it: by the guest's silence alone it would take two hours."""
+    end_job_by_power_failure(mpi, peer_timeout=7200)
 
 
 def test_a_guest_that_dies_is_missed_without_a_manager(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +47,6 @@ def test_a_guest_that_dies_is_missed_without_a_manager(monkeypatch: pytest.Monke
     end_job_by_power_failure(Mpi.MPICH, peer_timeout=5)
 
 
-@pytest.mark.timeout(900)
 def test_a_host_that_dies_is_missed_over_verbs() -> None:
     """Nobody tells the other guest, which is another host with a region of its own."""
     end_job_by_power_failure(Mpi.MPICH, peer_timeout=5, network=GuestNetwork.VERBS)

@@ -7,7 +7,6 @@ else of guests is in the other folders, which are long suites.
 import tempfile
 from pathlib import Path
 
-import pytest
 from guest_verify import BOTH_WAYS, Pair, verify
 
 from vicinal.cluster.image import find_image
@@ -19,7 +18,6 @@ from vicinal.region import create
 NAMES = ("guest0", "guest1")
 
 
-@pytest.mark.timeout(600)  # a hang guard: 15 s on two idle cores with TCG, and 60 with a new image
 def test_every_byte_of_a_job_goes_through_the_region_of_two_guests() -> None:
     # Not the test's own directory: the paths of sockets are short.
     with tempfile.TemporaryDirectory(prefix="vicinal-", dir="/dev/shm") as name:

@@ -17,6 +17,7 @@ from xml.etree import ElementTree
 
 import libvirt
 import psutil
+from guest_support import BOUND
 from guest_verify import Pair, verify
 
 from vicinal.cluster.accelerator import Accelerator
@@ -121,7 +122,7 @@ def sees_region(guest: GuestShell) -> bool:
 
 
 def until_seen(guest: GuestShell, seen: bool) -> None:
-    deadline = time.monotonic() + BOOT_SECONDS
+    deadline = time.monotonic() + BOUND
     while sees_region(guest) is not seen:
         assert time.monotonic() < deadline, "the guest and libvirt do not agree on the region"
         time.sleep(0.5)

@@ -3,7 +3,13 @@
 import time
 from collections.abc import Callable
 
-BOUND = 120.0  # seconds; a hang guard
+# Guards against hanging, not measurements: more than ten times what two idle cores need with TCG.
+BOUND = 600.0
+"""Seconds for one act in guests: a job, a start, a move."""
+GUARD_SECONDS = 1500.0
+"""Seconds for a program that plays all of a test."""
+TEST_SECONDS = 1800.0
+"""Seconds for a test with the fixtures that it is the first to need."""
 
 
 def wait_until(what: str, condition: Callable[[], bool], seconds: float = BOUND) -> None:

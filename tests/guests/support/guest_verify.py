@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from guest_support import BOUND
+
 from vicinal.bench.output import read_records
 from vicinal.cluster.guest_job import run_in_guests
 from vicinal.cluster.guest_shell import GuestShell
@@ -10,7 +12,6 @@ from vicinal.cluster.image_kind import GuestNetwork
 from vicinal.mpi.job import Job
 from vicinal.region import RegionState, inspect
 
-JOB_SECONDS = 240.0  # a hang guard
 BOTH_WAYS = {("guest0", "guest1"), ("guest1", "guest0")}
 
 
@@ -29,7 +30,7 @@ class Pair:
 def verify(pair: Pair, program: str) -> set[tuple[str, str]]:
     """Every byte of an MPI job's messages; returns who sent to whom through the region."""
     job = Job(program=[program, "--max-size", "65536", "--rounds", "1"], ranks=2, mpi="mpich")
-    done = run_in_guests(job, pair, timeout=JOB_SECONDS)
+    done = run_in_guests(job, pair, timeout=BOUND)
     assert done.returncode == 0, done.stderr
     records = read_records(done.stdout)
     assert len(records) > 1, done.stdout

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from domain_support import ordinary_user, private_daemon
+from guest_support import GUARD_SECONDS
 from test_cluster_machines import lend_image
 
 from vicinal.cluster.machines.links import ALLOWED, HELPERS
@@ -25,7 +26,6 @@ from vicinal.cluster.native_network import find_tool
 from vicinal.mpi.environment import Mpi
 from vicinal.programs import mpi_program
 
-GUARD_SECONDS = 400.0
 BRIDGE, TAP, USERS_TAP = "site0", "site1", "site2"
 HOST = "10.9.0.254"
 IP = find_tool("ip") or "ip"

@@ -19,12 +19,12 @@ from pathlib import Path
 
 import libvirt
 import psutil
+from guest_support import GUARD_SECONDS
 
 from vicinal.bench.output import read_records
 from vicinal.cluster.domains.uri import default_uri
 from vicinal.region import inspect
 
-GUARD_SECONDS = 400.0
 SLOW = 240.0
 NODES = ("vm0", "vm1", "vm2")
 FILE = """name: {name}

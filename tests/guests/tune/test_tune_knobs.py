@@ -33,8 +33,6 @@ WORK = Work(
     processors="2",
 )
 
-pytestmark = pytest.mark.timeout(900)
-
 
 @pytest.fixture(scope="module")
 def steps(tmp_path_factory: pytest.TempPathFactory) -> Steps:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from guest_support import BOUND
 
 from vicinal.bench.output import read_records
 from vicinal.cluster.guest import Guest
@@ -23,16 +24,12 @@ from vicinal.mpi.traffic import NETWORK_PATH, REGION_PATH, JobTraffic, job_traff
 from vicinal.programs import mpi_program
 from vicinal.region import RegionState
 
-TIMEOUT = 400.0  # a hang guard: on two busy cores a job takes a minute
 RANKS = 4
 SIZE_MOST = 128 << 10  # above 64 KiB a receiver reads the sender's memory
 ROCE_PAYLOAD = 1024
 """Bytes that fit a packet: the power of two below what Ethernet carries."""
 
 COUNTERS = "/sys/class/infiniband/rxe0/ports/1/hw_counters"
-
-# Longer than others: the guests have other kernels, and RDMA has to be set up in each.
-pytestmark = pytest.mark.timeout(900)
 
 
 def verify(hosts: GuestPair, mpi: Mpi, **variables: str) -> CompletedJob:
@@ -49,7 +46,7 @@ def verify(hosts: GuestPair, mpi: Mpi, **variables: str) -> CompletedJob:
             **variables,
         },
     )
-    done = run_in_guests(job, hosts, timeout=TIMEOUT)
+    done = run_in_guests(job, hosts, timeout=BOUND)
     assert done.returncode == 0, f"{done.stdout[-4000:]}{done.stderr[-4000:]}"
     records = read_records(done.stdout)
     assert {"sizes", "order", "collectives", "any-source", "probe"} <= {

@@ -8,14 +8,11 @@ from typing import Any
 
 import pytest
 from guest_python import lend_python, run_python
+from guest_support import BOUND
 
 from vicinal.cluster.guest_pair import GuestPair
 
-BOUND = 240.0  # seconds; a hang guard
-
 Findings = dict[str, list[dict[str, Any]]]
-
-pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
