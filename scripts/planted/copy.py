@@ -6,11 +6,13 @@ namespace, so that no process of a fault outlives it, and has a /dev/shm of its 
 region that a fault left behind disturbs nothing after it.
 """
 
+import fcntl
 import os
 import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 # What is installed, and which the copy shares with the checkout.
 SHARED = ("build/venv", "build/mpi")
@@ -46,6 +48,7 @@ class Copy:
     def __init__(self, checkout: Path) -> None:
         self.checkout = checkout
         self.tree = checkout / "build" / "planted" / "tree"
+        self._lock: TextIO | None = None
         self.commit = self._git(checkout, "rev-parse", "HEAD")
 
     def commits(self, most: int) -> list[str]:
@@ -61,6 +64,12 @@ class Copy:
             raise CopyError(
                 "a mount namespace is needed, and this user may not make one: run it as root"
             )
+        self.tree.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = (self.tree.parent / ".lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CopyError(f"another check-planted uses {self.tree}: wait for its end") from None
         if not (self.tree / ".git").exists():
             shutil.rmtree(self.tree, ignore_errors=True)
             self._git(self.checkout, "clone", "--quiet", "--no-checkout", ".", str(self.tree))
@@ -88,7 +97,18 @@ class Copy:
     def run(self, command: list[str], seconds: float | None = None) -> Done:
         """Run a command at the copy's root; one that takes longer is killed."""
         enter = _ENTER.format(shared=" ".join(SHARED), copy=self.tree)
-        namespaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        # If this process is killed, setpriv's signal ends unshare, and that the namespace.
+        namespaces = [
+            "setpriv",
+            "--pdeathsig",
+            "KILL",
+            "unshare",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+        ]
         with subprocess.Popen(
             [*namespaces, "bash", "-c", enter, "enter", *command],
             cwd=self.checkout,

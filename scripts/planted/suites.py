@@ -8,6 +8,7 @@ import json
 import re
 import shlex
 import tomllib
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,11 +72,13 @@ def run_suite(copy: Copy, suite: Suite, near: str, without: frozenset[str]) -> O
     return _meson(copy, suite, ["--maxfail", "1", *suite.options, *names])
 
 
-def run_test(copy: Copy, suite: Suite, test: str) -> Outcome:
-    """Run a single test of a suite."""
+def failing_of(copy: Copy, suite: Suite, tests: Collection[str]) -> set[str]:
+    """Which of some tests of suites of that kind and build fail; all where that is not told."""
     if suite.kind == "pytest":
-        return _pytest(copy, [*PYTEST, test])
-    return _meson(copy, suite, [*suite.options, test])
+        outcome = _pytest(copy, [*PYTEST, "--maxfail=0", *sorted(tests)])
+    else:
+        outcome = _meson(copy, suite, [*suite.options, *sorted(tests)])
+    return set(tests) if not outcome.passed and not outcome.failed else set(outcome.failed)
 
 
 def _pytest(copy: Copy, command: list[str]) -> Outcome:

@@ -109,3 +109,9 @@ def test_so_few_trials_can_say_no_more() -> None:
         rank_sum([1, 0], [1])
     with pytest.raises(ValueError, match="no values"):
         rank_sum([], [1])
+
+
+def test_sides_of_equal_values_are_not_different() -> None:
+    found = rank_sum([3.0] * 8, [3.0] * 8)
+    assert found.p_value == 1
+    assert (found.ratio.low, found.ratio.value, found.ratio.high) == (1, 1, 1)
