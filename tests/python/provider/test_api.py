@@ -63,6 +63,10 @@ OVER_TCP = ("beyond", "late")
 GUARD_SECONDS = 240
 """After this a group hangs; it takes a few seconds."""
 
+OLDEST = ("address", "info", "mr", "rma", "send", "wait")
+"""Groups that the common check runs over the system's libfabric as well: what differs between
+releases is what is offered, how memory is registered, and how one waits."""
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -109,12 +113,21 @@ def check(result: subprocess.CompletedProcess[str], names: list[str]) -> None:
     assert names
 
 
-@pytest.mark.parametrize("group", GROUPS)
-@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize(
+    ("library", "group"),
+    [
+        *[("mpich", group) for group in GROUPS],
+        *[
+            pytest.param("system", group, marks=[pytest.mark.long][group in OLDEST :])
+            for group in GROUPS
+        ],
+    ],
+)
 def test_group(run: Run, checkout: Path, library: str, group: str) -> None:
     check(run(group, library), scenarios_of(checkout, group))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("library", MORE_LIBRARIES)
 def test_other_releases(run: Run, checkout: Path, library: str) -> None:
     """The same provider in other builds: what is offered, and some of each kind of call."""
@@ -190,6 +203,7 @@ def test_the_library_is_the_one_that_was_meant(
         assert "build" not in Path(found).parts
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("group", ["order", "several", "thread"])
 def test_threads_do_not_race(run: Run, checkout: Path, group: str) -> None:
     """The same under the thread sanitizer; `scripts/build tsan` makes that build."""
@@ -198,6 +212,7 @@ def test_threads_do_not_race(run: Run, checkout: Path, group: str) -> None:
     check(run(group, SANITIZED, build="tsan", TSAN_OPTIONS="halt_on_error=1"), names)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("group", GROUPS)
 def test_memory_is_used_as_it_should(run: Run, checkout: Path, group: str) -> None:
     """The same under the address and undefined behaviour sanitizers, leaks included."""
@@ -210,6 +225,7 @@ def test_memory_is_used_as_it_should(run: Run, checkout: Path, group: str) -> No
     check(run(group, SANITIZED, build="asan", **more), scenarios_of(checkout, group))
 
 
+@pytest.mark.long
 def test_nothing_leaks(checkout: Path, environment: dict[str, str]) -> None:
     """Objects closed in any order with operations under way, under valgrind.
 

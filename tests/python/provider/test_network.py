@@ -42,6 +42,13 @@ CORES = (
 )
 """Libraries, what VICINAL_NET says, and what is run: the system's 1.17 has `net` where later ones
 have `tcp`, and takes a second to start."""
+COMMON = (
+    *(("mpich", "", group) for group in ("address", "atomic", "ended", "match", "order", "rma")),
+    ("mpich", "tcp;ofi_rxm", "order"),
+    ("openmpi", "tcp", "send"),
+    ("system", "", "send"),
+)
+"""Of these, what the common check runs: each library and core, and each kind of operation, once."""
 SANITIZED = ("send", "order", "match", "rma", "atomic", "several")
 
 
@@ -92,12 +99,20 @@ def run_group(
 
 @pytest.mark.parametrize(
     ("library", "core", "group"),
-    [(library, core, group) for library, core, groups in CORES for group in groups],
+    [
+        pytest.param(
+            *(library, core, group),
+            marks=[pytest.mark.long][(library, core, group) in COMMON :],
+        )
+        for library, core, groups in CORES
+        for group in groups
+    ],
 )
 def test_group(checkout: Path, library: str, core: str, group: str) -> None:
     run_group(checkout, group, library, core)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("group", SANITIZED)
 def test_memory_is_used_as_it_should(checkout: Path, group: str) -> None:
     """The same under the address and undefined behaviour sanitizers."""
@@ -106,6 +121,7 @@ def test_memory_is_used_as_it_should(checkout: Path, group: str) -> None:
     run_group(checkout, group, "mpich", "", build="asan", LSAN_OPTIONS=suppressions)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("group", ["order", "thread"])
 def test_threads_do_not_race(checkout: Path, group: str) -> None:
     """The same under the thread sanitizer."""
