@@ -307,3 +307,14 @@ def test_one_command_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         journal_of("solar").write(things(tmp_path, "a")[0], Event.REMOVED)
     # Nothing is left of one that has nothing.
     assert list((tmp_path / "vicinal/clusters").iterdir()) == []
+
+
+@pytest.mark.parametrize("content", ["right", "stopped"])
+def test_what_others_made_whole_is_not_taken_over(tmp_path: Path, content: str) -> None:
+    journal = Journal(tmp_path / "journal")
+    (thing,) = things(tmp_path, "a")
+    thing.create()
+    (tmp_path / "a/file").write_text(content)
+    with pytest.raises(VicinalError, match="thing/a is there already, and this cluster did not"):
+        plan_for([thing], journal)
+    assert (tmp_path / "a/file").read_text() == content
