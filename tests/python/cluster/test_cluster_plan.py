@@ -318,3 +318,18 @@ def test_what_others_made_whole_is_not_taken_over(tmp_path: Path, content: str) 
     with pytest.raises(VicinalError, match="thing/a is there already, and this cluster did not"):
         plan_for([thing], journal)
     assert (tmp_path / "a/file").read_text() == content
+
+
+def test_what_a_killed_command_was_making_is_made_anew_however_it_looks(tmp_path: Path) -> None:
+    process = multiprocessing.get_context("spawn").Process(target=killed, args=(tmp_path, "after"))
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    journal = Journal(tmp_path / "journal")
+    wanted = things(tmp_path, "abc")
+    assert wanted[1].observe().condition is Condition.READY
+    plan = plan_for(wanted, journal)
+    assert told(plan) == ["remove b", "keep a", "create b", "create c"]
+    assert "interrupted" in plan.changes[0].why
+    apply(plan, journal)
+    assert all(entry.whole for entry in journal.entries().values())
