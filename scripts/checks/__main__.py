@@ -1,0 +1,204 @@
+"""The command behind `make check`, `make check-all`, `make check-times` and .ci/run."""
+
+import argparse
+import fcntl
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from checks import changes, plan, records, running, suites
+from checks.records import Record
+from checks.suites import CheckError, Suite
+
+TREE = Path(__file__).resolve().parents[2]
+ROOM_BYTES = 4 << 30
+"""Builds with sanitizers and guests' images take about 3 GiB."""
+
+
+def main() -> int:
+    """Do what the words say: 0 all is good, 1 something failed, 2 a wrong call, 130 interrupted."""
+    options = _options()
+    started = float(os.environ.get("CHECK_STARTED") or time.time())
+    try:
+        known = suites.read_suites(TREE)
+        match options.what:
+            case "times":
+                return show_times()
+            case "list":
+                return show_suites(known)
+            case "plan":
+                return show_plan(_ci_plan(known, options.hours, spent=0))
+        with _alone():
+            match options.what:
+                case "common":
+                    chosen = [(each, "always") for each in known if each.tier == "common"]
+                    return run(chosen, started)
+                case "only":
+                    names = [name for words in options.suites for name in words.split(",") if name]
+                    chosen = [(each, "asked for") for each in suites.choose(known, names)]
+                    return run(chosen, started)
+                case "all":
+                    return run_all(known, started)
+            return run_ci(known, options.hours, started)
+    except CheckError as error:
+        for line in str(error).splitlines():
+            print(f"check: error: {line}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("check: error: interrupted: nothing of it runs any more", file=sys.stderr)
+        return 130
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="checks", description=__doc__)
+    words = parser.add_subparsers(dest="what", required=True)
+    words.add_parser("common", help="the suites that are always run")
+    words.add_parser("all", help="all suites; goes on after an interruption on the same commit")
+    only = words.add_parser("only", help="suites by name")
+    only.add_argument("suites", nargs="+")
+    for name, text in (("ci", "the common suites, and long ones"), ("plan", "what ci would run")):
+        ci = words.add_parser(name, help=text)
+        ci.add_argument("--hours", type=float, default=changes.HOURS, help="commits this old count")
+    words.add_parser("times", help="the slowest suites and tests of the last run")
+    words.add_parser("list", help="all suites")
+    return parser.parse_args()
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Hold this tree's lock, and see that the disk has room; SIGTERM interrupts as Ctrl-C does."""
+    free = shutil.disk_usage(TREE).free
+    if free < ROOM_BYTES:
+        raise CheckError(
+            f"the disk of {TREE} has {free >> 20} MiB left, and checks need {ROOM_BYTES >> 20}: "
+            "make room, for example with `make clean`"
+        )
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with (running.directory(TREE) / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise CheckError("another check runs in this tree: wait for its end") from error
+        yield
+
+
+def run(chosen: list[tuple[Suite, str]], started: float) -> int:
+    """Run suites as a run of their own, whose times `make check-times` shows."""
+    file = running.directory(TREE) / "times.json"
+    for old in running.directory(TREE).glob("*.xml"):
+        old.unlink()
+    done: list[Record] = []
+
+    def keep(record: Record) -> None:
+        done.append(record)
+        records.write_records(file, done)
+
+    running.run_suites(chosen, TREE, keep, started)
+    return summary(done, started)
+
+
+def run_all(known: list[Suite], started: float) -> int:
+    """Run every suite once for this state of the tree, and those that failed again."""
+    file = TREE / "build/check-all.json"
+    commit = records.commit_of(TREE)
+    kept = {each.suite: each for each in records.read_records(file) if each.commit == commit}
+    good = {name for name, record in kept.items() if record.is_good}
+    if good:
+        print(f"good before on this state of the tree: {', '.join(sorted(good))}", flush=True)
+
+    def keep(record: Record) -> None:
+        kept[record.suite] = Record(**{**vars(record), "commit": commit})
+        records.write_records(file, [kept[each.name] for each in known if each.name in kept])
+
+    rest = [(each, "all suites") for each in known if each.name not in good]
+    running.run_suites(rest, TREE, keep, started)
+    return summary(list(kept.values()), started)
+
+
+def _ci_plan(known: list[Suite], hours: float, spent: float) -> plan.Plan:
+    base = changes.base_of(TREE, hours)
+    since = f"commit {base[:12]}" if base else "the first commit"
+    print(f"\n==> long suites, by what changed since {since}, {hours:g} hours ago", flush=True)
+    return plan.make_plan(TREE, known, base, spent)
+
+
+def run_ci(known: list[Suite], hours: float, started: float) -> int:
+    """The common suites, and then the long ones for which there is time."""
+    status = run([(each, "always") for each in known if each.tier == "common"], started)
+    file = running.directory(TREE) / "times.json"
+    done = records.read_records(file)
+    chosen = _ci_plan(known, hours, time.time() - started)
+    show_plan(chosen)
+
+    def keep(record: Record) -> None:
+        done.append(record)
+        records.write_records(file, done)
+
+    running.run_suites([(each.suite, each.why) for each in chosen.run], TREE, keep, started)
+    print("\n==> left out")
+    for choice in chosen.left:
+        print(f"    {choice.suite.name}: {choice.why}")
+    return max(summary(done, started), status)
+
+
+def show_plan(chosen: plan.Plan) -> int:
+    """Print what runs, what does not, and why."""
+    for word, choices in (("run", chosen.run), ("leave out", chosen.left)):
+        for choice in choices:
+            print(f"    {word} {choice.suite.name} ({choice.suite.seconds} s): {choice.why}")
+    sys.stdout.flush()
+    return 0
+
+
+def summary(done: list[Record], started: float) -> int:
+    """Print what came of suites and what was skipped; 1 if one of them failed."""
+    print("\n==> suites")
+    for record in done:
+        print(f"    {record.suite:<20} {record.seconds:7.0f} s  {record.result}")
+    print(f"    {'all':<20} {time.time() - started:7.0f} s")
+    reasons = records.skips(records.read_cases(running.directory(TREE)))
+    print(f"==> skipped: {sum(count for _, count in reasons)} tests")
+    for reason, count in reasons:
+        print(f"    {count:5} {reason}")
+    bad = [record for record in done if not record.is_good]
+    for record in bad:
+        print(f"check: error: {record.suite}: {record.result}: see above, mend it and run it again")
+    sys.stdout.flush()
+    return bool(bad)
+
+
+def show_times() -> int:
+    """Print the slowest suites, files and tests of the last run."""
+    directory = running.directory(TREE)
+    done = records.read_records(directory / "times.json")
+    if not done:
+        raise CheckError("nothing was run yet in this tree: run `make check` first")
+    cases = list(records.read_cases(directory))
+    print("suites, by seconds")
+    for record in sorted(done, key=lambda each: -each.seconds):
+        print(f"{record.seconds:9.1f}  {record.suite}: {record.result}")
+    print("files of tests, by seconds of all their tests")
+    for name, seconds in records.slowest_files(cases)[:20]:
+        print(f"{seconds:9.1f}  {name}")
+    print("tests, by seconds")
+    for case in sorted(cases, key=lambda each: -each.seconds)[:30]:
+        print(f"{case.seconds:9.1f}  {case.name}")
+    return 0
+
+
+def show_suites(known: list[Suite]) -> int:
+    """Print all suites with their figures."""
+    for suite in known:
+        what = ", ".join(suite.folders) or "; ".join(" ".join(each) for each in suite.commands)
+        print(f"{suite.name:<20} {suite.tier:<8} {suite.seconds:5} s  {what}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,164 @@
+"""Runs one suite, with its output here or in a file."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from checks.records import Record
+from checks.suites import CheckError, Suite
+
+Keep = Callable[[Record], None]
+"""Is given each record at once."""
+
+NOTHING_RAN = 5
+"""pytest's status where no test was chosen."""
+GUARD_SECONDS = 900
+"""After this, or ten times its figure, a suite hangs."""
+
+
+def directory(tree: Path) -> Path:
+    """Where records and output are kept, made if need be."""
+    path = tree / "build/check"
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def commands_of(suite: Suite, tree: Path) -> list[list[str]]:
+    """What is run for a suite, one after the other."""
+    if suite.commands:
+        return [list(command) for command in suite.commands]
+    command = ["build/venv/bin/pytest", "-q", "--durations=10"]
+    command += [f"--junitxml={directory(tree) / suite.name}.xml", "-o", "junit_family=xunit1"]
+    if suite.mark:
+        command += ["-m", suite.mark]
+    if suite.workers:
+        command += ["-n", str(suite.workers), "--dist", "loadgroup"]
+    return [[*command, *suite.folders]]
+
+
+class Running:
+    """A suite that runs, in a process group of its own, so that nothing of it outlives it."""
+
+    def __init__(self, suite: Suite, tree: Path, why: str) -> None:
+        self.suite, self._tree, self._why = suite, tree, why
+        self._process: subprocess.Popen[bytes] | None = None
+        self._began = time.monotonic()
+        self._status = 0
+        self._left = commands_of(suite, tree)
+        (directory(tree) / f"{suite.name}.xml").unlink(missing_ok=True)
+        self._log: IO[bytes] | None = None
+        if suite.beside:
+            self._log = (directory(tree) / f"{suite.name}.log").open("wb")
+        self._next()
+
+    def _next(self) -> None:
+        if not self._left:
+            self._process = None
+            return
+        command = self._left.pop(0)
+        if self.suite.beside:
+            command = ["nice", "-n", "10", *command]
+        else:
+            print(f"    {' '.join(command)}", flush=True)
+        # Python keeps byte code beside the environment, also where it is told to keep none: to
+        # compile everything for each process that tests start takes longer than many of them run.
+        environment = os.environ | {"PYTHONPYCACHEPREFIX": str(self._tree / "build/pycache")}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        try:
+            self._process = subprocess.Popen(
+                command,
+                cwd=self._tree,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=subprocess.STDOUT if self._log else None,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise CheckError(
+                f"{self.suite.name}: {command[0]}: {error.strerror}: run `make all` first"
+            ) from error
+
+    def wait(self) -> Record:
+        """Wait until it has ended; ends it where it hangs."""
+        guard = max(10 * self.suite.seconds, GUARD_SECONDS)
+        result = "passed"
+        while self._process is not None and result == "passed":
+            try:
+                status = self._process.wait(max(1.0, self._began + guard - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                self.end()
+                result = f"hung: ended after {guard} s"
+                break
+            self._end_group(signal.SIGKILL)
+            if status:
+                self._process = None
+            if status == NOTHING_RAN and not self.suite.commands:
+                result = "failed: no test was chosen"
+            elif status:
+                result = f"failed: exit status {status}"
+            else:
+                self._next()
+        if self._log is not None:
+            self._log.close()
+            sys.stdout.flush()
+            text = (directory(self._tree) / f"{self.suite.name}.log").read_bytes()
+            sys.stdout.buffer.write(text)
+            sys.stdout.flush()
+        seconds = round(time.monotonic() - self._began, 1)
+        return Record(self.suite.name, self.suite.tier, self._why, seconds, result)
+
+    def _end_group(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
+    def end(self) -> None:
+        """End it and what it started: it may clean up for half a minute."""
+        if self._process is None:
+            return
+        self._end_group(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(30)
+        self._end_group(signal.SIGKILL)
+        self._process.wait()
+        self._process = None
+
+
+def run_suites(
+    chosen: Sequence[tuple[Suite, str]], tree: Path, keep: Keep, started: float
+) -> list[Record]:
+    """Run suites one after the other; those that may run beside others, meanwhile.
+
+    `keep` is given each record at once. Interrupted, it ends what runs, and raises on.
+    """
+    beside = [Running(suite, tree, why) for suite, why in chosen if suite.beside]
+    records = []
+    current: Running | None = None
+    try:
+        for suite, why in chosen:
+            if suite.beside:
+                continue
+            minutes = (time.time() - started) / 60
+            print(f"\n==> {suite.name}: {why} (minute {minutes:.0f})", flush=True)
+            current = Running(suite, tree, why)
+            records.append(_ended(current.wait(), keep))
+        for running in beside:
+            print(f"\n==> {running.suite.name}, which ran beside", flush=True)
+            records.append(_ended(running.wait(), keep))
+    finally:
+        for running in (*beside, *([current] if current else [])):
+            running.end()
+    return records
+
+
+def _ended(record: Record, keep: Keep) -> Record:
+    print(f"    {record.result}, {record.seconds:.0f} s", flush=True)
+    keep(record)
+    return record
