@@ -1,10 +1,9 @@
-"""What several test modules share."""
+"""What tests of several areas share, and which of them may run beside each other."""
 
 import ctypes
 import os
 import platform
 import secrets
-import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,21 +11,24 @@ from pathlib import Path
 import pytest
 from command_client import CommandServer
 from command_support import CHECKOUT, Vicinal
-from hypothesis import HealthCheck, settings
 from launch_support import LAUNCH_RANKS, compile_for_each_mpi
 
-# Continuous integration may start us with SIGINT ignored, as shells do for what runs in the
-# background; programs would inherit that, and tests that press Ctrl-C would wait in vain.
-signal.signal(signal.SIGINT, signal.default_int_handler)
+HERE = Path(__file__).parent
 
-# Property tests draw the same examples each time, so that a change fails by itself alone and not by
-# luck; `pytest --hypothesis-profile=explore` draws others, and more, and says how to repeat them.
-# On a busy machine examples are slow to draw, which says nothing of them.
-settings.register_profile(
-    "check", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.register_profile("explore", max_examples=1000, deadline=None, print_blob=True)
-settings.load_profile("check")
+ONE_AT_A_TIME = {
+    "slurm": "a Slurm's daemons, and what is left of its jobs, are looked for on the whole host",
+    "vm": "a libvirt's daemon has places of its own on the host",
+}
+"""Areas whose files must not run beside each other, and why."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have pytest-xdist keep the tests of a file in one process: they share fixtures."""
+    for item in items:
+        area = item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else ""
+        group = area if area in ONE_AT_A_TIME else str(item.path.stem)
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")
