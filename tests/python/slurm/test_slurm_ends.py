@@ -4,29 +4,14 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 
 import psutil
-import pytest
 from launch_support import GUARD_SECONDS
 from process_support import signal_all, words_of
 from slurm_option_support import REGIONS, VICINAL, OptionHosts, wait_until
 
 JOBS = int(os.environ.get("SOAK_JOBS", "10"))
 """In a row, on two hosts at once."""
-
-
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[OptionHosts]:
-    with OptionHosts.opened() as opened:
-        yield opened
-
-
-@pytest.fixture
-def clean(hosts: OptionHosts) -> Iterator[OptionHosts]:
-    """Hosts that have no regions before, and none after."""
-    with hosts.clean():
-        yield hosts
 
 
 def next_job(hosts: OptionHosts) -> None:
@@ -124,7 +109,7 @@ def test_a_job_that_is_cancelled_while_its_region_is_made(clean: OptionHosts) ->
     """What makes it stands still meanwhile, and goes on when the job is over."""
 
     def making() -> list[psutil.Process]:
-        there = clean.cluster.processes("node0")
+        there = clean.processes("node0")
         return [each for each in there if words_of(each)[2:4] == ["slurm", "region"]]
 
     with steps(clean) as step:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import psutil
 import pytest
 from launch_support import GUARD_SECONDS
-from process_support import words_of
 from slurm_functions_support import FIRST, FunctionHosts
 from slurm_option_support import (
     REGIONS,
@@ -166,8 +165,8 @@ def test_mpi_over_the_nodes_of_several_components_is_refused(clean: HetHosts, wa
 # --- ends ----------------------------------------------------------------------------------
 
 
-def sleeping() -> list[psutil.Process]:
-    return [each for each in psutil.process_iter() if words_of(each)[1:] == ["603"]]
+def sleeping(hosts: OptionHosts) -> list[psutil.Process]:
+    return hosts.sleeping("603")
 
 
 def test_a_component_that_is_cancelled_ends_alone_and_the_first_ends_all(clean: HetHosts) -> None:
@@ -175,17 +174,17 @@ def test_a_component_that_is_cancelled_ends_alone_and_the_first_ends_all(clean: 
     task = ("/bin/sleep", "603")
     parts = (*FIRST_PART, *task, BETWEEN, *SECOND_PART, *task)
     with clean.start(*become(USER), "srun", "-Jhet", clean.value, "--chdir=/", *parts) as running:
-        wait_until(lambda: len(sleeping()) == 4)
+        wait_until(lambda: len(sleeping(clean)) == 4)
         assert all(map(clean.keepers, clean.names))
         listed = clean.at_head("squeue", "-h", "--name=het", "--format=%A").stdout.split()
         first, second = sorted(listed, key=int)
         assert clean.at_head("scancel", second).returncode == 0
         wait_until(lambda: not clean.keepers("node1") and not clean.keepers("node2"))
-        assert len(sleeping()) == 2
+        assert len(sleeping(clean)) == 2
         assert len(clean.keepers("node0")) == 1
         assert clean.at_head("scancel", first).returncode == 0
         running.wait(GUARD_SECONDS)
-    wait_until(lambda: not sleeping() and not any(map(clean.keepers, clean.names)))
+    wait_until(lambda: not sleeping(clean) and not any(map(clean.keepers, clean.names)))
 
 
 # --- functions -----------------------------------------------------------------------------

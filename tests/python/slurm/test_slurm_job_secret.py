@@ -20,19 +20,10 @@ exec /bin/sleep 600
 """
 
 
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[OptionHosts]:
-    with OptionHosts.opened() as opened:
-        opened.cluster_file("two.yaml", FILE)
-        opened.cluster_file("script", SCRIPT)
-        yield opened
-
-
-@pytest.fixture
-def clean(hosts: OptionHosts) -> Iterator[OptionHosts]:
-    """Hosts that have nothing of jobs before, and nothing after."""
-    with hosts.clean():
-        yield hosts
+@pytest.fixture(autouse=True, scope="module")
+def files(hosts: OptionHosts) -> None:
+    hosts.cluster_file("two.yaml", FILE)
+    hosts.cluster_file("script", SCRIPT)
 
 
 def job(hosts: OptionHosts, command: str, *options: str) -> tuple[object, ...]:

@@ -1,6 +1,5 @@
 """A VLAN for the functions of each job's nodes: a real Slurm, and fake cards (fake_kernel.py)."""
 
-import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -9,6 +8,7 @@ from fake_kernel import VLAN
 from slurm_functions_support import FIRST
 from slurm_node_functions_support import USER, NodeFunctionHosts
 from slurm_option_support import become, wait_until
+from slurm_shared_hosts import SharedHosts
 
 from vicinal.errors import VicinalError
 from vicinal.slurm.job_functions import owner_of
@@ -41,46 +41,15 @@ print(*sorted(heard), sep=",")
 """
 
 
-class VlanHosts(NodeFunctionHosts):
-    """Hosts on which jobs may have VLANs of their own."""
-
-    @contextmanager
-    def with_vlans(self, words: str) -> Iterator[None]:
-        """They have them of these. All hosts read one configuration."""
-        name = self.names[0]
-        install = self.installation("install", name)
-        self.cluster.run_in(name, [*install, "--vlans", words])
-        try:
-            yield
-        finally:
-            self.cluster.run_in(name, install)
-
-    def vlans(self, name: str) -> dict[str, str]:
-        """The VLANs of the functions of a host's Ethernet card that jobs have, by owner."""
-        program = str(self.directory / "vicinal")
-        said = json.loads(self.cluster.run_in(name, [program, "functions", "list", "--json"]))
-        [card] = (each for each in said["cards"] if "eth1" in each["interfaces"])
-        return {
-            each["owner"]: each["settings"]["vlan"] for each in card["functions"] if each["owner"]
-        }
-
-
 @pytest.fixture(scope="module")
-def hosts() -> Iterator[VlanHosts]:
-    with VlanHosts.opened() as opened:
-        opened.cluster_file("lab.yaml", FILE)
-        yield opened
-
-
-@pytest.fixture
-def clean(hosts: VlanHosts) -> Iterator[VlanHosts]:
-    with hosts.clean():
-        yield hosts
-    assert "drain" not in hosts.at_head("sinfo", "-h").stdout
+def hosts(shared_hosts: SharedHosts) -> NodeFunctionHosts:
+    found = shared_hosts.get(NodeFunctionHosts)
+    found.cluster_file("lab.yaml", FILE)
+    return found
 
 
 @contextmanager
-def allocated(hosts: VlanHosts, user: int) -> Iterator[str]:
+def allocated(hosts: NodeFunctionHosts, user: int) -> Iterator[str]:
     """A job on both hosts, with a node and a function on each; its number."""
     name = f"vlans-{user}"
     options = ("-N2", "--ntasks-per-node=1", "--gres=vf:eth1:1", f"--job-name={name}")
@@ -95,13 +64,13 @@ def allocated(hosts: VlanHosts, user: int) -> Iterator[str]:
         wait_until(lambda: not hosts.at_head("squeue", "-h", f"--jobs={number}").stdout)
 
 
-def step(hosts: VlanHosts, user: int, number: str, *command: str) -> tuple[str, ...]:
+def step(hosts: NodeFunctionHosts, user: int, number: str, *command: str) -> tuple[str, ...]:
     file = f"--vicinal={hosts.directory}/lab.yaml"
     options = (f"--jobid={number}", "--chdir=/", "-N2", "--ntasks-per-node=1")
     return (*become(user), "srun", file, *options, *command)
 
 
-def heard_by_two_jobs(hosts: VlanHosts) -> tuple[list[str], list[set[str]]]:
+def heard_by_two_jobs(hosts: NodeFunctionHosts) -> tuple[list[str], list[set[str]]]:
     """The numbers of two jobs of two users at once, and what each one's nodes hear."""
     with ExitStack() as jobs:
         users = (USER, OTHER)
@@ -117,19 +86,21 @@ def heard_by_two_jobs(hosts: VlanHosts) -> tuple[list[str], list[set[str]]]:
         return numbers, [set(line.split(",")) for line in done.stdout.splitlines()]
 
 
-def test_jobs_at_once_do_not_hear_each_other(clean: VlanHosts) -> None:
+def test_jobs_at_once_do_not_hear_each_other(clean: NodeFunctionHosts) -> None:
     """Two hosts, each with a function of either job, and the same addresses in both."""
     with clean.with_vlans("1000-1999"):
         numbers, heard = heard_by_two_jobs(clean)
     assert heard == [{f"{numbers[0]} node0", f"{numbers[0]} node1"}] * 2
 
 
-def test_in_one_vlan_they_do(clean: VlanHosts) -> None:
+def test_in_one_vlan_they_do(clean: NodeFunctionHosts) -> None:
     numbers, heard = heard_by_two_jobs(clean)
     assert {word.split()[0] for each in heard for word in each} == set(numbers)
 
 
-def test_a_job_has_its_vlan_on_all_hosts_and_the_card_has_its_own_again(clean: VlanHosts) -> None:
+def test_a_job_has_its_vlan_on_all_hosts_and_the_card_has_its_own_again(
+    clean: NodeFunctionHosts,
+) -> None:
     with clean.with_vlans("1000-1999"), allocated(clean, USER) as number:
         done = clean.at_head(*step(clean, USER, number, "true"))
         assert done.returncode == 0, done.stderr
@@ -142,7 +113,7 @@ def test_a_job_has_its_vlan_on_all_hosts_and_the_card_has_its_own_again(clean: V
         clean.assign(name, "nobody")
 
 
-def test_a_job_does_not_get_another_one_s(clean: VlanHosts) -> None:
+def test_a_job_does_not_get_another_one_s(clean: NodeFunctionHosts) -> None:
     """There is one VLAN: the second job ends, in words, and the host goes on taking jobs."""
     with clean.with_vlans("5-5"):
         with allocated(clean, USER) as first, allocated(clean, OTHER) as second:

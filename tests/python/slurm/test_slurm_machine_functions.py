@@ -61,7 +61,7 @@ class MachineFunctionHosts(NodeFunctionHosts):
 
     def at_work(self, words: str) -> list[psutil.Process]:
         """Processes of the first host whose command lines have these words."""
-        processes = self.cluster.processes("node0")
+        processes = self.processes("node0")
         return [each for each in processes if words in " ".join(words_of(each))]
 
     def state(self, name: str, function: str) -> tuple[str, str]:

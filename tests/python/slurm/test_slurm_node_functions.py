@@ -6,7 +6,6 @@ Their interfaces are real, and are moved by the real kernel (fake_kernel.py).
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from process_support import signal_all, words_of
 from slurm_functions_support import FIRST, INFINIBAND, SECOND
 from slurm_node_functions_support import USER, NodeFunctionHosts
 from slurm_option_support import become, wait_until
+from slurm_shared_hosts import SharedHosts
 
 from vicinal.slurm.job_functions import owner_of
 
@@ -27,20 +27,12 @@ region: none
 
 
 @pytest.fixture(scope="module")
-def hosts() -> Iterator[NodeFunctionHosts]:
-    with NodeFunctionHosts.opened() as opened:
-        opened.cluster_file("named.yaml", NAMED)
-        for count in (1, 2, 4):
-            opened.cluster_file(f"{count}.yaml", PLAIN.format(count=count))
-        yield opened
-
-
-@pytest.fixture
-def clean(hosts: NodeFunctionHosts) -> Iterator[NodeFunctionHosts]:
-    """Hosts that have all functions before, and all again after, and go on taking jobs."""
-    with hosts.clean():
-        yield hosts
-    assert "drain" not in hosts.at_head("sinfo", "-h").stdout
+def hosts(shared_hosts: SharedHosts) -> NodeFunctionHosts:
+    found = shared_hosts.get(NodeFunctionHosts)
+    found.cluster_file("named.yaml", NAMED)
+    for count in (1, 2, 4):
+        found.cluster_file(f"{count}.yaml", PLAIN.format(count=count))
+    return found
 
 
 # --- what nodes have -----------------------------------------------------------------------
@@ -138,7 +130,9 @@ def test_later_steps_find_them_and_batch_scripts_run_on_the_host(clean: NodeFunc
     file.touch()
     file.chmod(0o666)
     options = (f"--vicinal={clean.directory}/1.yaml", "--gres=vf:1", "-wnode0", "--wait")
-    wrapped = ("--chdir=/", f"--output={file}", "--wrap", f"{text}; {text}")
+    # Where a step comes while the one before ends, srun says that it tries again.
+    outputs = (f"--output={file}", "--error=/dev/null")
+    wrapped = ("--chdir=/", *outputs, "--wrap", f"{text}; {text}")
     done = clean.at_head(*become(USER), "sbatch", *options, *wrapped)
     assert done.returncode == 0, done.stderr
     assert file.read_text().splitlines() == ["eth1", "none"] * 2
@@ -270,7 +264,7 @@ def test_an_epilog_that_was_killed_while_a_driver_takes_its_time(clean: NodeFunc
     slow.touch()
     try:
         assert clean.at_head("scancel", number).returncode == 0
-        processes = clean.cluster.processes
+        processes = clean.processes
         release = f"release {number} "
         wait_until(lambda: any(release in " ".join(words_of(each)) for each in processes("node0")))
         wait_until(lambda: any("helper" in words_of(each) for each in processes("node0")))

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,22 +20,6 @@ nodes:
 region:
   members: 16
 """
-
-
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[OptionHosts]:
-    with OptionHosts.opened() as opened:
-        work = opened.directory / "work"
-        work.mkdir()
-        work.chmod(0o1777)
-        yield opened
-
-
-@pytest.fixture
-def clean(hosts: OptionHosts) -> Iterator[OptionHosts]:
-    """Hosts that have nothing of jobs before, and nothing after."""
-    with hosts.clean():
-        yield hosts
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +72,9 @@ def test_steps_of_a_script_find_the_nodes_as_the_one_before_left_them(
         "#!/bin/sh\nhostname\ncd /\nsrun -n1 sh -c 'echo kept >/tmp/file; hostname'\n"
         "srun -n1 cat /tmp/file\ntest ! -e /tmp/file && echo apart\n"
     )
-    job = ("sbatch", f"--vicinal=../{four.name}", "-wnode0", "--output=said", "script")
+    # Where a step comes while the one before ends, srun says that it tries again.
+    outputs = ("--output=said", "--error=told")
+    job = ("sbatch", f"--vicinal=../{four.name}", "-wnode0", *outputs, "script")
     result = clean.at_head("sh", "-c", f"cd {work} && {' '.join(job)}")
     assert result.returncode == 0, result.stderr
     said = work / "said"

@@ -18,16 +18,10 @@ ENDED = "vicinal: the job was ended while its nodes were made"
 FILE = "name: lab\nnodes:\n  - {name: node, count: 2}\nregion: {members: 8}\n"
 
 
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[OptionHosts]:
-    with OptionHosts.opened() as opened:
-        opened.cluster_file("two.yaml", FILE)
-        yield opened
-
-
 @pytest.fixture
 def clean(hosts: OptionHosts) -> Iterator[OptionHosts]:
     """Hosts that have nothing of jobs before, and nothing after, and take the next job."""
+    hosts.cluster_file("two.yaml", FILE)
     with hosts.clean():
         yield hosts
         done = hosts.at_head(*step(hosts), "-n2", "hostname")
@@ -40,9 +34,9 @@ def step(hosts: OptionHosts, *options: str) -> tuple[str, ...]:
     return (*become(USER), "srun", value, "-wnode0", "--chdir=/", "--job-name=dies", *options)
 
 
-def sleeping() -> list[psutil.Process]:
+def sleeping(hosts: OptionHosts) -> list[psutil.Process]:
     """The tasks in nodes, each below the process that Slurm has for it."""
-    return [each for each in psutil.process_iter() if words_of(each)[1:] == ["601"]]
+    return hosts.sleeping("601")
 
 
 def started(hosts: OptionHosts, tasks: int = 2) -> subprocess.Popen[str]:
@@ -56,7 +50,7 @@ def started(hosts: OptionHosts, tasks: int = 2) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
-    wait_until(lambda: len(sleeping()) == tasks)
+    wait_until(lambda: len(sleeping(hosts)) == tasks)
     return found
 
 
@@ -72,7 +66,7 @@ def error_of(ended: subprocess.Popen[str]) -> str:
 def test_a_killed_node_ends_its_tasks_and_says_so(clean: OptionHosts) -> None:
     """The other goes on."""
     running = started(clean)
-    victim, other = sorted(sleeping(), key=lambda each: each.pid)
+    victim, other = sorted(sleeping(clean), key=lambda each: each.pid)
     inside = pid_namespace(victim.pid)
     shells = [each for each in psutil.process_iter() if words_of(each)[:1] == ["/bin/sh"]]
     signal_all([each for each in shells if pid_namespace(each.pid) == inside], signal.SIGKILL)
@@ -86,19 +80,19 @@ def test_a_killed_keeper_ends_the_job_s_tasks(clean: OptionHosts) -> None:
     running = started(clean)
     signal_all(clean.keepers("node0"), signal.SIGKILL)
     assert "has ended, and with it what ran in it" in error_of(running)
-    assert not sleeping()
+    assert not sleeping(clean)
 
 
 @pytest.mark.parametrize("signaled", ["what Slurm has for the task", "the task"])
 def test_a_killed_task(clean: OptionHosts, signaled: str) -> None:
     running = started(clean, 1)
-    tasks = sleeping()
+    tasks = sleeping(clean)
     victims = tasks if signaled == "the task" else [tasks[0].parent()]
     signal_all([each for each in victims if each is not None], signal.SIGKILL)
     error = error_of(running)
     assert "Killed" in error
     assert "the node" not in error
-    wait_until(lambda: not sleeping())
+    wait_until(lambda: not sleeping(clean))
 
 
 def test_a_killed_step(clean: OptionHosts) -> None:
@@ -109,7 +103,7 @@ def test_a_killed_step(clean: OptionHosts) -> None:
     running.kill()
     running.communicate()
     wait_until(lambda: not clean.keepers("node0"))
-    wait_until(lambda: not sleeping())
+    wait_until(lambda: not sleeping(clean))
 
 
 def test_a_host_that_lost_slurm(clean: OptionHosts) -> None:
@@ -152,7 +146,7 @@ def test_a_job_that_is_cancelled_while_its_nodes_are_made(clean: OptionHosts) ->
 
     with clean.start(*become(USER), "salloc", *options, "sh", "-c", f"{srun} & {srun}") as job:
         try:
-            wait_until(lambda: len(clean.running("node0", "slurmstepd")) == 2 and sleeping())
+            wait_until(lambda: len(clean.running("node0", "slurmstepd")) == 2 and sleeping(clean))
             signal_all(clean.keepers("node0"), signal.SIGSTOP)
             assert clean.at_head("scancel", "--name=dies").returncode == 0
             wait_until(all_gone)

@@ -1,7 +1,6 @@
 """What no job of Slurm's can have as its nodes: one line says why, and nothing is left of it."""
 
 import os
-from collections.abc import Iterator
 
 import pytest
 from slurm_option_support import OptionHosts, become
@@ -10,20 +9,6 @@ USER = 1
 NODES = "name: lab\nnodes:\n  - {name: node, count: 2"
 OPTION = "_SLURM_SPANK_OPTION_vicinal_vicinal"
 """The variable by which it gets to hosts, past what srun looks at."""
-
-
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[OptionHosts]:
-    with OptionHosts.opened() as opened:
-        yield opened
-
-
-@pytest.fixture
-def clean(hosts: OptionHosts) -> Iterator[OptionHosts]:
-    """Hosts that have nothing of jobs before, and nothing after, and go on taking jobs."""
-    with hosts.clean():
-        yield hosts
-        assert "drain" not in hosts.at_head("sinfo", "-h").stdout
 
 
 @pytest.mark.parametrize("command", ["srun", "sbatch", "salloc"])

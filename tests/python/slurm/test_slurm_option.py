@@ -1,7 +1,6 @@
 """srun --vicinal with a real Slurm: two hosts with a slurmd each, which has the plugin."""
 
 import json
-from collections.abc import Iterator
 
 import pytest
 from command_support import CHECKOUT
@@ -10,19 +9,6 @@ from slurm_option_support import REGIONS, VICINAL, OptionHosts, become, wait_unt
 
 OTHER_USER = 1
 """daemon, in Debian. Neither it nor nobody is root."""
-
-
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[OptionHosts]:
-    with OptionHosts.opened() as opened:
-        yield opened
-
-
-@pytest.fixture
-def clean(hosts: OptionHosts) -> Iterator[OptionHosts]:
-    """Hosts that have no regions before, and none after."""
-    with hosts.clean():
-        yield hosts
 
 
 def test_the_check_finds_nothing_missing(hosts: OptionHosts) -> None:

@@ -6,14 +6,13 @@ Open MPI 5 has a PMIx of its own; Slurm's server is that of Debian's libpmix-dev
 import json
 import shutil
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from launch_support import GUARD_SECONDS, compile_for_each_mpi, unprivileged_python
-from process_support import signal_all, words_of
+from process_support import signal_all
 from slurm_option_support import OptionHosts, become, wait_until
 
 from vicinal.mpi.environment import Mpi
@@ -33,22 +32,10 @@ region:
 """
 
 
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[OptionHosts]:
-    with OptionHosts.opened() as opened:
-        if "pmix" not in opened.at_head("srun", "--mpi=list").stdout:
-            pytest.skip("this Slurm has no PMIx: on Debian, apt-get install libpmix-dev")
-        work = opened.directory / "work"
-        work.mkdir()
-        work.chmod(0o1777)
-        yield opened
-
-
-@pytest.fixture
-def clean(hosts: OptionHosts) -> Iterator[OptionHosts]:
-    """Hosts that have nothing of jobs before, and nothing after."""
-    with hosts.clean():
-        yield hosts
+@pytest.fixture(autouse=True, scope="module")
+def pmix(hosts: OptionHosts) -> None:
+    if "pmix" not in hosts.at_head("srun", "--mpi=list").stdout:
+        pytest.skip("this Slurm has no PMIx: on Debian, apt-get install libpmix-dev")
 
 
 @pytest.fixture(scope="module")
@@ -184,8 +171,8 @@ def test_a_rank_that_gives_up_ends_the_others(clean: OptionHosts, four: Path, pl
     assert result.returncode == 7, result.stderr
 
 
-def sleeping() -> list[psutil.Process]:
-    return [each for each in psutil.process_iter() if words_of(each)[1:] == ["602"]]
+def sleeping(hosts: OptionHosts) -> list[psutil.Process]:
+    return hosts.sleeping("602")
 
 
 @pytest.mark.parametrize("victim", ["task", "slurmstepd"])
@@ -195,12 +182,12 @@ def test_nothing_is_left_of_tasks_that_are_killed(
     """What relays is Slurm's process for the task, and has the name of slurmstepd."""
     job = (f"--vicinal={four}", "--mpi=pmix", "-wnode0", "-n2", "--chdir=/", "--job-name=dies")
     with clean.start("srun", *job, "sleep", "602") as running:
-        wait_until(lambda: len(sleeping()) == 2)
+        wait_until(lambda: len(sleeping(clean)) == 2)
         stepd = clean.running("node0", "slurmstepd")
-        signal_all(sleeping() if victim == "task" else stepd, signal.SIGKILL)
+        signal_all(sleeping(clean) if victim == "task" else stepd, signal.SIGKILL)
         if victim == "slurmstepd":
             assert clean.at_head("scancel", "--name=dies").returncode == 0
             running.kill()
         running.wait(GUARD_SECONDS)
-    wait_until(lambda: not sleeping())
+    wait_until(lambda: not sleeping(clean))
     wait_until(lambda: not clean.running("node0", "slurmstepd"))

@@ -11,6 +11,8 @@ of its VLAN get, on all hosts; what a card does about forged addresses is not th
 there is that a group has a file, and that a function which is open is not taken from it.
 """
 
+import ctypes
+import errno
 import fcntl
 import json
 import os
@@ -36,7 +38,10 @@ SLOW = "slow"
 _TUNSETIFF, _TUNGETIFF, _TUNGETDEVNETNS = 0x400454CA, 0x800454D2, 0x54E3
 _TAP = 0x0002 | 0x1000  # IFF_TAP | IFF_NO_PI
 _SIOCGIFFLAGS = 0x8913
-_LOOK_SECONDS = 0.01
+_RTMGRP_LINK = 1
+_IN_OPEN_CLOSE = 0x20 | 0x10 | 0x08
+_AGAIN_SECONDS = 0.01
+"""After an event: a file that is being opened is not yet in the table of its process."""
 
 
 class Kernel(FakeHost):
@@ -120,15 +125,21 @@ class Kernel(FakeHost):
             return None
         return (name.decode(), struct.unpack_from("H", answer, 16)[0]) if own else None
 
-    def forward(self, tap: int, wire: socket.socket, others: list[str]) -> None:
-        """Hand on a frame of a function's to all others."""
-        with suppress(OSError):
-            source = next(address for address, each in self._taps.items() if each == tap)
-            tagged = struct.pack("!H", self._vlan(source)) + os.read(tap, 65536)
-            self.deliver(tagged, tap)
-            for other in others:
-                with suppress(OSError):
-                    wire.sendto(tagged, other)
+    def forward(self, tap: int, wire: socket.socket, others: list[str]) -> bool:
+        """Hand on a frame of a function's to all others; False if the tap went with its network."""
+        try:
+            frame = os.read(tap, 65536)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        source = next(address for address, each in self._taps.items() if each == tap)
+        tagged = struct.pack("!H", self._vlan(source)) + frame
+        self.deliver(tagged, tap)
+        for other in others:
+            with suppress(OSError):
+                wire.sendto(tagged, other)
+        return True
 
     def deliver(self, tagged: bytes, source: int = -1) -> None:
         """Give a frame to the functions of this host that are in its VLAN."""
@@ -180,8 +191,11 @@ def serve(directory: Path, name: str) -> None:
     log = os.open(directory / f"kernel-{name}.log", os.O_WRONLY | os.O_CREAT)
     for stream, file in ((0, nothing), (1, log), (2, log)):
         os.dup2(file, stream)
+    events = [links_changed(), opened_or_closed(kernel.groups)]
+    due: float | None = None
     while True:
-        ready = select.select([control, wire, *kernel.taps], [], [], _LOOK_SECONDS)[0]
+        waits = None if due is None else max(0.0, due - time.monotonic())
+        ready = select.select([control, wire, *events, *kernel.taps], [], [], waits)[0]
         if control in ready:
             with control.accept()[0] as asked:
                 text = asked.makefile().readline()
@@ -192,12 +206,46 @@ def serve(directory: Path, name: str) -> None:
                 kernel.deliver(wire.recv(65536))
             except BlockingIOError:
                 break
-        others = [str(each) for each in directory.glob("wire-*") if each.name != f"wire-{name}"]
-        for tap in ready:
-            if isinstance(tap, int):
-                kernel.forward(tap, wire, others)
-        if not ready:
+        taps = [tap for tap in kernel.taps if tap in ready]
+        others = directory.glob("wire-*") if taps else ()
+        wires = [str(each) for each in others if each.name != f"wire-{name}"]
+        happened = [kernel.forward(tap, wire, wires) for tap in taps].count(False) > 0
+        for event in events:
+            if event in ready:
+                drain(event)
+                happened = True
+        if happened or (due is not None and time.monotonic() >= due):
             kernel.look()
+            due = time.monotonic() + _AGAIN_SECONDS if happened else None
+
+
+def links_changed() -> int:
+    """A file that is ready for reading after interfaces of this network came, went or changed."""
+    heard = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+    heard.setblocking(False)
+    heard.bind((0, _RTMGRP_LINK))
+    return heard.detach()
+
+
+def opened_or_closed(directory: Path) -> int:
+    """A file that is ready for reading after files in a directory were opened or closed."""
+    library = ctypes.CDLL(None, use_errno=True)
+    heard: int = library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+    if heard < 0 or library.inotify_add_watch(heard, bytes(directory), _IN_OPEN_CLOSE) < 0:
+        raise OSError(ctypes.get_errno(), "inotify")
+    return heard
+
+
+def drain(event: int) -> None:
+    """Take what is there to read; what there was no room for is lost, and had been an event too."""
+    while True:
+        try:
+            os.read(event, 65536)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            if error.errno != errno.ENOBUFS:
+                raise
 
 
 if __name__ == "__main__":

@@ -28,9 +28,9 @@ class FunctionHosts(OptionHosts):
         told: dict[str, list[str]] = {"gres": [], "node": []}
         for name in self.names:
             cards = self.make_functions(name)
-            self.cluster.run_in(name, ["mount", "--bind", str(cards), "/sys/bus/pci"])
-            self.cluster.run_in(name, ["mkdir", "-p", RECORDS])
-            self.cluster.run_in(name, ["mount", "-t", "tmpfs", "none", RECORDS])
+            mounts = f"mount --bind {cards} /sys/bus/pci && mkdir -p {RECORDS}"
+            mounts += f" && mount -t tmpfs none {RECORDS}"
+            self.cluster.run_in(name, ["sh", "-c", mounts])
             self.assign(name, "nobody")
             install = self.installation("install", name)
             said = [line.strip() for line in self.cluster.run_in(name, install).splitlines()]
@@ -55,15 +55,14 @@ class FunctionHosts(OptionHosts):
         record = {"owner": owner, "user": 0, "driver": "igbvf", "before": {}}
         found = self._records(name) if kept else {}
         records = {"physical": {}, "functions": found | dict.fromkeys(addresses, record)}
-        script = f"echo '{json.dumps(records)}' >{RECORDS}/records.json"
-        self.cluster.run_in(name, ["sh", "-c", script])
+        (self.root(name) / f"{RECORDS}/records.json".lstrip("/")).write_text(json.dumps(records))
 
     def owners(self, name: str) -> dict[str, str]:
         """Whose the functions of a host are, by its records."""
         return {address: record["owner"] for address, record in self._records(name).items()}
 
     def _records(self, name: str) -> dict[str, dict[str, Any]]:
-        text = self.cluster.run_in(name, ["cat", f"{RECORDS}/records.json"])
+        text = (self.root(name) / f"{RECORDS}/records.json".lstrip("/")).read_text()
         found: dict[str, dict[str, Any]] = json.loads(text)["functions"]
         return found
 

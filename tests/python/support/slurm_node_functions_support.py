@@ -1,7 +1,10 @@
 """A Slurm cluster whose hosts' fake cards answer: their functions can go into nodes of jobs."""
 
 import json
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import fake_kernel
@@ -66,11 +69,34 @@ class NodeFunctionHosts(FunctionHosts):
 
     def interfaces(self, name: str) -> dict[str, int]:
         """The functions' interfaces that are in a host's network, and their numbers there."""
-        found = json.loads(self.cluster.run_in(name, ["ip", "-j", "link", "show"]))
+        command = ["nsenter", f"--net=/proc/{self.first_process(name)}/ns/net"]
+        done = subprocess.run(
+            [*command, "ip", "-j", "link", "show"], check=True, stdout=subprocess.PIPE
+        )
         return {
             each["ifname"]: each["ifindex"]
-            for each in found
+            for each in json.loads(done.stdout)
             if each["ifname"].startswith(("eth1", "lent", "dev"))
+        }
+
+    @contextmanager
+    def with_vlans(self, words: str) -> Iterator[None]:
+        """Jobs have VLANs of their own, of these. All hosts read one configuration."""
+        name = self.names[0]
+        install = self.installation("install", name)
+        self.cluster.run_in(name, [*install, "--vlans", words])
+        try:
+            yield
+        finally:
+            self.cluster.run_in(name, install)
+
+    def vlans(self, name: str) -> dict[str, str]:
+        """The VLANs of the functions of a host's Ethernet card that jobs have, by owner."""
+        program = str(self.directory / "vicinal")
+        said = json.loads(self.cluster.run_in(name, [program, "functions", "list", "--json"]))
+        [card] = (each for each in said["cards"] if "eth1" in each["interfaces"])
+        return {
+            each["owner"]: each["settings"]["vlan"] for each in card["functions"] if each["owner"]
         }
 
     def set_vlan(self, name: str, vlan: str) -> None:

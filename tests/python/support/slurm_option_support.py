@@ -1,12 +1,14 @@
 """A Slurm cluster whose hosts have the option --vicinal, and what tests of it share."""
 
+import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
@@ -14,7 +16,7 @@ import psutil
 import pytest
 from launch_support import package_path, unprivileged_python
 from process_support import named, parent_of, pid_namespace, words_of
-from slurm_support import SlurmHosts
+from slurm_support import SlurmHosts, process_numbers
 
 from vicinal.errors import VicinalError
 from vicinal.slurm.files import find_plugin
@@ -32,8 +34,10 @@ def become(user: int) -> tuple[str, ...]:
 
 def let_components_start(slurm_conf: Path) -> None:
     """Those of heterogeneous jobs: Slurm's backfill scheduler does, by default each half minute."""
-    with slurm_conf.open("a") as file:
-        file.write("SchedulerParameters=bf_interval=1\n")
+    before = "SchedulerParameters=batch_sched_delay=0"
+    text = slurm_conf.read_text()
+    assert before in text
+    slurm_conf.write_text(text.replace(before, f"{before},bf_interval=1"))
 
 
 class OptionHosts(SlurmHosts):
@@ -84,13 +88,32 @@ class OptionHosts(SlurmHosts):
 
     def regions(self, name: str) -> list[str]:
         """What is in the directory of regions of a host, with modes and owners."""
-        show = "find . -mindepth 1 -printf '%P %m %U\\n'"
-        script = f"if [ -d {REGIONS} ]; then cd {REGIONS} && {show}; fi"
-        return sorted(self.cluster.run_in(name, ["sh", "-c", script]).splitlines())
+        place = self.root(name) / REGIONS.lstrip("/")
+        found = []
+        for above, directories, files in os.walk(place):
+            for path in (Path(above, each) for each in (*directories, *files)):
+                with suppress(FileNotFoundError):  # it may go just now
+                    status = path.lstat()
+                    mode = stat.S_IMODE(status.st_mode)
+                    found.append(f"{path.relative_to(place)} {mode:o} {status.st_uid}")
+        return sorted(found)
 
     def running(self, name: str, program: str) -> list[psutil.Process]:
         """The processes of a program on a host."""
-        return named(self.cluster.processes(name), program)
+        return named(self.processes(name), program)
+
+    def sleeping(self, seconds: str) -> list[psutil.Process]:
+        """The processes on all hosts, and in nodes there, that sleep for so many seconds."""
+        found = []
+        for name in self.names:
+            first = psutil.Process(self.first_process(name))
+            found += first.children(recursive=True)
+        return [each for each in found if words_of(each)[1:] == [seconds]]
+
+    def in_order(self) -> bool:
+        """Whether nothing is left of jobs, and all hosts take some."""
+        idle = self.at_head("sinfo", "-h", "-N", "-t", "idle", "-o", "%N").stdout.split()
+        return sorted(idle) == self.names and self.nothing_left()
 
     def nothing_left(self) -> bool:
         left = [each for name in self.names for each in (self.regions(name), self.keepers(name))]
@@ -105,9 +128,16 @@ class OptionHosts(SlurmHosts):
 
     def keepers(self, name: str) -> list[psutil.Process]:
         """The keepers of jobs' nodes on a host: each is the first in a PID namespace."""
-        host = next(node.pid_namespace for node in self.cluster.nodes if node.name == name)
-        found = [each for each in psutil.process_iter() if pid_namespace(parent_of(each)) == host]
-        return [each for each in found if "vicinal.slurm.keeper" in words_of(each)]
+        host = pid_namespace(self.first_process(name))
+        found = []
+        for number in process_numbers():
+            with suppress(OSError, psutil.Error):  # it may end just now
+                words = Path(f"/proc/{number}/cmdline").read_bytes().split(b"\0")
+                if b"vicinal.slurm.keeper" in words:
+                    keeper = psutil.Process(number)
+                    if pid_namespace(parent_of(keeper)) == host:
+                        found.append(keeper)
+        return found
 
     def start(self, *command: object) -> subprocess.Popen[bytes]:
         """Start a command of Slurm's at the head, which says nothing."""
@@ -142,4 +172,4 @@ def wait_until(good: Callable[[], object]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not good():
         assert time.monotonic() < deadline
-        time.sleep(0.1)
+        time.sleep(0.05)

@@ -8,11 +8,16 @@ alone.
 import os
 import shutil
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Self
 
+import psutil
 import pytest
 from host_support import Hosts
+from process_support import name_of, pid_namespace
 
 from vicinal.cluster.native_layout import NODE_DIRECTORY
 
@@ -83,6 +88,8 @@ class SlurmHosts(Hosts):
             "ReturnToService": 2,
             "MpiDefault": "none",
             "KillWait": 5,
+            # Slurm waits up to three seconds for more batch jobs before it looks at the first.
+            "SchedulerParameters": "batch_sched_delay=0",
         }
         lines = [f"{name}={value}" for name, value in settings.items()]
         lines.append(f"NodeName={','.join(self.names)} CPUs={CPUS} State=UNKNOWN")
@@ -110,8 +117,66 @@ class SlurmHosts(Hosts):
         while len(idle) < len(self.names):
             assert time.monotonic() < deadline, (self._state / "slurmctld.log").read_text()
             idle = self.at_head("sinfo", "-h", "-N", "-t", "idle", "-o", "%N").stdout.split()
-            time.sleep(0.1)
+            time.sleep(0.05)
 
     def start_slurmd(self, name: str) -> None:
         """Start the slurmd of a host, which is ready some time later."""
         self.cluster.run_in(name, ["env", f"SLURM_CONF={self.slurm_conf}", "slurmd", "-N", name])
+
+    # What is of a host is looked at in /proc, without a process in the host for each look: tests
+    # look many times a second until what they wait for has happened.
+
+    def processes(self, name: str) -> list[psutil.Process]:
+        """The processes of a host, without its first."""
+        first = self._first[name]
+        inside = pid_namespace(first)
+        found = []
+        for number in process_numbers():
+            if number != first and pid_namespace(number) == inside:
+                with suppress(psutil.Error):  # it may end just now
+                    found.append(psutil.Process(number))
+        return found
+
+    def root(self, name: str) -> Path:
+        """The root directory of a host, as this process can reach it."""
+        return Path(f"/proc/{self._first[name]}/root")
+
+    def first_process(self, name: str) -> int:
+        """The process that a host ends with."""
+        return self._first[name]
+
+    @cached_property
+    def _first(self) -> dict[str, int]:
+        wanted = {node.pid_namespace: node.name for node in self.cluster.nodes}
+        found = {}
+        for number in process_numbers():
+            name = wanted.get(pid_namespace(number))
+            if name is not None and number_inside(number) == 1:
+                found[name] = number
+        assert found.keys() == set(self.names)
+        return found
+
+    def leftovers(self) -> dict[str, Sequence[str]]:
+        left = {}
+        for name in self.names:
+            # MPICH leaves files of its own there, with and without Vicinal, when it is killed.
+            listed = os.listdir(self.root(name) / "dev/shm")  # noqa: PTH208
+            files = [file for file in listed if not file.startswith("mpich_shm")]
+            names = map(name_of, self.processes(name))
+            processes = [each for each in names if each and each not in self.services]
+            if files or processes:
+                left[name] = [*files, *processes]
+        return left
+
+
+def process_numbers() -> Iterator[int]:
+    """Those of all processes of this machine."""
+    return (int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208
+
+
+def number_inside(process: int) -> int:
+    """The number of a process in its own PID namespace; 0 when it has ended."""
+    with suppress(OSError):
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+        return next(int(line.split()[-1]) for line in lines if line.startswith("NSpid:"))
+    return 0
