@@ -22,7 +22,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 RESULTS = CHECKOUT / "build" / "check-planted.json"
 LOGS = CHECKOUT / "build" / "planted" / "logs"
 # Results of so many commits are kept; a change of the fault itself drops its own.
-KEPT_COMMITS = 20
+KEPT_COMMITS = 100
 # So many faults are tried before the tests that found them run without them.
 BATCH = 8
 
@@ -46,12 +46,15 @@ class Record:
 
     def __init__(self, file: Path, commits: list[str], faults: list[Fault]) -> None:
         self._file = file
-        digests = {fault.id: fault.digest for fault in faults}
+        known = {fault.id: fault for fault in faults}
         kept = json.loads(file.read_text())["faults"] if file.exists() else []
         self.results = {
             entry["id"]: Result(**entry)
             for entry in kept
-            if digests.get(entry["id"]) == entry["digest"] and entry["commit"] in commits
+            if entry["commit"] in commits
+            and entry["id"] in known
+            and known[entry["id"]].digest == entry["digest"]
+            and (entry["found_by"] or {*known[entry["id"]].suites} <= {*entry["asked"]})
         }
 
     def add(self, result: Result) -> None:
@@ -158,19 +161,17 @@ def describe(result: Result) -> str:
     return f"{result.id:<36} {result.seconds:7.0f} s  {where}"
 
 
-def check(only: list[str], *, again: bool, near_only: bool) -> int:
+def check(only: list[str], commit: str, *, again: bool, near_only: bool) -> int:
     """Try the faults; the exit status."""
     faults = read_faults(CHECKOUT / "tests" / "planted")
-    suites = read_suites(CHECKOUT / "scripts" / "planted" / "suites.toml")
+    suites = read_suites(CHECKOUT)
     unknown = sorted(
         (set(only) - {fault.id for fault in faults})
         | {name for fault in faults for name in {*fault.suites, *fault.near} - set(suites)}
     )
     if unknown:
-        raise FaultError(
-            f"there is no {unknown[0]}: name faults of tests/planted and suites of suites.toml"
-        )
-    copy = Copy(CHECKOUT)
+        raise FaultError(f"there is no {unknown[0]}: see tests/planted and tests/suites.toml")
+    copy = Copy(CHECKOUT, commit)
     copy.refresh()
     record = Record(RESULTS, copy.commits(KEPT_COMMITS), faults)
     trial = Trial(copy, suites)
@@ -221,13 +222,14 @@ def main() -> int:
         "--only", default="", help="faults by their ids, with commas; they are tried again"
     )
     parser.add_argument("--again", action="store_true", help="keep no results of earlier runs")
+    parser.add_argument("--commit", default="HEAD", help="which to try them in (default: HEAD)")
     parser.add_argument("--near", action="store_true", help="ask only the tests nearest to each")
     arguments = parser.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         only = [name for name in arguments.only.split(",") if name]
-        return check(only, again=arguments.again, near_only=arguments.near)
+        return check(only, arguments.commit, again=arguments.again, near_only=arguments.near)
     except (CopyError, FaultError, OSError) as error:
         sys.stderr.write(f"check-planted: error: {error}\n")
         return 1

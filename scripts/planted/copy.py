@@ -43,13 +43,13 @@ class Done:
 
 
 class Copy:
-    """build/planted/tree of a checkout."""
+    """build/planted/tree of a checkout: a commit of it."""
 
-    def __init__(self, checkout: Path) -> None:
+    def __init__(self, checkout: Path, commit: str = "HEAD") -> None:
         self.checkout = checkout
         self.tree = checkout / "build" / "planted" / "tree"
         self._lock: TextIO | None = None
-        self.commit = self._git(checkout, "rev-parse", "HEAD")
+        self.commit = self._git(checkout, "rev-parse", f"{commit}^{{commit}}")
 
     def commits(self, most: int) -> list[str]:
         """The last commits, with the one that it is made of."""

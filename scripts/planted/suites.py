@@ -1,21 +1,29 @@
 """Suites as data: how a suite is run in the copy, and which test of it failed.
 
-A suite is a pytest or a meson command. `read_suites` takes any file of the form of
-scripts/planted/suites.toml.
+The suites are those of tests/suites.toml.
 """
 
 import json
 import re
 import shlex
-import tomllib
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+
+from checks import suites as checks
 
 from planted.copy import Copy
 
 PYTEST = ("build/venv/bin/python", "-m", "pytest", "-q", "-rfE", "--tb=short", "-x")
 _PYTEST_FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/\S+?(?:\[.*?\])?)(?: - .*)?$", re.MULTILINE)
+_SLOW = ("--no-suite", "fuzz", "--timeout-multiplier", "8")
+_MESON = {
+    "release": ("--no-suite", "fuzz"),
+    "asan": _SLOW,
+    "tsan": _SLOW,
+    "fuzz": ("--suite", "fuzz"),
+}
+"""Options of `meson test` for each build, as scripts/c_tests has them."""
 NO_TESTS = 5  # pytest's exit status
 MOST_SECONDS = 3600  # a guard: each test has its own
 
@@ -43,23 +51,35 @@ class Outcome:
     output: str
 
 
-def read_suites(file: Path) -> dict[str, Suite]:
-    """The suites by name."""
-    return {
-        name: Suite(name, entry["tier"], entry["kind"], entry["build"], tuple(entry["options"]))
-        for name, entry in tomllib.loads(file.read_text()).items()
-    }
+def read_suites(tree: Path) -> dict[str, Suite]:
+    """The parts of tests/suites.toml that a fault can be asked of, by name.
+
+    Each folder of tests is one, so that what is near can be asked first: `study`, and `study-long`
+    for what the common check leaves out. The unit tests of each build are `unit`, `asan` and so on.
+    """
+    found: dict[str, Suite] = {}
+    for row in checks.read_suites(tree):
+        mark = ("-m", row.mark) if row.mark else ()
+        for folder in row.folders:
+            name = folder.removeprefix("tests/").removeprefix("python/").replace("/", "-")
+            if row.mark == "long":
+                name += "-long"
+            found.setdefault(name, Suite(name, row.tier, "pytest", "release", (*mark, folder)))
+        for command in row.commands:
+            if command[0] == "scripts/c_tests":
+                build = command[1]
+                found[row.name] = Suite(row.name, row.tier, "meson", build, _MESON[build])
+    return found
 
 
 def run_suite(copy: Copy, suite: Suite, near: str, without: frozenset[str]) -> Outcome:
     """Run a suite until a test fails.
 
-    If `near` is not empty, only those tests run; `without` are left out.
+    If `near` is not empty, only those tests run. Tests of `without` are left out.
     """
     if suite.kind == "pytest":
-        selection = ["-k", near] if near else []
         deselected = [f"--deselect={test}" for test in sorted(without)]
-        return _pytest(copy, [*PYTEST, *suite.options, *selection, *deselected])
+        return _pytest(copy, [*PYTEST, *_selected(copy, suite, near), *deselected])
     names = near.split()
     if without:
         listed = copy.run(["meson", "test", "-C", f"build/{suite.build}", "--no-rebuild", "--list"])
@@ -79,6 +99,19 @@ def failing_of(copy: Copy, suite: Suite, tests: Collection[str]) -> set[str]:
     else:
         outcome = _meson(copy, suite, [*suite.options, *sorted(tests)])
     return set(tests) if not outcome.passed and not outcome.failed else set(outcome.failed)
+
+
+def _selected(copy: Copy, suite: Suite, near: str) -> list[str]:
+    """A pytest suite's options for tests near: files by words of their names, or else -k."""
+    *options, folder = suite.options
+    words = near.split(" or ")
+    files = sorted((copy.tree / folder).glob("test_*.py"))
+    named = [file for file in files if any(word in file.stem for word in words)]
+    if not near:
+        return [*options, folder]
+    if not named:
+        return [*options, folder, "-k", near]
+    return [*options, *(str(file.relative_to(copy.tree)) for file in named)]
 
 
 def _pytest(copy: Copy, command: list[str]) -> Outcome:
