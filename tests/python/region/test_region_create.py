@@ -1,11 +1,13 @@
 """Making and removing regions, on real filesystems."""
 
+import mmap
 import os
 import resource
 import stat
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from command_support import CHECKOUT, Vicinal, error_line
 
 from vicinal import region
 from vicinal.errors import VicinalError
+from vicinal.region import creation
 from vicinal.region import format as layout
 
 
@@ -174,6 +177,7 @@ def _in_small_tmpfs(directory: Path, script: str) -> subprocess.CompletedProcess
 def test_a_full_tmpfs(tmp_path: Path, warned: bool) -> None:
     """In the second case the room seems to be there, until posix_fallocate fails."""
     script = f"""
+import mmap
 import os
 from vicinal.region import creation
 from vicinal.errors import VicinalError
@@ -266,3 +270,25 @@ def test_a_region_of_another_user(region_path: Path) -> None:
     faults = [str(finding) for finding in region.check(region_path) if finding.fault]
     assert len(faults) == 1
     assert "belongs to nobody" in faults[0]
+
+
+@pytest.mark.parametrize("existing", [False, True])
+def test_nobody_takes_half_a_header_for_a_region(
+    region_path: Path, monkeypatch: pytest.MonkeyPatch, existing: bool
+) -> None:
+    """After each write but the last, there is no magic: who attaches then is refused."""
+    found: list[bytes] = []
+
+    class Watched(mmap.mmap):
+        def __setitem__(self, key: int | slice, value: object) -> None:
+            super().__setitem__(key, value)
+            found.append(self[0:8])
+
+    if existing:
+        region.create(region_path)
+    monkeypatch.setattr(creation, "mmap", SimpleNamespace(mmap=Watched))
+    region.create(region_path, existing=existing)
+    magic = layout.MAGIC.to_bytes(8, "little")
+    assert found[-1] == magic
+    assert len(found) > 3
+    assert set(found[:-1]) == {bytes(8)}
