@@ -77,8 +77,9 @@ class Trial:
         self._suites = suites
         self._sources = Sources(copy.tree)
         self._built: set[str] = set()
-        self._passing: set[str] = set()
-        self._failing: set[str] = set()
+        # Tests without a fault, by build and name.
+        self._passing: set[tuple[str, str]] = set()
+        self._failing: set[tuple[str, str]] = set()
 
     def of(self, fault: Fault, *, near_only: bool) -> Result:
         """Ask the fault's suites one after the other, until a test fails with it."""
@@ -90,8 +91,13 @@ class Trial:
             rounds += [(name, "") for name in fault.suites]
         for name, near in rounds:
             suite = self._suites[name]
-            self._plant(fault, suite)
-            outcome = run_suite(self._copy, suite, near, frozenset(self._failing))
+            try:
+                self._plant(fault, suite)
+            except FaultError as error:
+                result.asked[name] = str(error)
+                break
+            without = {test for build, test in self._failing if build == suite.build}
+            outcome = run_suite(self._copy, suite, near, without)
             self._log(fault, suite, outcome)
             if outcome.passed:
                 result.asked[name] = "passed" if outcome.ran else "no tests"
@@ -106,39 +112,48 @@ class Trial:
 
     def confirm(self, results: Sequence[Result]) -> list[Result]:
         """Those of some results whose test passes without the fault, too, or that have none."""
-        groups: dict[tuple[str, str], list[Result]] = {}
+        groups: dict[tuple[str, str], set[str]] = {}
         for result in results:
-            if result.found_by is not None and result.test not in self._passing:
+            if result.found_by is not None and self._test_of(result) not in self._passing:
                 suite = self._suites[result.found_by]
-                groups.setdefault((suite.kind, suite.build), []).append(result)
+                groups.setdefault((suite.kind, suite.build), set()).add(result.test or "")
         if groups:
-            self._copy.restore()
-            self._built.clear()
-        for group in groups.values():
-            suite = self._suites[group[0].found_by or ""]
-            self._build(suite)
-            tests = {result.test or "" for result in group}
-            failing = failing_of(self._copy, suite, tests)
-            self._failing |= failing
-            self._passing |= tests - failing
-        return [each for each in results if each.test is None or each.test in self._passing]
+            self._restore()
+        for (kind, build), tests in groups.items():
+            self._build(build)
+            failing = failing_of(self._copy, kind, build, tests)
+            self._failing |= {(build, test) for test in failing}
+            self._passing |= {(build, test) for test in tests - failing}
+        return [
+            each
+            for each in results
+            if each.found_by is None or self._test_of(each) in self._passing
+        ]
+
+    def _test_of(self, result: Result) -> tuple[str, str]:
+        return self._suites[result.found_by or ""].build, result.test or ""
 
     def _plant(self, fault: Fault, suite: Suite) -> None:
+        """Have this fault alone in the copy, and build it. Raises FaultError."""
         file, text = self._sources.planted(fault)
         if file.read_text() != text:
-            self._copy.restore()
+            self._restore()
             self._copy.write(file, text)
             if fault.language == "c":
                 self._built.clear()
-        self._build(suite)
+        self._build(suite.build)
 
-    def _build(self, suite: Suite) -> None:
-        if suite.build in self._built:
+    def _restore(self) -> None:
+        if any(file.suffix != ".py" for file in self._copy.restore()):
+            self._built.clear()
+
+    def _build(self, build: str) -> None:
+        if build in self._built:
             return
-        done = self._copy.run(["scripts/build", suite.build])
+        done = self._copy.run(["scripts/build", build])
         if done.status != 0:
-            raise FaultError(f"build/{suite.build} cannot be built:\n{done.output[-2000:]}")
-        self._built.add(suite.build)
+            raise FaultError(f"build/{build} cannot be built:\n{done.output[-2000:]}")
+        self._built.add(build)
 
     def _log(self, fault: Fault, suite: Suite, outcome: Outcome) -> None:
         LOGS.mkdir(parents=True, exist_ok=True)

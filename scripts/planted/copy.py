@@ -83,11 +83,13 @@ class Copy:
         self.restore()
         self._git(self.tree, "clean", "--quiet", "--force", "-d")
 
-    def restore(self) -> None:
-        """Take out what was planted."""
-        for name in self._git(self.tree, "diff", "--name-only", "HEAD").splitlines():
+    def restore(self) -> list[Path]:
+        """Take out what was planted; the files that had it."""
+        names = self._git(self.tree, "diff", "--name-only", "HEAD").splitlines()
+        for name in names:
             self._forget_bytecode(self.tree / name)
         self._git(self.tree, "checkout", "--quiet", "--force", "--detach", self.commit)
+        return [self.tree / name for name in names]
 
     def write(self, file: Path, text: str) -> None:
         """Change one of its files."""

@@ -72,7 +72,7 @@ def read_suites(tree: Path) -> dict[str, Suite]:
     return found
 
 
-def run_suite(copy: Copy, suite: Suite, near: str, without: frozenset[str]) -> Outcome:
+def run_suite(copy: Copy, suite: Suite, near: str, without: Collection[str]) -> Outcome:
     """Run a suite until a test fails.
 
     If `near` is not empty, only those tests run. Tests of `without` are left out.
@@ -88,16 +88,16 @@ def run_suite(copy: Copy, suite: Suite, near: str, without: frozenset[str]) -> O
             for line in listed.output.splitlines()
             if " / " in line
         }
-        names = sorted((set(names) or every) - without)
-    return _meson(copy, suite, ["--maxfail", "1", *suite.options, *names])
+        names = sorted((set(names) or every).difference(without))
+    return _meson(copy, suite.build, ["--maxfail", "1", *suite.options, *names])
 
 
-def failing_of(copy: Copy, suite: Suite, tests: Collection[str]) -> set[str]:
-    """Which of some tests of suites of that kind and build fail; all where that is not told."""
-    if suite.kind == "pytest":
+def failing_of(copy: Copy, kind: str, build: str, tests: Collection[str]) -> set[str]:
+    """Which of some tests of a kind and build fail; all where that is not told."""
+    if kind == "pytest":
         outcome = _pytest(copy, [*PYTEST, "--maxfail=0", *sorted(tests)])
     else:
-        outcome = _meson(copy, suite, [*suite.options, *sorted(tests)])
+        outcome = _meson(copy, build, [*_MESON[build], *sorted(tests)])
     return set(tests) if not outcome.passed and not outcome.failed else set(outcome.failed)
 
 
@@ -121,8 +121,8 @@ def _pytest(copy: Copy, command: list[str]) -> Outcome:
     return Outcome(done.status in (0, NO_TESTS), done.status != NO_TESTS, failed, output)
 
 
-def _meson(copy: Copy, suite: Suite, arguments: list[str]) -> Outcome:
-    folder = f"build/{suite.build}"
+def _meson(copy: Copy, build: str, arguments: list[str]) -> Outcome:
+    folder = f"build/{build}"
     log = copy.tree / folder / "meson-logs" / "testlog.json"
     log.unlink(missing_ok=True)
     command = ["meson", "test", "-C", folder, "--no-rebuild", "--print-errorlogs", *arguments]
