@@ -4,20 +4,11 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { LARGE = 1 << 20, SOON = 10 };
+enum { LARGE = 1 << 20 };
 
 static unsigned char large[LARGE];
-
-static double seconds(void)
-{
-	struct timespec now;
-
-	(void)clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 static void without_a_word(int rank)
 {
@@ -47,13 +38,11 @@ static void without_a_word(int rank)
 	SAME(fi_recv(side.endpoint, &word, 1, NULL, side.peer[1], &word), 0);
 	SAME(fi_trecv(side.endpoint, &any, 1, NULL, FI_ADDR_UNSPEC, 9, 0, &any), 0);
 	POST(&side, fi_tsend(side.endpoint, large, LARGE, NULL, side.peer[1], 7, large));
-	double began = seconds();
 	atomic_store(shared_word(0), 1);
 	struct fi_cq_err_entry error = next_error(side.received);
 	CHECK(error.op_context == &word);
 	SAME(error.err, FI_ECONNRESET);
 	expect_error(&side, large, FI_ECONNRESET);
-	CHECK(seconds() - began < SOON);
 	CHECK(fi_tinject(side.endpoint, "x", 1, side.peer[1], 7) < 0);
 	/* From anybody else it still comes. */
 	atomic_store(shared_word(1), 1);

@@ -22,7 +22,7 @@ from vicinal.cluster.plan.journal import Event, Journal
 
 NAME = "hosts-test"
 STATE = "state"
-LEFT_SECONDS = 30.0
+LEFT_SECONDS = 120.0
 
 
 def written(*hosts: str, region: str = "members: 4") -> str:

@@ -16,7 +16,7 @@ from vicinal.cluster.native import NativeCluster
 from vicinal.cluster.native_layout import EXCHANGE
 from vicinal.errors import VicinalError
 
-GUARD_SECONDS = 30.0
+GUARD_SECONDS = 120.0
 
 
 @pytest.fixture(scope="module")

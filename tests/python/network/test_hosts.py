@@ -19,7 +19,7 @@ from vicinal.mpi.placement import Placement
 from vicinal.mpi.traffic import JobTraffic, PairTraffic, together
 from vicinal.remote.hosts import Host, parse_hosts, read_hostfile, spread
 
-LEFT_SECONDS = 15.0
+LEFT_SECONDS = 120.0
 
 
 @pytest.fixture(scope="module")

@@ -1,17 +1,20 @@
 """Writes ten million samples to a result, reads and reduces them, and prints what that took.
 
-    result_large.py FOLDER SERIES
+    result_large.py FOLDER SERIES [--calls]
 
-Of the time only what this process computed counts: others may use the same cores.
+With --calls it counts the calls of functions, and takes longer for it. Of the time only what this
+process computed counts: others may use the same cores.
 """
 
 import json
 import resource
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+from work_count import calls_of
 
 from vicinal.study.result.layout import Trial, samples_file
 from vicinal.study.result.manifest import make_manifest, now
@@ -50,4 +53,10 @@ def measure(folder: Path, count: int) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure(Path(sys.argv[1]), int(sys.argv[2]))))
+    found: dict[str, float] = {}
+    run = partial(lambda *given: found.update(measure(*given)), Path(sys.argv[1]), int(sys.argv[2]))
+    if "--calls" in sys.argv:
+        found["calls"] = calls_of(run)
+    else:
+        run()
+    print(json.dumps(found))

@@ -1,7 +1,6 @@
 """The analysis of a study, of results whose truth is known."""
 
 import json
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -19,6 +18,7 @@ from study_results import (
     in_memory,
     write_result,
 )
+from work_count import calls_of
 
 from vicinal.errors import VicinalError
 from vicinal.study.analysis.as_json import UNITS, summary_from_json, summary_to_json
@@ -217,23 +217,32 @@ def test_every_study_that_ships_can_be_summarised_after_its_first_block(study: S
     assert summary_from_json(json.loads(json.dumps(summary_to_json(summary)))) == summary
 
 
-SWEEP_SECONDS = 30.0
-"""Ten times what a quiet machine takes: only against work that grows with the square again."""
-
-
-def test_a_sweep_of_720_comparisons_is_summarised_quickly() -> None:
-    """p1-fig5 as its file has it, but for its ranks: of the time this process's alone counts."""
+def work_of_sweep(step: int) -> tuple[int, int]:
+    """The comparisons of p1-fig5 with every `step`-th of its sizes, and the calls they cost."""
     study = load_study("p1-fig5")
     left_out = {each.name for each in study.environments if each.stands_for is not None}
-    whole = replace(
+    part = replace(
         study,
-        workloads=tuple(replace(each, ranks=2, samples=500) for each in study.workloads),
+        workloads=tuple(
+            replace(each, ranks=2, samples=500, sizes=each.sizes[::step])
+            for each in study.workloads
+        ),
+        published=(),
         unavailable=dict.fromkeys(left_out, "what it stands for is there"),
     )
-    result = in_memory(whole, costs={each.name: 1.0 for each in study.environments})
-    began = time.process_time()
-    summary = summarise(result)
-    seconds = time.process_time() - began
-    print(f"{seconds:.2f} s")
-    assert len(summary.compared) == 720
-    assert seconds < SWEEP_SECONDS
+    result = in_memory(part, costs={each.name: 1.0 for each in study.environments})
+    found: list[Summary] = []
+    calls = calls_of(lambda: found.append(summarise(result)))
+    return len(found[0].compared), calls
+
+
+@pytest.mark.parametrize(
+    ("step", "comparisons"), [(2, 372), pytest.param(1, 720, marks=pytest.mark.long)]
+)
+def test_the_work_of_a_sweep_grows_with_its_comparisons(step: int, comparisons: int) -> None:
+    """And with no square of them."""
+    few, least = work_of_sweep(4)
+    many, calls = work_of_sweep(step)
+    assert (few, many) == (204, comparisons)
+    print(f"{least / few:.0f} and {calls / many:.0f} calls for a comparison")
+    assert calls / many < 1.2 * least / few

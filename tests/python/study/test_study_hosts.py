@@ -67,7 +67,7 @@ outcome = run_study(
     resume=False,
     view=heard,
     drivers=drivers() | {"scripts": Scripts()},
-    limits=Limits(given_seconds=25),
+    limits=Limits(given_seconds=240),
 )
 print(json.dumps([outcome.trials, outcome.failures, outcome.lacking, heard.lines]))
 """

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -108,11 +107,9 @@ def test_failures_hangs_and_garbage_end_a_trial_and_not_the_study(tmp_path: Path
         script("silent", "echo '{}'"),
     ]
     folder, heard = tmp_path / "result", Heard()
-    began = time.monotonic()
     outcome, result = run(
         study(workloads, trials=3), folder, heard, least_seconds=1, times_expected=0, failures=2
     )
-    assert time.monotonic() - began < 60
     assert outcome.trials == 6  # three, and three of the control
     assert len(outcome.given_up) == 8
     failed = [each for each in result.trials if each.failure is not None]

@@ -21,7 +21,7 @@ from vicinal.cluster.plan.resource import Condition
 from vicinal.cluster.resources.doorbell import DoorbellResource
 from vicinal.errors import VicinalError
 
-BOUND = 20.0  # seconds; a hang guard
+BOUND = 120.0  # seconds; a hang guard
 START = (
     "import sys; from pathlib import Path\n"
     "from vicinal.cluster.doorbell.lasting import LastingServer\n"
