@@ -6,6 +6,8 @@ the fork, and when that has ended its exit status.
 """
 
 import contextlib
+import gc
+import importlib
 import io
 import json
 import os
@@ -13,6 +15,7 @@ import sys
 from typing import Any
 
 from vicinal.cli import main, run
+from vicinal.command_app import PARTS
 
 
 def become(request: dict[str, Any]) -> None:
@@ -35,9 +38,12 @@ def answer(number: int) -> None:
 
 def serve() -> list[str]:
     """Answer requests, until there are no more. Returns in each fork, with its arguments."""
-    # What typer imports when it first parses a command is a third of it.
+    # A command imports only its own part: all parts are imported here, and typer's with a first call.
+    for part in PARTS:
+        importlib.import_module(part)
     with contextlib.redirect_stderr(io.StringIO()):
         run(["region", "show", os.devnull])
+    gc.freeze()  # a fork's collections need not look at what was imported
     while line := sys.stdin.readline():
         request = json.loads(line)
         child = os.fork()
