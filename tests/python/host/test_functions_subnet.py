@@ -14,17 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command_support import CHECKOUT
 from fake_cards import FakeHost, mlx5
+from subnet_tools import UNPACKED, fetch, search_path
 
-from vicinal.cluster.image_packages import HOST_RECORD, PackageStore
-from vicinal.directories import locked
 from vicinal.host.functions.infiniband import cause_of_no_port
 from vicinal.host.functions.sysfs import Port, read_ports
 
-TOOLS = {"ibsim": "ibsim-utils", "opensm": "opensm", "ibnetdiscover": "infiniband-diags"}
-"""Programs and their packages, which are not installed: see scripts/debian-packages.txt."""
-UNPACKED = CHECKOUT / "build/subnet"
 LIBRARIES = UNPACKED / "usr/lib/x86_64-linux-gnu"
 BOUND = 60.0  # seconds; a hang guard
 NET = """
@@ -100,24 +95,10 @@ class Subnet:
         return self.environment | {"SIM_HOST": host, "LD_PRELOAD": self._library}
 
 
-def search_path() -> str:
-    own = [str(UNPACKED / "usr/sbin"), str(UNPACKED / "usr/bin")]
-    return os.pathsep.join([*own, os.environ["PATH"], "/usr/sbin"])
-
-
 @pytest.fixture(scope="module")
 def tools() -> str:
-    """Where to search for the programs: fetched once, and unpacked."""
-    with locked(UNPACKED.parent):
-        missing = [TOOLS[each] for each in TOOLS if not shutil.which(each, path=search_path())]
-        if not missing:
-            return search_path()
-        store, fresh = UNPACKED.with_suffix(".packages"), UNPACKED.with_suffix(".part")
-        for old in (store, fresh, UNPACKED):
-            shutil.rmtree(old, ignore_errors=True)
-        PackageStore(store, beside=HOST_RECORD).unpack(missing, fresh)
-        shutil.rmtree(store)
-        fresh.rename(UNPACKED)
+    """Where to search for the programs: scripts/setup has fetched them."""
+    fetch()
     return search_path()
 
 
