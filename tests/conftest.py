@@ -1,5 +1,22 @@
 """What all tests share."""
 
+import signal
+
+from hypothesis import HealthCheck, settings
 from reachable import open_to_other_users
 
+# Continuous integration may start us with SIGINT ignored, as shells do for what runs in the
+# background; programs would inherit that, and tests that press Ctrl-C would wait in vain.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Property tests draw the same examples each time, so that a change fails by itself alone and not by
+# luck; `pytest --hypothesis-profile=explore` draws others, and more, and says how to repeat them.
+# On a busy machine examples are slow to draw, which says nothing of them.
+settings.register_profile(
+    "check", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("explore", max_examples=1000, deadline=None, print_blob=True)
+settings.load_profile("check")
+
+# Tests that act as another user need a checkout that this user can reach.
 open_to_other_users()

@@ -1,15 +1,18 @@
 """What the tests of clusters and jobs share."""
 
+import itertools
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 from process_support import signal_all
 
 import vicinal
@@ -41,6 +44,36 @@ REGION = pytest.param(
     "region", marks=pytest.mark.skipif(bool(_provider_trouble()), reason=_provider_trouble())
 )
 MPIS = ("mpich", "openmpi")
+
+
+def long_unless(common: bool) -> tuple[pytest.MarkDecorator, ...]:
+    """The marks of a variation of a test: long, unless it belongs to the common check."""
+    return () if common else (pytest.mark.long,)
+
+
+def square(
+    rows: Iterable[object], columns: Iterable[object], common: Iterable[tuple[object, object]]
+) -> list[ParameterSet]:
+    """Each row with each column as parameters; pairs that are not in `common` are long tests."""
+    wanted = list(common)
+    made = []
+    for row, column in itertools.product(map(_as_parameter, rows), map(_as_parameter, columns)):
+        values = (*row.values, *column.values)
+        made.append(
+            pytest.param(*values, marks=(*row.marks, *column.marks, *long_unless(values in wanted)))
+        )
+    assert {each.values for each in made} >= {*wanted}
+    return made
+
+
+def _as_parameter(value: object) -> ParameterSet:
+    return value if isinstance(value, ParameterSet) else pytest.param(value)
+
+
+MPI_DIAGONAL = (("mpich", "region"), ("openmpi", "network"))
+"""Each MPI and each path once."""
+ONE_MPI = [pytest.param(mpi, marks=long_unless(mpi == "mpich")) for mpi in MPIS]
+"""For what hardly depends on the MPI: Open MPI is a long test."""
 
 
 def compile_for_each_mpi(source: Path, directory: Path) -> dict[str, Path]:
@@ -127,26 +160,31 @@ def check_reports(output: str, hosts: list[str]) -> list[Report]:
 
 @cache
 def unprivileged_python() -> list[str]:
-    """A command line that runs Python as a user without rights, with this one's packages.
+    """A command line that runs this Python as a user without rights, with the same packages.
 
-    Skips the test where no interpreter of this version can be reached by such a user.
+    tests/conftest.py has the checkout and the interpreter reachable for that user.
     """
     if os.geteuid() != 0:
         return [sys.executable]
-    become = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    python = [
+        *("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"),
+        sys.executable,
+    ]
     # setpriv may start an interpreter with rights that it does not have later itself.
     question = "import os, sys, vicinal.cli; sys.exit(not os.access(sys.executable, os.X_OK))"
-    for python in (sys.executable, "/usr/bin/python3"):
-        answer = subprocess.run(
-            [*become, python, "-c", question],
-            capture_output=True,
-            check=False,
-            cwd="/",
-            env=os.environ | {"PYTHONPATH": package_path()},
-        )
-        if answer.returncode == 0:
-            return [*become, python]
-    pytest.skip("an ordinary user can reach no Python that runs vicinal, or not the checkout")
+    answer = subprocess.run(
+        [*python, "-c", question],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd="/",
+        env=os.environ | {"PYTHONPATH": package_path()},
+    )
+    assert answer.returncode == 0, (
+        f"user {NOBODY} cannot run {sys.executable} with {package_path()}: root may make no mount "
+        f"namespace here, or the files themselves are closed to other users. {answer.stderr}"
+    )
+    return python
 
 
 def package_path() -> str:
