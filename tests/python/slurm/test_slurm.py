@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from command_support import CHECKOUT, Vicinal, error_line
 from host_support import shown_ways
-from launch_support import MPIS, check_reports, wait_for
+from launch_support import check_reports, wait_for
 from slurm_support import CPUS, SlurmHosts
 
 from vicinal.errors import VicinalError
@@ -18,6 +18,7 @@ from vicinal.remote.hosts import Host
 
 VICINAL = f"{sys.executable} -m vicinal"
 LEFT_SECONDS = 30.0
+LONG = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +80,7 @@ def test_outside_of_an_allocation(vicinal: Vicinal) -> None:
 # --- jobs ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("mpi", ["mpich", pytest.param("openmpi", marks=LONG)])
 def test_answers_are_right_in_an_allocation(hosts: SlurmHosts, mpi: str) -> None:
     """Two ranks on each host, the region between these and the network to the others."""
     program = CHECKOUT / "build/programs" / mpi / "verify"
@@ -137,6 +138,7 @@ def test_srun_starts_ranks_by_itself(hosts: SlurmHosts) -> None:
     nothing_left(hosts)
 
 
+@pytest.mark.long
 def test_ranks_follow_the_tasks_of_a_batch_script(
     hosts: SlurmHosts, programs: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -172,7 +174,7 @@ def test_a_host_that_no_step_reaches(hosts: SlurmHosts) -> None:
     nothing_left(hosts)
 
 
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("mpi", [pytest.param("mpich", marks=LONG), "openmpi"])
 def test_a_cancelled_job_leaves_nothing(
     hosts: SlurmHosts, programs: dict[str, Path], tmp_path: Path, mpi: str
 ) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
 from process_support import signal_all
 from slurm_option_support import REGIONS, VICINAL, OptionHosts, become, wait_until
 
@@ -66,6 +67,7 @@ class ConfiglessHosts(OptionHosts):
         return self.at_head("ssh", name, *words, *options)
 
 
+@pytest.mark.long
 def test_hosts_that_fetch_their_configuration() -> None:
     """They get plugstack.conf, and not what it includes: that is installed on each, and tasks have
     regions then.

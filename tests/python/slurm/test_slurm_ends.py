@@ -6,6 +6,7 @@ import subprocess
 import time
 
 import psutil
+import pytest
 from launch_support import GUARD_SECONDS
 from process_support import signal_all, words_of
 from slurm_option_support import REGIONS, VICINAL, OptionHosts, wait_until
@@ -105,6 +106,7 @@ def test_a_job_that_is_cancelled_before_it_starts(clean: OptionHosts) -> None:
     assert clean.regions("node0") == []
 
 
+@pytest.mark.long
 def test_a_job_that_is_cancelled_while_its_region_is_made(clean: OptionHosts) -> None:
     """What makes it stands still meanwhile, and goes on when the job is over."""
 
@@ -147,6 +149,7 @@ def test_a_job_that_is_cancelled_between_steps(clean: OptionHosts) -> None:
 # --- many ----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_short_jobs_in_a_row_leave_nothing(clean: OptionHosts) -> None:
     job = """srun --vicinal -w"$1" -n1 sh -c 'test -w "${VICINAL_REGION#file:}"' || exit"""
     script = "\n".join([job] * (JOBS // 2))

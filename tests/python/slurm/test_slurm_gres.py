@@ -66,6 +66,7 @@ def test_tasks_are_told_of_their_job_s_functions(clean: FunctionHosts) -> None:
     assert ",UP" not in down
 
 
+@pytest.mark.long
 def test_a_job_with_a_region_and_an_infiniband_function(clean: FunctionHosts) -> None:
     """Which has GUIDs as long as the job has it."""
     before = clean.guid("node0")
@@ -79,6 +80,7 @@ def test_a_job_with_a_region_and_an_infiniband_function(clean: FunctionHosts) ->
     wait_until(lambda: clean.guid("node0") == before)
 
 
+@pytest.mark.long
 def test_jobs_at_once_have_different_ones_and_others_wait(clean: FunctionHosts) -> None:
     """Two of three start at the same moment, and each finds the same function to be free."""
     job = ("sbatch", "--parsable", "--hold", "-wnode0", "--gres=vf:eth1:1", "--output=/dev/null")
@@ -105,6 +107,7 @@ def test_more_than_a_host_has_is_refused(hosts: FunctionHosts) -> None:
     assert "Requested node configuration is not available" in done.stderr
 
 
+@pytest.mark.long
 def test_steps_at_once_share_what_the_job_has(clean: FunctionHosts) -> None:
     step = "srun --overlap -n1 printenv VICINAL_FUNCTIONS"
     job = ("salloc", "-Q", "-wnode0", "-n2", "--gres=vf:eth1:1", "sh", "-c")
@@ -122,6 +125,7 @@ def test_a_job_without_any_leaves_no_note_of_that(clean: FunctionHosts) -> None:
 # --- what turns out on the host ------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_functions_that_somebody_else_took(clean: FunctionHosts) -> None:
     """The step ends and says why once; the host goes on taking jobs."""
     clean.assign("node0", "somebody", FIRST, SECOND)
@@ -137,6 +141,7 @@ def test_functions_that_somebody_else_took(clean: FunctionHosts) -> None:
     assert "drain" not in clean.at_head("sinfo", "-h").stdout
 
 
+@pytest.mark.long
 def test_an_interface_that_cannot_be_switched_on(clean: FunctionHosts) -> None:
     """Of two functions the first is set up by then, and taken back."""
     clean.cluster.run_in("node0", ["ip", "link", "set", "eth1v1", "name", "elsewhere"])
@@ -168,6 +173,7 @@ def test_a_host_that_lost_all_of_a_job_gives_its_functions_back(clean: FunctionH
             step.kill()
 
 
+@pytest.mark.long
 def test_what_a_crash_left_over_goes_with_the_next_epilog(clean: FunctionHosts) -> None:
     """And no function of a job that is there, whatever its steps do."""
     number = allocate(clean, "vf:eth1:1")

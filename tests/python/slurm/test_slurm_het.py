@@ -19,6 +19,8 @@ from vicinal.mpi.environment import Mpi
 from vicinal.programs import mpi_program
 from vicinal.slurm.job_functions import owner_of
 
+pytestmark = pytest.mark.long
+
 USER = 1
 FILE = "name: lab\nnodes:\n  - {name: inner, count: 2}\nregion: {members: 16}\n"
 FIRST_PART, SECOND_PART = ("-wnode0", "-n2"), ("-N2", "-wnode[1-2]", "-n2")

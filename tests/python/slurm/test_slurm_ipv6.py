@@ -12,6 +12,8 @@ from vicinal.cluster.native_network import BRIDGE, INTERFACE
 from vicinal.mpi.environment import Mpi
 from vicinal.programs import mpi_program
 
+pytestmark = pytest.mark.long
+
 USER = 1
 FILE = "name: lab\nnodes:\n  - {name: inner, count: 4}\nregion: {members: 16}\n"
 

@@ -58,14 +58,25 @@ def running(hosts: OptionHosts, *words: object, **variables: str) -> Iterator[li
         started.wait(GUARD_SECONDS)
 
 
-@pytest.mark.parametrize("command", ["srun", "salloc", "sbatch"])
-@pytest.mark.parametrize("options", [(), ("--export=NONE",)])
+@pytest.mark.parametrize(
+    ("options", "command"),
+    [
+        ((), "srun"),
+        *(
+            pytest.param(options, command, marks=pytest.mark.long)
+            for options, command in (
+                ((), "salloc"),  # it has no such option
+                ((), "sbatch"),
+                (("--export=NONE",), "srun"),
+                (("--export=NONE",), "sbatch"),
+            )
+        ),
+    ],
+)
 def test_all_hosts_of_a_job_have_its_secret(
     clean: OptionHosts, command: str, options: tuple[str, ...]
 ) -> None:
     """Whichever of its steps is the first on a host; another's that was left over is not taken."""
-    if command == "salloc":
-        options = ()  # it has no such option
     with running(clean, *job(clean, command, *options), **{VARIABLE: "0" * 64}) as secrets:
         assert len(secrets) == 2
         assert len(set(secrets)) == 1
@@ -86,6 +97,7 @@ def test_tasks_in_nodes_do_not_see_it_nor_do_others(clean: OptionHosts) -> None:
             assert secrets[0] not in said.stdout
 
 
+@pytest.mark.long
 def test_what_is_no_secret_is_not_taken(clean: OptionHosts) -> None:
     """From the environment of a job, which is its user's."""
     value = f"--vicinal={clean.directory}/two.yaml"

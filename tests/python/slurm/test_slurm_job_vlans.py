@@ -86,6 +86,7 @@ def heard_by_two_jobs(hosts: NodeFunctionHosts) -> tuple[list[str], list[set[str
         return numbers, [set(line.split(",")) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.long
 def test_jobs_at_once_do_not_hear_each_other(clean: NodeFunctionHosts) -> None:
     """Two hosts, each with a function of either job, and the same addresses in both."""
     with clean.with_vlans("1000-1999"):
@@ -93,11 +94,13 @@ def test_jobs_at_once_do_not_hear_each_other(clean: NodeFunctionHosts) -> None:
     assert heard == [{f"{numbers[0]} node0", f"{numbers[0]} node1"}] * 2
 
 
+@pytest.mark.long
 def test_in_one_vlan_they_do(clean: NodeFunctionHosts) -> None:
     numbers, heard = heard_by_two_jobs(clean)
     assert {word.split()[0] for each in heard for word in each} == set(numbers)
 
 
+@pytest.mark.long
 def test_a_job_has_its_vlan_on_all_hosts_and_the_card_has_its_own_again(
     clean: NodeFunctionHosts,
 ) -> None:
@@ -113,6 +116,7 @@ def test_a_job_has_its_vlan_on_all_hosts_and_the_card_has_its_own_again(
         clean.assign(name, "nobody")
 
 
+@pytest.mark.long
 def test_a_job_does_not_get_another_one_s(clean: NodeFunctionHosts) -> None:
     """There is one VLAN: the second job ends, in words, and the host goes on taking jobs."""
     with clean.with_vlans("5-5"):

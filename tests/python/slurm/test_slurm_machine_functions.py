@@ -25,6 +25,8 @@ from slurm_option_support import become, wait_until
 
 from vicinal.errors import VicinalError
 
+pytestmark = pytest.mark.long
+
 OTHER = 2
 MACHINE = "name: lab\nregion: none\nnodes:\n  - {{name: vm, backend: vm, count: {count}{more}}}\n"
 NAMED = ", network: {function: {card: eth1}, address: 10.9.0.1/24}"

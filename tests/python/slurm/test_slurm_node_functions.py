@@ -70,7 +70,7 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peers:
 """
 
 
-@pytest.mark.parametrize("user", [0, USER])
+@pytest.mark.parametrize("user", [pytest.param(0, marks=pytest.mark.long), USER])
 def test_each_node_has_the_function_that_the_file_names(
     clean: NodeFunctionHosts, user: int
 ) -> None:
@@ -96,6 +96,7 @@ def test_each_node_has_the_function_that_the_file_names(
         assert not set(after.values()) & set(before[name].values())
 
 
+@pytest.mark.long
 def test_without_names_functions_are_spread_evenly(clean: NodeFunctionHosts) -> None:
     show = "echo $(hostname) $VICINAL_FUNCTION_INTERFACES ${FI_TCP_IFACE-none} $(ls /sys/class/net)"
     show = show.replace(" $(ls /sys/class/net)", " $(cut -sd: -f1 /proc/net/dev)")
@@ -111,6 +112,7 @@ def test_without_names_functions_are_spread_evenly(clean: NodeFunctionHosts) -> 
         assert sorted(words[3:]) == ["eth0", "eth1", "lo"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("runtime", ["crun", "bubblewrap"])
 def test_a_node_sees_the_rdma_device_of_its_infiniband_function(
     clean: NodeFunctionHosts, runtime: str
@@ -124,6 +126,7 @@ def test_a_node_sees_the_rdma_device_of_its_infiniband_function(
     assert done.stdout.splitlines() == [f"{INFINIBAND} mlx5_0v0", "rdma_cm", "uverbs0"], done.stderr
 
 
+@pytest.mark.long
 def test_later_steps_find_them_and_batch_scripts_run_on_the_host(clean: NodeFunctionHosts) -> None:
     text = "srun sh -c 'echo $VICINAL_FUNCTION_INTERFACES'; echo ${VICINAL_FUNCTIONS-none}"
     file = clean.directory / "out"
@@ -141,17 +144,47 @@ def test_later_steps_find_them_and_batch_scripts_run_on_the_host(clean: NodeFunc
 # --- what cannot be ------------------------------------------------------------------------
 
 
+UNFIT = {
+    "uneven": (
+        PLAIN.format(count=2),
+        "vf:eth1:1",
+        "cannot be spread evenly over its 2 nodes there",
+    ),
+    "too few": (
+        NAMED.replace("4", "2", 1),
+        "vf:eth1:1",
+        "node1 is to have a function of eth1, and the",
+    ),
+    "too many": (
+        NAMED.replace("4", "1", 1),
+        "vf:eth1:2",
+        "the cluster's file names 1 for its nodes there",
+    ),
+    "another card": (
+        NAMED.replace("4", "1", 1),
+        "vf:ib0:1",
+        "is to have a function of eth1, and the job has",
+    ),
+    "address": (
+        NAMED.replace("4", "1", 1).replace("eth1", "ib0"),
+        "vf:ib0:1",
+        "InfiniBand function",
+    ),
+    "settings": (
+        NAMED.replace("eth1}", "eth1, vlan: 9}"),
+        "vf:eth1:2",
+        "more of the function of node0",
+    ),
+}
+"""Files of clusters, what a job asks for, and what is said of that."""
+
+
 @pytest.mark.parametrize(
     ("text", "gres", "fault"),
     [
-        (PLAIN.format(count=2), "vf:eth1:1", "cannot be spread evenly over its 2 nodes there"),
-        (NAMED.replace("4", "2", 1), "vf:eth1:1", "node1 is to have a function of eth1, and the"),
-        (NAMED.replace("4", "1", 1), "vf:eth1:2", "the cluster's file names 1 for its nodes there"),
-        (NAMED.replace("4", "1", 1), "vf:ib0:1", "is to have a function of eth1, and the job has"),
-        (NAMED.replace("4", "1", 1).replace("eth1", "ib0"), "vf:ib0:1", "InfiniBand function"),
-        (NAMED.replace("eth1}", "eth1, vlan: 9}"), "vf:eth1:2", "more of the function of node0"),
+        pytest.param(*UNFIT[name], id=name, marks=[] if name == "too few" else pytest.mark.long)
+        for name in UNFIT
     ],
-    ids=["uneven", "too few", "too many", "another card", "address", "settings"],
 )
 def test_functions_that_do_not_fit(
     clean: NodeFunctionHosts, text: str, gres: str, fault: str
@@ -163,6 +196,7 @@ def test_functions_that_do_not_fit(
     assert done.stderr.count(fault) == 1, done.stderr
 
 
+@pytest.mark.long
 def test_a_card_that_keeps_its_functions_to_no_vlan(clean: NodeFunctionHosts) -> None:
     clean.set_vlan("node0", "0")
     try:
@@ -173,6 +207,7 @@ def test_a_card_that_keeps_its_functions_to_no_vlan(clean: NodeFunctionHosts) ->
     assert "let the card tag what it sends (`ip link set dev eth1 vf 0 vlan NUMBER`" in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first", ["nodes", "none"])
 def test_all_steps_of_a_job_have_them_in_the_same_way(clean: NodeFunctionHosts, first: str) -> None:
     value = f"--vicinal={clean.directory}/1.yaml"
@@ -198,7 +233,7 @@ def network_of(process: int) -> str:
     return str(Path(f"/proc/{process}/ns/net").readlink())
 
 
-@pytest.mark.parametrize("user", [0, USER])
+@pytest.mark.parametrize("user", [pytest.param(0, marks=pytest.mark.long), USER])
 def test_a_function_comes_back_from_wherever_its_user_hid_it(
     clean: NodeFunctionHosts, user: int
 ) -> None:
@@ -231,6 +266,7 @@ def test_a_function_comes_back_from_wherever_its_user_hid_it(
 # --- killed --------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_host_that_lost_all_of_a_job_gives_its_functions_back(clean: NodeFunctionHosts) -> None:
     line = clean.step("1", "vf:eth1:1", "-wnode0", "-n1")
     with clean.start(*line, "sleep", "601") as running:
@@ -248,6 +284,7 @@ def test_a_host_that_lost_all_of_a_job_gives_its_functions_back(clean: NodeFunct
             running.kill()
 
 
+@pytest.mark.long
 def test_nodes_that_ended_are_made_anew_with_the_same_functions(clean: NodeFunctionHosts) -> None:
     number = clean.allocate()
     signal_all(clean.keepers("node0"), signal.SIGKILL)
@@ -257,6 +294,7 @@ def test_nodes_that_ended_are_made_anew_with_the_same_functions(clean: NodeFunct
     assert clean.at_head("scancel", number).returncode == 0
 
 
+@pytest.mark.long
 def test_an_epilog_that_was_killed_while_a_driver_takes_its_time(clean: NodeFunctionHosts) -> None:
     """What it had asked for goes on, is waited for, and the next one does what is left."""
     number = clean.allocate()

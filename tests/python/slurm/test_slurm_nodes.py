@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 from command_support import CHECKOUT
-from launch_support import GUARD_SECONDS, NOBODY, unprivileged_python
+from launch_support import GUARD_SECONDS, NOBODY
 from slurm_option_support import OptionHosts, become, wait_until
 
+LONG = pytest.mark.long
 OTHER_USER = 1
 """daemon, in Debian. Neither it nor nobody is root."""
 FILE = """
@@ -31,7 +32,7 @@ def four(hosts: OptionHosts) -> Path:
 # --- where tasks run -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("user", [0, OTHER_USER])
+@pytest.mark.parametrize("user", [pytest.param(0, marks=LONG), OTHER_USER])
 def test_tasks_run_in_nodes_and_else_as_ever(clean: OptionHosts, four: Path, user: int) -> None:
     """As their user, where they were started, with their files and variables; two in each node."""
     script = (
@@ -104,24 +105,31 @@ def test_a_task_gets_each_signal_once(clean: OptionHosts, four: Path) -> None:
 # --- messages ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("user", [0, OTHER_USER])
-@pytest.mark.parametrize("hosts_of_job", [1, 2])
+@pytest.mark.parametrize(
+    ("hosts_of_job", "user"),
+    [
+        (1, 0),  # test_slurm_pmix.py has a user who is not root, on two hosts
+        pytest.param(2, OTHER_USER, marks=LONG),
+        pytest.param(1, OTHER_USER, marks=LONG),
+        pytest.param(2, 0, marks=LONG),
+    ],
+)
 def test_ranks_in_nodes_talk_through_their_region(
     clean: OptionHosts, four: Path, user: int, hosts_of_job: int
 ) -> None:
     """Each in a node of its own; on two hosts two in each region, and the network in between."""
     program = CHECKOUT / "build/programs/mpich/verify"
-    show = f"{unprivileged_python()[-1]} -m vicinal region show --json $VICINAL_REGION"
-    script = f"srun --mpi=pmi2 {program} --max-size 65536 && srun -N1 -n1 sh -c '{show}'"
+    kept = clean.directory / "work/region"
+    keep = f'cat "${{VICINAL_REGION#file:}}" >{kept}'
+    script = f"srun --mpi=pmi2 {program} --max-size 65536 && srun -N1 -n1 sh -c '{keep}'"
     spread = (f"-N{hosts_of_job}", f"--ntasks-per-node={4 // hosts_of_job}")
     job = ("salloc", "-Q", f"--vicinal={four}", *spread, "sh", "-c")
     result = clean.at_head(*become(user), *job, f"cd / && {script}")
     assert result.returncode == 0, result.stderr
-    lines = result.stdout.splitlines()
-    checks = [json.loads(line) for line in lines if line.startswith('{"')]
+    checks = [json.loads(line) for line in result.stdout.splitlines()]
     assert len(checks) > 10, result.stdout
     assert not [each for each in checks if each["errors"]]
-    state = json.loads("\n".join(lines[len(checks) :]))
+    state = clean.shown_region(kept)
     assert len(state["members"]) == 4 // hosts_of_job
     sent = {(each["sender"], each["receiver"]): each["messages"] for each in state["connections"]}
     assert sent[0, 1] > 0
@@ -153,7 +161,9 @@ with open(os.environ["VICINAL_REGION"].removeprefix("file:"), "rb") as file:
 """
 
 
-@pytest.mark.parametrize("users", [(OTHER_USER, NOBODY), (OTHER_USER, OTHER_USER)])
+@pytest.mark.parametrize(
+    "users", [pytest.param((OTHER_USER, NOBODY), marks=LONG), (OTHER_USER, OTHER_USER)]
+)
 def test_two_jobs_at_once_see_nothing_of_each_other(
     clean: OptionHosts, four: Path, users: tuple[int, int]
 ) -> None:

@@ -14,7 +14,7 @@ from slurm_option_support import become
 USER = 1
 
 
-@pytest.fixture(params=[1, 2])
+@pytest.fixture(params=[pytest.param(1, marks=pytest.mark.long), 2])
 def version(request: pytest.FixtureRequest) -> Version:
     return Version.of(request.param)
 
@@ -63,6 +63,7 @@ def named_like_jobs(jobs: range, version: Version) -> Iterator[Path]:
             each.rmdir()
 
 
+@pytest.mark.long
 def test_groups_of_others_that_are_called_as_a_jobs_are_left_alone(version: Version) -> None:
     """Or whoever made them had another user's nodes in there, to stop them for example."""
     jobs = range(1, 9)
@@ -79,6 +80,7 @@ def test_groups_of_others_that_are_called_as_a_jobs_are_left_alone(version: Vers
         assert hosts.at_head("scancel", number).returncode == 0
 
 
+@pytest.mark.long
 def test_groups_that_end_with_each_step_are_no_place_for_nodes(version: Version) -> None:
     with opened(StepHosts, version) as hosts:
         step = ("srun", f"--vicinal={hosts.directory}/two.yaml", "-n1", "--chdir=/", "true")

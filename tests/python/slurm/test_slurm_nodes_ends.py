@@ -83,6 +83,7 @@ def test_a_killed_keeper_ends_the_job_s_tasks(clean: OptionHosts) -> None:
     assert not sleeping(clean)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("signaled", ["what Slurm has for the task", "the task"])
 def test_a_killed_task(clean: OptionHosts, signaled: str) -> None:
     running = started(clean, 1)
@@ -95,6 +96,7 @@ def test_a_killed_task(clean: OptionHosts, signaled: str) -> None:
     wait_until(lambda: not sleeping(clean))
 
 
+@pytest.mark.long
 def test_a_killed_step(clean: OptionHosts) -> None:
     """kill -9 of the slurmstepd that looks after it, and of what Slurm has for the tasks."""
     running = started(clean)
@@ -123,6 +125,7 @@ def test_a_host_that_lost_slurm(clean: OptionHosts) -> None:
 # --- cancelled -----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_job_that_is_cancelled_while_its_tasks_run(clean: OptionHosts) -> None:
     """A user can stop his keeper, which ends all the same."""
     running = started(clean)
@@ -131,6 +134,7 @@ def test_a_job_that_is_cancelled_while_its_tasks_run(clean: OptionHosts) -> None
     error_of(running)
 
 
+@pytest.mark.long
 def test_a_job_that_is_cancelled_while_its_nodes_are_made(clean: OptionHosts) -> None:
     """What makes them is stopped, as its user may do, and another step waits for it."""
     file = clean.cluster_file("slow.yaml", f'{FILE}first_boot: ["sleep 601"]\n')
@@ -157,6 +161,7 @@ def test_a_job_that_is_cancelled_while_its_nodes_are_made(clean: OptionHosts) ->
     assert len(seen) == 1  # the other step does not begin anew
 
 
+@pytest.mark.long
 def test_a_job_that_is_cancelled_between_steps(clean: OptionHosts) -> None:
     number = clean.waiting_job(user=USER, value=f"{clean.directory}/two.yaml")
     assert clean.regions("node0") == [f"nodes-{number} 600 0"]
@@ -167,6 +172,7 @@ def test_a_job_that_is_cancelled_between_steps(clean: OptionHosts) -> None:
 # --- left over -----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sweeper", ["the next epilog", "vicinal slurm sweep"])
 def test_nodes_that_a_crash_left_over(clean: OptionHosts, sweeper: str) -> None:
     """Of a job that Slurm does not have any more; those of one that it has stay."""
@@ -190,6 +196,7 @@ def test_nodes_that_a_crash_left_over(clean: OptionHosts, sweeper: str) -> None:
 # --- many ----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_short_jobs_in_a_row_leave_nothing(clean: OptionHosts) -> None:
     value = f"--vicinal={clean.directory}/two.yaml"
     job = f"srun {value} --chdir=/ -w\"$1\" -n1 sh -c 'test -w /run/vicinal/region' || exit"

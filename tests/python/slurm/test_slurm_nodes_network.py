@@ -17,6 +17,7 @@ from vicinal.errors import VicinalError
 from vicinal.slurm import job_network, network_checks
 from vicinal.slurm.defaults import NETWORK_PORT
 
+LONG = pytest.mark.long
 USER = 1
 FILE = "name: lab\nnodes:\n  - {name: node, count: 4}\nregion: {members: 16}\n"
 HOSTILE = """
@@ -104,7 +105,7 @@ print(socket.gethostname(), address, link["mtu"], len(ip("route")), *names)
 """
 
 
-@pytest.mark.parametrize("user", [0, USER])
+@pytest.mark.parametrize("user", [pytest.param(0, marks=LONG), USER])
 def test_nodes_have_addresses_in_one_network_over_their_hosts(
     clean: NetworkHosts, user: int
 ) -> None:
@@ -166,7 +167,14 @@ def listening(hosts: NetworkHosts, *command: str, servers: int) -> Iterator[None
             running.communicate(timeout=GUARD_SECONDS)
 
 
-@pytest.mark.parametrize("users", [(USER, NOBODY), (USER, USER), (0, USER)])
+@pytest.mark.parametrize(
+    "users",
+    [
+        pytest.param((USER, NOBODY), marks=LONG),
+        (USER, USER),
+        pytest.param((0, USER), marks=LONG),
+    ],
+)
 def test_two_jobs_on_the_same_hosts_do_not_reach_each_other(
     clean: NetworkHosts, users: tuple[int, int]
 ) -> None:
@@ -185,6 +193,7 @@ def test_two_jobs_on_the_same_hosts_do_not_reach_each_other(
         assert said == sorted([f"{name} no" for name in NODES] * 2), result.stderr
 
 
+@pytest.mark.long
 def test_nodes_do_not_reach_their_hosts(clean: NetworkHosts) -> None:
     """Nor tasks without nodes, which are in the hosts' network."""
     job = ("srun", "-N2", "-n2", "--chdir=/", "--job-name=answers")
@@ -195,6 +204,7 @@ def test_nodes_do_not_reach_their_hosts(clean: NetworkHosts) -> None:
         assert set(result.stdout.splitlines()) == {f"{name} no" for name in NODES}, result.stderr
 
 
+@pytest.mark.long
 def test_an_administrator_may_let_nodes_have_the_network_of_their_hosts() -> None:
     with SharingHosts.opened() as sharing, sharing.clean():
         sharing.cluster_file("four.yaml", FILE)
@@ -209,7 +219,7 @@ def test_an_administrator_may_let_nodes_have_the_network_of_their_hosts() -> Non
 # --- ends ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("killed", ["keepers", "what holds the network"])
+@pytest.mark.parametrize("killed", [pytest.param("keepers", marks=LONG), "what holds the network"])
 def test_nothing_is_left_of_a_network_whatever_was_killed(clean: NetworkHosts, killed: str) -> None:
     job = ("--job-name=answers", "--ntasks-per-node=2")
     with listening(clean, *step(clean, *job), servers=4):
@@ -242,7 +252,7 @@ def test_check_says_what_networks_need(tmp_path: Path, monkeypatch: pytest.Monke
 # --- what cannot be ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("what", ["network of the host", "file"])
+@pytest.mark.parametrize("what", ["network of the host", pytest.param("file", marks=LONG)])
 def test_a_network_that_is_not_its_user_s_gets_no_cable(clean: NetworkHosts, what: str) -> None:
     """Root takes a file from the keeper, which its user may have had send anything."""
     place = "/proc/self/ns/net" if what == "network of the host" else clean.slurm_conf
@@ -254,6 +264,7 @@ def test_a_network_that_is_not_its_user_s_gets_no_cable(clean: NetworkHosts, wha
         assert "uplink" not in clean.cluster.run_in(name, ["ip", "link"])
 
 
+@pytest.mark.long
 def test_a_number_of_a_network_that_is_in_use(clean: NetworkHosts) -> None:
     """Two networks of one number would be one."""
     first = clean.waiting_job(user=USER)
@@ -269,6 +280,7 @@ def test_a_number_of_a_network_that_is_in_use(clean: NetworkHosts) -> None:
     assert f"there is a network of the number {int(first) + 1} on this host" in result.stderr
 
 
+@pytest.mark.long
 def test_a_port_that_is_in_use(clean: NetworkHosts) -> None:
     script = f'import socket; s = socket.socket(type=2); s.bind(("", {NETWORK_PORT})); input()'
     command = clean.entered(["ssh", "node1", f"python3 -c '{script}'"])

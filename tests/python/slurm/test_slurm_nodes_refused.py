@@ -22,23 +22,40 @@ def test_a_file_that_is_not_there_is_refused_before_there_is_a_job(
     assert hosts.at_head("squeue", "-h").stdout == ""
 
 
+UNFIT = {
+    "yaml": ("name: [", "bad.yaml:1: "),
+    "schema": (f"{NODES}, colour: red}}\n", "bad.yaml:3: "),
+    "native": (f"{NODES}, backend: native}}\n", "native"),
+    "hosts": (
+        f"hosts: [{{name: a, bridge: br0}}]\n{NODES}}}\n",
+        "names hosts, and a job's hosts are chosen by Slurm",
+    ),
+    "bridge": (
+        f"{NODES}, network: {{bridge: br0}}}}\n",
+        "which a job of Slurm's has no right to",
+    ),
+    "mounts": (f"{NODES}, mounts: [/root/.ssh]}}\n", "/root/.ssh cannot be shown in a node"),
+    "region": (
+        f"{NODES}}}\nregion: {{members: 512, section: 1G}}\n",
+        "Slurm's administrator allows 4.0",
+    ),
+    "command": (
+        f'{NODES}}}\nfirst_boot: ["touch /etc/mine"]\n',
+        "ended with status 1: touch /etc/mine",
+    ),
+    "kill": (f'{NODES}}}\nfirst_boot: ["kill -9 1 $PPID; kill -9 -1"]\n', "vicinal: "),
+}
+"""Files, and what is said of them."""
+COMMON = ("schema", "bridge", "kill")
+"""One that the reader of files refuses, one that is none for a job, one that ends the keeper."""
+
+
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("name: [", "bad.yaml:1: "),
-        (f"{NODES}, colour: red}}\n", "bad.yaml:3: "),
-        (f"{NODES}, backend: native}}\n", "native"),
-        (
-            f"hosts: [{{name: a, bridge: br0}}]\n{NODES}}}\n",
-            "names hosts, and a job's hosts are chosen by Slurm",
-        ),
-        (f"{NODES}, network: {{bridge: br0}}}}\n", "which a job of Slurm's has no right to"),
-        (f"{NODES}, mounts: [/root/.ssh]}}\n", "/root/.ssh cannot be shown in a node"),
-        (f"{NODES}}}\nregion: {{members: 512, section: 1G}}\n", "Slurm's administrator allows 4.0"),
-        (f'{NODES}}}\nfirst_boot: ["touch /etc/mine"]\n', "ended with status 1: touch /etc/mine"),
-        (f'{NODES}}}\nfirst_boot: ["kill -9 1 $PPID; kill -9 -1"]\n', "vicinal: "),
+        pytest.param(*UNFIT[name], id=name, marks=[] if name in COMMON else pytest.mark.long)
+        for name in UNFIT
     ],
-    ids=["yaml", "schema", "native", "hosts", "bridge", "mounts", "region", "command", "kill"],
 )
 def test_a_file_that_no_job_can_have(clean: OptionHosts, text: str, fault: str) -> None:
     """The keeper reads it, and does what it says, as the job's user."""
@@ -52,7 +69,13 @@ def test_a_file_that_no_job_can_have(clean: OptionHosts, text: str, fault: str) 
     assert fault in lines[0]
 
 
-@pytest.mark.parametrize("place", ["/etc/shadow", "/dev/zero", "pipe", "link", "/"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        *("/etc/shadow", "pipe"),
+        *(pytest.param(place, marks=pytest.mark.long) for place in ("/dev/zero", "link", "/")),
+    ],
+)
 def test_a_file_that_is_none(clean: OptionHosts, place: str) -> None:
     """Of others nothing is shown, and nobody is kept waiting."""
     pipe, link = clean.directory / "pipe", clean.directory / "link"
@@ -76,6 +99,7 @@ def test_more_hosts_than_nodes(clean: OptionHosts) -> None:
     assert "one.yaml has 1 node, and the job 2 hosts: give the job no more hosts" in result.stderr
 
 
+@pytest.mark.long
 def test_more_tasks_than_the_region_has_slots(clean: OptionHosts) -> None:
     file = clean.cluster_file("small.yaml", f"{NODES}}}\nregion: {{members: 2}}\n")
     step = ("srun", f"--vicinal={file}", "-wnode0", "-n1", "--chdir=/", "true")
@@ -94,6 +118,7 @@ def test_a_directory_that_a_node_does_not_have(clean: OptionHosts) -> None:
     assert f"the node node0 does not have the directory {clean.directory}" in result.stderr
 
 
+@pytest.mark.long
 def test_another_file_than_that_of_the_job(clean: OptionHosts) -> None:
     first = clean.cluster_file("first.yaml", f"{NODES}}}\n")
     second = clean.cluster_file("second.yaml", f"{NODES}}}\n")

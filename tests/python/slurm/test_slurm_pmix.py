@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
-from launch_support import GUARD_SECONDS, compile_for_each_mpi, unprivileged_python
+from launch_support import GUARD_SECONDS, compile_for_each_mpi
 from process_support import signal_all
 from slurm_option_support import OptionHosts, become, wait_until
 
@@ -61,7 +61,10 @@ def shown(text: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     ("user", "hosts_of_job", "runtime"),
-    [(0, 1, "crun"), (OTHER_USER, 2, "bubblewrap")],
+    [
+        pytest.param(0, 1, "crun", marks=pytest.mark.long),
+        (OTHER_USER, 2, "bubblewrap"),
+    ],
 )
 def test_ranks_of_open_mpi_talk_through_their_region(
     clean: OptionHosts, user: int, hosts_of_job: int, runtime: str
@@ -69,20 +72,20 @@ def test_ranks_of_open_mpi_talk_through_their_region(
     """And the network between hosts. Ranks of MPICH run in the same nodes."""
     file = clean.cluster_file(f"{runtime}.yaml", FILE.format(count=4, runtime=runtime))
     open_mpi, mpich = (mpi_program(mpi, "verify") for mpi in (Mpi.OPENMPI, Mpi.MPICH))
-    show = f"{unprivileged_python()[-1]} -m vicinal region show --json $VICINAL_REGION"
+    kept = clean.directory / "work/region"
+    keep = f'cat "${{VICINAL_REGION#file:}}" >{kept}'
     script = (
-        f"srun --mpi=pmix {open_mpi} --max-size 4096 && srun -N1 -n1 sh -c '{show}' && "
+        f"srun --mpi=pmix {open_mpi} --max-size 4096 && srun -N1 -n1 sh -c '{keep}' && "
         f"srun --mpi=pmi2 {mpich} --max-size 64"
     )
     spread = (f"-N{hosts_of_job}", f"--ntasks-per-node={4 // hosts_of_job}")
     job = ("salloc", "-Q", f"--vicinal={file}", *spread, "sh", "-c")
     result = clean.at_head(*become(user), *job, f"cd / && {script}")
     assert result.returncode == 0, result.stderr
-    lines = result.stdout.splitlines()
-    checks = [json.loads(line) for line in lines if line.startswith('{"')]
+    checks = [json.loads(line) for line in result.stdout.splitlines()]
     assert len(checks) > 20, result.stdout
     assert not [each for each in checks if each["errors"]]
-    state = json.loads("\n".join(line for line in lines if not line.startswith('{"')))
+    state = clean.shown_region(kept)
     sent = {(each["sender"], each["receiver"]): each["messages"] for each in state["connections"]}
     assert max(sent.values()) > 1000, sent
 
@@ -107,6 +110,7 @@ def test_ranks_share_memory_in_their_node_alone(
     ]
 
 
+@pytest.mark.long
 def test_two_steps_at_once_have_servers_of_their_own(
     clean: OptionHosts, four: Path, placed: Path
 ) -> None:
@@ -165,6 +169,7 @@ def test_nothing_else_of_the_host_is_reached(clean: OptionHosts, four: Path) -> 
 # --- ends ----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_rank_that_gives_up_ends_the_others(clean: OptionHosts, four: Path, placed: Path) -> None:
     job = (f"--vicinal={four}", "--mpi=pmix", "--chdir=/", "-wnode0", "-n4")
     result = clean.at_head("srun", *job, placed, "abort")
@@ -175,6 +180,7 @@ def sleeping(hosts: OptionHosts) -> list[psutil.Process]:
     return hosts.sleeping("602")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("victim", ["task", "slurmstepd"])
 def test_nothing_is_left_of_tasks_that_are_killed(
     clean: OptionHosts, four: Path, victim: str

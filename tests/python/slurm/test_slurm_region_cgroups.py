@@ -65,6 +65,7 @@ def memory_groups(hosts: CgroupHosts, version: Version) -> list[Path]:
     return [group for group in hosts.groups() if group.is_relative_to(version.mounted / "memory")]
 
 
+@pytest.mark.long
 def test_a_region_counts_for_its_job(version: Version) -> None:
     """The kernel charges its pages to the job, as long as that lasts; and would kill what makes it
     before all else.
@@ -85,6 +86,7 @@ def test_a_region_counts_for_its_job(version: Version) -> None:
         assert hosts.at_head("scancel", number).returncode == 0
 
 
+@pytest.mark.long
 def test_without_groups_that_last_it_counts_for_nobody(version: Version) -> None:
     with opened(SeenStepHosts, version) as hosts:
         number = hosts.waiting_job(user=USER)
@@ -93,6 +95,7 @@ def test_without_groups_that_last_it_counts_for_nobody(version: Version) -> None
         assert hosts.at_head("scancel", number).returncode == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("members", [64, 70])
 def test_a_region_that_does_not_fit_into_its_job_s_memory(version: Version, members: int) -> None:
     """The step ends, in words; nothing is left of what it began, and the job goes on."""

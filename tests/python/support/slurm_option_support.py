@@ -1,5 +1,6 @@
 """A Slurm cluster whose hosts have the option --vicinal, and what tests of it share."""
 
+import json
 import os
 import shutil
 import stat
@@ -10,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import psutil
 import pytest
@@ -101,6 +102,17 @@ class OptionHosts(SlurmHosts):
     def running(self, name: str, program: str) -> list[psutil.Process]:
         """The processes of a program on a host."""
         return named(self.processes(name), program)
+
+    def shown_region(self, copied: Path) -> dict[str, Any]:
+        """What is in a region that a task copied, and removes it.
+
+        A node does not see each interpreter, so its tasks cannot show regions themselves.
+        """
+        done = self.vicinal("region", "show", "--json", copied)
+        copied.unlink()
+        assert done.returncode == 0, done.stderr
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
 
     def sleeping(self, seconds: str) -> list[psutil.Process]:
         """The processes on all hosts, and in nodes there, that sleep for so many seconds."""
