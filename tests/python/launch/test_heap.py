@@ -15,7 +15,15 @@ from typing import Any
 
 import pytest
 from command_support import Vicinal, error_line
-from launch_support import GUARD_SECONDS, MPIS, compile_for_each_mpi, scribble, wait_for
+from launch_support import (
+    GUARD_SECONDS,
+    MPIS,
+    ONE_MPI,
+    compile_for_each_mpi,
+    scribble,
+    square,
+    wait_for,
+)
 from suite import Lists, fetch_suite, run_suite
 
 from vicinal import region
@@ -219,8 +227,7 @@ mine += total  # still there
 """
 
 
-@pytest.mark.parametrize("mpi", MPIS)
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize(("mpi", "ranks"), square(MPIS, [2, 3], [("mpich", 3), ("openmpi", 2)]))
 def test_arrays_of_numpy_lie_in_the_region(
     vicinal: Vicinal, tmp_path: Path, mpi: str, ranks: int
 ) -> None:
@@ -320,6 +327,7 @@ def cluster() -> Iterator[NativeCluster]:
         yield opened
 
 
+@pytest.mark.long
 @pytest.mark.timeout(2 * 400)
 @pytest.mark.parametrize("mpi", MPIS)
 def test_mpi4pys_tests(cluster: NativeCluster, checkout: Path, tmp_path: Path, mpi: str) -> None:
@@ -381,7 +389,7 @@ def test_a_job_outlives_a_scribbler_over_its_heaps(
     assert "spoilt=1" in said, said
 
 
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("mpi", ONE_MPI)
 def test_a_job_that_allocates_without_end(
     cluster: NativeCluster, programs: dict[str, Path], mpi: str
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from command_support import Vicinal, error_line
+from launch_support import ONE_MPI
 
 from vicinal.errors import VicinalError
 from vicinal.launch.launcher import launcher
@@ -260,7 +261,7 @@ def test_a_program_brings_its_own_mpi(make_mpi: Make, tmp_path: Path) -> None:
     assert (found.name, is_found) == ("mpich", False)
 
 
-@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
+@pytest.mark.parametrize("mpi", ONE_MPI)
 def test_a_copy_elsewhere_runs_by_its_prefix(vicinal: Vicinal, tmp_path: Path, mpi: str) -> None:
     """As a user's own MPI: here a wheel's, in a place that has no name."""
     prefix = tmp_path / "copy"

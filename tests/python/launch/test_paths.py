@@ -16,7 +16,7 @@ from typing import IO
 
 import pytest
 from command_support import Vicinal, error_line
-from launch_support import GUARD_SECONDS, MPIS, REGION, package_path
+from launch_support import GUARD_SECONDS, MPIS, ONE_MPI, REGION, long_unless, package_path
 from rich.console import Console
 
 from vicinal.cluster.native import NativeCluster
@@ -162,7 +162,7 @@ def test_without_a_job_paths_says_so(vicinal: Vicinal) -> None:
 
 
 @needs_provider
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("mpi", ONE_MPI)
 def test_the_region_carried_what_was_sent(programs: dict[str, Path], mpi: str, path: str) -> None:
     with NativeCluster(nodes=2) as cluster:
         job = Job([str(programs[mpi]), "report"], ranks=3, path=path)
@@ -178,7 +178,9 @@ def test_the_region_carried_what_was_sent(programs: dict[str, Path], mpi: str, p
 
 
 @needs_provider
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize(
+    "mpi", [pytest.param(mpi, marks=long_unless(mpi == "openmpi")) for mpi in MPIS]
+)
 def test_run_shows_the_paths_afterwards(
     vicinal: Vicinal, programs: dict[str, Path], mpi: str, path: str
 ) -> None:

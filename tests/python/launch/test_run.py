@@ -16,11 +16,15 @@ import pytest
 from command_support import Vicinal, error_line
 from launch_support import (
     GUARD_SECONDS,
+    MPI_DIAGONAL,
     MPIS,
+    ONE_MPI,
     REGION,
     check_reports,
+    long_unless,
     package_path,
     parse_reports,
+    square,
     unprivileged_python,
     wait_for,
 )
@@ -47,8 +51,7 @@ def cluster() -> Iterator[NativeCluster]:
 # Ranks in nodes of their own: test_run_leftovers.py, which looks at what a job leaves as well.
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize(("mpi", "path"), square(MPIS, PATHS, MPI_DIAGONAL))
 def test_ranks_in_the_same_node_talk_as_well(
     vicinal: Vicinal, programs: dict[str, Path], mpi: str, path: str
 ) -> None:
@@ -57,7 +60,7 @@ def test_ranks_in_the_same_node_talk_as_well(
     check_reports(result.stdout, ["node0", "node0", "node1"])
 
 
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("mpi", ONE_MPI)
 def test_the_mpis_own_shared_memory_works_in_one_node(
     vicinal: Vicinal, programs: dict[str, Path], mpi: str
 ) -> None:
@@ -66,7 +69,7 @@ def test_the_mpis_own_shared_memory_works_in_one_node(
     check_reports(result.stdout, ["node0", "node0"])
 
 
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("mpi", ONE_MPI)
 def test_the_three_streams_are_the_programs(programs: dict[str, Path], mpi: str) -> None:
     result = subprocess.run(
         [
@@ -85,7 +88,9 @@ def test_the_three_streams_are_the_programs(programs: dict[str, Path], mpi: str)
 
 
 @pytest.mark.parametrize("path", [REGION])
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize(
+    "mpi", [pytest.param(mpi, marks=long_unless(mpi == "openmpi")) for mpi in MPIS]
+)
 def test_python_programs_run_with_either_mpi(
     vicinal: Vicinal, tmp_path: Path, mpi: str, path: str
 ) -> None:
@@ -116,8 +121,9 @@ def test_more_ranks_than_cores_get_a_note(vicinal: Vicinal, programs: dict[str, 
     assert result.stderr.startswith(f"vicinal: note: {ranks} ranks share {ranks - 1} cores")
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize(
+    ("mpi", "path"), square(MPIS, PATHS, [("mpich", "network"), ("openmpi", "region")])
+)
 def test_an_ordinary_user_runs_jobs(programs: dict[str, Path], mpi: str, path: str) -> None:
     python = unprivileged_python()
     with tempfile.TemporaryDirectory() as directory:
@@ -258,8 +264,7 @@ def test_the_time_limit_names_ranks_that_never_joined(
 # --- watching jobs -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize(("mpi", "path"), square(MPIS, PATHS, MPI_DIAGONAL))
 def test_one_cluster_serves_many_jobs(
     cluster: NativeCluster, programs: dict[str, Path], mpi: str, path: str
 ) -> None:
@@ -272,7 +277,7 @@ def test_one_cluster_serves_many_jobs(
         assert list(cluster.exchange.glob("region-*")) == []
 
 
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("mpi", ONE_MPI)
 def test_a_pinned_rank_has_one_core_of_its_own(
     cluster: NativeCluster, programs: dict[str, Path], mpi: str
 ) -> None:
@@ -287,8 +292,9 @@ def test_a_pinned_rank_has_one_core_of_its_own(
     assert [report.cpus for report in reports] == [cores, cores]
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize(
+    ("mpi", "path"), square(MPIS, PATHS, [("mpich", "network"), ("openmpi", "region")])
+)
 def test_a_killed_rank_ends_the_job(
     cluster: NativeCluster, programs: dict[str, Path], mpi: str, path: str
 ) -> None:

@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launch_support import GUARD_SECONDS, MPIS, REGION, check_reports, package_path
+from launch_support import (
+    GUARD_SECONDS,
+    MPI_DIAGONAL,
+    MPIS,
+    ONE_MPI,
+    REGION,
+    check_reports,
+    package_path,
+    square,
+)
 
 from vicinal.mpi.environment import mpi_prefix
 
@@ -56,8 +65,7 @@ def test_the_check_itself_finds_what_is_left(tmp_path: Path) -> None:
     assert "left" in result["after"]["interfaces"]
 
 
-@pytest.mark.parametrize("path", ["network", REGION])
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize(("mpi", "path"), square(MPIS, ["network", REGION], MPI_DIAGONAL))
 def test_nothing_is_left_after_a_job(programs: dict[str, Path], mpi: str, path: str) -> None:
     result = observe(programs[mpi], ["-n", "2", "--path", path], ["report"])
     assert result["status"] == 0, result["output"]
@@ -66,10 +74,16 @@ def test_nothing_is_left_after_a_job(programs: dict[str, Path], mpi: str, path: 
 
 
 @pytest.mark.parametrize(
-    ("number", "path"),
-    [(signal.SIGINT, "network"), pytest.param(signal.SIGTERM, *REGION.values, marks=REGION.marks)],
+    ("mpi", "number", "path"),
+    square(
+        MPIS,
+        [
+            pytest.param(signal.SIGINT, "network"),
+            pytest.param(signal.SIGTERM, *REGION.values, marks=REGION.marks),
+        ],
+        [("mpich", signal.SIGINT, "network"), ("openmpi", signal.SIGTERM, "region")],
+    ),
 )
-@pytest.mark.parametrize("mpi", MPIS)
 def test_nothing_is_left_after_an_interrupted_job(
     programs: dict[str, Path], mpi: str, number: signal.Signals, path: str
 ) -> None:
@@ -79,8 +93,10 @@ def test_nothing_is_left_after_an_interrupted_job(
     check_clean(result)
 
 
-@pytest.mark.parametrize("path", ["network", REGION])
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize(
+    ("mpi", "path"),
+    square(MPIS, ["network", REGION], [("mpich", "network"), ("openmpi", "region")]),
+)
 def test_nothing_is_left_after_the_manager_was_killed(
     programs: dict[str, Path], mpi: str, path: str
 ) -> None:
@@ -90,7 +106,7 @@ def test_nothing_is_left_after_the_manager_was_killed(
     check_clean(result)
 
 
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("mpi", ONE_MPI)
 def test_nothing_is_left_after_a_failed_job(programs: dict[str, Path], mpi: str) -> None:
     result = observe(programs[mpi], ["-n", "2", "--path", "network"], ["exit", "3"])
     assert result["status"] == 3

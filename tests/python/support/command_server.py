@@ -38,7 +38,7 @@ def answer(number: int) -> None:
 
 def serve() -> list[str]:
     """Answer requests, until there are no more. Returns in each fork, with its arguments."""
-    # A command imports only its own part: all parts are imported here, and typer's with a first call.
+    # A command imports only its own part. All parts are imported here, typer with a first call.
     for part in PARTS:
         importlib.import_module(part)
     with contextlib.redirect_stderr(io.StringIO()):

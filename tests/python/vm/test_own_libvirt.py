@@ -67,7 +67,7 @@ def daemon(cache: Path) -> Iterator[Daemon]:
 
 def check_mount_points() -> None:
     """What the host lacked of the directories that libvirt wants is gone again."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not {place for place in MOUNTS.values() if place.exists()} <= HERE:
         # A daemon of another test run may have them.
         assert time.monotonic() < deadline or not remove_mount_points()

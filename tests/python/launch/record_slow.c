@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A library to preload, between a program and its MPI: a send takes some milliseconds at least. */
+#include <mpi.h>
+#include <unistd.h>
+
+#define SLOW_MICROSECONDS 20000
+
+int MPI_Send(const void *buffer, int count, MPI_Datatype type, int target, int tag, MPI_Comm communicator)
+{
+	usleep(SLOW_MICROSECONDS);
+	return PMPI_Send(buffer, count, type, target, tag, communicator);
+}
