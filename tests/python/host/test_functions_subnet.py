@@ -15,12 +15,11 @@ from pathlib import Path
 
 import pytest
 from fake_cards import FakeHost, mlx5
-from subnet_tools import UNPACKED, fetch, search_path
+from unpacked_packages import unpacked
 
 from vicinal.host.functions.infiniband import cause_of_no_port
 from vicinal.host.functions.sysfs import Port, read_ports
 
-LIBRARIES = UNPACKED / "usr/lib/x86_64-linux-gnu"
 BOUND = 60.0  # seconds; a hang guard
 NET = """
 Switch 8 "switch"
@@ -44,15 +43,16 @@ shutil.copytree(f"sys-{os.getpid()}/sys/class/infiniband", sys.argv[1])
 class Subnet:
     """A simulated subnet, and programs on its hosts."""
 
-    def __init__(self, directory: Path, search: str) -> None:
+    def __init__(self, directory: Path, tools: Path) -> None:
         self.directory = directory
+        programs = [str(tools / "usr/sbin"), str(tools / "usr/bin")]
         (directory / "net").write_text(NET)
-        places = (UNPACKED / "usr/lib", Path("/usr/lib"))
+        places = (tools / "usr/lib", Path("/usr/lib"))
         libraries = [each for place in places for each in place.glob("*/umad2sim/libumad2sim.so")]
         self._library = str(libraries[0])
         self.environment = os.environ | {
-            "PATH": search,
-            "LD_LIBRARY_PATH": str(LIBRARIES),
+            "PATH": os.pathsep.join([*programs, os.environ["PATH"], "/usr/sbin"]),
+            "LD_LIBRARY_PATH": str(tools / "usr/lib/x86_64-linux-gnu"),
             "IBSIM_SOCKNAME": f"vicinal-{os.getpid()}",  # others may run one too
             "OSM_TMP_DIR": str(directory),
         }
@@ -95,18 +95,11 @@ class Subnet:
         return self.environment | {"SIM_HOST": host, "LD_PRELOAD": self._library}
 
 
-@pytest.fixture(scope="module")
-def tools() -> str:
-    """Where to search for the programs: scripts/setup has fetched them."""
-    fetch()
-    return search_path()
-
-
 @pytest.fixture
-def subnet(tmp_path: Path, tools: str) -> Iterator[Subnet]:
+def subnet(tmp_path: Path) -> Iterator[Subnet]:
     directory = tmp_path / "subnet"
     directory.mkdir()
-    running = Subnet(directory, tools)
+    running = Subnet(directory, unpacked("subnet"))
     try:
         running.start("ibsim", "-s", "net")
         yield running

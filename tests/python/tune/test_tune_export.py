@@ -20,9 +20,8 @@ import typer
 from command_client import CommandServer
 from command_support import CHECKOUT, error_line
 from test_tune_killed import apart
+from unpacked_packages import unpacked
 
-from vicinal.cluster.image_packages import HOST_RECORD, PackageStore
-from vicinal.directories import locked
 from vicinal.errors import VicinalError
 from vicinal.tune import export_command
 from vicinal.tune.export_command import Format
@@ -30,9 +29,6 @@ from vicinal.tune.outputs.found import read_found
 from vicinal.tune.outputs.tuned import active_profiles
 
 Done = subprocess.CompletedProcess[str]
-
-TUNED = CHECKOUT / "build/tuned"
-"""TuneD's package, unpacked: Debian would start it, and it would tune the host."""
 
 FAKE_ETHTOOL = """#!/bin/sh
 # A card whose driver has rx-usecs and adaptive-rx: it refuses 99, and ignores 7.
@@ -238,16 +234,8 @@ def test_a_script_names_the_program_it_needs(export: Exporter, card: Path) -> No
 
 @pytest.fixture(scope="module")
 def tuned() -> Path:
-    """TuneD's package: fetched once, and unpacked."""
-    with locked(TUNED.parent):
-        if not TUNED.is_dir():
-            store, fresh = TUNED.with_suffix(".packages"), TUNED.with_suffix(".part")
-            for old in (store, fresh):
-                shutil.rmtree(old, ignore_errors=True)
-            PackageStore(store, beside=HOST_RECORD).unpack(["tuned"], fresh)
-            shutil.rmtree(store)
-            fresh.rename(TUNED)
-    return TUNED
+    """TuneD's package, unpacked: scripts/setup has fetched it."""
+    return unpacked("tuned")
 
 
 def by_tuned(tuned: Path, profiles: Path, name: str) -> Any:

@@ -1,0 +1,35 @@
+"""Debian packages that tests use and that nobody should install, unpacked under build/.
+
+Debian starts opensm and TuneD as services, which would manage the host. scripts/setup runs this
+file, which fetches all of them, so that tests need no network.
+"""
+
+import shutil
+from pathlib import Path
+
+from command_support import CHECKOUT
+
+from vicinal.cluster.image_packages import HOST_RECORD, PackageStore
+from vicinal.directories import locked
+
+PACKAGES = {"subnet": ("ibsim-utils", "opensm", "infiniband-diags"), "tuned": ("tuned",)}
+"""What is unpacked in a directory of build/."""
+
+
+def unpacked(name: str) -> Path:
+    """build/NAME, fetched if it is missing; VicinalError says why that failed."""
+    target = CHECKOUT / "build" / name
+    with locked(target.parent):
+        if not target.is_dir():
+            store, fresh = target.with_suffix(".packages"), target.with_suffix(".part")
+            for old in (store, fresh):
+                shutil.rmtree(old, ignore_errors=True)
+            PackageStore(store, beside=HOST_RECORD).unpack([*PACKAGES[name]], fresh)
+            shutil.rmtree(store)
+            fresh.rename(target)
+    return target
+
+
+if __name__ == "__main__":
+    for each in PACKAGES:
+        unpacked(each)
