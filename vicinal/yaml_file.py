@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vicinal.errors import VicinalError, describe_os_error
+from vicinal.schema_check import surely_fits
 
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator, ValidationError
@@ -110,6 +111,8 @@ def _load(path: Path, text: str) -> Any:
 
 def _faults(form: Form, values: Any) -> "Iterator[ValidationError]":
     """What is wrong, the deepest first: there it is said best."""
+    if surely_fits(form.schema, values):
+        return
     found = form.validator.iter_errors(values)
     yield from sorted(found, key=lambda error: -len(error.absolute_path))
 

@@ -1,0 +1,95 @@
+"""Whether values fit a JSON schema, without the library that says what is wrong with them.
+
+Most files are right, and the library takes longer to load than most commands take to run. So files
+are checked by `surely_fits` first, and by the library only if that does not say yes.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+_TYPES: dict[str, Callable[[Any], bool]] = {
+    "object": lambda value: isinstance(value, dict),
+    "array": lambda value: isinstance(value, list),
+    "string": lambda value: isinstance(value, str),
+    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    "boolean": lambda value: isinstance(value, bool),
+    "null": lambda value: value is None,
+}
+_ANNOTATIONS = {"$schema", "$id", "$defs", "title", "description", "default"}
+
+
+def surely_fits(schema: Mapping[str, Any], values: Any) -> bool:
+    """Whether values fit; False also if they may fit and this module cannot tell.
+
+    It cannot tell of keywords that it does not know, nor of values whose equality JSON defines
+    otherwise than Python, such as 1.0 and 1.
+    """
+    return _fits(schema, schema, values)
+
+
+def _fits(whole: Mapping[str, Any], schema: Mapping[str, Any] | bool, value: Any) -> bool:
+    if isinstance(schema, bool):
+        return schema
+    return all(
+        _follows(whole, schema, keyword, asked, value)
+        for keyword, asked in schema.items()
+        if keyword not in _ANNOTATIONS
+    )
+
+
+def _follows(
+    whole: Mapping[str, Any], schema: Mapping[str, Any], keyword: str, asked: Any, value: Any
+) -> bool:
+    match keyword:
+        case "type":
+            return any(_TYPES[kind](value) for kind in ([asked] if type(asked) is str else asked))
+        case "$ref":
+            return _fits(whole, _part(whole, asked), value)
+        case "enum":
+            return isinstance(value, str) and value in [each for each in asked if type(each) is str]
+        case "pattern":
+            return not isinstance(value, str) or re.search(asked, value) is not None
+        case "minimum":
+            return not _TYPES["number"](value) or value >= asked
+        case "maximum":
+            return not _TYPES["number"](value) or value <= asked
+        case "exclusiveMinimum":
+            return not _TYPES["number"](value) or value > asked
+        case "exclusiveMaximum":
+            return not _TYPES["number"](value) or value < asked
+        case "items":
+            return not isinstance(value, list) or all(_fits(whole, asked, each) for each in value)
+        case "minItems":
+            return not isinstance(value, list) or len(value) >= asked
+        case "maxItems":
+            return not isinstance(value, list) or len(value) <= asked
+        case "uniqueItems":
+            return not isinstance(value, list) or not asked or _are_different_texts(value)
+        case "required":
+            return not isinstance(value, dict) or all(key in value for key in asked)
+        case "minProperties":
+            return not isinstance(value, dict) or len(value) >= asked
+        case "propertyNames":
+            return not isinstance(value, dict) or all(_fits(whole, asked, key) for key in value)
+        case "properties":
+            return not isinstance(value, dict) or all(
+                _fits(whole, asked[key], each) for key, each in value.items() if key in asked
+            )
+        case "additionalProperties":
+            known = schema.get("properties", {})
+            return not isinstance(value, dict) or all(
+                _fits(whole, asked, each) for key, each in value.items() if key not in known
+            )
+    return False
+
+
+def _are_different_texts(values: list[Any]) -> bool:
+    return all(isinstance(each, str) for each in values) and len(set(values)) == len(values)
+
+
+def _part(whole: Mapping[str, Any], reference: str) -> Any:
+    """What `#/$defs/name` stands for; of any other reference, what fits nothing."""
+    start, _, name = reference.rpartition("/")
+    return whole.get("$defs", {}).get(name, False) if start == "#/$defs" else False
