@@ -21,10 +21,20 @@ import numpy as np
 from scipy import stats
 
 from vicinal.statistics.estimate import CONFIDENCE, Estimate
+from vicinal.statistics.least_pairs import ALPHA, signed_rank_pairs
 from vicinal.statistics.samples import Floats, Scale, Values, differences
 
-ALPHA = 0.05
-"""How often a difference may be claimed where there is none."""
+__all__ = [
+    "ALPHA",
+    "Alternative",
+    "SignedRank",
+    "claim_p_value",
+    "hodges_lehmann",
+    "signed_rank",
+    "signed_rank_p_values",
+    "signed_rank_pairs",
+    "signed_rank_test",
+]
 
 Alternative = Literal["two-sided", "greater", "less"]
 """Of the centre of differences, as SciPy has it: it is not zero, it is above, it is below."""
@@ -119,16 +129,6 @@ def hodges_lehmann(values: Floats, confidence: float = CONFIDENCE) -> Estimate:
 def signed_rank_p_values(values: Floats) -> Floats:
     """The p-values of many studies at once: a row of differences each, without ties."""
     return np.asarray(stats.wilcoxon(values, axis=-1).pvalue)
-
-
-def signed_rank_pairs(alpha: float = ALPHA, *, sides: int = 2) -> int:
-    """The least number of pairs with which the test can reach a level: six for 0.05.
-
-    Its smallest p-value is that of pairs which all differ in the same direction, 2 / 2^n.
-    """
-    if not 0 < alpha < 1:
-        raise ValueError(f"level {alpha} does not lie between 0 and 1")
-    return int(np.ceil(np.log2(sides / alpha)))
 
 
 def _p_value(less: float, greater: float, alternative: Alternative) -> float:

@@ -1,11 +1,14 @@
 """The studies that come with Vicinal, and finding one by its name or file."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from vicinal.errors import VicinalError
 from vicinal.study.file.model import Study
-from vicinal.study.file.reading import read_study
-from vicinal.yaml_file import nearest
+from vicinal.study.file.parsed import digest, keep, parsed_values
+from vicinal.study.file.reading import FORM, parse_study, read_study, study_from_values
+from vicinal.yaml_file import nearest, read_text
 
 STUDIES = Path(__file__).parent.parent / "studies"
 """Where they are: NAME.yaml."""
@@ -18,7 +21,8 @@ def study_names() -> list[str]:
 
 def list_studies() -> list[Study]:
     """All of them, in that order."""
-    return [read_study(study_file(name)) for name in study_names()]
+    parsed = parsed_values()
+    return [_read(study_file(name), parsed) for name in study_names()]
 
 
 def study_file(name_or_path: str) -> Path:
@@ -43,8 +47,18 @@ def load_study(name_or_path: str) -> Study:
     return read_study(study_file(name_or_path))
 
 
+def _read(path: Path, parsed: Mapping[str, Any]) -> Study:
+    text = read_text(FORM, path)
+    values = parsed.get(digest(text))
+    return parse_study(path, text) if values is None else study_from_values(path, values)
+
+
 def _order(name: str) -> tuple[bool, str, bool, int, str]:
     """quick and aa, then p1-fig2 ... p2-fig4, p2-fig4d ... p3-table3, by number."""
     paper, _, figure = name.partition("-")
     digits = "".join(letter for letter in figure if letter.isdigit())
     return (bool(digits), paper, figure.startswith("table"), int(digits or 0), name)
+
+
+if __name__ == "__main__":
+    keep(study_file(name) for name in study_names())

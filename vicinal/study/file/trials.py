@@ -1,5 +1,6 @@
 """Whether a study has trials enough for what it asks."""
 
+from vicinal.statistics.least_pairs import signed_rank_pairs
 from vicinal.study.file.model import Correction, Study
 
 
@@ -19,8 +20,6 @@ def trials_needed(study: Study) -> int:
     Wilcoxon's test of n pairs has no p value below 2/2^n. By Holm's correction the smallest one
     of m counts m times; by Benjamini and Hochberg's all of them may be as large as alpha together.
     """
-    from vicinal.statistics.signed_rank import signed_rank_pairs
-
     tests = count_tests(study)
     if tests == 0:
         return 0

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from vicinal.errors import VicinalError
-from vicinal.statistics.signed_rank import ALPHA
+from vicinal.statistics.least_pairs import ALPHA
 from vicinal.tune.search.blocks import Blocks, Budget
 from vicinal.tune.search.choosing import Choice, Outcome, choose
 from vicinal.tune.search.confirming import Confirmation, blocks_needed, confirm

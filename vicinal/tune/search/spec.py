@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vicinal.errors import VicinalError
-from vicinal.statistics.signed_rank import ALPHA
+from vicinal.statistics.least_pairs import ALPHA
 from vicinal.tune.search.blocks import Budget
 from vicinal.tune.search.finding import BackEnd, Plan
 from vicinal.tune.search.objective import Objective
