@@ -1,7 +1,8 @@
 """The command `vicinal`: does what its words say, and turns errors into one clear line.
 
-What other programs call often, and wait for, is done without typer, which takes longer to load
-than most of that takes to do (plain_call.py).
+Commands that other programs call often, and wait for, are done without typer, which takes longer
+to load than most of them take to run (plain_call.py). This module imports only what every command
+needs: `vicinal --version` loads nothing else.
 """
 
 import os
@@ -9,8 +10,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import vicinal
 from vicinal.errors import VicinalError, describe_os_error, fail
-from vicinal.plain_call import plain_call
 from vicinal.signals import Ended, signals_raise
 
 
@@ -24,13 +25,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         with signals_raise():
             words = sys.argv[1:] if arguments is None else list(arguments)
-            if (plain := plain_call(words)) is not None:
-                plain()
-                status = 0
-            else:
-                from vicinal import command_app
-
-                status = command_app.call(words)
+            status = _call(words)
             sys.stdout.flush()
     except VicinalError as error:
         return fail(str(error))
@@ -55,6 +50,19 @@ def run(arguments: Sequence[str] | None = None) -> int:
             f"{place}{describe_os_error(error)}: see that the file and its rights are right"
         )
     return status
+
+
+def _call(words: list[str]) -> int:
+    if words == ["--version"]:
+        sys.stdout.write(f"vicinal {vicinal.__version__}\n")
+        return 0
+    from vicinal.plain_call import plain_call
+
+    if (plain := plain_call(words)) is not None:
+        return plain() or 0
+    from vicinal import command_app
+
+    return command_app.call(words)
 
 
 def _is_directory_gone() -> bool:

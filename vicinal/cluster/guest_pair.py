@@ -19,8 +19,6 @@ from pathlib import Path
 from threading import Thread
 from typing import Self, TypeVar
 
-import psutil
-
 from vicinal.cluster.doorbell.running import RunningServer
 from vicinal.cluster.guest import Guest
 from vicinal.cluster.guest_accelerator import Choice, choose_accelerator
@@ -274,6 +272,8 @@ def pair_identities() -> list[Identity]:
 
 def _check_memory() -> None:
     """Raise VicinalError if this host has too little memory for two guests."""
+    import psutil
+
     need, free = len(_NAMES) * MEMORY_MIB << 20, psutil.virtual_memory().available
     if free < need:
         raise VicinalError(

@@ -7,12 +7,13 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
-
-import psutil
+from typing import TYPE_CHECKING, Protocol
 
 from vicinal.cluster.native_layout import EXCHANGE, NODE_DIRECTORY
 from vicinal.errors import VicinalError
+
+if TYPE_CHECKING:
+    import psutil
 
 _KILL_SECONDS = 5.0
 _POLL_SECONDS = 0.02
@@ -78,7 +79,7 @@ class JobNodes(Protocol):
     def signal_command(self, running: subprocess.Popen[bytes], number: signal.Signals) -> None:
         """Send a signal to what head_command() started."""
 
-    def processes(self, node: str | None = None) -> list[psutil.Process]:
+    def processes(self, node: str | None = None) -> "list[psutil.Process]":
         """The processes of jobs in one node or in all; host process ids."""
 
     def clear(self) -> None:
@@ -123,6 +124,8 @@ def end_entered(running: subprocess.Popen[bytes]) -> None:
 
 def signal_entered(running: subprocess.Popen[bytes], number: signal.Signals) -> None:
     """Send a signal to a command that nsenter runs."""
+    import psutil
+
     with suppress(psutil.Error):
         for process in psutil.Process(running.pid).children():
             process.send_signal(number)

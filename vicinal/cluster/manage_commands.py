@@ -4,7 +4,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -23,7 +23,6 @@ from vicinal.cluster.manager import (
     find_name,
     migrate_machine,
     node_command,
-    plan_cluster,
     restore_cluster,
     save_cluster,
     start_cluster,
@@ -34,24 +33,16 @@ from vicinal.cluster.owners import left_behind
 from vicinal.cluster.plan.planning import Action, Shown
 from vicinal.cluster.plan.resource import Condition
 from vicinal.cluster.plan.state import cluster_names
+from vicinal.cluster.plan_command import plan, summary
 from vicinal.cluster.resources.containers import ContainerResource
 from vicinal.cluster.resources.machines import MachineResource
 from vicinal.cluster.resources.native import NativeResource
 from vicinal.cluster.status import ClusterState, Piece
 from vicinal.errors import VicinalError
 from vicinal.host.topology import show_cpu_list
+from vicinal.plain_call import for_typer
 from vicinal.region.sizes import show_size
 
-CHANGES = 2
-"""Exit status of `plan` when something would change."""
-
-_SIGNS = {
-    Action.CREATE: "+",
-    Action.REMOVE: "-",
-    Action.START: ">",
-    Action.STOP: "x",
-    Action.KEEP: " ",
-}
 _DOING = {
     Action.CREATE: "making",
     Action.REMOVE: "taking away",
@@ -85,7 +76,7 @@ _QUIET = Annotated[bool, typer.Option("-q", "--quiet", help="Say nothing of sing
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `vicinal`."""
-    app.command(name="plan")(plan)
+    app.command(name="plan")(for_typer(plan))
     app.command(name="up")(up)
     app.command(name="status")(status)
     for name, function in (("exec", execute), ("ssh", ssh)):
@@ -102,16 +93,6 @@ def register(app: typer.Typer) -> None:
     app.command(name="down")(down)
 
 
-def plan(file: _FILE = DEFAULT_FILE) -> int:
-    """Show what `up` would do; exit with 2 if that is anything."""
-    steps = plan_cluster(read_cluster(file))
-    for step in steps:
-        why = "" if step.action is Action.KEEP else f"  ({step.why})"
-        typer.echo(f"{_SIGNS[step.action]} {step.key}{why}")
-    typer.echo(_summary(steps))
-    return CHANGES if any(step.action is not Action.KEEP for step in steps) else 0
-
-
 def up(file: _FILE = DEFAULT_FILE, quiet: _QUIET = False) -> None:
     """Make a cluster, or what is missing of it; what fails is rolled back."""
     cluster = read_cluster(file)
@@ -119,7 +100,7 @@ def up(file: _FILE = DEFAULT_FILE, quiet: _QUIET = False) -> None:
     state = cluster_state(cluster.name)
     for note in _notes(state):
         _note(note)
-    _note(f"{cluster.name} is up: {_summary(done)}")
+    _note(f"{cluster.name} is up: {summary(done)}")
 
 
 def status(
@@ -336,18 +317,6 @@ def _notes(state: ClusterState) -> list[str]:
         if host.state is not None:
             notes += [f"{host.name}: {note}" for note in _notes(host.state)]
     return notes
-
-
-def _summary(steps: Sequence[Shown]) -> str:
-    counts = {
-        "to make": Action.CREATE,
-        "to start": Action.START,
-        "to take away": Action.REMOVE,
-        "as it is to be": Action.KEEP,
-    }
-    actions = [step.action for step in steps]
-    parts = [f"{actions.count(action)} {word}" for word, action in counts.items()]
-    return ", ".join(part for part in parts if not part.startswith("0 ")) or "nothing"
 
 
 def _tell(step: Shown) -> None:

@@ -1,4 +1,8 @@
-"""Virtual clusters, by their names: what is there of them, making them, and taking them away."""
+"""Virtual clusters, by their names: what is there of them, making them, and taking them away.
+
+Functions import what only they need, such as what clusters over several hosts take: `vicinal plan`
+is called again and again and loads none of that.
+"""
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -13,24 +17,12 @@ from vicinal.cluster.domains.uri import SYSTEM
 from vicinal.cluster.file.hosts import is_share
 from vicinal.cluster.file.model import Cluster
 from vicinal.cluster.file.reading import read_cluster
-from vicinal.cluster.hosts.containers import FarContainers
-from vicinal.cluster.hosts.guests import FarGuests, far_command
-from vicinal.cluster.hosts.making import plan_over_hosts, up_over_hosts
-from vicinal.cluster.hosts.managing import down_over_hosts, over_hosts, state_over_hosts
-from vicinal.cluster.hosts.moving import move_node, repair_moves
-from vicinal.cluster.hosts.protocol import Request
 from vicinal.cluster.hosts.record import (
     HostRecord,
     check_on_this_host,
     host_records,
     on_this_host,
 )
-from vicinal.cluster.hosts.saves import is_half_saved, is_saved
-from vicinal.cluster.hosts.saving import repair_save, restore_over_hosts, save_over_hosts
-from vicinal.cluster.job_nodes import ClusterNodes
-from vicinal.cluster.machines.guests import MachineGuests
-from vicinal.cluster.machines.saving import save_machines
-from vicinal.cluster.machines.way_in import WayIn
 from vicinal.cluster.plan.applying import Show, apply, take_away
 from vicinal.cluster.plan.journal import Entry
 from vicinal.cluster.plan.planning import Action, Plan, Shown, Step, make_plan, removal
@@ -38,19 +30,21 @@ from vicinal.cluster.plan.resource import Condition, Resource
 from vicinal.cluster.plan.state import cluster_names, journal_of, sole_command
 from vicinal.cluster.resources.containers import ContainersResource
 from vicinal.cluster.resources.desired import desired_resources, recorded_resources
-from vicinal.cluster.resources.lost_machines import forget_lost
 from vicinal.cluster.resources.machine_memory import check_memory
 from vicinal.cluster.resources.machines import MachineResource, MachinesResource
 from vicinal.cluster.resources.native import NativeResource
 from vicinal.cluster.resources.region import RegionResource
-from vicinal.cluster.resources.saving import running_machines
-from vicinal.cluster.status import ClusterState, state_on_this_host
 from vicinal.errors import VicinalError
 from vicinal.host.system import Host
 from vicinal.host.topology import read_cpus, read_nodes
 
 if TYPE_CHECKING:
+    from vicinal.cluster.hosts.containers import FarContainers
+    from vicinal.cluster.hosts.guests import FarGuests
+    from vicinal.cluster.job_nodes import ClusterNodes
+    from vicinal.cluster.machines.guests import MachineGuests
     from vicinal.cluster.machines.migration import Report
+    from vicinal.cluster.status import ClusterState
 
 DEFAULT_FILE = Path("cluster.yaml")
 
@@ -80,6 +74,8 @@ def find_name(named: str | None) -> str:
 def plan_cluster(cluster: Cluster) -> Sequence[Shown]:
     """What `up` would do now. Changes nothing. Raises VicinalError for what cannot be."""
     if cluster.hosts:
+        from vicinal.cluster.hosts.making import plan_over_hosts
+
         return plan_over_hosts(cluster)
     return _plan(cluster).steps
 
@@ -106,6 +102,8 @@ def bring_up(
     cluster's alone, such as an image. `settle` is as for apply(). Raises VicinalError.
     """
     if cluster.hosts:
+        from vicinal.cluster.hosts.making import up_over_hosts
+
         return up_over_hosts(cluster, show, say)
     with sole_command(cluster.kept_as):
         plan = _plan(cluster)
@@ -132,6 +130,9 @@ def take_down(
     """
     if name not in cluster_names():
         return False
+    from vicinal.cluster.hosts.managing import down_over_hosts
+    from vicinal.cluster.resources.lost_machines import forget_lost
+
     with sole_command(name):
         journal = journal_of(name)
         entries = down_over_hosts(
@@ -153,6 +154,10 @@ def take_down(
 
 def stop_cluster(name: str, show: Show = lambda _: None) -> None:
     """End what runs in the nodes, the last first; they stay. Raises VicinalError."""
+    from vicinal.cluster.hosts.managing import over_hosts
+    from vicinal.cluster.hosts.protocol import Request
+    from vicinal.cluster.hosts.saving import repair_save
+
     with _recorded(name) as resources:
         repair_save(journal_of(name), show)
         over_hosts(name, Request.STOP, show)
@@ -164,6 +169,10 @@ def stop_cluster(name: str, show: Show = lambda _: None) -> None:
 
 def start_cluster(name: str, show: Show = lambda _: None) -> None:
     """Let stopped nodes run again. Raises VicinalError."""
+    from vicinal.cluster.hosts.managing import over_hosts
+    from vicinal.cluster.hosts.protocol import Request
+    from vicinal.cluster.hosts.saving import restore_over_hosts
+
     with _recorded(name) as resources:
         restore_over_hosts(name, journal_of(name), show)
         over_hosts(name, Request.START, show)
@@ -179,6 +188,11 @@ def save_cluster(name: str, say: Callable[[str], None] = lambda _: None) -> None
     start_cluster() lets them go on. `say` is told of what had to be repaired first. Raises
     VicinalError where that cannot be; they then run on.
     """
+    from vicinal.cluster.hosts.moving import repair_moves
+    from vicinal.cluster.hosts.saving import save_over_hosts
+    from vicinal.cluster.machines.saving import save_machines
+    from vicinal.cluster.resources.saving import running_machines
+
     if is_share(name):
         raise VicinalError(
             f"{name} is one host's share of a cluster, and the machines of other hosts would miss "
@@ -199,6 +213,8 @@ def save_cluster(name: str, say: Callable[[str], None] = lambda _: None) -> None
 
 def restore_cluster(name: str, show: Show = lambda _: None) -> None:
     """Let saved virtual machines go on. Raises VicinalError where none were saved."""
+    from vicinal.cluster.hosts.saves import is_half_saved, is_saved
+
     machines = [each for each in _resources(name).values() if isinstance(each, MachineResource)]
     entries = journal_of(name).entries()
     far = is_saved(entries) or is_half_saved(entries)
@@ -214,6 +230,9 @@ def migrate_machine(
 
     `seconds` are for each step. Raises VicinalError where that cannot be; all is then as before.
     """
+    from vicinal.cluster.hosts.moving import move_node, repair_moves
+    from vicinal.cluster.hosts.saving import repair_save
+
     _check_there(name)
     with sole_command(name):
         journal = journal_of(name)
@@ -222,8 +241,11 @@ def migrate_machine(
         return move_node(name, journal, node, host, seconds, say)
 
 
-def cluster_state(name: str) -> ClusterState:
+def cluster_state(name: str) -> "ClusterState":
     """What is there of a cluster now. Raises VicinalError where nothing is."""
+    from vicinal.cluster.hosts.managing import state_over_hosts
+    from vicinal.cluster.status import state_on_this_host
+
     resources = _resources(name)
     entries = journal_of(name).entries()
     if host_records(entries):
@@ -231,11 +253,14 @@ def cluster_state(name: str) -> ClusterState:
     return state_on_this_host(name, entries, resources)
 
 
-def open_nodes(name: str) -> ClusterNodes | MachineGuests | FarGuests | FarContainers:
+def open_nodes(name: str) -> "ClusterNodes | MachineGuests | FarGuests | FarContainers":
     """The nodes of a cluster that runs.
 
     Raises VicinalError where there are none, or where no launcher gets from one to the other.
     """
+    from vicinal.cluster.hosts.guests import FarGuests
+    from vicinal.cluster.machines.guests import MachineGuests
+
     resources = _resources(name)
     hosts = host_records(journal_of(name).entries())
     if any(record.containers for record in hosts):
@@ -261,8 +286,10 @@ def open_nodes(name: str) -> ClusterNodes | MachineGuests | FarGuests | FarConta
     raise VicinalError(f"the cluster {name} has no nodes", "see `vicinal status`")
 
 
-def _far_containers(name: str, records: Sequence[HostRecord]) -> FarContainers:
+def _far_containers(name: str, records: Sequence[HostRecord]) -> "FarContainers":
     """Containers on several hosts, one of which must be this: launchers run among its own."""
+    from vicinal.cluster.hosts.containers import FarContainers
+
     having = [record for record in records if record.containers]
     for record in having:
         if record.is_this:
@@ -281,6 +308,9 @@ def node_command(name: str, node: str, command: list[str], *, tty: bool) -> list
 
     Raises VicinalError where the node is not there, or does not run.
     """
+    from vicinal.cluster.hosts.guests import far_command
+    from vicinal.cluster.machines.way_in import WayIn
+
     resources = _resources(name)
     for record in host_records(journal_of(name).entries()):
         if node in record.nodes:

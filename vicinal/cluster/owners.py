@@ -17,7 +17,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from vicinal.cluster.manager import take_down
 from vicinal.cluster.plan.state import cluster_names, clusters_directory
 from vicinal.errors import VicinalError, describe_os_error
 
@@ -91,6 +90,8 @@ def left_behind() -> list[LeftBehind]:
 
 def take_away_left_behind(say: Callable[[str], None], warn: Callable[[str], None]) -> None:
     """Take it away; `say` is told of what was, and `warn` of what could not be."""
+    from vicinal.cluster.manager import take_down
+
     for file in _files():
         with _abandoned(file) as owner:
             if owner is None:

@@ -8,8 +8,6 @@ word for each member slot that only this manager writes.
 import mmap
 from pathlib import Path
 
-import numpy as np
-
 from vicinal.region import inspect
 from vicinal.region.geometry import verdicts_offset
 from vicinal.region.states import SlotState
@@ -28,6 +26,8 @@ def condemn(region: Path, hostname: str) -> list[int]:
         for member in state.members
         if member.hostname == hostname and member.state is not SlotState.FREE
     ]
+    import numpy as np  # most commands that load this module never need it
+
     with region.open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
         count = state.header.members
         start = state.offset + verdicts_offset(count)

@@ -1,6 +1,6 @@
 """`vicinal study`: the command line of studies.
 
-This module has what reads studies, `list` and `show`; each other command is a module of its own.
+This module has `show`; each other command is a module of its own.
 """
 
 import json
@@ -9,21 +9,16 @@ from typing import Annotated
 import typer
 
 from vicinal.errors import VicinalError
+from vicinal.plain_call import for_typer
 from vicinal.study.compare_command import compare
+from vicinal.study.list_command import HOSTS, list_
 from vicinal.study.running.commands import register as register_run
 
 Study = Annotated[
     str, typer.Argument(metavar="STUDY", help="Name of a study, or a study file of your own.")
 ]
 
-Hosts = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="HOST",
-        help="A host for studies of several, this one as localhost; repeat it for each.",
-    ),
-]
-
+Hosts = Annotated[list[str] | None, typer.Option(metavar="HOST", help=HOSTS)]
 
 commands = typer.Typer(
     help="Measure what virtualization costs, beside what was published.", no_args_is_help=True
@@ -32,44 +27,13 @@ commands = typer.Typer(
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `vicinal`."""
+    commands.command(name="list")(for_typer(list_))
+    commands.command()(show)
     register_run(commands)
     commands.command(name="compare")(compare)
     app.add_typer(commands, name="study")
 
 
-@commands.command(name="list")
-def list_(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    host: Hosts = None,
-) -> None:
-    """List the studies that come with Vicinal, and how much of each this machine can give.
-
-    Whole; adapted, with something smaller or in the place of something else; in part, where
-    something is missing with nothing in its place; or not here. `show` says what and why.
-    Nodes that a study left which was killed are said, too.
-    """
-    from vicinal.study.file.adapt import adapt, fit_of
-    from vicinal.study.file.machine import examine_machine
-    from vicinal.study.file.shipped import list_studies
-    from vicinal.study.showing import show_list
-
-    machine = examine_machine(host or ())
-    studies = [(each, fit_of(adapt(each, machine))) for each in list_studies()]
-    if not as_json:
-        from vicinal.cluster.owners import left_behind
-
-        show_list(studies)
-        for each in left_behind():
-            typer.echo(f"Note: {each}")
-        return
-    names = ("name", "title", "question", "source")
-    listed = [
-        {name: getattr(each, name) for name in names} | {"here": fit.value} for each, fit in studies
-    ]
-    typer.echo(json.dumps(listed, indent=1, ensure_ascii=False))
-
-
-@commands.command()
 def show(
     study: Study,
     as_yaml: Annotated[bool, typer.Option("--yaml", help="Print its file.")] = False,

@@ -11,10 +11,6 @@ from vicinal.study.file.adapt import Fit, by_rule, fit_of
 from vicinal.study.file.model import Environment, Published, Study, Workload
 from vicinal.study.file.reading_sizes import show, show_all
 from vicinal.study.file.trials import warnings_of
-from vicinal.study.running.limits import expected_seconds
-from vicinal.study.running.plan import Plan
-from vicinal.study.running.ready import left_out
-from vicinal.study.running.view import duration
 
 _FITS = {
     Fit.WHOLE: "as it is",
@@ -73,6 +69,12 @@ def _show_here(console: Console, study: Study, adapted: Study) -> None:
 
 def _time(study: Study) -> str:
     """How many launches it has here and how long they are thought to take, nodes not counted."""
+    # `list` does without these modules, which load NumPy.
+    from vicinal.study.running.limits import expected_seconds
+    from vicinal.study.running.plan import Plan
+    from vicinal.study.running.ready import left_out
+    from vicinal.study.running.view import duration
+
     block = Plan(study, 0, left_out(study, study.unavailable)).block(1)
     seconds = sum(expected_seconds(study.workload(each.workload)) for each in block)
     blocks = study.design.trials

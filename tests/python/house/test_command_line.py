@@ -1,20 +1,43 @@
 """Which parts of Vicinal a command loads: programs call most of them, and they have to be quick."""
 
 import importlib
+import importlib.util
 import inspect
+import os
+import struct
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import get_args
 
 import pytest
 import typer
+from command_support import CHECKOUT
 
 from vicinal.cli import run
 from vicinal.command_app import PARTS, build_app
 from vicinal.plain_call import PLAIN, plain_call
 
 LOADED = "import sys; from vicinal.cli import run; run(sys.argv[1:]); print(*sys.modules)"
+HEAVY = {
+    *("numpy", "scipy", "matplotlib", "pyarrow", "pandas", "cryptography", "jinja2", "optuna"),
+    *("libvirt", "psutil", "pyroute2", "jsonschema", "asyncio"),
+}
+"""Libraries that take longer to load than the commands below take to run."""
+COMMAND_LINE = {"typer", "pydantic"}
+COMPILED = CHECKOUT / "build/.compiled"
+"""The time when scripts/setup last compiled all modules."""
+
+
+def loaded_by(*words: str, state: Path | None = None) -> set[str]:
+    """The names of the modules that a command loads."""
+    environment = os.environ | ({} if state is None else {"XDG_STATE_HOME": str(state)})
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, *words], capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.splitlines()[-1].split())
 
 
 def registered(command: str | None) -> list[str]:
@@ -34,6 +57,86 @@ def test_each_part_registers_what_is_said_of_it() -> None:
 @pytest.mark.parametrize("word", ["--help", "nonsense", ""])
 def test_what_is_no_command_is_answered_by_all_parts(word: str) -> None:
     assert registered(word) == registered(None)
+
+
+def test_the_version_loads_nothing_else() -> None:
+    loaded = loaded_by("--version")
+    ours = {name for name in loaded if name.partition(".")[0] == "vicinal"}
+    assert ours == {"vicinal", "vicinal.cli", "vicinal.errors", "vicinal.signals"}
+    assert not loaded & (HEAVY | COMMAND_LINE | {"rich", "ruamel.yaml", "inspect", "subprocess"})
+
+
+def test_the_version_is_the_same_from_typer(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["--version"], ["--version", "plan"]):
+        assert run(words) == 0
+    one, other = capsys.readouterr().out.splitlines()
+    assert one == other
+
+
+def test_the_list_of_studies_loads_no_library_but_rich(tmp_path: Path) -> None:
+    # What make does. It does nothing unless a study was changed since.
+    subprocess.run([sys.executable, "-m", "vicinal.study.file.shipped"], check=True)
+    loaded = loaded_by("study", "list", state=tmp_path)
+    assert {"vicinal.study.list_command", "rich"} <= loaded
+    assert not loaded & (HEAVY | COMMAND_LINE | {"ruamel.yaml"})
+
+
+def test_a_plan_loads_no_library_but_yaml_s(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text("name: solar\nnodes: [{name: node, count: 2}]\n")
+    loaded = loaded_by("plan", str(file), state=tmp_path)
+    assert {"vicinal.cluster.plan_command", "ruamel.yaml"} <= loaded
+    assert not loaded & (HEAVY | COMMAND_LINE | {"rich", "vicinal.cluster.hosts.connection"})
+
+
+def test_commands_load_numpy_only_to_compute() -> None:
+    parts = ", ".join(PARTS)
+    script = f"import sys, {parts}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    missing = HEAVY - {"psutil"}  # which commands about processes load
+    assert not set(done.stdout.split()) & missing
+
+
+def modules_of(names: Iterable[str]) -> Iterator[Path]:
+    for name in names:
+        found = importlib.util.find_spec(name)
+        assert found is not None
+        for place in found.submodule_search_locations or ():
+            yield from Path(place).rglob("*.py")
+
+
+def is_compiled(module: Path) -> bool:
+    """Whether there is byte code of a module's present text, by time and size as Python sees it."""
+    code = Path(importlib.util.cache_from_source(str(module)))
+    if not code.is_file():
+        return False
+    magic, flags, time, size = struct.unpack("<4sIII", code.read_bytes()[:16])
+    now = module.stat()
+    same = (int(now.st_mtime) & 0xFFFFFFFF, now.st_size & 0xFFFFFFFF) == (time, size)
+    return bool(magic == importlib.util.MAGIC_NUMBER and flags == 0 and same)
+
+
+def test_make_compiles_each_module() -> None:
+    """Whatever PYTHONDONTWRITEBYTECODE says: else each start compiles all that it loads."""
+    made = COMPILED.stat().st_mtime
+    modules = [each for each in modules_of(["vicinal"]) if "appliance/root" not in str(each)]
+    unchanged = [each for each in modules if each.stat().st_mtime < made]
+    assert modules
+    assert [str(each) for each in unchanged if not is_compiled(each)] == []
+
+
+def test_the_appliance_s_own_modules_are_not_compiled() -> None:
+    """All files there are copied into the appliance."""
+    inside = CHECKOUT / "vicinal/cluster/appliance/root"
+    assert list(inside.rglob("*.py"))
+    assert not list(inside.rglob("*.pyc"))
+
+
+def test_installed_packages_are_compiled() -> None:
+    modules = list(modules_of(["typer", "rich", "numpy", "ruamel.yaml", "jsonschema"]))
+    assert len(modules) > 500
+    assert [str(each) for each in modules if not is_compiled(each)] == []
 
 
 @pytest.mark.parametrize("command", ["region", "sweep", "functions", "lend", "release"])
@@ -76,6 +179,14 @@ REGION = ["slurm", "region", "7", "--user", "0", "--directory"]
         ["slurm", "region", "7", "--user", "0", "--tasks", "0"],
         ["slurm", "region", "7", "--user", "0", "--tasks", "2.5"],
         ["slurm", "region", "7", "--user", "0", "--", "8"],
+        ["plan", "--help"],
+        ["plan", "one.yaml", "other.yaml"],
+        ["plan", "--file", "one.yaml"],
+        ["study", "list", "quick"],
+        ["study", "list", "--json=1"],
+        ["study", "list", "--json", "--json"],
+        ["study", "list", "--as-json"],
+        ["study", "list", "--host", "localhost"],
     ],
     ids=" ".join,
 )
@@ -83,15 +194,17 @@ def test_what_is_not_in_order_is_typer_s_to_say(words: list[str]) -> None:
     assert plain_call(words) is None
 
 
-@pytest.mark.parametrize(("command", "module"), PLAIN.items(), ids=str)
-def test_typer_reads_the_same_parameters(command: tuple[str, str], module: str) -> None:
+@pytest.mark.parametrize(("command", "place"), PLAIN.items(), ids=str)
+def test_typer_reads_the_same_parameters(command: tuple[str, ...], place: str) -> None:
     """All of them, with the same defaults: the functions are those of the plain calls."""
-    group = typer.main.get_command(build_app(command[0]))
-    assert isinstance(group, typer.core.TyperGroup)
-    (slurm,) = group.commands.values()
-    assert isinstance(slurm, typer.core.TyperGroup)
-    shown = {each.name: each for each in slurm.commands[command[1]].params}
-    function = getattr(importlib.import_module(module), command[1])
+    found: object = typer.main.get_command(build_app(command[0]))
+    for word in command:
+        assert isinstance(found, typer.core.TyperGroup)
+        found = found.commands[word]
+    assert isinstance(found, typer.core.TyperCommand)
+    shown = {each.name: each for each in found.params}
+    module, _, name = place.partition(":")
+    function = getattr(importlib.import_module(module), name)
     parameters = inspect.signature(function).parameters
     assert list(shown) == list(parameters)
     for name, each in parameters.items():
@@ -108,7 +221,7 @@ def test_both_ways_make_the_same_region(
     one, other = tmp_path / "one", tmp_path / "other"
     more = ["--members=3", "--section-size", "262144", "--heap", "4096", "--max-size", "99999999"]
     assert run([*REGION, str(one), *more]) == 0
-    monkeypatch.setattr("vicinal.cli.plain_call", lambda _: None)
+    monkeypatch.setattr("vicinal.plain_call.plain_call", lambda _: None)
     assert run([*REGION, str(other), *more]) == 0
     assert capsys.readouterr().out == f"file:{one}/job-7\nfile:{other}/job-7\n"
     assert (one / "job-7").stat().st_size == (other / "job-7").stat().st_size > 3 * 262144
@@ -118,3 +231,23 @@ def test_what_fails_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert run([*REGION, str(tmp_path / "there"), "--max-size", "1"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("vicinal: error: job 7: a region of")
+
+
+def test_both_ways_show_the_same_plan(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    file = tmp_path / "cluster.yaml"
+    file.write_text("name: solar\nnodes: [{name: node, count: 2}]\n")
+    assert run(["plan", str(file)]) == 2
+    one = capsys.readouterr().out
+    monkeypatch.setattr("vicinal.plain_call.plain_call", lambda _: None)
+    assert run(["plan", str(file)]) == 2
+    assert capsys.readouterr().out == one
+    assert "+ node/node1  (it is not there)" in one.splitlines()
+
+
+def test_a_plain_call_takes_options_without_values() -> None:
+    assert plain_call(["study", "list"]) is not None
+    assert plain_call(["study", "list", "--json"]) is not None
+    assert plain_call(["plan"]) is not None

@@ -20,9 +20,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
-
-import psutil
+from typing import TYPE_CHECKING, Self
 
 from vicinal.cluster.containers import layout, node
 from vicinal.cluster.containers.choice import choose_runtime
@@ -41,6 +39,9 @@ from vicinal.cluster.containers.state import base_locked, default_base, remove_t
 from vicinal.cluster.job_nodes import Node, Places, end_entered, signal_entered
 from vicinal.cluster.native_layout import EXCHANGE
 from vicinal.errors import VicinalError
+
+if TYPE_CHECKING:
+    import psutil
 
 _CLEAR_SECONDS = 20.0
 _POLL_SECONDS = 0.005
@@ -275,6 +276,8 @@ class ContainerCluster:
 
     def process_of(self, name: str) -> int | None:
         """A process in a node, as the host numbers it; None where the node does not run."""
+        import psutil
+
         wanted = node.pid_namespace(self._head, name)
         found = (each.pid for each in psutil.process_iter() if _pid_namespace(each) == wanted)
         return next(found, None) if wanted else None
@@ -330,13 +333,15 @@ class ContainerCluster:
         """Send a signal to what head_command() started."""
         signal_entered(running, number)
 
-    def processes(self, node: str | None = None) -> list[psutil.Process]:
+    def processes(self, node: str | None = None) -> "list[psutil.Process]":
         """What jobs started by this object run in one node or in all; host process ids."""
         wanted = {each.pid_namespace for each in self.nodes if node in (None, each.name)}
         return [each for each in self._marked() if _pid_namespace(each) in wanted]
 
     def clear(self) -> None:
         """Kill what jobs started by this object left; those of others go on."""
+        import psutil
+
         deadline = time.monotonic() + _CLEAR_SECONDS
         while (left := self._marked()) and time.monotonic() < deadline:
             for process in left:
@@ -348,7 +353,9 @@ class ContainerCluster:
         """Names of nodes that do not run."""
         return [each.spec.name for each in self.containers() if each.state is not NodeState.RUNNING]
 
-    def _marked(self) -> list[psutil.Process]:
+    def _marked(self) -> "list[psutil.Process]":
+        import psutil
+
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.Error, OSError):
@@ -393,7 +400,7 @@ def _clear_away(directory: Path) -> bool:
     return True
 
 
-def _pid_namespace(process: psutil.Process) -> str:
+def _pid_namespace(process: "psutil.Process") -> str:
     try:
         return str(Path(f"/proc/{process.pid}/ns/pid").readlink())
     except OSError:

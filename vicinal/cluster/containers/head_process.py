@@ -12,9 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
-
-import psutil
+from typing import TYPE_CHECKING, Self
 
 import vicinal
 from vicinal.cluster.containers.head import HOST_NETWORK, OWN_NETWORK, READY_SECONDS, RECORD
@@ -22,6 +20,9 @@ from vicinal.cluster.containers.layout import NODE_MARK
 from vicinal.cluster.containers.state import boot, read_json, started, write_json
 from vicinal.cluster.native_network import find_tool
 from vicinal.errors import VicinalError
+
+if TYPE_CHECKING:
+    import psutil
 
 _MODULE = "vicinal.cluster.containers.head"
 _IDENTIFIER = "identifier.json"
@@ -187,6 +188,8 @@ def kill_marked(mark: str) -> None:
     They are runtimes that a killed command had started, and first processes of nodes.
     Raises VicinalError where one does not end.
     """
+    import psutil
+
     deadline = time.monotonic() + _END_SECONDS
     while marked := list(_marked(mark)):
         if time.monotonic() > deadline:
@@ -200,7 +203,9 @@ def kill_marked(mark: str) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _marked(mark: str) -> list[psutil.Process]:
+def _marked(mark: str) -> "list[psutil.Process]":
+    import psutil
+
     wanted = f"{NODE_MARK}={mark}".encode()
     found = []
     for entry in Path("/proc").iterdir():

@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import psutil
-
 from vicinal.cluster.machines.machine import Machine
 from vicinal.errors import VicinalError
 from vicinal.host.system import Host
@@ -18,6 +16,8 @@ def check_room(starting: Sequence[Machine], ending: Sequence[Machine] = ()) -> N
     """
     if not starting:
         return
+    import psutil
+
     host = Host()
     free, pages = psutil.virtual_memory().available, read_huge_pages(host)
     _check(starting, ending, free, pages, "")

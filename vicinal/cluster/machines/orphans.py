@@ -1,11 +1,13 @@
 """Machines that still run, and that no libvirt knows any more, as where its state was lost."""
 
 import time
-
-import psutil
+from typing import TYPE_CHECKING
 
 from vicinal.cluster.machines.machine import Machine
 from vicinal.errors import VicinalError
+
+if TYPE_CHECKING:
+    import psutil
 
 _END_SECONDS = 10.0
 _POLL_SECONDS = 0.02
@@ -16,6 +18,8 @@ def end_orphan(machine: Machine) -> None:
 
     It is known by its name and by our files that it has. Raises VicinalError where it stays.
     """
+    import psutil
+
     found = [process for process in psutil.process_iter(["cmdline"]) if _is(process, machine)]
     for process in found:
         try:
@@ -31,14 +35,16 @@ def end_orphan(machine: Machine) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _is(process: psutil.Process, machine: Machine) -> bool:
+def _is(process: "psutil.Process", machine: Machine) -> bool:
     words = process.info["cmdline"] or []
     name = f"guest={machine.domain}"
     named = any(word == name or word.startswith(f"{name},") for word in words)
     return named and any(f"{machine.directory}/" in word for word in words)
 
 
-def _runs(process: psutil.Process) -> bool:
+def _runs(process: "psutil.Process") -> bool:
+    import psutil
+
     try:
         # One that ended may stay for want of a parent that waits for it, and has nothing any more.
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
@@ -46,7 +52,7 @@ def _runs(process: psutil.Process) -> bool:
         return False
 
 
-def _stays(process: psutil.Process, machine: Machine) -> VicinalError:
+def _stays(process: "psutil.Process", machine: Machine) -> VicinalError:
     return VicinalError(
         f"{machine.name} still runs, as process {process.pid}, and no libvirt knows it",
         f"end it as its user or as root: `kill -9 {process.pid}`",

@@ -12,8 +12,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-import psutil
-
 from vicinal.cluster.guest_commands import BOOT_SECONDS
 from vicinal.cluster.guest_console import console_tail
 from vicinal.cluster.guest_shell import GuestShell
@@ -123,6 +121,8 @@ class WayIn(GuestShell):
 
 def end_way_in(machine: Machine) -> None:
     """End the connection to a machine, if there is one, and wait until it has ended."""
+    import psutil
+
     master = machine.files.master(machine.number)
     option = f"ControlPath={master}"
     found = []
@@ -141,6 +141,8 @@ def end_way_in(machine: Machine) -> None:
 
 def check_unused(machine: Machine) -> None:
     """Raise VicinalError where a command of this host runs in the machine: it would be cut off."""
+    import psutil
+
     option = f"ControlPath={machine.files.master(machine.number)}"
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []

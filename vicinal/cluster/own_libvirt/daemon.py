@@ -21,8 +21,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import psutil
-
 import vicinal
 from vicinal.cluster.domains.own import uri_of
 from vicinal.cluster.domains.unreachable import UnreachableError
@@ -234,6 +232,8 @@ class Daemon:
 
     def _end_strays(self) -> None:
         """End one whose directory somebody removed: nobody can reach it any more."""
+        import psutil
+
         words = keeper.arguments(self.directory)
         found = [
             process

@@ -18,13 +18,15 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-
-import psutil
+from typing import TYPE_CHECKING
 
 from vicinal.cluster.job_nodes import Node, Places
 from vicinal.cluster.native_layout import RANK_TEXT
 from vicinal.cluster.native_network import find_tool
 from vicinal.errors import VicinalError, describe_os_error
+
+if TYPE_CHECKING:
+    import psutil
 
 _NAME = "localhost"
 """What launchers call the host that they run on."""
@@ -147,7 +149,7 @@ class HostNode:
         """Send a signal to what head_command() started."""
         running.send_signal(number)
 
-    def processes(self, node: str | None = None) -> list[psutil.Process]:
+    def processes(self, node: str | None = None) -> "list[psutil.Process]":
         """The processes of jobs that this object started."""
         del node  # there is one
         return list(_marked(_JOB_MARK, self._job))
@@ -166,6 +168,8 @@ class HostNode:
 
     def _end(self, variable: str, value: str) -> None:
         """Kill all that has a mark, but not the shell that the command came from."""
+        import psutil
+
         ours = {each.pid for each in (psutil.Process(), *psutil.Process().parents())}
         deadline = time.monotonic() + _CLEAR_SECONDS
         while left := [each for each in _marked(variable, value) if each.pid not in ours]:
@@ -180,7 +184,9 @@ class HostNode:
             time.sleep(_POLL_SECONDS)
 
 
-def _marked(variable: str, value: str) -> Iterator[psutil.Process]:
+def _marked(variable: str, value: str) -> "Iterator[psutil.Process]":
+    import psutil
+
     wanted = f"{variable}={value}".encode()
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
