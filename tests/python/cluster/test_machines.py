@@ -493,3 +493,21 @@ def test_none_goes_on_without_one_that_does_not_come_back(
     monkeypatch.setattr(lifecycle, "restore", restore)
     for machine in two:
         MachineResource(machine).start()
+
+
+def test_keys_in_a_guest_are_their_users_alone(tmp_path: Path) -> None:
+    """ssh takes no private key that others may read, and sshd none of others' directories."""
+    import tarfile
+
+    guests = [each.identity for each in machines(read(tmp_path, WHOLE))]
+    keys = make_keys(tmp_path, guests)
+    with tarfile.open(keys.archive(guests[0].name)) as tar:
+        modes = {each.name: (each.mode, each.uid) for each in tar}
+    (directory,) = (name for name in modes if name.endswith("/.ssh"))
+    user = modes[directory][1]
+    assert user != 0
+    assert modes[directory] == (0o700, user)
+    assert modes[f"{directory}/authorized_keys"] == (0o600, user)
+    assert modes["etc/ssh/user_key"] == (0o600, user)
+    assert modes["etc/ssh/host_key"] == (0o600, 0)
+    assert keys.archive(guests[0].name).stat().st_mode & 0o077 == 0

@@ -402,3 +402,14 @@ def test_junk_in_every_file_is_no_error(tmp_path: Path, region_path: Path, junk:
         document(list(examine(fake.host(), CHECKS)))
     except jsonschema.ValidationError as error:
         pytest.fail(error.message)
+
+
+def test_what_can_be_had_of_a_node_is_in_bytes(fake: FakeHost) -> None:
+    """What is free, and what the kernel gives up for it: files, but not those in tmpfs."""
+    fake.node(0, "0", "10", memory_kib=1000)
+    lines = {"MemTotal": 1000, "MemFree": 500, "FilePages": 200, "Shmem": 50, "SReclaimable": 25}
+    text = "\n".join(f"Node 0 {name}:  {kib} kB" for name, kib in lines.items())
+    fake.file("sys/devices/system/node/node0/meminfo", text)
+    (node,) = read_nodes(fake.host())
+    assert node.memory_bytes == 1000 << 10
+    assert node.available_bytes == 675 << 10
