@@ -16,7 +16,7 @@ from vicinal.bench.limits import measure_limits, run_memory
 from vicinal.cluster.native import NativeCluster
 from vicinal.cluster.native_layout import EXCHANGE
 from vicinal.errors import VicinalError
-from vicinal.launch.running import launch
+from vicinal.launch.running import REGION_PREFIX, launch
 from vicinal.mpi.environment import MessagePath, Mpi, mpi_prefix, provider_directory
 from vicinal.mpi.job import CompletedJob, Job
 from vicinal.mpi.libraries import STANDARD
@@ -313,3 +313,12 @@ def test_across_names_what_it_was_asked_wrongly() -> None:
     )
     assert done.returncode == 2
     assert "end 0 or 1, a CPU" in done.stderr
+
+
+@pytest.mark.parametrize(("program", "status"), [("true", 0), ("false", 1)])
+def test_a_job_in_nodes_that_stay_takes_its_region_away(
+    cluster: NativeCluster, program: str, status: int
+) -> None:
+    job = Job(program=[f"/bin/{program}"], ranks=2, mpi=Mpi.MPICH, path=MessagePath.REGION)
+    assert launch(job, cluster, timeout=120).returncode == status
+    assert list(cluster.exchange.glob(f"{REGION_PREFIX}*")) == []
