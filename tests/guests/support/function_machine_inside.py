@@ -35,7 +35,7 @@ COMMANDS = f"""run look 'ip address show dev eth1; ls -l /sys/class/net/eth1/dev
 run ping 'until ping -c 1 -W 5 {FAR}; do :; done'
 """
 _KEYS = ("user-key", "user-key.pub", "host-key", "host-key.pub")
-_SECONDS = 200.0  # a hang guard
+_SECONDS = 1000.0  # a hang guard
 functions = Functions()
 
 
@@ -130,7 +130,7 @@ def hold(jobs: JobFunctions) -> None:
         assert holder.stdout is not None
         say("held", said=holder.stdout.readline().decode())
         say("notes of what was held", notes=jobs.release(JOB))
-        say("holder", status=holder.wait(10))
+        say("holder", status=holder.wait(_SECONDS))
     card("after it was held")
 
 

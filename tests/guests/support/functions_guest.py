@@ -19,6 +19,7 @@ from typing import Any
 
 from guest_bytecode import compile_once, compiled, has_our_python
 from guest_netdevsim import build_netdevsim
+from guest_support import GUARD_SECONDS
 
 import vicinal
 from vicinal.cluster.child import dies_with_parent
@@ -41,7 +42,7 @@ PACKAGES = (
 )
 KERNEL = "linux-image-amd64"
 LEFT_OUT = ("boot", "etc", "lib/modules", "usr/share", "var")
-BOUND = 400.0  # seconds; a hang guard
+LEFT_OUT_ANYWHERE = frozenset({"gconv", "pydoc_data", "tests"})
 
 INIT = """#!/usr/bin/busybox sh
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
@@ -106,7 +107,7 @@ def run_inside(directory: Path, say: Callable[[str], None], work: Work) -> list[
     console, results = directory / f"{work.name}.log", directory / f"{work.name}.results"
     command = _command(say, work, console, ["-serial", f"file:{results}"])
     with suppress(subprocess.TimeoutExpired):  # what it wrote until then says more
-        subprocess.run(command, check=True, timeout=BOUND, stdin=subprocess.DEVNULL)
+        subprocess.run(command, check=True, timeout=GUARD_SECONDS, stdin=subprocess.DEVNULL)
     lines = results.read_text().splitlines()
     assert lines, " | ".join(console_tail(console))
     return [json.loads(line) for line in lines if line.startswith("{")]
@@ -129,12 +130,12 @@ def asked_inside(
         socket.socket(socket.AF_UNIX) as near,
     ):
         try:
-            deadline = time.monotonic() + BOUND
+            deadline = time.monotonic() + GUARD_SECONDS
             while not place.exists():
                 assert guest.poll() is None
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
-            near.settimeout(BOUND)
+            near.settimeout(GUARD_SECONDS)
             near.connect(str(place))
             lines = near.makefile("rw")
 
@@ -228,29 +229,59 @@ def _system(directory: Path, say: Callable[[str], None]) -> Path:
 
 
 def _write(target: Path, system: Path, modules: Path, work: Work) -> None:
-    package = Path(vicinal.__file__).parent
-    with Archive(target) as archive:
+    """Of two archives, one after the other: what all such guests have is written once."""
+    base, own = _base(target.parent, system), target.with_suffix(".part")
+    _write_own(own, system, modules, work)
+    with target.open("wb") as whole:
+        for part in (base, own):
+            with part.open("rb") as content:
+                shutil.copyfileobj(content, whole, 1 << 20)
+    own.unlink()
+
+
+def _base(directory: Path, system: Path) -> Path:
+    """The archive of the packages."""
+    digest = hashlib.sha256(repr((system.name, LEFT_OUT, LEFT_OUT_ANYWHERE)).encode()).hexdigest()
+    target = directory / f"base-{digest[:16]}.cpio"
+    if target.exists():
+        return target
+    for old in directory.glob("base-*"):
+        old.unlink()
+    part = target.with_suffix(".part")
+    with Archive(part) as archive:
         for name in ("bin", "lib", "lib64", "sbin"):
             archive.link(name, f"usr/{name}")
         archive.directory("mnt", 0o755)
         archive.directory("tmp", 0o1777)
         archive.directory("root", 0o700)
         archive.device("dev/console", 5, 1)
+        for path in sorted(system.rglob("*")):
+            name = str(path.relative_to(system))
+            if _left_out(name):
+                continue
+            top = name.partition("/")[0]
+            archive.copy(path, f"usr/{name}" if top in ("bin", "lib", "lib64", "sbin") else name)
+        # Not busybox, whose shell takes its own `ip` for that of iproute2.
+        archive.link("usr/bin/sh", "dash")
+    part.rename(target)
+    return target
+
+
+def _left_out(name: str) -> bool:
+    below = any(name == out or name.startswith(f"{out}/") for out in LEFT_OUT)
+    return below or not LEFT_OUT_ANYWHERE.isdisjoint(name.split("/"))
+
+
+def _write_own(target: Path, system: Path, modules: Path, work: Work) -> None:
+    """What one such guest has of its own."""
+    package = Path(vicinal.__file__).parent
+    with Archive(target) as archive:
         init = INIT + "".join(RUN.format(name=name) for name in work.scripts) + "poweroff -f\n"
         archive.file("init", init.encode(), 0o755)
         archive.file("etc/hosts", b"127.0.0.1 localhost\n")
         archive.file("etc/passwd", b"root:*:0:0::/root:/bin/sh\nuser:*:1000:1000::/tmp:/bin/sh\n")
         for number, (name, content) in enumerate(load_order(modules, work.modules)):
             archive.file(f"usr/lib/vicinal-modules/{number:02}-{name}.ko", content)
-        for path in sorted(system.rglob("*")):
-            name = str(path.relative_to(system))
-            if not any(name == out or name.startswith(f"{out}/") for out in LEFT_OUT):
-                top = name.partition("/")[0]
-                archive.copy(
-                    path, f"usr/{name}" if top in ("bin", "lib", "lib64", "sbin") else name
-                )
-        # Not busybox, whose shell takes its own `ip` for that of iproute2.
-        archive.link("usr/bin/sh", "dash")
         # Without the command line: its libraries take a minute to load where TCG emulates.
         code = [(source, f"vicinal/{source.name}") for source in HERE.glob("*_inside.py")]
         for library in (package, *work.libraries):

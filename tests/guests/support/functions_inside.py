@@ -72,7 +72,7 @@ def settings(step: str) -> None:
 
 def wait_for_link() -> None:
     """Wait until the card has a link, for a while."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while time.monotonic() < deadline:
         if Path(f"/sys/class/net/{CARD}/carrier").read_text().strip() == "1":
             return

@@ -88,7 +88,7 @@ def exported(interface: str, wanted: Setting) -> None:
         file = Path("/run") / f"{name}.sh"
         file.write_text(files[name])
         done = subprocess.run(
-            ["sh", file, action], capture_output=True, text=True, timeout=120, check=False
+            ["sh", file, action], capture_output=True, text=True, timeout=600, check=False
         )
         steps.append([done.returncode, done.stdout + done.stderr, values(interface)])
     say("exported", before=before, steps=steps, text=by_ethtool(interface))
