@@ -22,6 +22,14 @@ SHORT = ("--sizes", "8", "--trials", "1", "--seconds", "0.0001")
 NO_NETWORKS = ("unshare", "--user", "--map-root-user", "--", "/bin/sh", "-c")
 NO_NETWORKS_TEXT = 'echo 0 >/proc/sys/user/max_net_namespaces && exec "$0" "$@"'
 """Runs a command where the kernel grants all that it grants this user, but no network."""
+OWN_NETWORK = ("unshare", "--user", "--map-root-user", "--net", "--", "/bin/sh", "-c")
+OWN_NETWORK_TEXT = """
+ip link set lo up && ip link add host0 type veth peer name host1 &&
+ip link set host1 up && ip link set host0 up && ip address add 10.9.0.1/24 dev host0 &&
+exec "$0" "$@"
+"""
+"""Runs a command where the host's network is one interface, which is up whatever the machine has:
+the daemons of Open MPI 5 never reach each other over a loopback interface."""
 
 
 @pytest.fixture
@@ -50,7 +58,7 @@ def demo(
 
 def without_networks() -> tuple[str, ...]:
     """What to start a command with; skips the test where a user cannot do without networks."""
-    before = (*NO_NETWORKS, NO_NETWORKS_TEXT)
+    before = (*OWN_NETWORK, OWN_NETWORK_TEXT, *NO_NETWORKS, NO_NETWORKS_TEXT)
     *become, _ = unprivileged_python()
     tried = subprocess.run(
         [*become, *before, "true"], capture_output=True, text=True, check=False, cwd="/"
