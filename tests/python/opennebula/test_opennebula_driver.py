@@ -379,3 +379,12 @@ def test_a_signal_ends_the_stock_script_and_takes_the_region_away(host: Host, nu
     process.communicate()
     assert process.returncode == 128 + number
     assert nothing_left(host)
+
+
+@pytest.mark.parametrize("size", [4 << 20, 16 << 20])
+def test_a_region_whose_size_was_changed_is_refused(host: Host, size: int) -> None:
+    host.deploy(1)
+    os.truncate(host.region(), size)
+    assert "not the file" in error_text(host.deploy(2).stderr)
+    assert host.end(1).returncode == 0
+    assert nothing_left(host)
