@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from guest_support import GUARD_SECONDS
-from test_cluster_machines import checkout
+from launch_support import package_path
 
 from vicinal.cluster.file.model import ImageAdditions
 from vicinal.cluster.image import build_image
@@ -26,7 +26,7 @@ def test_networks_images_and_first_boots() -> None:
         done = subprocess.run(
             ["unshare", "--net", "--mount", sys.executable, script, name],
             cwd=name,
-            env={**os.environ, "PYTHONPATH": f"{checkout()}:{script.parent}"},
+            env={**os.environ, "PYTHONPATH": package_path()},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -11,15 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from launch_support import NOBODY, package_path, unprivileged_python
 
-import vicinal
 from vicinal.cluster.own_libvirt import keeper
 from vicinal.cluster.own_libvirt.daemon import Daemon
 from vicinal.cluster.own_libvirt.settings import write_settings
 from vicinal.host.libvirt_daemons import OWN_DAEMON
 from vicinal.host.system import Host
 
-NOBODY = 65534
 _START_SECONDS = 60.0
 
 # QEMU leaves its parent, and libvirt waits until nothing is left of the ones it asks for their
@@ -55,7 +54,7 @@ def private_daemon(inside: Sequence[str] = (), *, user: str = "root") -> Iterato
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=os.environ | {"PYTHONPATH": _package_path()},
+                env=os.environ | {"PYTHONPATH": package_path()},
                 pass_fds=(theirs,),
                 start_new_session=True,
             )
@@ -82,7 +81,7 @@ def ordinary_user(directory: Path) -> tuple[list[str], dict[str, str]]:
     `directory` becomes that user's, with all that libvirt's session keeps. What the program
     leaves behind, such as the session's daemon, ends with it.
     """
-    environment = os.environ | {"PYTHONPATH": _package_path(), "HOME": str(directory)}
+    environment = os.environ | {"PYTHONPATH": package_path(), "HOME": str(directory)}
     for name in ("RUNTIME_DIR", "CONFIG_HOME", "CACHE_HOME", "DATA_HOME"):
         environment[f"XDG_{name}"] = str(directory / name.lower())
         (directory / name.lower()).mkdir(mode=0o700)
@@ -90,21 +89,7 @@ def ordinary_user(directory: Path) -> tuple[list[str], dict[str, str]]:
         return [*_spaces("--user", "--map-current-user"), *_reaped(), sys.executable], environment
     for path in (directory, *directory.iterdir()):
         os.chown(path, NOBODY, NOBODY)
-    become = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-    for python in (sys.executable, "/usr/bin/python3"):
-        question = (
-            "import os, sys, libvirt, vicinal.cli; sys.exit(not os.access(sys.executable, 1))"
-        )
-        answer = subprocess.run(
-            [*become, python, "-c", question],
-            env=environment,
-            cwd="/",
-            capture_output=True,
-            check=False,
-        )
-        if answer.returncode == 0:
-            return [*_spaces(), *_reaped(), *become, python], environment
-    pytest.skip("an ordinary user can reach no Python that runs vicinal, or not the checkout")
+    return [*_spaces(), *_reaped(), *unprivileged_python()], environment
 
 
 def _spaces(*more: str) -> list[str]:
@@ -117,8 +102,3 @@ def _spaces(*more: str) -> list[str]:
 
 def _reaped() -> list[str]:
     return ["sh", "-c", _REAP, "sh"]
-
-
-def _package_path() -> str:
-    checkout = str(Path(vicinal.__file__).resolve().parents[1])
-    return os.pathsep.join([checkout, *(path for path in sys.path if path)])
