@@ -84,6 +84,7 @@ def test_all_hosts_of_a_job_have_its_secret(
         assert secrets[0] != "0" * 64
 
 
+@pytest.mark.long
 def test_tasks_in_nodes_do_not_see_it_nor_do_others(clean: OptionHosts) -> None:
     """It is in no argument of a process, and in nothing that Slurm shows of a job."""
     value = f"--vicinal={clean.directory}/two.yaml"

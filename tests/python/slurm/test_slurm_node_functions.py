@@ -179,13 +179,8 @@ UNFIT = {
 """Files of clusters, what a job asks for, and what is said of that."""
 
 
-@pytest.mark.parametrize(
-    ("text", "gres", "fault"),
-    [
-        pytest.param(*UNFIT[name], id=name, marks=[] if name == "too few" else pytest.mark.long)
-        for name in UNFIT
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("text", "gres", "fault"), UNFIT.values(), ids=UNFIT)
 def test_functions_that_do_not_fit(
     clean: NodeFunctionHosts, text: str, gres: str, fault: str
 ) -> None:

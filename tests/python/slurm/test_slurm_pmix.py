@@ -90,6 +90,7 @@ def test_ranks_of_open_mpi_talk_through_their_region(
     assert max(sent.values()) > 1000, sent
 
 
+@pytest.mark.long
 def test_ranks_share_memory_in_their_node_alone(
     clean: OptionHosts, four: Path, placed: Path
 ) -> None:
