@@ -14,11 +14,17 @@ PORT = 9000
 BULK_PORT = 9001
 ANEW_PORT = 9004
 RDMA = "rxe0"
-RDMA_LATENCY = ("ib_read_lat", "-d", RDMA, "-F", "-p", "9002", "-s", "64", "-n", "40", "-o", "1")
+QP_TIMEOUT = ("-u", "18")
+"""A second until a packet is sent again, as usually after 67 ms: on a busy host an answer is late,
+and a queue pair that is sent everything twice may never come to its end."""
+RDMA_LATENCY = (
+    *("ib_read_lat", "-d", RDMA, "-F", "-p", "9002", "-s", "64", "-n", "40", "-o", "1"),
+    *QP_TIMEOUT,
+)
 # Small ones, one at a time: more of them overrun the card's ring where interrupts come late.
 RDMA_BULK = (
     *("ib_read_bw", "-d", RDMA, "-F", "-p", "9003", "-s", "4096", "-n", "60"),
-    *("-o", "1", "-t", "1", "--report_gbits"),
+    *("-o", "1", "-t", "1", "--report_gbits", *QP_TIMEOUT),
 )
 BURST = 12
 SMALL = 64

@@ -35,11 +35,12 @@ from vicinal.tune.settings.place import sole_command
 
 STATE = Path("/run/tune")
 ROUNDS = 40
-LOST_SECONDS = 20.0
+LOST_SECONDS = 60.0
+"""A hang guard, of what takes seconds: after this long nothing will come any more."""
 BULK_SECONDS = 0.4
 WINDOW = 16 << 10
 """Whose end is heard of by an interrupt. With the usual one TCP is as fast with late ones."""
-PATIENCE = 60.0
+PATIENCE = 600.0
 
 
 def bursts() -> tuple[dict[str, float], int]:
