@@ -157,7 +157,7 @@ def test_what_slurm_calls_does_not_load_typer(tmp_path: Path) -> None:
     assert not {name for name in loaded if name.partition(".")[0] in ("typer", "rich", "pydantic")}
 
 
-REGION = ["slurm", "region", "7", "--user", "0", "--directory"]
+REGION = ["slurm", "region", "7", "--user", str(os.geteuid()), "--directory"]
 
 
 @pytest.mark.parametrize(
