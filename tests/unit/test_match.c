@@ -213,6 +213,25 @@ static void test_like_one_list_searched_in_order(void **state)
 	}
 }
 
+/* Many go into tables; the last few of them come back into a list. */
+static void test_the_few_that_are_left_of_many_keep_their_order(void **state)
+{
+	struct match_receive receives[3 * MATCH_STEPS_MOST];
+	const size_t count = sizeof(receives) / sizeof(receives[0]);
+
+	(void)state;
+	for (size_t i = 0; i < count; i++)
+		post(&receives[i], 1, i < MATCH_FEW ? 5 : 100 + i, 0);
+	assert_taken_by(NULL, 1, 6);
+	assert_true(queue.receives_in_tables);
+	for (size_t i = MATCH_FEW; i < count; i++)
+		assert_taken_by(&receives[i], 1, 100 + i);
+	assert_false(queue.receives_in_tables);
+	for (size_t i = 0; i < MATCH_FEW; i++)
+		assert_taken_by(&receives[i], 1, 5);
+	assert_taken_by(NULL, 1, 5);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -230,6 +249,8 @@ int main(void)
 						close_queue),
 		cmocka_unit_test_setup_teardown(test_like_one_list_searched_in_order, open_queue,
 						close_queue),
+		cmocka_unit_test_setup_teardown(test_the_few_that_are_left_of_many_keep_their_order,
+						open_queue, close_queue),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -93,6 +93,7 @@ static void test_values_that_mean_nothing(void **state)
 		"region,section=300001",
 		"region,heap=4097",
 		"region,heap=999999999G",
+		"region,members=512,heap=33554432G", /* 2^64 bytes together */
 		"region,members=512,section=1G",
 		"region,heap=3G",
 		"region,members=4;rm -rf /",

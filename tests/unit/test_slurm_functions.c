@@ -200,7 +200,10 @@ static void test_functions_that_are_for_nodes(void **state)
 	char path[PATH_MAX];
 
 	(void)snprintf(path, sizeof(path), "%s/functions-7.nodes", directory);
-	assert_int_equal(chmod(path, 0666), 0);
+	assert_int_equal(node_functions_read(directory, 7, &found), NODE_FUNCTIONS_GIVEN);
+	assert_int_equal(chmod(path, 0664), 0);
+	assert_int_equal(node_functions_read(directory, 7, &found), NODE_FUNCTIONS_WRONG);
+	assert_int_equal(chmod(path, 0646), 0);
 	assert_int_equal(node_functions_read(directory, 7, &found), NODE_FUNCTIONS_WRONG);
 	take_away("functions-7.nodes");
 	assert_int_equal(symlink("/etc/passwd", path), 0);

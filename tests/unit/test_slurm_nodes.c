@@ -266,6 +266,22 @@ static void test_lists_that_are_none(void **state)
 		assert_int_equal(read_list(texts[i], 0, 1, &list), -1);
 }
 
+static void test_a_name_has_room_for_its_end(void **state)
+{
+	char text[2 * NODE_NAME_MOST];
+	char name[NODE_NAME_MOST + 1];
+	struct node_list list;
+
+	(void)state;
+	memset(name, 'a', NODE_NAME_MOST);
+	name[NODE_NAME_MOST] = '\0';
+	(void)snprintf(text, sizeof(text), "node %s exec\n", name);
+	assert_int_equal(read_list(text, 0, 1, &list), -1);
+	(void)snprintf(text, sizeof(text), "node %s exec\n", name + 1);
+	assert_int_equal(read_list(text, 0, 1, &list), 0);
+	assert_string_equal(list.node.name, name + 1);
+}
+
 static void test_no_link_is_taken_for_a_list(void **state)
 {
 	char path[PATH_MAX];
@@ -364,6 +380,7 @@ int main(void)
 		cmocka_unit_test(test_tasks_are_spread_over_nodes_in_a_row),
 		cmocka_unit_test(test_tasks_are_told_of_their_node_s_functions),
 		cmocka_unit_test(test_lists_that_are_none),
+		cmocka_unit_test(test_a_name_has_room_for_its_end),
 		cmocka_unit_test(test_no_link_is_taken_for_a_list),
 		cmocka_unit_test(test_groups_of_a_job),
 	};
