@@ -16,6 +16,8 @@ import typer
 from command_support import CHECKOUT
 
 from vicinal.cli import run
+from vicinal.cluster.domains.own import is_own
+from vicinal.cluster.domains.uri import default_uri
 from vicinal.command_app import PARTS, build_app
 from vicinal.plain_call import PLAIN, plain_call
 
@@ -73,7 +75,12 @@ def test_the_version_is_the_same_from_typer(capsys: pytest.CaptureFixture[str]) 
     assert one == other
 
 
-def test_the_list_of_studies_loads_no_library_but_rich(tmp_path: Path) -> None:
+def test_the_list_of_studies_loads_no_library_but_rich(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_own(default_uri()):
+        # The session of an ordinary user, or the system's libvirt, would be asked by its library.
+        monkeypatch.setenv("LIBVIRT_DEFAULT_URI", "qemu+ssh://elsewhere/system")
     # What make does. It does nothing unless a study was changed since.
     subprocess.run([sys.executable, "-m", "vicinal.study.file.shipped"], check=True)
     loaded = loaded_by("study", "list", state=tmp_path)
