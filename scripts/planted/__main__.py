@@ -9,14 +9,14 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from planted.copy import Copy, CopyError
 from planted.faults import Fault, FaultError, Sources, read_faults
-from planted.suites import Outcome, Suite, failing_of, read_suites, run_suite
+from planted.suites import Outcome, Suite, failing_of, read_suites, run_suite, targets_of
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 RESULTS = CHECKOUT / "build" / "check-planted.json"
@@ -92,7 +92,7 @@ class Trial:
         for name, near in rounds:
             suite = self._suites[name]
             try:
-                self._plant(fault, suite)
+                self._plant(fault, suite, near)
             except FaultError as error:
                 result.asked[name] = str(error)
                 break
@@ -120,7 +120,7 @@ class Trial:
         if groups:
             self._restore()
         for (kind, build), tests in groups.items():
-            self._build(build)
+            self._build(build, tests if kind == "meson" else [])
             failing = failing_of(self._copy, kind, build, tests)
             self._failing |= {(build, test) for test in failing}
             self._passing |= {(build, test) for test in tests - failing}
@@ -133,7 +133,7 @@ class Trial:
     def _test_of(self, result: Result) -> tuple[str, str]:
         return self._suites[result.found_by or ""].build, result.test or ""
 
-    def _plant(self, fault: Fault, suite: Suite) -> None:
+    def _plant(self, fault: Fault, suite: Suite, near: str) -> None:
         """Have this fault alone in the copy, and build it. Raises FaultError."""
         file, text = self._sources.planted(fault)
         if file.read_text() != text:
@@ -141,19 +141,25 @@ class Trial:
             self._copy.write(file, text)
             if fault.language == "c":
                 self._built.clear()
-        self._build(suite.build)
+        self._build(suite.build, near.split() if suite.kind == "meson" else [])
 
     def _restore(self) -> None:
         if any(file.suffix != ".py" for file in self._copy.restore()):
             self._built.clear()
 
-    def _build(self, build: str) -> None:
+    def _build(self, build: str, tests: Collection[str]) -> None:
+        """Build all, or what some of meson's tests need."""
         if build in self._built:
             return
-        done = self._copy.run(["scripts/build", build])
+        targets = targets_of(self._copy.tree, build, tests) if tests else []
+        if targets:
+            done = self._copy.run(["ninja", "--quiet", "-C", f"build/{build}", *sorted(targets)])
+        else:
+            done = self._copy.run(["scripts/build", build])
+            self._built.add(build)
         if done.status != 0:
+            self._built.discard(build)
             raise FaultError(f"build/{build} cannot be built:\n{done.output[-2000:]}")
-        self._built.add(build)
 
     def _log(self, fault: Fault, suite: Suite, outcome: Outcome) -> None:
         LOGS.mkdir(parents=True, exist_ok=True)

@@ -72,6 +72,20 @@ def read_suites(tree: Path) -> dict[str, Suite]:
     return found
 
 
+def targets_of(tree: Path, build: str, tests: Collection[str]) -> list[str]:
+    """What ninja has to make for some of meson's tests; nothing where only all of it will do."""
+    directory = tree / "build" / build
+    known = directory / "meson-info" / "intro-tests.json"
+    if not known.exists():
+        return []
+    found = {each["name"]: each for each in json.loads(known.read_text())}
+    chosen = [found[name] for name in tests if name in found]
+    # A build holds the checkout's path, where the copy lies while it is used.
+    programs = [each["cmd"][0].partition(f"/build/{build}/")[2] for each in chosen]
+    alone = all(len(each["cmd"]) == 1 for each in chosen)
+    return programs if alone and all(programs) else []
+
+
 def run_suite(copy: Copy, suite: Suite, near: str, without: Collection[str]) -> Outcome:
     """Run a suite until a test fails.
 
