@@ -1,7 +1,9 @@
-"""What all tests share."""
+"""What all tests share: signals, drawn examples, a way in for other users, reasons of skips."""
 
 import signal
+from collections import Counter
 
+import pytest
 from hypothesis import HealthCheck, settings
 from reachable import open_to_other_users
 
@@ -20,3 +22,14 @@ settings.load_profile("check")
 
 # Tests that act as another user need a checkout that this user can reach.
 open_to_other_users()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests were skipped for each reason."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(
+        report.longrepr[2].removeprefix("Skipped: ") for report in skipped if report.longrepr
+    )
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"skipped {count}: {reason}")
