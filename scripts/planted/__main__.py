@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from checks.suites import CheckError
+
 from planted.copy import Copy, CopyError
 from planted.faults import Fault, FaultError, Sources, read_faults
 from planted.suites import Outcome, Suite, failing_of, read_suites, run_suite, targets_of
@@ -251,7 +253,7 @@ def main() -> int:
     try:
         only = [name for name in arguments.only.split(",") if name]
         return check(only, arguments.commit, again=arguments.again, near_only=arguments.near)
-    except (CopyError, FaultError, OSError) as error:
+    except (CheckError, CopyError, FaultError, OSError) as error:
         sys.stderr.write(f"check-planted: error: {error}\n")
         return 1
     except KeyboardInterrupt:
