@@ -75,7 +75,7 @@ def nodes_of(vicinal: Vicinal, trial: Trial) -> dict[str, str]:
     return {node["name"]: node["state"] for node in state["nodes"]}
 
 
-@pytest.mark.parametrize("runtime", ["crun", "bubblewrap"])
+@pytest.mark.parametrize("runtime", ["crun", pytest.param("bubblewrap", marks=pytest.mark.long)])
 def test_from_nothing_to_a_job_and_back(vicinal: Vicinal, trial: Trial, runtime: str) -> None:
     trial.write(runtime=runtime)
     planned = vicinal("plan", trial.file)
@@ -178,7 +178,14 @@ ATTEMPTS = 5
 """On a busy machine a signal may come when all is made already."""
 
 
-@pytest.mark.parametrize("until", ["containers/main", "node/node0", "node/node2"])
+UNTIL = [
+    pytest.param("containers/main", marks=pytest.mark.long),
+    "node/node0",
+    pytest.param("node/node2", marks=pytest.mark.long),
+]
+
+
+@pytest.mark.parametrize("until", UNTIL)
 def test_an_up_that_is_interrupted(vicinal: Vicinal, trial: Trial, until: str) -> None:
     for _ in range(ATTEMPTS):
         status, rest = end_up(trial, until, signal.SIGINT)
@@ -190,7 +197,7 @@ def test_an_up_that_is_interrupted(vicinal: Vicinal, trial: Trial, until: str) -
     assert trial.left() == []
 
 
-@pytest.mark.parametrize("until", ["containers/main", "node/node0", "node/node2"])
+@pytest.mark.parametrize("until", UNTIL)
 def test_an_up_that_is_killed(vicinal: Vicinal, trial: Trial, until: str) -> None:
     for _ in range(ATTEMPTS):
         status, rest = end_up(trial, until, signal.SIGKILL)

@@ -16,6 +16,7 @@ from container_support import (
     Traces,
     each_runtime,
     installed,
+    one_runtime,
     run,
     spec,
     two_runtimes,
@@ -77,7 +78,7 @@ def test_a_node_is_made_once_stopped_started_and_removed(traces: Traces, runtime
     traces.check()
 
 
-@two_runtimes
+@one_runtime
 def test_a_node_that_was_killed_comes_back(traces: Traces, runtime: str) -> None:
     cluster, _ = ContainerCluster.create(traces.name, traces.base)
     try:
@@ -179,7 +180,7 @@ def test_what_a_killed_command_left_at_any_step_is_removed(
     traces.check()
 
 
-@two_runtimes
+@one_runtime
 def test_what_a_command_killed_over_another_left_is_removed(traces: Traces, runtime: str) -> None:
     """At some time, so that it is the head, `ip` or the runtime that runs on without it."""
     for hundredths in (4, 8, 12, 16):
@@ -191,7 +192,7 @@ def test_what_a_command_killed_over_another_left_is_removed(traces: Traces, runt
         traces.check()
 
 
-@two_runtimes
+@one_runtime
 def test_what_a_killed_command_left_is_taken_up(traces: Traces, runtime: str) -> None:
     """A few of the same steps, after which the same is made and works."""
     for last in (6, 14):

@@ -15,7 +15,7 @@ from container_support import (
     installed,
     run,
 )
-from launch_support import MPIS, REGION, check_reports, package_path
+from launch_support import ONE_MPI, REGION, check_reports, package_path
 
 from vicinal.cluster.containers.cluster import ContainerCluster, cluster_names, remove_cluster
 from vicinal.cluster.containers.spec import Bind, ContainerSpec, RegionFile
@@ -169,7 +169,7 @@ def test_other_processes_find_the_cluster(cluster: ContainerCluster) -> None:
 
 
 @pytest.mark.parametrize("path", [REGION])
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("mpi", ONE_MPI)
 def test_jobs_go_through_a_region(
     cluster: ContainerCluster, programs: dict[str, Path], mpi: str, path: str
 ) -> None:

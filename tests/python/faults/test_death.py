@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from launch_support import MPIS, compile_for_each_mpi
+from launch_support import MPIS, ONE_MPI, compile_for_each_mpi, long_unless
 
 from vicinal import region
 from vicinal.cluster.native import NativeCluster
@@ -287,7 +287,7 @@ def mpi_programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     )
 
 
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("mpi", ONE_MPI)
 def test_an_mpi_job_with_a_killed_rank_ends(mpi_programs: dict[str, Path], mpi: str) -> None:
     """Whatever the launcher does, the job comes to its end; the next one on the nodes is well."""
     choose = random.Random(5)
@@ -353,7 +353,9 @@ def test_ranks_of_mpi_find_out_by_themselves(
         wait_for_nobody(region_path)
 
 
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize(
+    "mpi", [pytest.param(mpi, marks=long_unless(mpi == "openmpi")) for mpi in MPIS]
+)
 def test_an_mpi_job_of_more_ranks_than_cores_ends(mpi_programs: dict[str, Path], mpi: str) -> None:
     with NativeCluster(nodes=4) as cluster:
         job = Job([str(mpi_programs[mpi]), "-1", "0"], ranks=8)

@@ -75,7 +75,9 @@ def await_talk(running: RunningJob, ranks: int) -> Path:
     raise AssertionError("not all ranks talk")
 
 
-@pytest.mark.parametrize(("mpi", "heap"), [(MPIS[0], False), (MPIS[1], True)])
+@pytest.mark.parametrize(
+    ("mpi", "heap"), [pytest.param(MPIS[0], False, marks=pytest.mark.long), (MPIS[1], True)]
+)
 def test_a_job_goes_on_while_paths_flip(mpi: str, heap: bool) -> None:
     """Every message once, whole and in order, and every one-sided operation, over both ways.
 

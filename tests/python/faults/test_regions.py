@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 from command_support import CHECKOUT
-from launch_support import GUARD_SECONDS, MPIS, in_regions
+from launch_support import GUARD_SECONDS, MPIS, ONE_MPI, in_regions, long_unless
 from process_support import named, signal_all
 
 from vicinal import region
@@ -44,7 +44,7 @@ def both_ways(pairs: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
     return {*pairs} | {(other, one) for one, other in pairs}
 
 
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("mpi", ONE_MPI)
 def test_a_rank_in_two_regions_reaches_those_of_both(mpi: str) -> None:
     """And those that share none reach each other over the network."""
     program = CHECKOUT / "build/programs" / mpi / "verify"
@@ -112,7 +112,9 @@ def exchanged(state: RegionState, group: set[int]) -> int:
     )
 
 
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize(
+    "mpi", [pytest.param(mpi, marks=long_unless(mpi == "openmpi")) for mpi in MPIS]
+)
 def test_two_jobs_in_one_region_never_meet(region_path: Path, mpi: str) -> None:
     """Both run the same program with the same seed, and take what comes from whomever."""
     made = region.create(region_path, members=16)

@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 import pytest
 from command_support import CHECKOUT, Vicinal
-from launch_support import GUARD_SECONDS, MPIS, end_soak, in_regions
+from launch_support import GUARD_SECONDS, MPIS, end_soak, in_regions, long_unless
 
 from vicinal import region
 from vicinal.cluster.native import NativeCluster
@@ -156,7 +156,9 @@ def leave_it(hosts: Hosts, path: Path, mpi: str) -> float:
     return took
 
 
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize(
+    "mpi", [pytest.param(mpi, marks=long_unless(mpi == "openmpi")) for mpi in MPIS]
+)
 def test_a_rank_goes_to_another_region(mpi: str) -> None:
     """Of another host, where others of its job are; and back. No message is lost or doubled."""
     with soak(mpi) as hosts:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from command_support import CHECKOUT, Vicinal, error_line
 from host_support import Hosts, shown_ways
-from launch_support import GUARD_SECONDS, MPIS, check_reports, wait_for
+from launch_support import GUARD_SECONDS, MPIS, ONE_MPI, check_reports, long_unless, wait_for
 from process_support import signal_all
 
 from vicinal.errors import VicinalError
@@ -120,7 +120,7 @@ def test_what_hosts_say_is_put_together_and_made_fit_for_a_terminal() -> None:
 # --- jobs ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("mpi", ONE_MPI)
 def test_answers_are_right_over_hosts(hosts: Hosts, tmp_path: Path, mpi: str) -> None:
     """Two ranks on each of two hosts: neighbours use their host's region, others the network."""
     file = tmp_path / "hosts"
@@ -144,7 +144,9 @@ def test_answers_are_right_over_hosts(hosts: Hosts, tmp_path: Path, mpi: str) ->
     assert hosts.leftovers() == {}
 
 
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize(
+    "mpi", [pytest.param(mpi, marks=long_unless(mpi == "openmpi")) for mpi in MPIS]
+)
 def test_ranks_are_where_they_are_asked_to_be(
     hosts: Hosts, programs: dict[str, Path], mpi: str
 ) -> None:
@@ -168,7 +170,7 @@ with HostJob(job, [Host("node0"), Host("node1")]) as running:
 """
 
 
-@pytest.mark.parametrize("path", ["region", "network"])
+@pytest.mark.parametrize("path", ["region", pytest.param("network", marks=pytest.mark.long)])
 def test_files_of_a_job_are_on_all_hosts(hosts: Hosts, path: str) -> None:
     """In a directory of each that is the ranks' own, and is gone with the job."""
     done = hosts.at_head(sys.executable, "-c", _FILES, path)
@@ -286,7 +288,7 @@ def test_a_command_that_ends_leaves_nothing_on_the_hosts(
     nothing_left(hosts, hosts.names)
 
 
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("mpi", ONE_MPI)
 def test_a_host_that_dies_ends_the_job(
     own_hosts: Hosts, programs: dict[str, Path], tmp_path: Path, mpi: str
 ) -> None:

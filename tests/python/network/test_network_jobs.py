@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from command_support import CHECKOUT
-from launch_support import GUARD_SECONDS, MPIS
+from launch_support import GUARD_SECONDS, MPIS, ONE_MPI, long_unless, square
 
 from vicinal.cluster.native import NativeCluster
 from vicinal.errors import VicinalError
@@ -35,8 +35,10 @@ def check(result: CompletedJob) -> None:
     assert not [each for each in checks if each["errors"]]
 
 
-@pytest.mark.parametrize("mpi", MPIS)
-@pytest.mark.parametrize("nodes", [HOSTS, 2 * HOSTS])
+@pytest.mark.parametrize(
+    ("mpi", "nodes"),
+    square(MPIS, [HOSTS, 2 * HOSTS], [("mpich", 2 * HOSTS), ("openmpi", HOSTS)]),
+)
 def test_answers_are_right_over_hosts(mpi: str, nodes: int) -> None:
     """One rank a host, all over the network; and two, where neighbours use their host's region."""
     result = verify(mpi, nodes)
@@ -58,7 +60,7 @@ def test_answers_are_right_over_hosts(mpi: str, nodes: int) -> None:
     assert not traffic.beyond
 
 
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("mpi", ONE_MPI)
 def test_a_core_of_two_names_carries_a_job(mpi: str) -> None:
     core = {"VICINAL_NET": "tcp;ofi_rxm", "FI_LOG_LEVEL": "info", "FI_LOG_PROV": "vicinal"}
     result = verify(mpi, HOSTS, **core)
@@ -89,7 +91,9 @@ def test_hosts_have_regions_of_their_own(tmp_path: Path) -> None:
         ("VICINAL_NET_INTERFACE=nosuch0", "nosuch0"),
     ],
 )
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize(
+    "mpi", [pytest.param(mpi, marks=long_unless(mpi == "openmpi")) for mpi in MPIS]
+)
 def test_a_core_that_is_not_there_is_said_in_a_line(
     mpi: str, variable: str, complaint: str
 ) -> None:

@@ -86,7 +86,10 @@ def opened(browser: Browser, path: Path, width: int, scheme: str) -> tuple[Page,
     return page, seen
 
 
-@pytest.mark.parametrize(("width", "scheme"), LOOKS)
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [pytest.param(*look, marks=() if look == LOOKS[0] else pytest.mark.long) for look in LOOKS],
+)
 def test_page_looks_right(browser: Browser, report: Path, width: int, scheme: str) -> None:
     page, seen = opened(browser, report, width, scheme)
     assert seen.complaints == []
@@ -109,6 +112,7 @@ STARS = """colour => [...document.querySelectorAll("figure svg use, figure svg p
   .length"""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_published_figures_are_hollow_on_any_ground(
     browser: Browser, report: Path, scheme: str
@@ -121,6 +125,7 @@ def test_published_figures_are_hollow_on_any_ground(
     page.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1600, "light")])
 def test_results_laid_over_each_other_look_right(
     browser: Browser, tmp_path: Path, width: int, scheme: str
@@ -148,6 +153,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report([small_source("monday", 1)], folder, searches)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1600, "light")])
 def test_tuning_looks_right(browser: Browser, tuned: Path, width: int, scheme: str) -> None:
     page, seen = opened(browser, tuned, width, scheme)
@@ -164,6 +170,7 @@ def test_tuning_looks_right(browser: Browser, tuned: Path, width: int, scheme: s
     page.close()
 
 
+@pytest.mark.long
 def test_all_tables_open_fit_too(browser: Browser, report: Path) -> None:
     page, _ = opened(browser, report, 360, "light")
     page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
@@ -172,6 +179,7 @@ def test_all_tables_open_fit_too(browser: Browser, report: Path) -> None:
     page.close()
 
 
+@pytest.mark.long
 def test_keyboard_reaches_contents_and_tables(browser: Browser, report: Path) -> None:
     page, _ = opened(browser, report, 1600, "light")
     page.keyboard.press("Tab")
@@ -184,6 +192,7 @@ def test_keyboard_reaches_contents_and_tables(browser: Browser, report: Path) ->
     page.close()
 
 
+@pytest.mark.long
 def test_it_prints_with_every_table(browser: Browser, report: Path) -> None:
     page, seen = opened(browser, report, 1600, "dark")
     printed = page.pdf(format="A4", print_background=True)

@@ -116,7 +116,11 @@ def run(what: Study, folder: Path, view: Striking) -> tuple[Outcome, Result]:
 
 @pytest.mark.parametrize(
     ("strike", "running"),
-    [(kill_node, True), (kill_head, True), (kill_node, False)],
+    [
+        (kill_node, True),
+        pytest.param(kill_head, True, marks=pytest.mark.long),
+        pytest.param(kill_node, False, marks=pytest.mark.long),
+    ],
     ids=["node", "all-nodes", "between-launches"],
 )
 def test_nodes_that_die_are_made_again(

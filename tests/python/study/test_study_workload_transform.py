@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from launch_support import GUARD_SECONDS, square
 from workload_support import figures, read, recorded, same, workload
 
 from vicinal.cluster.native import NativeCluster
@@ -34,9 +35,18 @@ def cluster() -> Iterator[NativeCluster]:
         yield nodes
 
 
-@pytest.mark.parametrize("mpi", list(STANDARD))
 @pytest.mark.parametrize(
-    ("operation", "ranks"), [("sine", 2), ("rand", 3), ("inverse", 2), ("spec", 3)]
+    ("mpi", "operation", "ranks"),
+    square(
+        STANDARD,
+        [
+            pytest.param("sine", 2),
+            pytest.param("rand", 3),
+            pytest.param("inverse", 2),
+            pytest.param("spec", 3),
+        ],
+        [(Mpi.MPICH, "sine", 2), (Mpi.OPENMPI, "rand", 3), (Mpi.MPICH, "spec", 3)],
+    ),
 )
 def test_a_transform_is_checked_and_timed(
     cluster: NativeCluster, mpi: Mpi, operation: str, ranks: int
@@ -110,23 +120,33 @@ def test_a_wrong_number_is_found(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "ranks", "problem"),
+    ("arguments", "problem"),
     [
-        (["sin"], 2, "OPERATION is sine, rand, inverse or spec"),
-        (["rand", "--size", "12"], 2, "--size is a power of two from 4 to 1024"),
-        (["rand", "--size", "4"], 5, "--size is at least the number of ranks"),
-        (["rand", "--iterations", "0"], 2, "--iterations and --seconds are more than 0"),
-        (["rand", "--seconds"], 2, "an option without its value"),
-        (["rand", "--sizes", "8"], 2, "an option that does not exist"),
+        (["sin"], "OPERATION is sine, rand, inverse or spec"),
+        (["rand", "--size", "12"], "--size is a power of two from 4 to 1024"),
+        (["rand", "--iterations", "0"], "--iterations and --seconds are more than 0"),
+        (["rand", "--seconds"], "an option without its value"),
+        (["rand", "--sizes", "8"], "an option that does not exist"),
     ],
 )
-def test_transform_names_what_it_was_asked_wrongly(
-    cluster: NativeCluster, arguments: list[str], ranks: int, problem: str
-) -> None:
-    program = [str(mpi_program(Mpi.MPICH, "transform")), *arguments]
-    done = launch(Job(program, ranks, Mpi.MPICH), cluster, timeout=120)
+def test_transform_names_what_it_was_asked_wrongly(arguments: list[str], problem: str) -> None:
+    """By one rank without a launcher."""
+    done = subprocess.run(
+        [mpi_program(Mpi.MPICH, "transform"), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=GUARD_SECONDS,
+    )
     assert done.returncode == 2
     assert f"transform: error: {problem}" in done.stderr
+
+
+def test_transform_wants_no_more_ranks_than_its_cube_has_planes(cluster: NativeCluster) -> None:
+    program = [str(mpi_program(Mpi.MPICH, "transform")), "rand", "--size", "4"]
+    done = launch(Job(program, 5, Mpi.MPICH), cluster, timeout=120)
+    assert done.returncode == 2
+    assert "transform: error: --size is at least the number of ranks" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,17 @@ def installed(name: str) -> Any:
 
 
 each_runtime = pytest.mark.parametrize("runtime", [installed(name) for name in RUNTIMES])
+
+
+def _long(runtime: Any) -> Any:
+    return pytest.param(*runtime.values, marks=(*runtime.marks, pytest.mark.long))
+
+
 two_runtimes = pytest.mark.parametrize("runtime", [installed("crun"), installed("bubblewrap")])
+one_runtime = pytest.mark.parametrize(
+    "runtime", [installed("crun"), _long(installed("bubblewrap"))]
+)
+"""For what hardly depends on the runtime: bubblewrap is a long test."""
 
 
 def run(
