@@ -15,11 +15,15 @@ from launch_support import LAUNCH_RANKS, compile_for_each_mpi
 
 HERE = Path(__file__).parent
 
-ONE_AT_A_TIME = {
-    "slurm": "a Slurm's daemons, and what is left of its jobs, are looked for on the whole host",
-    "vm": "a libvirt's daemon has places of its own on the host",
+TOGETHER = {
+    # Ranks spin on all cores: jobs beside each other wait for one another's time slices.
+    **dict.fromkeys(("launch", "faults", "network", "bench", "test_documentation"), "jobs"),
+    # A Slurm's daemons, and what is left of its jobs, are looked for on the whole host.
+    "slurm": "slurm",
+    # A libvirt's daemon has places of its own on the host.
+    "vm": "vm",
 }
-"""Areas whose files must not run beside each other, and why."""
+"""Areas and files whose tests run in one process, one after the other, and why."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -27,7 +31,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Have pytest-xdist keep the tests of a file in one process: they share fixtures."""
     for item in items:
         area = item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else ""
-        group = area if area in ONE_AT_A_TIME else str(item.path.stem)
+        file = item.path.stem
+        group = TOGETHER.get(area) or TOGETHER.get(file) or file
         item.add_marker(pytest.mark.xdist_group(group))
 
 

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -19,6 +20,8 @@ from checks.suites import MAP, CheckError, Suite, choose, is_below, read_suites
 from command_support import CHECKOUT
 from launch_support import GUARD_SECONDS
 
+LONG = re.compile(r"mark\.long|long_unless\(|square\(|ONE_MPI")
+"""What marks a test, by itself or by way of launch_support."""
 GIT = {
     **{f"GIT_{who}_NAME": "a" for who in ("AUTHOR", "COMMITTER")},
     **{f"GIT_{who}_EMAIL": "a@example.org" for who in ("AUTHOR", "COMMITTER")},
@@ -58,7 +61,7 @@ def test_tests_that_are_long_are_in_a_long_suite_and_others_in_the_common_one() 
     marked = {
         str(path.parent.relative_to(CHECKOUT))
         for path in (CHECKOUT / "tests/python").rglob("test_*.py")
-        if "mark.long" in path.read_text() and path != Path(__file__)
+        if LONG.search(path.read_text()) and path != Path(__file__)
     }
     assert marked <= folders_of("long", "long")
     for each in suites():

@@ -71,7 +71,7 @@ def test_what_differs_comes_first_and_then_each_cell(
     assert "workload latency: sizes  8, 64   8, 64, 512" in text
     assert "7.0" not in text  # the load of a moment
     assert text.count("worse") == 4
-    assert text.count("open") == 4
+    assert text.count(" open") == 4
     assert "Only after: containers-region, latency, 512 B; native, latency, 512 B." in text
 
 

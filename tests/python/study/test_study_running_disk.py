@@ -131,6 +131,7 @@ def check_resumed(disk: SmallDisk, study_file: Path, folder: Path, **variables: 
     assert disk.call(["test", "-s", f"{folder}/report/report.html"]).returncode == 0
 
 
+@pytest.mark.long
 def test_a_result_that_fills_its_disk_is_gone_on_with(disk: SmallDisk, study_file: Path) -> None:
     folder = disk.place / "result"
     done = disk.study(study_file, folder)
@@ -151,6 +152,7 @@ def test_a_result_that_fills_its_disk_is_gone_on_with(disk: SmallDisk, study_fil
     assert [each.tolist() for each in kept] == [each.tolist() for each in samples]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("variable", "room", "said", "remedy"),
     [
