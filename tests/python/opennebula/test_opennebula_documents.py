@@ -1,7 +1,6 @@
 """What VMs' owners ask for, read from documents, and the domains that come of it."""
 
 import re
-import time
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -235,7 +234,9 @@ def test_limits_with_a_slip_are_refused(tmp_path: Path, line: str) -> None:
     "tags", [b"<cputune></cputune>" * 400_000, b"<a>" * 200_000 + b"</a>" * 200_000]
 )
 def test_very_many_tags_do_not_take_long(tags: bytes) -> None:
-    """A user may write them (RAW): each took longer than the one before, hours for megabytes."""
-    began = time.monotonic()
-    find_tags(b"<domain>" + tags + b"</domain>", "domain", "cputune")
-    assert time.monotonic() - began < 60
+    """A user may write them (RAW): each took longer than the one before, hours for megabytes.
+
+    So long the test would hang; as it is, it takes seconds.
+    """
+    found = find_tags(b"<domain>" + tags + b"</domain>", "domain", "cputune")
+    assert len(found) == tags.count(b"<cputune>")

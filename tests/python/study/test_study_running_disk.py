@@ -12,7 +12,8 @@ from command_support import CHECKOUT
 
 from vicinal.study.result.reading import Result, open_result
 
-SECONDS = 120.0
+SECONDS = 600.0
+"""A guard against hanging: a study takes half a minute on an idle machine."""
 TRIALS = 8
 STUDY = f"""\
 name: full
