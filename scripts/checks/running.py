@@ -38,7 +38,7 @@ def commands_of(suite: Suite, tree: Path) -> list[list[str]]:
     if suite.mark:
         command += ["-m", suite.mark]
     if suite.workers:
-        command += ["-n", str(suite.workers), "--dist", "loadgroup"]
+        command += ["-n", str(suite.workers), "--dist", "loadfile"]
     return [[*command, *suite.folders]]
 
 

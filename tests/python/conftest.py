@@ -12,6 +12,8 @@ import pytest
 from command_client import CommandServer
 from command_support import CHECKOUT, Vicinal
 from launch_support import LAUNCH_RANKS, compile_for_each_mpi
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 HERE = Path(__file__).parent
 
@@ -26,14 +28,17 @@ TOGETHER = {
 """Areas and files whose tests run in one process, one after the other, and why."""
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have pytest-xdist keep the tests of a file in one process: they share fixtures."""
-    for item in items:
-        area = item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else ""
-        file = item.path.stem
-        group = TOGETHER.get(area) or TOGETHER.get(file) or file
-        item.add_marker(pytest.mark.xdist_group(group))
+class _Together(LoadFileScheduling):
+    """Gives each file to one process, since its tests share fixtures, and each group to one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = Path(nodeid.partition("::")[0])
+        return TOGETHER.get(file.parent.name) or TOGETHER.get(file.stem) or str(file)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    """Have pytest-xdist's loadfile keep to TOGETHER."""
+    return _Together(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session")

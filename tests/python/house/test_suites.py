@@ -368,3 +368,19 @@ def test_a_full_disk_is_said_before_anything_runs(
         "make room, for example with `make clean`\n"
     )
     assert not (tree / "good.ran").exists()
+
+
+def test_tests_of_a_file_are_run_by_one_process() -> None:
+    """Or each process would make the fixtures that they share."""
+    file = "tests/python/launch/test_derived_keys.py"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadfile", "-v", file],
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=GUARD_SECONDS,
+    )
+    processes = re.findall(r"^\[(gw\d)\].* PASSED", done.stdout, re.MULTILINE)
+    assert len(processes) > 5
+    assert len(set(processes)) == 1
