@@ -66,9 +66,8 @@ class Running:
             command = ["nice", "-n", "10", *command]
         else:
             print(f"    {' '.join(command)}", flush=True)
-        # Python keeps byte code beside the environment, also where it is told to keep none: to
-        # compile everything for each process that tests start takes longer than many of them run.
-        environment = os.environ | {"PYTHONPYCACHEPREFIX": str(self._tree / "build/pycache")}
+        # Else pytest would rewrite the assertions of each file anew, in each process.
+        environment = os.environ.copy()
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         try:
             self._process = subprocess.Popen(
