@@ -218,6 +218,7 @@ def test_bench_writes_a_row_for_each_bar_it_was_asked_for(benched: tuple[str, Pa
     assert written["limits"]
 
 
+@pytest.mark.long
 def test_bench_goes_on_with_what_was_finished_under_the_same_conditions(
     vicinal: Vicinal, benched: tuple[str, Path], tmp_path: Path
 ) -> None:
@@ -257,6 +258,7 @@ def test_bench_that_is_ended_says_how_to_go_on_and_leaves_nothing(tmp_path: Path
     assert not (tmp_path / "result.json").exists()
 
 
+@pytest.mark.long
 def test_bench_reads_memory_from_the_region(vicinal: Vicinal, tmp_path: Path) -> None:
     result = vicinal("bench", "--only", "memory", "--repetitions", 1, "--output", tmp_path)
     assert result.returncode == 0, result.stderr

@@ -112,6 +112,7 @@ def hosts() -> Iterator[TwoHosts]:
         yield two
 
 
+@pytest.mark.long
 @pytest.mark.timeout(2 * GUARD_SECONDS)
 def test_a_region_on_each_host_and_a_bridge_between(hosts: TwoHosts) -> None:
     file = hosts.write()

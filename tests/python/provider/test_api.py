@@ -63,7 +63,7 @@ OVER_TCP = ("beyond", "late")
 GUARD_SECONDS = 240
 """After this a group hangs; it takes a few seconds."""
 
-OLDEST = ("address", "info", "mr", "rma", "send", "wait")
+OLDEST = ("address", "info", "mr", "send", "wait")
 """Groups that the common check runs over the system's libfabric as well: what differs between
 releases is what is offered, how memory is registered, and how one waits."""
 

@@ -93,6 +93,7 @@ def hosts(tmp_path: Path) -> Iterator[Hosts]:
         yield opened
 
 
+@pytest.mark.long
 def test_a_study_over_hosts(hosts: Hosts, tmp_path: Path) -> None:
     folder = tmp_path / "result"
     done = hosts.at_head(

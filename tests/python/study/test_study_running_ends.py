@@ -110,6 +110,7 @@ def check_whole(folder: Path, vicinal: Vicinal, study_file: Path) -> None:
     assert clusters_left(folder) == []
 
 
+@pytest.mark.long
 def test_ctrl_c_keeps_what_is_done(study_file: Path, tmp_path: Path, vicinal: Vicinal) -> None:
     folder = tmp_path / "result"
     running = begin(study_file, folder)
@@ -141,6 +142,7 @@ def test_a_killed_study_is_swept_and_gone_on_with(
     assert "was killed" not in vicinal("study", "list").stdout
 
 
+@pytest.mark.long
 def test_another_study_takes_away_what_a_killed_one_left_and_nothing_else(
     study_file: Path, tmp_path: Path, vicinal: Vicinal
 ) -> None:
@@ -171,6 +173,7 @@ def test_another_study_takes_away_what_a_killed_one_left_and_nothing_else(
     check_whole(killed, vicinal, study_file)
 
 
+@pytest.mark.long
 def test_a_launch_has_the_time_that_is_given(
     study_file: Path, tmp_path: Path, vicinal: Vicinal
 ) -> None:
@@ -193,6 +196,7 @@ def test_a_launch_has_the_time_that_is_given(
     assert json.loads(manifest.read_text())["asked"]["timeout"] == 2
 
 
+@pytest.mark.long
 def test_what_is_gone_on_with_is_the_same_study(
     study_file: Path, tmp_path: Path, vicinal: Vicinal
 ) -> None:

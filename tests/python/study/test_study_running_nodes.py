@@ -144,6 +144,7 @@ def test_nodes_that_die_are_made_again(
     assert all(each.failure is None for each in result.trials if each.number > failed.number)
 
 
+@pytest.mark.long
 def test_nodes_that_cannot_be_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever keeps them from it (faked here): other environments go on, and it is said."""
 

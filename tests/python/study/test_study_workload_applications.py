@@ -261,7 +261,7 @@ def test_chains_go_from_site_to_neighbour() -> None:
         assert np.abs(one - other).sum() == pytest.approx(step)
 
 
-# The programs themselves, where they are
+# The programs themselves, where they are: the suite `software` installs them
 
 
 def run_pair(program: Program, directory: Path) -> str:
@@ -286,7 +286,11 @@ def skip_without(asked: Workload, mpi: Mpi) -> None:
 
 @pytest.mark.parametrize(
     ("asked", "option"),
-    [(PING_PONG, {"provider": "tcp;ofi_rxm"}), (ROUND_TRIPS, {}), (RATE, {})],
+    [
+        (PING_PONG, {"provider": "tcp;ofi_rxm"}),
+        pytest.param(ROUND_TRIPS, {}, marks=pytest.mark.long),
+        pytest.param(RATE, {}, marks=pytest.mark.long),
+    ],
 )
 def test_a_pair_of_programs_is_run_and_read(
     asked: Workload, option: dict[str, object], tmp_path: Path
@@ -307,6 +311,7 @@ def test_a_pair_of_programs_is_run_and_read(
     assert list(dict.fromkeys(found)) == list(again.sizes)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "asked",
     [

@@ -130,6 +130,7 @@ def begin(
     return running
 
 
+@pytest.mark.long
 def test_a_search_is_interrupted_and_gone_on_with(tmp_path: Path, vicinal: Vicinal) -> None:
     spec = written(tmp_path, REAL.replace("KNOB", "VICINAL_PROGRESS: [poll, block]"))
     folder = tmp_path / "result"
