@@ -48,7 +48,7 @@ class Running:
     def __init__(self, suite: Suite, tree: Path, why: str) -> None:
         self.suite, self._tree, self._why = suite, tree, why
         self._process: subprocess.Popen[bytes] | None = None
-        self._began = time.monotonic()
+        self._began, self._clock = time.monotonic(), time.time()
         self._status = 0
         self._left = commands_of(suite, tree)
         (directory(tree) / f"{suite.name}.xml").unlink(missing_ok=True)
@@ -104,14 +104,16 @@ class Running:
                 result = f"failed: exit status {status}"
             else:
                 self._next()
+        seconds = time.monotonic() - self._began
         if self._log is not None:
             self._log.close()
+            log = directory(self._tree) / f"{self.suite.name}.log"
+            # It may have ended long before somebody waited: with its last line.
+            seconds = min(seconds, max(0.0, log.stat().st_mtime - self._clock))
             sys.stdout.flush()
-            text = (directory(self._tree) / f"{self.suite.name}.log").read_bytes()
-            sys.stdout.buffer.write(text)
+            sys.stdout.buffer.write(log.read_bytes())
             sys.stdout.flush()
-        seconds = round(time.monotonic() - self._began, 1)
-        return Record(self.suite.name, self.suite.tier, self._why, seconds, result)
+        return Record(self.suite.name, self.suite.tier, self._why, round(seconds, 1), result)
 
     def _end_group(self, number: signal.Signals) -> None:
         if self._process is not None:

@@ -275,6 +275,7 @@ def test_all_goes_on_with_what_was_not_good(tree: Path) -> None:
     assert "check: error: bad: failed: exit status 1" in done.stdout
     assert "said aside" in done.stdout
     kept = records.read_records(tree / "build/check-all.json")
+    assert all(0 <= each.seconds < GUARD_SECONDS for each in kept)
     assert {each.suite: each.is_good for each in kept} == {
         "good": True,
         "aside": True,
