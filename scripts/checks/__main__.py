@@ -140,9 +140,15 @@ def run_ci(known: list[Suite], hours: float, started: float) -> int:
         done.append(record)
         records.write_records(file, done)
 
-    running.run_suites([(each.suite, each.why) for each in chosen.run], TREE, keep, started)
+    late = []
+    for choice in chosen.run:
+        if plan.still_fits(choice, time.time() - started):
+            running.run_suites([(choice.suite, choice.why)], TREE, keep, started)
+        else:
+            why = f"{choice.why}; those before it took longer than their figures"
+            late.append(plan.Choice(choice.suite, why))
     print("\n==> left out")
-    for choice in chosen.left:
+    for choice in (*late, *chosen.left):
         print(f"    {choice.suite.name}: {choice.why}")
     return max(summary(done, started), status)
 

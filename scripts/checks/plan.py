@@ -16,6 +16,8 @@ class Choice:
 
     suite: Suite
     why: str
+    is_turn: bool = False
+    """Whether it runs even if it takes the run over its time: else it might never run."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def make_plan(tree: Path, suites: list[Suite], base: str | None, spent: float) -
             rank, why = 3, f"no suite is known to be for {strange[0]}, which changed"
         else:
             rank, why = 4, "nothing near it changed, and it is not its turn"
-        ranked.append((rank, suite.seconds, Choice(suite, why)))
+        ranked.append((rank, suite.seconds, Choice(suite, why, is_turn=rank == 0)))
     plan = Plan([], [])
     for rank, seconds, choice in sorted(ranked, key=lambda each: each[:2]):
         if rank == 4:
@@ -63,3 +65,8 @@ def make_plan(tree: Path, suites: list[Suite], base: str | None, spent: float) -
             over = round(spent + seconds - BUDGET_SECONDS)
             plan.left.append(Choice(choice.suite, f"{choice.why}; it does not fit, by {over} s"))
     return plan
+
+
+def still_fits(choice: Choice, spent: float) -> bool:
+    """Whether a suite is to run after so many seconds: those before it may have been late."""
+    return choice.is_turn or spent + choice.suite.seconds <= BUDGET_SECONDS

@@ -181,6 +181,15 @@ def test_a_plan_says_what_runs_and_what_is_left_out(tree: Path) -> None:
     ] or any("length: its turn" in each for each in run)
 
 
+def test_suites_that_no_longer_fit_are_left_out_but_those_whose_turn_it_is(tree: Path) -> None:
+    near = plan.Choice(suite("near", 10), "new/file changed")
+    assert plan.still_fits(near, plan.BUDGET_SECONDS - 10)
+    assert not plan.still_fits(near, plan.BUDGET_SECONDS - 9)
+    assert plan.still_fits(plan.Choice(near.suite, "", is_turn=True), plan.BUDGET_SECONDS + 1)
+    made = plan.make_plan(tree, [suite(str(number)) for number in range(8)], None, 0)
+    assert [each.is_turn for each in made.run].count(True) == 1
+
+
 def test_an_unknown_path_selects_all_that_fits(tree: Path) -> None:
     known = [suite(f"s{number}", sources=("old",)) for number in range(9)]
     run, left = planned(tree, known)
