@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import suite as suite_module
+from command_support import CHECKOUT
 from suite import (
     LOST_DAEMON,
     MEMBERS_PER_RANK,
@@ -37,8 +38,8 @@ pytestmark = pytest.mark.timeout(2 * GUARD_SECONDS)
 
 
 @pytest.fixture(scope="module")
-def suite(checkout: Path) -> Path:
-    return fetch_suite(checkout / "build" / "mpi4py")
+def suite() -> Path:
+    return fetch_suite(CHECKOUT / "build" / "mpi4py")
 
 
 @pytest.fixture(scope="module")
