@@ -24,6 +24,8 @@ def main() -> int:
     """Do what the words say: 0 all is good, 1 something failed, 2 a wrong call, 130 interrupted."""
     options = _options()
     started = float(os.environ.get("CHECK_STARTED") or time.time())
+    if options.what in ("times", "list", "plan"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader such as `head` may go away
     try:
         known = suites.read_suites(TREE)
         match options.what:

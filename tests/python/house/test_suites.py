@@ -309,6 +309,24 @@ def test_a_suite_that_is_named_wrong_is_one_line(tree: Path) -> None:
     )
 
 
+def test_a_list_whose_reader_went_away_ends_without_a_word(tree: Path) -> None:
+    (tree / MAP).write_text(
+        "".join(f'[s{n}]\ntier = "long"\nseconds = 1\ncommands = ["true"]\n' for n in range(999))
+    )
+    program = f"import checks.__main__ as m; from pathlib import Path; m.TREE = Path({str(tree)!r})"
+    with subprocess.Popen(
+        [sys.executable, "-c", f"{program}; raise SystemExit(m.main())", "list"],
+        env=os.environ | {"PYTHONPATH": str(CHECKOUT / "scripts")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    assert process.returncode == -signal.SIGPIPE
+
+
 def test_leftovers_of_an_earlier_run_do_not_count(tree: Path) -> None:
     """Nor is a result that is none taken for one."""
     (tree / MAP).write_text(SUITES)
