@@ -100,6 +100,23 @@ static void test_a_full_ring_is_told(void **state)
 	fake_close(&world);
 }
 
+/* A chunk is free again once the core has sent it: more messages go than there are chunks. */
+static void test_chunks_come_back_from_the_core(void **state)
+{
+	static const uint32_t chunks[] = NETWORK_CHUNKS;
+	uint32_t all = 0;
+
+	(void)state;
+	fake_open(&world);
+	struct correspondent *to_b = fake_peer(a, b);
+	uint32_t from_a = fake_peer(b, a)->peer.source;
+	for (size_t i = 0; i < sizeof(chunks) / sizeof(chunks[0]); i++)
+		all += chunks[i];
+	for (uint64_t i = 0; i <= all; i++)
+		fake_talk(&world, a, to_b, b, from_a, 4096, i);
+	fake_close(&world);
+}
+
 /* One that our application was not told of: a receive from anybody gets it. */
 static void test_a_stranger_says_who_it_is(void **state)
 {
@@ -305,16 +322,11 @@ static void test_hellos_that_cannot_be(void **state)
 	fake_close(&world);
 }
 
-/* A frame that is lost or comes again is noticed; one that only comes too soon waits for its turn. */
-static void test_the_order_of_frames(void **state)
+/* Three frames from a to b that the test delivers by hand, after a first message that is on its way. */
+static void keep_back(unsigned char frames[3][FRAME_MOST], size_t lengths[3])
 {
-	unsigned char frames[3][FRAME_MOST];
-	size_t lengths[3];
-
-	(void)state;
-	fake_open(&world);
 	(void)fake_peer(b, a);
-	(void)frame_of(frames[0], 8); /* with the hello, on their way */
+	(void)frame_of(frames[0], 8); /* with the hello */
 	for (int i = 0; i < 3; i++) {
 		a->end->ends = NULL; /* what leaves now comes by hand */
 		struct fake_end lost[FAKE_ENDS] = {{.posted_count = 1, .posted = {{.length = 0}}}};
@@ -324,6 +336,17 @@ static void test_the_order_of_frames(void **state)
 		lengths[i] = frame_of(frames[i], 8 + (size_t)i);
 		a->end->ends = world.ends;
 	}
+}
+
+/* A frame that is lost or comes again is noticed; one that only comes too soon waits for its turn. */
+static void test_the_order_of_frames(void **state)
+{
+	unsigned char frames[3][FRAME_MOST];
+	size_t lengths[3];
+
+	(void)state;
+	fake_open(&world);
+	keep_back(frames, lengths);
 	static const int order[] = {2, 1, 0};
 	for (int i = 0; i < 3; i++) {
 		assert_true(fake_deliver(b->end, frames[order[i]], lengths[order[i]]));
@@ -341,6 +364,57 @@ static void test_the_order_of_frames(void **state)
 	/* And it hears of it. */
 	assert_int_equal(known(a, b)->peer->failure, -ECONNABORTED);
 	fake_close(&world);
+}
+
+/* If a peer repeats any of the frames that wait for an earlier one, it loses its path. */
+static void test_a_waiting_frame_that_comes_again(void **state)
+{
+	unsigned char frames[3][FRAME_MOST];
+	size_t lengths[3];
+
+	(void)state;
+	for (int again = 1; again < 3; again++) {
+		fake_open(&world);
+		keep_back(frames, lengths);
+		for (int i = 2; i > 0; i--) {
+			assert_true(fake_deliver(b->end, frames[i], lengths[i]));
+			fake_settle(&world);
+		}
+		assert_int_equal(known(b, a)->peer->state, PEER_PRESENT);
+		assert_int_equal(fake_path(b)->network->held, 2);
+		assert_true(fake_deliver(b->end, frames[again], lengths[again]));
+		fake_settle(&world);
+		assert_int_equal(known(b, a)->peer->failure, -EPROTO);
+		fake_close(&world);
+	}
+}
+
+/* A frame has at most FRAME_SLOTS_MOST slots, even if each of them is valid. */
+static void test_a_frame_of_too_many_slots(void **state)
+{
+	struct {
+		struct frame_header header;
+		struct frame_slot slots[FRAME_SLOTS_MOST + 1];
+	} frame;
+
+	(void)state;
+	for (uint16_t slots = FRAME_SLOTS_MOST; slots <= FRAME_SLOTS_MOST + 1; slots++) {
+		unsigned char last[FRAME_MOST];
+		fake_open(&world);
+		(void)fake_peer(b, a);
+		(void)frame_of(last, 8);
+		fake_settle(&world);
+		memcpy(&frame.header, last, sizeof(frame.header));
+		frame.header.sequence++;
+		frame.header.slots = slots;
+		for (uint16_t i = 0; i < slots; i++)
+			frame.slots[i] = (struct frame_slot){.control = control_word(WIRE_RECLAIM, 0, 0)};
+		assert_true(
+			fake_deliver(b->end, &frame, sizeof(frame.header) + slots * sizeof(frame.slots[0])));
+		fake_settle(&world);
+		assert_int_equal(known(b, a)->peer->failure, slots > FRAME_SLOTS_MOST ? -EPROTO : 0);
+		fake_close(&world);
+	}
 }
 
 /* Frames with any byte or length changed: whatever becomes of the peer, nothing else is harmed. */
@@ -430,6 +504,7 @@ int main(void)
 		cmocka_unit_test(test_messages_of_all_sizes),
 		cmocka_unit_test(test_slots_wait_for_the_core),
 		cmocka_unit_test(test_a_full_ring_is_told),
+		cmocka_unit_test(test_chunks_come_back_from_the_core),
 		cmocka_unit_test(test_a_stranger_says_who_it_is),
 		cmocka_unit_test(test_what_the_core_says_ends_a_peer),
 		cmocka_unit_test(test_who_leaves_is_told),
@@ -437,6 +512,8 @@ int main(void)
 		cmocka_unit_test(test_another_version_is_said_once),
 		cmocka_unit_test(test_hellos_that_cannot_be),
 		cmocka_unit_test(test_the_order_of_frames),
+		cmocka_unit_test(test_a_waiting_frame_that_comes_again),
+		cmocka_unit_test(test_a_frame_of_too_many_slots),
 		cmocka_unit_test(test_frames_of_a_hostile_peer),
 		cmocka_unit_test(test_polls_that_are_far_apart),
 	};
