@@ -272,6 +272,26 @@ static void test_messages_pass_long_operations(void **state)
 	}
 }
 
+/* A long write goes in many pieces and is counted once: programs wait for a number of writes. */
+static void test_a_write_is_counted_once_however_long_it_is(void **state)
+{
+	static const size_t lengths[] = {8, WIRE_SHORT_BYTES, REACHABLE};
+	static unsigned char bytes[REACHABLE];
+	static struct completion_counter at_target;
+	static struct completion_counter of_memory;
+
+	(void)state;
+	at_target = of_memory = (struct completion_counter){0};
+	target->messenger->remote_write_counter = &at_target;
+	registration.counter = &of_memory;
+	for (uint64_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+		assert_int_equal(begin(REMOTE_WRITE, bytes, lengths[i], 0, 0, NULL), 0);
+		(void)world_await_good(&world, &initiator->sends);
+		assert_int_equal(at_target.value, i + 1);
+		assert_int_equal(of_memory.value, i + 1);
+	}
+}
+
 /* Whatever is under way with one that dies ends with an error, once. */
 static void test_operations_with_the_dead_end(void **state)
 {
@@ -386,6 +406,7 @@ int main(void)
 		WITH_WORLD(test_a_read_that_waited_finds_its_memory_gone),
 		WITH_WORLD(test_chunks_are_asked_back),
 		WITH_WORLD(test_messages_pass_long_operations),
+		WITH_WORLD(test_a_write_is_counted_once_however_long_it_is),
 		WITH_WORLD(test_operations_with_the_dead_end),
 		WITH_WORLD(test_answers_to_the_dead_are_given_up),
 		WITH_WORLD(test_a_random_sequence_is_carried_out_in_order),
