@@ -11,6 +11,8 @@
 #define HEAP_BYTES (512U * 1024U)
 #define SECTION_BYTES (WORLD_SECTION_BYTES + HEAP_BYTES)
 #define LENGTH 300000U
+/* Of a message of this length, in its first chunks. */
+#define EARLY 8192U
 #define GUARD_BYTES 4096U
 
 static struct world world;
@@ -81,6 +83,16 @@ static void end_nodes(const char *what, uint32_t operations)
 		if (guarded[i] != 0x77 || guarded[GUARD_BYTES + LENGTH + i] != 0x77)
 			fail_msg("%s: byte %u beside the buffer was written", what, i);
 	node_close(victim);
+}
+
+static void assert_failed(const char *what, bool expected)
+{
+	bool failed = world_peer(victim, hostile)->peer.state == PEER_FAILED;
+
+	if (failed != expected)
+		fail_msg("%s: %s", what, failed ? "was refused" : "was accepted");
+	if (failed)
+		assert_int_equal(world_peer(victim, hostile)->peer.failure, -EPROTO);
 }
 
 /* ---- words ---- */
@@ -201,6 +213,44 @@ static void test_every_word_of_a_record(void **state)
 					try_record(victim_sends, word, stage, values[i]);
 }
 
+/* The hostile end's open lines say that it has claimed and copied up to `until`. */
+static void show_until(bool in_region, uint64_t until)
+{
+	struct process_transfer *transfers = hostile->messenger->single->offer.record->transfers;
+
+	for (uint32_t index = 0; index < REGION_TRANSFERS; index++) {
+		struct transfer_line *line = section_transfer(world.region, node_slot(hostile), index);
+		if (in_region && shared_load_u64(&line->id) != 0) {
+			shared_store_u64(&line->claimed, until);
+			shared_store_u64(&line->done, until);
+		} else if (!in_region && transfers[index].line.id != 0) {
+			transfers[index].line.claimed = until;
+			transfers[index].line.done = until;
+		}
+	}
+}
+
+/*
+ * Neither end copies what came early. A sender that claims it claims the rest as well: were it believed, the
+ * receive would end with nothing of the rest in its buffer.
+ */
+static void test_claims_of_what_came_early(void **state)
+{
+	static const uint64_t claims[] = {0, EARLY - 1};
+
+	(void)state;
+	for (int victim_sends = 0; victim_sends < 2; victim_sends++)
+		for (int in_region = 0; in_region < 2; in_region++)
+			for (size_t i = 0; i < sizeof(claims) / sizeof(claims[0]); i++) {
+				open_nodes(in_region ? SINGLE_COPY_AUTO : SINGLE_COPY_ON);
+				begin(victim_sends, in_region, (uint32_t)victim_sends);
+				show_until(in_region, claims[i]);
+				step(victim, 200);
+				assert_failed("a claim of what came early", true);
+				end_nodes("a claim of what came early", 1);
+			}
+}
+
 /* ---- answers ---- */
 
 static void write_slot(uint32_t kind, uint32_t length, uint64_t word, const void *payload, size_t bytes)
@@ -225,16 +275,6 @@ static void resume(uint64_t id, uint64_t from)
 
 	write_slot(WIRE_RESUME, 0, id, &answer, sizeof(answer));
 	step(victim, 100);
-}
-
-static void assert_failed(const char *what, bool expected)
-{
-	bool failed = world_peer(victim, hostile)->peer.state == PEER_FAILED;
-
-	if (failed != expected)
-		fail_msg("%s: %s", what, failed ? "was refused" : "was accepted");
-	if (failed)
-		assert_int_equal(world_peer(victim, hostile)->peer.failure, -EPROTO);
 }
 
 /* The victim offers a message; the hostile node does not answer by itself. Returns the send's id. */
@@ -426,6 +466,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_every_word_of_a_line),
 		cmocka_unit_test(test_every_word_of_a_record),
+		cmocka_unit_test(test_claims_of_what_came_early),
 		cmocka_unit_test(test_answers_that_cannot_be),
 		cmocka_unit_test(test_resumptions_that_cannot_be),
 		cmocka_unit_test(test_an_answer_to_no_offer),

@@ -191,6 +191,30 @@ static void test_more_early_pieces_than_there_can_be(void **state)
 	assert_violation("one early piece too many");
 }
 
+/* An early piece may not be longer than announced, even if the receive that takes it has room. */
+static void test_an_early_piece_that_is_too_long_for_its_receive(void **state)
+{
+	unsigned char *target = malloc(1000);
+
+	(void)state;
+	assert_non_null(target);
+	assert_int_equal(node_receive(victim, NULL, target, 1000, 5, FI_TAGGED, target), 0);
+	write_slot(&(struct slot){.kind = WIRE_RENDEZVOUS,
+				  .flags = WIRE_TAGGED,
+				  .length = 1,
+				  .word = 5,
+				  .payload = {0, 1, 1000, 100, 0}});
+	write_slot(&(struct slot){.kind = WIRE_EARLY, .length = 98});
+	progress();
+	assert_int_equal(hostile_peer()->state, PEER_PRESENT);
+	write_slot(&(struct slot){.kind = WIRE_EARLY, .length = 2});
+	progress();
+	assert_violation("an early piece that is too long for its receive");
+	assert_false(completion_is_empty(&victim->receives));
+	assert_int_equal(completion_first(&victim->receives)->error, EPROTO);
+	free(target);
+}
+
 /* The early pieces of one that died are not continued by whoever takes its slot. */
 static void test_a_successor_cannot_go_on_with_early_pieces(void **state)
 {
@@ -381,6 +405,7 @@ int main(void)
 		WITH_WORLD(test_a_slot_that_was_written_over),
 		WITH_WORLD(test_rings_are_sound_at_every_place),
 		WITH_WORLD(test_more_early_pieces_than_there_can_be),
+		WITH_WORLD(test_an_early_piece_that_is_too_long_for_its_receive),
 		WITH_WORLD(test_a_successor_cannot_go_on_with_early_pieces),
 		WITH_WORLD(test_pieces_that_cannot_be),
 		WITH_WORLD(test_an_id_of_another_peers_receive_is_refused),
