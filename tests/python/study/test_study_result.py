@@ -153,6 +153,14 @@ def test_recorded_output_becomes_a_trial(folder: Path, writer: ResultWriter) -> 
     assert (slowest(read) == slowest(recording.series)).all()
 
 
+def test_a_collective_takes_as_long_as_its_slowest_rank() -> None:
+    ranks = [series(5, 9, 4), series(7, 2, 4, rank=1), series(6, 3, 8, rank=2)]
+    assert slowest(ranks).tolist() == [7, 9, 8]
+    assert ranks[0].nanoseconds.tolist() == [5, 9, 4]
+    with pytest.raises(VicinalError, match="ranks have different numbers of samples"):
+        slowest([series(5), series(5, 6, rank=1)])
+
+
 def test_sizes_and_ranks_are_read_alone(folder: Path, writer: ResultWriter) -> None:
     every = [series(size, rank, size=size, rank=rank) for size in (8, 64) for rank in (0, 1)]
     stored = writer.add(TRIAL, every)
@@ -292,6 +300,35 @@ def test_a_killed_writer_loses_no_trial_that_was_kept(folder: Path, writer: Resu
         other = f"outputs/{number}.stdout" if failed else f"samples/{number}.parquet"
         wanted |= {f"trials/{number}.json", other}
     assert set(names_below(folder)) == wanted
+
+
+def test_resume_removes_what_belongs_to_no_trial(folder: Path, writer: ResultWriter) -> None:
+    """A writer that is killed before a trial's own file is there leaves its other files."""
+    writer.add(TRIAL, [series(5)])
+    writer.add_failure(TRIAL, "it hung", {"stdout": b"half a li"})
+    writer.close()
+    before = names_below(folder)
+    left = ("samples/000003.parquet", "outputs/000003.stdout", "trials/000003.json.part")
+    for name in left:
+        (folder / name).write_bytes(b"half")
+    assert set(names_below(folder)) == {*before, *left}
+    ResultWriter.resume(folder)[0].close()
+    assert names_below(folder) == before
+
+
+def test_no_trial_is_written_over_where_an_earlier_one_was_lost(
+    folder: Path, writer: ResultWriter
+) -> None:
+    for value in (5, 6, 7):
+        writer.add(TRIAL, [series(value)])
+    writer.close()
+    trial_file(folder, 2).unlink()
+    again, _ = ResultWriter.resume(folder)
+    with again:
+        assert again.add(TRIAL, [series(8)]).number == 4
+    result = open_result(folder)
+    values = {stored.number: next(result.series(stored)).nanoseconds[0] for stored in result.trials}
+    assert values == {1: 5, 3: 7, 4: 8}
 
 
 def test_ctrl_c_in_the_middle_leaves_nothing_of_a_trial(

@@ -102,6 +102,7 @@ def test_failures_hangs_and_garbage_end_a_trial_and_not_the_study(tmp_path: Path
     workloads = [
         GOOD,
         script("fails", "echo some; echo the disk is on fire >&2; exit 3"),
+        script("fails late", "echo '{\"time\": 1}'; exit 3"),
         script("hangs", "echo begun; sleep 1000"),
         script("garbage", "echo all is well"),
         script("silent", "echo '{}'"),
@@ -111,12 +112,13 @@ def test_failures_hangs_and_garbage_end_a_trial_and_not_the_study(tmp_path: Path
         study(workloads, trials=3), folder, heard, least_seconds=1, times_expected=0, failures=2
     )
     assert outcome.trials == 6  # three, and three of the control
-    assert len(outcome.given_up) == 8
+    assert len(outcome.given_up) == 2 * (len(workloads) - 1)
     failed = [each for each in result.trials if each.failure is not None]
     assert len(failed) == 2 * len(outcome.given_up)
     reasons = {each.trial.workload: each.failure or "" for each in failed}
     assert "status 3" in reasons["fails"]
     assert "the disk is on fire" in reasons["fails"]
+    assert "status 3" in reasons["fails late"]
     assert "did not end within 1 s" in reasons["hangs"]
     assert "garbage" in reasons["garbage"]
     assert "nothing that was measured" in reasons["silent"]
@@ -124,6 +126,7 @@ def test_failures_hangs_and_garbage_end_a_trial_and_not_the_study(tmp_path: Path
         each.trial.workload: [result.output(each, name) for name in each.outputs] for each in failed
     }
     assert outputs["fails"] == ["some\n", "the disk is on fire\n"]
+    assert outputs["fails late"] == ['{"time": 1}\n']
     assert outputs["hangs"] == ["begun\n"]
     assert outputs["garbage"] == ["all is well\n"]
     assert any("given up after 2 failures in a row: hangs in native" in x for x in heard.lines)
