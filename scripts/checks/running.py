@@ -5,8 +5,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -55,6 +55,9 @@ class Running:
         self._log: IO[bytes] | None = None
         if suite.beside:
             self._log = (directory(tree) / f"{suite.name}.log").open("wb")
+
+    def start(self) -> None:
+        """Start it. Before, somebody must be there who ends it: see end()."""
         self._next()
 
     def _next(self) -> None:
@@ -70,15 +73,17 @@ class Running:
         environment = os.environ.copy()
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         try:
-            self._process = subprocess.Popen(
-                command,
-                cwd=self._tree,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=subprocess.STDOUT if self._log else None,
-                start_new_session=True,
-            )
+            with _held_back():
+                self._process = subprocess.Popen(
+                    command,
+                    cwd=self._tree,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=self._log,
+                    stderr=subprocess.STDOUT if self._log else None,
+                    start_new_session=True,
+                    preexec_fn=_let_through,
+                )
         except OSError as error:
             raise CheckError(
                 f"{self.suite.name}: {command[0]}: {error.strerror}: run `make all` first"
@@ -132,6 +137,23 @@ class Running:
         self._process = None
 
 
+_SIGNALS = {signal.SIGINT, signal.SIGTERM}
+
+
+@contextmanager
+def _held_back() -> Iterator[None]:
+    """Signals come afterwards: what was just started and is in no variable yet would stay."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    try:
+        yield
+    finally:
+        _let_through()
+
+
+def _let_through() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+
+
 def run_suites(
     chosen: Sequence[tuple[Suite, str]], tree: Path, keep: Keep, started: float
 ) -> list[Record]:
@@ -143,12 +165,15 @@ def run_suites(
     records = []
     current: Running | None = None
     try:
+        for running in beside:
+            running.start()
         for suite, why in chosen:
             if suite.beside:
                 continue
             minutes = (time.time() - started) / 60
             print(f"\n==> {suite.name}: {why} (minute {minutes:.0f})", flush=True)
             current = Running(suite, tree, why)
+            current.start()
             records.append(_ended(current.wait(), keep))
         for running in beside:
             print(f"\n==> {running.suite.name}, which ran beside", flush=True)
