@@ -22,7 +22,8 @@ Steps = dict[str, dict[str, Any]]
 def steps(tmp_path_factory: pytest.TempPathFactory) -> Steps:
     directory = tmp_path_factory.mktemp("interfaces")
     script = Path(__file__).with_name("interfaces_inside.py")
-    own = ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-rn"]
+    # Who is not root shows device files only out of mounts of his own.
+    own = ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-rnm"]
     done = subprocess.run(
         [*own, sys.executable, str(script), str(directory), f"t{secrets.token_hex(5)}"],
         env=os.environ

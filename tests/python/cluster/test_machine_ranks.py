@@ -97,12 +97,18 @@ def devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def plug(devices: Path, mode: int) -> None:
-    """As the kernel shows an ivshmem device, and another one."""
+    """As the kernel shows an ivshmem device, and another one.
+
+    Mode 0 is of a file that is root's: in a namespace of his own a user opens all that is his.
+    """
     for number, (vendor, device) in enumerate((("0x8086", "0x1237"), ("0x1af4", "0x1110"))):
         own = devices / f"0000:0{number}:00.0"
         own.mkdir()
         (own / "vendor").write_text(f"{vendor}\n")
         (own / "device").write_text(f"{device}\n")
+        if mode == 0:
+            (own / "resource2").symlink_to("/etc/shadow")
+            continue
         (own / "resource2").touch()
         (own / "resource2").chmod(mode)
     for each in (devices.parent.parent, devices.parent, devices):

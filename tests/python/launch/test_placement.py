@@ -1,7 +1,12 @@
-"""Which ranks run on which node."""
+"""Which ranks run on which node, and which processors ranks are pinned to."""
+
+import os
+from pathlib import Path
 
 import pytest
+from fake_host import FakeHost
 
+from vicinal.launch import cores
 from vicinal.mpi.placement import Placement, place
 
 
@@ -18,3 +23,28 @@ from vicinal.mpi.placement import Placement, place
 )
 def test_ranks_are_spread_in_even_blocks(ranks: int, nodes: str, counts: dict[str, int]) -> None:
     assert place(ranks, list(nodes)) == [Placement(*each) for each in counts.items()]
+
+
+@pytest.mark.parametrize(
+    ("threads", "allowed", "order"),
+    [
+        # Linux numbers second threads after all cores, or beside their first ones.
+        (["0,2", "1,3", "0,2", "1,3"], {0, 1, 2, 3}, [0, 1, 2, 3]),
+        (["0-1", "0-1", "2-3", "2-3"], {0, 1, 2, 3}, [0, 2, 1, 3]),
+        # Without its first thread, a core's second one is a whole core.
+        (["0-1", "0-1", "2-3", "2-3"], {1, 2, 3}, [1, 2, 3]),
+    ],
+)
+def test_whole_cores_are_used_before_their_second_threads(
+    threads: list[str],
+    allowed: set[int],
+    order: list[int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake = FakeHost(tmp_path)
+    for cpu, same in enumerate(threads):
+        fake.file(f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list", same)
+    monkeypatch.setattr(cores, "Path", lambda path: tmp_path / path.lstrip("/"))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: allowed)
+    assert cores.usable_cpus() == order

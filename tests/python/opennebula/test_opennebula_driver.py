@@ -116,6 +116,11 @@ def test_a_deploy_that_fails_leaves_a_region_where_the_vm_runs(host: Host, how: 
     assert nothing_left(host)
 
 
+def test_a_deploy_that_a_signal_ends_has_the_status_of_a_shell(host: Host) -> None:
+    assert host.deploy(42, how="ended").returncode == 128 + signal.SIGTERM
+    assert nothing_left(host)
+
+
 def test_a_cancel_that_fails_keeps_the_region(host: Host) -> None:
     host.deploy(42)
     assert host.end(42, how="fail").returncode == 1

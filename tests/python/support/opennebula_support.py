@@ -99,6 +99,8 @@ domain += "</domain>"
 if how == "fail":
     print(f"ERROR: {{action}}: Command failed", file=sys.stderr)
     sys.exit("Could not do it")
+if how == "ended":
+    os.kill(os.getpid(), signal.SIGTERM)
 if how in ("wait", "hang"):  # until somebody writes into the gate, or for ever
     gate = where.with_name("gate")
     gate.with_name("began").open("w").close()
