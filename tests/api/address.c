@@ -160,11 +160,17 @@ static void removal(int rank)
 	exchange(&side, peer, 1);
 	SAME(fi_av_lookup(side.av, peer, name, &length), 0);
 
-	/* Known twice: the number used last is that of the newest entry. */
+	/* Known three times: the number used last is that of the newest entry. */
 	fi_addr_t second = 0;
+	fi_addr_t third = 0;
 	SAME(fi_av_insert(side.av, name, 1, &second, 0, NULL), 1);
 	CHECK(second != peer);
 	exchange(&side, second, 2);
+	SAME(fi_av_insert(side.av, name, 1, &third, 0, NULL), 1);
+	exchange(&side, third, 6);
+	/* When the newest goes, the one before it is the newest. */
+	SAME(fi_av_remove(side.av, &third, 1, 0), 0);
+	exchange(&side, second, 7);
 	/* The older name stays good when the newer goes. */
 	SAME(fi_av_remove(side.av, &second, 1, 0), 0);
 	SAME(fi_tsend(side.endpoint, &buffer, 1, NULL, second, 3, NULL), -FI_EHOSTUNREACH);
