@@ -125,8 +125,11 @@ def test_the_dead_are_found_and_replaced(job: Job, vicinal: Vicinal) -> None:
     assert region.check(job.path) == []
 
 
-def test_a_used_region_is_not_removed(job: Job, vicinal: Vicinal) -> None:
-    process = job.join(0)
+@pytest.mark.parametrize("slot", [0, MEMBERS - 1])
+def test_a_used_region_is_not_removed(job: Job, vicinal: Vicinal, slot: int) -> None:
+    *before, process = [job.join(rank) for rank in range(slot + 1)]
+    for other in before:
+        job.leave(other)
     assert "living members" in error_line(vicinal("region", "remove", job.path))
     assert "living members" in error_line(
         vicinal("region", "create", "--existing", job.path, "--members", MEMBERS)
