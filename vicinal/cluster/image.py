@@ -151,6 +151,20 @@ def build_image(
     return _image(system, files, parts)
 
 
+def fetch_packages(
+    say: Callable[[str], None] = lambda _: None, network: GuestNetwork = GuestNetwork.VIRTIO
+) -> Path:
+    """Where an image's Debian packages are unpacked, fetched if need be.
+
+    What build_image() does besides needs no network. Raises VicinalError as that does.
+    """
+    kind = kind_of(network)
+    directory = guests_directory() / kind.directory
+    check_writable(directory, "let XDG_CACHE_HOME name a directory that you may write to")
+    with _readable_by_all(directory), locked(directory):
+        return _system(directory, kind, say)
+
+
 @contextmanager
 def _readable_by_all(directory: Path) -> Iterator[None]:
     """Let every user read what root makes there, also in a keeper, which hides its other files."""

@@ -1,7 +1,7 @@
 """Debian packages that tests use and that nobody should install, unpacked under build/.
 
 Debian starts opensm and TuneD as services, which would manage the host. scripts/setup runs this
-file, which fetches all of them, so that tests need no network.
+file, which fetches all of them, and those of the guests' image, so that tests need no network.
 """
 
 import shutil
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from command_support import CHECKOUT
 
+from vicinal.cluster.image import fetch_packages
 from vicinal.cluster.image_packages import HOST_RECORD, PackageStore
 from vicinal.directories import locked
 
@@ -33,3 +34,4 @@ def unpacked(name: str) -> Path:
 if __name__ == "__main__":
     for each in PACKAGES:
         unpacked(each)
+    fetch_packages()
