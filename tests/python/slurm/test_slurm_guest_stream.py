@@ -216,6 +216,21 @@ def test_what_a_guest_must_not_say_is_the_end(tmp_path: Path, said: bytes) -> No
         assert guest_stream.read(opened.fileno()) is None
 
 
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_guest_s_frame_is_not_read_if_it_is_too_long(tmp_path: Path, more: int) -> None:
+    content = bytes((1 << 20) + more)
+    head = b"O" + struct.pack(">I", len(content))
+    file = tmp_path / "said"
+    file.write_bytes(head + content)
+    with file.open("rb") as opened:
+        frame = guest_stream.read(opened.fileno())
+        taken = os.lseek(opened.fileno(), 0, os.SEEK_CUR)
+    if more:
+        assert (frame, taken) == (None, len(head))
+    else:
+        assert frame == (Kind.OUTPUT, content)
+
+
 # Hears nothing, and says how a program ended that did not wait for its input.
 SSH = r"""#!/bin/sh
 exec <&-
