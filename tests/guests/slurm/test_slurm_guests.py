@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command_support import CHECKOUT
 from launch_support import compile_for_each_mpi
 from slurm_guests_support import FILE, begin, machines, sleeping
 from slurm_option_support import PATIENCE, REGIONS, VICINAL, OptionHosts, wait_until
@@ -18,6 +19,8 @@ from slurm_option_support import PATIENCE, REGIONS, VICINAL, OptionHosts, wait_u
 from vicinal.cluster.snapshots.store import snapshots_directory
 from vicinal.mpi.environment import Mpi
 from vicinal.programs import mpi_program
+
+PLACED_RANKS = CHECKOUT / "tests/python/slurm/placed_ranks.c"
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +119,7 @@ def test_ranks_of_open_mpi_talk_through_their_region(
     sent = {(each["sender"], each["receiver"]): each["messages"] for each in state["connections"]}
     assert max(sent.values()) > 1000, sent
     placed = clean.at_head(
-        *step, "-n4", compile_for_each_mpi("placed_ranks.c", tmp_path)["openmpi"]
+        *step, "-n4", compile_for_each_mpi(PLACED_RANKS, tmp_path)["openmpi"]
     )
     assert placed.returncode == 0, placed.stderr
     shown = [json.loads(each) for each in placed.stdout.splitlines() if each.startswith('{"')]
