@@ -118,9 +118,7 @@ def test_ranks_of_open_mpi_talk_through_their_region(
     state = json.loads(subprocess.run(show, check=True, capture_output=True).stdout)
     sent = {(each["sender"], each["receiver"]): each["messages"] for each in state["connections"]}
     assert max(sent.values()) > 1000, sent
-    placed = clean.at_head(
-        *step, "-n4", compile_for_each_mpi(PLACED_RANKS, tmp_path)["openmpi"]
-    )
+    placed = clean.at_head(*step, "-n4", compile_for_each_mpi(PLACED_RANKS, tmp_path)["openmpi"])
     assert placed.returncode == 0, placed.stderr
     shown = [json.loads(each) for each in placed.stdout.splitlines() if each.startswith('{"')]
     assert {each["rank"]: (each["node"], each["together"], each["put"]) for each in shown} == {
