@@ -8,12 +8,16 @@ import numpy as np
 import pytest
 
 from vicinal.errors import VicinalError
-from vicinal.tune.search.choosing import pareto
+from vicinal.statistics.estimate import Estimate
+from vicinal.tune.search.blocks import Blocks, Budget
+from vicinal.tune.search.choosing import Outcome, PhaseChoice, choose, pareto
+from vicinal.tune.search.confirming import Compared, Confirmation, Verdict
 from vicinal.tune.search.design import MOST_LEVELS, draw_block, fit_effects, levels_of
+from vicinal.tune.search.halving import Scores
 from vicinal.tune.search.mechanism import interrupts_of, mechanism
 from vicinal.tune.search.objective import Objective
 from vicinal.tune.search.space import Space
-from vicinal.tune.search.trial import Stage, Trial, fault_of, read_trials, write_line
+from vicinal.tune.search.trial import Measured, Stage, Trial, fault_of, read_trials, write_line
 
 
 def test_a_present_value_that_is_none_of_a_knobs_is_put_in_its_place() -> None:
@@ -132,6 +136,59 @@ def test_the_pareto_set_has_what_nothing_is_better_than_in_all() -> None:
     costs = {(0,): [0.0, 0.0], (1,): [-0.2, 0.1], (2,): [-0.1, 0.1], (3,): [0.1, -0.3]}
     assert pareto(costs) == ((0,), (1,), (3,))
     assert pareto({(0,): [0.0], (1,): [0.0], (2,): [0.1]}) == ((0,), (1,))
+
+
+def chosen(*verdicts: tuple[Verdict, Verdict]) -> PhaseChoice:
+    """The choice between (0,), the present setting, and others by their P50 and CPU time."""
+    ratios = {Verdict.BETTER: 0.8, Verdict.UNDECIDED: 1.0, Verdict.WORSE: 1.1}
+    objectives = (Objective.P50, Objective.CPU)
+    one = Estimate(1, 1, 1, 0.95)
+    compared = tuple(
+        Compared(
+            *("all", (number,), objective, 20, one, one),
+            *(Estimate(ratios[verdict], 0, 2, 0.95), 0.5, 0.5, verdict),
+        )
+        for number, pair in enumerate(verdicts, 1)
+        for objective, verdict in zip(objectives, pair, strict=True)
+    )
+    confirmation = Confirmation(0.05, len(compared), 20, {"all": ()}, compared, {})
+    (phase,) = choose(confirmation, (0,), {"all": objectives}).phases
+    return phase
+
+
+def test_a_setting_that_makes_another_objective_worse_is_not_chosen() -> None:
+    """Whatever it gains: it is one of those among which people choose."""
+    traded = (Verdict.BETTER, Verdict.WORSE)
+    harmless = (Verdict.UNDECIDED, Verdict.BETTER)
+    alone = chosen(traded)
+    assert (alone.outcome, alone.choice, alone.pareto) == (Outcome.TRADE_OFF, (0,), ((0,), (1,)))
+    assert (chosen(traded, harmless).outcome, chosen(traded, harmless).choice) == (
+        Outcome.BETTER,
+        (2,),
+    )
+
+
+def test_a_score_leans_the_less_towards_what_is_expected_the_more_was_measured() -> None:
+    space = Space.of({"usecs": (0, 8)}, {"usecs": 0})
+    blocks = Blocks(
+        space,
+        {"all": (Objective.P50,)},
+        lambda setting, _: Measured({"p50": 1.0 if setting["usecs"] == 0 else exp(-1)}),
+        Budget(trials=100),
+        seed=1,
+    )
+    scores = Scores(blocks, "all")
+    assert scores.of((1,), Objective.P50) == 0
+    scores.expected[(1,), Objective.P50] = 1.0
+    assert scores.of((1,), Objective.P50) == 1
+    found = []
+    for _ in range(9):
+        scores.run(Stage.HALVING, [(1,)])
+        found.append(scores.of((1,), Objective.P50))
+    # What is expected has the weight of three blocks.
+    assert found[0] == pytest.approx(1 / 2)
+    assert found[2] == pytest.approx(0)
+    assert found[8] == pytest.approx(-1 / 2)
 
 
 def evidence(interrupts: float, seconds: float = 1.0, **other: float) -> dict[str, object]:

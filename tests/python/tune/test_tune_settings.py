@@ -1,5 +1,7 @@
 """Setting a machine's knobs: all or none, and back again, on a stand-in for cards."""
 
+import fcntl
+import os
 from pathlib import Path
 
 import pytest
@@ -227,7 +229,8 @@ def test_queues_are_set_before_what_they_undo(keeper: Keeper) -> None:
     assert list(operation.changes) == ["eth0/channels-combined", "eth0/rx-usecs"]
 
 
-def test_interrupts_go_to_processors_and_back(machine: Machine, keeper: Keeper) -> None:
+def with_interrupts(machine: Machine) -> Path:
+    """Give eth0 the interrupts 24 and 25; returns the directory of what it has of each."""
     network(machine).found = [Link("eth0", 2, "virtio", "virtio2")]
     root = machine.host.root
     (root / "sys/bus/virtio/devices").mkdir(parents=True)
@@ -239,6 +242,11 @@ def test_interrupts_go_to_processors_and_back(machine: Machine, keeper: Keeper) 
         place = root / f"proc/irq/{number}"
         place.mkdir(parents=True)
         (place / "smp_affinity_list").write_text(f"{processors}\n")
+    return root / "proc/irq"
+
+
+def test_interrupts_go_to_processors_and_back(machine: Machine, keeper: Keeper) -> None:
+    interrupts = with_interrupts(machine)
     knob = knob_named(machine, "eth0/irq-affinity")
     assert knob.read() == "0-1 / 1"
     assert knob.values[0] == "0-1"
@@ -247,12 +255,29 @@ def test_interrupts_go_to_processors_and_back(machine: Machine, keeper: Keeper) 
     assert knob.read() == "0-1 / 0"
     with keeper.lasting() as work:
         work.apply({"eth0/irq-affinity": 1})
-    assert (root / "proc/irq/24/smp_affinity_list").read_text() == "1\n"
+    assert (interrupts / "24/smp_affinity_list").read_text() == "1\n"
     keeper.restore()
     assert knob.read() == "0-1 / 1"
     for wrong in ("", "a", "0 / 1 / 0", "0-", "-1", "0/1"):
         with pytest.raises(VicinalError, match="irq-affinity cannot be"):
             knob.check(wrong)
+
+
+def test_interrupts_stay_where_they_are_if_one_cannot_be_moved(machine: Machine) -> None:
+    interrupts = with_interrupts(machine)
+    # What the kernel manages itself can be read, and by root not be written either.
+    managed = os.memfd_create("managed", os.MFD_ALLOW_SEALING)
+    os.write(managed, b"1\n")
+    fcntl.fcntl(managed, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_WRITE)
+    (interrupts / "25/smp_affinity_list").unlink()
+    (interrupts / "25/smp_affinity_list").symlink_to(f"/proc/self/fd/{managed}")
+    knob = knob_named(machine, "eth0/irq-affinity")
+    try:
+        with pytest.raises(VicinalError, match="refuses to send interrupt 25 of eth0"):
+            knob.write("1 / 0")
+        assert knob.read() == "0-1 / 1"
+    finally:
+        os.close(managed)
 
 
 def test_trying_tells_what_a_driver_does(machine: Machine, keeper: Keeper, tmp_path: Path) -> None:
