@@ -84,6 +84,20 @@ def test_a_latency_is_half_a_round_trip_in_microseconds(result: Result, summary:
     assert found.pooled.percentiles["P99"].value == pytest.approx(p99)
 
 
+def test_the_mean_of_a_rate_is_all_work_by_all_time(result: Result, summary: Summary) -> None:
+    """Of all trials together, too: the mean of their samples would be higher."""
+    work = took = 0.0
+    for stored in result.trials:
+        if (stored.trial.environment, stored.trial.workload) == (NATIVE.name, "bandwidth"):
+            (series,) = result.series(stored, sizes=[65536])
+            work += len(series.nanoseconds) * series.messages * series.size
+            took += float(series.nanoseconds.sum())
+    found = cell_of(summary, NATIVE.name, "bandwidth", 65536)
+    assert found.unit == "MB/s"
+    assert found.pooled is not None
+    assert found.pooled.mean == pytest.approx(1e3 * work / took)
+
+
 def test_what_was_planted_is_found(summary: Summary) -> None:
     saved = compared_of(summary, NETWORK.name, REGION.name, "latency", 4)
     assert saved.verdict is Verdict.BETTER
