@@ -64,6 +64,24 @@ def test_the_nodes_of_a_job_are_spread_over_its_hosts(clean: OptionHosts, four: 
     ]
 
 
+def test_nodes_do_not_have_the_daemons_score_when_memory_is_short(
+    clean: OptionHosts, four: Path
+) -> None:
+    """The kernel ends them as any other program of a user's."""
+    scores = [Path(f"/proc/{each.pid}/oom_score_adj") for each in clean.running("node0", "slurmd")]
+    before = {score: score.read_text() for score in scores}
+    assert before
+    job = ("srun", f"--vicinal={four}", "--chdir=/", "-wnode0", "-n1")
+    try:
+        for score in scores:
+            score.write_text("500")  # to lower it takes a capability that root may lack
+        result = clean.at_head(*job, "cat", "/proc/1/oom_score_adj")
+    finally:
+        for score, text in before.items():
+            score.write_text(text)
+    assert (result.returncode, result.stdout) == (0, "0\n"), result.stderr
+
+
 def test_steps_of_a_script_find_the_nodes_as_the_one_before_left_them(
     clean: OptionHosts, four: Path
 ) -> None:
