@@ -176,11 +176,13 @@ def say(line: str) -> None:
 
 def describe(result: Result) -> str:
     """A result as one line."""
-    where = (
-        f"{result.found_by} ({result.tier}): {result.test}"
-        if result.found_by
-        else "NOTHING FOUND IT"
-    )
+    troubles = [said for said in result.asked.values() if said not in ("passed", "no tests")]
+    if result.found_by:
+        where = f"{result.found_by} ({result.tier}): {result.test}"
+    elif troubles:
+        where = f"IT COULD NOT BE TRIED: {troubles[-1].splitlines()[0]}"
+    else:
+        where = "NOTHING FOUND IT" if result.asked else "NOTHING WAS ASKED"
     return f"{result.id:<36} {result.seconds:7.0f} s  {where}"
 
 

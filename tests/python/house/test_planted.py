@@ -49,6 +49,7 @@ def test_every_fault_names_suites_that_there_are(faults: list[Fault]) -> None:
     for fault in faults:
         assert fault.suites, fault.id
         assert set(fault.suites) <= set(suites), fault.id
+        assert fault.near, f"{fault.id}: name the tests that are near it"
         assert set(fault.near) <= set(fault.suites), fault.id
         assert fault.effect.endswith("."), fault.id
 
