@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import BOOT_SECONDS, Machine, build_appliance
+from appliance_support import BOOT_SECONDS, Machine, build_appliance
 
 from vicinal.cluster.appliance.disk_layout import ROOT_OFFSET
 from vicinal.mpi.environment import Mpi
@@ -83,8 +83,8 @@ def test_an_mpi_job_goes_through_the_region(machine: Machine) -> None:
 
 def test_uefi_firmware_starts_it_too(appliance: Path, tmp_path: Path) -> None:
     disk, console = tmp_path / "disk.qcow2", tmp_path / "console"
-    command = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", appliance, disk]
-    subprocess.run(command, check=True)
+    command = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "qcow2"]
+    subprocess.run([*command, "-b", appliance, disk], check=True)
     command = ["qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-m", "1024", "-nic", "none"]
     command += ["-bios", "/usr/share/ovmf/OVMF.fd", "-drive", f"file={disk},if=virtio"]
     command += ["-display", "none", "-serial", f"file:{console}"]

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from conftest import BOOT_SECONDS, Ssh, qemu_command
+from appliance_support import BOOT_SECONDS, Ssh, qemu_command
 
 NAMES = ("mpi-0", "mpi-1")
 STATIC = ("10.0.5.11", "10.0.5.12")
@@ -53,8 +53,8 @@ def context_disk(file: Path, variables: Mapping[str, str]) -> None:
     place = file.with_suffix(".files")
     place.mkdir()
     (place / "context.sh").write_text(context_sh(variables))
-    command = ["xorriso", "-as", "mkisofs", "-quiet", "-o", file, "-V", "CONTEXT", "-J", "-R"]
-    subprocess.run([*command, place], check=True, capture_output=True)
+    command = ["xorriso", "-as", "mkisofs", "-quiet", "-V", "CONTEXT", "-J", "-R"]
+    subprocess.run([*command, "-o", file, place], check=True, capture_output=True)
     shutil.rmtree(place)
 
 

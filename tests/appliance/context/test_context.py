@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Ssh, new_region
+from appliance_support import Ssh, new_region
 from context_support import DYNAMIC, NAMES, PASSWORD, STATIC, Job, documented, public
 
 from vicinal.mpi.environment import Mpi
