@@ -317,10 +317,10 @@ static uint32_t piece_chunk(struct messenger *messenger, struct correspondent *t
 	struct path *path = messenger->path;
 	struct chunk_account *account = &to->peer.account;
 
-	if (account->lent_large >= LARGE_CHUNKS_IN_FLIGHT) {
+	if (account->lent_of[CHUNK_CLASS_LARGE] >= LARGE_CHUNKS_IN_FLIGHT) {
 		if (chunk_collect(to->peer.pool, account) < 0)
 			path_fail(path, &to->peer, -EPROTO, "it returned a chunk that it does not have");
-		if (account->lent_large >= LARGE_CHUNKS_IN_FLIGHT)
+		if (account->lent_of[CHUNK_CLASS_LARGE] >= LARGE_CHUNKS_IN_FLIGHT)
 			return CHUNK_NONE;
 	}
 	uint32_t chunk = path_chunk(path, &to->peer, length);

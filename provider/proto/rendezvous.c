@@ -247,7 +247,7 @@ ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *
 	/* Only what is certain is promised: a chunk and a slot for each early piece. */
 	for (uint64_t covered = 0; pieces < most && covered < request->length; covered += piece) {
 		if (peer->account.lent >= EARLY_CHUNKS_OUT ||
-		    peer->account.lent_large >= messenger->thresholds.pieces_in_flight ||
+		    peer->account.lent_of[CHUNK_CLASS_LARGE] >= messenger->thresholds.pieces_in_flight ||
 		    (pieces > 0 && !path_room(path, peer, pieces + 1)))
 			break;
 		chunks[pieces] = path_chunk(path, peer, piece);
@@ -323,12 +323,13 @@ static uint32_t pump(struct messenger *messenger, struct send *send, uint32_t bu
 		uint64_t rest = send->accepted - send->sent;
 		uint32_t length = rest < longest ? (uint32_t)rest : longest;
 
-		if (peer->account.lent_large >= messenger->thresholds.pieces_in_flight) {
+		if (peer->account.lent_of[CHUNK_CLASS_LARGE] >= messenger->thresholds.pieces_in_flight) {
 			if (chunk_collect(pool, &peer->account) < 0) {
 				path_fail(path, peer, -EPROTO, "it returned a chunk that it does not have");
 				return budget;
 			}
-			if (peer->account.lent_large >= messenger->thresholds.pieces_in_flight)
+			if (peer->account.lent_of[CHUNK_CLASS_LARGE] >=
+			    messenger->thresholds.pieces_in_flight)
 				return stall(messenger, send, budget);
 		}
 		uint32_t chunk = path_room(path, peer, 1) ? path_chunk(path, peer, length) : CHUNK_NONE;

@@ -20,6 +20,7 @@
 #define CHUNK_MEDIUM 16384U
 #define CHUNK_LARGE 65536U
 #define CHUNK_CLASSES 3U
+#define CHUNK_CLASS_LARGE (CHUNK_CLASSES - 1)
 
 /*
  * Bytes lie in a chunk at the same offset from a line as in the application's buffer:
@@ -33,12 +34,12 @@
 /* The lender's private account with one borrower. */
 struct chunk_account {
 	const struct credit_line *credit;
-	uint32_t connection;            /* the line is ours when it carries this id */
-	uint32_t lent;                  /* chunks out */
-	uint32_t lent_large;            /* large ones among them */
-	uint32_t lent_count;            /* chunks ever lent, modulo 2^32 */
-	uint32_t lent_reclaimed;        /* its value when the borrower was last asked for them */
-	uint64_t returned[CHUNK_WORDS]; /* the bits as last seen */
+	uint32_t connection;             /* the line is ours when it carries this id */
+	uint32_t lent;                   /* chunks out */
+	uint32_t lent_of[CHUNK_CLASSES]; /* of each class */
+	uint32_t lent_count;             /* chunks ever lent, modulo 2^32 */
+	uint32_t lent_reclaimed;         /* its value when the borrower was last asked for them */
+	uint64_t returned[CHUNK_WORDS];  /* the bits as last seen */
 };
 
 struct chunk_class {
@@ -46,6 +47,7 @@ struct chunk_class {
 	uint32_t count;
 	uint32_t stride;                  /* bytes from one to the next */
 	uint32_t offset;                  /* section offset of the first */
+	uint32_t reserve;                 /* so many are left to those that have none of them */
 	uint32_t free_count;              /* entries in use of `free` */
 	uint16_t free[REGION_CHUNKS_MAX]; /* a stack: the chunk given back last is still in cache */
 };
@@ -78,18 +80,20 @@ static inline uint32_t chunk_class_of(const struct chunk_pool *pool, uint32_t ch
 
 /*
  * Take a chunk of at least `length` bytes (at most CHUNK_LARGE) for `account`.
- * Returns CHUNK_NONE when there is none; ask again after chunk_collect().
+ * Returns CHUNK_NONE when there is none; ask again after chunk_collect(). The last few of each class
+ * are for those that have none: one that does not give back takes nobody's room.
  */
 static inline uint32_t chunk_take(struct chunk_pool *pool, struct chunk_account *account, uint32_t length)
 {
 	for (uint32_t i = chunk_class_for(length); i < CHUNK_CLASSES; i++) {
 		struct chunk_class *class = &pool->classes[i];
-		if (class->free_count == 0)
+		if (__builtin_expect(class->free_count <= class->reserve, 0) &&
+		    (class->free_count == 0 || account->lent_of[i] != 0))
 			continue;
 		uint32_t chunk = class->free[--class->free_count];
 		pool->borrower[chunk] = account;
 		account->lent++;
-		account->lent_large += i == 2;
+		account->lent_of[i]++;
 		account->lent_count++;
 		return chunk;
 	}

@@ -55,6 +55,16 @@ static uint64_t chunk_end(const struct chunk_pool *pool, uint32_t chunk)
 	return (uint64_t)chunk_place(pool, chunk, skewed) + lengths[chunk_class_of(pool, chunk)];
 }
 
+/* What one that has some does not get. */
+static uint32_t reserved(const struct chunk_pool *pool)
+{
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < CHUNK_CLASSES; i++)
+		count += pool->classes[i].reserve;
+	return count;
+}
+
 static uint32_t free_chunks(const struct chunk_pool *pool)
 {
 	uint32_t count = 0;
@@ -135,16 +145,16 @@ static void test_small_messages_take_small_chunks_first(void **state)
 
 	(void)state;
 	bank_open(&bank, ARENA_BYTES);
-	uint32_t small = bank.pool.classes[0].count;
+	uint32_t small = bank.pool.classes[0].count - bank.pool.classes[0].reserve;
 	assert_true(small > 0);
 	assert_int_equal(chunk_class_of(&bank.pool, take(&bank, 0, CHUNK_SMALL + 1)), 1);
 	assert_int_equal(chunk_class_of(&bank.pool, take(&bank, 0, CHUNK_MEDIUM + 1)), 2);
 	for (uint32_t i = 0; i < small; i++)
 		assert_int_equal(chunk_class_of(&bank.pool, take(&bank, 0, CHUNK_SMALL)), 0);
-	/* None left: a larger one will do. */
+	/* None left, but for others: a larger one will do. */
 	assert_int_equal(chunk_class_of(&bank.pool, take(&bank, 0, 1)), 1);
 	assert_int_equal(bank.account[0].lent, small + 3);
-	assert_int_equal(bank.account[0].lent_large, 1);
+	assert_int_equal(bank.account[0].lent_of[CHUNK_CLASS_LARGE], 1);
 	bank_close(&bank);
 }
 
@@ -157,10 +167,26 @@ static void test_an_empty_pool_lends_nothing(void **state)
 	bank_open(&bank, ARENA_BYTES);
 	while (take(&bank, count & 1, 1) != CHUNK_NONE)
 		count++;
-	assert_int_equal(count, bank.pool.count);
+	assert_int_equal(count, bank.pool.count - reserved(&bank.pool));
 	assert_int_equal(take(&bank, 0, CHUNK_LARGE), CHUNK_NONE);
 	assert_int_equal(collect(&bank, 0), 0);
 	assert_int_equal(bank.account[0].lent + bank.account[1].lent, count);
+	bank_close(&bank);
+}
+
+/* One that gives nothing back has all that it gets, and another still finds a chunk of each size. */
+static void test_nobody_takes_what_others_need(void **state)
+{
+	struct bank bank;
+
+	(void)state;
+	bank_open(&bank, ARENA_BYTES);
+	while (take(&bank, 0, 1) != CHUNK_NONE)
+		;
+	assert_true(bank.account[0].lent > bank.pool.count / 2);
+	assert_int_equal(chunk_class_of(&bank.pool, take(&bank, 1, CHUNK_LARGE)), 2);
+	assert_int_equal(chunk_class_of(&bank.pool, take(&bank, 1, CHUNK_MEDIUM)), 1);
+	assert_int_equal(chunk_class_of(&bank.pool, take(&bank, 1, CHUNK_SMALL)), 0);
 	bank_close(&bank);
 }
 
@@ -176,12 +202,12 @@ static void test_returned_chunks_can_be_lent_again(void **state)
 		uint32_t count = 0;
 		while ((lent[count] = take(&bank, 0, 100)) != CHUNK_NONE)
 			count++;
-		assert_int_equal(count, bank.pool.count);
+		assert_int_equal(count, bank.pool.count - reserved(&bank.pool));
 		for (uint32_t i = 0; i < count; i++)
 			chunk_return(&bank.returns[0], lent[(2 * count - 1 - i - lap) % count]);
 		assert_int_equal(collect(&bank, 0), (int)count);
 		assert_int_equal(bank.account[0].lent, 0);
-		assert_int_equal(free_chunks(&bank.pool), count);
+		assert_int_equal(free_chunks(&bank.pool), bank.pool.count);
 		assert_int_equal(collect(&bank, 0), 0);
 	}
 	bank_close(&bank);
@@ -286,6 +312,7 @@ int main(void)
 		cmocka_unit_test(test_a_chunk_is_as_large_as_asked),
 		cmocka_unit_test(test_small_messages_take_small_chunks_first),
 		cmocka_unit_test(test_an_empty_pool_lends_nothing),
+		cmocka_unit_test(test_nobody_takes_what_others_need),
 		cmocka_unit_test(test_returned_chunks_can_be_lent_again),
 		cmocka_unit_test(test_no_notice_is_taken_of_another_connection),
 		cmocka_unit_test(test_lies_of_borrowers_are_violations),

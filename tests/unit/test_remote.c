@@ -229,8 +229,9 @@ static void test_chunks_are_asked_back(void **state)
 	for (int side = 0; side < 2; side++) { /* the initiator's, then the target's */
 		struct node *from = side == 0 ? initiator : target;
 		struct node *to = side == 0 ? target : initiator;
+		const struct chunk_class *large = &from->messenger->path->ports[0].chunks.classes[2];
 		while (node_send(from, to, bytes, 4000, 9, FI_TAGGED, NULL) == 0 &&
-		       from->messenger->path->ports[0].chunks.classes[2].free_count > 0)
+		       large->free_count > large->reserve)
 			world_step(&world);
 		while (path_chunk(from->messenger->path, &world_peer(from, to)->peer, 1) != CHUNK_NONE &&
 		       world_peer(from, to)->peer.account.lent < 3)

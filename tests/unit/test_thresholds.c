@@ -236,7 +236,7 @@ static void assert_in_flight(uint32_t pieces)
 	(void)messenger_progress(right->messenger);
 	for (uint32_t i = 0; i < 100; i++)
 		(void)messenger_progress(left->messenger);
-	assert_int_equal(world_peer(left, right)->peer.account.lent_large, pieces);
+	assert_int_equal(world_peer(left, right)->peer.account.lent_of[CHUNK_CLASS_LARGE], pieces);
 	(void)world_await_good(&world, &right->receives);
 	(void)world_await_good(&world, &left->sends);
 	free(bytes);
