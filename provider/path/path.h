@@ -65,6 +65,7 @@ struct peer {
 	struct chunk_account account;
 	/* identity */
 	enum peer_state state;
+	bool waits;      /* the layer above keeps slots for it back: what comes now goes behind them */
 	uint32_t source; /* its number here: in path->peers, and what its messages are matched by */
 	uint32_t epoch;
 	uint64_t nonce;

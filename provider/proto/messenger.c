@@ -15,6 +15,11 @@
 #define LINGER_NANOSECONDS UINT64_C(200000000)
 /* Over a network what they did not read is not there any more afterwards. */
 #define LINGER_NETWORK_NANOSECONDS UINT64_C(2000000000)
+/*
+ * What waits in our own memory is lost with us: it gets all the time that a living peer needs, which
+ * may compute for long before it receives. People hear of it after so long.
+ */
+#define LINGER_QUEUED_NANOSECONDS UINT64_C(1000000000)
 /* And so long the word that we leave has for its way. */
 #define LEAVE_NANOSECONDS UINT64_C(100000000)
 
@@ -120,7 +125,8 @@ static bool peer_failed(void *context, struct peer *peer)
 	correspondent->early_receive = NULL;
 	correspondent->early_message = NULL;
 	drop_waiting_controls(messenger, correspondent);
-	bool told = remote_fail(messenger, correspondent);
+	bool told = send_queue_fail(messenger, correspondent);
+	told |= remote_fail(messenger, correspondent);
 	told |= fail_sends(messenger, &messenger->pumping, correspondent);
 	told |= fail_sends(messenger, &messenger->awaiting, correspondent);
 	told |= fail_incoming(messenger, correspondent);
@@ -235,6 +241,7 @@ int messenger_open(struct messenger **opened, struct region *region, uint32_t en
 	operations_open(&messenger->receive_ids);
 	operations_open(&messenger->remote_ids);
 	operations_open(&messenger->loan_ids);
+	send_queues_open(&messenger->send_queues);
 	pool_open(&messenger->send_pool, sizeof(struct send));
 	pool_open(&messenger->receive_pool, sizeof(struct receive));
 	pool_open(&messenger->message_pool, sizeof(struct message));
@@ -271,6 +278,24 @@ static void free_messages(struct match_queue *queue)
 		free(((struct message *)(void *)match_from_arrival(link))->copy);
 }
 
+static void linger_for_queues(struct messenger *messenger)
+{
+	const struct timespec pause = {.tv_nsec = 50000};
+	uint64_t until = monotonic_now() + LINGER_QUEUED_NANOSECONDS;
+	bool told = false;
+
+	while (send_queues_owed(messenger)) {
+		(void)messenger_progress(messenger);
+		path_check_peers(messenger->path);
+		if (!told && monotonic_now() > until) {
+			send_queues_tell(&messenger->send_queues,
+					 "this process ends when they have taken them");
+			told = true;
+		}
+		(void)nanosleep(&pause, NULL);
+	}
+}
+
 static void linger(struct messenger *messenger)
 {
 	const struct timespec pause = {.tv_nsec = 50000};
@@ -278,12 +303,13 @@ static void linger(struct messenger *messenger)
 									       : LINGER_NANOSECONDS);
 
 	single_copy_stop(messenger);
+	linger_for_queues(messenger);
 	for (;;) {
 		(void)messenger_progress(messenger);
 		path_check_peers(messenger->path);
 		if ((match_is_empty(&messenger->pumping) && messenger->waiting_controls == 0 &&
-		     messenger->remote_pending == 0 && single_copy_is_quiet(messenger) &&
-		     path_drained(messenger->path)) ||
+		     (messenger->remote_pending | messenger->send_queues.count) == 0 &&
+		     single_copy_is_quiet(messenger) && path_drained(messenger->path)) ||
 		    monotonic_now() > until)
 			break;
 		(void)nanosleep(&pause, NULL);
@@ -317,6 +343,7 @@ void messenger_close(struct messenger *messenger)
 		struct correspondent *peer = (struct correspondent *)(void *)messenger->path->peers[source];
 		if (peer != NULL) {
 			drop_waiting_controls(messenger, peer);
+			send_queue_drop(messenger, peer);
 			remote_forget(messenger, peer);
 		}
 	}
@@ -347,7 +374,10 @@ uint32_t messenger_progress(struct messenger *messenger)
 				     !match_is_empty(&messenger->pumping),
 			     0))
 		handled += rendezvous_work(messenger);
-	if (__builtin_expect(messenger->remote_pending != 0, 0))
+	if (__builtin_expect((messenger->remote_pending | messenger->send_queues.count) != 0, 0)) {
 		handled += remote_work(messenger);
+		if (messenger->send_queues.count != 0)
+			handled += send_queues_work(messenger);
+	}
 	return handled;
 }

@@ -4,6 +4,7 @@
  * way. One messenger an endpoint. Not thread-safe: the layer above locks where it must.
  *
  * send.c       choosing a protocol, and sending by it
+ * send_queue.h what a peer has no room for
  * arrive.c     what comes out of rings
  * receive.c    posting, peeking, cancelling, delivering
  * fetch.c      large messages over the network
@@ -32,6 +33,7 @@
 #include "proto/reading.h"
 #include "proto/registration.h"
 #include "proto/remote.h"
+#include "proto/send_queue.h"
 #include "proto/single_copy.h"
 #include "proto/thresholds.h"
 #include "proto/ways.h"
@@ -71,6 +73,7 @@ struct correspondent {
 	struct ways ways;
 	struct ways writing; /* our parts of single copies into its heap, timed here alone */
 	struct remote_peer remote;
+	struct send_queue queue;
 	/* its process, for single copies: see single_copy_offer.c */
 	struct process_peer process;
 	uint32_t process_epoch; /* whose the rest is */
@@ -191,6 +194,7 @@ struct messenger {
 	struct match_link incoming;         /* struct receive: large messages */
 	struct match_link readings;         /* struct reading: what the core reads for us */
 	struct match_link claimed;          /* struct message */
+	struct send_queues send_queues;     /* what peers have no room for */
 	struct operation_table send_ids;
 	struct operation_table receive_ids;
 	struct operation_table remote_ids; /* of remote_lending */
@@ -261,7 +265,10 @@ int messenger_join(struct messenger *messenger, struct region *region, uint32_t 
 /* Waits a short, bounded time until what was sent is read; drops what was posted. */
 void messenger_close(struct messenger *messenger);
 
-/* Returns 0, -EAGAIN if there is no room now (progress, then try again), or another errno. */
+/*
+ * Returns at once, whatever the receiver does: 0, -EAGAIN if there is no room now (progress, then try
+ * again; see send_queue.h for when that is), or another errno.
+ */
 ssize_t messenger_send(struct messenger *messenger, const struct send_request *request);
 ssize_t messenger_receive(struct messenger *messenger, const struct receive_request *request);
 /* False if what is asked for can come no more: `from` failed, and no such message is there. */
@@ -281,7 +288,7 @@ static inline bool messenger_awaits(const struct messenger *messenger)
 	return messenger->tagged.posted != 0 || !match_is_empty(&messenger->awaiting) ||
 	       !match_is_empty(&messenger->incoming) || !match_is_empty(&messenger->pumping) ||
 	       !match_is_empty(&messenger->remote_awaiting) ||
-	       (messenger->remote_pending | messenger->lends) != 0;
+	       (messenger->remote_pending | messenger->lends | messenger->send_queues.count) != 0;
 }
 
 static inline bool is_failed(const struct correspondent *correspondent)
@@ -326,6 +333,10 @@ static inline const shared_bytes *chunk_view(const struct correspondent *from, u
 }
 
 /* send.c */
+/* To one that is present, now. Returns 0, -EAGAIN if there is no room now, or another errno. */
+ssize_t send_now(struct messenger *messenger, const struct send_request *request);
+/* All pieces in a row. Returns how many bytes that is. */
+size_t send_gather(const struct send_request *request, unsigned char *bytes);
 void send_complete(struct messenger *messenger, void *context, uint64_t flags, uint64_t tag, int error,
 		   const char *reason);
 void send_end(struct messenger *messenger, struct send *send, int error, const char *reason);

@@ -198,7 +198,8 @@ static bool concerns(const struct match_link *head, const struct correspondent *
 
 bool messenger_is_quiet(const struct messenger *messenger, const struct correspondent *to)
 {
-	return !concerns(&messenger->pumping, to, true) && !concerns(&messenger->awaiting, to, true) &&
+	return !to->peer.waits && !concerns(&messenger->pumping, to, true) &&
+	       !concerns(&messenger->awaiting, to, true) &&
 	       !concerns(&messenger->remote_pumping, to, false) &&
 	       !concerns(&messenger->remote_awaiting, to, false) &&
 	       !concerns(&messenger->remote_lending, to, false);

@@ -430,6 +430,8 @@ ssize_t messenger_remote(struct messenger *messenger, const struct remote_reques
 		if (is_failed(to)) /* it was found out just now */
 			return to->peer.failure;
 	}
+	if (__builtin_expect(to->peer.waits, 0)) /* messages from before it: it goes behind them */
+		return -EAGAIN;
 	if (request->length <= REMOTE_WHOLE_BYTES)
 		return request_whole(messenger, request);
 	if (request->kind == REMOTE_ATOMIC)

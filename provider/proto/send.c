@@ -76,8 +76,7 @@ static uint32_t write_prefix(shared_bytes *payload, const struct send_request *r
 	return prefix;
 }
 
-/* All pieces in a row. Returns how many bytes that is. */
-static size_t gather(const struct send_request *request, unsigned char *bytes)
+size_t send_gather(const struct send_request *request, unsigned char *bytes)
 {
 	const unsigned char *begin = bytes;
 
@@ -103,7 +102,7 @@ static void send_in_slots(const struct send_request *request, uint32_t wire_flag
 	if (request->count == 1)
 		bytes = request->pieces[0].iov_base;
 	else
-		length = gather(request, gathered);
+		length = send_gather(request, gathered);
 	shared_store_u64(&first->word, request->tag);
 	uint32_t prefix = write_prefix(first->payload, request, wire_flags, id);
 	size_t part = WIRE_INLINE_BYTES - prefix < length ? WIRE_INLINE_BYTES - prefix : length;
@@ -161,7 +160,8 @@ static ssize_t make_room(struct messenger *messenger, struct correspondent *to, 
 	return path_room(messenger->path, &to->peer, slots) ? 0 : -EAGAIN;
 }
 
-ssize_t messenger_send(struct messenger *messenger, const struct send_request *request)
+static inline __attribute__((always_inline)) ssize_t try_to_send(struct messenger *messenger,
+								 const struct send_request *request)
 {
 	struct correspondent *to = request->to;
 	uint32_t wire_flags = (request->flags & FI_TAGGED ? (uint32_t)WIRE_TAGGED : 0U) |
@@ -172,10 +172,6 @@ ssize_t messenger_send(struct messenger *messenger, const struct send_request *r
 	uint32_t chunk = CHUNK_NONE;
 	uint64_t id = 0;
 
-	if (!is_present(to))
-		return path_refuse(&to->peer);
-	if ((request->flags & FI_INJECT) != 0 && request->length > MESSENGER_INJECT_BYTES)
-		return -EINVAL;
 	if (acknowledged) {
 		wire_flags |= WIRE_ACKNOWLEDGED;
 		prefix += 8;
@@ -220,4 +216,23 @@ ssize_t messenger_send(struct messenger *messenger, const struct send_request *r
 	if (!acknowledged)
 		send_complete(messenger, request->context, request->flags, request->tag, 0, NULL);
 	return 0;
+}
+
+ssize_t send_now(struct messenger *messenger, const struct send_request *request)
+{
+	return try_to_send(messenger, request);
+}
+
+ssize_t messenger_send(struct messenger *messenger, const struct send_request *request)
+{
+	struct correspondent *to = request->to;
+
+	if (!is_present(to))
+		return path_refuse(&to->peer);
+	if ((request->flags & FI_INJECT) != 0 && request->length > MESSENGER_INJECT_BYTES)
+		return -EINVAL;
+	if (__builtin_expect(to->peer.waits, 0))
+		return send_queue_add(messenger, request);
+	ssize_t result = try_to_send(messenger, request);
+	return __builtin_expect(result == -EAGAIN, 0) ? send_queue_add(messenger, request) : result;
 }

@@ -78,16 +78,18 @@ static void formats(int rank)
 /* Many more completions than were asked room for: none is lost. */
 static void beyond_size(int rank)
 {
+	static uint64_t values[5000];
 	struct side side;
 
 	side_open(&side, rank, &(struct wish){.queue_size = 4});
 	if (rank == 0) {
-		for (uint64_t i = 0; i < 5000; i++)
-			POST(&side, fi_tsend(side.endpoint, &i, sizeof(i), NULL, side.peer[1], i, &side));
+		for (uint64_t i = 0; i < 5000; i++) { /* its own until it completes: it may wait for rank 1 */
+			values[i] = i;
+			POST(&side, fi_tsend(side.endpoint, &values[i], 8, NULL, side.peer[1], i, &side));
+		}
 		for (uint64_t i = 0; i < 5000; i++)
 			SAME(next_completion(side.sent).flags, FI_SEND | FI_TAGGED);
 	} else {
-		static uint64_t values[5000];
 		for (uint64_t i = 0; i < 5000; i++)
 			SAME(fi_trecv(side.endpoint, &values[i], 8, NULL, side.peer[0], i, 0, &values[i]), 0);
 		for (uint64_t i = 0; i < 5000; i++) {

@@ -101,7 +101,7 @@ static bool lies_in_heap(uint32_t buffer, bool heaps)
 	return heaps && buffer % 2 == 0;
 }
 
-static void open_players(uint64_t most, bool heaps)
+static void open_players(uint64_t most, bool heaps, bool queues)
 {
 	fake_open_together(&world, heaps ? HEAP_BYTES : 0);
 	for (uint32_t i = 0; i < FAKE_ENDS; i++) {
@@ -122,6 +122,7 @@ static void open_players(uint64_t most, bool heaps)
 		registrations_open(&player->table);
 		assert_int_equal(registrations_add(&player->table, &player->registration), 0);
 		player->far->node.messenger->registrations = &player->table;
+		player->far->node.messenger->send_queues.most = queues ? SEND_QUEUE_BYTES : 0;
 		if (heaps) {
 			direct_expose(player->far->node.messenger, &player->registration);
 			assert_int_equal(single_copy_open(player->far->node.messenger, SINGLE_COPY_ON), 0);
@@ -427,7 +428,8 @@ static void test_everything_at_once(void **state)
 	for (uint64_t run = 0; run < RUNS; run++) {
 		seed = 0x5eed + run * 7919;
 		bool heaps = run % 2 == 1;
-		open_players(STEPS, heaps);
+		/* What is sent meanwhile waits with its sender, or is refused. */
+		open_players(STEPS, heaps, run % 4 >= 2);
 		for (uint32_t step = 0; step < STEPS; step++) {
 			act();
 			count_moves();

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* send_queue.c - see send_queue.h. */
+#include "proto/send_queue.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/messenger.h"
+
+/* In one poll, over all peers, so that what comes in meanwhile is seen to. */
+#define SENDS_PER_POLL 32U
+/* After a look that found no room so many polls go without one: each reads every waiting peer's credit. */
+#define POLLS_AT_REST 16U
+/* A peer that took nothing for so long takes nothing for now. Rings are read within a few microseconds. */
+#define STILL_NANOSECONDS UINT64_C(100000)
+
+/* A message that waits. */
+struct queued_send {
+	struct queued_send *next;
+	struct send_request request; /* its pieces are those below */
+	size_t bytes;                /* of this, with what was copied */
+	struct iovec pieces[BUFFER_PIECES];
+	unsigned char copied[]; /* what was injected */
+};
+
+void send_queues_open(struct send_queues *queues)
+{
+	*queues = (struct send_queues){.most = SEND_QUEUE_BYTES};
+	match_list_open(&queues->waiting);
+}
+
+static struct correspondent *of_queue(struct match_link *link)
+{
+	return (struct correspondent *)(void *)((char *)link - offsetof(struct correspondent, queue) -
+						offsetof(struct send_queue, link));
+}
+
+void send_queues_tell(const struct send_queues *queues, const char *consequence)
+{
+	char text[256];
+
+	if (queues->notice == NULL)
+		return;
+	(void)snprintf(text, sizeof(text), "%u messages (%llu KiB) wait for peers that take none now: %s",
+		       queues->count, (unsigned long long)(queues->bytes >> 10), consequence);
+	queues->notice(text);
+}
+
+/* Is the peer at work on what it was sent? Then there is room soon, and no need to run ahead. */
+static bool is_moving(struct send_queue *queue)
+{
+	if (queue->count < SEND_QUEUE_FREE)
+		return false;
+	uint64_t now = monotonic_now();
+	if (queue->moved == 0)
+		queue->moved = now;
+	return now - queue->moved < STILL_NANOSECONDS;
+}
+
+static void append(struct send_queues *queues, struct correspondent *to, struct queued_send *entry)
+{
+	struct send_queue *queue = &to->queue;
+
+	if (queue->count++ == 0) {
+		queue->end = &queue->first;
+		queue->moved = 0;
+		match_append(&queues->waiting, &queue->link);
+		to->peer.waits = true;
+	}
+	entry->next = NULL;
+	*queue->end = entry;
+	queue->end = &entry->next;
+	queues->count++;
+	queues->bytes += entry->bytes;
+}
+
+__attribute__((cold, noinline)) ssize_t send_queue_add(struct messenger *messenger,
+						       const struct send_request *request)
+{
+	struct send_queues *queues = &messenger->send_queues;
+	bool copies = (request->flags & FI_INJECT) != 0;
+	size_t bytes = sizeof(struct queued_send) + (copies ? request->length : 0);
+
+	if (request->length > SSIZE_MAX)
+		return -EMSGSIZE;
+	if (queues->most == 0 || is_moving(&request->to->queue))
+		return -EAGAIN;
+	if (queues->bytes + bytes > queues->most) {
+		if (!queues->full)
+			send_queues_tell(queues,
+					 "sends wait, too, from here on. Have the peers receive, or raise "
+					 "VICINAL_SEND_QUEUE");
+		queues->full = true;
+		return -EAGAIN;
+	}
+	struct queued_send *entry = malloc(bytes);
+	if (entry == NULL)
+		return -ENOMEM;
+	entry->request = *request;
+	entry->request.pieces = entry->pieces;
+	entry->bytes = bytes;
+	if (copies) {
+		entry->request.count = 1;
+		entry->pieces[0] = (struct iovec){entry->copied, request->length};
+		(void)send_gather(request, entry->copied);
+	} else {
+		for (size_t i = 0; i < request->count; i++)
+			entry->pieces[i] = request->pieces[i];
+	}
+	append(queues, request->to, entry);
+	return 0;
+}
+
+/* The first of a queue is done with. */
+static void remove_first(struct send_queues *queues, struct correspondent *to)
+{
+	struct send_queue *queue = &to->queue;
+	struct queued_send *entry = queue->first;
+
+	queue->first = entry->next;
+	queues->count--;
+	queues->bytes -= entry->bytes;
+	if (--queue->count == 0) {
+		match_unlink(&queue->link);
+		to->peer.waits = false;
+	}
+	free(entry);
+}
+
+/* Whoever injects has nothing to be told by, as when what is in a ring is lost with its receiver. */
+static bool is_told(const struct send_request *request)
+{
+	return (request->flags & FI_INJECT) == 0 || (request->flags & FI_COMPLETION) != 0;
+}
+
+static void end_in_error(struct messenger *messenger, const struct send_request *request, int error,
+			 const char *reason)
+{
+	if (is_told(request))
+		send_complete(messenger, request->context, request->flags, request->tag, error, reason);
+	else
+		messenger_count(messenger, messenger->send_counter, error);
+}
+
+/* Returns how many of at most `budget` went, or failed. */
+static uint32_t work_off(struct messenger *messenger, struct correspondent *to, uint32_t budget)
+{
+	struct send_queue *queue = &to->queue;
+	uint32_t done = 0;
+
+	while (queue->count > 0 && done < budget && is_present(to)) {
+		const struct send_request *request = &queue->first->request;
+		ssize_t result = send_now(messenger, request);
+		if (result == -EAGAIN)
+			break;
+		if (result != 0)
+			end_in_error(messenger, request, (int)-result, to->peer.reason);
+		remove_first(&messenger->send_queues, to);
+		done++;
+	}
+	if (done > 0)
+		queue->moved = queue->count >= SEND_QUEUE_FREE ? monotonic_now() : 0;
+	return done;
+}
+
+uint32_t send_queues_work(struct messenger *messenger)
+{
+	struct send_queues *queues = &messenger->send_queues;
+	struct match_link *last = queues->waiting.previous;
+	uint32_t done = 0;
+
+	if (queues->rests > 0) {
+		queues->rests--;
+		return 0;
+	}
+	/* Each once, and who had its turn is last from then on. */
+	for (struct match_link *link = queues->waiting.next, *next; link != &queues->waiting; link = next) {
+		struct correspondent *to = of_queue(link);
+		bool all = link == last;
+		next = link->next;
+		done += work_off(messenger, to, SENDS_PER_POLL - done);
+		if (to->queue.count > 0) {
+			match_unlink(link);
+			match_append(&queues->waiting, link);
+		}
+		if (all || done >= SENDS_PER_POLL)
+			break;
+	}
+	if (done == 0)
+		queues->rests = POLLS_AT_REST;
+	return done;
+}
+
+bool send_queues_owed(const struct messenger *messenger)
+{
+	const struct send_queues *queues = &messenger->send_queues;
+
+	for (struct match_link *link = queues->waiting.next; link != &queues->waiting; link = link->next) {
+		const struct peer *peer = &of_queue(link)->peer;
+		if (peer->port == NULL ||
+		    !member_same_process(peer->port->region, peer->slot, peer->port->member->slot))
+			return true;
+	}
+	return false;
+}
+
+bool send_queue_fail(struct messenger *messenger, struct correspondent *to)
+{
+	bool told = false;
+
+	while (to->queue.count > 0) {
+		const struct send_request *request = &to->queue.first->request;
+		told |= is_told(request);
+		end_in_error(messenger, request, -to->peer.failure, to->peer.reason);
+		remove_first(&messenger->send_queues, to);
+	}
+	return told;
+}
+
+void send_queue_drop(struct messenger *messenger, struct correspondent *to)
+{
+	while (to->queue.count > 0)
+		remove_first(&messenger->send_queues, to);
+}
