@@ -175,6 +175,8 @@ int endpoint_enable(struct endpoint *endpoint)
 	messenger->remote_read_counter = counter_of(endpoint->remote_read_cntr);
 	messenger->remote_write_counter = counter_of(endpoint->remote_write_cntr);
 	messenger->thresholds = endpoint->domain->thresholds;
+	messenger->send_queues.most = parameter_send_queue();
+	messenger->send_queues.notice = provider_caution;
 	messenger->owner = endpoint;
 	messenger->vector = endpoint->av->number;
 	messenger->registrations = &endpoint->domain->registrations;

@@ -81,6 +81,11 @@ void parameters_define(void)
 			      "the same and comes "
 			      "first. (default: the provider's first, loopback last)");
 	(void)fi_param_define(
+		&provider, "send_queue", FI_PARAM_STRING,
+		"Memory for messages to peers that are busy, for each endpoint: a send beyond it waits for "
+		"them; K, M and G may follow. VICINAL_SEND_QUEUE is the same and comes first. "
+		"(default: 64M)");
+	(void)fi_param_define(
 		&provider, "rank", FI_PARAM_STRING,
 		"Rank shown for this process by 'vicinal paths'; a label only. Set as VICINAL_RANK. "
 		"(default: PMIX_RANK, PMI_RANK or OMPI_COMM_WORLD_RANK)");
@@ -302,6 +307,24 @@ size_t parameter_heap_threshold(void)
 		"65536, 64K or 1M)",
 		text);
 	return HEAP_THRESHOLD;
+}
+
+size_t parameter_send_queue(void)
+{
+	static atomic_bool said;
+	const char *text = parameter_text("VICINAL_SEND_QUEUE", "send_queue");
+
+	if (text == NULL || *text == '\0')
+		return SEND_QUEUE_BYTES;
+	size_t bytes = size_of_text(text);
+	if (bytes != 0)
+		return bytes;
+	provider_say_once(
+		&said,
+		"VICINAL_SEND_QUEUE=%.64s is not a size above 0: using 64M, correct it (such as 1048576, 16M "
+		"or 1G)",
+		text);
+	return SEND_QUEUE_BYTES;
 }
 
 static enum progress_mode progress_mode = PROGRESS_ADAPTIVE;

@@ -264,6 +264,8 @@ bool parameter_allow_slow(void);
 bool parameter_network(const char **core, const char **interface);
 /* Allocations of so many bytes and more come from the heap in the region, where that is asked for. */
 size_t parameter_heap_threshold(void);
+/* What waits for busy peers takes so much memory of an endpoint. */
+size_t parameter_send_queue(void);
 /* What one does who finds nothing: read once in this process. */
 enum progress_mode parameter_progress(void);
 enum single_copy_policy parameter_single_copy(void);

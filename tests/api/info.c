@@ -422,9 +422,9 @@ static void without_region(int rank)
 /* `fi_info -e` shows what fi_getparams() lists. */
 static void parameters(int rank)
 {
-	static const char *const names[] = {"FI_VICINAL_REGION", "FI_VICINAL_PEER_TIMEOUT",
-					    "FI_VICINAL_ALLOW_SLOW", "FI_VICINAL_RANK",
-					    "FI_VICINAL_SINGLE_COPY"};
+	static const char *const names[] = {"FI_VICINAL_REGION",      "FI_VICINAL_PEER_TIMEOUT",
+					    "FI_VICINAL_ALLOW_SLOW",  "FI_VICINAL_RANK",
+					    "FI_VICINAL_SINGLE_COPY", "FI_VICINAL_SEND_QUEUE"};
 	struct fi_param *listed = NULL;
 	int count = 0;
 

@@ -52,6 +52,7 @@ _OF_THE_PROVIDER: dict[str, Callable[[str], str | None]] = {
     "VICINAL_PROGRESS": _one_of(*Progress),
     "VICINAL_ALLOW_SLOW": _anything,
     "VICINAL_HEAP_THRESHOLD": _size_fault,
+    "VICINAL_SEND_QUEUE": _size_fault,
     "VICINAL_SINGLE_COPY": _one_of("auto", "on", "off"),
     "VICINAL_NET": _anything,
     "VICINAL_NET_INTERFACE": _anything,

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * busy_ranks.c - sends to a rank that computes: busy_ranks DIRECTORY, three ranks or more
+ *
+ * Rank 1 is outside of MPI until a file is there, which rank 0 makes when all that it sends to
+ * rank 1 has been posted, and rank 2 has answered it. Then everything is received and compared. So
+ * a send that waits for its receiver hangs, and so does a message to rank 2 that waits for rank 1. At
+ * the end rank 0 does the same with sends that return, and goes on to MPI_Finalize().
+ */
+#include <fcntl.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MANY = 4000, LARGE_MANY = 400, LARGE = 10000, SHORT_MANY = 100000, LAST_MANY = 2000, TAG = 7 };
+
+static int rank;
+static const char *directory;
+
+static const char *file_of(int round)
+{
+	static char name[4096];
+
+	snprintf(name, sizeof(name), "%s/%d", directory, round);
+	return name;
+}
+
+static void make_file(int round)
+{
+	int file = open(file_of(round), O_CREAT | O_WRONLY, 0600);
+
+	if (file < 0) {
+		perror(file_of(round));
+		exit(1);
+	}
+	close(file);
+}
+
+static void compute_until_there(int round)
+{
+	while (access(file_of(round), F_OK) != 0)
+		usleep(1000);
+}
+
+/* Message `number` is so many bytes of `pool` from its number on: no two next to each other are the same. */
+static unsigned char *fill_pool(size_t bytes)
+{
+	unsigned char *pool = malloc(bytes);
+
+	for (size_t i = 0; i < bytes; i++)
+		pool[i] = (unsigned char)(i % 251 + i / 251);
+	return pool;
+}
+
+static void receive_all(const unsigned char *pool, int size, int count)
+{
+	unsigned char *in = malloc((size_t)size + 1);
+
+	for (int i = 0; i < count; i++) {
+		MPI_Recv(in, size, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+		if (memcmp(in, pool + i, (size_t)size) != 0) {
+			printf("message %d of %d bytes is wrong\n", i, size);
+			exit(1);
+		}
+	}
+	free(in);
+}
+
+static void talk_to_third(void)
+{
+	int number = 41;
+
+	MPI_Send(&number, 1, MPI_INT, 2, TAG, MPI_COMM_WORLD);
+	MPI_Recv(&number, 1, MPI_INT, 2, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	if (number != 42)
+		exit(1);
+}
+
+static void answer(void)
+{
+	int number;
+
+	MPI_Recv(&number, 1, MPI_INT, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	number++;
+	MPI_Send(&number, 1, MPI_INT, 0, TAG, MPI_COMM_WORLD);
+}
+
+static void play(int round, int size, int count)
+{
+	unsigned char *pool = fill_pool((size_t)size + (size_t)count);
+	MPI_Request *requests = malloc((size_t)count * sizeof(*requests));
+
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (rank == 0) {
+		for (int i = 0; i < count; i++)
+			MPI_Isend(pool + i, size, MPI_BYTE, 1, TAG, MPI_COMM_WORLD, &requests[i]);
+		talk_to_third();
+		make_file(round);
+		MPI_Waitall(count, requests, MPI_STATUSES_IGNORE);
+	} else if (rank == 1) {
+		compute_until_there(round);
+		receive_all(pool, size, count);
+	} else if (rank == 2) {
+		answer();
+	}
+	free(requests);
+	free(pool);
+}
+
+int main(int argc, char **argv)
+{
+	static const int sizes[] = {0, 8, 100, 400, 1000, 4000, 16000, 100000};
+	enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
+
+	MPI_Init(&argc, &argv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	directory = argv[1];
+	for (int i = 0; i < SIZES; i++)
+		play(i, sizes[i], sizes[i] < LARGE ? MANY : LARGE_MANY);
+	play(SIZES, 8, SHORT_MANY);
+	/* What was sent arrives, whatever its sender does next. */
+	unsigned char *pool = fill_pool(8 + LAST_MANY);
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (rank == 0) {
+		for (int i = 0; i < LAST_MANY; i++)
+			MPI_Send(pool + i, 8, MPI_BYTE, 1, TAG, MPI_COMM_WORLD);
+		make_file(SIZES + 1);
+	} else if (rank == 1) {
+		compute_until_there(SIZES + 1);
+		receive_all(pool, 8, LAST_MANY);
+	}
+	MPI_Finalize();
+	printf("rank %d: good\n", rank);
+	return 0;
+}

@@ -1,0 +1,49 @@
+"""A rank that computes holds nobody up: sends to it return, and others are reached meanwhile."""
+
+from pathlib import Path
+
+import pytest
+from launch_support import GUARD_SECONDS, compile_for_each_mpi, square, wait_for
+
+from vicinal.cluster.native import NativeCluster
+from vicinal.launch.running import RunningJob, launch
+from vicinal.mpi.job import Job
+
+RANKS = 3
+
+
+@pytest.fixture(scope="module")
+def busy_ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """busy_ranks.c, by the name of the MPI that it was compiled for."""
+    source = Path(__file__).with_name("busy_ranks.c")
+    return compile_for_each_mpi(source, tmp_path_factory.mktemp("busy"))
+
+
+@pytest.mark.parametrize(
+    ("mpi", "hosts"),
+    square(("mpich", "openmpi"), (1, RANKS), (("mpich", 1), ("openmpi", 1), ("mpich", RANKS))),
+)
+def test_no_send_waits_for_a_rank_that_computes(
+    busy_ranks: dict[str, Path], tmp_path: Path, mpi: str, hosts: int
+) -> None:
+    with NativeCluster(nodes=RANKS) as cluster:
+        job = Job([str(busy_ranks[mpi]), str(tmp_path)], RANKS, mpi=mpi, hosts=hosts)
+        done = launch(job, cluster, timeout=GUARD_SECONDS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"rank {rank}: good" for rank in range(RANKS)]
+
+
+def test_a_send_beyond_the_bound_waits_and_says_so(
+    busy_ranks: dict[str, Path], tmp_path: Path
+) -> None:
+    """The job waits for ever then, since its receiver waits for that send to return."""
+    errors = tmp_path / "errors"
+    program = [str(busy_ranks["mpich"]), str(tmp_path)]
+    bound = {"VICINAL_SEND_QUEUE": "16K"}
+    with (
+        errors.open("wb") as stderr,
+        NativeCluster(nodes=RANKS) as cluster,
+        RunningJob(Job(program, RANKS, mpi="mpich", environment=bound), cluster, stderr=stderr),
+    ):
+        wait_for(errors, "raise VICINAL_SEND_QUEUE")
+    assert "wait for peers that take none now: sends wait, too, from here on." in errors.read_text()
