@@ -42,6 +42,8 @@ from vicinal.study.report.writing import check_same_study, write_report
 from vicinal.study.result.reading import open_result
 from vicinal.study.result.writing import ResultWriter
 
+pytest_plugins = ("report_fixture",)
+
 VOID = {"meta", "link", "br", "img", "hr", "input"}
 
 

@@ -16,6 +16,8 @@ from search_folders import search_folder
 from vicinal.study.report.writing import write_report
 from vicinal.tune.outputs.searched import read_searched
 
+pytest_plugins = ("report_fixture",)
+
 CHROMIUM = "/usr/bin/chromium-headless-shell"
 MILLISECONDS = 120_000
 LOOKS = [(width, scheme) for width in (360, 1600) for scheme in ("light", "dark")]

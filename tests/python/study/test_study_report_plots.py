@@ -24,6 +24,8 @@ from vicinal.study.report.overlay import Overlaid, overlays
 from vicinal.study.report.palette import BASE_LIGHT, LIGHT, MARKERS, styles
 from vicinal.study.report.writing import write_report
 
+pytest_plugins = ("report_fixture",)
+
 HALF = {"statistic": Statistic.MEDIAN}
 
 

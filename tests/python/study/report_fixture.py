@@ -1,4 +1,4 @@
-"""What tests of studies share."""
+"""A plugin of pytest for the tests of pages, which share one: it takes seconds to write."""
 
 from pathlib import Path
 
