@@ -2,13 +2,10 @@
 
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from software_support import GUARD_SECONDS, HERE, OUTPUT, Finished, compile_program
-
-Record = Callable[..., None]
+from software_support import GUARD_SECONDS, HERE, OUTPUT, Finished, Record, compile_program
 
 _ROWS: list[tuple[str, str, str]] = []
 

@@ -5,7 +5,7 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +56,10 @@ class Finished:
     @property
     def bytes(self) -> int:
         return sum(pair.bytes for pair in self.traffic())
+
+
+Record = Callable[[Finished, str], None]
+"""Notes a job and its answer for the table that is shown at the end."""
 
 
 def vicinal_run(

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 from answers import coarray
-from conftest import Record
-from software_support import ONE_SIDED, check_region, check_success, vicinal_run
+from software_support import ONE_SIDED, Record, check_region, check_success, vicinal_run
 
 ALLOCATED_BYTES = 8 * 40_000 * (1 + 2 + 3 + 4 + 5 + 6)
 """What each image writes to its neighbour in one part of the program, of many."""

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 from answers import fft_errors
-from conftest import Record
-from software_support import check_region, check_success, vicinal_run
+from software_support import Record, check_region, check_success, vicinal_run
 
 ALLOWED = 1e-12
 

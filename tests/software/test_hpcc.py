@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 from answers import hpcc_complete, hpcc_fft, hpcc_hpl, hpcc_ptrans, hpcc_random_access
-from conftest import Record
-from software_support import check_region, check_success, vicinal_run, write_input
+from software_support import Record, check_region, check_success, vicinal_run, write_input
 
 LEAST_BYTES = 100_000_000
 """It measures the bandwidth of rings with messages of 2 MB, and more than a hundred of them."""

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 from answers import lammps_difference, lammps_same, lammps_thermo
-from conftest import Record
-from software_support import HERE, Finished, check_region, check_success, vicinal_run
+from software_support import HERE, Finished, Record, check_region, check_success, vicinal_run
 
 from vicinal.study.workloads.lammps_chains import chains
 

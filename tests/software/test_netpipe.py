@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from answers import netpipe_integrity, netpipe_times
-from conftest import Record
-from software_support import check_region, check_success, vicinal_run
+from software_support import Record, check_region, check_success, vicinal_run
 
 PROGRAM = "/usr/bin/NPopenmpi"
 

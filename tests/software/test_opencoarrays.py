@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 from answers import opencoarrays
-from conftest import Record
 from software_support import (
     GUARD_SECONDS,
     MPI,
     ONE_SIDED,
     Finished,
+    Record,
     check_region,
     check_success,
 )
