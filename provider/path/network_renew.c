@@ -120,7 +120,8 @@ struct network_peer *network_renewing_peer(struct network *network, const struct
 	where = (struct member_core){.provider = name.provider, .length = name.length, .flags = name.flags};
 	memcpy(where.name, name.bytes, sizeof(where.name));
 	struct peer *peer = meet(network->path, &renew, header->from, &where);
-	if (peer == NULL)
+	/* One that parted from a region has none to renew a stream for. */
+	if (peer == NULL || peer->port == NULL)
 		return NULL;
 	if (peer->where.length == 0)
 		path_tell_place(peer, &where);

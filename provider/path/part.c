@@ -98,7 +98,8 @@ void path_meet_leavers(struct path *path)
 static void forget_place(struct peer *peer)
 {
 	static shared_u64 nobody;
-	static shared_u32 nothing;
+	static shared_u32 unheard;      /* rung and never read */
+	static shared_u32 never_asleep; /* read and never written */
 	struct port *port = peer->port;
 
 	if (port->guests != NULL && port->guests[peer->slot] == peer)
@@ -107,8 +108,8 @@ static void forget_place(struct peer *peer)
 	peer->guest = false;
 	peer->mapped = false;
 	peer->claim = &nobody;
-	peer->doorbell = &nothing;
-	peer->sleeping_word = &nothing;
+	peer->doorbell = &unheard;
+	peer->sleeping_word = &never_asleep;
 	peer->section = NULL;
 	peer->section_bytes = 0;
 	peer->in = (struct ring_in){0};
@@ -200,14 +201,19 @@ void path_leave_regions(struct path *path)
 {
 	for (uint32_t i = 0; i < path->port_count; i++) {
 		struct port *port = &path->ports[i];
-		if (!port->leaving || !is_in_use(port))
-			continue;
-		/* Another endpoint may end it, of those that share the mapping: what is left here is
-		 * harmless. */
-		port->member->ready = port->met_all && is_free(port);
-		if (!port->member->ready)
-			continue;
-		forget_all(port);
-		(void)region_leave(port->region);
+		if (port->leaving && is_in_use(port)) {
+			port->member->ready = port->met_all && is_free(port);
+			if (port->member->ready)
+				(void)region_leave(port->region);
+		}
+		/*
+		 * Afterwards, and only if it has been left: who stays is called by what he has in the
+		 * region. Another endpoint may have ended it, of those that share the mapping; then what
+		 * we knew of it points into memory of our own, until we come by here.
+		 */
+		if (port->leaving && port->region->left) {
+			forget_all(port);
+			port->leaving = false;
+		}
 	}
 }

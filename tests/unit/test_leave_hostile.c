@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Peers that send what only fits a region, to one that wants to leave it and cannot. */
+#include "regions.h"
+
+#include <string.h>
+
+#include "path/network_path.h"
+#include "path/region_path.h"
+#include "path/renew.h"
+#include "region/heap.h"
+
+/* As the manager does, or whoever may write to the region. */
+static void wish(int index, enum member_wish wanted)
+{
+	const struct member *member = path_of(index)->ports[0].member;
+
+	shared_store_u64(&region_slot(member->region, member->slot)->way,
+			 (uint64_t)member->epoch << 32 | wanted);
+}
+
+static void settle(void)
+{
+	for (int round = 0; round < 8; round++)
+		settle_moves();
+}
+
+/* `from` says to `to` that it goes on over the network. */
+static void deliver_renew(int to, int from, uint32_t sequence)
+{
+	const struct member *member = path_of(from)->ports[0].member;
+	struct {
+		struct frame_header header;
+		struct frame_renew renew;
+	} frame = {
+		.header = {.magic = FRAME_MAGIC,
+			   .version = FRAME_VERSION,
+			   .kind = FRAME_RENEW,
+			   .stream = 1,
+			   .sequence = sequence,
+			   .to = path_of(to)->ports[0].member->nonce,
+			   .from = member->nonce},
+		.renew = {.region = {member->region->id[0], member->region->id[1]},
+			  .slot = member->slot,
+			  .epoch = member->epoch},
+	};
+
+	network_write_hello(path_of(from)->network, &frame.renew.hello);
+	assert_true(fake_deliver(&world.ends[to], &frame, sizeof(frame)));
+	fake_settle(&world);
+}
+
+/*
+ * B broke the protocol, and goes on over the network. A is to leave and does not, since its application has
+ * memory in the region: so it keeps all that it knows of B, and B may say once more that it goes on.
+ */
+static void test_who_cannot_leave_forgets_nobody(void **state)
+{
+	(void)state;
+	heap_bytes = (uint64_t)64 * REGION_PAGE;
+	open_endpoints("1", "1", "");
+	talk(A, B, 8, 1);
+	talk(B, A, 8, 2);
+	void *block = heap_allocate(path_of(A)->heap, REGION_PAGE, 1, false);
+	assert_non_null(block);
+	ring_push(&meet(B, A)->peer.out, control_word(200, 0, 0), 1);
+	settle();
+	struct peer *peer = path_of(A)->peers[path_of(B)->ports[0].member->slot];
+	if (peer->state == PEER_UNTOLD)
+		(void)path_refuse(peer);
+	assert_int_equal(peer->renewal, RENEWAL_DONE);
+	path_of(A)->ports[0].next_look = UINT64_MAX; /* it comes back to no other region */
+	wish(A, WISH_LEAVE);
+	settle();
+	assert_false(path_of(A)->ports[0].region->left);
+	assert_non_null(peer->port);
+	for (uint32_t sequence = 0; sequence < 2; sequence++)
+		deliver_renew(A, B, sequence);
+	assert_int_equal(peer->state, PEER_PRESENT);
+	/* Without that memory it leaves, and then it has nothing of the region any more. */
+	assert_true(heap_release(block));
+	settle();
+	assert_true(path_of(A)->ports[0].region->left);
+	assert_null(peer->port);
+	for (uint32_t sequence = 0; sequence < 2; sequence++)
+		deliver_renew(A, B, sequence);
+	assert_int_equal(peer->state, PEER_PRESENT);
+	close_endpoints();
+	heap_bytes = 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_who_cannot_leave_forgets_nobody),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
