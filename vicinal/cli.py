@@ -22,9 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status; errors are one line on stderr."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
     try:
         with signals_raise():
-            words = sys.argv[1:] if arguments is None else list(arguments)
             status = _call(words)
             sys.stdout.flush()
     except VicinalError as error:
@@ -49,6 +49,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return fail(
             f"{place}{describe_os_error(error)}: see that the file and its rights are right"
         )
+    except Exception as error:  # which is ours to mend: a traceback tells the user nothing
+        from vicinal.crash_report import report_crash
+
+        return fail(report_crash(error, words))
     return status
 
 

@@ -35,7 +35,8 @@ from vicinal.cluster.plan.planning import Shown
 from vicinal.cluster.plan.state import cluster_names, journal_of
 from vicinal.cluster.resources.desired import recorded_resources
 from vicinal.cluster.resources.region import RegionResource
-from vicinal.errors import VicinalError
+from vicinal.crash_report import report_crash
+from vicinal.errors import VicinalError, fail
 from vicinal.signals import Ended, signals_raise
 
 
@@ -173,6 +174,8 @@ def main() -> None:
             Agent().serve()
     except Ended as ended:
         sys.exit(ended.status)
+    except Exception as error:  # what we write, ssh shows the user on the other host
+        sys.exit(fail(report_crash(error, sys.argv[1:], host=socket.gethostname())))
 
 
 def _share(request: dict[str, Any]) -> str:

@@ -22,7 +22,8 @@ from typing import Any
 import psutil
 
 import vicinal
-from vicinal.errors import VicinalError, describe_os_error
+from vicinal.crash_report import report_crash
+from vicinal.errors import VicinalError, describe_os_error, fail
 from vicinal.launch.host_files import HostFiles, take_away_left_behind
 from vicinal.mpi.traffic import job_traffic
 from vicinal.region import create, inspect
@@ -66,6 +67,8 @@ def main() -> None:
             _serve()
     except Ended as ended:
         sys.exit(ended.status)
+    except Exception as error:  # what we write, ssh shows the user on the other host
+        sys.exit(fail(report_crash(error, sys.argv[1:], host=socket.gethostname())))
 
 
 def _serve() -> None:
