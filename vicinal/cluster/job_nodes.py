@@ -15,6 +15,9 @@ from vicinal.errors import VicinalError
 if TYPE_CHECKING:
     import psutil
 
+START = "start the cluster with `vicinal start`, or see `vicinal status`"
+"""What to do about a node that does not run, where the cluster's name is not at hand."""
+
 _KILL_SECONDS = 5.0
 _POLL_SECONDS = 0.02
 
@@ -107,6 +110,18 @@ def check_joined(nodes: Sequence[str], alone: Collection[str]) -> None:
             f"{next(node for node in nodes if node != cut_off[0])}",
             "let one node have all ranks (-n 1, or a cluster of one node), start a launcher in a "
             "node by `vicinal exec`, or give the nodes a network",
+        )
+
+
+def check_running(cluster: str, ended: Sequence[str], nodes: int) -> None:
+    """Raise VicinalError where some of a cluster's nodes do not run: `ended`, of so many."""
+    start = f"`vicinal start {cluster}`"
+    if ended and len(ended) == nodes:
+        raise VicinalError(f"the cluster {cluster} is stopped", f"start it with {start}")
+    if ended:
+        raise VicinalError(
+            f"{', '.join(ended)} of the cluster {cluster} does not run",
+            f"see `vicinal status {cluster}`, and start it with {start}",
         )
 
 

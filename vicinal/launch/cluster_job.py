@@ -12,7 +12,7 @@ from vicinal.cluster.containers.root import OWN_TEMPORARY, shown
 from vicinal.cluster.guest_job import check_guest_job
 from vicinal.cluster.hosts.containers import FarContainers
 from vicinal.cluster.hosts.guests import FarGuests
-from vicinal.cluster.job_nodes import JobNodes, check_joined
+from vicinal.cluster.job_nodes import JobNodes, check_joined, check_running
 from vicinal.cluster.machines.guests import MachineGuests
 from vicinal.cluster.manager import cluster_state, open_nodes
 from vicinal.cluster.native_layout import EXCHANGE
@@ -47,6 +47,8 @@ def job_on_cluster(
     cluster = open_nodes(name)
     if isinstance(cluster, MachineGuests | FarGuests):
         with closing(cluster):
+            if isinstance(cluster, MachineGuests):  # else each host's agent sees to its own
+                check_running(name, cluster.ended_nodes(), len(cluster.guests))
             job = _for_machines(job, cluster)
             with RunningGuestJob(
                 job, cluster, stdin=stdin, stdout=stdout, stderr=stderr
@@ -67,6 +69,8 @@ def job_on_cluster(
             with RunningFarJob(job, cluster, stdin=stdin, stdout=stdout, stderr=stderr) as on_hosts:
                 yield on_hosts
         return
+    containers = cluster.containers() if isinstance(cluster, ContainerCluster) else cluster.nodes
+    check_running(name, cluster.ended_nodes(), len(containers))
     region = cluster_state(name).region
     if job.path is MessagePath.SHARED_MEMORY and len(cluster.nodes) > 1:
         raise VicinalError(

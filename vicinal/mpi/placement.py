@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from vicinal.errors import VicinalError
+
 
 @dataclass(frozen=True)
 class Placement:
@@ -13,7 +15,14 @@ class Placement:
 
 
 def place(ranks: int, nodes: Sequence[str]) -> list[Placement]:
-    """Spread ranks over nodes in blocks as even as can be; nodes without ranks are left out."""
+    """Spread ranks over nodes in blocks as even as can be; nodes without ranks are left out.
+
+    Raises VicinalError where there is no node.
+    """
+    if not nodes:
+        raise VicinalError(
+            "there is no node to run ranks on", "see `vicinal status`, and make or start the nodes"
+        )
     least, more = divmod(ranks, len(nodes))
     counts = [least + (number < more) for number in range(len(nodes))]
     return [Placement(node, count) for node, count in zip(nodes, counts, strict=True) if count]

@@ -17,6 +17,7 @@ import pytest
 from command_support import CHECKOUT, Vicinal, error_line
 from launch_support import GUARD_SECONDS, MPIS, NOBODY, package_path, unprivileged_python
 
+from vicinal.cluster.containers.cluster import ContainerCluster
 from vicinal.cluster.containers.layout import NODE_MARK
 from vicinal.mpi.environment import Mpi
 from vicinal.programs import mpi_program
@@ -111,10 +112,16 @@ def test_from_nothing_to_a_job_and_back(vicinal: Vicinal, trial: Trial, runtime:
     assert set(nodes_of(vicinal, trial).values()) == {"stopped"}
     assert vicinal("status", trial.name).returncode == 1
     assert "node0 does not run" in error_line(vicinal("exec", "-c", trial.name, "node0", "true"))
+    assert error_line(vicinal(*run, NODES, program)).endswith(
+        f"the cluster {trial.name} is stopped: start it with `vicinal start {trial.name}`"
+    )
     planned = vicinal("plan", trial.file)
     assert (planned.returncode, planned.stdout.count("it is stopped")) == (2, NODES)
     assert vicinal("start", trial.name).returncode == 0
     assert set(nodes_of(vicinal, trial).values()) == {"running"}
+    ContainerCluster.open(trial.name).stop_node("node1")
+    refused = error_line(vicinal(*run, NODES, program))
+    assert f"node1 of the cluster {trial.name} does not run: see" in refused
     assert vicinal("down", trial.name).returncode == 0
     assert trial.left() == []
 

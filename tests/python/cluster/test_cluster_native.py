@@ -67,6 +67,8 @@ def test_from_nothing_to_a_job_and_back(vicinal: Vicinal, trial: Trial) -> None:
         assert vicinal("stop", trial.name).returncode == 0
         assert running.wait(GUARD_SECONDS) == -9
     assert "host does not run" in error_line(vicinal("exec", "-c", trial.name, "host", "true"))
+    refused = error_line(vicinal("run", "-c", trial.name, "-n", 2, program))
+    assert f"is stopped: start it with `vicinal start {trial.name}`" in refused
     assert vicinal("status", trial.name).returncode == 1
     assert vicinal("start", trial.name).returncode == 0
     assert vicinal("status", trial.name).returncode == 0

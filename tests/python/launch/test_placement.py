@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from fake_host import FakeHost
 
+from vicinal.errors import VicinalError
 from vicinal.launch import cores
 from vicinal.mpi.placement import Placement, place
 
@@ -23,6 +24,13 @@ from vicinal.mpi.placement import Placement, place
 )
 def test_ranks_are_spread_in_even_blocks(ranks: int, nodes: str, counts: dict[str, int]) -> None:
     assert place(ranks, list(nodes)) == [Placement(*each) for each in counts.items()]
+
+
+def test_without_a_node_it_is_said_so() -> None:
+    with pytest.raises(
+        VicinalError, match="there is no node to run ranks on: see `vicinal status`"
+    ):
+        place(2, [])
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from vicinal.cluster.containers.node_record import NodeRecord, is_made, read_ent
 from vicinal.cluster.containers.runtime import NodeState
 from vicinal.cluster.containers.spec import ContainerSpec, check_name
 from vicinal.cluster.containers.state import base_locked, default_base, remove_tree
-from vicinal.cluster.job_nodes import Node, Places, end_entered, signal_entered
+from vicinal.cluster.job_nodes import START, Node, Places, end_entered, signal_entered
 from vicinal.cluster.native_layout import EXCHANGE
 from vicinal.errors import VicinalError
 
@@ -240,10 +240,9 @@ class ContainerCluster:
         """
         state = self.state(name)
         if state is not NodeState.RUNNING:
-            raise VicinalError(
-                f"{name} does not run" if state is NodeState.STOPPED else f"there is no {name}",
-                "see `vicinal status`",
-            )
+            if state is NodeState.STOPPED:
+                raise VicinalError(f"{name} does not run", START)
+            raise VicinalError(f"there is no {name}", "see `vicinal status`")
         options = ["--tty"] if tty else []
         options += ["--directory", directory]
         return self._head.command([layout.ENTER, *options, name, *command])

@@ -23,7 +23,7 @@ from vicinal.cluster.hosts.protocol import Request
 from vicinal.cluster.hosts.record import HostRecord
 from vicinal.cluster.hosts.shares import ask_all
 from vicinal.cluster.hosts.traffic import far_traffic
-from vicinal.cluster.job_nodes import Node, Places
+from vicinal.cluster.job_nodes import START, Node, Places
 from vicinal.cluster.native_layout import EXCHANGE
 from vicinal.errors import VicinalError
 from vicinal.mpi.job_region import check_heap, usable_region
@@ -172,4 +172,4 @@ class OwnContainers:
         del names
         ended = self._cluster.ended_nodes()
         if ended:
-            raise VicinalError(f"{', '.join(ended)} does not run", "see `vicinal status`")
+            raise VicinalError(f"{', '.join(ended)} does not run", START)

@@ -44,6 +44,10 @@ class MachineGuests:
         machines = [guest.machine for guest in self.guests]
         return frozenset(each.name for each in machines if not each.peers)
 
+    def ended_nodes(self) -> list[str]:
+        """Names of those that do not run."""
+        return [guest.name for guest in self.guests if not guest.alive]
+
     def enter(self) -> None:
         """See that there is a connection to each. Raises VicinalError where one does not run."""
         together(guest.enter for guest in self.guests)

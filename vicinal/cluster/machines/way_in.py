@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from vicinal.cluster.guest_commands import BOOT_SECONDS
 from vicinal.cluster.guest_console import console_tail
 from vicinal.cluster.guest_shell import GuestShell
+from vicinal.cluster.job_nodes import START
 from vicinal.cluster.machines.hypervisor import has_machines, hypervisor_at
 from vicinal.cluster.machines.layout import Made
 from vicinal.cluster.machines.machine import Machine
@@ -64,7 +65,7 @@ class WayIn(GuestShell):
     def enter(self) -> None:
         """See that there is a connection. Raises VicinalError, also where the machine is off."""
         if not self.alive:
-            raise VicinalError(f"{self.name} does not run", "see `vicinal status`")
+            raise VicinalError(f"{self.name} does not run", START)
         self.connect(BOOT_SECONDS * Made.read(self.machine.files).accelerator.patience)
 
     def connect(self, seconds: float) -> None:

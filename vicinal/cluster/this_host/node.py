@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vicinal.cluster.job_nodes import Node, Places
+from vicinal.cluster.job_nodes import START, Node, Places
 from vicinal.cluster.native_layout import RANK_TEXT
 from vicinal.cluster.native_network import find_tool
 from vicinal.errors import VicinalError, describe_os_error
@@ -128,11 +128,10 @@ class HostNode:
 
     def head_command(self, command: Sequence[str], directory: Path | None = None) -> list[str]:
         """The command line that runs `command` on its processors, known as this node's."""
-        if not self.is_there or self.is_stopped:
-            raise VicinalError(
-                f"{self.name} does not run" if self.is_there else f"{self.name} is not there",
-                "see `vicinal status`",
-            )
+        if not self.is_there:
+            raise VicinalError(f"{self.name} is not there", "see `vicinal status`")
+        if self.is_stopped:
+            raise VicinalError(f"{self.name} does not run", START)
         marks = [f"{_NODE_MARK}={self._mark}", f"{_JOB_MARK}={self._job}"]
         pin = []
         if self.cpus:
