@@ -129,8 +129,8 @@ static enum meeting look(struct messenger *messenger, struct single_copy *copy,
 	uint64_t until = 0;
 
 	if (copy->way == WIRE_BY_REGION) {
-		const struct transfer_line *line = section_transfer(
-			messenger->path->ports[0].region, other->peer.slot, transfer_index(copy->other));
+		const struct transfer_line *line = section_transfer(messenger->path->ports[0].region,
+								    copy->slot, transfer_index(copy->other));
 		/* Not intact: a successor has the section, and nothing there is this message's any more. */
 		if (!transfer_look(line, copy->other, &claimed, &until) || !path_intact(&other->peer))
 			return MEETING_ENDED;
@@ -388,10 +388,10 @@ static bool may_write_in_region(const struct messenger *messenger, const struct 
 
 	/* Evicted, or forked: the section is another's. */
 	return !path->ports[0].evicted &&
-	       transfer_look(section_transfer(path->ports[0].region, from->slot, transfer_index(copy->other)),
+	       transfer_look(section_transfer(path->ports[0].region, copy->slot, transfer_index(copy->other)),
 			     copy->other, &claimed, &until) &&
 	       claimed < until &&
-	       member_observe(path->ports[0].member, from->slot, copy->epoch, &from->pulse, monotonic_now(),
+	       member_observe(path->ports[0].member, copy->slot, copy->epoch, &from->pulse, monotonic_now(),
 			      path->timeout) == MEMBER_ALIVE;
 }
 

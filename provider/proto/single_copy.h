@@ -61,7 +61,8 @@ struct single_copy {
 	enum wire_way way;
 	uint32_t own; /* transfer ids */
 	uint32_t other;
-	uint32_t epoch;      /* a receiver's: the sender's */
+	uint32_t slot;       /* the other's, in the region that we both were in when it began */
+	uint32_t epoch;      /* the other's there */
 	uint32_t generation; /* of this place in the table */
 	bool copies;         /* this end does something */
 	bool sealed;         /* see above: the sender can claim no more that we have claimed */

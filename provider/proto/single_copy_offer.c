@@ -55,7 +55,7 @@ static uint32_t index_of(const struct messenger *messenger, const struct single_
 	return (uint32_t)(copy - messenger->single->copies);
 }
 
-static struct single_copy *take(struct messenger *messenger)
+static struct single_copy *take(struct messenger *messenger, const struct correspondent *peer)
 {
 	struct single_copies *single = messenger->single;
 
@@ -67,8 +67,26 @@ static struct single_copy *take(struct messenger *messenger)
 	uint32_t generation = (copy->generation & 0xffffffU) + 1;
 	if (generation > 0xffffffU)
 		generation = 1;
-	*copy = (struct single_copy){.generation = generation, .own = transfer_id(index, generation)};
+	*copy = (struct single_copy){
+		.generation = generation,
+		.own = transfer_id(index, generation),
+		.slot = peer->peer.slot,
+		.epoch = peer->peer.tenure,
+	};
 	return copy;
+}
+
+/*
+ * Are we still in the region, and the peer in its slot, that the transfer began with? One that left, and came
+ * back elsewhere, has a slot of another region, in which nothing here means anything.
+ */
+static bool is_where_it_began(const struct messenger *messenger, const struct single_copy *copy,
+			      const struct peer *peer)
+{
+	const struct port *home = &messenger->path->ports[0];
+
+	return peer->port == home && !peer->guest && !home->region->left && !home->evicted &&
+	       peer->slot == copy->slot && peer->tenure == copy->epoch;
 }
 
 /* Our line as the other end finds it, in whichever of the two places it looks. */
@@ -197,7 +215,7 @@ static uint64_t place_of(const struct messenger *messenger, const struct buffer 
 bool single_copy_offer(struct messenger *messenger, struct send *send, struct wire_rendezvous *header)
 {
 	uint64_t place = place_of(messenger, &send->buffer, send->buffer.length);
-	struct single_copy *copy = take(messenger);
+	struct single_copy *copy = take(messenger, send->to);
 
 	if (copy == NULL)
 		return false;
@@ -223,7 +241,7 @@ int single_copy_answered(struct messenger *messenger, struct send *send, const s
 		return 0;
 	}
 	if (copy == NULL || transfer_index(clear->transfer) >= REGION_TRANSFERS ||
-	    clear->accepted <= send->sent)
+	    clear->accepted <= send->sent || !is_where_it_began(messenger, copy, &to->peer))
 		return -EPROTO;
 	copy->other = clear->transfer;
 	copy->first = send->sent;
@@ -233,8 +251,8 @@ int single_copy_answered(struct messenger *messenger, struct send *send, const s
 	switch (clear->way) {
 	case WIRE_BY_REGION:
 		if (clear->place != 0) {
-			copy->view = transfer_view(messenger->path->ports[0].region, to->peer.slot,
-						   clear->place, clear->accepted);
+			copy->view = transfer_view(messenger->path->ports[0].region, copy->slot, clear->place,
+						   clear->accepted);
 			if (copy->view == NULL)
 				return -EPROTO;
 			copy->copies = true;
@@ -267,7 +285,7 @@ bool single_copy_accept(struct messenger *messenger, struct receive *receive, ui
 	    !from->peer.mapped)
 		return false;
 	forget_former(from);
-	struct single_copy *copy = take(messenger);
+	struct single_copy *copy = take(messenger, from);
 	if (copy == NULL)
 		return false;
 	uint64_t place = place_of(messenger, &receive->buffer, accepted);
@@ -286,7 +304,6 @@ bool single_copy_accept(struct messenger *messenger, struct receive *receive, ui
 	}
 	copy->receive = receive;
 	copy->other = receive->offered;
-	copy->epoch = from->peer.epoch;
 	copy->first = receive->early;
 	copy->end = accepted;
 	copy->mine = copy->first;

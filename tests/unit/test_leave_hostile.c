@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Peers that send what only fits a region, to one that wants to leave it and cannot. */
+/* Peers that send what only fits a region, to one that wants to leave it, or has left it. */
 #include "regions.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "path/network_path.h"
 #include "path/region_path.h"
@@ -88,10 +89,72 @@ static void test_who_cannot_leave_forgets_nobody(void **state)
 	heap_bytes = 0;
 }
 
+/* Another region is plugged where both were, and both come back to that. */
+static void move_to_another(void)
+{
+	for (int i = A; i <= B; i++) {
+		path_of(i)->ports[0].next_look = UINT64_MAX;
+		wish(i, WISH_LEAVE);
+		settle();
+		assert_true(path_of(i)->ports[0].region->left);
+	}
+	assert_int_equal(unlink(files[0]), 0);
+	assert_int_equal(link(files[1], files[0]), 0);
+	for (int i = A; i <= B; i++) {
+		path_of(i)->ports[0].next_look = 0;
+		settle();
+		assert_non_null(path_of(i)->ports[0].next);
+	}
+}
+
+/*
+ * A offered a large message to be copied once, in a region that it has left since. B takes the offer in
+ * another, where its slot has another number: what that was in the first is memory of A's alone.
+ */
+static void test_an_offer_ends_with_its_region(void **state)
+{
+	(void)state;
+	heap_bytes = (uint64_t)256 * REGION_PAGE;
+	open_endpoints("1", "1", "");
+	for (int i = A; i <= B; i++)
+		assert_int_equal(single_copy_open(world.nodes[i].node.messenger, SINGLE_COPY_AUTO), 0);
+	talk(A, B, 8, 1);
+	talk(B, A, 8, 2);
+	struct correspondent *to = meet(A, B);
+	fill_bytes(out, LONG, 3);
+	assert_int_equal(fake_send(&world.nodes[A], to, out, LONG, 77), 0);
+	fake_settle(&world);
+	struct send *send = (struct send *)(void *)world.nodes[A].node.messenger->awaiting.next;
+	assert_non_null(send->copy);
+	assert_true(send->waits_for_clear);
+	move_to_another();
+	assert_true(to->peer.port == path_of(A)->ports[0].next);
+	struct control_slot clear = {
+		.control = control_word(WIRE_CLEAR, 0, 0),
+		.word = send->id,
+		.clear = {.id = 1,
+			  .accepted = LONG,
+			  .way = WIRE_BY_REGION,
+			  .transfer = transfer_id(3, 1),
+			  .place = path_of(A)->ports[0].region->section_bytes - heap_bytes},
+	};
+	struct node *other = &world.nodes[B].node;
+	assert_true(rendezvous_tell(other->messenger, meet(B, A), &clear));
+	for (int round = 0; round < 50; round++) {
+		(void)messenger_progress(world.nodes[A].node.messenger);
+		(void)path_look(path_of(A));
+	}
+	assert_int_equal(to->peer.failure, -EPROTO);
+	assert_true(match_is_empty(&world.nodes[A].node.messenger->awaiting));
+	close_endpoints();
+	heap_bytes = 0;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_who_cannot_leave_forgets_nobody),
+		cmocka_unit_test(test_an_offer_ends_with_its_region),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
