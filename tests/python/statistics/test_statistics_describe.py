@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,7 @@ def test_what_is_no_measurement_is_an_error(values: list[float], message: str) -
 def test_intervals_are_those_of_scipys_quantile_test(count: int, quantile: float) -> None:
     values = np.random.default_rng(count).lognormal(size=count)
     ours = quantile_estimate(values, quantile)
-    theirs = stats.quantile_test(values, p=quantile).confidence_interval(0.95)
+    theirs: Any = stats.quantile_test(values, p=quantile).confidence_interval(0.95)
     assert ours.value == pytest.approx(np.quantile(values, quantile))
     if np.isnan(theirs.low) or np.isnan(theirs.high):  # SciPy has no interval, ours is worth less
         assert ours.confidence < 0.95
@@ -199,7 +200,7 @@ def test_values_are_described_all_at_once_and_sorted_once(monkeypatch: pytest.Mo
     for count in (1000, 100_000, 200_000):
         values = random.integers(900, 90_000, count)
         describe(values)  # which values enclose a quantile is counted once for each count
-        calls[count] = calls_of(lambda values=values: describe(values))
+        calls[count] = calls_of(partial(describe, values))
     assert len({*calls.values()}) == 1, calls
     assert sorted_values == [count for count in calls for _ in range(2)]
 

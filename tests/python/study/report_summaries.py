@@ -6,7 +6,7 @@ writes the report of the example there, to be looked at.
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -187,16 +187,20 @@ def published() -> tuple[Beside, ...]:
     """Of one statistic and another, of absolute values and ratios, with sizes and without."""
     latency, performance = Quantity.LATENCY, Quantity.PERFORMANCE
     measured = Estimate(0.31, 0.3, 0.33, 0.95)
-    median = {"statistic": Statistic.MEDIAN}
+    median = Statistic.MEDIAN
     both = ("native", "region")
     return (
         Beside(
-            Published("P2 fig4a", "latency", latency, 0.22, "µs", "region", size=4, **median),
+            Published(
+                "P2 fig4a", "latency", latency, 0.22, "µs", "region", size=4, statistic=median
+            ),
             measured,
             adapted=True,
         ),
         Beside(
-            Published("P2 fig4a", "latency", latency, 12.5, "us", "network", size=4096, **median),
+            Published(
+                "P2 fig4a", "latency", latency, 12.5, "us", "network", size=4096, statistic=median
+            ),
             measured,
         ),
         Beside(
@@ -205,7 +209,14 @@ def published() -> tuple[Beside, ...]:
         ),
         Beside(
             Published(
-                "P9 fig2", "latency", latency, 0.61, "ratio", comparison=both, size=64, **median
+                "P9 fig2",
+                "latency",
+                latency,
+                0.61,
+                "ratio",
+                comparison=both,
+                size=64,
+                statistic=median,
             ),
             measured,
         ),
@@ -218,7 +229,7 @@ def published() -> tuple[Beside, ...]:
                 "ratio",
                 comparison=("network", "region"),
                 size=64,
-                **median,
+                statistic=median,
             ),
             None,
             why_not="this pair of environments is no comparison of the study",
@@ -237,7 +248,7 @@ def published() -> tuple[Beside, ...]:
             why_not="this pair of environments is no comparison of the study",
         ),
         Beside(
-            Published("P3 fig9", "barrier", latency, 0.009, "ms", "guests", **median),
+            Published("P3 fig9", "barrier", latency, 0.009, "ms", "guests", statistic=median),
             measured,
         ),
         Beside(
@@ -341,7 +352,7 @@ def _cell(
     ]
     for trial in trials:
         trial[chance.random(4000) < 0.002] *= 8
-    of = {
+    of: dict[Statistic, Callable[[NDArray[np.float64]], Any]] = {
         Statistic.MEDIAN: np.median,
         Statistic.MEAN: np.mean,
         Statistic.P99: lambda values: np.percentile(values, 99),
@@ -429,7 +440,7 @@ def _split(base: Cell, test: Cell) -> SplitChange | None:
     if not base.parts:
         return None
     chance = np.random.default_rng(4)
-    return compare_splits(*(_times(chance, cell) for cell in (test, base)))
+    return compare_splits(_times(chance, test), _times(chance, base))
 
 
 def _times(

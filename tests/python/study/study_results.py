@@ -236,7 +236,8 @@ def _trial(
     machine: Machine,
     chance: np.random.Generator,
 ) -> Drawn:
-    series, figures = [], ()
+    series: list[Series] = []
+    figures: tuple[Figure, ...] = ()
     if workload.driver == "record":
         series = _series(workload, factor, machine, chance)
     else:

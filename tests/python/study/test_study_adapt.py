@@ -407,8 +407,8 @@ def check_adapted(whole: Study, machine: MachineFacts) -> None:
         assert "HOST1" not in str(each.cluster)
         assert "CARD" not in str(each.cluster)
         assert "ffff:ff" not in str(each.cluster)
-    for each in adapted.design.comparisons:
-        assert not {each.base, each.test} & adapted.unavailable.keys()
+    for pair in adapted.design.comparisons:
+        assert not {pair.base, pair.test} & adapted.unavailable.keys()
     polls = any(each.progress is None for each in there)
     hosts = max(len(machine.hosts), 1)
     for operation in adapted.workloads:

@@ -178,7 +178,7 @@ def test_a_manifest_without_its_study_is_refused() -> None:
 
 
 def figure(**values: Any) -> Published:
-    given = {"size": 8, "environment": NATIVE.name} | values
+    given: dict[str, Any] = {"size": 8, "environment": NATIVE.name} | values
     return Published("P9", "latency", Quantity.LATENCY, 1.0, given.pop("unit", "µs"), **given)
 
 
@@ -278,7 +278,7 @@ def test_a_distribution_is_thinned_and_keeps_its_tail(count: int) -> None:
     assert len(points) <= 300
     for part, value in points:
         assert part == pytest.approx(value / count)  # as many do not exceed it
-    assert points[-1] == (1.0, count)
+    assert points[-1] == (1.0, float(count))
     assert points[0][1] == 1.0
     if count == 100_000:
         assert sum(part > 0.999 for part, _ in points) > 30

@@ -3,6 +3,7 @@
 import json
 import string
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -310,17 +311,17 @@ JSON = st.recursive(
 def test_json_that_is_no_study_is_refused_in_words(data: st.DataObject) -> None:
     """One value, anywhere, is another one: it is a study still, or what is said is an error."""
     values = study_to_json(parse_study(Path("x"), WHOLE))
-    place: object = values
+    place: Any = values
     while True:
         if isinstance(place, dict) and place:
-            key: object = data.draw(st.sampled_from(sorted(place)))
+            key: Any = data.draw(st.sampled_from(sorted(place)))
         elif isinstance(place, list) and place:
             key = data.draw(st.integers(0, len(place) - 1))
         else:
             return
-        inner = place[key]  # type: ignore[index]
+        inner = place[key]
         if not isinstance(inner, dict | list) or not inner or data.draw(st.booleans()):
-            place[key] = data.draw(JSON)  # type: ignore[index]
+            place[key] = data.draw(JSON)
             break
         place = inner
     try:

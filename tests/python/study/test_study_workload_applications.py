@@ -307,7 +307,7 @@ def test_a_pair_of_programs_is_run_and_read(
     )
     program = drivers()[again.driver].program(again, Mpi.MPICH, TOOLS)
     measured = read(again, run_pair(program, tmp_path))
-    found = [each.size for each in measured.series] or [each.size for each in measured.figures]
+    found: list[int | None] = [each.size for each in measured.series or measured.figures]
     assert list(dict.fromkeys(found)) == list(again.sizes)
 
 

@@ -106,8 +106,8 @@ def test_a_wrong_number_is_found(
     """The first exchange is that of the check; the ninth, of the iterations that are timed."""
     (tmp_path / "wrong.c").write_text(WRONG)
     library, compiler = tmp_path / "wrong.so", mpi_prefix(Mpi.MPICH) / "bin" / "mpicc"
-    command = [compiler, "-shared", "-fPIC", f"-DCALL={call}", "-o", library, tmp_path / "wrong.c"]
-    subprocess.run(command, check=True)
+    command = [str(compiler), "-shared", "-fPIC", f"-DCALL={call}", "-o", str(library)]
+    subprocess.run([*command, tmp_path / "wrong.c"], check=True)
     program = [str(mpi_program(Mpi.MPICH, "transform")), "rand", "--size", "8"]
     job = Job(
         [*program, "--iterations", "5"], 2, Mpi.MPICH, environment={"LD_PRELOAD": str(library)}

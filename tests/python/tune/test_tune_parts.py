@@ -133,7 +133,12 @@ def test_too_few_runs_are_refused() -> None:
 
 
 def test_the_pareto_set_has_what_nothing_is_better_than_in_all() -> None:
-    costs = {(0,): [0.0, 0.0], (1,): [-0.2, 0.1], (2,): [-0.1, 0.1], (3,): [0.1, -0.3]}
+    costs: dict[tuple[int, ...], list[float]] = {
+        (0,): [0.0, 0.0],
+        (1,): [-0.2, 0.1],
+        (2,): [-0.1, 0.1],
+        (3,): [0.1, -0.3],
+    }
     assert pareto(costs) == ((0,), (1,), (3,))
     assert pareto({(0,): [0.0], (1,): [0.0], (2,): [0.1]}) == ((0,), (1,))
 

@@ -18,6 +18,7 @@ from vicinal.host.system import Host
 from vicinal.mpi.libraries import Mpi
 from vicinal.mpi.thresholds import THRESHOLDS, number
 from vicinal.programs import mpi_program
+from vicinal.tune.knob import Setting
 from vicinal.tune.knobs.variables import VARIABLES
 from vicinal.tune.profile import (
     parse_profile,
@@ -50,7 +51,7 @@ def test_the_table_is_the_provider_s(tmp_path: Path) -> None:
     source, program = tmp_path / "table.c", tmp_path / "table"
     source.write_text(PRINT_TABLE)
     sources = [source, CHECKOUT / "provider/proto/thresholds.c"]
-    options = ["-std=gnu11", f"-I{CHECKOUT / 'provider'}", "-o", program]
+    options = ["-std=gnu11", f"-I{CHECKOUT / 'provider'}", "-o", str(program)]
     subprocess.run(["gcc", *options, *sources], check=True)
     shown = subprocess.run([program], capture_output=True, text=True, check=True).stdout
     assert shown.splitlines() == [
@@ -171,7 +172,11 @@ def test_doctor_knows_a_profile_of_another_user(
 
 
 def test_the_thresholds_of_a_setting() -> None:
-    setting = {"VICINAL_EAGER_BYTES": 8192, "VICINAL_SHORT_BYTES": "unset", "eth1/rx-usecs": 3}
+    setting: Setting = {
+        "VICINAL_EAGER_BYTES": 8192,
+        "VICINAL_SHORT_BYTES": "unset",
+        "eth1/rx-usecs": 3,
+    }
     assert thresholds_of(setting) == {"eager_bytes": 8192}
     with pytest.raises(VicinalError, match="VICINAL_EAGER_BYTES: '1' is not a number"):
         thresholds_of({"VICINAL_EAGER_BYTES": 1})

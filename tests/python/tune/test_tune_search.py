@@ -240,7 +240,7 @@ def test_a_budget_that_cannot_show_anything_is_refused() -> None:
     assert len(find(machine.space, replace(PLAN, budget=Budget(needed)), machine.measure).trials)
     for budget in ({}, {"trials": 0}, {"seconds": -1.0}):
         with pytest.raises(VicinalError, match="without a budget"):
-            Budget(**budget)  # type: ignore[arg-type]
+            Budget(**budget)
 
 
 def test_settings_that_fail_are_left_out_and_named() -> None:

@@ -55,8 +55,12 @@ def test_a_file_is_read() -> None:
         "poll": None,
     }
     assert spec.workloads["latency"]["sizes"] == 64
-    present = {"eth1/rx-usecs": 5, "eth1/adaptive-rx": "on", "poll": 1}
-    available = {"eth1/rx-usecs": (0, 1), "eth1/adaptive-rx": ("off", "on"), "poll": (1, 2)}
+    present: Setting = {"eth1/rx-usecs": 5, "eth1/adaptive-rx": "on", "poll": 1}
+    available: dict[str, tuple[int | float | str, ...]] = {
+        "eth1/rx-usecs": (0, 1),
+        "eth1/adaptive-rx": ("off", "on"),
+        "poll": (1, 2),
+    }
     assert dict(spec.space(available, present).knobs) == {
         "eth1/rx-usecs": (0, 3, 5, 20, 100),
         "eth1/adaptive-rx": ("off", "on"),

@@ -11,6 +11,7 @@ import logging
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 UNPACKED, PROFILES, NAME = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 sys.path.insert(0, str(UNPACKED / "usr/lib/python3/dist-packages"))
@@ -67,7 +68,7 @@ def main() -> None:
     manager = units.Manager(repository, monitoring, 0, inventory, config)
     # What the profile includes would tune the machine that the tests run on.
     manager.create({name: unit for name, unit in profile.units.items() if unit.type == "script"})
-    found = {"units": list(profile.units), "before": values()}
+    found: dict[str, Any] = {"units": list(profile.units), "before": values()}
     manager.start_tuning()
     found |= {"started": values(), "verified": manager.verify_tuning(False)}
     manager.stop_tuning(True)
