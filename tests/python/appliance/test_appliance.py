@@ -5,6 +5,7 @@ mmdebstrap is a stand-in here; tests/appliance makes a real one and boots it.
 
 import json
 import os
+import shutil
 import struct
 import subprocess
 import tarfile
@@ -31,6 +32,7 @@ from vicinal.cluster.appliance.disk_layout import (
     Identity,
     make_disk,
 )
+from vicinal.cluster.image_packages import PackageStore
 from vicinal.cluster.snapshots import store
 from vicinal.errors import VicinalError
 
@@ -156,7 +158,7 @@ def test_a_namespace_that_is_refused_is_said(
 
 
 def test_space_is_looked_at_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tools.shutil, "disk_usage", lambda _: SimpleNamespace(free=(150 << 20) - 1))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=(150 << 20) - 1))
     tools.check_space([(tmp_path, 100 << 20)])
     with pytest.raises(VicinalError, match=r"takes 150 MiB in .*, and 149 MiB are free"):
         tools.check_space([(tmp_path, 100 << 20), (tmp_path, 50 << 20)])  # on one file system
@@ -337,7 +339,7 @@ def test_a_mirror_with_a_password_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        build.PackageStore,
+        PackageStore,
         "release_sources",
         lambda _: ("stable", ["deb https://user:secret@mirror stable main"]),
     )
@@ -379,8 +381,12 @@ def test_snapshots_are_listed_and_go_with_their_image(
     for name in ("image-1.cpio", "image-with-2.cpio", "verbs/image-3.cpio"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
+
+    def fill(memory: int, _state: int) -> None:
+        os.pwrite(memory, b"x" * 8192, 0)
+
     for key in ("4", "5", "6"):
-        assert store.make(key, 1 << 30, 0, lambda memory, _: os.pwrite(memory, b"x" * 8192, 0))
+        assert store.make(key, 1 << 30, 0, fill)
     stored = {each.name: each for each in image_store.stored_images()}
     assert {"snapshot-4", "snapshot-5", "snapshot-6"} < set(stored)
     assert 8192 <= stored["snapshot-4"].size < 1 << 20

@@ -229,7 +229,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def make_key(file: Path, passphrase: str = "") -> str:
-    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-f", file]
+    command: list[str | Path] = ["ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-f", file]
     subprocess.run(command, check=True)
     return file.read_text()
 
@@ -268,7 +268,8 @@ def test_a_jobs_machines_know_each_other(root: Path, job_key: str) -> None:
     assert made["etc/ssh/vicinal_known_hosts"] == f"@cert-authority vicinal-job {public}\n"
     assert "Host mpi-0 mpi-1 10.0.0.8\n" in made["etc/ssh/ssh_config.d/70-vicinal.conf"]
     assert "Match User ada\n" in made["etc/ssh/sshd_config.d/70-vicinal.conf"]
-    command = ["ssh-keygen", "-L", "-f", root / "etc/ssh/ssh_host_ed25519_key-cert.pub"]
+    signed = root / "etc/ssh/ssh_host_ed25519_key-cert.pub"
+    command = ["ssh-keygen", "-L", "-f", str(signed)]
     certificate = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "host certificate" in certificate
     assert "vicinal-job" in certificate

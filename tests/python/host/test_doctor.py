@@ -216,7 +216,7 @@ def test_when_a_guest_is_started(
     )
     monkeypatch.setattr(Host, "program", lambda *_: Path("/usr/bin/qemu"))
     ((finding,),) = (
-        each.findings for each in examine(Host(), [guest_check.guest_check(start, str)])
+        each.findings for each in examine(Host(), [guest_check.guest_check(start, lambda _: None)])
     )
     assert bool(began) is tried
     assert finding.status is (Status.PASS if tried else Status.WARN)

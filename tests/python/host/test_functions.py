@@ -8,6 +8,7 @@ import json
 import signal
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_cards import FakeCard, FakeHelper, FakeHost, fake_functions, igb, mlx4, mlx5
@@ -22,9 +23,9 @@ MAC = "52:54:00:aa:bb:01"
 GUID = "00:11:22:33:44:55:66:77"
 
 
-def records(host: FakeHost) -> dict[str, dict[str, object]]:
+def records(host: FakeHost) -> dict[str, dict[str, Any]]:
     text = (host.records / "records.json").read_text()
-    found: dict[str, dict[str, object]] = json.loads(text)
+    found: dict[str, dict[str, Any]] = json.loads(text)
     return found
 
 
@@ -480,7 +481,7 @@ def test_interrupted_making_is_undone(tmp_path: Path) -> None:
 def test_two_commands_at_once_get_different_functions(tmp_path: Path, owner: str) -> None:
     host, functions = fake_functions(tmp_path, igb())
     functions.create("eth1", 2, owner="demo")
-    other = []
+    other: list[str] = []
 
     class Slow(FakeHelper):
         def __call__(self, operation: str, **fields: object) -> dict[str, object]:

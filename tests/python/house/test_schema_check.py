@@ -21,7 +21,8 @@ FILES = [
     *((CLUSTER, path) for path in sorted((CHECKOUT / "examples").glob("*.yaml"))),
     *((STUDY, study_file(name)) for name in ("aa", "quick", "p3-fig4")),
 ]
-ODD = (None, True, False, 0, -1, 1.0, 0.5, 10**12, float("nan"), "", "none", "?!", [], {}, [1, 1])
+ODD: list[Any] = [None, True, False, 0, -1, 1.0, 0.5, 10**12, float("nan"), "", "none", "?!"]
+ODD += [[], {}, [1, 1]]
 """Values that few places of a file can have."""
 
 

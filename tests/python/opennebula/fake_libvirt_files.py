@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from fake_libvirt import FakeDomain, FakeLibvirt
 from opennebula_fake_process import STILL
@@ -35,8 +36,8 @@ class _Domain(FakeDomain):
         values = {"live": live, "said": self._said, "saved": saved}
         domain_file(host.place, self.name()).write_text(json.dumps(values))
 
-    def setMetadata(self, *values: object) -> None:  # type: ignore[override]  # noqa: N802
-        super().setMetadata(*values)  # type: ignore[arg-type]
+    def setMetadata(self, *values: Any) -> None:  # noqa: N802
+        super().setMetadata(*values)
         self.store()
 
     def detachDeviceAlias(self, alias: str, flags: int) -> None:  # noqa: N802

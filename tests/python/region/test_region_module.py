@@ -197,7 +197,7 @@ def program(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def member(program: Path, region_path: Path) -> Iterator[subprocess.Popen[str]]:
     region.create(region_path, members=4, for_nvdimm=True)
     pipe = subprocess.PIPE
-    arguments = [program, f"file:{region_path}"]
+    arguments = [str(program), f"file:{region_path}"]
     with subprocess.Popen(arguments, stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("joined ")

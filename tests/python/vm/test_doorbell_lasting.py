@@ -17,7 +17,7 @@ from test_doorbell_server import Client, ring, rung
 from vicinal.cluster.doorbell import VECTORS
 from vicinal.cluster.doorbell.claim import claim, claimant
 from vicinal.cluster.doorbell.lasting import LastingServer
-from vicinal.cluster.plan.resource import Condition
+from vicinal.cluster.plan.resource import Condition, Json
 from vicinal.cluster.resources.doorbell import DoorbellResource
 from vicinal.errors import VicinalError
 
@@ -41,7 +41,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
 
 def resource(place: Path) -> DoorbellResource:
     """One that only its settings tell of, as a later command finds it."""
-    settings = {
+    settings: dict[str, Json] = {
         "directory": str(place / "doorbell"),
         "region": str(place / "region"),
         "machines": 2,

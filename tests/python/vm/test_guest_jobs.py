@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from command_support import Vicinal, error_line
@@ -19,7 +19,7 @@ def pair(network: GuestNetwork = GuestNetwork.VIRTIO) -> GuestPair:
     """As much of two guests as a command line takes."""
     guests = [SimpleNamespace(name=name) for name in ("guest0", "guest1")]
     everything = SimpleNamespace(has=lambda path: isinstance(path, Path))
-    return cast("Any", SimpleNamespace(guests=guests, image=everything, network=network))
+    return cast("GuestPair", SimpleNamespace(guests=guests, image=everything, network=network))
 
 
 @pytest.mark.parametrize("path", ["network", REGION])

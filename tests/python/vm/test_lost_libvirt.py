@@ -24,6 +24,7 @@ from vicinal.cluster.domains.lifecycle import define, start
 from vicinal.cluster.domains.own import own_uri
 from vicinal.cluster.domains.unreachable import UnreachableError
 from vicinal.cluster.hosts import managing
+from vicinal.cluster.hosts.connection import Listener
 from vicinal.cluster.hosts.protocol import Request
 from vicinal.cluster.hosts.record import HostRecord
 from vicinal.cluster.machines import orphans
@@ -179,7 +180,7 @@ def test_hosts_are_told_to_forget_theirs(uri: str, monkeypatch: pytest.MonkeyPat
             pass
 
         def ask(
-            self, request: Request, values: Mapping[str, object], listener: managing.Listener
+            self, request: Request, values: Mapping[str, object], listener: Listener
         ) -> dict[str, object]:
             listener.say(f"{self.name}: left behind")
             asked.append((request, values))

@@ -122,7 +122,8 @@ def kill(daemon: Daemon) -> None:
 
 
 def test_it_is_started_once_found_again_and_ended(daemon: Daemon) -> None:
-    assert daemon.process is None
+    before = daemon.process  # in a name of its own, lest mypy take it for None from here on
+    assert before is None
     assert not daemon.answers()
     assert other(daemon).stdout == "True\n"
     process = daemon.process
