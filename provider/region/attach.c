@@ -156,7 +156,8 @@ static int map_region(struct region *region, struct region_error *error)
 			region->path, strerror(errno));
 	region->base = base;
 	/* A file may be cut short, and some devices fault when they are taken away. */
-	guard_watch(region);
+	if (!guard_watch(region))
+		return region_fail(error, -ENOMEM, "no memory is left to attach a region: free some");
 
 	struct region_error detail;
 	result = region_check_header((const struct region_header *)base, region->bytes, region, &detail);

@@ -5,12 +5,21 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 
-/* A process has one or two; one more than fits is not guarded. */
-#define WATCHED_MAX 16U
+/*
+ * A process has one or two, and a test may have dozens. The handler may run at any moment in any thread, so
+ * places are added and used again, and never freed.
+ */
+#define WATCHED_AT_ONCE 16U
 
-static _Atomic(struct region *) watched[WATCHED_MAX];
+struct watched {
+	_Atomic(struct region *) region[WATCHED_AT_ONCE];
+	_Atomic(struct watched *) more;
+};
+
+static struct watched watched;
 static struct sigaction previous;
 static unsigned watched_count;
 static bool installed; /* or somebody's, who came after us and may pass on to us */
@@ -30,12 +39,44 @@ static bool put_zeros(struct region *region)
 
 static bool survive(uintptr_t address)
 {
-	for (unsigned i = 0; i < WATCHED_MAX; i++) {
-		struct region *region = atomic_load_explicit(&watched[i], memory_order_acquire);
-		if (region != NULL && address - (uintptr_t)region->base < region->bytes)
-			return put_zeros(region);
-	}
+	for (struct watched *some = &watched; some != NULL;
+	     some = atomic_load_explicit(&some->more, memory_order_acquire))
+		for (unsigned i = 0; i < WATCHED_AT_ONCE; i++) {
+			struct region *region = atomic_load_explicit(&some->region[i], memory_order_acquire);
+			if (region != NULL && address - (uintptr_t)region->base < region->bytes)
+				return put_zeros(region);
+		}
 	return false;
+}
+
+/* Where `region` is, or NULL. With the lock. */
+static _Atomic(struct region *) *place_of(const struct region *region)
+{
+	for (struct watched *some = &watched; some != NULL;
+	     some = atomic_load_explicit(&some->more, memory_order_relaxed))
+		for (unsigned i = 0; i < WATCHED_AT_ONCE; i++)
+			if (atomic_load_explicit(&some->region[i], memory_order_relaxed) == region)
+				return &some->region[i];
+	return NULL;
+}
+
+/* A place for one more, or NULL without memory. With the lock. */
+static _Atomic(struct region *) *free_place(void)
+{
+	_Atomic(struct region *) *place = place_of(NULL);
+
+	if (place != NULL)
+		return place;
+	struct watched *last = &watched;
+	for (struct watched *next = last; next != NULL;
+	     next = atomic_load_explicit(&next->more, memory_order_relaxed))
+		last = next;
+	struct watched *more = calloc(1, sizeof(*more));
+	if (more == NULL)
+		return NULL;
+	/* Pairs with the acquire load in survive(). */
+	atomic_store_explicit(&last->more, more, memory_order_release);
+	return &more->region[0];
 }
 
 bool guard_is_gone(struct region *region)
@@ -77,32 +118,30 @@ void guard_unlock(void)
 	(void)pthread_mutex_unlock(&mutex);
 }
 
-void guard_watch(struct region *region)
+bool guard_watch(struct region *region)
 {
 	guard_lock();
-	for (unsigned i = 0; i < WATCHED_MAX; i++) {
-		if (atomic_load_explicit(&watched[i], memory_order_relaxed) != NULL)
-			continue;
-		atomic_store_explicit(&watched[i], region, memory_order_release);
+	_Atomic(struct region *) *place = free_place();
+	if (place != NULL) {
 		struct sigaction action = {.sa_flags = SA_SIGINFO | SA_ONSTACK};
 		action.sa_sigaction = handle;
 		(void)sigemptyset(&action.sa_mask);
+		atomic_store_explicit(place, region, memory_order_release);
 		watched_count++;
 		if (!installed)
 			installed = sigaction(SIGBUS, &action, &previous) == 0;
-		break;
 	}
 	guard_unlock();
+	return place != NULL;
 }
 
 void guard_forget(struct region *region)
 {
 	guard_lock();
-	for (unsigned i = 0; i < WATCHED_MAX; i++) {
+	_Atomic(struct region *) *place = place_of(region);
+	if (place != NULL) {
 		struct sigaction current;
-		if (atomic_load_explicit(&watched[i], memory_order_relaxed) != region)
-			continue;
-		atomic_store_explicit(&watched[i], NULL, memory_order_release);
+		atomic_store_explicit(place, NULL, memory_order_release);
 		/* One who came after us may call us still: then we stay, and pass everything on. */
 		if (--watched_count == 0 && sigaction(SIGBUS, NULL, &current) == 0 &&
 		    (current.sa_flags & SA_SIGINFO) != 0 && current.sa_sigaction == handle)

@@ -18,8 +18,8 @@
 
 #include "region/region.h"
 
-/* From here to guard_forget(), `region` is guarded. It must be mapped. */
-void guard_watch(struct region *region);
+/* From here to guard_forget(), `region` is guarded. It must be mapped. False if no memory is left. */
+bool guard_watch(struct region *region);
 /* Before it is unmapped. A region that was not watched may be forgotten. */
 void guard_forget(struct region *region);
 

@@ -134,8 +134,9 @@ static bool claim_slot(struct member *self, uint32_t slot, uint64_t claim, bool 
 	}
 	if (self->lock_fd >= 0 && lock_slot(self->lock_fd, slot, F_WRLCK) != 0)
 		return false;
-	if (!shared_claim_u64(&region_slot(region, slot)->claim, claim,
-			      claim_word(epoch + 1, SLOT_CLAIMED))) {
+	/* No member has the epoch 0: nobody would take it for one. After 2^32 - 1 comes 1. */
+	uint32_t next = epoch + 1 != 0 ? epoch + 1 : 1;
+	if (!shared_claim_u64(&region_slot(region, slot)->claim, claim, claim_word(next, SLOT_CLAIMED))) {
 		if (self->lock_fd >= 0)
 			(void)lock_slot(self->lock_fd, slot, F_UNLCK);
 		return false;
@@ -143,7 +144,7 @@ static bool claim_slot(struct member *self, uint32_t slot, uint64_t claim, bool 
 	/* Who reads what we write from here on sees our epoch too: see member_is_intact(). */
 	shared_fence_stores();
 	self->slot = slot;
-	self->epoch = epoch + 1;
+	self->epoch = next;
 	return true;
 }
 

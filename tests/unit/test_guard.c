@@ -245,11 +245,36 @@ static void test_handlers_after_ours_do_not_go_in_circles(void **state)
 	file_close(&file);
 }
 
+/* However many a process has mapped: another one, and then each of them is cut. */
+static void test_no_region_is_one_too_many(void **state)
+{
+	enum { MAPPINGS = 40 };
+	struct region *regions[MAPPINGS];
+	struct file file;
+
+	(void)state;
+	file_open(&file);
+	for (uint32_t i = 0; i < MAPPINGS; i++)
+		regions[i] = attach(&file);
+	/* Places are used again. */
+	region_detach(regions[3]);
+	regions[3] = attach(&file);
+	assert_int_equal(ftruncate(file.fd, 0), 0);
+	for (uint32_t i = 0; i < MAPPINGS; i++) {
+		assert_int_equal(shared_load_u64(&region_slot(regions[i], 0)->claim), 0);
+		assert_true(atomic_load(&regions[i]->cut));
+	}
+	for (uint32_t i = 0; i < MAPPINGS; i++)
+		region_detach(regions[i]);
+	file_close(&file);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_all_ends_in_error_when_the_file_is_cut),
 		cmocka_unit_test(test_a_cut_section_is_like_all_of_it),
+		cmocka_unit_test(test_no_region_is_one_too_many),
 		cmocka_unit_test(test_other_faults_go_to_the_handler_before),
 		cmocka_unit_test(test_other_faults_kill_where_nobody_handles_them),
 		cmocka_unit_test(test_handlers_after_ours_do_not_go_in_circles),

@@ -399,6 +399,21 @@ static void test_one_who_was_replaced_leaves_without_a_trace(void **state)
 	assert_int_equal(shared_load_u64(&region_slot(region, slot)->claim), successor);
 }
 
+/* Epochs count up for ever; the one that nobody would take for a member's is left out. */
+static void test_the_epoch_after_the_last_is_a_member_s(void **state)
+{
+	uint32_t epoch = 0;
+	uint64_t nonce = 0;
+
+	(void)state;
+	for (uint32_t slot = 0; slot < MEMBERS; slot++)
+		shared_store_u64(&region_slot(region, slot)->claim, (uint64_t)UINT32_MAX << 32 | SLOT_FREE);
+	struct member *member = join();
+	assert_true(member_identify(region, member->slot, &epoch, &nonce));
+	assert_int_equal(epoch, 1);
+	member_leave(member);
+}
+
 #define WITH_REGION(name) cmocka_unit_test_setup_teardown(name, open_region, close_region)
 #define WITH_FULL_REGION(name) cmocka_unit_test_setup_teardown(name, open_full_region, close_full_region)
 
@@ -409,6 +424,7 @@ int main(void)
 		WITH_REGION(test_a_rank_is_what_the_launcher_says),
 		WITH_REGION(test_a_full_region_is_refused_until_one_leaves),
 		WITH_REGION(test_the_slot_freed_longest_ago_is_taken),
+		WITH_REGION(test_the_epoch_after_the_last_is_a_member_s),
 		WITH_REGION(test_leaving_is_seen_and_does_not_look_like_dying),
 		WITH_REGION(test_a_killed_member_is_dead_and_its_slot_free_to_take),
 		WITH_REGION(test_the_managers_verdict_counts),
