@@ -1,9 +1,13 @@
 """The driver of perftest: operations of RDMA verbs without MPI, between two nodes.
 
 Latencies are samples: the program prints all of them (`-U`). Its own mean and maximum leave the two
-longest out; ours do not. Its JSON is none that a reader of JSON takes, so its table is read.
+longest out; ours do not. Its JSON is none that a reader of JSON takes, so its table is read, by the
+names and units of its columns: they were MB/sec until 2024 and are MiB/sec since, the same 2^20
+bytes, and Gb/sec with --report_gbits; old versions have fewer columns, and some options add others.
 """
 
+import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +20,16 @@ from vicinal.study.result.samples import Series
 from vicinal.study.workloads.driver import Measured, Program, Tools
 from vicinal.study.workloads.installed import debian_program
 from vicinal.study.workloads.options import Options
-from vicinal.study.workloads.printed import agree, count, number, refused, same_sizes
+from vicinal.study.workloads.printed import (
+    agree,
+    count,
+    in_bytes_per_second,
+    in_microseconds,
+    number,
+    refused,
+    same_sizes,
+    scale,
+)
 from vicinal.study.workloads.remote import by_size, client_script, server_script
 
 _LATENCIES = {f"{verb}-latency": f"ib_{verb}_lat" for verb in ("send", "write", "read", "atomic")}
@@ -31,7 +44,6 @@ _ATOMIC_BYTES = 8
 _MOST = 1 << 30
 _DAY = 86_400e6  # in us
 _LEAST_SAMPLES = 5
-_MIB = float(1 << 20)
 _DIGITS = 1e-4
 """To which part values agree that are printed with six digits, or two behind the point."""
 
@@ -130,12 +142,16 @@ def _switches(options: Options, operation: str) -> list[str]:
 
 
 _SETTINGS = ("Device", "Transport type", "Connection type", "Link type", "Max inline data", "Mtu")
+_VERSION = re.compile(r"\s*(?:perftest )?version\s*:?\s*v?([0-9][\w.+-]{0,30})\s*", re.IGNORECASE)
 
 
 def _settings(lines: list[str]) -> dict[str, object]:
-    """What it says of the device, two settings in a line."""
+    """What it says of the device, two settings in a line, and of its version where it says that."""
     found: dict[str, object] = {}
     for line in lines:
+        version = _VERSION.fullmatch(line)
+        if version is not None:
+            found["version"] = version[1]
         for part in line.split("\t"):
             name, colon, value = part.partition(":")
             if colon and name.strip() in _SETTINGS:
@@ -143,57 +159,124 @@ def _settings(lines: list[str]) -> dict[str, object]:
     return found
 
 
-def _row(name: str, size: int, lines: list[str], workload: Workload, cells: int) -> list[str]:
-    """Of the table at the end, the only line; where it prints all times, a head is before them."""
+_COLUMN = re.compile(r"(#\w+)|((?:[\w.%]+ )?\w+)\[([^\]\s]+)\]")
+"""Such as `#bytes`, or a name of one or two words with its unit: `BW average[MB/sec]`."""
+
+
+@dataclass(frozen=True)
+class _Row:
+    """The line of the table that has the figures of one size."""
+
+    program: str
+    line: str
+    head: str
+    cells: dict[str, str]
+    units: dict[str, str]
+
+    def number(self, column: str) -> float:
+        """The number in a column, in the column's unit."""
+        if column not in self.cells:
+            raise self.refused(f"its table has no column {column}", f"a column {column}")
+        return number(self.program, self.cells[column], line=self.line)
+
+    def unit(self, column: str) -> str:
+        return self.units.get(column, "")
+
+    def refused(self, why: str, expected: str) -> VicinalError:
+        """The error for a head of the table that cannot be read."""
+        return refused(self.program, why, line=self.head, expected=expected)
+
+
+def _row(name: str, size: int, lines: list[str], workload: Workload) -> _Row:
+    """Of the table at the end, the only line; where it prints all times, a head is before them.
+
+    Warnings may lie between head and line.
+    """
     heads = [at for at, line in enumerate(lines) if line.strip().startswith("#bytes")]
-    rows = [line.split() for line in lines[heads[-1] + 1 :]] if heads else []
-    row = next((row for row in rows if row[:1] == [str(size)]), [])
-    if len(row) != cells or count(name, row[1]) != workload.samples:
-        raise refused(name, f"it has no line of {workload.samples} times {size} bytes")
-    return row
+    expected = "a table with the columns #bytes and #iterations"
+    why = f"it has no line of {workload.samples} times {size} bytes"
+    if not heads:
+        raise refused(name, why, expected=expected)
+    head = lines[heads[-1]]
+    columns = _COLUMN.findall(head)
+    if _COLUMN.sub("", head).strip():
+        raise refused(name, "its table has columns of unknown form", line=head, expected=expected)
+    names = [plain or label for plain, label, _ in columns]
+    for line in lines[heads[-1] + 1 :]:
+        row = line.split()
+        if row[:1] != [str(size)]:
+            continue
+        cells = dict(zip(names, row, strict=False))
+        wanted = f"{len(names)} columns, {workload.samples} of #iterations"
+        if len(row) != len(names) or "#iterations" not in cells:
+            raise refused(name, why, line=line, expected=wanted)
+        if count(name, cells["#iterations"], line=line) != workload.samples:
+            raise refused(name, why, line=line, expected=wanted)
+        units = {label: unit for plain, label, unit in columns if not plain}
+        return _Row(name, line, head, cells, units)
+    raise refused(name, why, line=head, expected=f"a line below it that begins with {size}")
 
 
 def _times(name: str, size: int, lines: list[str], workload: Workload) -> Series:
     """Half a round trip of sends and writes, the whole operation of reads and atomics."""
-    row = _row(name, size, lines, workload, cells=9)
-    if lines.count("#, usec") != 1:
-        raise refused(name, f"it did not print all times of {size} bytes")
+    row = _row(name, size, lines, workload)
+    heads = [at for at, line in enumerate(lines) if line.startswith("#, ")]
+    if len(heads) != 1:
+        raise refused(
+            name, f"it did not print all times of {size} bytes", expected="one line '#, usec'"
+        )
+    unit = _microseconds(name, lines[heads[0]].removeprefix("#, "), lines[heads[0]])
     times: list[float] = []
-    for line in lines[lines.index("#, usec") + 1 :]:
-        place, comma, microseconds = line.partition(", ")
+    for line in lines[heads[0] + 1 :]:
+        place, comma, value = line.partition(", ")
         if not comma:
             break
-        if count(name, place) != len(times) + 1:
-            raise refused(name, f"sample {place} is out of order")
-        times.append(number(name, microseconds))
+        if count(name, place, line=line) != len(times) + 1:
+            raise refused(name, f"sample {place} is out of order", line=line)
+        times.append(number(name, value, line=line) * unit)
     if max(times, default=0.0) > _DAY:
         raise refused(name, f"{max(times):g} us cannot be: no launch takes a day")
     # Between so many readings of the clock.
     if len(times) != workload.samples - 1:
         raise refused(name, f"it printed {len(times)} times of {workload.samples}")
-    agree(
-        name,
-        "the least of its times",
-        min(times),
-        number(name, row[2]),
-        _DIGITS + 0.005 / min(times),
-    )
-    longest = number(name, row[3])
+    least = row.number("t_min") * _microseconds(name, row.unit("t_min"), row.head)
+    agree(name, "the least of its times", min(times), least, _DIGITS + 0.005 / min(times))
+    longest = row.number("t_max") * _microseconds(name, row.unit("t_max"), row.head)
     nearest = min(times, key=lambda each: abs(each - longest))
     agree(name, "the longest of its times", nearest, longest, _DIGITS + 0.005 / nearest)
     return Series(size, 0, 1, np.rint(np.array(times) * 1000).astype(np.int64))
 
 
+def _microseconds(name: str, unit: str, line: str) -> float:
+    """How many µs a unit of the program is. Raises VicinalError for cycles and unknown units."""
+    found = in_microseconds(unit)
+    if found is None:
+        raise refused(name, f"its times are in {unit!r}", line=line, expected="a time, as usec")
+    return found
+
+
+_AVERAGE, _PEAK, _MESSAGES = "BW average", "BW peak", "MsgRate"
+
+
 def _rates(name: str, size: int, lines: list[str], workload: Workload) -> list[Figure]:
-    """Means; its MB is 2^20 bytes."""
-    if not any("BW average[MB/sec]" in line for line in lines):
-        raise refused(name, "its bandwidth is not in MB a second")
-    row = _row(name, size, lines, workload, cells=5)
-    bandwidth, messages = number(name, row[3]), number(name, row[4])
+    """Means. Its MB is 2^20 bytes, which versions since 2024 write MiB."""
+    row = _row(name, size, lines, workload)
+    unit = row.unit(_AVERAGE)
+    each = in_bytes_per_second(unit, binary=True)
+    # Both are always in one unit: where they differ, the head was damaged.
+    if each is None or row.unit(_PEAK) not in ("", unit):
+        raise row.refused(
+            "its bandwidth is not in MB a second, nor throughout in another unit that is known",
+            f"{_AVERAGE} in MB/sec, MiB/sec or Gb/sec, and {_PEAK} in the same",
+        )
+    million = scale(row.unit(_MESSAGES), "pps")
+    if million is None:
+        raise row.refused("its rate of messages has an unknown unit", f"{_MESSAGES}[Mpps]")
+    bandwidth, messages = row.number(_AVERAGE), row.number(_MESSAGES) * (million / 1e6)
     # Two digits behind the point, and six.
     rounding = 0.006 / bandwidth + 6e-7 / messages
-    agree(name, "its bandwidth and rate", bandwidth * _MIB, messages * 1e6 * size, rounding)
+    agree(name, "its bandwidth and rate", bandwidth * each, messages * 1e6 * size, rounding)
     return [
-        Figure("mean", bandwidth * _MIB / 1e6, "MB/s", size),
+        Figure("mean", bandwidth * each / 1e6, "MB/s", size),
         Figure("mean", messages, "M/s", size),
     ]

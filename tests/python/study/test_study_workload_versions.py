@@ -1,0 +1,161 @@
+"""Output of several versions of each program, read to the same figures: corpus/README.md."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from workload_support import figures, read, same, workload
+
+from vicinal.errors import VicinalError
+from vicinal.study.file.model import Workload
+
+CORPUS = Path(__file__).with_name("corpus")
+MIB = (1 << 20) / 1e6
+Figures = dict[tuple[str, int | None, str], Any]
+"""Values, or what they are about, by name, size and unit."""
+
+WRITES = workload("perftest", "write-bandwidth", sizes=(4096, 65536), samples=200)
+SENDS = workload("perftest", "send-bandwidth", sizes=(65536,), samples=200)
+RATES: Figures = {
+    ("mean", 4096, "MB/s"): pytest.approx(2000 * MIB),
+    ("mean", 4096, "M/s"): 0.512,
+    ("mean", 65536, "MB/s"): pytest.approx(9000 * MIB),
+    ("mean", 65536, "M/s"): 0.144,
+}
+
+FIGURES: list[tuple[Workload, str, Figures]] = [
+    (WRITES, "perftest-4.4-write-bandwidth.txt", RATES),
+    (WRITES, "perftest-24.04-write-bandwidth.txt", RATES),
+    (
+        SENDS,
+        "perftest-24.07-send-bandwidth-gbits.txt",
+        {("mean", 65536, "MB/s"): pytest.approx(12312.5), ("mean", 65536, "M/s"): 0.187874},
+    ),
+]
+SERIES: list[tuple[Workload, str, list[tuple[int, list[int]]]]] = [
+    (
+        workload("perftest", "write-latency", sizes=(64,), samples=10),
+        "perftest-2.4-write-latency.txt",
+        [(64, [1520, 1490, 1500, 1610, 1480, 1500, 1500, 1550, 2900])],
+    ),
+    (
+        workload("perftest", "send-latency", sizes=(8,), samples=10),
+        "perftest-24.04-send-latency.txt",
+        [(8, [1520, 1490, 1500, 1610, 1480, 1500, 1500, 1550, 2900])],
+    ),
+]
+REFUSED: list[tuple[Workload, str, str]] = []
+"""Files that are whole and must be refused, with what the error says."""
+FACTS: dict[str, dict[str, object]] = {
+    "perftest-24.07-send-bandwidth-gbits.txt": {"version": "6.23", "device": "mlx5_0"},
+    "perftest-24.04-send-latency.txt": {"device": "mlx5_0", "link_type": "IB"},
+}
+"""What is recorded of the program, of its version above all, where its output says that."""
+READ = [(asked, name) for asked, name, _ in FIGURES] + [(asked, name) for asked, name, _ in SERIES]
+
+
+def corpus(name: str) -> str:
+    """The whole standard output that a file stands for."""
+    return (CORPUS / name).read_text()
+
+
+def test_every_file_of_the_corpus_is_read_and_described() -> None:
+    described = (CORPUS / "README.md").read_text()
+    used = {name for _, name in READ} | {name for _, name, _ in REFUSED}
+    assert used == {each.name for each in CORPUS.glob("*.txt")}
+    assert [name for name in sorted(used) if f"`{name}`" not in described] == []
+
+
+@pytest.mark.parametrize(("asked", "name", "expected"), FIGURES)
+def test_figures_of_each_version(asked: Workload, name: str, expected: Figures) -> None:
+    assert figures(read(asked, corpus(name))) == expected
+
+
+@pytest.mark.parametrize(("asked", "name", "expected"), SERIES)
+def test_samples_of_each_version(
+    asked: Workload, name: str, expected: list[tuple[int, list[int]]]
+) -> None:
+    found = read(asked, corpus(name)).series
+    assert [(each.size, each.nanoseconds.tolist()) for each in found] == expected
+
+
+@pytest.mark.parametrize(("asked", "name"), [each for each in READ if each[1] in FACTS])
+def test_what_the_output_says_of_the_program_is_recorded(asked: Workload, name: str) -> None:
+    facts = read(asked, corpus(name)).facts
+    assert {key: facts.get(key) for key in FACTS[name]} == FACTS[name]
+
+
+@pytest.mark.parametrize(("asked", "name"), READ)
+def test_lines_of_other_programs_change_nothing(asked: Workload, name: str) -> None:
+    """After the first line of each size, where there is one, and at the end."""
+    whole = corpus(name)
+    noise = "libfabric:7:core: a warning\n    of two lines\n[node1:77] 2 more were left out\n"
+    begin, line, rest = whole.partition("\n")
+    told = (
+        f"{begin}{line}{noise}{rest}{noise}" if begin.startswith("===") else noise + whole + noise
+    )
+    assert same(read(asked, told), read(asked, whole))
+
+
+@pytest.mark.parametrize(("asked", "name"), READ)
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_output_that_was_cut_gives_all_or_nothing(
+    asked: Workload, name: str, data: st.DataObject
+) -> None:
+    whole = corpus(name)
+    at = data.draw(st.integers(0, len(whole) - 1))
+    try:
+        measured = read(asked, whole[:at])
+    except VicinalError:
+        return
+    assert same(measured, read(asked, whole))
+
+
+def refusal(asked: Workload, text: str) -> str:
+    """The error's whole text."""
+    with pytest.raises(VicinalError) as caught:
+        read(asked, text)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "name", "old", "new", "parts"),
+    [
+        (
+            WRITES,
+            "perftest-24.04-write-bandwidth.txt",
+            "average[MiB/sec]",
+            "average[qubits]",
+            ["bandwidth is not in MB a second", "it says '#bytes", "average[qubits]", "MiB/sec or"],
+        ),
+        (
+            WRITES,
+            "perftest-24.04-write-bandwidth.txt",
+            "BW average[MiB/sec]",
+            "BW average",
+            [
+                "columns of unknown form",
+                "it says '#bytes     #iterations    BW peak",
+                "expected is",
+            ],
+        ),
+        (
+            SERIES[1][0],
+            "perftest-24.04-send-latency.txt",
+            "#, usec",
+            "#, cycles",
+            ["its times are in 'cycles'", "it says '#, cycles'", "expected is a time, as usec"],
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_quoted_with_what_was_expected_and_a_remedy(
+    asked: Workload, name: str, old: str, new: str, parts: list[str]
+) -> None:
+    text = corpus(name)
+    assert old in text
+    message = refusal(asked, text.replace(old, new))
+    assert [part for part in parts if part not in message] == []
+    assert "look at the output of that trial" in message
