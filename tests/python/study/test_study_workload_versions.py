@@ -17,6 +17,8 @@ Figures = dict[tuple[str, int | None, str], Any]
 """Values, or what they are about, by name, size and unit."""
 
 WRITES = workload("perftest", "write-bandwidth", sizes=(4096, 65536), samples=200)
+LATENCY = workload("osu", "latency", sizes=(1, 2, 4))
+BANDWIDTH = workload("osu", "bandwidth", sizes=(1, 4))
 SENDS = workload("perftest", "send-bandwidth", sizes=(65536,), samples=200)
 RATES: Figures = {
     ("mean", 4096, "MB/s"): pytest.approx(2000 * MIB),
@@ -24,6 +26,7 @@ RATES: Figures = {
     ("mean", 65536, "MB/s"): pytest.approx(9000 * MIB),
     ("mean", 65536, "M/s"): 0.144,
 }
+OSU_RATES: Figures = {("mean", 1, "MB/s"): 2.5, ("mean", 4, "MB/s"): 10.25}
 
 FIGURES: list[tuple[Workload, str, Figures]] = [
     (WRITES, "perftest-4.4-write-bandwidth.txt", RATES),
@@ -33,6 +36,29 @@ FIGURES: list[tuple[Workload, str, Figures]] = [
         "perftest-24.07-send-bandwidth-gbits.txt",
         {("mean", 65536, "MB/s"): pytest.approx(12312.5), ("mean", 65536, "M/s"): 0.187874},
     ),
+    (BANDWIDTH, "osu-5.6.3-bandwidth.txt", OSU_RATES),
+    (BANDWIDTH, "osu-7.5-bandwidth-validation.txt", OSU_RATES),
+    (
+        LATENCY,
+        "osu-7.4-latency-validation.txt",
+        {("mean", 1, "µs"): 1.61, ("mean", 2, "µs"): 1.62, ("mean", 4, "µs"): 1.64},
+    ),
+    (
+        workload("osu", "allreduce", sizes=(4, 8)),
+        "osu-7.5-allreduce-full-validation.txt",
+        {("mean", 4, "µs"): 3.11, ("mean", 8, "µs"): 3.15},
+    ),
+    (
+        workload("osu", "multi-latency", ranks=4, sizes=(2,)),
+        "osu-7.4-multi-latency-percentiles.txt",
+        {
+            ("mean", 2, "µs"): 2.12,
+            ("median", 2, "µs"): 2.06,
+            ("P90", 2, "µs"): 2.31,
+            ("P99", 2, "µs"): 4.95,
+        },
+    ),
+    (workload("osu", "barrier"), "osu-7.4-barrier.txt", {("mean", None, "µs"): 2.41}),
 ]
 SERIES: list[tuple[Workload, str, list[tuple[int, list[int]]]]] = [
     (
@@ -46,11 +72,29 @@ SERIES: list[tuple[Workload, str, list[tuple[int, list[int]]]]] = [
         [(8, [1520, 1490, 1500, 1610, 1480, 1500, 1500, 1550, 2900])],
     ),
 ]
-REFUSED: list[tuple[Workload, str, str]] = []
+REFUSED: list[tuple[Workload, str, str]] = [
+    (
+        LATENCY,
+        "osu-7.4-latency-fail.txt",
+        "osu_latency received other data than were sent: its own validation failed at 2 bytes; "
+        "it says '2                       1.62              Fail': use no figure",
+    ),
+    (
+        BANDWIDTH,
+        "osu-7.4-bandwidth-error.txt",
+        "its own validation failed; it says 'DATA VALIDATION ERROR: osu_bw exited with status 1",
+    ),
+]
 """Files that are whole and must be refused, with what the error says."""
 FACTS: dict[str, dict[str, object]] = {
     "perftest-24.07-send-bandwidth-gbits.txt": {"version": "6.23", "device": "mlx5_0"},
     "perftest-24.04-send-latency.txt": {"device": "mlx5_0", "link_type": "IB"},
+    "osu-5.6.3-bandwidth.txt": {"version": "5.6.3", "validated": None},
+    "osu-7.5-bandwidth-validation.txt": {
+        "version": "7.5",
+        "validated": True,
+        "program": "OSU MPI Bandwidth Test v7.5",
+    },
 }
 """What is recorded of the program, of its version above all, where its output says that."""
 READ = [(asked, name) for asked, name, _ in FIGURES] + [(asked, name) for asked, name, _ in SERIES]
@@ -121,9 +165,44 @@ def refusal(asked: Workload, text: str) -> str:
     return str(caught.value)
 
 
+@pytest.mark.parametrize(("asked", "name", "problem"), REFUSED)
+def test_a_failure_that_the_program_reports_is_a_failed_trial_with_words(
+    asked: Workload, name: str, problem: str
+) -> None:
+    assert problem in refusal(asked, corpus(name))
+
+
 @pytest.mark.parametrize(
     ("asked", "name", "old", "new", "parts"),
     [
+        (
+            LATENCY,
+            "osu-7.4-latency-validation.txt",
+            "Latency(us) ",
+            "Latency(days) ",
+            ["its Avg Latency is in 'days'", "it says '# Size       Avg L", "expected is a time"],
+        ),
+        (
+            LATENCY,
+            "osu-7.4-latency-validation.txt",
+            "Avg Latency(us) ",
+            "Half Latency(us) ",
+            ["its columns 0 times", "it says '# Size       Half Latency(us)", "one line of known"],
+        ),
+        (
+            LATENCY,
+            "osu-7.4-latency-validation.txt",
+            "1.62              Pass",
+            "1.62              Maybe",
+            ["its validation is 'Maybe'", "it says '2  ", "expected is Pass or Fail"],
+        ),
+        (
+            LATENCY,
+            "osu-7.4-latency-validation.txt",
+            "1.62              Pass",
+            "1.62",
+            ["a line of 3 columns has 2", "it says '2                       1.62'"],
+        ),
         (
             WRITES,
             "perftest-24.04-write-bandwidth.txt",

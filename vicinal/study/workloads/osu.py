@@ -1,10 +1,14 @@
 """The driver of the OSU micro-benchmarks, where the user has them: means, the programs' own.
 
 What they print as least and greatest are those of the ranks' means; of single iterations they keep
-nothing, but for the percentiles that newer ones can print.
+nothing, but for the percentiles that newer ones can print. Their tables are read by the names and
+units of columns, which options and versions add to: one of them says whether the data that arrived
+were those that were sent (`-c`).
 """
 
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from vicinal.errors import VicinalError
 from vicinal.mpi.libraries import Mpi
@@ -13,7 +17,18 @@ from vicinal.study.result.layout import Figure
 from vicinal.study.workloads.driver import Measured, Program, Tools
 from vicinal.study.workloads.installed import user_program
 from vicinal.study.workloads.options import Options
-from vicinal.study.workloads.printed import count, number, refused, same_sizes, single, whole_lines
+from vicinal.study.workloads.printed import (
+    count,
+    in_bytes_per_second,
+    in_microseconds,
+    invalid_data,
+    is_number,
+    number,
+    refused,
+    same_sizes,
+    single,
+    whole_lines,
+)
 
 _PAIRS = {"latency": "osu_latency", "bandwidth": "osu_bw", "bidirectional": "osu_bibw"}
 _MANY = {"multi-latency": "osu_multi_lat", "multi-bandwidth": "osu_mbw_mr"}
@@ -32,22 +47,23 @@ _PROGRAMS = {**_PAIRS, **_MANY, **_REMOTE, **_COLLECTIVES}
 OPERATIONS = tuple(_PROGRAMS)
 
 _COLUMN = re.compile(
-    r"Size|Avg Latency\(us\)|Min Latency\(us\)|Max Latency\(us\)|Latency \(us\)"
-    r"|P[0-9]+ Tail Lat\(us\)|P[0-9]+ Tail BW\(MB/s\)|Bandwidth \(MB/s\)|MB/s|Messages/s"
-    r"|Iterations"
+    r"Size|Iterations|Validation|Messages/s|[kMGT]?i?B/s"
+    r"|(?:(?:Avg|Min|Max) )?Latency ?\([^()\s]{1,8}\)|Bandwidth ?\([^()\s]{1,8}\)"
+    r"|P[0-9]+ Tail (?:Lat|BW) ?\([^()\s]{1,8}\)"
 )
-_MEANING = {
-    "Latency (us)": ("mean", "µs", 1.0),
-    "Avg Latency(us)": ("mean", "µs", 1.0),
-    "P50 Tail Lat(us)": ("median", "µs", 1.0),
-    "P90 Tail Lat(us)": ("P90", "µs", 1.0),
-    "P99 Tail Lat(us)": ("P99", "µs", 1.0),
-    "Bandwidth (MB/s)": ("mean", "MB/s", 1.0),
-    "MB/s": ("mean", "MB/s", 1.0),
-    "Messages/s": ("mean", "M/s", 1e-6),
+_NAMES = {
+    "Latency": "mean",
+    "Avg Latency": "mean",
+    "P50 Tail Lat": "median",
+    "P90 Tail Lat": "P90",
+    "P99 Tail Lat": "P99",
+    "Bandwidth": "mean",
 }
-"""Name and unit of a column's figures, and what they are multiplied by. Its MB are 10^6 bytes."""
-_TITLE = re.compile(r"# OSU .{1,80} Test v[0-9][\w.]{0,20}\s*")
+"""Figures of columns by the columns' names without their units."""
+_TITLE = re.compile(r"# OSU .{1,80} Test v([0-9][\w.+-]{0,20})\s*")
+_VALID = {"pass": True, "fail": False}
+_FAILED = "VALIDATION ERROR"
+"""In the line that the programs print before they end early."""
 
 
 class Osu:
@@ -112,29 +128,65 @@ def _switches(options: Options, operation: str) -> list[str]:
     return found
 
 
-def read_osu(program: str, workload: Workload, stdout: str) -> Measured:
-    """The table that all OSU programs print, with the title over it.
+@dataclass(frozen=True)
+class _Column:
+    """One column of the table: which figure it has, and in what unit."""
 
-    Raises VicinalError where it is not whole, or lacks a size that was asked for.
+    name: str
+    """`mean`, `median`, ..., or the column's own name where it is no figure."""
+    unit: str = ""
+    """Of figures: µs, MB/s or M/s."""
+    factor: float = 1.0
+    """By which its numbers are multiplied to be in that unit."""
+
+
+def read_osu(program: str, workload: Workload, stdout: str) -> Measured:
+    """The table that all OSU programs print, with the title over it, of versions 5 to 7.
+
+    Latencies become µs, bandwidths MB/s of 10^6 bytes, and rates of messages M/s. Lines that are
+    not the table's, of a launcher or a library, are left out. Raises VicinalError where the table
+    is not whole, lacks a size that was asked for, or says that the program's validation failed.
     """
     lines = whole_lines(stdout)
-    titles = {line.strip() for line in lines if _TITLE.fullmatch(line)}
-    title = single(program, "what it is", sorted(titles)).removeprefix("# ")
-    heads = {at: _COLUMN.findall(line) for at, line in enumerate(lines) if _is_head(line)}
-    at = int(single(program, "its columns", [str(head) for head in heads]))
-    columns = heads[at]
-    rows = [line.split() for line in lines[at + 1 :] if line[:1].isdigit() or line[:1] == " "]
-    rows = [row for row in rows if row]
-    figures = [figure for row in rows for figure in _figures(program, columns, row)]
-    if columns[0] == "Size":
-        same_sizes(program, workload, [count(program, row[0]) for row in rows])
+    titles = {line.strip(): found[1] for line in lines if (found := _TITLE.fullmatch(line))}
+    title = single(
+        program, "what it is", sorted(titles), expected="one line such as '# OSU MPI ... Test v7.5'"
+    )
+    failed = next((line for line in lines if _FAILED in line), None)
+    if failed is not None:
+        raise invalid_data(program, "", failed)
+    heads = [at for at, line in enumerate(lines) if _is_head(line)]
+    if len(heads) != 1:
+        likely = next((line for line in lines if _may_be_head(line)), None)
+        raise refused(
+            program,
+            f"it says its columns {len(heads)} times and not once",
+            line=likely,
+            expected="one line of known columns, such as '# Size       Avg Latency(us)'",
+        )
+    columns = [_column(program, name, lines[heads[0]]) for name in _names(lines[heads[0]])]
+    rows = list(_rows(columns, lines[heads[0] + 1 :]))
+    figures = [figure for line in rows for figure in _figures(program, columns, line)]
+    if columns[0].name == "Size":
+        same_sizes(program, workload, [count(program, line.split()[0]) for line in rows])
     elif len(rows) != 1:
         raise refused(program, f"it has {len(rows)} lines of one figure")
     wanted = set(workload.sizes)
     figures = [each for each in figures if not wanted or each.size in wanted]
     if not figures:
-        raise refused(program, "it has no figures")
-    return Measured(figures=figures, facts={"program": title, "clock": "MPI_Wtime"})
+        raise refused(program, "it has no figures", line=lines[heads[0]])
+    facts: dict[str, object] = {
+        "program": title.removeprefix("# "),
+        "version": titles[title],
+        "clock": "MPI_Wtime",
+    }
+    if any(each.name == "Validation" for each in columns):
+        facts["validated"] = True
+    return Measured(figures=figures, facts=facts)
+
+
+def _names(head: str) -> list[str]:
+    return _COLUMN.findall(head)
 
 
 def _is_head(line: str) -> bool:
@@ -146,13 +198,76 @@ def _is_head(line: str) -> bool:
     )
 
 
-def _figures(program: str, columns: list[str], row: list[str]) -> list[Figure]:
+def _may_be_head(line: str) -> bool:
+    """A line for the error to quote: with a known column, and something else."""
+    return line.startswith("# ") and not _TITLE.fullmatch(line) and bool(_COLUMN.search(line))
+
+
+def _column(program: str, text: str, head: str) -> _Column:
+    """A column by its name in the head; a figure's unit may be any of its kind."""
+    if text == "Messages/s":
+        return _Column("mean", "M/s", 1e-6)
+    label, _, unit = text.rstrip(")").partition("(")
+    if not unit:
+        label, unit = ("Bandwidth", text) if text.endswith("B/s") else (text, "")
+    name = _NAMES.get(label.strip())
+    if name is None:
+        return _Column(label.strip())
+    if label.strip() == "Bandwidth":
+        bytes_each = in_bytes_per_second(unit)
+        factor = None if bytes_each is None else bytes_each / 1e6
+    else:
+        factor = in_microseconds(unit)
+    if factor is None:
+        raise refused(
+            program,
+            f"its {label.strip()} is in {unit!r}",
+            line=head,
+            expected="a time, as us, or a bandwidth, as MB/s",
+        )
+    return _Column(name, "MB/s" if label.strip() == "Bandwidth" else "µs", factor)
+
+
+def _rows(columns: list[_Column], lines: list[str]) -> Iterator[str]:
+    """The lines of the table, among which there may be others.
+
+    A line of the table begins with a digit: a size is never indented. It has as many cells as there
+    are columns, or none but numbers and verdicts: a line that lacks a cell or has one too many is
+    still found, and refused.
+    """
+    sized = columns[0].name == "Size"
+    for line in lines:
+        cells = line.split()
+        if not cells or not cells[0][0].isdigit():
+            continue
+        flush = not (sized and line[0].isspace())
+        if (flush and len(cells) == len(columns)) or all(
+            is_number(cell) or cell.lower() in _VALID for cell in cells
+        ):
+            yield line
+
+
+def _figures(program: str, columns: list[_Column], line: str) -> list[Figure]:
+    row = line.split()
     if len(row) != len(columns):
-        raise refused(program, f"a line of {len(columns)} columns has {len(row)}")
-    size = count(program, row[0]) if columns[0] == "Size" else None
+        raise refused(program, f"a line of {len(columns)} columns has {len(row)}", line=line)
+    size = count(program, row[0], line=line) if columns[0].name == "Size" else None
     found = []
     for column, cell in zip(columns, row, strict=True):
-        if column in _MEANING:
-            name, unit, factor = _MEANING[column]
-            found.append(Figure(name, number(program, cell) * factor, unit, size))
+        if column.unit:
+            value = number(program, cell, line=line) * column.factor
+            found.append(Figure(column.name, value, column.unit, size))
+        elif column.name == "Validation":
+            _check_validation(program, cell, size, line)
     return found
+
+
+def _check_validation(program: str, verdict: str, size: int | None, line: str) -> None:
+    """Raise VicinalError unless the program found the data to be right."""
+    valid = _VALID.get(verdict.lower())
+    if valid is None:
+        raise refused(
+            program, f"its validation is {verdict[:40]!r}", line=line, expected="Pass or Fail"
+        )
+    if not valid:
+        raise invalid_data(program, "" if size is None else f" at {size} bytes", line)
