@@ -15,6 +15,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+# pytest has it there for tests; this is started by hand.
+sys.path.append(str(Path(__file__).parents[1] / "support"))
+
 from opennebula_overhead_moves import Took, trials
 from opennebula_support import Host, asks, deployment_file, vm_document
 
