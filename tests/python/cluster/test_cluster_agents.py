@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import psutil
 import pytest
@@ -220,10 +221,10 @@ def test_a_host_without_libvirt(trial: Trial) -> None:
     trial.nothing_left()
 
 
-def interrupted(trial: Trial) -> tuple[subprocess.Popen[str], psutil.Process]:
+def interrupted(trial: Trial) -> tuple[subprocess.Popen[Any], psutil.Process]:
     """An `up` in whose midst the agent of node1 stands still, and that agent."""
     trial.file.write_text(written("node0", "node1", region="members: 64, section: 4M"))
-    up = trial.start("up", trial.file)
+    up: subprocess.Popen[Any] = trial.start("up", trial.file)
     assert up.stderr is not None
     for line in up.stderr:
         if "making node1" in line:

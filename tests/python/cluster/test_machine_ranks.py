@@ -52,7 +52,7 @@ def machine(region_path: Path) -> Machine:
 @contextmanager
 def joined(program: Path, region_path: Path) -> Iterator[subprocess.Popen[str]]:
     pipe = subprocess.PIPE
-    command = [program, f"file:{region_path}"]
+    command = [str(program), f"file:{region_path}"]
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("joined ")

@@ -329,7 +329,7 @@ def test_ranks_of_mpi_find_out_by_themselves(
     variables = mpi_environment("mpich", MessagePath.REGION, f"file:{seen}")
     # A shell around each rank hides its death from the launcher, and keeps what it wrote.
     script = '"$0" "$@" 2>"$OUTPUT/rank-$PMI_RANK"; sleep 0.5; exit 0'
-    command = [prefix / "bin/mpiexec", "-disable-auto-cleanup", "-n", "3", "sh", "-c", script]
+    command = [str(prefix / "bin/mpiexec"), "-disable-auto-cleanup", "-n", "3", "sh", "-c", script]
     for moment in (1, 40, 200):
         output = tmp_path / str(moment)
         output.mkdir()

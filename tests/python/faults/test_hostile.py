@@ -58,7 +58,7 @@ def test_endpoints_outlive_a_scribbler(build: Path, region_path: Path, place: st
         "ASAN_OPTIONS": "detect_leaks=0",  # libfabric's own, from its other providers
         "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
     }
-    command = [build / "tests/hostile/victim", str(RANKS), str(VICTIM_SECONDS), str(SEED)]
+    command = [str(build / "tests/hostile/victim"), str(RANKS), str(VICTIM_SECONDS), str(SEED)]
     with subprocess.Popen(
         command,
         env=environment,

@@ -125,7 +125,7 @@ def test_two_jobs_in_one_region_never_meet(region_path: Path, mpi: str) -> None:
         environment[f"{package}_ALLOW_RUN_AS_ROOT"] = "1"
         environment[f"{package}_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
     program = CHECKOUT / "build/programs" / mpi / "soak"
-    command = [
+    command: list[str | Path] = [
         mpi_prefix(mpi) / "bin/mpiexec",
         "-n",
         "2",

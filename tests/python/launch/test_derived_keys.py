@@ -19,12 +19,12 @@ def test_ssh_keygen_reads_them(tmp_path: Path, secret: bytes) -> None:
     for name in ("user-key", "host-key"):
         file = tmp_path / name
         assert file.stat().st_mode & 0o777 == 0o600
-        shown = ["ssh-keygen", "-y", "-f", file]
+        shown = ["ssh-keygen", "-y", "-f", str(file)]
         public = subprocess.run(shown, check=True, capture_output=True, text=True).stdout
         assert public == file.with_suffix(".pub").read_text()
         (tmp_path / "text").write_text("said")
-        sign = ["ssh-keygen", "-q", "-Y", "sign", "-n", "test", "-f", file, tmp_path / "text"]
-        subprocess.run(sign, check=True, capture_output=True)
+        sign = ["ssh-keygen", "-q", "-Y", "sign", "-n", "test", "-f"]
+        subprocess.run([*sign, file, tmp_path / "text"], check=True, capture_output=True)
         (tmp_path / "allowed").write_text(f"me {public}")
         verify = ["ssh-keygen", "-Y", "verify", "-n", "test", "-I", "me"]
         verify += ["-f", str(tmp_path / "allowed"), "-s", str(tmp_path / "text.sig")]

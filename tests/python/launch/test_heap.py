@@ -97,7 +97,7 @@ def test_blocks_outlive_the_endpoint(
         (found,) = [each for each in region.inspect(region_path).members if each.epoch == epoch]
         return found
 
-    command = [release / "tests/heap/preloaded", "outlived"]
+    command = [str(release / "tests/heap/preloaded"), "outlived"]
     with subprocess.Popen(
         command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as program:

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -64,7 +64,7 @@ def run(
 
 
 def run_alone(
-    *arguments: object, status: int = 0, **environment: str
+    *arguments: object, environment: Mapping[str, str], status: int = 0
 ) -> subprocess.CompletedProcess[str]:
     """One rank of MPICH, without a launcher."""
     done = subprocess.run(
@@ -167,7 +167,7 @@ def test_an_iteration_is_recorded_by_one_or_two_readings_of_a_clock(
 ) -> None:
     """By nothing else: what it costs is printed with each result, as a part of what is measured."""
     environment = preload("record_clock.c", tmp_path)
-    done = run_alone(operation, "--clock", "system", "--samples", SAMPLES, **environment)
+    done = run_alone(operation, "--clock", "system", "--samples", SAMPLES, environment=environment)
     (clock,) = read_recording(done.stdout).clocks
     assert clock.recording_ns == READ_NS
     assert clock.iteration_ns == readings * READ_NS
@@ -316,9 +316,8 @@ def test_record_names_what_it_was_asked_wrongly(
 ) -> None:
     """By one rank without a launcher, which says what the first of several would say."""
     directory = tmp_path_factory.getbasetemp()
-    done = run_alone(
-        *arguments, PRETENDED_RANKS=str(ranks), **preload("record_clock.c", directory), status=2
-    )
+    environment = {"PRETENDED_RANKS": str(ranks), **preload("record_clock.c", directory)}
+    done = run_alone(*arguments, environment=environment, status=2)
     assert f"record: error: {problem}" in done.stderr
 
 

@@ -148,9 +148,9 @@ def test_a_program_may_have_any_name(
 ) -> None:
     """The region is labelled with it, as far as there is room: 64 bytes."""
     name = "[bold]" + 40 * "\N{CYRILLIC SMALL LETTER ZHE}"
-    program = os.fsencode(tmp_path / name) + b"\xff"
+    program = os.fsdecode(os.fsencode(tmp_path / name) + b"\xff")
     shutil.copy(programs["mpich"], program)
-    result = vicinal("run", "-n", 2, "--path", path, "--paths", os.fsdecode(program), "report")
+    result = vicinal("run", "-n", 2, "--path", path, "--paths", program, "report")
     assert result.returncode == 0, result.stderr
     assert f"Paths of {name[:35]} " in result.stderr
 

@@ -81,7 +81,9 @@ def environment(region_path: Path) -> dict[str, str]:
 def run(checkout: Path, environment: dict[str, str]) -> Run:
     """Runs a group of scenarios from one of the builds over one of the libraries."""
 
-    def run(group: str, library: str = "system", build: str = "release", **more: str) -> object:
+    def run(
+        group: str, library: str = "system", build: str = "release", **more: str
+    ) -> subprocess.CompletedProcess[str]:
         directory = checkout / "build" / build
         variables = environment | {"FI_PROVIDER_PATH": str(directory / "provider")} | more
         path = library_directory(library)

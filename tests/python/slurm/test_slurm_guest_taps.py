@@ -8,6 +8,7 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from launch_support import NOBODY
@@ -73,7 +74,7 @@ def test_machines_of_a_host_reach_each_other_and_the_cable(tmp_path: Path, user:
     command += ["sh", "-c", devices, "sh", sys.executable, "-c", TRIAL, str(user)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    said = {}
+    said: dict[str, Any] = {}
     for line in done.stdout.splitlines():
         said |= json.loads(line)
     assert said["mtu"] == 1450

@@ -195,7 +195,8 @@ def serve(directory: Path, name: str) -> None:
     due: float | None = None
     while True:
         waits = None if due is None else max(0.0, due - time.monotonic())
-        ready = select.select([control, wire, *events, *kernel.taps], [], [], waits)[0]
+        heard: list[socket.socket | int] = [control, wire, *events, *kernel.taps]
+        ready = select.select(heard, [], [], waits)[0]
         if control in ready:
             with control.accept()[0] as asked:
                 text = asked.makefile().readline()

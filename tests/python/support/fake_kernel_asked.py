@@ -37,17 +37,17 @@ def patch(directory: Path) -> None:
     """Have this process ask it, where it would ask the real one for what that does not have."""
     real_run, real_write = Host.run, Host.write
 
-    def run(host: Host, name: str, *arguments: str) -> str:
+    def run(self: Host, name: str, *arguments: str) -> str:
         if name == "ip" and set(arguments) & set(_PHYSICAL):
             return str(ask(directory, ip=arguments)["said"])
-        said = real_run(host, name, *arguments)
+        said = real_run(self, name, *arguments)
         ask(directory)
         return said
 
-    def write(host: Host, path: Path, text: str) -> None:
+    def write(self: Host, path: Path, text: str) -> None:
         if path.name not in ("unbind", "drivers_probe"):
             os.truncate(path, 0)  # an attribute of the kernel's has no rest of what it was
-            real_write(host, path, text)
+            real_write(self, path, text)
         else:
             ask(directory, path=str(path.relative_to(_PCI)), text=text)
 
@@ -64,7 +64,7 @@ def main() -> None:
     sys.argv = [str(directory / "vicinal"), *sys.argv[3:]]
     from vicinal.cli import main as command
 
-    sys.exit(command())
+    command()
 
 
 if __name__ == "__main__":

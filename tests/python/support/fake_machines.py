@@ -53,8 +53,7 @@ def main() -> None:
         os.execvp(command[0], command)
     drivers = {*os.environ[DRIVERS].split()}
     image = SimpleNamespace(drivers=lambda: drivers, kernel_version="6.1", holds=frozenset[str]())
-    guest_nodes.start_guests = start  # type: ignore[assignment]
-    guest_nodes.find_image = lambda: image  # type: ignore[assignment,return-value]
+    vars(guest_nodes).update(start_guests=start, find_image=lambda: image)
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 

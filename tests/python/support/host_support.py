@@ -125,7 +125,7 @@ class Hosts:
 
     def leftovers(self) -> dict[str, Sequence[str]]:
         """What a job left on each host: files in /dev/shm, and processes beside its services."""
-        left = {}
+        left: dict[str, Sequence[str]] = {}
         for name in self.names:
             # MPICH leaves files of its own there, with and without Vicinal, when it is killed.
             listed = self.cluster.run_in(name, ["ls", "/dev/shm"]).split()

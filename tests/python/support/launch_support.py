@@ -52,7 +52,7 @@ def long_unless(common: bool) -> tuple[pytest.MarkDecorator, ...]:
 
 
 def square(
-    rows: Iterable[object], columns: Iterable[object], common: Iterable[tuple[object, object]]
+    rows: Iterable[object], columns: Iterable[object], common: Iterable[tuple[object, ...]]
 ) -> list[ParameterSet]:
     """Each row with each column as parameters; pairs that are not in `common` are long tests."""
     wanted = list(common)
@@ -81,8 +81,9 @@ def compile_for_each_mpi(source: Path, directory: Path) -> dict[str, Path]:
     programs = {mpi: directory / f"ranks-{mpi}" for mpi in MPIS}
     for mpi, program in programs.items():
         prefix = mpi_prefix(mpi)
-        command = [prefix / "bin" / "mpicc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror"]
-        command += ["-o", program, source, f"-Wl,-rpath,{prefix / 'lib'}"]
+        command: list[str | Path] = [prefix / "bin" / "mpicc", "-std=gnu11", "-O1"]
+        command += ["-Wall", "-Wextra", "-Werror", "-o", program, source]
+        command.append(f"-Wl,-rpath,{prefix / 'lib'}")
         subprocess.run(command, check=True)
     return programs
 

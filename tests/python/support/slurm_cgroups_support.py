@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 import pytest
 from slurm_option_support import OptionHosts, wait_until
@@ -148,8 +148,11 @@ def _on_one_processor() -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
+_Hosts = TypeVar("_Hosts", bound=CgroupHosts)
+
+
 @contextmanager
-def opened(kind: type[CgroupHosts], version: Version) -> Iterator[CgroupHosts]:
+def opened(kind: type[_Hosts], version: Version) -> Iterator[_Hosts]:
     """Hosts with a file two.yaml of two nodes, whose groups are all taken away at the end."""
     groups = os.open(_MOUNTED, os.O_RDONLY | os.O_DIRECTORY)
     # They are the machine's, where another of these hosts would have those of the same names.

@@ -157,7 +157,7 @@ class SlurmHosts(Hosts):
         return found
 
     def leftovers(self) -> dict[str, Sequence[str]]:
-        left = {}
+        left: dict[str, Sequence[str]] = {}
         for name in self.names:
             # MPICH leaves files of its own there, with and without Vicinal, when it is killed.
             listed = os.listdir(self.root(name) / "dev/shm")  # noqa: PTH208
