@@ -47,7 +47,7 @@ class Recorder(unittest.TestResult):
     def _bad(self, test: unittest.TestCase, error: Any) -> None:
         self._outcome = "failed"
         self._detail = self._exc_info_to_string(error, test)  # type: ignore[attr-defined]
-        if not isinstance(test, unittest.TestCase):  # setUpClass or setUpModule
+        if not _is_case(test):
             self._write(test=str(test), outcome="failed", seconds=0, detail=self._detail)
 
     def addError(self, test: unittest.TestCase, err: Any) -> None:  # noqa: N802
@@ -66,8 +66,13 @@ class Recorder(unittest.TestResult):
     def addSkip(self, test: unittest.TestCase, reason: str) -> None:  # noqa: N802
         super().addSkip(test, reason)
         self._outcome, self._detail = "skipped", reason
-        if not isinstance(test, unittest.TestCase):
+        if not _is_case(test):
             self._write(test=str(test), outcome="skipped", seconds=0, detail=reason)
+
+
+def _is_case(test: object) -> bool:
+    """Whether it is a test, and not setUpClass or setUpModule, which failures name too."""
+    return isinstance(test, unittest.TestCase)
 
 
 def flatten(suite: unittest.TestSuite) -> list[unittest.TestCase]:

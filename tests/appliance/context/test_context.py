@@ -74,10 +74,10 @@ def test_names_key_and_addresses_are_the_contexts(job: Job) -> None:
         assert [len(i["addr_info"]) for i in interfaces] == [1, 1]
         assert interfaces[1]["addr_info"][0]["dynamic"]
         # What is of the static one alone: QEMU's server names no router of a closed network.
-        said = machine.output("ip -4 route show default; resolvectl dns; resolvectl domain")
-        assert f"default via 10.0.5.1 dev {interfaces[0]['ifname']} proto static" in said
-        assert f"({interfaces[0]['ifname']}): 10.0.5.2\n" in said
-        assert f"({interfaces[0]['ifname']}): job.test\n" in said
+        routes = machine.output("ip -4 route show default; resolvectl dns; resolvectl domain")
+        assert f"default via 10.0.5.1 dev {interfaces[0]['ifname']} proto static" in routes
+        assert f"({interfaces[0]['ifname']}): 10.0.5.2\n" in routes
+        assert f"({interfaces[0]['ifname']}): job.test\n" in routes
 
 
 def test_instances_differ_and_secrets_are_kept(job: Job) -> None:

@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from domain_support import NOBODY, ordinary_user, private_daemon
+from domain_support import ordinary_user, private_daemon
 from guest_support import GUARD_SECONDS
+from launch_support import NOBODY
 
 import vicinal
 from vicinal.cluster.image import build_image

@@ -61,8 +61,8 @@ def doze(pair: GuestPair, tmp_path_factory: pytest.TempPathFactory) -> str:
     target = tmp_path_factory.mktemp("doze") / "doze"
     source = Path(__file__).parents[1] / "support/doze.c"
     directory = mpi_prefix(Mpi.MPICH) / "lib/mpich"
-    command = ["gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", target, source]
-    command += [directory / "libfabric.so.1", f"-Wl,-rpath,{directory}"]
+    command: list[str | Path] = ["gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror"]
+    command += ["-o", target, source, directory / "libfabric.so.1", f"-Wl,-rpath,{directory}"]
     subprocess.run(command, check=True, timeout=120)
     for guest in pair.guests:
         guest.copy_in(target, f"{HOME}/doze")

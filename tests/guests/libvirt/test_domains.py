@@ -33,7 +33,7 @@ def play(
     choice = choose_accelerator(find_qemu(), image, print)
     print(choice.accelerator.description)
     script = Path(__file__).parents[1] / "support/domain_scenario.py"
-    arguments = [uri, directory, image.kernel, image.files, choice.accelerator]
+    arguments: list[str | Path] = [uri, directory, image.kernel, image.files, choice.accelerator]
     program = mpi_program(Mpi.MPICH, "verify")
     done = subprocess.run(
         [*before, script, *arguments, program, *sorted(image.holds)],

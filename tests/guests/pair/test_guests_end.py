@@ -70,9 +70,9 @@ def end_job_by_power_failure(
         wait_until(
             "messages flow",
             lambda: any(
-                each.messages > 100
+                any(each.messages > 100 for each in state.connections)
+                or any(each.messages > 100 for each in state.beyond)
                 for state in pair.inspect_all()
-                for each in (*state.connections, *state.beyond)
             ),
         )
         pair.guests[1].kill()

@@ -6,6 +6,7 @@ They are emulated where there is no KVM, and start from a snapshot, which the fi
 import json
 from collections.abc import Iterator
 
+import psutil
 import pytest
 from slurm_guests_support import FILE, begin, machines_of
 from slurm_option_support import (
@@ -62,7 +63,7 @@ def test_each_component_has_a_machine(hosts: HetHosts) -> None:
     assert said.pop() == "all went well", running.communicate(timeout=PATIENCE)[1]
     assert sorted(said[:4]) == [f"{rank} node{rank // 2} inner mpi" for rank in range(4)]
     assert not [each for each in map(json.loads, said[4:]) if each["errors"]]
-    machines = []
+    machines: list[psutil.Process] = []
     for name in hosts.names:
         (keeper,) = hosts.keepers(name)
         assert max(each.messages for each in inspect(region_of(keeper)).connections) > 10

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from functions_inside import CARD, attempt, card, run, say, wait_for_link
 
@@ -23,7 +24,10 @@ from vicinal.cluster.manager import (
     stop_cluster,
     take_down,
 )
-from vicinal.cluster.plan.planning import Step
+from vicinal.cluster.plan.planning import Shown
+
+if TYPE_CHECKING:
+    from vicinal.cluster.job_nodes import ClusterNodes
 
 NAME = "lab"
 FILE = Path("/tmp/cluster.yaml")
@@ -49,7 +53,7 @@ def planned(step: str) -> None:
 
 def inside(step: str, node: str, *command: str) -> None:
     """Run a command in a node."""
-    run(step, *open_nodes(NAME).exec_command(node, command))
+    run(step, *cast("ClusterNodes", open_nodes(NAME)).exec_command(node, command))
 
 
 def state(step: str) -> None:
@@ -112,8 +116,8 @@ def killed() -> None:
 def die_at(key: str) -> None:
     """Be killed a moment after a step of `up` was begun."""
 
-    def show(step: Step) -> None:
-        if step.resource.key == key and os.fork() == 0:
+    def show(step: Shown) -> None:
+        if step.key == key and os.fork() == 0:
             time.sleep(0.1)
             os.kill(os.getppid(), signal.SIGKILL)
             os._exit(0)

@@ -13,6 +13,7 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import TypedDict
 
 from vicinal.cluster.accelerator import Accelerator
 from vicinal.cluster.guest_identity import Identity, write_archives, write_keys
@@ -134,7 +135,15 @@ def hold(jobs: JobFunctions) -> None:
     card("after it was held")
 
 
-def _as_user(user: int) -> dict[str, object]:
+class _User(TypedDict):
+    """Whom a process runs as."""
+
+    user: int
+    group: int
+    extra_groups: list[int]
+
+
+def _as_user(user: int) -> _User:
     return {"user": user, "group": user, "extra_groups": []}
 
 

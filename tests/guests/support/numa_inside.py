@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from vicinal.cluster.file.reading import read_cluster
 from vicinal.cluster.machines.machine import Machine
@@ -34,6 +35,9 @@ from vicinal.opennebula.probe import _huge_pages, show
 from vicinal.opennebula.records import REGIONS, Records
 from vicinal.opennebula.request import RegionRequest
 from vicinal.opennebula.topology import Topology, VirtualNode
+
+if TYPE_CHECKING:
+    from vicinal.cluster.job_nodes import ClusterNodes
 
 MIB = 1 << 20
 HUGE = "/sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages"
@@ -167,7 +171,7 @@ def placement() -> None:
     allowed = {}
     for name in ("node0", "node1"):
         words = ("grep", "Cpus_allowed_list", "/proc/self/status")
-        command = open_nodes("lab").exec_command(name, words)
+        command = cast("ClusterNodes", open_nodes("lab")).exec_command(name, words)
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         allowed[name] = done.stdout.split()[1:] or [done.stderr]
     say("cluster", allowed=allowed)

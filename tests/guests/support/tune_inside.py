@@ -116,8 +116,8 @@ def killed(interface: str, wanted: Setting, after: int) -> None:
     if child == 0:
         kernel, left = KernelEthtool.set_coalescing, [after]
 
-        def set_some(self: KernelEthtool, name: str, part: str, value: int) -> None:
-            kernel(self, name, part, value)
+        def set_some(self: KernelEthtool, interface: str, name: str, value: int) -> None:
+            kernel(self, interface, name, value)
             left[0] -= 1
             if left[0] == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -152,7 +152,7 @@ def all_at_once(interface: str, abilities: dict[str, Ability]) -> None:
     attempt("apply all", lambda: apply(wanted))
     say("all applied", wanted=wanted, after=values(interface), text=by_ethtool(interface))
     say("all restored", said=restore(), before=before, after=values(interface))
-    more: Setting = wanted | {f"{interface}/{ignored}": "on" if before[ignored] == "off" else 8}
+    more = {**wanted, f"{interface}/{ignored}": "on" if before[ignored] == "off" else 8}
     attempt("one is ignored", lambda: apply(more))
     say("none applied", ignored=ignored, before=before, after=values(interface))
     killed(interface, wanted, len(wanted) // 2)
