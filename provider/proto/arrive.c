@@ -39,6 +39,13 @@ static struct message *new_message(struct messenger *messenger, const struct arr
 	return message;
 }
 
+/* A message that was not kept yet, and names a chunk that another has. */
+static int refuse(struct messenger *messenger, struct message *message)
+{
+	pool_give(&messenger->message_pool, message);
+	return -EPROTO;
+}
+
 static void keep(struct messenger *messenger, struct message *message)
 {
 	message->from->kept++;
@@ -206,7 +213,8 @@ static int arrive_eager(struct messenger *messenger, struct arrival *arrival, co
 	struct message *message = no_memory ? NULL : new_message(messenger, arrival, WIRE_EAGER);
 	if (message == NULL)
 		return -ENOMEM;
-	message_hold(message, &(struct message_piece){header.chunk, header.offset, arrival->length});
+	if (!message_hold(message, &(struct message_piece){header.chunk, header.offset, arrival->length}))
+		return refuse(messenger, message);
 	keep(messenger, message);
 	return 1;
 }
@@ -261,8 +269,8 @@ static int arrive_rendezvous(struct messenger *messenger, struct arrival *arriva
 	message->early = header.early;
 	message->offered = header.transfer;
 	message->arrived = first;
-	if (first > 0)
-		message_hold(message, &(struct message_piece){header.chunk, header.offset, first});
+	if (first > 0 && !message_hold(message, &(struct message_piece){header.chunk, header.offset, first}))
+		return refuse(messenger, message);
 	from->early_message = more ? message : NULL;
 	keep(messenger, message);
 	return 1;
@@ -324,7 +332,8 @@ static int arrive_early(struct messenger *messenger, struct arrival *arrival, co
 	if (message == NULL || message->pieces == WIRE_EARLY_PIECES ||
 	    arrival->length > message->early - message->arrived)
 		return -EPROTO;
-	message_hold(message, &(struct message_piece){header.chunk, header.offset, arrival->length});
+	if (!message_hold(message, &(struct message_piece){header.chunk, header.offset, arrival->length}))
+		return -EPROTO;
 	message->arrived += arrival->length;
 	if (message->arrived == message->early)
 		from->early_message = NULL;

@@ -65,11 +65,12 @@ struct correspondent {
 	uint32_t waiting_capacity;
 	uint32_t waiting_head;
 	uint32_t waiting_tail;
-	struct message *holding; /* messages of its that hold chunks */
-	uint32_t streak;         /* large messages to it since one came from it */
-	uint32_t kept;           /* messages of its that wait for a receive */
-	uint32_t reads;          /* of memory that it lent, under way */
-	uint64_t copied;         /* bytes of theirs that were moved to private memory */
+	struct message *holding;    /* messages of its that hold chunks */
+	uint64_t held[CHUNK_WORDS]; /* which: none twice, so that no more than its section is copied out of */
+	uint32_t streak;            /* large messages to it since one came from it */
+	uint32_t kept;              /* messages of its that wait for a receive */
+	uint32_t reads;             /* of memory that it lent, under way */
+	uint64_t copied;            /* bytes of theirs that were moved to private memory */
 	struct ways ways;
 	struct ways writing; /* our parts of single copies into its heap, timed here alone */
 	struct remote_peer remote;
@@ -347,8 +348,8 @@ void receive_complete(struct messenger *messenger, struct receive *receive, stru
 void receive_fail(struct messenger *messenger, struct receive *receive, int error, const char *reason);
 void receive_deliver(struct messenger *messenger, struct receive *receive, struct message *message);
 void message_free(struct messenger *messenger, struct message *message);
-/* Another piece that is in a chunk. */
-void message_hold(struct message *message, const struct message_piece *piece);
+/* Another piece that is in a chunk. False if a message has that chunk already. */
+bool message_hold(struct message *message, const struct message_piece *piece);
 /* Its chunks are given back, or are not its sender's any more. */
 void message_release(struct message *message);
 /* Move what a message holds in chunks into private memory, and give the chunks back. */

@@ -114,8 +114,14 @@ static uint64_t detached_bytes(const struct message *message)
 	return message->kind == WIRE_RENDEZVOUS ? message->early : message->total;
 }
 
-void message_hold(struct message *message, const struct message_piece *piece)
+bool message_hold(struct message *message, const struct message_piece *piece)
 {
+	uint64_t *word = &message->from->held[piece->chunk / 64];
+	uint64_t bit = UINT64_C(1) << piece->chunk % 64;
+
+	if ((*word & bit) != 0)
+		return false;
+	*word |= bit;
 	if (message->pieces == 0) {
 		message->next_holding = message->from->holding;
 		message->holding_place = &message->from->holding;
@@ -124,12 +130,17 @@ void message_hold(struct message *message, const struct message_piece *piece)
 		message->from->holding = message;
 	}
 	message->piece[message->pieces++] = *piece;
+	return true;
 }
 
 void message_release(struct message *message)
 {
 	if (message->pieces == 0)
 		return;
+	for (uint32_t piece = 0; piece < message->pieces; piece++) {
+		uint32_t chunk = message->piece[piece].chunk;
+		message->from->held[chunk / 64] &= ~(UINT64_C(1) << chunk % 64);
+	}
 	message->pieces = 0;
 	*message->holding_place = message->next_holding;
 	if (message->next_holding != NULL)

@@ -26,7 +26,7 @@ struct queued_send {
 
 void send_queues_open(struct send_queues *queues)
 {
-	*queues = (struct send_queues){.most = SEND_QUEUE_BYTES};
+	*queues = (struct send_queues){.most = SEND_QUEUE_BYTES, .still = STILL_NANOSECONDS};
 	match_list_open(&queues->waiting);
 }
 
@@ -48,14 +48,14 @@ void send_queues_tell(const struct send_queues *queues, const char *consequence)
 }
 
 /* Is the peer at work on what it was sent? Then there is room soon, and no need to run ahead. */
-static bool is_moving(struct send_queue *queue)
+static bool is_moving(const struct send_queues *queues, struct send_queue *queue)
 {
 	if (queue->count < SEND_QUEUE_FREE)
 		return false;
 	uint64_t now = monotonic_now();
 	if (queue->moved == 0)
 		queue->moved = now;
-	return now - queue->moved < STILL_NANOSECONDS;
+	return now - queue->moved < queues->still;
 }
 
 static void append(struct send_queues *queues, struct correspondent *to, struct queued_send *entry)
@@ -84,7 +84,7 @@ __attribute__((cold, noinline)) ssize_t send_queue_add(struct messenger *messeng
 
 	if (request->length > SSIZE_MAX)
 		return -EMSGSIZE;
-	if (queues->most == 0 || is_moving(&request->to->queue))
+	if (queues->most == 0 || is_moving(queues, &request->to->queue))
 		return -EAGAIN;
 	if (queues->bytes + bytes > queues->most) {
 		if (!queues->full)

@@ -47,6 +47,7 @@ struct send_queues {
 	uint32_t rests;            /* looks to leave out: the last ones found no room */
 	uint64_t bytes;
 	uint64_t most;
+	uint64_t still;                   /* nanoseconds in which one that takes none takes none for now */
 	bool full;                        /* people were told */
 	void (*notice)(const char *text); /* for people; NULL: they are not told */
 };

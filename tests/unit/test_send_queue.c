@@ -228,6 +228,7 @@ static void test_the_queues_have_a_bound(void **state)
 static void test_a_fast_sender_runs_no_further_ahead_than_that(void **state)
 {
 	(void)state;
+	sender->messenger->send_queues.still = UINT64_MAX; /* nobody is taken for still on a busy machine */
 	fill_bytes(bytes, 8, 0);
 	for (uint32_t tag = 0; tag < 20000; tag++) {
 		ssize_t result = 0;
@@ -237,8 +238,7 @@ static void test_a_fast_sender_runs_no_further_ahead_than_that(void **state)
 		assert_int_equal(result, 0);
 		if (tag % 64 == 0)
 			(void)messenger_progress(busy->messenger);
-		/* It may be still for a moment, where others have the processor: then one more is taken. */
-		assert_true(sender->messenger->send_queues.count <= 2 * SEND_QUEUE_FREE);
+		assert_true(sender->messenger->send_queues.count <= SEND_QUEUE_FREE);
 	}
 	for (uint32_t tag = 0; tag < 20000; tag++) {
 		assert_int_equal(node_receive(busy, sender, target, 8, 0, FI_TAGGED, NULL), 0);

@@ -14,7 +14,7 @@
 
 static const struct {
 	const char *what;
-	struct slot slots[2];
+	struct slot slots[3];
 } violations[] = {
 	{"no kind", {{.kind = 0}}},
 	{"a kind that is not known", {{.kind = 255}}},
@@ -32,6 +32,13 @@ static const struct {
 	 {{.kind = WIRE_SHORT, .length = 60}, {.kind = WIRE_INLINE}}},
 	{"a chunk beyond what a credit line names",
 	 {{.kind = WIRE_EAGER, .length = 8, .payload = {0, 0, PLACE(REGION_CHUNKS_MAX, 8192)}}}},
+	{"a chunk that another message has",
+	 {{.kind = WIRE_EAGER, .length = 8, .payload = {0, 0, PLACE(3, 8192)}},
+	  {.kind = WIRE_EAGER, .length = 8, .payload = {0, 0, PLACE(3, 16384)}}}},
+	{"a chunk that the same message has",
+	 {{.kind = WIRE_RENDEZVOUS, .length = 1, .payload = {0, 1, 100, 100, 0}},
+	  {.kind = WIRE_EARLY, .length = 1, .payload = {PLACE(7, 8192)}},
+	  {.kind = WIRE_EARLY, .length = 1, .payload = {PLACE(7, 8256)}}}},
 	{"a chunk with no number", {{.kind = WIRE_EAGER, .payload = {0, 0, PLACE(UINT32_MAX, 8192)}}}},
 	{"a chunk beyond the section",
 	 {{.kind = WIRE_EAGER, .length = 1, .payload = {0, 0, PLACE(0, SECTION)}}}},
@@ -134,8 +141,8 @@ static void test_slots_that_cannot_be(void **state)
 		}
 		assert_int_equal(hostile_peer()->state, PEER_PRESENT);
 		write_slot(&violations[i].slots[0]);
-		if (violations[i].slots[1].kind != 0)
-			write_slot(&violations[i].slots[1]);
+		for (uint32_t k = 1; k < 3 && violations[i].slots[k].kind != 0; k++)
+			write_slot(&violations[i].slots[k]);
 		progress();
 		assert_violation(violations[i].what);
 	}
@@ -183,10 +190,10 @@ static void test_more_early_pieces_than_there_can_be(void **state)
 	(void)state;
 	write_slot(&(struct slot){.kind = WIRE_RENDEZVOUS, .length = 1, .payload = {0, 1, 100, 100, 0}});
 	for (uint32_t i = 1; i < WIRE_EARLY_PIECES; i++)
-		write_slot(&(struct slot){.kind = WIRE_EARLY, .length = 1});
+		write_slot(&(struct slot){.kind = WIRE_EARLY, .length = 1, .payload = {PLACE(100 + i, 0)}});
 	progress();
 	assert_int_equal(hostile_peer()->state, PEER_PRESENT);
-	write_slot(&(struct slot){.kind = WIRE_EARLY, .length = 1});
+	write_slot(&(struct slot){.kind = WIRE_EARLY, .length = 1, .payload = {PLACE(100, 0)}});
 	progress();
 	assert_violation("one early piece too many");
 }
