@@ -1,4 +1,10 @@
-"""The driver of LAMMPS: a melt of Lennard-Jones atoms or of chains, with what its time went to."""
+"""The driver of LAMMPS: a melt of Lennard-Jones atoms or of chains, with what its time went to.
+
+Its rate is in more units with every version: tau/day and timesteps/s, since 2022 atom-step/s after
+k, M or G as well. What is known of them must agree with its time; the rest is left out.
+"""
+
+import re
 
 from vicinal.errors import VicinalError
 from vicinal.mpi.libraries import Mpi
@@ -8,7 +14,15 @@ from vicinal.study.workloads.driver import Measured, Program, Tools
 from vicinal.study.workloads.installed import check_family, debian_program
 from vicinal.study.workloads.lammps_chains import chains
 from vicinal.study.workloads.options import Options
-from vicinal.study.workloads.printed import agree, count, number, refused, single, whole_lines
+from vicinal.study.workloads.printed import (
+    agree,
+    count,
+    number,
+    refused,
+    scale,
+    single,
+    whole_lines,
+)
 
 OPERATIONS = ("lj", "chain")
 
@@ -57,6 +71,7 @@ _CHAIN_LENGTH = 64
 _PARTS = {
     "Pair": "pair forces",
     "Bond": "bond forces",
+    "Kspace": "long-range forces",
     "Neigh": "neighbour lists",
     "Comm": COMMUNICATION_TIME,
     "Output": "output",
@@ -66,6 +81,8 @@ _PARTS = {
 _LEAST_PARTS = {"Pair", "Comm", "Other"}
 _NEAR = 0.02
 """To which part the sum of all parts is the time of the loop, as they are printed."""
+_LOOP = re.compile(r"Loop time of (\S+) on (\S+) procs? for (\S+) steps with (\S+) atoms")
+_TITLE = re.compile(r"LAMMPS \((.{1,80})\)\s*")
 
 
 class Lammps:
@@ -116,52 +133,93 @@ class Lammps:
         if not any(line.startswith("Total wall time:") for line in lines):
             raise refused("LAMMPS", "it did not come to its end")
         loop = single("LAMMPS", "its time", [e for e in lines if e.startswith("Loop time of ")])
-        words = loop.split()
-        if len(words) != 13 or count("LAMMPS", words[5]) != workload.ranks:
-            raise refused("LAMMPS", f"it did not run on {workload.ranks} ranks")
-        seconds, steps = number("LAMMPS", words[3]), count("LAMMPS", words[8])
+        words = _LOOP.match(loop)
+        if words is None:
+            raise refused(
+                "LAMMPS",
+                "its time has an unknown form",
+                line=loop,
+                expected="'Loop time of SECONDS on RANKS procs for STEPS steps with ATOMS atoms'",
+            )
+        if count("LAMMPS", words[2], line=loop) != workload.ranks:
+            raise refused("LAMMPS", f"it did not run on {workload.ranks} ranks", line=loop)
+        seconds = number("LAMMPS", words[1], line=loop)
+        steps, atoms = count("LAMMPS", words[3], line=loop), count("LAMMPS", words[4], line=loop)
         if steps != Options(workload, ("steps", "cells")).number("steps", 100):
             raise refused("LAMMPS", f"it made {steps} steps, not as many as it was asked for")
-        _check_rate(lines, steps / seconds)
+        _check_rate(lines, steps / seconds, atoms)
         parts = _parts(lines)
         agree("LAMMPS", "its time and the sum of the parts", sum(parts.values()), seconds, _NEAR)
         figures = [Figure(TOTAL_TIME, seconds, "s")]
         figures += [Figure(_PARTS[name], value, "s") for name, value in parts.items()]
+        title = next((found for line in lines if (found := _TITLE.match(line))), None)
         facts: dict[str, object] = {
-            "program": next((e for e in lines if e.startswith("LAMMPS (")), "LAMMPS"),
+            "program": "LAMMPS" if title is None else title[0].rstrip(),
             "clock": "MPI_Wtime",
-            "atoms": count("LAMMPS", words[11]),
+            "atoms": atoms,
             "steps": steps,
         }
+        if title is not None:
+            facts["version"] = title[1]
         return Measured(figures=figures, facts=facts)
 
 
-def _check_rate(lines: list[str], expected: float) -> None:
-    """Steps a second are said beside the time, to three digits behind the point."""
+def _check_rate(lines: list[str], expected: float, atoms: int) -> None:
+    """Compare the rate with `expected`, in steps a second: it has three digits behind the point.
+
+    Raises VicinalError where they disagree, or where no rate is in a known unit.
+    """
     line = single("LAMMPS", "its rate", [e for e in lines if e.startswith("Performance: ")])
-    words = line.replace(",", "").split()
-    if len(words) < 3 or words[-1] != "timesteps/s":
-        raise refused("LAMMPS", "its rate is not in timesteps a second")
-    rate = number("LAMMPS", words[-2], zero=True)
-    if abs(rate - expected) > 0.001 + expected * 1e-4:
-        raise refused("LAMMPS", f"its time and rate do not agree ({expected:g} and {rate:g})")
+    found = False
+    for part in line.removeprefix("Performance: ").split(", "):
+        value, _, unit = part.strip().partition(" ")
+        of_steps, of_atoms = scale(unit, "timesteps/s"), scale(unit, "atom-step/s")
+        if of_steps is None and of_atoms is None:
+            continue
+        found = True
+        # In the unit in which it is printed, as the last digit is.
+        wanted = expected * atoms / of_atoms if of_atoms else expected / (of_steps or 1.0)
+        rate = number("LAMMPS", value, zero=True, line=line)
+        if abs(rate - wanted) > 0.001 + wanted * 1e-4:
+            raise refused(
+                "LAMMPS", f"its time and rate do not agree ({wanted:g} and {rate:g} {unit})"
+            )
+    if not found:
+        raise refused(
+            "LAMMPS",
+            "its rate is not in timesteps a second",
+            line=line,
+            expected="a rate in timesteps/s, or in atom-step/s after nothing, k, M or G",
+        )
 
 
 def _parts(lines: list[str]) -> dict[str, float]:
-    """Seconds of each part, as means over ranks."""
+    """Seconds of each part, as means over ranks, by the names of the table's columns."""
     if "MPI task timing breakdown:" not in lines:
         raise refused("LAMMPS", "it does not say what its time went to")
     table = lines[lines.index("MPI task timing breakdown:") + 1 :]
-    if not table or table[0].split("|")[0].strip() != "Section" or "avg time" not in table[0]:
-        raise refused("LAMMPS", "the table of its times has no head")
+    head = [cell.strip() for cell in table[0].split("|")] if table else []
+    if head[:1] != ["Section"] or "avg time" not in head:
+        raise refused(
+            "LAMMPS",
+            "the table of its times has no head",
+            line=table[0] if table else "",
+            expected="columns Section and avg time",
+        )
     found: dict[str, float] = {}
     for line in table[2:]:
         cells = [cell.strip() for cell in line.split("|")]
-        if len(cells) != 6:
+        if len(cells) != len(head):
             break
         if cells[0] not in _PARTS or cells[0] in found:
-            raise refused("LAMMPS", f"its times have an unknown part {cells[0]!r}")
-        found[cells[0]] = number("LAMMPS", cells[2], zero=True)
+            raise refused(
+                "LAMMPS",
+                f"its times have an unknown part {cells[0]!r}",
+                line=line,
+                expected=f"one of {', '.join(_PARTS)}, each once",
+            )
+        value = cells[head.index("avg time")]
+        found[cells[0]] = number("LAMMPS", value, zero=True, line=line)
     if not found.keys() >= _LEAST_PARTS:
         raise refused("LAMMPS", "the table of its times is not whole")
     return found
