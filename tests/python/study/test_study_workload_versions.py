@@ -19,12 +19,24 @@ Figures = dict[tuple[str, int | None, str], Any]
 WRITES = workload("perftest", "write-bandwidth", sizes=(4096, 65536), samples=200)
 LATENCY = workload("osu", "latency", sizes=(1, 2, 4))
 BANDWIDTH = workload("osu", "bandwidth", sizes=(1, 4))
+LJ = workload("lammps", "lj", options={"steps": 50, "cells": 8})
+PING_PONG = workload("libfabric", "latency", sizes=(64, 65536), samples=100)
+TCP_RATE = workload("sockets", "bandwidth", sizes=(65536,))
 SENDS = workload("perftest", "send-bandwidth", sizes=(65536,), samples=200)
 RATES: Figures = {
     ("mean", 4096, "MB/s"): pytest.approx(2000 * MIB),
     ("mean", 4096, "M/s"): 0.512,
     ("mean", 65536, "MB/s"): pytest.approx(9000 * MIB),
     ("mean", 65536, "M/s"): 0.144,
+}
+LJ_PARTS: Figures = {
+    ("time", None, "s"): 0.5,
+    ("pair forces", None, "s"): 0.3,
+    ("neighbour lists", None, "s"): 0.05,
+    ("communication", None, "s"): 0.1,
+    ("output", None, "s"): 0.02,
+    ("integration", None, "s"): 0.02,
+    ("other", None, "s"): 0.01,
 }
 OSU_RATES: Figures = {("mean", 1, "MB/s"): 2.5, ("mean", 4, "MB/s"): 10.25}
 
@@ -59,6 +71,25 @@ FIGURES: list[tuple[Workload, str, Figures]] = [
         },
     ),
     (workload("osu", "barrier"), "osu-7.4-barrier.txt", {("mean", None, "µs"): 2.41}),
+    (LJ, "lammps-2018-08-22.txt", LJ_PARTS),
+    (LJ, "lammps-2022-06-23.txt", LJ_PARTS),
+    (
+        LJ,
+        "lammps-2024-08-29-timer-full.txt",
+        {key: pytest.approx(value / 10) for key, value in LJ_PARTS.items()},
+    ),
+    (
+        PING_PONG,
+        "fi_pingpong-1.22.txt",
+        {
+            ("mean", 64, "µs"): 2.0,
+            ("mean", 64, "MB/s"): 32.0,
+            ("mean", 65536, "µs"): 8.0,
+            ("mean", 65536, "MB/s"): 8192.0,
+        },
+    ),
+    (TCP_RATE, "iperf-3.1.3.txt", {("mean", 65536, "MB/s"): 1200.0}),
+    (TCP_RATE, "iperf-3.17.txt", {("mean", 65536, "MB/s"): 1200.0}),
 ]
 SERIES: list[tuple[Workload, str, list[tuple[int, list[int]]]]] = [
     (
@@ -70,6 +101,10 @@ SERIES: list[tuple[Workload, str, list[tuple[int, list[int]]]]] = [
         workload("perftest", "send-latency", sizes=(8,), samples=10),
         "perftest-24.04-send-latency.txt",
         [(8, [1520, 1490, 1500, 1610, 1480, 1500, 1500, 1550, 2900])],
+    ),
+    *(
+        (workload("sockets", "latency", sizes=(64,)), name, [(64, [30000, 32000, 31500])])
+        for name in ("sockperf-3.7-latency.txt", "sockperf-3.10-full-rtt.txt")
     ),
 ]
 REFUSED: list[tuple[Workload, str, str]] = [
@@ -89,6 +124,14 @@ REFUSED: list[tuple[Workload, str, str]] = [
 FACTS: dict[str, dict[str, object]] = {
     "perftest-24.07-send-bandwidth-gbits.txt": {"version": "6.23", "device": "mlx5_0"},
     "perftest-24.04-send-latency.txt": {"device": "mlx5_0", "link_type": "IB"},
+    "lammps-2022-06-23.txt": {
+        "version": "23 Jun 2022 - Update 4",
+        "program": "LAMMPS (23 Jun 2022 - Update 4)",
+        "atoms": 2048,
+    },
+    "sockperf-3.7-latency.txt": {"version": "3.7-no.git"},
+    "sockperf-3.10-full-rtt.txt": {"version": "3.10-31.git01234567"},
+    "iperf-3.17.txt": {"version": "3.17.1"},
     "osu-5.6.3-bandwidth.txt": {"version": "5.6.3", "validated": None},
     "osu-7.5-bandwidth-validation.txt": {
         "version": "7.5",
@@ -202,6 +245,62 @@ def test_a_failure_that_the_program_reports_is_a_failed_trial_with_words(
             "1.62              Pass",
             "1.62",
             ["a line of 3 columns has 2", "it says '2                       1.62'"],
+        ),
+        (
+            LJ,
+            "lammps-2022-06-23.txt",
+            "100.000 timesteps/s, 204.800 katom-step/s",
+            "100.000 hops/s",
+            ["rate is not in timesteps a second", "100.000 hops/s'", "or in atom-step/s after"],
+        ),
+        (
+            LJ,
+            "lammps-2022-06-23.txt",
+            "204.800 katom-step/s",
+            "204.800 Matom-step/s",
+            ["its time and rate do not agree (0.2048 and 204.8 Matom-step/s)"],
+        ),
+        (
+            LJ,
+            "lammps-2022-06-23.txt",
+            "on 2 procs for",
+            "on 2 nodes for",
+            ["its time has an unknown form", "it says 'Loop time of 0.5 on 2 nodes", "RANKS procs"],
+        ),
+        (
+            LJ,
+            "lammps-2024-08-29-timer-full.txt",
+            "avg time",
+            "mid time",
+            ["has no head", "it says 'Section |  min time  |  mid time", "expected is columns Sec"],
+        ),
+        (
+            PING_PONG,
+            "fi_pingpong-1.22.txt",
+            "usec/xfer",
+            "cycles/xfer",
+            ["its table lacks a column", "cycles/xfer   Mxfers/sec'", "a time, as usec/xfer"],
+        ),
+        (
+            workload("sockets", "latency", sizes=(64,)),
+            "sockperf-3.7-latency.txt",
+            "latency(usec)",
+            "latency(days)",
+            ["its log has unknown columns", "it says 'packet, txTime", "with units of time"],
+        ),
+        (
+            TCP_RATE,
+            "iperf-3.17.txt",
+            '"sum_received"',
+            '"sum_got"',
+            ["no JSON of its kind (KeyError: 'sum_received')", "bits_per_second in end.sum_rec"],
+        ),
+        (
+            TCP_RATE,
+            "iperf-3.17.txt",
+            '"intervals":',
+            '"intervals"=',
+            ["no JSON of its kind (JSONDecodeError", """it says '"intervals"=\\t[],'"""],
         ),
         (
             WRITES,

@@ -1,6 +1,10 @@
-"""The driver of libfabric without MPI: its own fi_pingpong, between two nodes."""
+"""The driver of libfabric without MPI: its own fi_pingpong, between two nodes.
+
+Its table is read by the names and units of its columns. It says nothing of its version.
+"""
 
 import re
+from collections.abc import Callable
 
 from vicinal.errors import VicinalError
 from vicinal.mpi.libraries import Mpi
@@ -9,13 +13,21 @@ from vicinal.study.result.layout import Figure
 from vicinal.study.workloads.driver import Measured, Program, Tools
 from vicinal.study.workloads.installed import debian_program
 from vicinal.study.workloads.options import Options
-from vicinal.study.workloads.printed import number, refused, same_sizes, single
+from vicinal.study.workloads.printed import (
+    in_bytes_per_second,
+    in_microseconds,
+    number,
+    refused,
+    same_sizes,
+    single,
+)
 from vicinal.study.workloads.remote import by_size, client_script, server_script
 
 OPERATIONS = ("latency", "bandwidth")
 _SIZES = (64, 4096, 65536)
 _MOST = 1 << 26
-_HEAD = ["bytes", "#sent", "#ack", "total", "time", "MB/sec", "usec/xfer", "Mxfers/sec"]
+_NAMES = ("bytes", "#sent", "#ack")
+"""Columns that its table has whatever their order; one of a bandwidth and one of a time follow."""
 _PORT = 47592
 _PROVIDER = re.compile(r"[\w;]{1,64}", re.ASCII)
 
@@ -77,23 +89,73 @@ class Libfabric:
 
 
 def _figures(size: int, lines: list[str], sent: int) -> list[Figure]:
-    heads = [at for at, line in enumerate(lines) if line.split() == _HEAD]
-    at = int(single("fi_pingpong", f"a table of {size} bytes", [str(head) for head in heads]))
-    cells = lines[at + 1].split() if at + 1 < len(lines) else []
-    if len(cells) != len(_HEAD):
-        raise refused("fi_pingpong", f"it has no figures of {size} bytes")
+    heads = [at for at, line in enumerate(lines) if set(_NAMES) <= set(line.split())]
+    at = int(
+        single(
+            "fi_pingpong",
+            f"a table of {size} bytes",
+            [str(head) for head in heads],
+            expected=f"one line of columns with {', '.join(_NAMES)}",
+        )
+    )
+    columns = lines[at].split()
+    rate_column, rate_unit = _column(columns, _bandwidth, lines[at], "a bandwidth, as MB/sec")
+    time_column, time_unit = _column(columns, _transfer, lines[at], "a time, as usec/xfer")
     # From 1024 on it writes about how many there were, such as 1.4k.
+    rows = [line for line in lines[at + 1 :] if _is_row(line, len(columns))]
+    if len(rows) != 1:
+        raise refused(
+            "fi_pingpong",
+            f"it has no figures of {size} bytes",
+            line=next(iter(lines[at + 1 :]), ""),
+            expected=f"one line of {len(columns)} columns",
+        )
+    cells = dict(zip(columns, rows[0].split(), strict=True))
     shown = [
-        str(value) if value < 1024 else cell for value, cell in ((size, cells[0]), (sent, cells[1]))
+        str(value) if value < 1024 else cells[name]
+        for value, name in ((size, "bytes"), (sent, "#sent"))
     ]
-    if cells[:3] != [*shown, f"={shown[1]}"]:
-        raise refused("fi_pingpong", f"it did not send {sent} times {size} bytes")
-    rate = number("fi_pingpong", cells[5], zero=True)
-    microseconds = number("fi_pingpong", cells[6])
+    if [cells[name] for name in _NAMES] != [*shown, f"={shown[1]}"]:
+        raise refused("fi_pingpong", f"it did not send {sent} times {size} bytes", line=rows[0])
+    rate = number("fi_pingpong", cells[rate_column], zero=True, line=rows[0]) * rate_unit
+    microseconds = number("fi_pingpong", cells[time_column], line=rows[0]) * time_unit
     # Both come from one time; a hundredth is the last digit of each.
-    if abs(rate - size / microseconds) > 0.006 + 0.006 * rate / microseconds:
-        raise refused("fi_pingpong", f"time and rate of {size} bytes do not agree")
+    rounding = 0.006 * rate_unit + 0.006 * time_unit * rate / microseconds
+    if abs(rate - size / microseconds) > rounding:
+        raise refused("fi_pingpong", f"time and rate of {size} bytes do not agree", line=rows[0])
     return [
         Figure("mean", microseconds, "µs", size),
         Figure("mean", size / microseconds, "MB/s", size),
     ]
+
+
+def _bandwidth(column: str) -> float | None:
+    """How many MB a second the unit of a column is; None for a column of another kind."""
+    found = in_bytes_per_second(column)
+    return None if found is None else found / 1e6
+
+
+def _transfer(column: str) -> float | None:
+    """How many µs the unit of a column of times is; None for a column of another kind."""
+    return in_microseconds(column.removesuffix("/xfer")) if column.endswith("/xfer") else None
+
+
+def _column(
+    columns: list[str], unit: Callable[[str], float | None], head: str, expected: str
+) -> tuple[str, float]:
+    """The one column whose name is a unit of that kind, and the unit."""
+    found = [(each, factor) for each in columns if (factor := unit(each)) is not None]
+    if len(found) != 1:
+        raise refused(
+            "fi_pingpong",
+            "its table lacks a column",
+            line=head,
+            expected=f"one column of {expected}",
+        )
+    return found[0]
+
+
+def _is_row(line: str, columns: int) -> bool:
+    """Whether a line has the table's number of cells and begins with a size."""
+    cells = line.split()
+    return len(cells) == columns and cells[0][0].isdigit()
