@@ -21,6 +21,9 @@ LATENCY = workload("osu", "latency", sizes=(1, 2, 4))
 BANDWIDTH = workload("osu", "bandwidth", sizes=(1, 4))
 LJ = workload("lammps", "lj", options={"steps": 50, "cells": 8})
 PING_PONG = workload("libfabric", "latency", sizes=(64, 65536), samples=100)
+IMB_ALLREDUCE = workload("imb", "allreduce", sizes=(8, 4096))
+FT = workload("npb", "FT", options={"class": "A"})
+BFS = workload("graph500", "bfs")
 TCP_RATE = workload("sockets", "bandwidth", sizes=(65536,))
 SENDS = workload("perftest", "send-bandwidth", sizes=(65536,), samples=200)
 RATES: Figures = {
@@ -38,6 +41,7 @@ LJ_PARTS: Figures = {
     ("integration", None, "s"): 0.02,
     ("other", None, "s"): 0.01,
 }
+SEARCHES: Figures = {("mean", None, "s"): 0.0105, ("harmonic mean", None, "TEPS"): 9.97143e07}
 OSU_RATES: Figures = {("mean", 1, "MB/s"): 2.5, ("mean", 4, "MB/s"): 10.25}
 
 FIGURES: list[tuple[Workload, str, Figures]] = [
@@ -90,6 +94,24 @@ FIGURES: list[tuple[Workload, str, Figures]] = [
     ),
     (TCP_RATE, "iperf-3.1.3.txt", {("mean", 65536, "MB/s"): 1200.0}),
     (TCP_RATE, "iperf-3.17.txt", {("mean", 65536, "MB/s"): 1200.0}),
+    (
+        workload("imb", "latency", sizes=(8, 4096)),
+        "imb-2021.2-pingpong.txt",
+        {("mean", 8, "µs"): 1.6, ("mean", 4096, "µs"): 2.05},
+    ),
+    (
+        IMB_ALLREDUCE,
+        "imb-2019.6-allreduce-check.txt",
+        {("mean", 8, "µs"): 1.69, ("mean", 4096, "µs"): 4.7},
+    ),
+    (FT, "npb-3.3.1-ft.txt", {("time", None, "s"): 2.5, ("rate", None, "Mop/s"): 2854.8}),
+    (
+        workload("hpcc", "HPL"),
+        "hpcc-1.4.1.txt",
+        {("HPL", None, "GFLOPS"): pytest.approx(1.66967), ("time", None, "s"): 0.4},
+    ),
+    (BFS, "graph500-2.1.4.txt", SEARCHES),
+    (BFS, "graph500-3.0-sssp.txt", SEARCHES),
 ]
 SERIES: list[tuple[Workload, str, list[tuple[int, list[int]]]]] = [
     (
@@ -119,6 +141,21 @@ REFUSED: list[tuple[Workload, str, str]] = [
         "osu-7.4-bandwidth-error.txt",
         "its own validation failed; it says 'DATA VALIDATION ERROR: osu_bw exited with status 1",
     ),
+    (
+        IMB_ALLREDUCE,
+        "imb-2019.6-allreduce-defects.txt",
+        "IMB received other data than were sent: its own validation failed at 4096 bytes",
+    ),
+    (
+        IMB_ALLREDUCE,
+        "imb-2019.6-allreduce-timeout.txt",
+        "it left out 4096 bytes; it says '4096 time-out.; Time limit",
+    ),
+    (
+        FT,
+        "npb-3.4.3-ft-unverified.txt",
+        "its own verification did not succeed; it says 'Verification = UNSUCCESSFUL'",
+    ),
 ]
 """Files that are whole and must be refused, with what the error says."""
 FACTS: dict[str, dict[str, object]] = {
@@ -132,6 +169,11 @@ FACTS: dict[str, dict[str, object]] = {
     "sockperf-3.7-latency.txt": {"version": "3.7-no.git"},
     "sockperf-3.10-full-rtt.txt": {"version": "3.10-31.git01234567"},
     "iperf-3.17.txt": {"version": "3.17.1"},
+    "imb-2021.2-pingpong.txt": {"version": "2021.2", "validated": None},
+    "imb-2019.6-allreduce-check.txt": {"version": "2019 Update 6", "validated": True},
+    "npb-3.3.1-ft.txt": {"version": "3.3.1", "program": "NPB 3.3.1"},
+    "hpcc-1.4.1.txt": {"version": "1.4.1", "program": "hpcc"},
+    "graph500-2.1.4.txt": {"validated": True},
     "osu-5.6.3-bandwidth.txt": {"version": "5.6.3", "validated": None},
     "osu-7.5-bandwidth-validation.txt": {
         "version": "7.5",
@@ -287,6 +329,41 @@ def test_a_failure_that_the_program_reports_is_a_failed_trial_with_words(
             "latency(usec)",
             "latency(days)",
             ["its log has unknown columns", "it says 'packet, txTime", "with units of time"],
+        ),
+        (
+            workload("imb", "latency", sizes=(8, 4096)),
+            "imb-2021.2-pingpong.txt",
+            "t[usec]",
+            "t[cycles]",
+            [
+                "it has no figures; it says '#bytes",
+                "t[cycles]",
+                "expected is a column t[usec], t_avg",
+            ],
+        ),
+        (
+            FT,
+            "npb-3.3.1-ft.txt",
+            "Mop/s total",
+            "Mop/s whole",
+            ["it says nothing of Mop/s total", "expected is a line 'Mop/s total = VALUE'"],
+        ),
+        (
+            workload("hpcc", "HPL"),
+            "hpcc-1.4.1.txt",
+            "HPL_Tflops",
+            "HPL_Pflops",
+            [
+                "it says HPL_Tflops 0 times",
+                "expected is one line 'HPL_Tflops=VALUE' in its summary",
+            ],
+        ),
+        (
+            BFS,
+            "graph500-2.1.4.txt",
+            "mean_time",
+            "mid_time",
+            ["it says bfs mean_time 0 times", "expected is one line 'bfs mean_time: VALUE'"],
         ),
         (
             TCP_RATE,

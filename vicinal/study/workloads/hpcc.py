@@ -26,6 +26,7 @@ LD_LIBRARY_PATH="$1${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$0" || exit
 [ "$rank" != 0 ] || cat hpccoutf.txt
 """
 _END = "End of HPC Challenge tests."
+_TITLE = re.compile(r"This is the .{1,60} Benchmark version ([0-9][\w.]{0,20})\b.*")
 _NEAR = 0.01
 """To which part figures agree that are computed from each other, as they are printed."""
 
@@ -81,6 +82,9 @@ class Hpcc:
             "hpl_size": values.count("HPL_N"),
             "hpl_grid": f"{values.count('HPL_nprow')}x{values.count('HPL_npcol')}",
         }
+        titles = [found[1] for line in lines if (found := _TITLE.fullmatch(line))]
+        if titles:
+            facts["version"] = titles[0]
         return Measured(figures=figures, facts=facts)
 
 
@@ -95,7 +99,8 @@ class _Values:
                 self._found.setdefault(name, []).append(value)
 
     def text(self, name: str) -> str:
-        return single("hpcc", name, self._found.get(name, []))
+        found = self._found.get(name, [])
+        return single("hpcc", name, found, expected=f"one line '{name}=VALUE' in its summary")
 
     def number(self, name: str, *, zero: bool = False) -> float:
         return number("hpcc", self.text(name), zero=zero)

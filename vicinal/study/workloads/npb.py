@@ -16,7 +16,7 @@ _SQUARES = ("BT", "SP")
 """On a square of ranks; the others, but for LU and EP, on a power of two."""
 _POWERS = ("IS", "CG", "MG", "FT")
 _CLASSES = ("S", "W", "A", "B", "C", "D", "E", "F")
-_LINE = re.compile(r" ([A-Z][\w/ ]{1,30}?) *= +(\S.*?) *")
+_LINE = re.compile(r"\s*([A-Z][\w/ ]{1,30}?) *= *(\S.*?)\s*")
 _NEAR = 0.01
 
 
@@ -55,7 +55,8 @@ class Npb:
         operation = workload.operation
         lines = whole_lines(stdout)
         end = [at for at, line in enumerate(lines) if "Benchmark Completed" in line]
-        at = int(single("NPB", "that it is done", [str(each) for each in end]))
+        expected = f"one line '{operation} Benchmark Completed.'"
+        at = int(single("NPB", "that it is done", [str(each) for each in end], expected=expected))
         if lines[at].split()[0] != operation:
             raise refused("NPB", f"it ran {lines[at].split()[0]} and not {operation}")
         values: dict[str, str] = {}
@@ -73,6 +74,7 @@ class Npb:
         figures = [Figure(TOTAL_TIME, seconds, "s"), Figure("rate", rate, "Mop/s")]
         facts: dict[str, object] = {
             "program": f"NPB {_value(values, 'Version')}",
+            "version": _value(values, "Version"),
             "clock": "MPI_Wtime",
             "class": values["Class"],
             "problem": values.get("Size", ""),
@@ -87,13 +89,17 @@ def _names(workload: Workload) -> tuple[str, ...]:
 
 def _value(values: dict[str, str], name: str) -> str:
     if name not in values:
-        raise refused("NPB", f"it says nothing of {name}")
+        raise refused("NPB", f"it says nothing of {name}", expected=f"a line '{name} = VALUE'")
     return values[name]
 
 
 def _check(workload: Workload, values: dict[str, str]) -> None:
     if _value(values, "Verification") != "SUCCESSFUL":
-        raise refused("NPB", "its own verification did not succeed")
+        raise refused(
+            "NPB",
+            "its own verification did not succeed",
+            line=f"Verification = {values['Verification']}",
+        )
     if _value(values, "Class") != workload.options.get("class", "A"):
         raise refused("NPB", f"it ran the class {values['Class']}")
     ranks = count("NPB", _value(values, "Total processes"))
