@@ -321,7 +321,7 @@ def test_long_titles_in_a_legend_are_broken_and_have_room() -> None:
     *labels, star = legend_of(plot)
     assert [label.count("\n") for label in labels] == [1] * 4
     assert "\n" not in star
-    FigureCanvasAgg(plot.figure).draw()  # type: ignore[no-untyped-call]
+    FigureCanvasAgg(plot.figure).draw()  # type: ignore[no-untyped-call]  # Matplotlib has it so
     (legend,) = plot.figure.legends
     box, below = legend.get_window_extent(), plot.figure.axes[0].get_window_extent()
     assert box.x1 < plot.figure.bbox.x1
