@@ -28,8 +28,10 @@ from vicinal.cluster.manager import (
     start_cluster,
     stop_cluster,
     take_down,
+    unowned_names,
 )
 from vicinal.cluster.owners import left_behind
+from vicinal.cluster.ownership import check_not_in_use, ownership_of
 from vicinal.cluster.plan.planning import Action, Shown
 from vicinal.cluster.plan.resource import Condition
 from vicinal.cluster.plan.state import cluster_names
@@ -59,7 +61,8 @@ _CLUSTER = Annotated[
     str | None,
     typer.Argument(
         metavar="CLUSTER",
-        help="The cluster's name, or its file; without it cluster.yaml, or the only one there is.",
+        help="The cluster's name, or its file; without it cluster.yaml, or the only one that `up` "
+        "made.",
     ),
 ]
 _OF_CLUSTER = Annotated[
@@ -68,7 +71,8 @@ _OF_CLUSTER = Annotated[
         "-c",
         "--cluster",
         metavar="CLUSTER",
-        help="The cluster's name, or its file; without it cluster.yaml, or the only one there is.",
+        help="The cluster's name, or its file; without it cluster.yaml, or the only one that `up` "
+        "made.",
     ),
 ]
 _QUIET = Annotated[bool, typer.Option("-q", "--quiet", help="Say nothing of single steps.")]
@@ -108,8 +112,10 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Write it as JSON.")] = False,
 ) -> int:
     """Show what is there of a cluster; exit with 1 if not all of it runs."""
-    if cluster is None and not cluster_names() and not DEFAULT_FILE.is_file():
+    if cluster is None and not unowned_names() and not DEFAULT_FILE.is_file():
         typer.echo("[]" if as_json else "No cluster is up.")
+        if not as_json:
+            _show_owned()
         return 0
     state = cluster_state(find_name(cluster))
     if as_json:
@@ -120,6 +126,16 @@ def status(
             if state.name in each.clusters:
                 typer.echo(f"Note: {each}")
     return 0 if state.whole else 1
+
+
+def _show_owned() -> None:
+    """What studies and searches have, each of which a name shows."""
+    for name in cluster_names():
+        whose = ownership_of(name)
+        if whose is not None and whose.runs:
+            typer.echo(f"Note: {name} belongs to {whose.what}, which runs.")
+    for each in left_behind():
+        typer.echo(f"Note: {each}")
 
 
 def execute(
@@ -147,7 +163,9 @@ def ssh(
 
 def stop(cluster: _CLUSTER = None, quiet: _QUIET = False) -> None:
     """End what runs in a cluster's nodes, and keep them."""
-    stop_cluster(find_name(cluster), _silent if quiet else _tell)
+    name = find_name(cluster)
+    check_not_in_use(name)
+    stop_cluster(name, _silent if quiet else _tell)
 
 
 def start(cluster: _CLUSTER = None, quiet: _QUIET = False) -> None:
@@ -161,6 +179,7 @@ def save(cluster: _CLUSTER = None) -> None:
     On all hosts of the cluster, or on none: where one cannot be saved, all run on.
     """
     name = find_name(cluster)
+    check_not_in_use(name)
     save_cluster(name, _note)
     _note(f"{name} is saved; `vicinal restore {name}` lets it go on")
 
@@ -186,7 +205,9 @@ def migrate(
     What fails or is interrupted leaves the machine where it was, in its region.
     """
     say = _silent if quiet else _note
-    report = migrate_machine(find_name(cluster), node, host, seconds=timeout, say=say)
+    name = find_name(cluster)
+    check_not_in_use(name)
+    report = migrate_machine(name, node, host, seconds=timeout, say=say)
     still = report.moved.still_seconds
     stood = "" if still is None else f", and stood still for {still:.2f} s"
     _note(f"{node} is on {host}: it was moved in {report.moved.seconds:.1f} s{stood}")
@@ -219,9 +240,18 @@ def down(
             help="Give up virtual machines whose libvirt does not answer, and say what is left.",
         ),
     ] = False,
+    owned: Annotated[
+        bool,
+        typer.Option(
+            "--owned",
+            help="Also one that a study or a search made for itself and still uses: it ends.",
+        ),
+    ] = False,
 ) -> None:
     """Take a cluster away, however much of it is there, and leave nothing behind."""
     name = find_name(cluster)
+    if not owned:
+        check_not_in_use(name)
     show = _silent if quiet else _tell
     there = take_down(name, show, forget or (), forget_machines=forget_machines, say=_note)
     _note(f"{name} is down" if there else f"nothing was there of {name}")

@@ -23,6 +23,7 @@ from vicinal.cluster.hosts.record import (
     host_records,
     on_this_host,
 )
+from vicinal.cluster.ownership import ownership_of
 from vicinal.cluster.plan.applying import Show, apply, take_away
 from vicinal.cluster.plan.journal import Entry
 from vicinal.cluster.plan.planning import Action, Plan, Shown, Step, make_plan, removal
@@ -52,7 +53,8 @@ DEFAULT_FILE = Path("cluster.yaml")
 def find_name(named: str | None) -> str:
     """The name of the cluster that a command is for: named, or by its file, or the only one.
 
-    Raises VicinalError where it is not clear which.
+    One that a study or a search made for itself is never the only one: whoever names none does not
+    mean it. Raises VicinalError where it is not clear which.
     """
     if named is not None:
         is_file = os.sep in named or named.endswith((".yaml", ".yml"))
@@ -60,15 +62,22 @@ def find_name(named: str | None) -> str:
     if DEFAULT_FILE.is_file():
         return read_cluster(DEFAULT_FILE).name
     # A host's share of a cluster is meant only where the cluster itself is not made from here.
-    there_are = cluster_names()
-    names = [each for each in there_are if not is_share(each)] or there_are
+    names = unowned_names()
+    names = [each for each in names if not is_share(each)] or names
     if len(names) == 1:
         return names[0]
     there = f"there are {', '.join(names)}" if names else "none is up"
+    if not names and (owned := [each for each in cluster_names() if not is_share(each)]):
+        there = f"studies and searches made {', '.join(owned)} for themselves"
     raise VicinalError(
         f"which cluster is not clear: there is no {DEFAULT_FILE} here, and {there}",
         "name one, or its file",
     )
+
+
+def unowned_names() -> list[str]:
+    """The clusters that `vicinal up` made, and shares of such."""
+    return [each for each in cluster_names() if ownership_of(each) is None]
 
 
 def plan_cluster(cluster: Cluster) -> Sequence[Shown]:

@@ -9,7 +9,6 @@ own name, a dash and a number.
 import fcntl
 import json
 import os
-import re
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -17,28 +16,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from vicinal.cluster.plan.state import cluster_names, clusters_directory
+from vicinal.cluster.ownership import NUMBERED, Owner, owner_files, owners_directory, read_owner
+from vicinal.cluster.plan.state import cluster_names
 from vicinal.errors import VicinalError, describe_os_error
 
-_NUMBERED = re.compile(r"-[0-9]+")
 _LOCK_SECONDS = 60.0
 """For another command that takes away what was left."""
 _POLL_SECONDS = 0.1
-_MOST_BYTES = 1 << 16
-
-
-@dataclass(frozen=True)
-class Owner:
-    """A command and its clusters."""
-
-    name: str
-    """What the names of its clusters begin with."""
-    what: str
-    """For people: `the study quick`."""
-    again: str
-    """The command line that goes on with it."""
-    host: str = ""
-    """Where it runs: users may have one home directory on several hosts."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +46,7 @@ def owning(owner: Owner) -> Iterator[None]:
 
     The file stays at the end where clusters do. Raises VicinalError where it cannot be kept.
     """
-    file = _directory() / owner.name
+    file = owners_directory() / owner.name
     lock = _lock(file)
     try:
         content = json.dumps(asdict(owner) | {"host": socket.gethostname()})
@@ -81,7 +65,7 @@ def owning(owner: Owner) -> Iterator[None]:
 def left_behind() -> list[LeftBehind]:
     """What commands of this user left on this host that were killed. Changes nothing."""
     found = []
-    for file in _files():
+    for file in owner_files():
         with _abandoned(file) as owner:
             if owner is not None and (clusters := _clusters(owner.name)):
                 found.append(LeftBehind(owner, clusters))
@@ -92,7 +76,7 @@ def take_away_left_behind(say: Callable[[str], None], warn: Callable[[str], None
     """Take it away; `say` is told of what was, and `warn` of what could not be."""
     from vicinal.cluster.manager import take_down
 
-    for file in _files():
+    for file in owner_files():
         with _abandoned(file) as owner:
             if owner is None:
                 continue
@@ -108,23 +92,13 @@ def take_away_left_behind(say: Callable[[str], None], warn: Callable[[str], None
                 file.unlink(missing_ok=True)
 
 
-def _directory() -> Path:
-    return clusters_directory().parent / "owners"
-
-
-def _files() -> list[Path]:
-    with suppress(OSError):
-        return sorted(_directory().iterdir())
-    return []
-
-
 def _clusters(name: str) -> tuple[str, ...]:
     """Those of an owner, without shares of hosts, which go with them."""
     beginning = len(name)
     return tuple(
         each
         for each in cluster_names()
-        if each.startswith(name) and _NUMBERED.fullmatch(each, beginning)
+        if each.startswith(name) and NUMBERED.fullmatch(each, beginning)
     )
 
 
@@ -145,17 +119,10 @@ def _abandoned(file: Path) -> Iterator[Owner | None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Else it is one that was taken away, and the name may be that of another by now.
             if file.stat().st_ino == os.fstat(lock).st_ino:
-                owner = _read(file, lock)
+                owner = read_owner(file, lock)
         yield owner if owner is not None and owner.host == socket.gethostname() else None
     finally:
         os.close(lock)
-
-
-def _read(file: Path, lock: int) -> Owner | None:
-    with suppress(OSError, ValueError, TypeError):
-        owner = Owner(**json.loads(os.pread(lock, _MOST_BYTES, 0)))
-        return owner if owner.name == file.name else None
-    return None
 
 
 def _lock(file: Path) -> int:

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from vicinal.cluster.manager import take_down
-from vicinal.cluster.owners import Owner, left_behind, owning, take_away_left_behind
+from vicinal.cli import run
+from vicinal.cluster.manager import find_name, take_down
+from vicinal.cluster.owners import left_behind, owning, take_away_left_behind
+from vicinal.cluster.ownership import Owner, Ownership, ownership_of
 from vicinal.cluster.plan.state import cluster_names, clusters_directory
+from vicinal.errors import VicinalError
 
 OWNER = Owner("study-0a1b2c3d", "the study quick", "vicinal study run quick --resume --output /r")
 
@@ -108,3 +111,77 @@ def test_a_cluster_that_cannot_be_taken_away_is_said_and_stays() -> None:
     )
     assert file.exists()
     assert cluster_names() == [f"{OWNER.name}-0"]
+
+
+# --- commands of users ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working directory without a cluster.yaml."""
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+
+
+def test_a_cluster_is_its_owner_s_as_long_as_that_runs_and_then() -> None:
+    make("lab")
+    with owning(OWNER):
+        make(f"{OWNER.name}-0")
+        assert ownership_of(f"{OWNER.name}-0") == Ownership("the study quick", runs=True)
+        assert ownership_of(f"{OWNER.name}-0.node1") == Ownership("the study quick", runs=True)
+        assert ownership_of(f"{OWNER.name}-x") is None
+        assert ownership_of("lab") is None
+    assert ownership_of(f"{OWNER.name}-0") == Ownership("the study quick", runs=False)
+
+
+def test_that_of_another_host_may_be_at_work() -> None:
+    file = abandon()
+    file.write_text(json.dumps({"name": OWNER.name, "what": "it", "again": "", "host": "far"}))
+    assert ownership_of(f"{OWNER.name}-0") == Ownership("it on far", runs=True)
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_who_names_no_cluster_does_not_mean_a_study_s(capsys: pytest.CaptureFixture[str]) -> None:
+    with owning(OWNER):
+        make(f"{OWNER.name}-0")
+        with pytest.raises(VicinalError, match="searches made study-0a1b2c3d-0 for themselves"):
+            find_name(None)
+        for command in ("down", "stop", "start", "save", "restore"):
+            assert run([command]) == 1
+            assert "which cluster is not clear" in capsys.readouterr().err
+        assert run(["status"]) == 0
+        assert capsys.readouterr().out == (
+            "No cluster is up.\nNote: study-0a1b2c3d-0 belongs to the study quick, which runs.\n"
+        )
+        assert run(["status", "--json"]) == 0
+        assert capsys.readouterr().out == "[]\n"
+        make("lab")
+        assert find_name(None) == "lab"
+        assert run(["down", "--quiet"]) == 0
+        assert cluster_names() == [f"{OWNER.name}-0"]
+    assert run(["status"]) == 0
+    assert "the study quick was killed and left study-0a1b2c3d-0" in capsys.readouterr().out
+
+
+def test_one_that_is_named_is_not_taken_from_a_study_that_runs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    name = f"{OWNER.name}-0"
+    with owning(OWNER):
+        make(name)
+        for command in (["down"], ["stop"], ["save"], ["migrate", "node0", "host", "-c"]):
+            assert run([*command, name]) == 1
+            assert capsys.readouterr().err == (
+                f"vicinal: error: {name} belongs to the study quick, which runs, and is void "
+                "without it: wait for its end, or end it by Ctrl-C, which takes the cluster away; "
+                f"`vicinal down {name} --owned` does so all the same\n"
+            )
+        assert cluster_names() == [name]
+        assert run(["down", name, "--owned"]) == 0
+        assert cluster_names() == []
+
+
+def test_what_a_killed_study_left_is_taken_away_by_its_name() -> None:
+    abandon()
+    assert run(["down", f"{OWNER.name}-0"]) == 0
+    assert cluster_names() == []

@@ -17,7 +17,7 @@ from study_support import NATIVE, NETWORK, REGION, Heard, clusters_left, study
 
 from vicinal.cluster.containers.cluster import ContainerCluster
 from vicinal.cluster.containers.head_process import Head
-from vicinal.cluster.manager import open_nodes
+from vicinal.cluster.manager import open_nodes, take_down
 from vicinal.cluster.plan.state import cluster_names
 from vicinal.errors import VicinalError
 from vicinal.study.environments import clusters
@@ -165,3 +165,21 @@ def test_nodes_that_cannot_be_made_again(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(native) == 6
     assert all(each.failure is None for each in native)
     assert outcome.given_up == ["network"]
+
+
+def test_nodes_that_another_command_takes_away_end_the_study(tmp_path: Path) -> None:
+    """No environment failed: the trial is not kept as a failure, and --resume has it again."""
+    what = study([LATENCY], [NETWORK, REGION], trials=2)
+    view = Striking(strike=lambda: take_all_down(), running=False)
+    folder = tmp_path / "result"
+    with pytest.raises(VicinalError, match=r"took away study-\w+-0, the nodes of \w+, while the"):
+        run_study(what, folder, Tools(), resume=False, view=view, seed=7)
+    assert clusters_left(folder) == []
+    assert [each.failure for each in open_result(folder).trials] == [None]
+    outcome = run_study(what, folder, Tools(), resume=True, view=Heard())
+    assert (outcome.trials, outcome.failures) == (6, [])
+
+
+def take_all_down() -> None:
+    for name in cluster_names():
+        take_down(name)

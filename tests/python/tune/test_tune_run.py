@@ -22,9 +22,11 @@ from fake_knobs import BEFORE, FakeEthtool, FakeNetwork, fake_machine
 from study_support import Heard, Scripts, clusters_left
 from test_tune_killed import apart
 
+from vicinal.cluster.manager import stop_cluster, take_down
 from vicinal.cluster.owners import left_behind, take_away_left_behind
 from vicinal.cluster.plan.state import cluster_names
 from vicinal.errors import VicinalError
+from vicinal.study.environments import clusters
 from vicinal.study.file.model import Workload
 from vicinal.study.workloads import drivers as all_drivers
 from vicinal.study.workloads.driver import Program, Tools
@@ -38,7 +40,7 @@ from vicinal.tune.measuring.searching import (
     run_search,
 )
 from vicinal.tune.search.finding import Found
-from vicinal.tune.search.trial import read_trials
+from vicinal.tune.search.trial import Trial, read_trials
 from vicinal.tune.settings.keeper import Keeper
 
 SECONDS = 120.0
@@ -294,6 +296,51 @@ def test_an_interface_that_goes_away_ends_the_search(tmp_path: Path) -> None:
     with pytest.raises(VicinalError, match="there is no interface eth0 any more"):
         scripted(tmp_path, SAME, KNOB, machine, Unplugging(network.found.clear))
     assert list((tmp_path / "journal").iterdir()) == []
+
+
+def test_nodes_that_another_command_takes_away_end_the_search(tmp_path: Path) -> None:
+    """Else the settings of these trials had failed, and nothing better been found."""
+    machine = fake_machine(tmp_path / "machine")
+    driver = Unplugging(lambda: take_all_down() if driver.launches == 8 else None)
+    with pytest.raises(VicinalError, match=r"took away tune-\w+-0, the nodes of the search"):
+        scripted(tmp_path, SAME, KNOB, machine, driver)
+    assert card(machine) == BEFORE
+    assert cluster_names() == []
+    assert all(not each.failed for each in kept_trials(tmp_path))
+    assert not (tmp_path / "result/result.json").exists()
+
+
+def test_nodes_that_cannot_be_made_again_end_the_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trial in which they ended may be at fault; none that follows is."""
+    machine = fake_machine(tmp_path / "machine")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise VicinalError("there is no room for nodes", "make some")
+
+    def end() -> None:
+        for name in cluster_names():
+            stop_cluster(name)
+        monkeypatch.setattr(clusters, "bring_up", refuse)
+
+    monkeypatch.setattr(clusters, "_SETTLED_SECONDS", 0.0)
+    driver = Unplugging(lambda: end() if driver.launches == 8 else None)
+    with pytest.raises(VicinalError, match=r"made again \(there is no room for nodes\)"):
+        scripted(tmp_path, SAME, KNOB, machine, driver)
+    *good, last = kept_trials(tmp_path)
+    assert not any(each.failed for each in good)
+    assert "its nodes ended, and could not be made again" in str(last.error)
+    assert card(machine) == BEFORE
+
+
+def kept_trials(tmp_path: Path) -> list[Trial]:
+    return read_trials(tmp_path / "result/trials.jsonl")
+
+
+def take_all_down() -> None:
+    for name in cluster_names():
+        take_down(name)
 
 
 def test_a_trial_whose_link_drops_is_run_again(tmp_path: Path) -> None:

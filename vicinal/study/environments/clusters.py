@@ -17,7 +17,7 @@ from typing import Any
 from vicinal.cluster.file.reading import parse_cluster
 from vicinal.cluster.manager import bring_up, cluster_state, take_down
 from vicinal.cluster.plan.resource import Condition
-from vicinal.cluster.plan.state import cluster_names
+from vicinal.cluster.plan.state import cluster_names, journal_of, sole_command
 from vicinal.errors import VicinalError, describe_os_error
 from vicinal.study.file.model import Environment
 
@@ -39,6 +39,10 @@ class StudyClusters:
         self._prefix = prefix
         self._descriptions: list[dict[str, Any]] = []
         self._users: list[list[str]] = []
+        self._made: dict[int, set[str]] = {}
+        """Keys of what this run has of each cluster, by its number."""
+        self._whole: dict[int, set[str]] = {}
+        """The same, when all of it was there."""
         for environment in environments:
             self._join(environment)
 
@@ -84,16 +88,33 @@ class StudyClusters:
         A node that is killed is there for a moment longer, so a cluster that is whole is looked at
         again.
         """
-        began = time.monotonic()
+        began, number = time.monotonic(), self._number(environment)
         while True:
             try:
-                state = cluster_state(self.name_of(environment))
+                state = cluster_state(self._name(number))
+                there = journal_of(self._name(number)).entries()
             except (VicinalError, OSError):
-                return [f"cluster {self.name_of(environment)}"]
+                return [f"cluster {self._name(number)}"]
             found = [each.key for each in state.pieces if each.condition is not Condition.READY]
+            found += sorted(self._whole.get(number, set()) - set(there))
             if found or time.monotonic() - began > _STILL_THERE_SECONDS:
                 return found
             time.sleep(_LOOK_SECONDS)
+
+    def taken_away(self, environment: str) -> bool:
+        """Whether another command took away an environment's cluster, or some of it.
+
+        What ends by itself stays in the cluster's journal. Waits for a command that is at work.
+        """
+        number = self._number(environment)
+        name = self._name(number)
+        try:
+            with sole_command(name):
+                entries = journal_of(name).entries()
+        except VicinalError:  # it is at work for long
+            return True
+        there = {key for key, entry in entries.items() if entry.whole}
+        return not self._made.get(number, set()) <= there
 
     def repair(self, environment: str, say: Say) -> None:
         """Make what is missing of an environment's cluster. Raises VicinalError.
@@ -126,7 +147,11 @@ class StudyClusters:
         text = json.dumps({**self._descriptions[number], "name": self._name(number)})
         # JSON is YAML. Errors call the file by this name; relative paths in it begin here.
         cluster = parse_cluster(Path.cwd() / f"environment {users}", text)
-        bring_up(cluster, say=say)
+        try:
+            bring_up(cluster, say=say)
+            self._whole[number] = set(journal_of(cluster.name).entries())
+        finally:  # also where it was rolled back: then nobody else took it away
+            self._made[number] = set(journal_of(cluster.name).entries())
 
 
 def sweep(prefix: str) -> None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from vicinal.cluster.owners import Owner, owning, take_away_left_behind
+from vicinal.cluster.owners import owning, take_away_left_behind
+from vicinal.cluster.ownership import Owner
 from vicinal.errors import VicinalError
 from vicinal.study.environments.clusters import StudyClusters, sweep
 from vicinal.study.environments.opened import OpenEnvironment
@@ -224,6 +225,7 @@ class _Run:
             return
         ended = clusters.ended(planned.environment)
         if ended:
+            self._check_ours(planned.environment, clusters)
             gone = f"{tried.failure}; {', '.join(ended)} did not run any more"
             tried = replace(tried, failure=gone)
         self._keep_failure(tried)
@@ -245,6 +247,18 @@ class _Run:
                 for each in self._study.workloads
                 for name in (planned.environment, planned.named)
             }
+
+    def _check_ours(self, environment: str, clusters: StudyClusters) -> None:
+        """Raise VicinalError where another command took nodes away: no trial of ours failed then.
+
+        The launch is not kept, so that --resume has it again.
+        """
+        if clusters.taken_away(environment):
+            raise VicinalError(
+                f"another command took away {clusters.name_of(environment)}, the nodes of "
+                f"{environment}, while the study ran",
+                "leave them alone, and go on with --resume",
+            )
 
     def _keep_failure(self, tried: Tried) -> None:
         outputs = {} if tried.launched is None else tried.launched.outputs

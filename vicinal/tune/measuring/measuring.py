@@ -1,7 +1,6 @@
 """Measuring one trial of a search: knobs set, links up, a fresh launch, what it printed, counts."""
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 
 from vicinal.errors import VicinalError
@@ -20,7 +19,7 @@ from vicinal.tune.measuring.place import Place
 from vicinal.tune.measuring.progress import Progress
 from vicinal.tune.search.objective import Objective
 from vicinal.tune.search.space import Setting
-from vicinal.tune.search.trial import Measured
+from vicinal.tune.search.trial import Measured, SearchEndsError
 from vicinal.tune.settings.keeper import Work
 
 
@@ -46,7 +45,7 @@ class Bench:
         """One trial, once more if a link dropped meanwhile.
 
         Raises VicinalError where it failed, with what its launch said, and SearchEndsError where an
-        interface is gone.
+        interface is gone, or another command took the nodes away.
         """
         self.progress.begin(setting, phase)
         try:
@@ -59,6 +58,7 @@ class Bench:
         self.links.check_there()
         if self.work is not None:
             self.work.apply(self.knobs.of_machine(setting))
+        self.place.check_whole()
         links = self.links.settle()
         workload = self.study.workload(phase)
         environment = self.place.opened
@@ -93,8 +93,12 @@ class Bench:
         outputs = {} if tried.launched is None else tried.launched.outputs
         kept = self.folder.keep_outputs(self.progress.done, outputs)
         why = tried.failure
-        with suppress(VicinalError):  # the next trial says that they are not there
+        try:
             if ended := self.place.mend():
                 why = f"{why}; {', '.join(ended)} did not run any more"
+        except SearchEndsError:
+            raise
+        except VicinalError as error:  # with this setting; the next trial tries again
+            why = f"{why}; its nodes ended, and could not be made again ({error.message})"
         self.progress.say(f"it failed: {why}")
         return VicinalError(why, f"see {', '.join(kept)}" if kept else "see what the workload does")

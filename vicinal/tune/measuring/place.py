@@ -4,12 +4,14 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from vicinal.cluster.owners import Owner, owning, take_away_left_behind
+from vicinal.cluster.owners import owning, take_away_left_behind
+from vicinal.cluster.ownership import Owner
 from vicinal.errors import VicinalError
 from vicinal.study.environments.clusters import StudyClusters, sweep
 from vicinal.study.environments.opened import OpenEnvironment
 from vicinal.study.file.model import Environment
 from vicinal.study.running.view import View
+from vicinal.tune.search.trial import SearchEndsError
 
 
 class Place:
@@ -20,15 +22,44 @@ class Place:
         self._clusters = clusters
         self._view = view
         self.opened = OpenEnvironment(environment, clusters.name_of(environment.name))
+        self._broken = False
+
+    def check_whole(self) -> None:
+        """Make again what could not be made by mend(): else a trial's setting would take the blame.
+
+        Raises SearchEndsError where it still cannot.
+        """
+        if not self._broken:
+            return
+        try:
+            self.mend()
+        except SearchEndsError:
+            raise
+        except VicinalError as error:
+            raise SearchEndsError(
+                f"the nodes of the search ended, and cannot be made again ({error.message})",
+                f"{error.remedy}, and go on with --resume",
+            ) from error
 
     def mend(self) -> list[str]:
-        """Make again what ended of it, and say what that was. Raises VicinalError."""
+        """Make again what ended of it, and say what that was. Raises VicinalError.
+
+        SearchEndsError is raised where another command took it away: no setting is to blame.
+        """
         ended = self._clusters.ended(self._environment.name)
+        if ended and self._clusters.taken_away(self._environment.name):
+            raise SearchEndsError(
+                f"another command took away {self._clusters.name_of(self._environment.name)}, the "
+                "nodes of the search, while it ran",
+                "leave them alone, and go on with --resume",
+            )
+        self._broken = bool(ended)
         if ended:
             self._clusters.repair(self._environment.name, self._view.say)
             self.opened = OpenEnvironment(
                 self._environment, self._clusters.name_of(self._environment.name)
             )
+            self._broken = False
         return ended
 
 
