@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 from workload_support import figures, read, same, workload
 
 from vicinal.errors import VicinalError
+from vicinal.mpi.libraries import Mpi
 from vicinal.study.file.model import Workload
+from vicinal.study.workloads import drivers
+from vicinal.study.workloads.driver import Tools
 
 CORPUS = Path(__file__).with_name("corpus")
 MIB = (1 << 20) / 1e6
@@ -248,6 +251,14 @@ def refusal(asked: Workload, text: str) -> str:
     with pytest.raises(VicinalError) as caught:
         read(asked, text)
     return str(caught.value)
+
+
+def test_validation_is_a_switch_of_osu(tmp_path: Path) -> None:
+    (tmp_path / "osu_bw").write_text("#!/bin/sh\n")
+    (tmp_path / "osu_bw").chmod(0o755)
+    asked = workload("osu", "bandwidth", sizes=(8,), options={"validation": True})
+    program = drivers()["osu"].program(asked, Mpi.MPICH, Tools({"osu": tmp_path}))
+    assert list(program.command[-3:]) == ["-m", "8:8", "-c"]
 
 
 @pytest.mark.parametrize(("asked", "name", "problem"), REFUSED)

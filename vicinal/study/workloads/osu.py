@@ -82,7 +82,7 @@ class Osu:
 
     def program(self, workload: Workload, mpi: Mpi, tools: Tools) -> Program:
         """One start for all sizes from the least to the greatest, of which those between count."""
-        options = Options(workload, ("window", "synchronization", "percentiles"))
+        options = Options(workload, ("window", "synchronization", "percentiles", "validation"))
         operation = options.operation(OPERATIONS)
         collective = operation in _COLLECTIVES
         most = None if collective or operation in _MANY else 2
@@ -93,6 +93,8 @@ class Osu:
         arguments += osu_sizes(options)
         if options.flag("percentiles"):
             arguments.append("-z")
+        if options.flag("validation"):
+            arguments.append("-c")
         arguments += _switches(options, operation)
         program = str(user_program(tools, "osu", (_PROGRAMS[operation],), mpi))
         return Program([program, *arguments], ranks)
