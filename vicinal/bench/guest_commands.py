@@ -79,7 +79,7 @@ def run(
     program: Annotated[
         list[str], typer.Argument(help="The program and its arguments.", metavar="PROGRAM [ARG]...")
     ],
-    ranks: Annotated[int, typer.Option("-n", "--ranks", min=1, help="Number of ranks.")] = 2,
+    ranks: Annotated[int, typer.Option("-n", "-np", "--ranks", min=1, help="Number of ranks.")] = 2,
     mpi: Annotated[
         Mpi | None,
         typer.Option(help="The MPI library; without it the one that the program is linked with."),

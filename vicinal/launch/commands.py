@@ -56,7 +56,7 @@ def run(
     program: Annotated[
         list[str], typer.Argument(help="The program and its arguments.", metavar="PROGRAM")
     ],
-    ranks: Annotated[int, typer.Option("-n", "--ranks", min=1, help="Number of ranks.")],
+    ranks: Annotated[int, typer.Option("-n", "-np", "--ranks", min=1, help="Number of ranks.")],
     nodes: Annotated[
         int | None,
         typer.Option(min=1, help="Number of isolated nodes; without it every rank gets its own."),

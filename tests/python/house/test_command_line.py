@@ -258,3 +258,14 @@ def test_a_plain_call_takes_options_without_values() -> None:
     assert plain_call(["study", "list"]) is not None
     assert plain_call(["study", "list", "--json"]) is not None
     assert plain_call(["plan"]) is not None
+
+
+@pytest.mark.parametrize("words", [("run",), ("guests", "run")], ids=" ".join)
+def test_ranks_are_said_as_to_mpirun(words: tuple[str, ...]) -> None:
+    found: object = typer.main.get_command(build_app(words[0]))
+    for word in words:
+        assert isinstance(found, typer.core.TyperGroup)
+        found = found.commands[word]
+    assert isinstance(found, typer.core.TyperCommand)
+    (ranks,) = [each for each in found.params if "--ranks" in each.opts]
+    assert {"-n", "-np"} <= set(ranks.opts)

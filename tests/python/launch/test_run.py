@@ -60,6 +60,16 @@ def test_ranks_in_the_same_node_talk_as_well(
     check_reports(result.stdout, ["node0", "node0", "node1"])
 
 
+@pytest.mark.parametrize("words", [("-np", 2), ("-np=2",), ("-n2",)], ids=str)
+def test_the_number_of_ranks_is_said_as_to_mpirun(
+    vicinal: Vicinal, programs: dict[str, Path], words: tuple[object, ...]
+) -> None:
+    program = programs["mpich"]
+    result = vicinal("run", *words, "--path", "shared-memory", program, "report")
+    assert result.returncode == 0, result.stderr
+    check_reports(result.stdout, ["node0", "node0"])
+
+
 @pytest.mark.parametrize("mpi", ONE_MPI)
 def test_the_mpis_own_shared_memory_works_in_one_node(
     vicinal: Vicinal, programs: dict[str, Path], mpi: str
