@@ -15,10 +15,11 @@ from vicinal.mpi.libraries import Mpi
 from vicinal.plain_call import for_typer
 from vicinal.region.sizes import parse_size
 from vicinal.slurm import function_commands, network_commands, region_commands
-from vicinal.slurm.defaults import DEFAULT_REGIONS, NETWORK_PORT
+from vicinal.slurm.defaults import DEFAULT_MAX_SIZE, DEFAULT_REGIONS, NETWORK_PORT
 from vicinal.slurm.files import (
     HOST_NETWORK,
     Files,
+    Installed,
     find_files,
     find_plugin,
     include_text,
@@ -33,9 +34,7 @@ SlurmConf = Annotated[
     Path | None,
     typer.Option(help="Slurm's slurm.conf; by default SLURM_CONF, or /etc/slurm/slurm.conf."),
 ]
-Directory = Annotated[
-    Path, typer.Option(help="Where the regions of jobs are, in memory and not in /dev/shm.")
-]
+_DIRECTORY = typer.Option(help="Where the regions of jobs are, in memory and not in /dev/shm.")
 Mpis = Annotated[
     list[Mpi] | None,
     typer.Option("--mpi", help="An MPI library of the jobs; once for each. MPICH and Open MPI."),
@@ -44,7 +43,7 @@ Python = Annotated[
     Path | None,
     typer.Option(help="The interpreter that makes nodes, which every user can run; this one."),
 ]
-MaxSize = Annotated[str, typer.Option(metavar="SIZE", help="The largest region of a job.")]
+_MAX_SIZE = typer.Option(metavar="SIZE", help="The largest region of a job.")
 WithFunctions = Annotated[
     bool,
     typer.Option(
@@ -61,14 +60,11 @@ Vlans = Annotated[
 Node = Annotated[
     str | None, typer.Option(help="Slurm's name of this host; by default its host name.")
 ]
-NetworkPort = Annotated[
-    int,
-    typer.Option(
-        help="UDP port by which nodes of a job on several hosts have a network of their own.",
-        min=1,
-        max=65535,
-    ),
-]
+_NETWORK_PORT = typer.Option(
+    help="UDP port by which nodes of a job on several hosts have a network of their own.",
+    min=1,
+    max=65535,
+)
 HostNetwork = Annotated[
     bool,
     typer.Option("--host-network", help="Let them have the hosts' network instead."),
@@ -85,14 +81,14 @@ def register(app: typer.Typer) -> None:
 @commands.command()
 def install(
     slurm_conf: SlurmConf = None,
-    directory: Directory = DEFAULT_REGIONS,
+    directory: Annotated[Path, _DIRECTORY] = DEFAULT_REGIONS,
     mpi: Mpis = None,
-    max_size: MaxSize = "4G",
+    max_size: Annotated[str, _MAX_SIZE] = DEFAULT_MAX_SIZE,
     python: Python = None,
     with_functions: WithFunctions = False,
     vlans: Vlans = None,
     node: Node = None,
-    network_port: NetworkPort = NETWORK_PORT,
+    network_port: Annotated[int, _NETWORK_PORT] = NETWORK_PORT,
     host_network: HostNetwork = False,
 ) -> None:
     """Give Slurm the option --vicinal, on this host. Say the same on every host of the cluster."""
@@ -117,23 +113,39 @@ def install(
 @commands.command()
 def check(
     slurm_conf: SlurmConf = None,
-    directory: Directory = DEFAULT_REGIONS,
+    directory: Annotated[Path | None, _DIRECTORY] = None,
     mpi: Mpis = None,
-    max_size: MaxSize = "4G",
+    max_size: Annotated[str | None, _MAX_SIZE] = None,
     python: Python = None,
     with_functions: WithFunctions = False,
     vlans: Vlans = None,
     node: Node = None,
-    network_port: NetworkPort = NETWORK_PORT,
+    network_port: Annotated[int | None, _NETWORK_PORT] = None,
     host_network: HostNetwork = False,
 ) -> None:
-    """Say what is there of the option on this host, what is missing, and the remedy."""
+    """Say what is there of the option on this host, what is missing, and the remedy.
+
+    Options that are left out are those of `vicinal slurm install`.
+    """
     from vicinal.slurm.checks import check as look
 
     files = find_files(slurm_conf)
-    network = HOST_NETWORK if host_network else str(network_port)
+    installed = Installed.read(files)
+    said = installed.arguments
+    directory = directory or Path(said.get("directory", DEFAULT_REGIONS))
+    with_functions = with_functions or "functions" in said
+    network = (
+        HOST_NETWORK if host_network else str(network_port or said.get("network", NETWORK_PORT))
+    )
     wanted, plugin, command, interpreter = _wanted(
-        files, directory, mpi, max_size, python, with_functions, vlans, network
+        files,
+        directory,
+        mpi or list(installed.mpis),
+        max_size or said.get("max_size", DEFAULT_MAX_SIZE),
+        python or (Path(said["python"]) if "python" in said else None),
+        with_functions,
+        vlans or said.get("vlans"),
+        network,
     )
     good = True
     looked = look(
@@ -144,7 +156,7 @@ def check(
         python=interpreter,
         regions=directory,
     )
-    if not host_network:
+    if network != HOST_NETWORK:
         from vicinal.slurm import network_checks
 
         looked = chain(looked, network_checks.check(files.slurm_conf))

@@ -4,6 +4,8 @@ from pathlib import Path
 
 DEFAULT_REGIONS = Path("/run/vicinal-slurm")
 """Outside of /dev/shm and /tmp, which job_container/tmpfs gives to each job anew."""
+DEFAULT_MAX_SIZE = "4G"
+"""Of a job's region."""
 GRES = "vf"
 """The name by which users ask for SR-IOV functions."""
 NETWORK_PORT = 330

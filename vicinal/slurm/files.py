@@ -12,9 +12,10 @@ directory of its own. The others are to be on its host, where plugstack.conf inc
 import fnmatch
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from vicinal.checkout import checkout
 from vicinal.errors import VicinalError
@@ -32,6 +33,7 @@ FETCHED_CONFIGURATION = Path("/run/slurm/conf/slurm.conf")
 _FETCHED = "conf-cache"
 _SETTING = re.compile(r"^\s*(\w+)\s*=\s*(\S+)", re.MULTILINE)
 _INCLUDE = re.compile(r"^[ \t]*include[ \t]+(\S+)", re.MULTILINE)
+_MPI = re.compile(r"--mpi ([\w.-]+)")
 _PART = re.compile(r"[^\s#=]+")
 
 
@@ -157,9 +159,34 @@ def include_text(
 def variables_text(mpis: Sequence[Mpi]) -> str:
     """The file of variables of tasks. Raises VicinalError as task_variables() does."""
     lines = [f"{name}={value}\n" for name, value in task_variables(mpis).items()]
-    return "# What tasks of jobs with --vicinal get. Made by `vicinal slurm install`.\n" + "".join(
-        lines
+    made = " ".join(f"--mpi {mpi.value}" for mpi in mpis)
+    return (
+        "# What tasks of jobs with --vicinal get. Made by `vicinal slurm install "
+        f"{made}`.\n{''.join(lines)}"
     )
+
+
+@dataclass(frozen=True)
+class Installed:
+    """What `vicinal slurm install` was told on this host: `check` is not told it again."""
+
+    arguments: Mapping[str, str]
+    """The plugin's, by name; empty where nothing is installed."""
+    mpis: tuple[Mpi, ...]
+
+    @classmethod
+    def read(cls, files: Files) -> Self:
+        """From the files that it wrote."""
+        found = {}
+        if files.include.is_file():
+            for word in files.include.read_text(errors="replace").split():
+                name, equals, value = word.partition("=")
+                if equals:
+                    found[name] = value
+        said: list[str] = []
+        if files.variables.is_file():
+            said = _MPI.findall(files.variables.read_text(errors="replace").partition("\n")[0])
+        return cls(found, tuple(mpi for mpi in Mpi if mpi.value in said))
 
 
 def task_variables(mpis: Sequence[Mpi]) -> dict[str, str]:

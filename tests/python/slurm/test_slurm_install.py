@@ -132,6 +132,19 @@ def test_the_commands(vicinal: Vicinal, tmp_path: Path) -> None:
     assert "ok: " in after.stdout
     assert "does not include" not in after.stdout
     assert "is hidden from jobs by job_container/tmpfs" in after.stdout
+    # What `install` was told need not be said again; what is said otherwise is another thing.
+    told = (
+        *("--max-size", "1G", "--mpi", "mpich", "--functions", "--vlans", "5-9"),
+        *("--host-network", "--python", "/usr/bin/python3"),
+    )
+    assert vicinal("slurm", "install", *options, *told).returncode == 0
+    again = vicinal("slurm", "check", "--slurm-conf", conf).stdout
+    assert f"ok: {tmp_path}/plugstack.conf.d/vicinal.conf is as it is to be" in again
+    assert f"ok: {tmp_path}/vicinal.variables is as it is to be" in again
+    assert "/dev/shm/vicinal-slurm-test is hidden" in again
+    other = vicinal("slurm", "check", "--slurm-conf", conf, "--directory", "/run/other").stdout
+    assert f"missing: {tmp_path}/plugstack.conf.d/vicinal.conf is not as it is to be" in other
+    assert vicinal("slurm", "install", *options).returncode == 0
     assert "note: MpiDefault" in after.stdout
     lines = (tmp_path / "vicinal.variables").read_text().splitlines()
     assert "FI_PROVIDER=vicinal" in lines
