@@ -249,6 +249,8 @@ def test_the_command_reaches_the_helper(host_with_functions: FakeHost) -> None:
         ["show", FIRST, "--json"],
         ["create", "eth1", "9"],
         ["release", "--owner", "demo"],
+        ["release", "--owner", "demo"],
+        ["remove", "--owner", "demo"],
     ]
     inside = f"from vicinal.cli import run; print([run(['functions', *c]) for c in {calls}])"
     script = f"exec {shlex.join([sys.executable, '-c', inside])}"
@@ -258,7 +260,10 @@ def test_the_command_reaches_the_helper(host_with_functions: FakeHost) -> None:
     assert "0000:01:00.0 (eth1): ethernet, driver igb, 2 of at most 4 functions" in done.stdout
     assert '"owner": "demo"' in done.stdout
     assert "vicinal: error: 9 functions were asked of 0000:01:00.0" in done.stderr
-    assert done.stdout.endswith("released all of demo\n[0, 0, 0, 1, 0]\n")
+    assert done.stdout.endswith(
+        "released all of demo\nnothing was assigned to demo\n"
+        "nothing was made for demo, or assigned to it\n[0, 0, 0, 1, 0, 0, 0]\n"
+    )
     text = (host_with_functions.records.parent / "run/vicinal-functions/records.json").read_text()
     assert json.loads(text) == {"physical": {}, "functions": {}}
 

@@ -19,6 +19,7 @@ from vicinal.host.functions.moderation import (
     set_moderation,
 )
 from vicinal.host.functions.operations import Functions, vfio_node
+from vicinal.host.functions.owners import assigned_to
 from vicinal.host.functions.privileged.system import VFIO, word
 from vicinal.host.functions.settings import Settings
 from vicinal.host.functions.sysfs import (
@@ -123,7 +124,12 @@ def remove(
         count = Functions().remove(card, owner=owner)
         typer.echo(f"removed {count} virtual functions of {card}")
     elif owner is not None:
-        _warn(Functions().clear(owner))
+        functions = Functions()
+        made = [card for card in functions.cards() if card.owner == owner]
+        if not made and not assigned_to(functions, owner):
+            typer.echo(f"nothing was made for {owner}, or assigned to it")
+            return
+        _warn(functions.clear(owner))
         typer.echo(f"removed all of {owner}")
     else:
         raise typer.BadParameter("name a card, or an owner with --owner")
@@ -210,7 +216,11 @@ def release(
     """Take functions back, and put them as they were. Needs root, or the helper."""
     if not names and owner is None:
         raise typer.BadParameter("name functions, or their owner with --owner")
-    _warn(Functions().release(names or [], owner=owner))
+    functions = Functions()
+    if not names and owner is not None and not assigned_to(functions, owner):
+        typer.echo(f"nothing was assigned to {owner}")
+        return
+    _warn(functions.release(names or [], owner=owner))
     typer.echo(f"released {' '.join(names) if names else 'all of ' + str(owner)}")
 
 
