@@ -433,6 +433,8 @@ static void check_end(struct fuzz *fuzz)
 	victim_progress(fuzz, 128);
 	require(match_is_empty(&messenger->pumping) && match_is_empty(&messenger->awaiting),
 		"a send does not end");
+	require(messenger->send_queues.count == 0 && messenger->send_queues.bytes == 0,
+		"a send waits for ever");
 	require(match_is_empty(&messenger->incoming), "a large receive does not end");
 	require(messenger->waiting_controls == 0 && messenger->remote_pending == 0,
 		"an answer waits for ever");
