@@ -39,7 +39,7 @@ from vicinal.cluster.plan_command import plan, summary
 from vicinal.cluster.resources.containers import ContainerResource
 from vicinal.cluster.resources.machines import MachineResource
 from vicinal.cluster.resources.native import NativeResource
-from vicinal.cluster.status import ClusterState, Piece
+from vicinal.cluster.status import SAVED, ClusterState, Piece
 from vicinal.errors import VicinalError
 from vicinal.host.topology import show_cpu_list
 from vicinal.plain_call import for_typer
@@ -286,8 +286,17 @@ def _show(state: ClusterState) -> None:
     for host in state.hosts:
         if host.state is not None:
             _show_pieces(console, host.state, f"{host.name}: ")
-    for note in _notes(state):
+    for note in [*_at_work(state), *_notes(state)]:
         console.print(note, markup=False, soft_wrap=True, highlight=False)
+
+
+def _at_work(state: ClusterState) -> Iterator[str]:
+    """What becomes of a cluster that does not run."""
+    if any(each.busy for each in (state, *(host.state for host in state.hosts if host.state))):
+        yield "another command is at work on it now"
+    elif SAVED in {node["state"] for node in state.to_dict()["nodes"]}:
+        whole = state.name.partition(".")[0]  # of which it may be a host's share
+        yield f"it is saved: `vicinal restore {whole}` lets it go on"
 
 
 def _rows(state: ClusterState, host: list[str]) -> Iterator[list[str]]:

@@ -11,11 +11,16 @@ from vicinal.cluster.machines.layout import Made
 from vicinal.cluster.machines.machine import Machine
 from vicinal.cluster.plan.journal import Entry
 from vicinal.cluster.plan.resource import Condition, Observation, Resource
+from vicinal.cluster.plan.state import is_worked_on
 from vicinal.cluster.resources.containers import ContainersResource
-from vicinal.cluster.resources.machines import MachineResource, MachinesResource
+from vicinal.cluster.resources.machines import IS_SAVED, MachineResource, MachinesResource
 from vicinal.cluster.resources.native import NativeResource
 from vicinal.cluster.resources.region import RegionResource
+from vicinal.errors import VicinalError
 from vicinal.printable import printable
+
+SAVED = "saved"
+"""The state of a machine that `vicinal restore` lets go on."""
 
 _LONGEST_TEXT = 1024
 
@@ -91,6 +96,8 @@ class ClusterState:
     """What executes its virtual machines, where it has any."""
     libvirt: str | None = None
     """URI of the libvirt that has them."""
+    busy: bool = False
+    """Whether another command is at work on it."""
     hosts: tuple["HostState", ...] = ()
     """What each host has of it, where it is on several: nodes and regions are in these."""
 
@@ -121,6 +128,7 @@ class ClusterState:
             "accelerator": None if made is None else made.accelerator,
             "accelerator_reason": None if made is None else made.reason,
             "libvirt": self.libvirt,
+            "busy": self.busy,
             "hosts": [each.to_dict() for each in self.hosts],
         }
 
@@ -143,6 +151,7 @@ class ClusterState:
             limitations=tuple(map(_text, values["limitations"])),
             accelerator=made,
             libvirt=None if uri is None else _text(uri),
+            busy=bool(values["busy"]),
         )
 
 
@@ -166,26 +175,27 @@ def state_on_this_host(
     name: str, entries: Mapping[str, Entry], resources: Mapping[str, Resource]
 ) -> ClusterState:
     """What is there of a cluster now, of which a journal has these entries and resources."""
-    pieces = []
-    for key, entry in entries.items():
-        observed = _observe(resources[key])
-        condition, why = observed.condition, observed.why
-        if not entry.whole:
-            condition, why = Condition.BROKEN, "a command was interrupted at it"
-        pieces.append(Piece(key, condition, why))
+    busy = is_worked_on(name)
+    pieces = [
+        seen(key, entry, _observe(resources[key]), busy=busy) for key, entry in entries.items()
+    ]
     nodes = [_native_facts(each) for each in resources.values() if isinstance(each, NativeResource)]
     limitations: tuple[str, ...] = ()
     head = resources.get("containers/main")
     if isinstance(head, ContainersResource) and head.observe().condition is Condition.READY:
-        nodes += _container_facts(head)
-        limitations = tuple(dict.fromkeys(head.open().limitations))
+        try:
+            nodes += _container_facts(head)
+            limitations = tuple(dict.fromkeys(head.open().limitations))
+        except VicinalError:
+            if not busy:  # else it was taken away while we looked
+                raise
     made = None
     common = resources.get("machines/main")
     if isinstance(common, MachinesResource) and common.observe().condition is Condition.READY:
         made = common.made()
-    conditions = {piece.key: piece.condition for piece in pieces}
+    found = {piece.key: piece for piece in pieces}
     nodes += [
-        _machine_facts(each.machine, conditions[each.key], made)
+        _machine_facts(each.machine, found[each.key], made)
         for each in resources.values()
         if isinstance(each, MachineResource)
     ]
@@ -198,7 +208,20 @@ def state_on_this_host(
         limitations=limitations,
         accelerator=made,
         libvirt=common.uri if isinstance(common, MachinesResource) else None,
+        busy=busy,
     )
+
+
+def seen(key: str, entry: Entry, observed: Observation, *, busy: bool) -> Piece:
+    """One thing of a cluster, as far as what was seen of it means something.
+
+    While another command is at work (`busy`), what is half made is not broken.
+    """
+    if busy and not (entry.whole and observed.condition is Condition.READY):
+        return Piece(key, Condition.CHANGING, "another command works on it")
+    if not entry.whole:
+        return Piece(key, Condition.BROKEN, "a command was interrupted at it")
+    return Piece(key, observed.condition, observed.why)
 
 
 def _observe(resource: Resource) -> Observation:
@@ -209,10 +232,11 @@ def _observe(resource: Resource) -> Observation:
         return Observation(Condition.BROKEN, f"{error.message}: {error.remedy}")
 
 
-def _machine_facts(machine: Machine, condition: Condition, made: Made | None) -> NodeState:
+def _machine_facts(machine: Machine, piece: Piece, made: Made | None) -> NodeState:
+    state = "running" if piece.condition is Condition.READY else piece.condition.value
     return NodeState(
         name=machine.name,
-        state="running" if condition is Condition.READY else condition.value,
+        state=SAVED if piece.why == IS_SAVED else state,
         address=machine.address,
         cpus=machine.processors,
         memory_bytes=machine.memory_mib << 20,

@@ -55,7 +55,7 @@ def save_and_restore(trial: Trial) -> None:
     trial.call("save", trial.name)
     print(f"saved in {time.monotonic() - began:.1f} s")
     status = json.loads(trial.call("status", "--json", trial.name, status=1).stdout)
-    assert {node["state"] for node in status["nodes"]} == {"stopped"}, status
+    assert {node["state"] for node in status["nodes"]} == {"saved"}, status
     whys = {piece["why"] for piece in status["pieces"] if piece["key"].startswith("machine/")}
     assert whys == {"it is saved"}, status
     assert "no virtual machine" in trial.refused("save", trial.name)

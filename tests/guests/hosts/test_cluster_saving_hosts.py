@@ -182,7 +182,7 @@ def save(hosts: SavedHosts) -> None:
     print(f"saved in {time.monotonic() - began:.1f} s")
     assert set(hosts.states()) == {libvirt.VIR_DOMAIN_SHUTOFF}
     status = json.loads(hosts.call("status", "--json", NAME, status=1).stdout)
-    assert {node["state"] for node in status["nodes"]} == {"stopped"}, status
+    assert {node["state"] for node in status["nodes"]} == {"saved"}, status
     assert [piece["why"] for piece in status["pieces"] if piece["key"] == "save/main"] == [
         "its machines are saved"
     ]

@@ -1,5 +1,6 @@
 """A cluster whose one node is this host itself."""
 
+import json
 import os
 import secrets
 import subprocess
@@ -10,6 +11,9 @@ import pytest
 from command_support import Vicinal, error_line
 from launch_support import GUARD_SECONDS, MPIS
 
+from vicinal.cluster.plan.journal import Event
+from vicinal.cluster.plan.state import journal_of, sole_command
+from vicinal.cluster.resources.desired import recorded_resources
 from vicinal.cluster.this_host.node import HostNode
 from vicinal.errors import VicinalError
 from vicinal.mpi.environment import Mpi
@@ -98,3 +102,22 @@ def test_what_is_of_others_is_not_touched(vicinal: Vicinal, trial: Trial) -> Non
         node.exec_command("other", ["true"])
     node.remove()
     assert not node.is_there
+
+
+def test_what_another_command_is_at_is_not_broken(vicinal: Vicinal, trial: Trial) -> None:
+    """As during its `down`: only what it leaves half done when it is killed is."""
+    assert vicinal("up", trial.file).returncode == 0
+    journal = journal_of(trial.name)
+    node = recorded_resources(journal.entries())["native/host"]
+    with sole_command(trial.name):
+        journal.write(node, Event.REMOVING)
+        status = vicinal("status", trial.name)
+        state = json.loads(vicinal("status", "--json", trial.name).stdout)
+    assert status.returncode == 1
+    assert "native/host: changing: another command works on it" in status.stdout
+    assert "another command is at work on it now" in status.stdout
+    assert "broken" not in status.stdout
+    assert (state["busy"], state["whole"]) == (True, False)
+    left = vicinal("status", trial.name).stdout
+    assert "native/host: broken: a command was interrupted at it" in left
+    assert "at work" not in left

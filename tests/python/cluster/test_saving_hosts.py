@@ -12,6 +12,7 @@ import pytest
 from cluster_file_support import read
 from saving_support import FILE, NAME, Killed, Lab, ask_in_order
 
+from vicinal.cli import run
 from vicinal.cluster.domains import lifecycle
 from vicinal.cluster.domains.connection import Hypervisor
 from vicinal.cluster.domains.lifecycle import DomainState
@@ -22,6 +23,7 @@ from vicinal.cluster.hosts.saves import SaveRecord, is_half_saved
 from vicinal.cluster.hosts.saving import repair_save
 from vicinal.cluster.machines import saving
 from vicinal.cluster.machines.machine import Machine
+from vicinal.cluster.manager import cluster_state
 from vicinal.cluster.plan.journal import Event
 from vicinal.cluster.plan.state import cluster_directory
 from vicinal.cluster.resources.guests import GuestsResource
@@ -345,3 +347,15 @@ def test_what_some_host_let_go_on_by_itself_is_saved_again_with_the_others(lab: 
 def test_a_record_says_nothing_of_this_host(lab: Lab) -> None:
     lab.journal.write(SaveRecord(), Event.MADE)
     assert on_this_host(lab.journal.entries()) == {}
+
+
+def test_a_saved_machine_is_shown_as_saved(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    """And not as a stopped one, which begins anew when it is started."""
+    share = f"{NAME}.a"
+    assert {node.state for node in cluster_state(share).nodes} == {"running"}
+    lab.save()
+    assert {node.state for node in cluster_state(share).nodes} == {"saved"}
+    assert run(["status", share]) == 1
+    assert f"it is saved: `vicinal restore {NAME}` lets it go on" in capsys.readouterr().out
+    lab.restore()
+    assert {node.state for node in cluster_state(share).nodes} == {"running"}

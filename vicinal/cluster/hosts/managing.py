@@ -6,14 +6,14 @@ from vicinal.cluster.hosts.connection import Listener, ShareConnection
 from vicinal.cluster.hosts.moves import all_moves
 from vicinal.cluster.hosts.protocol import Request
 from vicinal.cluster.hosts.record import HostRecord, host_records, on_this_host
-from vicinal.cluster.hosts.saves import KEY, SaveRecord, is_half_saved, is_saved
+from vicinal.cluster.hosts.saves import KEY, SaveRecord
 from vicinal.cluster.hosts.shares import ask_all, connected
 from vicinal.cluster.plan.applying import Show
 from vicinal.cluster.plan.journal import Entry, Event, Journal
-from vicinal.cluster.plan.resource import Condition
-from vicinal.cluster.plan.state import journal_of
+from vicinal.cluster.plan.resource import Condition, Observation
+from vicinal.cluster.plan.state import is_worked_on, journal_of
 from vicinal.cluster.resources.keys import KeysResource
-from vicinal.cluster.status import ClusterState, HostState, Piece
+from vicinal.cluster.status import ClusterState, HostState, Piece, seen
 from vicinal.errors import VicinalError
 
 
@@ -77,10 +77,11 @@ def state_over_hosts(name: str, entries: Mapping[str, Entry]) -> ClusterState:
     records = {record.host: record for record in host_records(entries)}
     with connected(list(records)) as connections:
         outcomes = ask_all(connections, lambda each, _: _state(each, records[each.name]))
+    busy = is_worked_on(name)
     hosts, pieces = [], []
     for key, entry in on_this_host(entries).items():
         observed = KeysResource.from_settings(entry.settings).observe()
-        pieces.append(Piece(key, observed.condition, observed.why))
+        pieces.append(seen(key, entry, observed, busy=busy))
     for host, record in records.items():
         error = outcomes.errors.get(host)
         if error is not None:
@@ -88,33 +89,31 @@ def state_over_hosts(name: str, entries: Mapping[str, Entry]) -> ClusterState:
         else:
             state = outcomes.answers[host]
         hosts.append(state)
-        pieces.append(_piece(record, entries[record.key], state))
+        observed = _observed(state)
+        if state.state is None and not busy:
+            # Why says more than that a command was interrupted: that may be long ago.
+            pieces.append(Piece(record.key, observed.condition, observed.why))
+        else:
+            pieces.append(seen(record.key, entries[record.key], observed, busy=busy))
     for move in all_moves(entries):
-        whole = entries[move.key].whole
-        why = f"{move.node} was moved from {move.home} to {move.host}"
-        condition = Condition.READY if whole else Condition.BROKEN
-        pieces.append(
-            Piece(move.key, condition, why if whole else "a command was interrupted at it")
+        moved = Observation(
+            Condition.READY, f"{move.node} was moved from {move.home} to {move.host}"
         )
-    if is_saved(entries):
-        pieces.append(Piece(KEY, Condition.STOPPED, "its machines are saved"))
-    if is_half_saved(entries):
-        pieces.append(Piece(KEY, Condition.BROKEN, "a command was interrupted at it"))
-    return ClusterState(name=name, pieces=tuple(pieces), hosts=tuple(hosts))
+        pieces.append(seen(move.key, entries[move.key], moved, busy=busy))
+    if KEY in entries:
+        saved = Observation(Condition.STOPPED, "its machines are saved")
+        pieces.append(seen(KEY, entries[KEY], saved, busy=busy))
+    return ClusterState(name=name, pieces=tuple(pieces), busy=busy, hosts=tuple(hosts))
 
 
-def _piece(record: HostRecord, entry: Entry, host: HostState) -> Piece:
+def _observed(host: HostState) -> Observation:
     if host.state is None:
-        return Piece(record.key, Condition.BROKEN, host.why)
-    if not entry.whole:
-        return Piece(record.key, Condition.BROKEN, "a command was interrupted at it")
+        return Observation(Condition.BROKEN, host.why)
     if host.state.whole:
-        return Piece(record.key, Condition.READY, "")
+        return Observation(Condition.READY)
     conditions = {piece.condition for piece in host.state.pieces}
     stopped = conditions <= {Condition.READY, Condition.STOPPED}
-    return Piece(
-        record.key, Condition.STOPPED if stopped else Condition.BROKEN, "not all of it runs"
-    )
+    return Observation(Condition.STOPPED if stopped else Condition.BROKEN, "not all of it runs")
 
 
 def _state(connection: ShareConnection, record: HostRecord) -> HostState:

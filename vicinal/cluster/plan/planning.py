@@ -122,7 +122,7 @@ def _why_repair(observed: Observation) -> str:
     match observed.condition:
         case Condition.ABSENT:
             return "it is gone"
-        case Condition.BROKEN:
+        case Condition.BROKEN | Condition.CHANGING:
             return observed.why
         case Condition.READY | Condition.STOPPED:
             return ""

@@ -22,6 +22,8 @@ class Condition(StrEnum):
     """Whole, but it does not run."""
     BROKEN = "broken"
     """Half made, or ended by itself, or not as it was made."""
+    CHANGING = "changing"
+    """Another command is at work on its cluster, as `status` finds: nothing is wrong with it."""
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,22 @@ def sole_command(name: str) -> Iterator[Path]:
         os.close(lock)
 
 
+def is_worked_on(name: str) -> bool:
+    """Whether another command changes a cluster now."""
+    try:
+        directory = os.open(cluster_directory(name), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        # Shared: two that look at the same time do not take each other for such a command.
+        fcntl.flock(directory, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(directory)
+    return False
+
+
 def _lock(directory: Path) -> int:
     """The directory's descriptor, by which it is locked until that is closed."""
     deadline = time.monotonic() + _LOCK_SECONDS

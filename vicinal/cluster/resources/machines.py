@@ -41,6 +41,9 @@ from vicinal.errors import VicinalError, describe_os_error
 from vicinal.host.functions.operations import Functions
 from vicinal.host.functions.owners import assigned_address, check_device
 
+IS_SAVED = "it is saved"
+"""What is seen of a machine that was: it is stopped, and goes on where it was."""
+
 _BUTTON_SECONDS = 30.0
 """For a guest to go by itself when it is stopped."""
 
@@ -248,6 +251,8 @@ class MachineResource:
                 return Observation(Condition.READY)
             case DomainState.CRASHED:
                 return Observation(Condition.BROKEN, "it crashed")
+            case DomainState.SAVED:
+                return Observation(Condition.STOPPED, IS_SAVED)
         return Observation(Condition.STOPPED, f"it is {state}")
 
     def create(self) -> None:
