@@ -17,6 +17,7 @@ from vicinal.cluster.domains.uri import SYSTEM
 from vicinal.cluster.file.hosts import is_share
 from vicinal.cluster.file.model import Cluster
 from vicinal.cluster.file.reading import read_cluster
+from vicinal.cluster.file.reading_region import check_members
 from vicinal.cluster.hosts.record import (
     HostRecord,
     check_on_this_host,
@@ -82,6 +83,7 @@ def unowned_names() -> list[str]:
 
 def plan_cluster(cluster: Cluster) -> Sequence[Shown]:
     """What `up` would do now. Changes nothing. Raises VicinalError for what cannot be."""
+    check_members(cluster)
     if cluster.hosts:
         from vicinal.cluster.hosts.making import plan_over_hosts
 
@@ -110,6 +112,7 @@ def bring_up(
     What fails or is interrupted is rolled back. `say` is told of what takes long and is not the
     cluster's alone, such as an image. `settle` is as for apply(). Raises VicinalError.
     """
+    check_members(cluster)
     if cluster.hosts:
         from vicinal.cluster.hosts.making import up_over_hosts
 

@@ -157,6 +157,11 @@ def run(
             progress=progress,
         )
         return _run_on_cluster(job, cluster, timeout, show_paths)
+    if nodes is not None and nodes > ranks:
+        raise VicinalError(
+            f"{nodes} nodes are more than {ranks} ranks, and a node without a rank does nothing",
+            f"ask for {ranks} nodes, or for more ranks with -n",
+        )
     wanted = nodes if nodes is not None else ranks
     if path is MessagePath.SHARED_MEMORY:
         if nodes is not None and nodes > 1:
@@ -187,7 +192,7 @@ def run(
     cores = len(os.sched_getaffinity(0))
     if ranks > cores:
         _note(f"{ranks} ranks share {cores} cores: this works, but slower")
-    with NativeCluster(min(wanted, ranks), regions=shared) as native:
+    with NativeCluster(wanted, regions=shared) as native:
         for limitation in native.limitations:
             _note(f"this system does not give the nodes {limitation}")
         return _run(job, native, timeout, show_paths)

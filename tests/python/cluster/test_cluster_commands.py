@@ -171,6 +171,17 @@ def test_a_failure_leaves_nothing(vicinal: Vicinal, trial: Trial) -> None:
     assert trial.left() == []
 
 
+@pytest.mark.parametrize("command", ["plan", "up"])
+def test_more_nodes_than_the_region_has_members_are_refused_first(
+    vicinal: Vicinal, trial: Trial, command: str
+) -> None:
+    trial.write(nodes=25)
+    line = error_line(vicinal(command, trial.file))
+    assert "25 nodes are to share a region of 24 members, and each rank takes at least" in line
+    assert "let region.members be 25 or more" in line
+    assert trial.left() == []
+
+
 def start_up(trial: Trial) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "vicinal", "up", str(trial.file)],

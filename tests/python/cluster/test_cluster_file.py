@@ -17,6 +17,7 @@ from vicinal.cluster.file.network import (
     TapNetwork,
 )
 from vicinal.cluster.file.reading import load_schema, read_cluster
+from vicinal.cluster.file.reading_region import check_members
 from vicinal.cluster.placement import place_nodes
 from vicinal.errors import VicinalError
 
@@ -292,3 +293,17 @@ def test_placements_that_cannot_be(tmp_path: Path, nodes: str, placement: str, s
     with pytest.raises(VicinalError) as caught:
         placed(tmp_path, nodes, placement, (2, 4, 2))
     assert said in str(caught.value)
+
+
+FAR = """name: lab
+hosts: [{name: a, address: 10.0.0.1}, {name: b, address: 10.0.0.2}]
+nodes: [{name: vm, backend: vm, count: 12, memory: 64M}]
+region: {members: %d}
+"""
+
+
+def test_each_host_has_a_region_of_its_own_nodes(tmp_path: Path) -> None:
+    check_members(read(tmp_path, "name: lab\nnodes: [{name: n, count: 600}]\nregion: none\n"))
+    check_members(read(tmp_path, FAR % 6))
+    with pytest.raises(VicinalError, match="6 nodes on a are to share a region of 5 members"):
+        check_members(read(tmp_path, FAR % 5))
