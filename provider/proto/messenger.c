@@ -15,11 +15,6 @@
 #define LINGER_NANOSECONDS UINT64_C(200000000)
 /* Over a network what they did not read is not there any more afterwards. */
 #define LINGER_NETWORK_NANOSECONDS UINT64_C(2000000000)
-/*
- * What waits in our own memory is lost with us: it gets all the time that a living peer needs, which
- * may compute for long before it receives. People hear of it after so long.
- */
-#define LINGER_QUEUED_NANOSECONDS UINT64_C(1000000000)
 /* And so long the word that we leave has for its way. */
 #define LEAVE_NANOSECONDS UINT64_C(100000000)
 
@@ -278,24 +273,6 @@ static void free_messages(struct match_queue *queue)
 		free(((struct message *)(void *)match_from_arrival(link))->copy);
 }
 
-static void linger_for_queues(struct messenger *messenger)
-{
-	const struct timespec pause = {.tv_nsec = 50000};
-	uint64_t until = monotonic_now() + LINGER_QUEUED_NANOSECONDS;
-	bool told = false;
-
-	while (send_queues_owed(messenger)) {
-		(void)messenger_progress(messenger);
-		path_check_peers(messenger->path);
-		if (!told && monotonic_now() > until) {
-			send_queues_tell(&messenger->send_queues,
-					 "this process ends when they have taken them");
-			told = true;
-		}
-		(void)nanosleep(&pause, NULL);
-	}
-}
-
 static void linger(struct messenger *messenger)
 {
 	const struct timespec pause = {.tv_nsec = 50000};
@@ -303,7 +280,6 @@ static void linger(struct messenger *messenger)
 									       : LINGER_NANOSECONDS);
 
 	single_copy_stop(messenger);
-	linger_for_queues(messenger);
 	for (;;) {
 		(void)messenger_progress(messenger);
 		path_check_peers(messenger->path);
@@ -363,6 +339,12 @@ void messenger_close(struct messenger *messenger)
 	/* Until here the core may have written to registered memory. */
 	remote_free_loans(messenger);
 	free(messenger);
+}
+
+bool messenger_owes(const struct messenger *messenger)
+{
+	/* A forked child has its parent's, and sends nothing. */
+	return messenger->path->ports[0].member->process == getpid() && send_queues_owed(messenger);
 }
 
 uint32_t messenger_progress(struct messenger *messenger)

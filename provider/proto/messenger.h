@@ -263,6 +263,11 @@ int messenger_open(struct messenger **messenger, struct region *region, uint32_t
 /* Join one more region: see path_join(). */
 int messenger_join(struct messenger *messenger, struct region *region, uint32_t endpoint,
 		   struct region_error *error);
+/*
+ * Does a message wait here for a peer in another process, which may take it yet? It is lost if the
+ * messenger is closed before.
+ */
+bool messenger_owes(const struct messenger *messenger);
 /* Waits a short, bounded time until what was sent is read; drops what was posted. */
 void messenger_close(struct messenger *messenger);
 

@@ -72,6 +72,14 @@ static bool read_line(const struct exposure_line *line, uint64_t sequence, uint6
 	return shared_load_u64(&line->sequence) == sequence;
 }
 
+/* Was the section in `slot` written by the same process as that in `other`? */
+static bool same_process(const struct region *region, uint32_t slot, uint32_t other)
+{
+	uint64_t process = shared_load_u64(&section_header(region, slot)->process);
+
+	return process != 0 && shared_load_u64(&section_header(region, other)->process) == process;
+}
+
 /*
  * Is it in a heap of the process of the member in `slot`? Sets `gone` instead if that heap's
  * member is not there any more, which is no fault of this one.
@@ -89,7 +97,7 @@ static bool can_be(const struct region *region, uint32_t slot, uint64_t place, s
 	*gone = !member_is_intact(region, known->slot, known->epoch);
 	if (*gone)
 		return true;
-	bool same = member_same_process(region, slot, known->slot);
+	bool same = same_process(region, slot, known->slot);
 	*gone = !member_is_intact(region, known->slot, known->epoch);
 	return *gone || same;
 }

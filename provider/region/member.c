@@ -303,6 +303,13 @@ static uint64_t identify_process(void)
 	return atomic_compare_exchange_strong(&process_identity, &known, ours) ? ours : known;
 }
 
+bool member_is_of_this_process(const struct region *region, uint32_t slot)
+{
+	uint64_t ours = atomic_load(&process_identity);
+
+	return ours != 0 && shared_load_u64(&section_header(region, slot)->process) == ours;
+}
+
 void member_forget_process(void)
 {
 	atomic_store(&process_identity, 0);

@@ -124,12 +124,7 @@ double member_measure(const struct member *member, double enough);
 /* A monotonic clock in nanoseconds. */
 uint64_t monotonic_now(void);
 
-/* Was the section in `slot` written by the same process as that in `other`, as they say? */
-static inline bool member_same_process(const struct region *region, uint32_t slot, uint32_t other)
-{
-	uint64_t process = shared_load_u64(&section_header(region, slot)->process);
-
-	return process != 0 && shared_load_u64(&section_header(region, other)->process) == process;
-}
+/* Is the member in `slot` an endpoint of this process too, as its section says? */
+bool member_is_of_this_process(const struct region *region, uint32_t slot);
 
 #endif
