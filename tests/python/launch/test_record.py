@@ -268,11 +268,13 @@ def test_a_wrong_byte_is_found_before_anything_is_recorded(
     cluster: NativeCluster, tmp_path: Path, operation: str
 ) -> None:
     environment = preload("record_wrong.c", tmp_path)
-    done = run(cluster, Mpi.MPICH, operation, "--sizes", "64", environment=environment)
-    assert done.returncode == 3  # only who finds one ends so
     # MPICH's launcher may lose what a rank said just before it aborted: 6 of 30 times, once tried.
-    if done.stderr:
-        assert f"error: {operation} of 64 bytes is wrong at byte 3" in done.stderr
+    for _ in range(10):
+        done = run(cluster, Mpi.MPICH, operation, "--sizes", "64", environment=environment)
+        assert done.returncode == 3  # only who finds one ends so
+        if done.stderr:
+            break
+    assert f"error: {operation} of 64 bytes is wrong at byte 3" in done.stderr
     with pytest.raises(VicinalError, match="ended before all of its samples were out"):
         read_recording(done.stdout)
 
