@@ -73,6 +73,7 @@ struct peer {
 	uint64_t messages;           /* sent, for people */
 	uint64_t bytes;
 	struct pulse pulse;
+	bool quiet;    /* its heart stood still when we looked last: only the kernel knows whether it lives */
 	int failure;   /* negative errno, once failed, or until that is told */
 	bool reported; /* the user was told */
 	bool mapped;   /* through the region both ways: one end may reach into the other's memory */
@@ -191,7 +192,14 @@ struct path {
 	bool moves_refused;      /* people were told that a peer cannot be moved */
 	struct network *network; /* NULL if there is none */
 	uint64_t next_check;
-	uint64_t timeout; /* nanoseconds a heartbeat may be still */
+	/* finding out who died: see region_liveness.c */
+	uint32_t next_looked;       /* the number of the peer that is looked at next */
+	uint32_t next_asked;        /* and of the one that the kernel is asked for next, if it is quiet */
+	uint32_t questions;         /* that may still be asked in this check */
+	uint32_t questions_in_turn; /* of them, for peers whose turn it is */
+	uint32_t awake;             /* peers that looked after theirs when all were looked at last */
+	uint32_t awake_now;         /* the same, of those looked at since */
+	uint64_t timeout;           /* nanoseconds a heartbeat may be still */
 	/* sleeping */
 	uint32_t sleepers;  /* threads that sleep, or are about to */
 	bool ordered;       /* the last sleep_begin() put a barrier into all senders */
@@ -288,7 +296,10 @@ void path_wake_for_room(struct path *path);
 /* In a forked child: the endpoint is our parent's, and all its peers are gone for us. */
 void path_lose(struct path *path);
 
-/* Check all peers' lives now. */
+/*
+ * Look whether peers live, and say that we do: some at a time, the next ones at the next call, and with a
+ * bounded number of system calls. See region_liveness.c. For every LIVENESS_INTERVAL.
+ */
 void path_check_peers(struct path *path);
 
 /* Is it neither reached through the region any more, nor over the network yet? */

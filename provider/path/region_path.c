@@ -8,13 +8,8 @@
 #include "path/rejoin.h"
 #include "path/renew.h"
 
-#include "region/guard.h"
-
 #include <stdlib.h>
 #include <sys/mman.h>
-
-/* What came over the network from one that the region says is gone is looked for so long. */
-#define GONE_NANOSECONDS UINT64_C(1000000000)
 
 void path_divide_arena(struct port *port)
 {
@@ -340,13 +335,6 @@ struct peer *path_meet(struct path *path, uint32_t source, uint32_t epoch, uint6
 	return peer;
 }
 
-/* What we write now would be another's, or nobody's. */
-static void evict(struct port *port, const char *reason)
-{
-	port->evicted = true;
-	path_break_all(port, reason);
-}
-
 /* What becomes of the heap is the heap's own affair: see region/heap.c. */
 void path_lose(struct path *path)
 {
@@ -357,82 +345,9 @@ void path_lose(struct path *path)
 		member_lose(port->member);
 		if (port->base == PATH_NO_BASE)
 			region_lose(port->region);
-		evict(port, reason);
+		path_evict(port, reason);
 	}
 	network_lose(path, reason);
-}
-
-/*
- * We were paused for so long that another has our slot: what we write now would be its. Or
- * the region is gone altogether.
- */
-static void check_ourselves(struct port *port)
-{
-	struct path *path = port->path;
-
-	if (port->evicted || member_is_joined(port->member))
-		return;
-	if (atomic_load_explicit(&port->region->cut, memory_order_relaxed))
-		path_go_on_alone(port, port->region->kind == REGION_FILE
-					       ? "the region's file was cut short"
-					       : "the region's device was unplugged");
-	else if (guard_is_gone(port->region))
-		path_go_on_alone(port, port->region->kind == REGION_FILE
-					       ? "the region's file was emptied"
-					       : "the region's device was unplugged");
-	else
-		evict(port, "this endpoint was taken for dead, and another has its slot");
-	if (port == &path->ports[0] && path->heap != NULL)
-		heap_stop(path->heap);
-}
-
-/* Over the network the last of one that is gone needs a moment, and says itself that it leaves. */
-static bool may_be_on_its_way(struct peer *peer, uint64_t now)
-{
-	if (peer->gone == 0)
-		peer->gone = now;
-	return now - peer->gone < GONE_NANOSECONDS;
-}
-
-void path_check_peers(struct path *path)
-{
-	uint64_t now = monotonic_now();
-
-	for (uint32_t i = 0; i < path->port_count; i++)
-		check_ourselves(&path->ports[i]);
-	for (uint32_t source = 0; source < path->peer_end; source++) {
-		struct peer *peer = path_neighbour(path, source);
-		uint64_t control = 0;
-		if (peer == NULL || peer->state == PEER_FAILED || peer->renewal != RENEWAL_NONE)
-			continue;
-		enum member_state state = member_observe(peer->port->member, peer->slot, peer->tenure,
-							 &peer->pulse, now, path->timeout);
-		/* Over the network it says that it left the region, and there it is looked after. */
-		if (state == MEMBER_LEFT && path_is_parting(peer))
-			continue;
-		if (peer->framed && state != MEMBER_ALIVE && may_be_on_its_way(peer, now))
-			continue;
-		if (state == MEMBER_ALIVE) {
-			peer->gone = 0;
-			(void)path_refresh(path, peer, 0);
-			if (peer->receiving && !ring_is_sound(&peer->in) && path_intact(peer))
-				path_fail(path, peer, -EPROTO, "its ring was written over");
-			continue;
-		}
-		/* What it sent before it went is still there: read that first. */
-		if (peer->receiving && ring_peek(&peer->in, &control) && path_intact(peer)) {
-			path_warm(path, peer);
-			continue;
-		}
-		if (state == MEMBER_LEFT)
-			path_fail(path, peer, -ECONNABORTED, "it left the region");
-		else if (path_intact(peer))
-			path_fail(path, peer, -ECONNRESET, "it died");
-		else /* or somebody wrote over its slot: it may live */
-			path_break(path, peer, -ECONNRESET, "its slot is another's: it died");
-	}
-	network_check(path, now);
-	path_check_rejoining(path, now);
 }
 
 void path_publish_arena_used(const struct port *port)

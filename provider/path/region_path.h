@@ -28,6 +28,8 @@ int path_furnish_port(struct port *port);
 void path_strip_port(struct port *port);
 /* Into rings and chunks, once we are a member. */
 void path_divide_arena(struct port *port);
+/* The slot is another's, or the region is gone: all that is reached through it ends. */
+void path_evict(struct port *port, const char *reason);
 /* Tell the user of the peers that failed, from a place where it may complete operations. */
 void path_report_failures(struct path *path);
 void path_publish_arena_used(const struct port *port);

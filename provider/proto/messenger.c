@@ -13,6 +13,8 @@
  * its section, may go to somebody else afterwards.
  */
 #define LINGER_NANOSECONDS UINT64_C(200000000)
+/* How often it is looked meanwhile who left. All members may be closing at the same time. */
+#define CLOSING_CHECK_NANOSECONDS UINT64_C(5000000)
 /* Over a network what they did not read is not there any more afterwards. */
 #define LINGER_NETWORK_NANOSECONDS UINT64_C(2000000000)
 /* And so long the word that we leave has for its way. */
@@ -276,13 +278,17 @@ static void free_messages(struct match_queue *queue)
 static void linger(struct messenger *messenger)
 {
 	const struct timespec pause = {.tv_nsec = 50000};
+	uint64_t next_check = 0;
 	uint64_t until = monotonic_now() + (network_has_peers(messenger->path) ? LINGER_NETWORK_NANOSECONDS
 									       : LINGER_NANOSECONDS);
 
 	single_copy_stop(messenger);
 	for (;;) {
 		(void)messenger_progress(messenger);
-		path_check_peers(messenger->path);
+		if (monotonic_now() >= next_check) {
+			path_check_peers(messenger->path);
+			next_check = monotonic_now() + CLOSING_CHECK_NANOSECONDS;
+		}
 		if ((match_is_empty(&messenger->pumping) && messenger->waiting_controls == 0 &&
 		     (messenger->remote_pending | messenger->send_queues.count) == 0 &&
 		     single_copy_is_quiet(messenger) && path_drained(messenger->path)) ||

@@ -140,7 +140,11 @@ struct member_verdict {
 
 /* How other members find out that the owner of a section died. */
 enum liveness_kind {
-	LIVENESS_LOCK = 1,      /* it holds a lock on byte `slot` of the region's file */
+	/*
+	 * It holds a lock on byte `slot` of the region's file. While it looks after its peers it counts
+	 * `heartbeat` up as well, so that nobody has to ask the kernel for its lock: see member_look().
+	 */
+	LIVENESS_LOCK = 1,
 	LIVENESS_HEARTBEAT = 2, /* it counts `heartbeat` up, ten times a second */
 };
 
@@ -211,9 +215,15 @@ struct section_header {
 	 */
 	shared_u32 guest; /* 56 */
 	shared_bytes reserved0[4];
-	/* line 1: heartbeat, on a line of its own since it changes while others read line 0 */
+	/*
+	 * line 1: on a line of its own since it changes while others read line 0. heartbeat changes while the
+	 * owner lives: see enum liveness_kind. obituary = epoch << 32 | slot of the member whose lock the
+	 * owner found free last, so that others ask for it next; 0: none. Relaxed: who reads it asks the
+	 * kernel.
+	 */
 	shared_u64 heartbeat; /* 64 */
-	shared_bytes reserved1[56];
+	shared_u64 obituary;  /* 72 */
+	shared_bytes reserved1[48];
 	/* line 2: host name, NUL padded; for people */
 	shared_bytes hostname[64];
 	/*
@@ -271,6 +281,7 @@ _Static_assert(offsetof(struct section_header, home_slot) == 48, "documented off
 _Static_assert(offsetof(struct section_header, home_epoch) == 52, "documented offset");
 _Static_assert(offsetof(struct section_header, guest) == 56, "documented offset");
 _Static_assert(offsetof(struct section_header, heartbeat) == 64, "documented offset");
+_Static_assert(offsetof(struct section_header, obituary) == 72, "documented offset");
 _Static_assert(offsetof(struct section_header, hostname) == 128, "documented offset");
 _Static_assert(offsetof(struct section_header, active) == 192, "documented offset");
 _Static_assert(offsetof(struct section_header, sleeping) == 256, "documented offset");

@@ -14,21 +14,21 @@ static bool lock_held(int fd, uint32_t slot)
 	return fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
-static bool heart_stopped(const struct section_header *header, struct pulse *pulse, uint64_t now,
-			  uint64_t timeout)
+/* Did the heart beat since the last look? Not known at the first: false. */
+static bool heart_beat(const struct section_header *header, struct pulse *pulse, uint64_t now)
 {
 	uint64_t heartbeat = shared_load_u64(&header->heartbeat);
+	bool first = pulse->since == 0;
 
-	if (pulse->since == 0 || heartbeat != pulse->heartbeat) {
-		pulse->heartbeat = heartbeat;
-		pulse->since = now;
+	if (!first && heartbeat == pulse->heartbeat)
 		return false;
-	}
-	return now - pulse->since > timeout;
+	pulse->heartbeat = heartbeat;
+	pulse->since = now;
+	return !first;
 }
 
-enum member_state member_observe(const struct member *self, uint32_t slot, uint32_t epoch,
-				 struct pulse *pulse, uint64_t now, uint64_t timeout)
+enum member_state member_look(const struct member *self, uint32_t slot, uint32_t epoch, struct pulse *pulse,
+			      uint64_t now, uint64_t timeout)
 {
 	const struct region *region = self->region;
 	const struct section_header *header = section_header(region, slot);
@@ -41,12 +41,43 @@ enum member_state member_observe(const struct member *self, uint32_t slot, uint3
 		return MEMBER_DIED;
 	if (slot == self->slot)
 		return MEMBER_ALIVE;
+	bool beat = heart_beat(header, pulse, now);
 	switch (shared_load_u32(&header->liveness)) {
 	case LIVENESS_LOCK:
 		/* Its lock says nothing to us if it locks in another kernel. */
-		return region->kind == REGION_FILE && !lock_held(self->lock_fd, slot) ? MEMBER_DIED
-										      : MEMBER_ALIVE;
+		return beat || region->kind != REGION_FILE ? MEMBER_ALIVE : MEMBER_QUIET;
 	default:
-		return heart_stopped(header, pulse, now, timeout) ? MEMBER_DIED : MEMBER_ALIVE;
+		return now - pulse->since > timeout ? MEMBER_DIED : MEMBER_ALIVE;
 	}
+}
+
+enum member_state member_observe(const struct member *self, uint32_t slot, uint32_t epoch,
+				 struct pulse *pulse, uint64_t now, uint64_t timeout)
+{
+	enum member_state state = member_look(self, slot, epoch, pulse, now, timeout);
+
+	if (state == MEMBER_QUIET)
+		return lock_held(self->lock_fd, slot) ? MEMBER_ALIVE : MEMBER_DIED;
+	return state;
+}
+
+void member_beat(struct member *self)
+{
+	/* With a thread for it the word is the thread's. A forked child has neither. */
+	if (!self->beating && self->lock_fd >= 0)
+		shared_store_u64(&section_header(self->region, self->slot)->heartbeat, ++self->beats);
+}
+
+void member_publish_death(const struct member *self, uint32_t slot, uint32_t epoch)
+{
+	shared_store_u64(&section_header(self->region, self->slot)->obituary, (uint64_t)epoch << 32 | slot);
+}
+
+bool member_says_dead(const struct region *region, uint32_t slot, uint32_t *dead_slot, uint32_t *dead_epoch)
+{
+	uint64_t word = shared_load_u64(&section_header(region, slot)->obituary);
+
+	*dead_slot = (uint32_t)word;
+	*dead_epoch = (uint32_t)(word >> 32);
+	return word != 0 && *dead_slot < region->members;
 }

@@ -21,11 +21,12 @@ struct member {
 	uint64_t home[2];
 	uint32_t home_slot;
 	uint32_t home_epoch;
-	int lock_fd;   /* holds the lock on byte `slot`, and asks about others' */
-	pid_t process; /* a forked child must not leave in its parent's name */
-	bool beating;  /* the heartbeat thread runs */
-	bool guest;    /* we came back to a region: see section_header.guest */
-	bool ready;    /* to leave the region together with the others of its mapping: see leave.h */
+	int lock_fd;    /* holds the lock on byte `slot`, and asks about others' */
+	pid_t process;  /* a forked child must not leave in its parent's name */
+	bool beating;   /* the heartbeat thread runs */
+	uint64_t beats; /* of member_beat() */
+	bool guest;     /* we came back to a region: see section_header.guest */
+	bool ready;     /* to leave the region together with the others of its mapping: see leave.h */
 	struct member *next_joined;
 	atomic_bool stop;
 	pthread_t heart;
@@ -34,13 +35,14 @@ struct member {
 /* What we saw of another member's heartbeat, timed by our own clock (nanoseconds). */
 struct pulse {
 	uint64_t heartbeat;
-	uint64_t since;
+	uint64_t since; /* when it changed last; 0: never seen */
 };
 
 enum member_state {
 	MEMBER_ALIVE,
 	MEMBER_LEFT, /* it gave its slot back in good order */
 	MEMBER_DIED,
+	MEMBER_QUIET, /* of member_look() alone: its heart stands still, and its lock may be free */
 };
 
 /*
@@ -109,9 +111,29 @@ static inline bool member_is_intact(const struct region *region, uint32_t slot, 
 	return member_claim_is(&region_slot(region, slot)->claim, epoch);
 }
 
-/* How is the member (slot, epoch)? `pulse` is kept by the caller, zeroed at first. */
+/*
+ * How is the member (slot, epoch)? `pulse` is kept by the caller, zeroed at first. By loads alone:
+ * MEMBER_QUIET means that only the kernel can tell.
+ */
+enum member_state member_look(const struct member *self, uint32_t slot, uint32_t epoch, struct pulse *pulse,
+			      uint64_t now, uint64_t timeout);
+
+/*
+ * The same, and asks the kernel where it must. The kernel walks a list of all locks of the file for an
+ * answer, and keeps everybody else who asks waiting meanwhile: so not for many members at once.
+ */
 enum member_state member_observe(const struct member *self, uint32_t slot, uint32_t epoch,
 				 struct pulse *pulse, uint64_t now, uint64_t timeout);
+
+/* We look after our peers just now: they need not ask for our lock. Not for one whose section is another's.
+ */
+void member_beat(struct member *self);
+
+/* Tell the others that we found the member (slot, epoch) dead. */
+void member_publish_death(const struct member *self, uint32_t slot, uint32_t epoch);
+
+/* Whom does the member in `slot` say that it found dead? False if nobody. Hostile: ask the kernel. */
+bool member_says_dead(const struct region *region, uint32_t slot, uint32_t *dead_slot, uint32_t *dead_epoch);
 
 /*
  * How many times longer a copy through our own part of the region takes than one through

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * region_liveness.c - finding out which peers died, and whether we are still members ourselves.
+ *
+ * A peer that looks after its own peers counts its heartbeat up, and costs a load. Only the kernel knows
+ * whether one lives that does not, because it computes: it holds a lock. The kernel walks a list of all
+ * locks of the region's file for each question, under one lock for everybody who asks. So with N members, M
+ * of which ask, a question takes the time of N steps of that walk, and each may ask for
+ * ASKED_STEPS / (N * M) peers in LIVENESS_INTERVAL: then all questions together take a few hundredths of a
+ * processor, however many there are. Measured: docs/performance.md, 2026-11-26.
+ *
+ * Who is asked for first: whose heart has just stopped, and who another member says is dead. The remaining
+ * quiet ones follow in turn.
+ */
+#include "path/move.h"
+#include "path/network.h"
+#include "path/part.h"
+#include "path/region_path.h"
+#include "path/rejoin.h"
+#include "path/renew.h"
+
+#include "region/guard.h"
+
+/* So many numbers of peers are looked at in one check: 8 checks, 0.4 s, for the most members of a region. */
+#define LOOKED_AT_ONCE 64U
+/* Steps of the kernel's walk, of 4 ns each, that all members may cause in LIVENESS_INTERVAL: 1 ms, 2 %. */
+#define ASKED_STEPS 262144U
+/* One that has just fallen quiet, and one of the others. */
+#define ASKED_LEAST 2U
+
+/* What came over the network from one that the region says is gone is looked for so long. */
+#define GONE_NANOSECONDS UINT64_C(1000000000)
+
+/* ---- ourselves ---- */
+
+/* What we write now would be another's, or nobody's. */
+void path_evict(struct port *port, const char *reason)
+{
+	port->evicted = true;
+	path_break_all(port, reason);
+}
+
+/*
+ * We were paused for so long that another has our slot: what we write now would be its. Or
+ * the region is gone altogether.
+ */
+static void check_ourselves(struct port *port)
+{
+	struct path *path = port->path;
+
+	if (port->evicted || member_is_joined(port->member))
+		return;
+	if (atomic_load_explicit(&port->region->cut, memory_order_relaxed))
+		path_go_on_alone(port, port->region->kind == REGION_FILE
+					       ? "the region's file was cut short"
+					       : "the region's device was unplugged");
+	else if (guard_is_gone(port->region))
+		path_go_on_alone(port, port->region->kind == REGION_FILE
+					       ? "the region's file was emptied"
+					       : "the region's device was unplugged");
+	else
+		path_evict(port, "this endpoint was taken for dead, and another has its slot");
+	if (port == &path->ports[0] && path->heap != NULL)
+		heap_stop(path->heap);
+}
+
+/* ---- peers ---- */
+
+/* Over the network the last of one that is gone needs a moment, and says itself that it leaves. */
+static bool may_be_on_its_way(struct peer *peer, uint64_t now)
+{
+	if (peer->gone == 0)
+		peer->gone = now;
+	return now - peer->gone < GONE_NANOSECONDS;
+}
+
+static bool is_watched(const struct peer *peer)
+{
+	return peer != NULL && peer->state != PEER_FAILED && peer->renewal == RENEWAL_NONE;
+}
+
+static void take_for_gone(struct path *path, struct peer *peer, enum member_state state, uint64_t now)
+{
+	uint64_t control = 0;
+
+	/* Over the network it says that it left the region, and there it is looked after. */
+	if (state == MEMBER_LEFT && path_is_parting(peer))
+		return;
+	if (peer->framed && may_be_on_its_way(peer, now))
+		return;
+	/* What it sent before it went is still there: read that first. */
+	if (peer->receiving && ring_peek(&peer->in, &control) && path_intact(peer)) {
+		path_warm(path, peer);
+		return;
+	}
+	if (state == MEMBER_LEFT)
+		path_fail(path, peer, -ECONNABORTED, "it left the region");
+	else if (path_intact(peer))
+		path_fail(path, peer, -ECONNRESET, "it died");
+	else /* or somebody wrote over its slot: it may live */
+		path_break(path, peer, -ECONNRESET, "its slot is another's: it died");
+}
+
+static void take_for_alive(struct path *path, struct peer *peer)
+{
+	peer->gone = 0;
+	(void)path_refresh(path, peer, 0);
+	if (peer->receiving && !ring_is_sound(&peer->in) && path_intact(peer))
+		path_fail(path, peer, -EPROTO, "its ring was written over");
+}
+
+static void deal_with(struct path *path, struct peer *peer, enum member_state state, uint64_t now)
+{
+	if (state == MEMBER_ALIVE || state == MEMBER_QUIET)
+		take_for_alive(path, peer);
+	else
+		take_for_gone(path, peer, state, now);
+}
+
+/* Ask the kernel. Whoever is found dead does not count against what we may ask. */
+static void ask_for(struct path *path, struct peer *peer, uint64_t now)
+{
+	const struct member *self = peer->port->member;
+	enum member_state state =
+		member_observe(self, peer->slot, peer->tenure, &peer->pulse, now, path->timeout);
+
+	if (state == MEMBER_DIED && !peer->port->evicted)
+		member_publish_death(self, peer->slot, peer->tenure);
+	else
+		path->questions--;
+	deal_with(path, peer, state, now);
+}
+
+/* The peer may have found dead somebody whom we know. */
+static void heed_obituary(struct path *path, const struct peer *herald, uint64_t now)
+{
+	uint32_t slot = 0;
+	uint32_t epoch = 0;
+
+	if (path->questions <= path->questions_in_turn ||
+	    !member_says_dead(herald->port->region, herald->slot, &slot, &epoch))
+		return;
+	struct peer *peer = path_peer_in(herald->port, slot, epoch);
+	if (peer != NULL && is_watched(peer) && peer->quiet)
+		ask_for(path, peer, now);
+}
+
+static void look_at(struct path *path, struct peer *peer, uint64_t now)
+{
+	enum member_state state =
+		member_look(peer->port->member, peer->slot, peer->tenure, &peer->pulse, now, path->timeout);
+	bool was_quiet = peer->quiet;
+
+	peer->quiet = state == MEMBER_QUIET;
+	path->awake_now += state == MEMBER_ALIVE;
+	if (peer->quiet && !was_quiet && path->questions > path->questions_in_turn)
+		ask_for(path, peer, now);
+	else
+		deal_with(path, peer, state, now);
+	if (peer->port != NULL)
+		heed_obituary(path, peer, now);
+}
+
+/* As the file's top says; at least half is left for those whose turn it is. */
+static void count_questions(struct path *path)
+{
+	uint32_t members = 0;
+
+	for (uint32_t i = 0; i < path->port_count; i++)
+		members += path->ports[i].region->members;
+	path->questions = ASKED_STEPS / (members * (1 + path->awake));
+	if (path->questions < ASKED_LEAST)
+		path->questions = ASKED_LEAST;
+	path->questions_in_turn = path->questions / 2;
+}
+
+static uint32_t after(const struct path *path, uint32_t source)
+{
+	return source + 1 < path->peer_end ? source + 1 : 0;
+}
+
+static void look_at_some(struct path *path, uint64_t now)
+{
+	for (uint32_t i = 0; i < LOOKED_AT_ONCE && i < path->peer_end; i++) {
+		struct peer *peer = path_neighbour(path, path->next_looked);
+		if (is_watched(peer))
+			look_at(path, peer, now);
+		path->next_looked = after(path, path->next_looked);
+		if (path->next_looked == 0) {
+			path->awake = path->awake_now;
+			path->awake_now = 0;
+		}
+	}
+}
+
+static void ask_for_some(struct path *path, uint64_t now)
+{
+	for (uint32_t i = 0; i < LOOKED_AT_ONCE && i < path->peer_end && path->questions > 0; i++) {
+		struct peer *peer = path_neighbour(path, path->next_asked);
+		if (is_watched(peer) && peer->quiet)
+			ask_for(path, peer, now);
+		path->next_asked = after(path, path->next_asked);
+	}
+}
+
+void path_check_peers(struct path *path)
+{
+	uint64_t now = monotonic_now();
+
+	for (uint32_t i = 0; i < path->port_count; i++) {
+		check_ourselves(&path->ports[i]);
+		if (!path->ports[i].evicted && !path->ports[i].region->left)
+			member_beat(path->ports[i].member);
+	}
+	count_questions(path);
+	look_at_some(path, now);
+	ask_for_some(path, now);
+	network_check(path, now);
+	path_check_rejoining(path, now);
+}
