@@ -163,7 +163,7 @@ bool network_bury(struct path *path, struct peer *peer)
 {
 	struct network_peer *beyond = peer->beyond;
 	uint32_t source = path->members + beyond->place;
-	struct peer *rest = calloc(1, path->user->peer_bytes);
+	struct peer *rest = path_new_peer(path);
 
 	if (rest == NULL)
 		return false;

@@ -235,7 +235,7 @@ struct peer *network_meet(struct path *path, uint32_t source)
 		return NULL;
 	if (path->peers[source] != NULL)
 		return path->peers[source];
-	struct peer *peer = calloc(1, path->user->peer_bytes);
+	struct peer *peer = path_new_peer(path);
 	struct network_peer *new = peer != NULL ? network_new_peer(network, peer, place) : NULL;
 	if (new == NULL || path->user->added(path->context, source) != 0) {
 		free(new);
@@ -386,7 +386,7 @@ void network_stay_busy(struct network *network)
 static bool region_is_quiet(const struct path *path)
 {
 	for (uint32_t i = 0; i < path->hot_count; i++)
-		if (path->hot[i]->idle_polls < QUIET_POLLS)
+		if (path->polls - path->hot[i].active < QUIET_POLLS)
 			return false;
 	return true;
 }

@@ -37,50 +37,52 @@ enum peer_renewal {
 
 /*
  * What one endpoint knows of another. Private. The layer above embeds it as the first
- * member of its own struct and says how large that is.
+ * member of its own struct and says how large that is. In lines: a message that is sent
+ * touches the first two, one that comes the third, and all others are for seldom.
  */
 struct peer {
-	/* sending */
+	/* line 0, 1: sending */
 	struct ring_out out;
-	struct chunk_pool *pool;       /* that chunks for it are taken from */
 	const shared_u64 *active_word; /* the receiver's: does it poll our ring? */
 	uint64_t active_bit;
+	enum peer_state state;
+	bool sending;      /* `out` is open */
+	bool waits;        /* the layer above keeps slots for it back: what comes now goes behind them */
+	uint64_t messages; /* sent, for people */
+	uint64_t bytes;
+	struct network_peer *network; /* what we send goes over the network; NULL: through the region */
+	struct chunk_pool *pool;      /* that chunks for it are taken from */
 	shared_u32 *doorbell;
-	uint32_t doorbell_count;
-	uint32_t woken;                  /* its `sleeping` when we woke it last */
 	const shared_u32 *sleeping_word; /* the receiver's: must it be woken? */
-	bool sending;                    /* `out` is open */
-	struct network_peer *network;    /* what we send goes over the network; NULL: through the region */
-	/* receiving */
-	bool receiving; /* `in` is open */
-	bool hot;       /* in the path's list of rings polled at every poll */
-	uint32_t idle_polls;
+	uint32_t doorbell_count;
+	uint32_t woken; /* its `sleeping` when we woke it last */
+	uint64_t gone;  /* since when the region says that one beyond it left or died; 0: it does not */
+	/* line 2: receiving */
 	struct ring_in in;
 	const shared_u64 *claim; /* whose section it reads: see member_is_intact() */
 	uint32_t tenure;         /* the epoch that it has there */
-	shared_bytes *section;   /* its chunks lie in so many bytes from here on */
+	uint32_t hot_place;      /* 1 + where its ring is in path.hot, which each poll looks at; 0: nowhere */
+	uint32_t source;         /* its number here: in path->peers, and what its messages are matched by */
+	uint32_t epoch;
+	/* chunks */
+	shared_bytes *section; /* its chunks lie in so many bytes from here on */
 	uint64_t section_bytes;
 	struct chunk_returns returns;
-	/* lending */
 	struct chunk_account account;
 	/* identity */
-	enum peer_state state;
-	bool waits;      /* the layer above keeps slots for it back: what comes now goes behind them */
-	uint32_t source; /* its number here: in path->peers, and what its messages are matched by */
-	uint32_t epoch;
 	uint64_t nonce;
 	struct member_identity said; /* of one in a region: who it said it was, when it was met there */
-	uint64_t messages;           /* sent, for people */
-	uint64_t bytes;
+	struct port *port;           /* the region that it is in with us; NULL: in none */
+	uint32_t slot;               /* and its slot there */
+	bool guest;                  /* it is there by another number than its slot's: see rejoin.h */
+	bool receiving;              /* `in` is open */
+	bool mapped; /* through the region both ways: one end may reach into the other's memory */
+	/* life and end */
+	bool quiet; /* its heart stood still when we looked last: only the kernel knows whether it lives */
 	struct pulse pulse;
-	bool quiet;    /* its heart stood still when we looked last: only the kernel knows whether it lives */
 	int failure;   /* negative errno, once failed, or until that is told */
 	bool reported; /* the user was told */
-	bool mapped;   /* through the region both ways: one end may reach into the other's memory */
 	const char *reason;
-	struct port *port; /* the region that it is in with us; NULL: in none */
-	uint32_t slot;     /* and its slot there */
-	bool guest;        /* it is there by another number than its slot's: see rejoin.h */
 	/* its way, and a change of it: see move.h */
 	struct network_peer *beyond; /* where it is in the network; NULL: in none, or nobody asked */
 	bool moving;                 /* our last slot this way is out: nothing is sent before it was taken */
@@ -88,8 +90,21 @@ struct peer {
 	bool framed;                 /* what it sends comes over the network */
 	bool broken;                 /* it failed for what is in the region, and may be elsewhere */
 	enum peer_renewal renewal;
-	uint64_t gone; /* since when the region says that one beyond it left or died; 0: it does not */
 	struct member_core where; /* in the network, as its address or its section said; length 0: unknown */
+};
+_Static_assert(offsetof(struct peer, messages) == REGION_LINE, "a message that is sent: two lines");
+_Static_assert(offsetof(struct peer, in) == 2 * REGION_LINE, "a message that comes: one line");
+_Static_assert(offsetof(struct peer, section) == 3 * REGION_LINE, "a message that comes: one line");
+
+/*
+ * What an empty poll needs of a ring, and no line of struct peer: with hundreds of them, lines are what it
+ * costs. Brought up to date by path_note_ring() when the ring's position changes.
+ */
+struct hot_ring {
+	const shared_u64 *control; /* of the slot at the ring's position */
+	struct peer *peer;
+	uint32_t lap;    /* of a new slot there */
+	uint32_t active; /* path.polls when it was last not empty */
 };
 
 struct path;
@@ -107,7 +122,7 @@ struct slot_shape {
 
 /* The layer above, as the path calls it. */
 struct path_user {
-	size_t peer_bytes; /* of the struct that embeds struct peer */
+	size_t peer_bytes; /* of the struct that embeds struct peer, in whole lines */
 	/*
 	 * `peer` failed: complete what concerns it. Called once a peer, or twice if it is gone on with, never
 	 * from a send. Returns whether there was anything, and so somebody who knows now.
@@ -149,7 +164,8 @@ struct port {
 	uint32_t *doorbells_seen; /* by slot */
 	uint64_t active[8];       /* our own copy of what we publish */
 	/* our arena */
-	uint32_t ring_next; /* section offset of the next ring */
+	uint32_t ring_begin; /* section offset of the first ring */
+	uint32_t ring_next;  /* of the next one */
 	uint32_t ring_end;
 	uint32_t *ring_of;       /* by slot: section offset of a ring made before, 0 if none */
 	uint32_t *ring_slots_of; /* by slot */
@@ -175,10 +191,10 @@ struct port {
 struct path {
 	const struct path_user *user;
 	void *context;
-	struct peer **peers; /* by their numbers; NULL until first met */
-	uint32_t members;    /* the members of all ports have lower numbers; from here on: the network's */
-	uint32_t peer_end;   /* no peer has this number or a higher one */
-	struct peer **hot;   /* rings polled at every poll */
+	struct peer **peers;  /* by their numbers; NULL until first met */
+	uint32_t members;     /* the members of all ports have lower numbers; from here on: the network's */
+	uint32_t peer_end;    /* no peer has this number or a higher one */
+	struct hot_ring *hot; /* rings polled at every poll */
 	uint32_t hot_count;
 	uint32_t hot_room; /* as many peers as may be in regions of ours */
 	uint32_t polls;
@@ -191,6 +207,7 @@ struct path {
 	uint32_t moves;          /* peers that are moving, or are owed a word of it */
 	bool moves_refused;      /* people were told that a peer cannot be moved */
 	struct network *network; /* NULL if there is none */
+	uint64_t next_attend;    /* while they are sparse: when the regions are attended to again */
 	uint64_t next_check;
 	/* finding out who died: see region_liveness.c */
 	uint32_t next_looked;       /* the number of the peer that is looked at next */
@@ -237,6 +254,9 @@ static inline struct port *path_port(struct path *path, uint32_t source)
 			return source < path->members ? &path->ports[i] : NULL;
 	return NULL;
 }
+
+/* Zeroed memory for a peer, at the beginning of a line; free() gives it back. NULL if none is left. */
+struct peer *path_new_peer(const struct path *path);
 
 /* The peer of this number that is in one of our regions, as path_port() or as a guest; else NULL. */
 static inline struct peer *path_neighbour(const struct path *path, uint32_t source)
@@ -378,14 +398,26 @@ static inline shared_bytes *path_view(const struct peer *peer, uint64_t offset, 
 	return peer->section + offset;
 }
 
-/* Take slots from one ring. Returns how many messages there were. */
+/* The hot ring of `peer` is at another position. */
+static inline void path_note_ring(struct path *path, const struct peer *peer)
+{
+	struct hot_ring *ring = &path->hot[peer->hot_place - 1];
+
+	ring->control = &ring_at(&peer->in, 0)->control;
+	ring->lap = (uint32_t)ring_lap(peer->in.position, peer->in.shift);
+	ring->active = path->polls;
+}
+
+/*
+ * Take slots from one ring, the first of which has this control word. Returns how many messages there
+ * were.
+ */
 static inline __attribute__((always_inline)) uint32_t path_drain(struct path *path, struct peer *peer,
-								 path_handler handle)
+								 uint64_t control, path_handler handle)
 {
 	uint32_t handled = 0;
-	uint64_t control = 0;
 
-	while (handled < PATH_BURST && ring_peek(&peer->in, &control)) {
+	do {
 		/* Is it from this peer, or from somebody who took its slot, to somebody else? */
 		if (!path_intact(peer)) {
 			path_break(path, peer, -ECONNRESET, "it is gone, and its slot was taken by another");
@@ -398,7 +430,10 @@ static inline __attribute__((always_inline)) uint32_t path_drain(struct path *pa
 		}
 		ring_consume(&peer->in, (uint32_t)slots);
 		handled++;
-	}
+	} while (handled < PATH_BURST && ring_peek(&peer->in, &control));
+	/* It may be read no more: then another ring is in its place. */
+	if (__builtin_expect(peer->hot_place != 0, 1))
+		path_note_ring(path, peer);
 	return handled;
 }
 
@@ -408,10 +443,11 @@ static inline __attribute__((always_inline)) uint32_t path_poll(struct path *pat
 	uint32_t handled = 0;
 
 	for (uint32_t i = 0; i < path->hot_count; i++) {
-		struct peer *peer = path->hot[i];
-		uint32_t messages = path_drain(path, peer, handle);
-		handled += messages;
-		peer->idle_polls = messages != 0 ? 0 : peer->idle_polls + 1;
+		const struct hot_ring *ring = &path->hot[i];
+		/* As ring_peek(): pairs with the release store in ring_push(). */
+		uint64_t control = shared_acquire_u64(ring->control);
+		if ((control & CONTROL_LAP_MASK) == ring->lap)
+			handled += path_drain(path, ring->peer, control, handle);
 	}
 	/*
 	 * Doorbells, liveness and cold rings can wait for one poll in 64: a line of

@@ -205,7 +205,7 @@ __attribute__((cold, noinline)) void path_ring(struct peer *peer)
 void path_wake_for_room(struct path *path)
 {
 	for (uint32_t i = 0; i < path->hot_count; i++) {
-		struct peer *peer = path->hot[i];
+		struct peer *peer = path->hot[i].peer;
 		uint32_t sleeping = shared_load_u32(peer->sleeping_word);
 		if (__builtin_expect((sleeping & SLEEPING_FOR_ROOM) == 0 || sleeping == peer->woken, 1))
 			continue;

@@ -76,7 +76,7 @@ struct peer *path_meet_guest(struct port *port, uint32_t slot, uint32_t epoch, u
 	uint32_t source = network_place_member(path, port, slot, epoch, nonce);
 	if (source == 0 || path->peers[source] != NULL)
 		return NULL;
-	struct peer *peer = calloc(1, path->user->peer_bytes);
+	struct peer *peer = path_new_peer(path);
 	if (peer == NULL)
 		return NULL;
 	if (path->user->added(path->context, source) != 0) {

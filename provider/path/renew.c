@@ -156,7 +156,7 @@ struct peer *path_meet_without_region(struct path *path, uint32_t source, uint32
 		return NULL;
 	if (peer != NULL)
 		return peer->epoch == epoch && peer->nonce == nonce ? peer : NULL;
-	peer = calloc(1, path->user->peer_bytes);
+	peer = path_new_peer(path);
 	if (peer == NULL)
 		return NULL;
 	path_reset_peer(port, peer, source - port->base, epoch, nonce);

@@ -14,9 +14,9 @@
 #define BUFFER_PIECES 4U
 
 struct buffer {
-	struct iovec pieces[BUFFER_PIECES];
 	size_t count;
 	size_t length;
+	struct iovec pieces[BUFFER_PIECES];
 };
 
 /* `count` is at most BUFFER_PIECES. */

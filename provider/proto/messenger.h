@@ -56,7 +56,9 @@ struct control_slot {
 
 /* A peer, as messages see it. */
 struct correspondent {
-	struct peer peer; /* must be first: the path allocates and zeroes it */
+	_Alignas(REGION_LINE) struct peer peer; /* must be first: the path allocates and zeroes it */
+	uint32_t streak;                        /* large messages to it since one came from it */
+	uint32_t kept;                          /* messages of its that wait for a receive */
 	/* the large message whose early pieces come next in its ring: one of the two */
 	struct receive *early_receive;
 	struct message *early_message;
@@ -67,8 +69,6 @@ struct correspondent {
 	uint32_t waiting_tail;
 	struct message *holding;    /* messages of its that hold chunks */
 	uint64_t held[CHUNK_WORDS]; /* which: none twice, so that no more than its section is copied out of */
-	uint32_t streak;            /* large messages to it since one came from it */
-	uint32_t kept;              /* messages of its that wait for a receive */
 	uint32_t reads;             /* of memory that it lent, under way */
 	uint64_t copied;            /* bytes of theirs that were moved to private memory */
 	struct ways ways;
@@ -102,16 +102,20 @@ struct send {
 	struct network_loan loan; /* to a receiver that reads it over the network */
 };
 
-/* A receive: posted, or taking pieces of a large message. */
+/*
+ * A receive: posted, or taking pieces of a large message. One that a short message ends touches the first
+ * two lines.
+ */
 struct receive {
 	struct match_receive match; /* must be first */
-	struct buffer buffer;
 	void *context;
 	uint64_t flags; /* as in receive_request */
 	/* a buffer for several messages */
 	struct receive *parent; /* this one takes a message into a part of its parent */
 	uint32_t parts;         /* of ours that are under way */
 	bool withdrawn;         /* no longer posted: the last part to end releases the buffer */
+	bool sink;              /* takes a message that is discarded */
+	struct buffer buffer;
 	/* a large message */
 	struct match_link incoming; /* in messenger.incoming */
 	struct correspondent *from;
@@ -124,13 +128,14 @@ struct receive {
 	uint64_t expected; /* bytes that come in all */
 	uint64_t arrived;
 	uint32_t wire_flags;
-	bool sink;                /* takes a message that is discarded */
 	struct single_copy *copy; /* of a large message: under way, else NULL */
 	uint32_t offered;         /* the sender's transfer, 0 if it offers none */
 	/* one that is read over the network: see fetch.c */
 	struct reading reading;
 	bool fetching;
 };
+
+_Static_assert(offsetof(struct receive, buffer.pieces[1]) == 128, "a short message: two lines");
 
 struct message_piece {
 	uint32_t chunk;

@@ -25,7 +25,8 @@
 #include "world.h"
 
 #define MOST REGION_MEMBERS_MAX
-#define SECTION_BYTES (1024U * 1024U)
+/* An odd number of pages, as regions have by default. */
+#define SECTION_BYTES (1028U * 1024U)
 #define ROUNDS 9
 /* Until all pages were touched. */
 #define WARMING_SECONDS 5

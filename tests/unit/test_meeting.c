@@ -167,7 +167,7 @@ static void write_out(const struct buffer *buffer, size_t offset, shared_bytes *
 
 static void write_in_one(shared_bytes *target, const void *source, size_t length)
 {
-	const struct buffer buffer = {{{(void *)(uintptr_t)source, length}}, 1, length};
+	const struct buffer buffer = {1, length, {{(void *)(uintptr_t)source, length}}};
 
 	write_out(&buffer, 0, target, length);
 }

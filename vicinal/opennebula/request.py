@@ -19,6 +19,7 @@ from vicinal.region.geometry import (
     MEMBERS_MIN,
     PAGE,
     SECTION_MAX,
+    odd_pages,
     region_bytes,
     section_fault,
     sections_offset,
@@ -63,7 +64,8 @@ class RegionRequest:
     def section_bytes(self) -> int:
         """What each member has of it."""
         each = (self.size_bytes - sections_offset(self.members)) // self.members
-        return each // PAGE * PAGE
+        whole = each // PAGE * PAGE
+        return odd_pages(each) if section_fault(self.members, odd_pages(each)) is None else whole
 
 
 def read_request(document: bytes, vm: int) -> RegionRequest | None:

@@ -49,7 +49,7 @@ def create(
     ] = creation.DEFAULT_MEMBERS,
     section_size: Annotated[
         str, typer.Option(metavar="SIZE", help="Bytes for each member, such as 960K or 4M.")
-    ] = "960K",
+    ] = "964K",
     heap: Annotated[
         str,
         typer.Option(

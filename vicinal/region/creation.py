@@ -21,7 +21,9 @@ from vicinal.region.locks import is_locked
 from vicinal.region.sizes import show_size
 
 DEFAULT_MEMBERS = 16
-DEFAULT_SECTION_BYTES = 960 * 1024
+DEFAULT_SECTION_BYTES = 964 * 1024
+"""An odd number of pages, as is best for hundreds of members: see `geometry.odd_pages()`."""
+
 LABEL_BYTES = layout.LABEL_BYTES
 
 _LEAST_MEMBERS = 8

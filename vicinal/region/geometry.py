@@ -110,6 +110,17 @@ def arena_offset(members: int) -> int:
     return round_up(network_offset(members) + NETWORK_LINES * NETWORK_LINE_BYTES, PAGE)
 
 
+def odd_pages(section_bytes: int) -> int:
+    """The largest odd number of whole pages in `section_bytes`, in bytes.
+
+    Members read each other's sections at the same offsets. If sections are a large power of two
+    bytes apart, those places share a few entries of the processor's caches of addresses: a poll of
+    511 members took five times as long (docs/performance.md, 26 November 2026).
+    """
+    pages = section_bytes // PAGE
+    return (pages - (pages % 2 == 0)) * PAGE
+
+
 def section_least(members: int) -> int:
     """The least bytes a section may have: tables, a smallest ring for each, some chunks."""
     return round_up(arena_offset(members) + members * RING_SLOTS_MIN * LINE + 128 * 1024, PAGE)
