@@ -360,6 +360,8 @@ void path_lose(struct path *path)
 {
 	const char *reason = "this process was forked, and the endpoint is its parent's";
 
+	/* First: the core is the parent's, and what follows would ask it for messages of strangers. */
+	network_lose(path, reason);
 	for (uint32_t i = 0; i < path->port_count; i++) {
 		struct port *port = &path->ports[i];
 		member_lose(port->member);
@@ -367,7 +369,6 @@ void path_lose(struct path *path)
 			region_lose(port->region);
 		path_evict(port, reason);
 	}
-	network_lose(path, reason);
 }
 
 void path_publish_arena_used(const struct port *port)

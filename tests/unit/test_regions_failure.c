@@ -109,8 +109,10 @@ static void test_all_are_lost_in_a_child(void **state)
 	open_endpoints("12", "1", "2");
 	talk(A, B, 8, 1);
 	talk(A, C, 8, 2);
+	uint32_t posted = world.ends[A].posted_count;
 	path_lose(path_of(A));
 	(void)messenger_progress(world.nodes[A].node.messenger);
+	assert_int_equal(world.ends[A].posted_count, posted);
 	for (uint32_t i = 0; i < 2; i++) {
 		assert_true(path_of(A)->ports[i].evicted);
 		assert_int_equal(path_of(A)->ports[i].member->lock_fd, -1);
@@ -123,6 +125,19 @@ static void test_all_are_lost_in_a_child(void **state)
 	close_endpoints();
 }
 
+/* One that never spoke beyond its region listens there only once that is gone: not in a child. */
+static void test_a_child_does_not_begin_to_listen(void **state)
+{
+	(void)state;
+	open_endpoints("1", "1", "");
+	uint32_t posted = world.ends[A].posted_count;
+	path_lose(path_of(A));
+	(void)messenger_progress(world.nodes[A].node.messenger);
+	assert_int_equal(world.ends[A].posted_count, posted);
+	world.ends[A].closed = true;
+	close_endpoints();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -131,6 +146,7 @@ int main(void)
 		cmocka_unit_test(test_a_wish_is_of_one_region),
 		cmocka_unit_test(test_a_member_that_dies),
 		cmocka_unit_test(test_all_are_lost_in_a_child),
+		cmocka_unit_test(test_a_child_does_not_begin_to_listen),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
