@@ -214,12 +214,28 @@ static void deliver_what_waits(struct endpoint *endpoint)
 	}
 }
 
+/*
+ * Peers get a moment to read what was sent. Other threads, and other endpoints of the domain, go on
+ * meanwhile.
+ */
+static void linger(struct endpoint *endpoint)
+{
+	for (bool done = endpoint->messenger == NULL; !done;) {
+		domain_lock(endpoint->domain);
+		done = messenger_may_close(endpoint->messenger);
+		domain_unlock(endpoint->domain);
+		if (!done)
+			(void)nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+	}
+}
+
 static int endpoint_close(struct fid *fid)
 {
 	struct endpoint *endpoint = (struct endpoint *)(void *)fid;
 	struct domain *domain = endpoint->domain;
 
 	deliver_what_waits(endpoint);
+	linger(endpoint);
 	domain_lock(domain);
 	for (struct endpoint **link = &domain->endpoints; *link != NULL; link = &(*link)->next)
 		if (*link == endpoint) {

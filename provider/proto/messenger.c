@@ -275,33 +275,46 @@ static void free_messages(struct match_queue *queue)
 		free(((struct message *)(void *)match_from_arrival(link))->copy);
 }
 
-static void linger(struct messenger *messenger)
+/* All that peers are still to read is read, or nobody is left who reads. */
+static bool is_done(struct messenger *messenger)
 {
-	const struct timespec pause = {.tv_nsec = 50000};
-	uint64_t next_check = 0;
-	uint64_t until = monotonic_now() + (network_has_peers(messenger->path) ? LINGER_NETWORK_NANOSECONDS
-									       : LINGER_NANOSECONDS);
+	return match_is_empty(&messenger->pumping) && messenger->waiting_controls == 0 &&
+	       (messenger->remote_pending | messenger->send_queues.count) == 0 &&
+	       single_copy_is_quiet(messenger) && path_drained(messenger->path);
+}
 
+static void begin_to_close(struct messenger *messenger)
+{
+	struct closing *closing = &messenger->closing;
+
+	direct_conceal(messenger, NULL);
 	single_copy_stop(messenger);
-	for (;;) {
-		(void)messenger_progress(messenger);
-		if (monotonic_now() >= next_check) {
-			path_check_peers(messenger->path);
-			next_check = monotonic_now() + CLOSING_CHECK_NANOSECONDS;
-		}
-		if ((match_is_empty(&messenger->pumping) && messenger->waiting_controls == 0 &&
-		     (messenger->remote_pending | messenger->send_queues.count) == 0 &&
-		     single_copy_is_quiet(messenger) && path_drained(messenger->path)) ||
-		    monotonic_now() > until)
-			break;
-		(void)nanosleep(&pause, NULL);
+	closing->begun = true;
+	closing->until = monotonic_now() + (network_has_peers(messenger->path) ? LINGER_NETWORK_NANOSECONDS
+									       : LINGER_NANOSECONDS);
+}
+
+bool messenger_may_close(struct messenger *messenger)
+{
+	struct closing *closing = &messenger->closing;
+
+	/* A forked child has its parent's, and says nothing. */
+	if (messenger->path->ports[0].member->process != getpid())
+		return true;
+	if (!closing->begun)
+		begin_to_close(messenger);
+	(void)messenger_progress(messenger);
+	uint64_t now = monotonic_now();
+	if (now >= closing->next_check) {
+		path_check_peers(messenger->path);
+		closing->next_check = now + CLOSING_CHECK_NANOSECONDS;
 	}
-	/* Operations that are not over end here: network peers are told, and not left to guess. */
-	until = monotonic_now() + LEAVE_NANOSECONDS;
-	while (!network_drained(messenger->path) && monotonic_now() < until) {
-		(void)messenger_progress(messenger);
-		(void)nanosleep(&pause, NULL);
+	if (!closing->leaves && (is_done(messenger) || now > closing->until)) {
+		/* Operations that are not over end here: network peers are told, and not left to guess. */
+		closing->leaves = true;
+		closing->until = now + LEAVE_NANOSECONDS;
 	}
+	return closing->leaves && (network_drained(messenger->path) || now > closing->until);
 }
 
 /* The core cannot be closed while it has registrations. */
@@ -313,9 +326,9 @@ static void take_back_loans(const struct match_link *head)
 
 void messenger_close(struct messenger *messenger)
 {
+	while (!messenger_may_close(messenger))
+		(void)nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
 	direct_conceal(messenger, NULL);
-	if (messenger->path->ports[0].member->process == getpid())
-		linger(messenger);
 	free_messages(&messenger->tagged);
 	free_messages(&messenger->untagged);
 	for (struct match_link *link = messenger->claimed.next; link != &messenger->claimed;

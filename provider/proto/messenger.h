@@ -170,6 +170,14 @@ struct message {
 	unsigned char bytes[WIRE_INLINE_BYTES];
 };
 
+/* Of a messenger that is to be closed: see messenger_may_close(). Times are monotonic_now()'s. */
+struct closing {
+	bool begun;
+	bool leaves;    /* all was read, or will not be: the last words are on their way */
+	uint64_t until; /* so long this is waited for */
+	uint64_t next_check;
+};
+
 struct messenger {
 	struct path *path;
 	struct thresholds thresholds; /* the usual ones until they are set */
@@ -219,6 +227,7 @@ struct messenger {
 	struct completion_counter *write_counter;
 	struct completion_counter *remote_read_counter;
 	struct completion_counter *remote_write_counter;
+	struct closing closing;
 };
 
 struct send_request {
@@ -273,7 +282,12 @@ int messenger_join(struct messenger *messenger, struct region *region, uint32_t 
  * messenger is closed before.
  */
 bool messenger_owes(const struct messenger *messenger);
-/* Waits a short, bounded time until what was sent is read; drops what was posted. */
+/*
+ * It is to be closed: makes progress, and says whether peers have read what was sent, or had their time for
+ * it. For those who may not wait in messenger_close(), because they hold a lock.
+ */
+bool messenger_may_close(struct messenger *messenger);
+/* Waits a short, bounded time until messenger_may_close(); drops what was posted. */
 void messenger_close(struct messenger *messenger);
 
 /*

@@ -305,6 +305,30 @@ static void test_closing_waits_only_for_other_processes(void **state)
 	node_close(&other);
 }
 
+/* Who holds a lock asks again and again, and lets go of it between. */
+static void test_closing_can_be_asked_for_in_steps(void **state)
+{
+	struct node other;
+
+	(void)state;
+	node_open(&other, world.region);
+	assert_int_equal(node_send(&other, busy, bytes, 8, 7, FI_TAGGED | FI_INJECT, NULL), 0);
+	/* Each returns at once: the peer has read nothing, and has all the time that it needs. */
+	for (int step = 0; step < 3; step++) {
+		(void)messenger_may_close(other.messenger);
+		other.messenger->closing.leaves = false;
+		other.messenger->closing.until = UINT64_MAX;
+	}
+	assert_false(messenger_may_close(other.messenger));
+	assert_int_equal(node_receive(busy, &other, target, 8, 7, FI_TAGGED, NULL), 0);
+	while (completion_is_empty(&busy->receives))
+		world_step(&world);
+	busy->receives.head++;
+	world_settle(&world);
+	assert_true(messenger_may_close(other.messenger));
+	node_close(&other);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -319,6 +343,8 @@ int main(void)
 						open_world, close_world),
 		cmocka_unit_test_setup_teardown(test_what_waits_ends_with_its_peer, open_world, close_world),
 		cmocka_unit_test_setup_teardown(test_closing_waits_only_for_other_processes, open_world,
+						close_world),
+		cmocka_unit_test_setup_teardown(test_closing_can_be_asked_for_in_steps, open_world,
 						close_world),
 	};
 
