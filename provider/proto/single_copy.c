@@ -378,11 +378,31 @@ static uint32_t pull(struct messenger *messenger, struct single_copy *copy, uint
 
 /* ---- an end in the middle ---- */
 
+/*
+ * A sender that broke the protocol says of its claims what it likes, and writes into our heap as it likes:
+ * its receive is the application's again after this. One that failed otherwise and is honest may be paused
+ * in the middle of a part; it has as long as a peer that must be given up.
+ */
+#define LIAR_NANOSECONDS UINT64_C(1000000000)
+
+/* Does the sender live? Asks the kernel seldom. */
+static bool lives(const struct path *path, struct single_copy *copy, uint64_t now)
+{
+	const struct member *self = path->ports[0].member;
+	struct pulse *pulse = &copy->receive->from->peer.pulse;
+	enum member_state state = member_look(self, copy->slot, copy->epoch, pulse, now, path->timeout);
+
+	if (state == MEMBER_QUIET && now >= copy->next_question) {
+		copy->next_question = now + LIVENESS_INTERVAL;
+		state = member_observe(self, copy->slot, copy->epoch, pulse, now, path->timeout);
+	}
+	return state == MEMBER_ALIVE || state == MEMBER_QUIET;
+}
+
 /* may_write() for a buffer in our heap. One that died writes no more; how it is found out is path.h's. */
-static bool may_write_in_region(const struct messenger *messenger, const struct single_copy *copy)
+static bool may_write_in_region(const struct messenger *messenger, struct single_copy *copy)
 {
 	const struct path *path = messenger->path;
-	struct peer *from = &copy->receive->from->peer;
 	uint64_t claimed = 0;
 	uint64_t until = 0;
 
@@ -390,13 +410,11 @@ static bool may_write_in_region(const struct messenger *messenger, const struct 
 	return !path->ports[0].evicted &&
 	       transfer_look(section_transfer(path->ports[0].region, copy->slot, transfer_index(copy->other)),
 			     copy->other, &claimed, &until) &&
-	       claimed < until &&
-	       member_observe(path->ports[0].member, copy->slot, copy->epoch, &from->pulse, monotonic_now(),
-			      path->timeout) == MEMBER_ALIVE;
+	       claimed < until && lives(path, copy, monotonic_now());
 }
 
 /* May the sender be writing into our buffer? Our line is closed already. */
-static bool may_write(const struct messenger *messenger, const struct single_copy *copy)
+static bool may_write(const struct messenger *messenger, struct single_copy *copy)
 {
 	struct process_look seen;
 
@@ -439,7 +457,9 @@ bool single_copy_drain(struct messenger *messenger, struct receive *receive, int
 		single_copy_release(messenger, copy);
 		return false;
 	}
+	bool liar = receive->from->peer.failure == -EPROTO;
 	copy->draining = true;
+	copy->drained = monotonic_now() + (liar ? LIAR_NANOSECONDS : messenger->path->timeout);
 	copy->error = error;
 	copy->reason = reason;
 	match_append(&messenger->single->pulling, &copy->link);
@@ -451,7 +471,7 @@ static void end_drained(struct messenger *messenger, struct single_copy *copy)
 {
 	struct receive *receive = copy->receive;
 
-	if (may_write(messenger, copy))
+	if (monotonic_now() < copy->drained && may_write(messenger, copy))
 		return;
 	match_unlink(&copy->link);
 	messenger->copying--;

@@ -79,7 +79,9 @@ struct single_copy {
 	shared_bytes *view;
 	struct buffer there;
 	struct process_peer process;
-	/* why the receive failed, while it drains */
+	/* while it drains: how long at most, by our clock, when the kernel is asked again, why it failed */
+	uint64_t drained;
+	uint64_t next_question;
 	int error;
 	const char *reason;
 };
