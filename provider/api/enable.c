@@ -177,6 +177,7 @@ int endpoint_enable(struct endpoint *endpoint)
 	messenger->thresholds = endpoint->domain->thresholds;
 	messenger->send_queues.most = parameter_send_queue();
 	messenger->send_queues.notice = provider_caution;
+	messenger->kept.notice = provider_caution;
 	messenger->owner = endpoint;
 	messenger->vector = endpoint->av->number;
 	messenger->registrations = &endpoint->domain->registrations;

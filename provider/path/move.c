@@ -257,6 +257,8 @@ void path_end_slots(struct path *path, struct peer *peer, int result)
 {
 	if (result == PATH_MOVES)
 		path_take_move(path, peer);
+	else if (result == PATH_HOLDS)
+		peer->held = peer->in.position + 1;
 	else
 		path_fail(path, peer, result,
 			  result == -ENOMEM ? "it sent more than there is memory for"

@@ -76,7 +76,8 @@ struct peer {
 	uint32_t slot;               /* and its slot there */
 	bool guest;                  /* it is there by another number than its slot's: see rejoin.h */
 	bool receiving;              /* `in` is open */
-	bool mapped; /* through the region both ways: one end may reach into the other's memory */
+	bool mapped;   /* through the region both ways: one end may reach into the other's memory */
+	uint32_t held; /* 1 + the position of a slot that was told PATH_HOLDS; 0: none was */
 	/* life and end */
 	bool quiet; /* its heart stood still when we looked last: only the kernel knows whether it lives */
 	struct pulse pulse;
@@ -149,6 +150,8 @@ struct path_user {
 
 /* What a handler says of the last slot that comes this way. */
 #define PATH_MOVES INT_MIN
+/* It stays in the ring: nothing was done of it, and it is handled again at the next poll. */
+#define PATH_HOLDS (INT_MIN + 1)
 
 /* So many regions an endpoint may be in. */
 #define PATH_PORTS_MOST 4U
@@ -377,7 +380,7 @@ static inline void path_wake(struct peer *peer)
 /*
  * Deal with one slot. Returns how many slots it was, PATH_MOVES if it is the last that comes this
  * way, or a negative errno: the peer broke the protocol. `control` was loaded once, from the slot at the
- * ring's position.
+ * ring's position. A region's ring may be told PATH_HOLDS, too.
  */
 typedef int (*path_handler)(void *context, struct peer *peer, uint64_t control);
 

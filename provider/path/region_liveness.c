@@ -88,8 +88,9 @@ static void take_for_gone(struct path *path, struct peer *peer, enum member_stat
 		return;
 	if (peer->framed && may_be_on_its_way(peer, now))
 		return;
-	/* What it sent before it went is still there: read that first. */
-	if (peer->receiving && ring_peek(&peer->in, &control) && path_intact(peer)) {
+	/* What it sent before it went is still there: read that first, if there is room for it. */
+	if (peer->receiving && ring_peek(&peer->in, &control) && peer->held != peer->in.position + 1 &&
+	    path_intact(peer)) {
 		path_warm(path, peer);
 		return;
 	}

@@ -7,6 +7,7 @@
 #include "proto/messenger.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* The slot's payload, copied once. */
@@ -21,8 +22,7 @@ struct arrival {
 
 static struct message *new_message(struct messenger *messenger, const struct arrival *arrival, uint32_t kind)
 {
-	struct message *message =
-		arrival->from->kept < KEPT_MESSAGES_MOST ? pool_take(&messenger->message_pool) : NULL;
+	struct message *message = pool_take(&messenger->message_pool);
 
 	if (message == NULL)
 		return NULL;
@@ -39,6 +39,34 @@ static struct message *new_message(struct messenger *messenger, const struct arr
 	return message;
 }
 
+/*
+ * May another message of the peer's wait here? If not, its slot stays where it is: nothing was done of it,
+ * and it is looked at again at the next poll.
+ */
+static inline bool may_keep(const struct messenger *messenger, const struct correspondent *from)
+{
+	return __builtin_expect(from->kept + messenger->kept.messages < messenger->kept.most_messages, 1);
+}
+
+static __attribute__((cold, noinline)) int hold_back(struct messenger *messenger,
+						     const struct correspondent *from)
+{
+	char text[256];
+
+	if (from->peer.framed)
+		return -ENOMEM;
+	if (!messenger->kept.told && messenger->kept.notice != NULL) {
+		(void)snprintf(
+			text, sizeof(text),
+			"%u messages wait for receives that nobody posts, %u of them of one peer: it is "
+			"read no further until some are received. Post their receives first",
+			messenger->kept.messages, from->kept);
+		messenger->kept.notice(text);
+	}
+	messenger->kept.told = true;
+	return PATH_HOLDS;
+}
+
 /* A message that was not kept yet, and names a chunk that another has. */
 static int refuse(struct messenger *messenger, struct message *message)
 {
@@ -49,6 +77,7 @@ static int refuse(struct messenger *messenger, struct message *message)
 static void keep(struct messenger *messenger, struct message *message)
 {
 	message->from->kept++;
+	messenger->kept.messages++;
 	match_keep(messenger_queue(messenger, message->wire_flags), &message->match);
 }
 
@@ -93,6 +122,8 @@ static int take_bytes(struct messenger *messenger, const struct arrival *arrival
 		(void)buffer_from_memory(&receive->buffer, 0, bytes, arrival->length);
 		return complete(messenger, receive, arrival);
 	}
+	if (!no_memory && !may_keep(messenger, arrival->from))
+		return hold_back(messenger, arrival->from);
 	struct message *message = no_memory ? NULL : new_message(messenger, arrival, kind);
 	if (message == NULL)
 		return -ENOMEM;
@@ -105,6 +136,7 @@ static int take_bytes(struct messenger *messenger, const struct arrival *arrival
 			return -ENOMEM;
 		}
 		message->from->copied += arrival->length;
+		messenger->kept.bytes += arrival->length;
 	}
 	memcpy(to, bytes, arrival->length);
 	message->copied = arrival->length;
@@ -210,6 +242,8 @@ static int arrive_eager(struct messenger *messenger, struct arrival *arrival, co
 		int result = complete(messenger, receive, arrival);
 		return result < 0 ? result : 1;
 	}
+	if (!no_memory && !may_keep(messenger, from))
+		return hold_back(messenger, from);
 	struct message *message = no_memory ? NULL : new_message(messenger, arrival, WIRE_EAGER);
 	if (message == NULL)
 		return -ENOMEM;
@@ -262,6 +296,8 @@ static int arrive_rendezvous(struct messenger *messenger, struct arrival *arriva
 		rendezvous_end_if_complete(messenger, receive);
 		return 1;
 	}
+	if (!no_memory && !may_keep(messenger, from))
+		return hold_back(messenger, from);
 	struct message *message = no_memory ? NULL : new_message(messenger, arrival, WIRE_RENDEZVOUS);
 	if (message == NULL)
 		return -ENOMEM;
@@ -295,6 +331,8 @@ static int arrive_offer(struct messenger *messenger, struct arrival *arrival, co
 		bool begun = fetch_begin(messenger, receive, from, &header, arrival->tag, arrival->flags);
 		return begun ? 1 : -ENOMEM;
 	}
+	if (!no_memory && !may_keep(messenger, from))
+		return hold_back(messenger, from);
 	struct message *message = no_memory ? NULL : new_message(messenger, arrival, WIRE_OFFER);
 	if (message == NULL)
 		return -ENOMEM;
@@ -378,12 +416,14 @@ static int arrive_resume(struct messenger *messenger, struct arrival *arrival, c
 	return result < 0 ? result : 1;
 }
 
-/* The peer is out of chunks: what of its messages waits here moves to private memory. */
-static int arrive_reclaim(struct correspondent *from)
+/*
+ * The peer is out of chunks: what of its messages waits here moves to private memory, as far as there is
+ * room. It asks again, or waits until some are received.
+ */
+static int arrive_reclaim(struct messenger *messenger, struct correspondent *from)
 {
-	while (from->holding != NULL)
-		if (!message_detach(from->holding))
-			return -ENOMEM;
+	while (from->holding != NULL && message_detach(messenger, from->holding))
+		continue;
 	return 1;
 }
 
@@ -433,7 +473,7 @@ int arrive(void *context, struct peer *peer, uint64_t control)
 		result = rendezvous_acknowledged(messenger, arrival.from, arrival.tag);
 		return result < 0 ? result : 1;
 	case WIRE_RECLAIM:
-		return arrive_reclaim(arrival.from);
+		return arrive_reclaim(messenger, arrival.from);
 	case WIRE_MOVE:
 		return arrive_move(&arrival);
 	default:

@@ -92,7 +92,7 @@ static void settle_waiting(struct messenger *messenger, struct match_queue *queu
 	for (struct match_link *link = head->next; link != head;) {
 		struct message *message = (struct message *)(void *)match_from_source(link);
 		link = link->next;
-		if (keep && message_survives(message))
+		if (keep && message_survives(messenger, message))
 			continue;
 		match_take(queue, &message->match);
 		message_free(messenger, message);
@@ -106,7 +106,7 @@ static void settle_claimed(struct messenger *messenger, const struct corresponde
 	     link = link->next) {
 		struct message *message =
 			(struct message *)(void *)((char *)link - offsetof(struct message, claimed));
-		if (message->from == from && !message_survives(message)) {
+		if (message->from == from && !message_survives(messenger, message)) {
 			message->lost = true;
 			/* They are the successor's, and it must not be given back what it did not send. */
 			message_release(message);
@@ -163,7 +163,7 @@ static int peer_settled(void *context, struct peer *peer)
 
 	while (from->holding != NULL) {
 		struct message *message = from->holding;
-		if (message_detach(message))
+		if (message_detach(messenger, message))
 			continue;
 		/* It is lost: nobody may take what is left of it for the whole. */
 		if (from->early_message == message)
@@ -228,6 +228,8 @@ int messenger_open(struct messenger **opened, struct region *region, uint32_t en
 	match_list_open(&messenger->awaiting);
 	match_list_open(&messenger->incoming);
 	match_list_open(&messenger->readings);
+	messenger->kept.most_messages = KEPT_MESSAGES_MOST;
+	messenger->kept.most_bytes = KEPT_BYTES_MOST;
 	match_list_open(&messenger->claimed);
 	match_list_open(&messenger->remote_answering);
 	match_list_open(&messenger->remote_pumping);

@@ -170,6 +170,16 @@ struct message {
 	unsigned char bytes[WIRE_INLINE_BYTES];
 };
 
+/* Messages that wait for receives, of all peers. */
+struct kept {
+	uint32_t messages;
+	uint32_t most_messages;           /* KEPT_MESSAGES_MOST; tests set less, here and below */
+	uint64_t bytes;                   /* of them, in private memory */
+	uint64_t most_bytes;              /* KEPT_BYTES_MOST */
+	bool told;                        /* people were, that some are held back */
+	void (*notice)(const char *text); /* for people; NULL: they are not told */
+};
+
 /* Of a messenger that is to be closed: see messenger_may_close(). Times are monotonic_now()'s. */
 struct closing {
 	bool begun;
@@ -227,6 +237,7 @@ struct messenger {
 	struct completion_counter *write_counter;
 	struct completion_counter *remote_read_counter;
 	struct completion_counter *remote_write_counter;
+	struct kept kept;
 	struct closing closing;
 };
 
@@ -253,9 +264,11 @@ struct receive_request {
 };
 
 /*
- * What one peer may have waiting here for receives: so many messages, and so many bytes that
- * it asked us to move out of its chunks. Far more than a program leaves unreceived, and a
- * peer that sends without end loses its path before we lose our memory.
+ * What all peers together may have waiting here for receives: so many messages, and so many bytes that were
+ * moved out of their chunks. Far more than a program leaves unreceived. A peer may have as much as is left:
+ * one that sends without end takes half, and leaves room for all others. What it sends beyond that stays
+ * in its ring, and then with the peer. Over the network, where a frame cannot be half taken, it loses its
+ * path.
  */
 #define KEPT_MESSAGES_MOST (1U << 20)
 #define KEPT_BYTES_MOST (UINT64_C(1) << 30)
@@ -377,9 +390,9 @@ bool message_hold(struct message *message, const struct message_piece *piece);
 /* Its chunks are given back, or are not its sender's any more. */
 void message_release(struct message *message);
 /* Move what a message holds in chunks into private memory, and give the chunks back. */
-bool message_detach(struct message *message);
+bool message_detach(struct messenger *messenger, struct message *message);
 /* Can all of it still be received, now that its sender is gone? Moves it to private memory if so. */
-bool message_survives(struct message *message);
+bool message_survives(struct messenger *messenger, struct message *message);
 struct receive *receive_part(struct messenger *messenger, struct receive *parent, uint64_t length);
 
 /* arrive.c */

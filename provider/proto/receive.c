@@ -151,8 +151,11 @@ void message_free(struct messenger *messenger, struct message *message)
 {
 	message_release(message);
 	message->from->kept--;
-	if (message->copy != NULL)
+	messenger->kept.messages--;
+	if (message->copy != NULL) {
 		message->from->copied -= detached_bytes(message);
+		messenger->kept.bytes -= detached_bytes(message);
+	}
 	free(message->copy);
 	pool_give(&messenger->message_pool, message);
 }
@@ -169,18 +172,19 @@ static const shared_bytes *piece_bytes(const struct message *message, uint32_t p
 	return path_view(&message->from->peer, message->piece[piece].offset, message->piece[piece].length);
 }
 
-bool message_detach(struct message *message)
+bool message_detach(struct messenger *messenger, struct message *message)
 {
 	if (message->pieces == 0)
 		return true;
 	if (message->copy == NULL) {
 		uint64_t room = detached_bytes(message);
-		if (message->from->copied + room > KEPT_BYTES_MOST)
+		if (message->from->copied + room + messenger->kept.bytes > messenger->kept.most_bytes)
 			return false;
 		message->copy = malloc(room);
 		if (message->copy == NULL)
 			return false;
 		message->from->copied += room;
+		messenger->kept.bytes += room;
 	}
 	for (uint32_t piece = 0; piece < message->pieces; piece++) {
 		shared_copy_in(message->copy + message->copied, piece_bytes(message, piece),
@@ -192,14 +196,14 @@ bool message_detach(struct message *message)
 	return path_intact(&message->from->peer);
 }
 
-bool message_survives(struct message *message)
+bool message_survives(struct messenger *messenger, struct message *message)
 {
 	bool whole = message->kind != WIRE_OFFER &&
 		     (message->kind != WIRE_RENDEZVOUS || message->arrived == message->total);
 
 	/* Its sender does not wait for an answer, and its successor must not get one. */
 	message->wire_flags &= ~(uint32_t)WIRE_ACKNOWLEDGED;
-	return whole && (message->pieces == 0 || message_detach(message));
+	return whole && (message->pieces == 0 || message_detach(messenger, message));
 }
 
 /* The beginning of a large message has waited, and here is its receive. */
