@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import vicinal
-from vicinal.errors import fail
+from vicinal.wrong_call import say_wrong_call
 
 PARTS = {
     "vicinal.launch.commands": ("run", "paths"),
@@ -72,14 +72,5 @@ def call(words: Sequence[str]) -> int:
             args=words, prog_name="vicinal", standalone_mode=False
         )
     except typer.TyperException as error:
-        return _wrong_call(error)
+        return say_wrong_call(error)
     return status if isinstance(status, int) else 0
-
-
-def _wrong_call(error: typer.TyperException) -> int:
-    context = getattr(error, "ctx", None)
-    command = context.command_path if context is not None else "vicinal"
-    message = error.format_message().rstrip(".")
-    if not message:  # a group without a command, which has shown its help instead
-        return 2
-    return fail(f"{message[:1].lower()}{message[1:]}: see `{command} --help`", 2)

@@ -4,9 +4,8 @@ FORM = Form("cluster file", Path("schema.json"), "docs/clusters.md", "begin with
 values = load(FORM, path, text)
 """
 
-import difflib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from vicinal.errors import VicinalError, describe_os_error
 from vicinal.schema_check import surely_fits
+from vicinal.wording import nearest
 
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator, ValidationError
@@ -83,13 +83,6 @@ def line_of(path: Path, values: Any, key: str | int) -> str:
     if marks is None:
         return str(path)
     return f"{path}:{(marks.key(key) if isinstance(key, str) else marks.item(key))[0] + 1}"
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """What a name was probably to be, as a remedy; else all that there are."""
-    names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1)
-    return f"did you mean {close[0]}?" if close else f"use {', '.join(names)}"
 
 
 def _load(path: Path, text: str) -> Any:

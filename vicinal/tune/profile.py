@@ -12,7 +12,7 @@ from pathlib import Path
 from vicinal.errors import VicinalError, describe_os_error
 from vicinal.mpi.thresholds import THRESHOLDS, number
 from vicinal.tune.knob import Setting
-from vicinal.yaml_file import nearest
+from vicinal.wording import nearest
 
 SYSTEM_PROFILE = Path("/etc/vicinal/profile")
 _BY_KEY = {each.key: each for each in THRESHOLDS}

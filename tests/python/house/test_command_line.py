@@ -61,6 +61,40 @@ def test_what_is_no_command_is_answered_by_all_parts(word: str) -> None:
     assert registered(word) == registered(None)
 
 
+@pytest.mark.parametrize("words", [[], ["region"], ["study"]])
+def test_a_command_that_needs_another_shows_its_help(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words) == 2
+    shown = capsys.readouterr()
+    assert f"Usage: {' '.join(['vicinal', *words])} [OPTIONS] COMMAND" in shown.out
+    assert shown.err == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["run", "--mpi", "opnmpi"], '--mpi is "opnmpi", and must be mpich, '),
+        (["run", "--mpi", "opnmpi"], "or intel: did you mean openmpi?"),
+        (["run", "-n", "two"], '/--ranks is "two", and must be a whole number'),
+        (["run", "-n", "0"], '/--ranks is "0", and must be 1 or more'),
+        (["migrate", "a", "b", "--timeout", "x"], '--timeout is "x", and must be a number'),
+        (["slurm", "region", "0", "--user", "0"], 'job is "0", and must be 1 or more'),
+    ],
+)
+def test_a_wrong_word_is_quoted_with_what_may_be_there(
+    words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Pydantic's own words ("Value error", "Input should be") do not reach users."""
+    assert run(words) == 2
+    said = capsys.readouterr().err
+    assert complaint in said
+    assert "alue error" not in said
+    assert "Input should" not in said
+    assert said.rstrip().endswith("--help`")
+    assert len(said.splitlines()) == 1
+
+
 def test_the_version_loads_nothing_else() -> None:
     loaded = loaded_by("--version")
     ours = {name for name in loaded if name.partition(".")[0] == "vicinal"}

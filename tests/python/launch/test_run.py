@@ -206,8 +206,8 @@ def test_a_directory_that_is_gone_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["-n", "0"], "'--ranks': Input should be greater than or equal to 1"),
-        (["-n", "2", "--nodes", "0"], "'--nodes': Input should be greater than or equal to 1"),
+        (["-n", "0"], '--ranks is "0", and must be 1 or more'),
+        (["-n", "2", "--nodes", "0"], '--nodes is "0", and must be 1 or more'),
         (["-n", "2", "--mpi", "lam"], "lam"),
         (["-n", "2", "--path", "air"], "air"),
         (["-n", "2", "--nodes", "3"], "3 nodes are more than 2 ranks"),

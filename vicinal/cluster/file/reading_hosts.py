@@ -9,7 +9,8 @@ from vicinal.cluster.file.hosts import ClusterHost
 from vicinal.cluster.file.model import BackEnd, Cluster
 from vicinal.cluster.file.network import NoNetwork
 from vicinal.errors import VicinalError
-from vicinal.yaml_file import line_of, nearest
+from vicinal.wording import nearest
+from vicinal.yaml_file import line_of
 
 
 def read_hosts(path: Path, values: Any) -> tuple[ClusterHost, ...]:

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from vicinal.errors import VicinalError
-from vicinal.yaml_file import line_of, nearest
+from vicinal.wording import nearest
+from vicinal.yaml_file import line_of
 
 
 def check_names(path: Path, parts: Any) -> None:

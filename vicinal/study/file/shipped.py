@@ -8,7 +8,8 @@ from vicinal.errors import VicinalError
 from vicinal.study.file.model import Study
 from vicinal.study.file.parsed import digest, keep, parsed_values
 from vicinal.study.file.reading import FORM, parse_study, read_study, study_from_values
-from vicinal.yaml_file import nearest, read_text
+from vicinal.wording import nearest
+from vicinal.yaml_file import read_text
 
 STUDIES = Path(__file__).parent.parent / "studies"
 """Where they are: NAME.yaml."""

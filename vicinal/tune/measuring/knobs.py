@@ -16,7 +16,7 @@ from vicinal.tune.knobs.variables import UNSET, VariableKnob, variable_knobs
 from vicinal.tune.search import space
 from vicinal.tune.settings.capability import Ability, try_knob
 from vicinal.tune.settings.keeper import Keeper
-from vicinal.yaml_file import nearest
+from vicinal.wording import nearest
 
 _CAP_NET_ADMIN = 12
 _PROGRESS = "VICINAL_PROGRESS"

@@ -15,7 +15,8 @@ from vicinal.tune.search.blocks import Budget
 from vicinal.tune.search.finding import BackEnd, Plan
 from vicinal.tune.search.objective import Objective
 from vicinal.tune.search.space import Setting, Space, Value
-from vicinal.yaml_file import Form, line_of, load, nearest, read_text
+from vicinal.wording import nearest
+from vicinal.yaml_file import Form, line_of, load, read_text
 
 FORM = Form(
     kind="tuning file",
