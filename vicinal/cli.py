@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import vicinal
-from vicinal.errors import VicinalError, describe_os_error, fail
+from vicinal.errors import VicinalError, complain, describe_os_error, fail
 from vicinal.signals import Ended, signals_raise
 
 
@@ -21,14 +21,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status; errors are one line on stderr."""
+    """Run the command and return its exit status; each error is one line on stderr."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:
         with signals_raise():
             status = _call(words)
             sys.stdout.flush()
     except VicinalError as error:
-        return fail(str(error))
+        return complain(error)
     except Ended as ended:
         return ended.status
     except ModuleNotFoundError as error:

@@ -18,6 +18,11 @@ class VicinalError(Exception):
     def __str__(self) -> str:
         return f"{self.message}: {self.remedy}"
 
+    @property
+    def each(self) -> "tuple[VicinalError, ...]":
+        """The errors that it stands for: itself, unless it is several (vicinal.faults)."""
+        return (self,)
+
 
 class TimeLimitError(VicinalError):
     """Something was still at work when the time was over that it was given."""
@@ -33,3 +38,8 @@ def fail(line: str, status: int = 1) -> int:
     """Tell the user of an error, in one line; the exit status that it has."""
     sys.stderr.write(f"vicinal: error: {' '.join(line.split())}\n")
     return status
+
+
+def complain(error: VicinalError) -> int:
+    """Tell the user of an error, or of several, each in its line; the exit status."""
+    return max(fail(str(each)) for each in error.each)
