@@ -11,6 +11,7 @@ for one run of a cluster and are gone with it.
 import hashlib
 import io
 import os
+import shutil
 import subprocess
 import tarfile
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ from typing import Any, Self
 from vicinal.cluster.image_layout import GUESTS_FILE, HOME, PREFIX_BITS, USER_ID
 from vicinal.errors import VicinalError
 
+_KEYGEN = "ssh-keygen"
 _KEYGEN_SECONDS = 60
 _USER_KEY, _HOST_KEY = "user-key", "host-key"
 _KEY_FILES = (_USER_KEY, f"{_USER_KEY}.pub", _HOST_KEY, f"{_HOST_KEY}.pub")
@@ -97,6 +99,12 @@ def make_keys(directory: Path, guests: Sequence[Identity]) -> Keys:
     """Make the user's and the hosts' key in `directory`, the same for all, and each its archive."""
     generate_keys(directory)
     return write_archives(directory, guests)
+
+
+def check_keygen() -> None:
+    """Raise VicinalError where there is no tool that makes keys."""
+    if shutil.which(_KEYGEN) is None:
+        raise VicinalError(f"{_KEYGEN} was not found", "install openssh-client")
 
 
 def generate_keys(directory: Path) -> None:
@@ -186,7 +194,7 @@ def _add_keys(tar: tarfile.TarFile, keys: Keys, host: Path) -> None:
 
 
 def _generate(file: Path) -> None:
-    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "vicinal", "-f", str(file)]
+    command = [_KEYGEN, "-q", "-t", "ed25519", "-N", "", "-C", "vicinal", "-f", str(file)]
     try:
         subprocess.run(
             command,
@@ -197,7 +205,7 @@ def _generate(file: Path) -> None:
             check=True,
         )
     except FileNotFoundError as error:
-        raise VicinalError("ssh-keygen was not found", "install openssh-client") from error
+        raise VicinalError(f"{_KEYGEN} was not found", "install openssh-client") from error
     except subprocess.CalledProcessError as error:
         raise VicinalError(
             f"ssh-keygen failed ({error.stderr.strip()})", "see whether it works by hand"

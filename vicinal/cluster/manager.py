@@ -27,7 +27,7 @@ from vicinal.cluster.hosts.record import (
 from vicinal.cluster.ownership import ownership_of
 from vicinal.cluster.plan.applying import Show, apply, take_away
 from vicinal.cluster.plan.journal import Entry
-from vicinal.cluster.plan.planning import Action, Plan, Shown, Step, make_plan, removal
+from vicinal.cluster.plan.planning import Action, Plan, Shown, Step, check_plan, make_plan, removal
 from vicinal.cluster.plan.resource import Condition, Resource
 from vicinal.cluster.plan.state import cluster_names, journal_of, sole_command
 from vicinal.cluster.resources.containers import ContainersResource
@@ -37,6 +37,7 @@ from vicinal.cluster.resources.machines import MachineResource, MachinesResource
 from vicinal.cluster.resources.native import NativeResource
 from vicinal.cluster.resources.region import RegionResource
 from vicinal.errors import VicinalError
+from vicinal.faults import Faults
 from vicinal.host.system import Host
 from vicinal.host.topology import read_cpus, read_nodes
 
@@ -97,7 +98,11 @@ def _plan(cluster: Cluster) -> Plan:
     plan = make_plan(
         _desired(_at_its_libvirt(cluster, recorded)), recorded, recorded_resources(recorded)
     )
-    check_memory(plan)
+    faults = Faults()
+    for check in (check_plan, check_memory):
+        with faults.catch():
+            check(plan)
+    faults.check()
     return plan
 
 

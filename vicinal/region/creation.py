@@ -108,20 +108,15 @@ def create(
             "a file is for ivshmem (--for-guests) or a memory module (--for-nvdimm)", "choose one"
         )
     section_bytes += heap_bytes
-    fault = layout.section_fault(members, section_bytes, heap_bytes)
-    if fault:
-        options = "--heap" if fault.startswith("heaps") else "--members or --section-size"
-        raise VicinalError(f"a region cannot have {fault}", f"change {options} accordingly")
-    if len(label.encode(errors="replace")) > LABEL_BYTES:
-        raise VicinalError(f"the label has more than {LABEL_BYTES} bytes", "shorten it")
-    size = layout.region_bytes(members, section_bytes)
+    size = _checked_size(members, section_bytes, heap_bytes, label)
     fd = _open_existing(place, size) if existing else _open_new(place)
     try:
         if existing:
             length = os.fstat(fd).st_size
             start = _region_offset(fd, length)
         else:
-            length = _file_length(fd, place, size, for_guests, for_nvdimm)
+            page = max(os.fstat(fd).st_blksize, layout.PAGE)
+            length = _file_length(page, place, size, for_guests, for_nvdimm)
             start = 0
         _reserve(fd, place, length)
         region = Region(place, os.urandom(16).hex(), members, section_bytes, heap_bytes, size)
@@ -135,6 +130,56 @@ def create(
     finally:
         os.close(fd)
     return region
+
+
+def check_creation(
+    path: Path,
+    *,
+    members: int,
+    section_bytes: int,
+    heap_bytes: int,
+    label: str,
+    released: tuple[int, int] = (0, 0),
+    for_guests: bool = False,
+    for_nvdimm: bool = False,
+) -> None:
+    """Raise VicinalError, as create() would, where a region cannot be made.
+
+    `released` are the bytes that others give back first: in that directory, and of memory beside
+    it.
+    """
+    size = _checked_size(members, section_bytes + heap_bytes, heap_bytes, label)
+    try:
+        directory = path.parent.stat()
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, "permission denied")
+    except OSError as error:
+        raise _cannot("create", path, error) from error
+    page = max(directory.st_blksize, layout.PAGE)
+    length = _file_length(page, path, size, for_guests, for_nvdimm)
+    filesystem = filesystem_type(directory.st_dev)
+    free = room(path.parent, filesystem, *released)
+    if length > free:
+        raise _no_room(path, filesystem, length, free)
+
+
+def file_bytes(
+    members: int, section_bytes: int, *, for_guests: bool = False, for_nvdimm: bool = False
+) -> int:
+    """Bytes of the file of a region that can be made, where pages are small."""
+    size = layout.region_bytes(members, section_bytes)
+    return _file_length(layout.PAGE, Path(), size, for_guests, for_nvdimm)
+
+
+def _checked_size(members: int, section_bytes: int, heap_bytes: int, label: str) -> int:
+    """Bytes of a region, whose sections are these with their heaps. Raises VicinalError."""
+    fault = layout.section_fault(members, section_bytes, heap_bytes)
+    if fault:
+        options = "--heap" if fault.startswith("heaps") else "--members or --section-size"
+        raise VicinalError(f"a region cannot have {fault}", f"change {options} accordingly")
+    if len(label.encode(errors="replace")) > LABEL_BYTES:
+        raise VicinalError(f"the label has more than {LABEL_BYTES} bytes", "shorten it")
+    return layout.region_bytes(members, section_bytes)
 
 
 def remove(path: str | os.PathLike[str], *, force: bool = False) -> None:
@@ -215,9 +260,8 @@ def _open_existing(place: Path, size: int) -> int:
     return fd
 
 
-def _file_length(fd: int, place: Path, size: int, for_guests: bool, for_nvdimm: bool) -> int:
+def _file_length(page: int, place: Path, size: int, for_guests: bool, for_nvdimm: bool) -> int:
     """What the file must be long: whole pages of its filesystem, huge ones on hugetlbfs."""
-    page = max(os.fstat(fd).st_blksize, layout.PAGE)
     if for_nvdimm:
         from vicinal.region.module import ALIGNMENT, module_bytes
 

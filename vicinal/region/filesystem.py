@@ -27,16 +27,19 @@ def advice(path: Path, filesystem: str) -> str | None:
     )
 
 
-def room(directory: Path, filesystem: str) -> int:
-    """The bytes that a new file can take: what is free, and on tmpfs also in memory."""
+def room(directory: Path, filesystem: str, released: int = 0, memory: int = 0) -> int:
+    """The bytes that a new file can take: what is free, and on tmpfs also in memory.
+
+    `released` bytes there are to be free first, and `memory` elsewhere.
+    """
     statistics = os.statvfs(directory)
     free = statistics.f_bavail * statistics.f_frsize
     # A tmpfs mounted with size=0 has no limit, and says that it has no blocks at all.
     if filesystem == "tmpfs" and statistics.f_blocks == 0:
         free = _memory("MemTotal")
     if filesystem == "tmpfs":
-        free = min(free, _memory("MemAvailable") + _memory("SwapFree"))
-    return free
+        free = min(free, _memory("MemAvailable") + _memory("SwapFree") + memory)
+    return free + released
 
 
 def _memory(name: str) -> int:

@@ -172,6 +172,27 @@ def test_a_failure_leaves_nothing(vicinal: Vicinal, trial: Trial) -> None:
 
 
 @pytest.mark.parametrize("command", ["plan", "up"])
+def test_a_file_that_cannot_be_made_leaves_nodes_running(
+    vicinal: Vicinal, trial: Trial, command: str
+) -> None:
+    """All that it asks for and this host has not is told before a node is taken away."""
+    trial.write(nodes=1)
+    assert vicinal("up", "--quiet", trial.file).returncode == 0
+    before = vicinal("exec", "-c", trial.name, "node", "readlink", "/proc/self/ns/pid").stdout
+    text = trial.file.read_text().replace("members: 24", "members: 512, section: 1G")
+    trial.file.write_text(text.replace("mounts: [", "mounts: [/missing/one, /missing/two, "))
+    done = vicinal(command, trial.file)
+    assert (done.returncode, done.stdout) == (1, "")
+    room, one, two = done.stderr.splitlines()
+    assert "the region takes 512.0 GiB: let region have fewer members" in room
+    assert "/missing/one cannot be shown in a node (no such file or directory)" in one
+    assert "/missing/two cannot be shown in a node" in two
+    assert vicinal("status", trial.name).returncode == 0
+    after = vicinal("exec", "-c", trial.name, "node", "readlink", "/proc/self/ns/pid").stdout
+    assert after == before
+
+
+@pytest.mark.parametrize("command", ["plan", "up"])
 def test_more_nodes_than_the_region_has_members_are_refused_first(
     vicinal: Vicinal, trial: Trial, command: str
 ) -> None:

@@ -13,10 +13,11 @@ import pytest
 
 from vicinal.cluster.plan.applying import apply, take_away
 from vicinal.cluster.plan.journal import Event, Journal
-from vicinal.cluster.plan.planning import Plan, make_plan, removal
-from vicinal.cluster.plan.resource import Condition, Json, Observation
+from vicinal.cluster.plan.planning import Plan, check_plan, make_plan, removal
+from vicinal.cluster.plan.resource import Condition, Held, Json, Observation
 from vicinal.cluster.plan.state import cluster_names, journal_of, sole_command
 from vicinal.errors import VicinalError
+from vicinal.faults import CollectedError
 from vicinal.host.functions import helper
 
 
@@ -29,6 +30,10 @@ class Thing:
     needs: tuple[str, ...] = ()
     fails: str = ""
     """At what: create or remove."""
+    takes: str = ""
+    """What only one can have."""
+    lacks: str = ""
+    """What the host does not have."""
     dies: str = ""
     """At what the process that does it is killed."""
 
@@ -50,6 +55,16 @@ class Thing:
         if not (self.place / "file").exists():
             return Observation(Condition.BROKEN, "its file is gone")
         return Observation(Condition.STOPPED if self.stopped() else Condition.READY)
+
+    @property
+    def held(self) -> Held:
+        return Held(frozenset({self.takes}), 10, 5)
+
+    def check(self, released: Held) -> None:
+        if self.takes and self.takes not in released.things:
+            raise VicinalError(f"{self.takes} is in use", "wait")
+        if self.lacks:
+            raise VicinalError(f"there is no {self.lacks}", "install it")
 
     def create(self) -> None:
         self.die("before")
@@ -134,6 +149,33 @@ def test_what_changed_is_made_anew_and_what_stands_on_it(tmp_path: Path) -> None
     assert (tmp_path / "b/file").read_text() == "other"
     # And what the file has no more goes.
     assert told(plan_for(wanted[:2], journal)) == ["remove c", "keep a", "keep b"]
+
+
+def test_all_that_a_plan_lacks_is_told_before_a_step_is_done(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal")
+    apply(plan_for(things(tmp_path, "abc"), journal), journal)
+    wanted = things(tmp_path, "abc", content="other")
+    wanted[0].lacks, wanted[1].lacks, wanted[2].lacks = "tool", "room", "tool"
+    plan = plan_for(wanted, journal)
+    assert told(plan)[:3] == ["remove c", "remove b", "remove a"]
+    with pytest.raises(CollectedError) as caught:
+        check_plan(plan)
+    assert list(map(str, caught.value.each)) == [
+        "there is no tool: install it",
+        "there is no room: install it",
+    ]
+    assert caught.value.remedy == "install it (and one more error)"
+
+
+def test_what_a_plan_takes_away_is_free_for_what_it_makes(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal")
+    apply(plan_for(things(tmp_path, "a"), journal), journal)
+    (wanted,) = things(tmp_path, "a", content="other", takes="the card")
+    plan = plan_for([wanted], journal)
+    with pytest.raises(VicinalError, match="the card is in use"):
+        check_plan(plan)
+    plan.steps[0].resource.takes = "the card"  # type: ignore[attr-defined]
+    check_plan(plan)
 
 
 def test_what_is_stopped_is_started(tmp_path: Path) -> None:

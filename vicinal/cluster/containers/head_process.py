@@ -32,6 +32,14 @@ _END_SECONDS = 20.0
 _POLL_SECONDS = 0.005
 
 
+def nsenter() -> str:
+    """The tool by which commands get into a head. Raises VicinalError where it is missing."""
+    tool = find_tool("nsenter")
+    if tool is None:
+        raise VicinalError("the tool nsenter was not found", "install util-linux")
+    return tool
+
+
 @dataclass(frozen=True)
 class Head:
     """A head that runs."""
@@ -114,10 +122,7 @@ class Head:
             namespaces.append("-n")
         if self.user_namespace:
             namespaces += ["-U", "--preserve-credentials"]
-        tool = find_tool("nsenter")
-        if tool is None:
-            raise VicinalError("the tool nsenter was not found", "install util-linux")
-        return [tool, "-t", str(self.process), *namespaces, "--", *command]
+        return [nsenter(), "-t", str(self.process), *namespaces, "--", *command]
 
     def run(
         self,

@@ -96,6 +96,15 @@ def _binds(spec: ContainerSpec) -> Iterator[Mount]:
         )
 
 
+def unreadable(spec: ContainerSpec) -> Iterator[VicinalError]:
+    """What of the host a node could not be shown, regions aside, which are made just before it."""
+    for path in (spec.root, *(bind.source for bind in spec.binds)):
+        try:
+            _resolved(path)
+        except VicinalError as error:
+            yield error
+
+
 def _resolved(path: str) -> Path:
     try:
         return Path(path).resolve(strict=True)

@@ -9,17 +9,21 @@ from vicinal.host.topology import HugePages, read_huge_pages, read_nodes
 from vicinal.region.sizes import show_size
 
 
-def check_room(starting: Sequence[Machine], ending: Sequence[Machine] = ()) -> None:
+def check_room(
+    starting: Sequence[Machine], ending: Sequence[Machine] = (), region_bytes: int = 0
+) -> None:
     """Raise VicinalError where it has too little; those that end before give their own back.
 
-    So it is where a NUMA node has, for those whose memory must come from it.
+    `region_bytes` more are taken by regions. So it is where a NUMA node has too little, for those
+    whose memory must come from it.
     """
     if not starting:
         return
     import psutil
 
     host = Host()
-    free, pages = psutil.virtual_memory().available, read_huge_pages(host)
+    free = psutil.virtual_memory().available - region_bytes
+    pages = read_huge_pages(host)
     _check(starting, ending, free, pages, "")
     for node in read_nodes(host):
         only = (node.number,)

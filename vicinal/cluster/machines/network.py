@@ -13,6 +13,7 @@ listen and speak there.
 """
 
 import hashlib
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -23,7 +24,7 @@ from vicinal.cluster.file.hosts import Share
 from vicinal.cluster.guest_identity import Card, card_address
 from vicinal.cluster.image_layout import guest_address
 from vicinal.cluster.machines.layout import Files
-from vicinal.errors import VicinalError
+from vicinal.errors import VicinalError, describe_os_error
 
 MOST_WIRED = 64
 """Machines that wires join: each has a PCI device for each of the others."""
@@ -44,6 +45,17 @@ class FarMachine:
     """That of the other."""
     port: int
     """On both."""
+
+    def check(self) -> None:
+        """Raise VicinalError where this host's end of the wire cannot be had."""
+        try:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as end:
+                end.bind((self.own, self.port))
+        except OSError as error:
+            raise VicinalError(
+                f"UDP port {self.port} of {self.own} cannot be had ({describe_os_error(error)})",
+                "let the file name another port, and each host's own address",
+            ) from error
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,9 @@ from enum import StrEnum
 from typing import Protocol
 
 from vicinal.cluster.plan.journal import Entry
-from vicinal.cluster.plan.resource import Condition, Observation, Resource
+from vicinal.cluster.plan.resource import Condition, Held, Observation, Resource
 from vicinal.errors import VicinalError
+from vicinal.faults import Faults
 
 _AS_IT_IS = "as it is to be"
 
@@ -99,6 +100,22 @@ def make_plan(
             _check_unknown(resource)
         steps.append(Step(Action.CREATE, resource, gone.get(key, "it is not there")))
     return Plan(tuple(steps))
+
+
+def check_plan(plan: Plan) -> None:
+    """Raise VicinalError for all that this host cannot give of what a plan makes, before it does.
+
+    So nothing that is there is taken away for something that cannot be made.
+    """
+    released = sum(
+        (step.resource.held for step in plan.steps if step.action is Action.REMOVE), start=Held()
+    )
+    faults = Faults()
+    for step in plan.steps:
+        if step.action is Action.CREATE:
+            with faults.catch():
+                step.resource.check(released)
+    faults.check()
 
 
 def removal(recorded: Iterable[str], there: Mapping[str, Resource]) -> Plan:

@@ -35,7 +35,38 @@ class Observation:
     """A phrase, for those that are broken."""
 
 
-class Standing:
+@dataclass(frozen=True)
+class Held:
+    """What a resource has of the host now, and another can have once it is taken away."""
+
+    things: frozenset[str] = frozenset()
+    """What only one can have, as `tap tap0`."""
+    shared_bytes: int = 0
+    """In /dev/shm."""
+    memory_bytes: int = 0
+    """Beside that."""
+
+    def __add__(self, other: "Held") -> "Held":
+        return Held(
+            self.things | other.things,
+            self.shared_bytes + other.shared_bytes,
+            self.memory_bytes + other.memory_bytes,
+        )
+
+
+class Undemanding:
+    """What a resource has of these if it takes nothing of the host that could be missing."""
+
+    @property
+    def held(self) -> Held:
+        """Nothing."""
+        return Held()
+
+    def check(self, released: Held) -> None:
+        """Nothing to look at."""
+
+
+class Standing(Undemanding):
     """What a resource has of these if nothing runs in it, and it is never stopped."""
 
     @property
@@ -80,6 +111,16 @@ class Resource(Recorded, Protocol):
 
     def observe(self) -> Observation:
         """Look at what is there. Changes nothing."""
+
+    @property
+    def held(self) -> Held:
+        """What it has of the host now; nothing of what is not known."""
+
+    def check(self, released: Held) -> None:
+        """See whether this host can give it, as far as that is known before it is made.
+
+        Changes nothing. `released` is what others give back first. Raises VicinalError.
+        """
 
     def create(self) -> None:
         """Make it, where it is absent. Raises VicinalError, and may leave a part behind."""

@@ -1,12 +1,13 @@
 """A bridge of the host's that virtual machines are connected to; it leads nowhere else."""
 
+import os
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Self
 
 from vicinal.cluster.native_network import find_tool
-from vicinal.cluster.plan.resource import Condition, Json, Observation, Standing
+from vicinal.cluster.plan.resource import Condition, Held, Json, Observation, Standing
 from vicinal.errors import VicinalError
 
 _INTERFACES = Path("/sys/class/net")
@@ -47,6 +48,17 @@ class BridgeResource(Standing):
         if (place / "operstate").read_text().strip() == "down" and not self._is_up():
             return Observation(Condition.BROKEN, f"the bridge {self._name} was set down")
         return Observation(Condition.READY)
+
+    def check(self, released: Held) -> None:
+        """Whether there is the tool that makes it, and this user may."""
+        del released  # it takes nothing that others have
+        if find_tool("ip") is None:
+            raise VicinalError("`ip` was not found", "install iproute2")
+        if os.geteuid() != 0:
+            raise VicinalError(
+                f"only root can make the bridge {self._name}",
+                "run it as root, or let the hypervisor be qemu:///session, which needs no bridge",
+            )
 
     def create(self) -> None:
         """Make it, without an address: the host has no part in the network."""

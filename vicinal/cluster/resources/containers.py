@@ -5,15 +5,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from vicinal.cluster.containers.choice import choose_runtime
 from vicinal.cluster.containers.cluster import ContainerCluster, cluster_names, remove_cluster
+from vicinal.cluster.containers.head_process import nsenter
 from vicinal.cluster.containers.neighbours import Neighbours
+from vicinal.cluster.containers.root import unreadable
 from vicinal.cluster.containers.runtime import NodeState
 from vicinal.cluster.containers.spec import Bind, ContainerSpec, RegionFile
 from vicinal.cluster.containers.state import default_base
 from vicinal.cluster.file.model import Commands, Node
 from vicinal.cluster.file.network import NoNetwork
-from vicinal.cluster.plan.resource import Condition, Json, Observation, Standing
+from vicinal.cluster.plan.resource import Condition, Held, Json, Observation, Standing, Undemanding
 from vicinal.errors import VicinalError
+from vicinal.faults import Faults
 
 REGION_NAME = "region"
 """The cluster's region is under this name in the nodes' exchange."""
@@ -93,6 +97,11 @@ class ContainersResource(Standing):
             return Observation(Condition.BROKEN, "its head does not run any more")
         return Observation(Condition.READY)
 
+    def check(self, released: Held) -> None:
+        """Whether there is the tool by which commands get into it."""
+        del released  # it takes nothing that others have
+        nsenter()
+
     def create(self) -> None:
         """Start the head."""
         ContainerCluster.create(self._cluster, self._base, self.neighbours)
@@ -102,7 +111,7 @@ class ContainersResource(Standing):
         remove_cluster(self._cluster, self._base)
 
 
-class ContainerResource:
+class ContainerResource(Undemanding):
     """One node."""
 
     KIND: ClassVar[str] = "node"
@@ -165,6 +174,15 @@ class ContainerResource:
         except VicinalError:
             return Observation(Condition.ABSENT)  # without a head nothing is there
         return Observation(_CONDITIONS[state])
+
+    def check(self, released: Held) -> None:
+        """Whether there is a runtime, and what it is to see of the host's files is there."""
+        del released  # it takes nothing that others have
+        faults = Faults()
+        with faults.catch():
+            choose_runtime(self._runtime)
+        faults.extend(unreadable(self._spec))
+        faults.check()
 
     def create(self) -> None:
         """Make it, and start it."""

@@ -7,11 +7,14 @@ from typing import Any, ClassVar, Self
 from vicinal.cluster.doorbell import VECTORS
 from vicinal.cluster.doorbell.lasting import LastingServer
 from vicinal.cluster.machines.machine import Machine
-from vicinal.cluster.plan.resource import Condition, Json, Observation
+from vicinal.cluster.plan.resource import Condition, Json, Observation, Undemanding
 
 
-class DoorbellResource:
-    """The server of a cluster. Machines that run do without it; one that starts needs it."""
+class DoorbellResource(Undemanding):
+    """The server of a cluster. Machines that run do without it; one that starts needs it.
+
+    The path of its socket is shorter than those of machines, which are checked.
+    """
 
     KIND: ClassVar[str] = "doorbell"
 

@@ -19,11 +19,11 @@ from vicinal.cluster.machines.layout import Files, Made
 from vicinal.cluster.machines.machine import Machine
 from vicinal.cluster.machines.together import together
 from vicinal.cluster.machines.way_in import WayIn, end_way_in
-from vicinal.cluster.plan.resource import Condition, Json, Observation
+from vicinal.cluster.plan.resource import Condition, Json, Observation, Undemanding
 from vicinal.errors import VicinalError
 
 
-class GuestsResource:
+class GuestsResource(Undemanding):
     """All guests of a cluster."""
 
     KIND: ClassVar[str] = "guests"

@@ -4,11 +4,12 @@ from pathlib import Path
 from typing import ClassVar
 
 from vicinal.cluster.containers.cluster import ContainerCluster
+from vicinal.cluster.plan.resource import Undemanding
 from vicinal.cluster.plan.state import cluster_directory
 from vicinal.errors import VicinalError
 
 
-class InContainer:
+class InContainer(Undemanding):
     """What such a resource is known by, and how it finds its node."""
 
     KIND: ClassVar[str]

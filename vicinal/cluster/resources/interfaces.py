@@ -21,9 +21,10 @@ from vicinal.cluster.containers.passthrough import (
 from vicinal.cluster.containers.state import default_base, read_json, write_json
 from vicinal.cluster.file.model import Node
 from vicinal.cluster.file.network import DeviceNetwork, FunctionNetwork
-from vicinal.cluster.plan.resource import Condition, Json, Observation
+from vicinal.cluster.plan.resource import Condition, Held, Json, Observation
 from vicinal.cluster.resources.functions import FunctionResource
 from vicinal.cluster.resources.in_container import InContainer
+from vicinal.cluster.resources.whole_device import check_whole_device, held_device
 from vicinal.errors import VicinalError
 from vicinal.host.functions.operations import Functions
 from vicinal.host.functions.owners import assigned_address, check_device, owner_of
@@ -113,6 +114,15 @@ class InterfaceResource(InContainer):
         ):
             return Observation(Condition.BROKEN, "its device files are not in the node")
         return Observation(Condition.READY)
+
+    @property
+    def held(self) -> Held:
+        """The device, if it is a whole one."""
+        return held_device(self._device)
+
+    def check(self, released: Held) -> None:
+        """Whether a whole device is there, and nobody else uses it."""
+        check_whole_device(self._functions, self._device, released)
 
     def create(self) -> None:
         """Move it in, and show the device files of its RDMA device."""

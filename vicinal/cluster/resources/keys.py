@@ -10,12 +10,13 @@ from typing import ClassVar, Self
 
 from vicinal.cluster.guest_identity import (
     KeyTexts,
+    check_keygen,
     fingerprint,
     generate_keys,
     read_keys,
     write_keys,
 )
-from vicinal.cluster.plan.resource import Condition, Json, Observation, Standing
+from vicinal.cluster.plan.resource import Condition, Held, Json, Observation, Standing
 from vicinal.cluster.plan.state import cluster_directory
 from vicinal.errors import VicinalError, describe_os_error
 
@@ -69,6 +70,12 @@ class KeysResource(Standing):
         if texts is None or self._known_by not in ("", fingerprint(texts)):
             return Observation(Condition.BROKEN, f"the keys in {self.directory} are not whole")
         return Observation(Condition.READY)
+
+    def check(self, released: Held) -> None:
+        """Whether there is the tool that makes them."""
+        del released  # it takes nothing that others have
+        if self._given is None and not self._known_by:
+            check_keygen()
 
     def create(self) -> None:
         """Make them, or keep what was given."""

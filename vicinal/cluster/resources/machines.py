@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -16,6 +17,7 @@ from vicinal.cluster.guest_accelerator import Choice, choose_accelerator
 from vicinal.cluster.guest_identity import (
     Card,
     Identity,
+    check_keygen,
     generate_keys,
     read_keys,
     write_archives,
@@ -26,18 +28,25 @@ from vicinal.cluster.image import GuestImage, build_image, image_identity
 from vicinal.cluster.image_additions import build_additions, join
 from vicinal.cluster.image_layout import guest_address
 from vicinal.cluster.machines.commands import write_commands
-from vicinal.cluster.machines.hypervisor import has_machines, hypervisor_at, user_of_machines
+from vicinal.cluster.machines.hypervisor import (
+    check_usable,
+    has_machines,
+    hypervisor_at,
+    user_of_machines,
+)
 from vicinal.cluster.machines.layout import Files, Made
 from vicinal.cluster.machines.links import check_link
 from vicinal.cluster.machines.machine import Machine
-from vicinal.cluster.machines.network import cards
+from vicinal.cluster.machines.network import FarMachine, cards
 from vicinal.cluster.machines.orphans import end_orphan
 from vicinal.cluster.machines.way_in import end_way_in
-from vicinal.cluster.plan.resource import Condition, Json, Observation, Standing
+from vicinal.cluster.plan.resource import Condition, Held, Json, Observation, Standing, Undemanding
 from vicinal.cluster.resources.functions import FunctionResource
 from vicinal.cluster.resources.keys import KeysResource
 from vicinal.cluster.resources.libvirt import LibvirtResource
+from vicinal.cluster.resources.whole_device import check_whole_device, held_device
 from vicinal.errors import VicinalError, describe_os_error
+from vicinal.faults import Faults
 from vicinal.host.functions.operations import Functions
 from vicinal.host.functions.owners import assigned_address, check_device
 
@@ -137,7 +146,8 @@ class MachinesResource(Standing):
 
     def prepare(self, say: Callable[[str], None]) -> None:
         """Make what it is made of and is kept for all clusters, where that is not there."""
-        prepare(say)
+        _, choice = prepare(say)
+        hypervisor_at(self.uri).check(choice.accelerator)
         for additions in self._additions.values():
             build_additions(additions, say)
 
@@ -158,6 +168,20 @@ class MachinesResource(Standing):
         except VicinalError as error:
             return Observation(Condition.BROKEN, error.message)
         return Observation(Condition.READY)
+
+    def check(self, released: Held) -> None:
+        """Whether there is a QEMU, a libvirt that can have machines, and what makes their keys."""
+        del released  # it takes nothing that others have
+        faults = Faults()
+        for check in (
+            find_qemu,
+            check_keygen,
+            partial(check_usable, self.uri),
+            partial(self._files.check_lengths, len(self._guests)),
+        ):
+            with faults.catch():
+                check()
+        faults.check()
 
     def create(self) -> None:
         """Make it; the image is made too, if there is none for what is on this host now."""
@@ -191,7 +215,7 @@ class MachinesResource(Standing):
             ) from error
 
 
-class MachineResource:
+class MachineResource(Undemanding):
     """One machine."""
 
     KIND: ClassVar[str] = "machine"
@@ -254,6 +278,36 @@ class MachineResource:
             case DomainState.SAVED:
                 return Observation(Condition.STOPPED, IS_SAVED)
         return Observation(Condition.STOPPED, f"it is {state}")
+
+    @property
+    def held(self) -> Held:
+        """Its memory if it runs, and what only one machine can be at."""
+        machine = self.machine
+        if self.observe().condition is not Condition.READY:
+            return Held()
+        ports = {_port(each) for each in machine.far}
+        memory = 0 if machine.hugepages else machine.memory_mib << 20
+        own = Held(frozenset({*self._taps, *ports}), memory_bytes=memory)
+        return own + held_device(machine.device)
+
+    def check(self, released: Held) -> None:
+        """Whether what it is linked to is there, and what only it can have is free."""
+        faults = Faults()
+        with faults.catch():
+            free = released.things.isdisjoint(self._taps)
+            check_link(self.machine.uri, self.machine.link, starts=free)
+        with faults.catch():
+            check_whole_device(Functions(), self.machine.device, released)
+        for each in self.machine.far:
+            if _port(each) not in released.things:
+                with faults.catch():
+                    each.check()
+        faults.check()
+
+    @property
+    def _taps(self) -> set[str]:
+        link = self.machine.link
+        return set() if link is None or link.tap is None else {f"tap {link.tap}"}
 
     def create(self) -> None:
         """Define it, and let it boot while others are made: resources/guests.py waits."""
@@ -337,6 +391,10 @@ class MachineResource:
 
         found = whose(hypervisor_at(self.machine.uri), self.machine.domain)
         return found == (self.machine.owner, self.machine.name)
+
+
+def _port(far: FarMachine) -> str:
+    return f"UDP port {far.own}:{far.port}"
 
 
 def _silent(_: str) -> None:

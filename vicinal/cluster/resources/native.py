@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-from vicinal.cluster.plan.resource import Condition, Json, Observation
+from vicinal.cluster.plan.resource import Condition, Held, Json, Observation, Undemanding
 from vicinal.cluster.this_host.node import HostNode
 
 
-class NativeResource:
+class NativeResource(Undemanding):
     """The one native node of a cluster."""
 
     KIND: ClassVar[str] = "native"
@@ -48,6 +48,11 @@ class NativeResource:
         if not self.node.is_there:
             return Observation(Condition.BROKEN, f"{self.node.directory} is not as it was made")
         return Observation(Condition.STOPPED if self.node.is_stopped else Condition.READY)
+
+    def check(self, released: Held) -> None:
+        """Whether there is the tool that binds processes to its processors."""
+        del released  # it takes nothing that others have
+        self.node.check()
 
     def create(self) -> None:
         """Make its directory."""

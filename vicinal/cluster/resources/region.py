@@ -3,16 +3,25 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar, Self, TypedDict
 
 from vicinal.cluster.file.model import BackEnd, Cluster, RegionSettings
-from vicinal.cluster.plan.resource import Condition, Json, Observation, Standing
+from vicinal.cluster.plan.resource import Condition, Held, Json, Observation, Standing
 from vicinal.cluster.region_device import RegionDevice
 from vicinal.errors import VicinalError, describe_os_error
 from vicinal.region import create, inspect
-from vicinal.region.creation import LABEL_BYTES
+from vicinal.region.creation import LABEL_BYTES, check_creation, file_bytes
 
 _DIRECTORY = Path("/dev/shm")
+_BLOCK_BYTES = 512
+"""Of a file's st_blocks, on every file system."""
+
+
+class _Made(TypedDict):
+    members: int
+    section_bytes: int
+    heap_bytes: int
+    label: str
 
 
 class RegionResource(Standing):
@@ -97,16 +106,51 @@ class RegionResource(Standing):
             return Observation(Condition.BROKEN, f"{self.path} is another region")
         return Observation(Condition.READY)
 
+    @property
+    def held(self) -> Held:
+        """The memory of its file."""
+        try:
+            return Held(shared_bytes=self.path.lstat().st_blocks * _BLOCK_BYTES)
+        except OSError:
+            return Held()
+
+    def check(self, released: Held) -> None:
+        """Whether there is room for it, and this user may make it."""
+        try:
+            check_creation(
+                self.path,
+                **self._made_with,
+                **self._fits,
+                released=(released.shared_bytes, released.memory_bytes),
+            )
+        except VicinalError as error:
+            raise VicinalError(
+                error.message,
+                "let region have fewer members, or smaller ones (section, heap), remove old files "
+                f"in {self.path.parent}, or see that you may write there",
+            ) from error
+
+    @property
+    def file_bytes(self) -> int:
+        """What it takes of memory when it is made, to the nearest page."""
+        return file_bytes(self._members, self._section_bytes + self._heap_bytes, **self._fits)
+
     def create(self) -> None:
         """Make the file; all of its memory is reserved then."""
-        create(
-            self.path,
-            members=self._members,
-            section_bytes=self._section_bytes,
-            heap_bytes=self._heap_bytes,
-            label=self._label,
-            **({} if self._device is None else self._device.fits),
-        )
+        create(self.path, **self._made_with, **self._fits)
+
+    @property
+    def _made_with(self) -> _Made:
+        return {
+            "members": self._members,
+            "section_bytes": self._section_bytes,
+            "heap_bytes": self._heap_bytes,
+            "label": self._label,
+        }
+
+    @property
+    def _fits(self) -> Mapping[str, bool]:
+        return {} if self._device is None else self._device.fits
 
     def remove(self) -> None:
         """Remove the file, if it is ours. Who has mapped it keeps that."""

@@ -64,10 +64,14 @@ class HostNode:
         """Whether nothing is to run in it."""
         return (self.directory / _STOPPED).exists()
 
-    def create(self) -> None:
-        """Make its directory. Raises VicinalError."""
+    def check(self) -> None:
+        """Raise VicinalError where a tool is missing that it needs."""
         if self.cpus and find_tool("taskset") is None:
             raise VicinalError("the tool taskset was not found", "install util-linux")
+
+    def create(self) -> None:
+        """Make its directory. Raises VicinalError."""
+        self.check()
         try:
             self.directory.mkdir(mode=0o700)
             shell = self.directory / "remote-shell"
