@@ -52,6 +52,9 @@ _DOING = {
     Action.STOP: "stopping",
 }
 
+_CHANGES_IN_LINE = 4
+"""Attributes that a line about one step shows; `plan` shows all."""
+
 _NODE_KINDS = (ContainerResource.KIND, NativeResource.KIND, MachineResource.KIND)
 
 _FILE = Annotated[
@@ -104,7 +107,7 @@ def up(file: _FILE = DEFAULT_FILE, quiet: _QUIET = False) -> None:
     state = cluster_state(cluster.name)
     for note in _notes(state):
         _note(note)
-    _note(f"{cluster.name} is up: {summary(done)}")
+    _note(f"{cluster.name} is up: {summary(done, done=True)}")
 
 
 def status(
@@ -359,7 +362,11 @@ def _notes(state: ClusterState) -> list[str]:
 
 
 def _tell(step: Shown) -> None:
-    _note(f"{_DOING[step.action]} {step.key} ({step.why})")
+    changes = [*step.changes[:_CHANGES_IN_LINE]]
+    if more := len(step.changes) - len(changes):
+        changes.append(f"{more} more")
+    why = f"{step.why}: {', '.join(changes)}" if changes else step.why
+    _note(f"{_DOING[step.action]} {step.key} ({why})")
 
 
 def _silent(_: object) -> None:

@@ -33,18 +33,20 @@ def plan(
     for step in steps:
         why = "" if step.action is Action.KEEP else f"  ({step.why})"
         sys.stdout.write(f"{_SIGNS[step.action]} {step.key}{why}\n")
+        for change in step.changes:
+            sys.stdout.write(f"    {change}\n")
     sys.stdout.write(f"{summary(steps)}\n")
     return _CHANGES if any(step.action is not Action.KEEP for step in steps) else 0
 
 
-def summary(steps: Sequence[Shown]) -> str:
-    """How many of the steps do what, as in `6 to make`."""
+def summary(steps: Sequence[Shown], *, done: bool = False) -> str:
+    """How many of the steps do what, as in `6 to make`; `6 made` when they are `done`."""
     counts = {
-        "to make": Action.CREATE,
-        "to start": Action.START,
-        "to take away": Action.REMOVE,
-        "as it is to be": Action.KEEP,
+        ("to make", "made"): Action.CREATE,
+        ("to start", "started"): Action.START,
+        ("to take away", "taken away"): Action.REMOVE,
+        ("as it is to be", "unchanged"): Action.KEEP,
     }
     actions = [step.action for step in steps]
-    parts = [f"{actions.count(action)} {word}" for word, action in counts.items()]
+    parts = [f"{actions.count(action)} {words[done]}" for words, action in counts.items()]
     return ", ".join(part for part in parts if not part.startswith("0 ")) or "nothing"

@@ -203,7 +203,7 @@ def _half_made(name: str) -> list[str]:
 
 
 def _as_json(step: Shown) -> list[str]:
-    return [step.action.value, step.key, step.why]
+    return [step.action.value, step.key, step.why, *step.changes]
 
 
 if __name__ == "__main__":

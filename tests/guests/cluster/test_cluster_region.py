@@ -66,7 +66,7 @@ def test_a_blocked_rank_is_woken_by_the_interrupt(
     assert "> doorbell/main" in trial.call("plan", trial.file, status=2).stdout
     assert "doorbell/main: stopped" in trial.call("status", trial.name, status=1).stdout
     check_woken(trial, Mpi.OPENMPI, compile_mpi(Mpi.OPENMPI, "woken"))
-    assert trial.call("up", trial.file).stderr.endswith(": 1 to start, 5 as it is to be\n")
+    assert trial.call("up", trial.file).stderr.endswith(": 1 started, 5 unchanged\n")
     assert server.serves(trial.region)
     trial.call("stop", trial.name)
     assert server.process is None

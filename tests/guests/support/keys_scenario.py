@@ -204,7 +204,7 @@ def links(trial: Trial) -> None:
     check_reach(trial)
     trial.inside("a", "tree", "--version")
     (trial.directory / "note").write_text("another\n")
-    assert "machines/main  (the file says otherwise: additions)" in trial.call(
+    assert "machines/main  (the file changes it)\n    additions" in trial.call(
         "plan", trial.file, status=2
     )
     # Its file system is a new one, in which only what each boot does was done.

@@ -101,7 +101,7 @@ def test_from_nothing_to_nothing(trial: Trial) -> None:
     trial.nothing_left()
     up = trial.call("up", trial.file).stderr
     assert "making node1: native/n1" in up
-    assert f"{NAME} is up: 4 to make" in up
+    assert f"{NAME} is up: 4 made" in up
     assert trial.journals() == [NAME, f"{NAME}.node0", f"{NAME}.node1"]
     assert trial.shared("node0") == [f"vicinal-0-{NAME}", f"vicinal-0-{NAME}.native"]
     assert "4 as it is to be" in trial.call("plan", trial.file).stdout
@@ -135,7 +135,7 @@ def test_from_nothing_to_nothing(trial: Trial) -> None:
 def test_only_what_changed_is_done(trial: Trial) -> None:
     trial.call("up", trial.file)
     trial.file.write_text(written("node0", "node1", region="members: 8"))
-    assert "region/main (the file says otherwise: members)" in trial.call("up", trial.file).stderr
+    assert "region/main (the file changes it: members: " in trial.call("up", trial.file).stderr
     # One host less: it has nothing any more.
     trial.file.write_text(written("node0"))
     assert "- node1: all of it" in trial.call("plan", trial.file, status=2).stdout

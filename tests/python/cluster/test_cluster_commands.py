@@ -142,7 +142,7 @@ def test_only_what_changed_is_done(vicinal: Vicinal, trial: Trial) -> None:
     # Another region is another for all who see it.
     trial.file.write_text(trial.file.read_text().replace("members: 24", "members: 25"))
     planned = vicinal("plan", trial.file)
-    assert "- region/main  (the file says otherwise: members)" in planned.stdout
+    assert "- region/main  (the file changes it)\n    members: 24 -> 25\n" in planned.stdout
     assert planned.stdout.count("region/main is made anew") == 2 * 4
 
 

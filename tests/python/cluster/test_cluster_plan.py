@@ -143,7 +143,9 @@ def test_what_changed_is_made_anew_and_what_stands_on_it(tmp_path: Path) -> None
     wanted[1].content = "other"
     plan = plan_for(wanted, journal)
     assert told(plan) == ["remove c", "remove b", "keep a", "create b", "create c"]
-    assert plan.changes[1].why == "the file says otherwise: content"
+    assert plan.changes[1].why == "the file changes it"
+    assert plan.changes[1].changes == ('content: "right" -> "other"',)
+    assert plan.changes[0].changes == ()
     assert plan.changes[0].why == "thing/b is made anew"
     apply(plan, journal)
     assert (tmp_path / "b/file").read_text() == "other"

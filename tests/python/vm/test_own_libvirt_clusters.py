@@ -197,11 +197,14 @@ def test_a_cluster_stays_with_the_libvirt_that_has_its_machines(
     monkeypatch.setattr(uri_module, "system_answers", lambda _: True)
     reasons = {step.key: step.why for step in plan_cluster(cluster) if step.action == "remove"}
     assert reasons == dict.fromkeys(("machines/main", "machine/vm", "guests/main"), "it is gone")
-    # Where one is named, it is meant.
+    # Where one is named, it is meant. Where it does not answer, nothing is taken away for it.
     monkeypatch.setenv("LIBVIRT_DEFAULT_URI", "qemu:///system")
+    with pytest.raises(VicinalError, match="libvirt at qemu:///system cannot be reached"):
+        plan_cluster(cluster)
+    monkeypatch.setattr("vicinal.cluster.manager.check_plan", lambda _: None)
     reasons = {step.key: step.why for step in plan_cluster(cluster) if step.action == "remove"}
     assert reasons["libvirt/main"] == "the file has it no more"
-    assert reasons["machine/vm"] == "the file says otherwise: uri"
+    assert reasons["machine/vm"] == "the file changes it"
 
 
 def test_an_up_that_cannot_start_it_leaves_nothing(

@@ -25,6 +25,7 @@ class FarStep:
     piece: str
     """The key of what it is done with there."""
     why: str
+    changes: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -34,8 +35,9 @@ class FarStep:
     @classmethod
     def heard(cls, host: str, values: Any) -> "FarStep":
         """What an agent said. Raises ValueError or TypeError for what none of ours says."""
-        action, piece, why = values
-        return cls(host, Action(action), printable(str(piece)), printable(str(why)))
+        action, piece, why, *changes = values
+        texts = (printable(str(each)) for each in changes)
+        return cls(host, Action(action), printable(str(piece)), printable(str(why)), tuple(texts))
 
 
 @dataclass(frozen=True)

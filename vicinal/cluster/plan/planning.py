@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from vicinal.cluster.plan.differences import differences
 from vicinal.cluster.plan.journal import Entry
 from vicinal.cluster.plan.resource import Condition, Held, Observation, Resource
 from vicinal.errors import VicinalError
@@ -38,6 +39,10 @@ class Shown(Protocol):
     def why(self) -> str:
         """A phrase."""
 
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What the file changes of it, as `members: 16 -> 24`; none where that is not why."""
+
 
 @dataclass(frozen=True)
 class Step:
@@ -46,6 +51,7 @@ class Step:
     action: Action
     resource: Resource
     why: str
+    changes: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -88,7 +94,10 @@ def make_plan(
             why = next((f"{need} is made anew" for need in entry.needs if need in gone), "")
         if why:
             gone[key] = why
-    steps = [Step(Action.REMOVE, there[key], gone[key]) for key in reversed(gone)]
+    steps = [
+        Step(Action.REMOVE, there[key], gone[key], _changes(recorded[key], wanted.get(key)))
+        for key in reversed(gone)
+    ]
     for resource in desired:
         key = resource.key
         if key in recorded and key not in gone:
@@ -131,7 +140,7 @@ def _why_otherwise(entry: Entry, wanted: Resource | None) -> str:
     if not entry.whole:
         return "a command was interrupted while it was made or taken away"
     if dict(wanted.settings) != dict(entry.settings):
-        return "the file says otherwise: " + _differences(wanted, entry)
+        return "the file changes it"
     return ""
 
 
@@ -145,11 +154,8 @@ def _why_repair(observed: Observation) -> str:
             return ""
 
 
-def _differences(wanted: Resource, entry: Entry) -> str:
-    names = {*wanted.settings, *entry.settings}
-    return ", ".join(
-        sorted(name for name in names if wanted.settings.get(name) != entry.settings.get(name))
-    )
+def _changes(entry: Entry, wanted: Resource | None) -> tuple[str, ...]:
+    return () if wanted is None else differences(entry.settings, wanted.settings)
 
 
 def _check_unknown(resource: Resource) -> None:
