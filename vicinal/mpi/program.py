@@ -18,6 +18,14 @@ _LIBRARIES = {
 """Beginnings of library names by which a program shows its MPI, and the one to take for it
 where the loader finds none."""
 
+_COMPILERS = {
+    ".c": "mpicc",
+    **dict.fromkeys((".cc", ".cpp", ".cxx", ".C"), "mpicxx"),
+    **dict.fromkeys((".f", ".F", ".f90", ".F90", ".f08"), "mpifort"),
+}
+"""What makes programs of source code, by the ends of its names."""
+_INTERPRETERS = {".py": "python3", ".sh": "sh", ".pl": "perl", ".jl": "julia", ".R": "Rscript"}
+
 HIDDEN = (Path("/dev/shm"), Path("/run"))
 """Directories of which each node has its own."""
 
@@ -36,12 +44,33 @@ def find_program(name: str, *, anywhere: bool = False) -> Path:
     if not found.is_file():
         raise VicinalError(f"{name} is not a program but a directory", "name a file in it")
     if not os.access(found, os.X_OK):
-        raise VicinalError(f"{name} is not executable", f"allow it: chmod +x {name}")
+        raise VicinalError(f"{name} is not executable", _how_to_run(found, name))
     # Not resolved further: a virtual environment's python goes by the name it is called.
     absolute = found.absolute()
     if not anywhere:
         check_visible(absolute)
     return absolute
+
+
+def _how_to_run(file: Path, name: str) -> str:
+    """What to do with a file that is not executable: for source code, no permission helps."""
+    compiler = _COMPILERS.get(file.suffix)
+    if compiler is not None:
+        built = name.removesuffix(file.suffix)
+        return f"it is source code, compile it: {compiler} {name} -o {built}"
+    if file.suffix in _INTERPRETERS:
+        return f"name its interpreter: {_INTERPRETERS[file.suffix]} {name}"
+    if _may_be_program(file):
+        return f"allow it: chmod +x {name}"
+    return "name a program: this is neither one nor a script that begins with #!"
+
+
+def _may_be_program(file: Path) -> bool:
+    try:
+        with file.open("rb") as content:
+            return content.read(4).startswith((b"\x7fELF", b"#!"))
+    except OSError:
+        return True  # what it is cannot be seen
 
 
 def check_visible(

@@ -249,7 +249,7 @@ def _open_existing(place: Path, size: int) -> int:
         room = status.st_size - _region_offset(fd, status.st_size)
         if room < size:
             raise VicinalError(
-                f"{place} has {room} bytes and the region takes {size}",
+                f"{place} has {show_size(room)} and the region takes {show_size(size)}",
                 "lower --members, --section-size or --heap, or make the file larger",
             )
         if is_locked(fd, 0, layout.MEMBERS_MAX):

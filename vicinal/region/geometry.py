@@ -137,14 +137,16 @@ def section_fault(members: int, section_bytes: int, heap_bytes: int = 0) -> str 
         return f"heaps of {heap_bytes} bytes: up to 1024G are possible"
     if heap_bytes % PAGE:
         nearest = round_up(heap_bytes, PAGE)
-        return f"heaps of {heap_bytes} bytes: take whole pages, such as {nearest} bytes"
+        return f"heaps of {heap_bytes} bytes: take whole pages, such as {nearest >> 10} KiB"
     section_bytes -= heap_bytes
     if not SECTION_MIN <= section_bytes <= SECTION_MAX:
         return f"sections of {section_bytes} bytes: 256K to 1G are possible"
     if section_bytes % PAGE:
         nearest = round_up(section_bytes, PAGE)
-        return f"sections of {section_bytes} bytes: take whole pages, such as {nearest} bytes"
+        return f"sections of {section_bytes} bytes: take whole pages, such as {nearest >> 10} KiB"
     least = section_least(members)
     if section_bytes < least:
-        return f"sections of {section_bytes} bytes: {members} members need at least {least}"
+        return (
+            f"sections of {section_bytes} bytes: {members} members need {least >> 10} KiB or more"
+        )
     return None

@@ -173,14 +173,20 @@ def test_a_program_may_have_any_name(
     [
         ("./missing", "there is no program ./missing"),
         ("missing-program", "there is no program missing-program in $PATH"),
-        ("./text", "not executable: allow it: chmod +x ./text"),
+        ("./script", "not executable: allow it: chmod +x ./script"),
+        ("./text", "not executable: name a program: this is neither one nor a script"),
+        ("./ring.c", "it is source code, compile it: mpicc ./ring.c -o ./ring"),
+        ("./ring.f90", "compile it: mpifort ./ring.f90 -o ./ring"),
+        ("./ring.py", "name its interpreter: python3 ./ring.py"),
         (".", "directory"),
     ],
 )
 def test_a_program_that_cannot_run_is_named(
     vicinal: Vicinal, tmp_path: Path, program: str, says: str
 ) -> None:
-    (tmp_path / "text").write_text("text")
+    for name in ("text", "ring.c", "ring.f90", "ring.py"):
+        (tmp_path / name).write_text("text")
+    (tmp_path / "script").write_text("#!/bin/sh\n")
     assert says in error_line(vicinal("run", "-n", 2, "--path", "network", program))
 
 

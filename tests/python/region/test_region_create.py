@@ -99,7 +99,7 @@ def test_an_existing_file_becomes_a_region(vicinal: Vicinal, region_path: Path) 
 def test_an_existing_file_must_be_large_enough(vicinal: Vicinal, region_path: Path) -> None:
     region_path.write_bytes(bytes(1 << 20))
     line = error_line(vicinal("region", "create", "--existing", region_path))
-    assert "1048576 bytes" in line
+    assert "has 1.0 MiB and the region takes" in line
     assert region_path.read_bytes() == bytes(1 << 20)
 
 
@@ -115,10 +115,10 @@ def test_an_existing_file_must_be_there(vicinal: Vicinal, region_path: Path) -> 
         (("--members", "513"), "2 to 512"),
         (("--section-size", "255K"), "256K to 1G"),
         (("--section-size", "2G"), "256K to 1G"),
-        (("--section-size", "300001"), "such as 303104 bytes"),
+        (("--section-size", "300001"), "such as 296 KiB"),
         (("--section-size", "lots"), "not a size"),
         (("--section-size", "-1M"), "not a size"),
-        (("--heap", "5000"), "such as 8192 bytes"),
+        (("--heap", "5000"), "such as 8 KiB"),
         (("--heap", "1025G"), "up to 1024G"),
         (("--heap", "-1"), "not a size"),
         (("--label", "x" * 65), "64 bytes"),

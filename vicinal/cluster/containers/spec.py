@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from vicinal.cluster.native_layout import HEAD
 from vicinal.errors import VicinalError
+from vicinal.host.sizes import show_bytes
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _LEAST_MEMORY = 4 << 20
@@ -97,8 +98,8 @@ class ContainerSpec:
             )
         if self.memory is not None and self.memory < _LEAST_MEMORY:
             raise VicinalError(
-                f"{self.memory} bytes of memory are too few for {self.name}",
-                f"give it {_LEAST_MEMORY} or more",
+                f"{show_bytes(self.memory)} of memory are too few for {self.name}",
+                f"give it {show_bytes(_LEAST_MEMORY)} or more",
             )
         if self.address is not None:
             try:
