@@ -7,10 +7,13 @@ for part in parts:
 faults.check()
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NoReturn, Self, TypeVar
 
 from vicinal.errors import VicinalError
+
+T = TypeVar("T")
 
 
 class CollectedError(VicinalError):
@@ -31,6 +34,30 @@ class CollectedError(VicinalError):
         return self._errors
 
 
+class FaultyPartError(Exception):
+    """A part of a file was looked at that is known to be wrong: nothing more is said of it."""
+
+
+class FaultyPart:
+    """What stands for a part of a file that is wrong, so that the rest can be read.
+
+    Whatever is done with it raises FaultyPartError, which Faults.catch() takes: what depends on a
+    part that is wrong is not judged.
+    """
+
+    def _use(self, *_: object) -> NoReturn:
+        raise FaultyPartError
+
+    def __deepcopy__(self, _: object) -> Self:
+        return self
+
+    __getattr__ = __getitem__ = __iter__ = __contains__ = __len__ = __bool__ = __eq__ = _use
+    __hash__ = __str__ = __format__ = __int__ = __index__ = __float__ = __lt__ = __gt__ = _use
+
+
+FAULTY: Any = FaultyPart()
+
+
 class Faults:
     """Errors that were found so far."""
 
@@ -44,16 +71,26 @@ class Faults:
     def extend(self, errors: Iterable[VicinalError]) -> None:
         """Add errors, each once: several nodes may lack the same."""
         known = {str(each) for each in self._found}
-        for each in errors:
-            if str(each) not in known:
-                known.add(str(each))
-                self._found.append(each)
+        with suppress(FaultyPartError):
+            for each in errors:
+                if str(each) not in known:
+                    known.add(str(each))
+                    self._found.append(each)
+
+    def attempt(self, function: Callable[..., T], *arguments: Any, otherwise: Any = FAULTY) -> T:
+        """What a function returns; if it raises, its error is collected, and it is `otherwise`."""
+        results: list[T] = [otherwise]
+        with self.catch():
+            results.append(function(*arguments))
+        return results[-1]
 
     @contextmanager
     def catch(self) -> Iterator[None]:
         """Collect the error, or errors, that end the body of the `with` statement."""
         try:
             yield
+        except FaultyPartError:
+            pass
         except VicinalError as error:
             self.extend(error.each)
 

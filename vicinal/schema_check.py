@@ -17,7 +17,7 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
     "boolean": lambda value: isinstance(value, bool),
     "null": lambda value: value is None,
 }
-_ANNOTATIONS = {"$schema", "$id", "$defs", "title", "description", "default"}
+_ANNOTATIONS = {"$schema", "$id", "$defs", "title", "description", "default", "examples"}
 
 
 def surely_fits(schema: Mapping[str, Any], values: Any) -> bool:

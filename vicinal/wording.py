@@ -23,10 +23,16 @@ def one_of(choices: Sequence[object]) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
-def suggestion(given: str, known: Iterable[str]) -> str:
-    """A question after the known word that is most like the given one; empty if none is like it."""
+def closest(given: str, known: Iterable[str]) -> str | None:
+    """The known word that is most like the given one; None if none is like it."""
     close = difflib.get_close_matches(given, list(known), n=1)
-    return f"did you mean {close[0]}?" if close else ""
+    return close[0] if close else None
+
+
+def suggestion(given: str, known: Iterable[str]) -> str:
+    """A question after that word; empty if there is none."""
+    close = closest(given, known)
+    return "" if close is None else f"did you mean {close}?"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

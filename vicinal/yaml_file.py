@@ -5,7 +5,7 @@ values = load(FORM, path, text)
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vicinal.errors import VicinalError, describe_os_error
+from vicinal.faults import FAULTY, Faults
 from vicinal.schema_check import surely_fits
-from vicinal.wording import nearest
+from vicinal.schema_faults import Fault, faults_of
 
 if TYPE_CHECKING:
-    from jsonschema import Draft202012Validator, ValidationError
+    from jsonschema import Draft202012Validator
 
 
 @dataclass(frozen=True)
@@ -60,21 +61,57 @@ def read_text(form: Form, path: Path) -> str:
 def load(form: Form, path: Path, text: str) -> Any:
     """The values of a file's text, which know their lines.
 
-    Raises VicinalError, with file, line and remedy, where it is no YAML or does not fit the schema.
+    Raises VicinalError, with file, line and remedy, for all that is no YAML or does not fit the
+    schema.
     """
-    values = _load(path, text)
-    check(form, path, values)
+    faults = Faults()
+    values = load_parts(form, path, text, faults)
+    faults.check()
     return values
 
 
-def check(form: Form, path: Path, values: Any) -> None:
-    """Raise VicinalError, with the line if the values know theirs, where they do not fit."""
-    for fault in _faults(form, values):
-        place = list(fault.absolute_path)
-        raise VicinalError(
-            f"{_where(path, values, place, fault)}: {_complaint(form, fault, place)}",
-            _remedy(form, fault),
-        )
+def load_parts(form: Form, path: Path, text: str, faults: Faults) -> Any:
+    """The same, where what does not fit is collected, and FAULTY in its place.
+
+    Raises VicinalError where it is no YAML, of which nothing can be read.
+    """
+    values = _load(path, text)
+    mark_faults(form, path, values, faults)
+    return values
+
+
+def mark_faults(form: Form, path: Path, values: Any, faults: Faults) -> None:
+    """Collect what of values does not fit, with its line if they know theirs; FAULTY replaces it.
+
+    Raises VicinalError where the whole is none of the kind.
+    """
+    if surely_fits(form.schema, values):
+        return
+    found = [
+        fault
+        for error in form.validator.iter_errors(values)
+        for fault in faults_of(error, form.kind, form.begin)
+    ]
+    meant = {fault.meant for fault in found}
+    told = [
+        (_line(values, fault), fault)
+        for fault in found
+        if not (fault.missing and fault.place in meant)  # it is there, in other letters
+    ]
+    told.sort(key=lambda each: each[0] or 0)
+    errors = [VicinalError(f"{_at(path, line)}: {f.message}", f.remedy) for line, f in told]
+    if any(not fault.place for fault in found):
+        raise errors[0]
+    faults.extend(errors)
+    # The deepest first: what is around them may be wrong, too.
+    for fault in sorted(found, key=lambda each: -len(each.place)):
+        container = values
+        for step in fault.place[:-1]:
+            container = container[step]
+        if fault.unknown:
+            container.pop(fault.place[-1], None)
+        else:
+            container[fault.place[-1]] = FAULTY
 
 
 def line_of(path: Path, values: Any, key: str | int) -> str:
@@ -102,79 +139,20 @@ def _load(path: Path, text: str) -> Any:
         raise VicinalError(f"{path}: {why}", "see that it is YAML") from error
 
 
-def _faults(form: Form, values: Any) -> "Iterator[ValidationError]":
-    """What is wrong, the deepest first: there it is said best."""
-    if surely_fits(form.schema, values):
-        return
-    found = form.validator.iter_errors(values)
-    yield from sorted(found, key=lambda error: -len(error.absolute_path))
-
-
-def _where(path: Path, values: Any, place: Sequence[str | int], error: "ValidationError") -> str:
-    """File and line of a place in the file, as compilers write it."""
-    line = None
+def _line(values: Any, fault: Fault) -> int | None:
+    """The line of a fault's place, or of what is around it; None where no line is known."""
+    marks = getattr(values, "lc", None)
+    line = None if marks is None else marks.line + 1
     container = values
-    steps = [*place]
-    if error.validator == "additionalProperties" and (unknown := _unknown_keys(error)):
-        steps.append(unknown[0])
-    for step in steps:
+    for step in fault.place[:-1] if fault.missing else fault.place:
         # Parts that were read from a file may be in a whole that was not.
         if (marks := getattr(container, "lc", None)) is not None:
             with suppress(KeyError):  # of a key that was added to them
                 line = (marks.key(step) if isinstance(step, str) else marks.item(step))[0] + 1
         container = container[step]
-    if line is None and (marks := getattr(values, "lc", None)) is not None:
-        line = marks.line + 1
-    return f"{path}:{line}" if line is not None else str(path)
+    return line
 
 
-def _complaint(form: Form, error: "ValidationError", place: Sequence[str | int]) -> str:
-    name = _name(place)
-    asked: Any = error.validator_value
-    found: Any = error.instance
-    match error.validator:
-        case "additionalProperties":
-            unknown = ", ".join(map(str, _unknown_keys(error)))
-            return f"unknown key {unknown}" + (f" in {name}" if name else "")
-        case "required":
-            missing = [key for key in asked if key not in found]
-            return f"{name or 'the file'} has no {missing[0]}"
-        case "type" if not place:
-            return f"it is not a {form.kind}, which has keys and values"
-        case "enum":
-            return f"{name} cannot be {found!r}"
-    return f"{name} cannot be {json.dumps(found, default=str)[:60]}"
-
-
-def _remedy(form: Form, error: "ValidationError") -> str:
-    schema: Any = error.schema
-    asked: Any = error.validator_value
-    match error.validator:
-        case "additionalProperties":
-            return nearest(str(_unknown_keys(error)[0]), schema["properties"])
-        case "required":
-            return "add it"
-        case "type" if not error.absolute_path:
-            return form.begin
-        case "type" if asked == "array":
-            return "write a list: [...], or a line with a hyphen for each"
-        case "enum":
-            return f"choose {' or '.join(map(str, asked))}"
-        case "minimum" | "maximum" | "minItems":
-            bound = {"minimum": "at least", "maximum": "at most", "minItems": "at least"}
-            return f"give {bound[str(error.validator)]} {asked}"
-    return str(schema.get("description", f"see {form.documentation}")).rstrip(".")
-
-
-def _unknown_keys(error: "ValidationError") -> list[str]:
-    schema: Any = error.schema
-    found: Any = error.instance
-    return [key for key in found if key not in schema["properties"]]
-
-
-def _name(place: Sequence[str | int]) -> str:
-    """A place in the file, as in `nodes[0].cpus`."""
-    text = ""
-    for step in place:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
-    return text
+def _at(path: Path, line: int | None) -> str:
+    """File and line, as compilers write them."""
+    return str(path) if line is None else f"{path}:{line}"

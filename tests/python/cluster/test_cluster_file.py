@@ -182,15 +182,19 @@ def test_mistakes_in_networks(tmp_path: Path, nodes: str, said: str) -> None:
     ("old", "new", "said"),
     [
         ("cpus: 2", "cpu: 2", "cluster.yaml:5: unknown key cpu in nodes[0]: did you mean cpus?"),
-        ("runtime: bubblewrap", "runtime: lxc", "cluster.yaml:7: nodes[0].runtime cannot be 'lxc'"),
-        ("count: 3", "count: 0", "cluster.yaml:4: nodes[0].count cannot be 0: give at least 1"),
+        ("runtime: bubblewrap", "runtime: lxc", 'yaml:7: nodes[0].runtime cannot be "lxc": choose'),
+        (
+            "count: 3",
+            "count: 0",
+            ":4: nodes[0].count cannot be 0: give a whole number from 1 to",
+        ),
         ("count: 3", "count: many", "cluster.yaml:4: nodes[0].count cannot be"),
         ("name: solar\n", "", "the file has no name: add it"),
         ("name: solar", "name: Solar", "cluster.yaml:1: name cannot be"),
         ("name: big", "name: node1", "two nodes would have the name node1"),
         ("memory: 512M", "memory: 1 pound", "cluster.yaml:6: nodes[0].memory cannot be"),
         ("/data", "/data:data", "cluster.yaml:8: nodes[0].mounts[1] cannot be"),
-        ("policy: core", "policy: kernel", "placement.policy cannot be 'kernel'"),
+        ("policy: core", "policy: kernel", 'placement.policy cannot be "kernel"'),
         ("policy: core", "policy: explicit", "the placement is explicit, and node0 has no pin"),
         ("cpus: 4", 'pin: ["0"]', "big has a pin, and the placement is core"),
         ("cpus: 2", 'pin: ["0", "1"]', "nodes[0] has 3 nodes, and pin names processors for 2"),
@@ -207,7 +211,7 @@ def test_mistakes_in_networks(tmp_path: Path, nodes: str, said: str) -> None:
             "cluster.yaml:14: a region cannot have sections of 3 bytes: 256K to 1G are possible: "
             "change region.section accordingly",
         ),
-        ("heap: 64M", "heap: 3", "take whole pages, such as 4096 bytes: change region.heap"),
+        ("heap: 64M", "heap: 3", "take whole pages, such as 4 KiB: change region.heap"),
         (
             "  heap: 64M",
             "  device: nvdimm",

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vicinal.errors import VicinalError
+from vicinal.faults import CollectedError
 from vicinal.mpi.environment import MessagePath, Progress
 from vicinal.mpi.libraries import Mpi
 from vicinal.study.file.json_form import study_from_json, study_to_json
@@ -151,11 +152,15 @@ MISTAKES = [
         "cluster: {name: x, nodes",
         ":9: a cluster that is part of another file has no name: leave it out",
     ),
-    ("path: network", "path: shared", ":10: environments[0].path cannot be 'shared'"),
+    ("path: network", "path: shared", ':10: environments[0].path cannot be "shared"'),
     ("mpi: openmpi", "cma: false", ":11: network has cma, and its path is not shared-memory"),
     ("mpi: openmpi", "progress: poll", ":11: network has progress, which is the provider's"),
     ("mpi: openmpi", "stands_for: regn", ":11: there is no environment regn: did you mean region?"),
-    ('"1"}', "1}", ":12: environments[0].variables.OMPI_MCA_a cannot be 1: Write it in quotation"),
+    (
+        '"1"}',
+        "1}",
+        ":12: environments[0].variables.OMPI_MCA_a cannot be 1: give text; write it",
+    ),
     ("- name: hpl", "- name: latency", ":27: latency is there twice: give each a name of its own"),
     ("quantity: latency", "quantity: latency\n    seconds: .nan", ":26: seconds is no number"),
     ("value: 100", "value: .inf", ":52: inf is no number"),
@@ -182,6 +187,34 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         load_study("quik")
     with pytest.raises(VicinalError, match="there is no study zzzzz: `vicinal study list` shows"):
         study_file("zzzzz")
+
+
+def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    """Those of clusters inside, of the study's own keys, and of names that it does not have."""
+    text = WHOLE
+    for old, new in (
+        ("title: Cont", "titel: Cont"),
+        ("count: 2}]", "cuont: 2}]"),
+        ("path: network", "path: shared"),
+        ("quantity: latency", "quantity: latency\n    seconds: .nan"),
+        ("correction: b", "correction: x-b"),
+        ("unit: p", "unit: µs"),
+    ):
+        assert old in text
+        text = text.replace(old, new, 1)
+    file = tmp_path / "study.yaml"
+    file.write_text(text)
+    with pytest.raises(CollectedError) as caught:
+        read_study(file)
+    told = [str(each).removeprefix(str(file)) for each in caught.value.each]
+    assert [each.split(":")[2].split(",")[0].strip() for each in told] == [
+        "unknown key titel",
+        'environments[0].path cannot be "shared"',
+        'design.correction cannot be "x-benjamini-hochberg"',
+        "unknown key cuont in nodes[0]",
+        "seconds is no number",
+        "a comparison's figure cannot be in µs",
+    ]
 
 
 def test_a_stand_in_of_a_stand_in_is_none(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Reading what a cluster's file says of hosts: which there are, and which node is on which."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import AddressValueError, IPv4Address
 from pathlib import Path
 from typing import Any
@@ -67,71 +67,76 @@ def hosts_of_group(
     return [named[number * len(named) // count] for number in range(count)]
 
 
-def check_hosts(path: Path, cluster: Cluster, values: Any) -> None:
-    """Raise VicinalError, with the line, for what is said of hosts and means nothing."""
+def check_hosts(path: Path, cluster: Cluster, values: Any) -> Iterator[VicinalError]:
+    """Errors, with the line, for what is said of hosts and means nothing."""
     for each in values.get("hosts", ()):
         nodes = [node for node in cluster.nodes if node.host == each["name"]]
         if not nodes:
-            raise VicinalError(
+            yield VicinalError(
                 f"{line_of(path, each, 'name')}: the host {each['name']} has no nodes",
                 "give it some, or leave it out",
             )
         if "hypervisor" in each and all(node.backend is not BackEnd.VM for node in nodes):
-            raise VicinalError(
+            yield VicinalError(
                 f"{line_of(path, each, 'hypervisor')}: a hypervisor is named, and no node of "
                 f"{each['name']} is a virtual machine",
                 "leave it out, or give nodes the backend vm",
             )
-    _check_bridges(path, cluster, values)
-    _check_containers(path, cluster)
+    yield from _check_bridges(path, cluster, values)
+    yield from _check_containers(path, cluster, values)
     if "port" in values and len({node.host for node in cluster.of(BackEnd.VM)}) < 2:
-        raise VicinalError(
+        yield VicinalError(
             f"{line_of(path, values, 'port')}: port is for the wires between virtual machines of "
             "different hosts, and there are none",
             "leave it out",
         )
 
 
-def _check_containers(path: Path, cluster: Cluster) -> None:
-    """Raise VicinalError for containers of different hosts that have no network between them."""
+def _check_containers(path: Path, cluster: Cluster, values: Any) -> Iterator[VicinalError]:
+    """Errors for containers of different hosts that have no network between them."""
     bridges = {host.name: host.bridge for host in cluster.hosts}
-    for node in cluster.of(BackEnd.CONTAINER):
-        if node.host is None:
-            continue
-        if bridges[node.host] is None:
-            raise VicinalError(
-                f"{path}: {node.name} is a container on the host {node.host}, which has no bridge: "
-                "containers have no other network with those of other hosts",
+    containers = [node for node in cluster.of(BackEnd.CONTAINER) if node.host is not None]
+    for each in values.get("hosts", ()):
+        node = next((node for node in containers if node.host == each["name"]), None)
+        if node is not None and bridges[each["name"]] is None:
+            yield VicinalError(
+                f"{line_of(path, each, 'name')}: {node.name} is a container on the host "
+                f"{node.host}, which has no bridge: containers have no other network with those "
+                "of other hosts",
                 "name a bridge of each host, all in one network, or give nodes the backend vm",
             )
-        if cluster.of(BackEnd.VM):
-            raise VicinalError(
-                f"{path}: {node.name} is a container, and {cluster.of(BackEnd.VM)[0].name} a "
-                "virtual machine: over several hosts their addresses are the same",
-                "give each kind a cluster of its own, and a VLAN",
-            )
+    if not containers:
+        return
+    place = line_of(path, values, "hosts")
+    if machines := cluster.of(BackEnd.VM):
+        yield VicinalError(
+            f"{place}: {containers[0].name} is a container, and {machines[0].name} a virtual "
+            "machine: over several hosts their addresses are the same",
+            "give each kind a cluster of its own, and a VLAN",
+        )
+    for node in containers:
         if isinstance(node.network, NoNetwork):
-            raise VicinalError(
-                f"{path}: {node.name} is a container without a network, and jobs of several hosts "
-                "start in all",
+            yield VicinalError(
+                f"{place}: {node.name} is a container without a network, and jobs of several "
+                "hosts start in all",
                 "leave out its network, or leave out hosts",
             )
 
 
-def _check_bridges(path: Path, cluster: Cluster, values: Any) -> None:
-    """Raise VicinalError where some hosts have a bridge for their nodes, and others none."""
+def _check_bridges(path: Path, cluster: Cluster, values: Any) -> Iterator[VicinalError]:
+    """Errors where some hosts have a bridge for their nodes, and others none."""
     bridges = {host.name: host.bridge for host in cluster.hosts}
     have = {str(node.host) for node in cluster.nodes if node.backend is not BackEnd.NATIVE}
     for each in values.get("hosts", ()):
         if "bridge" in each and each["name"] not in have:
-            raise VicinalError(
+            yield VicinalError(
                 f"{line_of(path, each, 'bridge')}: a bridge is named, and no node of "
                 f"{each['name']} is a virtual machine or a container",
                 "leave it out, or give nodes the backend vm or container",
             )
         missing = [name for name in bridges if name in have and bridges[name] is None]
         if "bridge" in each and missing:
-            raise VicinalError(
+            yield VicinalError(
                 f"{line_of(path, each, 'bridge')}: {each['name']} has a bridge for its "
                 f"nodes, and {missing[0]} has none",
                 "name one of each host, all in one network, or none",

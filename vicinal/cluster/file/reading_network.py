@@ -3,7 +3,7 @@
 Addresses of a group are those of its first node; the others have the next ones.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from ipaddress import IPv4Interface
 from pathlib import Path
@@ -20,6 +20,7 @@ from vicinal.cluster.file.network import (
     address_of,
 )
 from vicinal.errors import VicinalError
+from vicinal.faults import Faults
 from vicinal.host.functions.settings import Settings, parse_guid, parse_mac
 from vicinal.yaml_file import line_of
 
@@ -56,30 +57,35 @@ def read_networks(
         raise VicinalError(
             f"{place}.mac is for a bridge or a tap", "leave it out, or set it of the function"
         )
-    addresses = _addresses(place, given.get("address"), count)
+    faults = Faults()
+    addresses = faults.attempt(_addresses, place, given.get("address"), count)
     if kind == "function":
-        settings = _settings(place, given["function"], count)
+        settings = faults.attempt(_settings, place, given["function"], count)
+        faults.check()
         card = str(given["function"]["card"])
         return [FunctionNetwork(card, settings[n], addresses[n]) for n in range(count)]
     if kind == "device":
-        devices = _one_each(place, given, "device", count)
+        devices = faults.attempt(_one_each, place, given, "device", count)
+        faults.check()
         return [DeviceNetwork(devices[n], addresses[n]) for n in range(count)]
-    macs = _macs(place, given, count)
+    macs = faults.attempt(_macs, place, given, count)
     if kind == "tap":
-        taps = _one_each(place, given, "tap", count)
+        taps = faults.attempt(_one_each, place, given, "tap", count)
+        faults.check()
         return [TapNetwork(taps[n], macs[n], addresses[n]) for n in range(count)]
+    faults.check()
     return [BridgeNetwork(given["bridge"], macs[n], addresses[n]) for n in range(count)]
 
 
-def check_networks(path: Path, cluster: Cluster) -> None:
-    """Raise VicinalError for what two nodes cannot both have."""
+def check_networks(places: Mapping[str, str], cluster: Cluster) -> Iterator[VicinalError]:
+    """Errors for what two nodes cannot both have."""
     for host in dict.fromkeys(node.host for node in cluster.nodes):
         # Another host has others of the same name.
         here = [(node.name, node.network) for node in cluster.nodes if node.host == host]
         devices = [(n, w.device) for n, w in here if isinstance(w, DeviceNetwork)]
         taps = [(n, w.tap) for n, w in here if isinstance(w, TapNetwork)]
-        _check_once(path, "device", devices)
-        _check_once(path, "tap", taps)
+        yield from _check_once(places, "device", devices)
+        yield from _check_once(places, "tap", taps)
     networks = [(node.name, node.network) for node in cluster.nodes]
     addresses = [(name, address_of(network)) for name, network in networks]
     for what, named in (
@@ -87,15 +93,17 @@ def check_networks(path: Path, cluster: Cluster) -> None:
         ("GUID", _set_of(networks, "port_guid")),
         ("address", [(n, str(address.ip)) for n, address in addresses if address is not None]),
     ):
-        _check_once(path, what, named)
+        yield from _check_once(places, what, named)
 
 
-def _check_once(path: Path, what: str, named: Sequence[tuple[str, str]]) -> None:
+def _check_once(
+    places: Mapping[str, str], what: str, named: Sequence[tuple[str, str]]
+) -> Iterator[VicinalError]:
     owners: dict[str, str] = {}
     for node, value in named:
         if value in owners:
-            raise VicinalError(
-                f"{path}: {owners[value]} and {node} would both have the {what} {value}",
+            yield VicinalError(
+                f"{places[node]}: {owners[value]} and {node} would both have the {what} {value}",
                 "give each node its own",
             )
         owners[value] = node

@@ -5,12 +5,13 @@ study = read_study(Path("study.yaml"))
 
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from vicinal.cluster.file.reading import part_cluster
 from vicinal.errors import VicinalError
+from vicinal.faults import Faults
 from vicinal.mpi.environment import MessagePath, Progress
 from vicinal.mpi.libraries import Mpi
 from vicinal.study.file.model import (
@@ -27,7 +28,7 @@ from vicinal.study.file.model import (
 from vicinal.study.file.reading_names import check_names
 from vicinal.study.file.reading_published import read_published
 from vicinal.study.file.reading_sizes import read_sizes
-from vicinal.yaml_file import Form, check, line_of, load, read_text
+from vicinal.yaml_file import Form, line_of, load_parts, mark_faults, read_text
 
 FORM = Form(
     kind="study file",
@@ -38,42 +39,63 @@ FORM = Form(
 
 
 def read_study(path: Path) -> Study:
-    """The study that a file describes. Raises VicinalError with file, line and remedy."""
+    """The study that a file describes.
+
+    Raises VicinalError with file, line and remedy, for all that is wrong in it.
+    """
     return parse_study(path, read_text(FORM, path))
 
 
 def parse_study(path: Path, text: str) -> Study:
     """The same of a file's text; relative paths in it begin where `path` lies."""
-    return _build(path, load(FORM, path, text))
+    faults = Faults()
+    return _checked(path, load_parts(FORM, path, text, faults), faults)
 
 
 def study_from_values(path: Path, values: Any) -> Study:
     """The same of a file's values, without its text: errors then name no lines."""
-    check(FORM, path, values)
-    return _build(path, values)
+    faults = Faults()
+    mark_faults(FORM, path, values, faults)
+    return _checked(path, values, faults)
 
 
-def _build(path: Path, values: Any) -> Study:
-    for part in ("environments", "workloads"):
-        check_names(path, values[part])
-    environments = tuple(_environment(path, each) for each in values["environments"])
-    workloads = tuple(_workload(path, each) for each in values["workloads"])
+def _checked(path: Path, values: Any, faults: Faults) -> Study:
+    """The study of values, of which nothing is wrong. Raises VicinalError for all that is."""
+    study = faults.attempt(_build, path, values, faults)
+    faults.check()
+    return study
+
+
+def _build(path: Path, values: Any, faults: Faults) -> Study:
+    """The study; what is wrong is collected, and FAULTY is in its place."""
+    parts: dict[str, Any] = {}
+    for key, read in (("environments", _environment), ("workloads", _workload)):
+        found = []
+        for each in faults.attempt(lambda key=key: list(values[key]), otherwise=[]):
+            found.append(faults.attempt(read, path, each, faults))
+        parts[key] = tuple(found)
+        faults.extend(check_names(path, values[key]))
     study = Study(
-        name=str(values["name"]),
-        title=str(values["title"]),
-        question=_paragraph(values["question"]),
-        source=str(values["source"]),
-        environments=environments,
-        workloads=workloads,
-        design=_design(path, values["design"]),
-        notes=tuple(_paragraph(note) for note in values.get("notes", ())),
-        adaptations=tuple(
-            Adaptation(str(each["what"]), str(each["why"]))
-            for each in values.get("adaptations", ())
+        name=faults.attempt(lambda: str(values["name"])),
+        title=faults.attempt(lambda: str(values["title"])),
+        question=faults.attempt(lambda: _paragraph(values["question"])),
+        source=faults.attempt(lambda: str(values["source"])),
+        environments=parts["environments"],
+        workloads=parts["workloads"],
+        design=faults.attempt(_design, path, values["design"], faults),
+        notes=faults.attempt(lambda: tuple(map(_paragraph, values.get("notes", ())))),
+        adaptations=faults.attempt(_adaptations, values),
+        unavailable=faults.attempt(
+            lambda: {str(name): str(why) for name, why in values.get("unavailable", {}).items()}
         ),
-        unavailable={str(name): str(why) for name, why in values.get("unavailable", {}).items()},
     )
-    return read_published(path, values, study)
+    return read_published(path, values, study, faults)
+
+
+def _adaptations(values: Any) -> tuple[Adaptation, ...]:
+    return tuple(
+        Adaptation(str(each["what"]), str(each["why"])) for each in values.get("adaptations", ())
+    )
 
 
 def _paragraph(text: str) -> str:
@@ -85,21 +107,11 @@ def _text(values: Any, key: str) -> str | None:
     return _paragraph(values[key]) if key in values else None
 
 
-def _environment(path: Path, values: Any) -> Environment:
-    name = str(values["name"])
+def _environment(path: Path, values: Any, faults: Faults) -> Environment:
     # What is a cluster is for the cluster file's reader to say; it is made of the same values.
-    part_cluster(path, values["cluster"])
-    if "cma" in values and values.get("path") != MessagePath.SHARED_MEMORY:
-        raise VicinalError(
-            f"{line_of(path, values, 'cma')}: {name} has cma, and its path is not shared-memory",
-            "leave it out, or choose the path shared-memory",
-        )
-    if "progress" in values and values.get("path", MessagePath.REGION) != MessagePath.REGION:
-        raise VicinalError(
-            f"{line_of(path, values, 'progress')}: {name} has progress, which is the provider's, "
-            "and its path is not region",
-            "leave it out, or choose the path region",
-        )
+    faults.attempt(part_cluster, path, values["cluster"])
+    faults.extend(_path_faults(path, values))
+    name = str(values["name"])
     return Environment(
         name=name,
         title=str(values.get("title", name)),
@@ -112,6 +124,22 @@ def _environment(path: Path, values: Any) -> Environment:
         unsupported=_text(values, "unsupported"),
         stands_for=_text(values, "stands_for"),
     )
+
+
+def _path_faults(path: Path, values: Any) -> Iterator[VicinalError]:
+    """Errors for keys that mean nothing with an environment's path."""
+    name = str(values["name"])
+    if "cma" in values and values.get("path") != MessagePath.SHARED_MEMORY:
+        yield VicinalError(
+            f"{line_of(path, values, 'cma')}: {name} has cma, and its path is not shared-memory",
+            "leave it out, or choose the path shared-memory",
+        )
+    if "progress" in values and values.get("path", MessagePath.REGION) != MessagePath.REGION:
+        yield VicinalError(
+            f"{line_of(path, values, 'progress')}: {name} has progress, which is the provider's, "
+            "and its path is not region",
+            "leave it out, or choose the path region",
+        )
 
 
 def _with_whole_paths(path: Path, cluster: dict[str, Any]) -> dict[str, Any]:
@@ -132,7 +160,9 @@ def _whole(base: Path, text: str) -> str:
     return f"{os.path.normpath(base / source)}{colon}{rest}"
 
 
-def _workload(path: Path, values: Any) -> Workload:
+def _workload(path: Path, values: Any, faults: Faults) -> Workload:
+    sizes = faults.attempt(read_sizes, path, values)
+    seconds = faults.attempt(_finite, path, values, "seconds", 1.0)
     name = str(values["name"])
     return Workload(
         name=name,
@@ -140,10 +170,10 @@ def _workload(path: Path, values: Any) -> Workload:
         driver=str(values["driver"]),
         operation=str(values["operation"]),
         quantity=Quantity(values["quantity"]),
-        sizes=read_sizes(path, values),
+        sizes=sizes,
         ranks=int(values.get("ranks", 2)),
         samples=int(values.get("samples", 1000)),
-        seconds=_finite(path, values, "seconds", 1.0),
+        seconds=seconds,
         statistics=tuple(
             Statistic(each) for each in values.get("statistics", (Statistic.MEDIAN, Statistic.P99))
         ),
@@ -153,7 +183,10 @@ def _workload(path: Path, values: Any) -> Workload:
     )
 
 
-def _design(path: Path, values: Any) -> Design:
+def _design(path: Path, values: Any, faults: Faults) -> Design:
+    def number(key: str, default: float) -> float:
+        return faults.attempt(_finite, path, values, key, default)
+
     design = Design(
         comparisons=tuple(
             Comparison(str(each["base"]), str(each["test"]), str(each.get("title", "")))
@@ -161,9 +194,9 @@ def _design(path: Path, values: Any) -> Design:
         ),
         trials=int(values.get("trials", 7)),
         most_trials=int(values["most_trials"]) if "most_trials" in values else None,
-        precision=_finite(path, values, "precision", 0.05),
-        alpha=_finite(path, values, "alpha", 0.05),
-        margin=_finite(path, values, "margin", 0.03),
+        precision=number("precision", 0.05),
+        alpha=number("alpha", 0.05),
+        margin=number("margin", 0.03),
         correction=Correction(values.get("correction", Correction.HOLM)),
         control=values.get("control"),
     )

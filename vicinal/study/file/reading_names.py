@@ -1,6 +1,6 @@
 """Names in a study file: each there once, and what is named there."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +9,12 @@ from vicinal.wording import nearest
 from vicinal.yaml_file import line_of
 
 
-def check_names(path: Path, parts: Any) -> None:
-    """Raise VicinalError, with the line, where two environments or workloads have one name."""
+def check_names(path: Path, parts: Any) -> Iterator[VicinalError]:
+    """Errors, with the line, where two environments or workloads have one name."""
     seen = set()
     for each in parts:
         if each["name"] in seen:
-            raise VicinalError(
+            yield VicinalError(
                 f"{line_of(path, each, 'name')}: {each['name']} is there twice",
                 "give each a name of its own",
             )
@@ -25,4 +25,9 @@ def check_known(place: str, what: str, name: str, known: Iterable[str]) -> None:
     """Raise VicinalError for a name that the study does not have."""
     names = list(known)
     if name not in names:
-        raise VicinalError(f"{place}: there is no {what} {name}", nearest(name, names))
+        raise unknown_name(place, what, name, names)
+
+
+def unknown_name(place: str, what: str, name: str, known: Iterable[str]) -> VicinalError:
+    """The error for a name that the study does not have."""
+    return VicinalError(f"{place}: there is no {what} {name}", nearest(name, known))

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from vicinal.errors import VicinalError
+from vicinal.faults import Faults
 from vicinal.study.file.model import Published, Quantity, Statistic, Study, Workload
-from vicinal.study.file.reading_names import check_known
+from vicinal.study.file.reading_names import check_known, unknown_name
 from vicinal.study.file.reading_sizes import read_size, show, show_all
 from vicinal.yaml_file import line_of
 
@@ -18,53 +19,72 @@ RATIO, P_VALUE = "ratio", "p"
 _SIGNS = {"<": "less than", ">": "more than", "~": "about"}
 
 
-def read_published(path: Path, values: Mapping[str, Any], study: Study) -> Study:
+def read_published(path: Path, values: Mapping[str, Any], study: Study, faults: Faults) -> Study:
     """The study with its published figures, all of whose names it has.
 
-    Raises VicinalError, with the line, for a name that it does not have.
+    Errors, with the line, for names that it does not have are collected.
     """
-    names = [each.name for each in study.environments]
-    _check_stand_ins(path, values["environments"], "environment")
-    _check_stand_ins(path, values["workloads"], "workload")
-    for each in values["design"]["comparisons"]:
+    faults.extend(_check_stand_ins(path, values["environments"], "environment"))
+    faults.extend(_check_stand_ins(path, values["workloads"], "workload"))
+    names = faults.attempt(lambda: [str(each["name"]) for each in values["environments"]])
+    design = values["design"]
+    for each in faults.attempt(lambda: list(design["comparisons"]), otherwise=[]):
         for side in ("base", "test"):
-            check_known(line_of(path, each, side), "environment", each[side], names)
-        if each["base"] == each["test"]:
-            raise VicinalError(
-                f"{line_of(path, each, 'test')}: {each['test']} is compared with itself",
-                "name two; the control compares an environment with itself",
-            )
-    if study.design.control is not None:
-        place = line_of(path, values["design"], "control")
-        check_known(place, "environment", study.design.control, names)
-    figures = [
-        figure for each in values.get("published", ()) for figure in _figures(path, each, study)
-    ]
+            faults.attempt(_check_environment, path, each, side, names)
+        faults.attempt(_check_pair, path, each)
+    if faults.attempt(lambda: "control" in design, otherwise=False):
+        faults.attempt(_check_environment, path, design, "control", names)
+    figures: list[Published] = []
+    for each in faults.attempt(lambda: list(values.get("published", ())), otherwise=[]):
+        found: list[Published] = faults.attempt(_figures, path, each, study, names, otherwise=[])
+        figures += found
     return replace(study, published=tuple(figures))
 
 
-def _check_stand_ins(path: Path, parts: Any, what: str) -> None:
+def _check_environment(path: Path, values: Any, key: str, names: list[str]) -> None:
+    """Raise VicinalError for an environment that the study does not have."""
+    check_known(line_of(path, values, key), "environment", values[key], names)
+
+
+def _check_pair(path: Path, pair: Any) -> None:
+    if pair["base"] == pair["test"]:
+        raise VicinalError(
+            f"{line_of(path, pair, 'test')}: {pair['test']} is compared with itself",
+            "name two; the control compares an environment with itself",
+        )
+
+
+def _check_stand_ins(path: Path, parts: Any, what: str) -> Iterator[VicinalError]:
     stands_for = {each["name"]: each.get("stands_for") for each in parts}
     for each in parts:
         other = stands_for[each["name"]]
         if other is None:
             continue
         place = line_of(path, each, "stands_for")
-        check_known(place, what, other, stands_for)
-        if stands_for[other] is not None:
-            raise VicinalError(
+        if other not in stands_for:
+            yield unknown_name(place, what, other, stands_for)
+        elif stands_for[other] is not None:
+            yield VicinalError(
                 f"{place}: {each['name']} stands for {other}, which stands for another itself",
                 "name the one that is measured where a machine can give it",
             )
 
 
-def _figures(path: Path, group: Mapping[str, Any], study: Study) -> Iterator[Published]:
+def _figures(
+    path: Path, group: Mapping[str, Any], study: Study, names: list[str]
+) -> list[Published]:
     """One figure, or one for each size."""
+    return list(_each_figure(path, group, study, names))
+
+
+def _each_figure(
+    path: Path, group: Mapping[str, Any], study: Study, names: list[str]
+) -> Iterator[Published]:
     place = line_of(path, group, "workload")
     check_known(place, "workload", group["workload"], (each.name for each in study.workloads))
     workload = study.workload(group["workload"])
     quantity = Quantity(group.get("quantity", workload.quantity))
-    environment, comparison = _whose(path, group, study)
+    environment, comparison = _whose(path, group, names)
     unit = group.get("unit", quantity.unit if comparison is None else RATIO)
     if unit is None:
         raise VicinalError(
@@ -94,10 +114,9 @@ def _figures(path: Path, group: Mapping[str, Any], study: Study) -> Iterator[Pub
 
 
 def _whose(
-    path: Path, group: Mapping[str, Any], study: Study
+    path: Path, group: Mapping[str, Any], names: list[str]
 ) -> tuple[str | None, tuple[str, str] | None]:
     """Of which environment, or of which two, a figure is."""
-    names = [each.name for each in study.environments]
     if ("environment" in group) == ("comparison" in group):
         raise VicinalError(
             f"{line_of(path, group, 'workload')}: a published figure has an environment, or a "

@@ -1,0 +1,111 @@
+"""All mistakes of a cluster file, told at once: each with its line, none that follows from one."""
+
+import json
+from pathlib import Path
+
+import pytest
+from cluster_file_support import read
+
+from vicinal.cluster.file.reading import FORM as CLUSTER
+from vicinal.errors import VicinalError
+from vicinal.faults import CollectedError
+from vicinal.study.file.reading import FORM as STUDY
+from vicinal.tune.search.spec import FORM as TUNING
+
+FORMS = [form.file for form in (CLUSTER, STUDY, TUNING)]
+
+MANY = """\
+name: Many
+nodez: 3
+nodes:
+  - name: node
+    count: two
+    backend: contaner
+    memroy: 4G
+  - name: big
+    backend: vm
+    memory: 1 pound
+    mounts: [/data]
+    network: {bridge: br0, mac: nonsense, address: 10.0.0.1}
+  - {name: other, pin: ["0"], hugepages: true, cpus: "4"}
+placement: {policy: core, reserve: -1}
+region: {members: 1}
+first_boot: [""]
+"""
+
+
+def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    """Each with its line, what was read, what may be there and a suggestion."""
+    with pytest.raises(CollectedError) as caught:
+        read(tmp_path, MANY)
+    told = [str(each).removeprefix(f"{tmp_path}/cluster.yaml:") for each in caught.value.each]
+    assert told == [
+        '1: name cannot be "Many": give small letters, digits and hyphens, 24 at most, a letter '
+        "first, such as lab",
+        "2: unknown key nodez: did you mean nodes?",
+        '5: nodes[0].count cannot be "two": give a whole number from 1 to 1024',
+        '6: nodes[0].backend cannot be "contaner": choose native, container or vm; did you mean '
+        "container?",
+        "7: unknown key memroy in nodes[0]: did you mean memory?",
+        '10: nodes[1].memory cannot be "1 pound": give a size in bytes, or with K, M or G, such '
+        "as 512M",
+        '13: nodes[2].cpus cannot be "4": give a whole number not below 1; write it without '
+        "quotation marks: 4",
+        "14: placement.reserve cannot be -1: give a whole number not below 0",
+        "15: region.members cannot be 1: give a whole number from 2 to 512",
+        '16: first_boot[0] cannot be "": give text that is not empty',
+        "11: nodes[1] is of the backend vm, and mounts is for container alone: leave out mounts, "
+        "or choose the backend container",
+        "12: nodes[1].network.address cannot be 10.0.0.1 (the length of its network is missing): "
+        "write it as 10.1.0.1/24",
+        "12: nodes[1].network.mac: nonsense is no hardware address of an interface: give six "
+        "bytes, such as 52:54:00:12:34:56, the first of them even",
+        "13: nodes[2] is of the backend container, and hugepages is for vm alone: leave out "
+        "hugepages, or choose the backend vm",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name: a\nnodes: {name: n}\n",
+        "name: a\nnodes: [3]\nhosts: [{name: x}]\n",
+        "name: a\nnodes: [{name: n, count: two, host: x}]\nhosts: [{name: x}, {name: y}]\n",
+        "name: a\nnodes: [{name: n, host: 3}]\nhosts: [{name: x}]\n",
+        "name: a\nnodes: [{name: n, backend: vm, network: {tap: 7}}]\n",
+        "name: a\nnodes: [{name: n}]\nregion: [x]\nplacement: core\n",
+        "name: 3\nnodes: [{count: 1}]\nhypervisor: 3\n",
+        "name: a\nnodes: [{name: n, backend: cloud}]\nhypervisor: qemu:///session\n",
+    ],
+)
+def test_what_depends_on_a_mistake_is_not_judged(tmp_path: Path, text: str) -> None:
+    """No host "has no nodes" because its nodes could not be read, say."""
+    with pytest.raises(VicinalError) as caught:
+        read(tmp_path, text)
+    for each in caught.value.each:
+        assert "cannot be" in each.message or " has no name" in each.message, each
+
+
+def test_mistakes_of_several_nodes_are_told_with_their_lines(tmp_path: Path) -> None:
+    text = "name: a\nnodes:\n- {name: n}\n- {name: n}\n- {name: m, backend: native}\n"
+    with pytest.raises(CollectedError) as caught:
+        read(tmp_path, f"{text}hosts:\n- {{name: x}}\n- {{name: x}}\n")
+    first, *_ = caught.value.each
+    assert "cluster.yaml:8: the host x is there twice" in first.message
+    with pytest.raises(CollectedError) as caught:
+        read(tmp_path, text)
+    twice, native = caught.value.each
+    assert "cluster.yaml:4: two nodes would have the name n" in twice.message
+    assert "cluster.yaml:5: m is native" in native.message
+
+
+@pytest.mark.parametrize("file", FORMS)
+def test_what_a_pattern_asks_for_is_said_in_words(file: Path) -> None:
+    """A description, which is for editors, would otherwise be the only words that there are."""
+    texts = json.loads(file.read_text())
+    parts = [texts]
+    while parts:
+        part = parts.pop()
+        if isinstance(part.get("pattern"), str) and part["pattern"] != r"\S":
+            assert "title" in part, part
+        parts += [each for each in part.values() if isinstance(each, dict)]
