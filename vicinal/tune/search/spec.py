@@ -4,19 +4,20 @@ spec = read_spec(Path("tuning.yaml"))
 found = find(spec.space(available, present), spec.plan, measure)
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from vicinal.errors import VicinalError
+from vicinal.faults import FAULTY, Faults
 from vicinal.statistics.least_pairs import ALPHA
 from vicinal.tune.search.blocks import Budget
 from vicinal.tune.search.finding import BackEnd, Plan
 from vicinal.tune.search.objective import Objective
 from vicinal.tune.search.space import Setting, Space, Value
 from vicinal.wording import nearest
-from vicinal.yaml_file import Form, line_of, load, read_text
+from vicinal.yaml_file import Form, line_of, load_parts, read_text
 
 FORM = Form(
     kind="tuning file",
@@ -60,28 +61,18 @@ class Spec:
 
 
 def read_spec(path: Path) -> Spec:
-    """The search of a file. Raises VicinalError, with line and remedy, where it is none."""
+    """The search of a file. Raises VicinalError, with line and remedy, for all that is wrong."""
     return parse_spec(path, read_text(FORM, path))
 
 
 def parse_spec(path: Path, text: str) -> Spec:
     """The search of a file's text; `path` is what errors call it."""
-    values = load(FORM, path, text)
-    phases = values["phases"]
-    _check_once(path, phases, "phases", [phase["name"] for phase in phases])
-    for each in (values, *phases):
-        _check_once(path, each.get("objectives"), "objectives", each.get("objectives", ()))
-    for at, phase in enumerate(phases):
-        if "objectives" not in values and "objectives" not in phase:
-            raise VicinalError(
-                f"{line_of(path, phases, at)}: the phase {phase['name']} has no objectives",
-                "give it some, or the file, for all phases that have none of their own",
-            )
-    for name, row in values["knobs"].items():
-        if row == "all":
-            continue
-        _check_values(path, values["knobs"], str(name), row)
-    budget = values["budget"]
+    faults = Faults()
+    values = load_parts(FORM, path, text, faults)
+    for errors in (_phase_faults(path, values), _knob_faults(path, values)):
+        faults.extend(errors)
+    faults.check()
+    phases, budget = values["phases"], values["budget"]
     minutes = budget.get("minutes")
     return Spec(
         name=str(values["name"]),
@@ -117,29 +108,50 @@ def parse_spec(path: Path, text: str) -> Spec:
     )
 
 
+def _phase_faults(path: Path, values: Any) -> Iterator[VicinalError]:
+    """Errors for phases and objectives that are there twice, or missing."""
+    phases = values["phases"]
+    yield from _twice(path, phases, "phases", [phase["name"] for phase in phases])
+    for each in (values, *phases):
+        yield from _twice(path, each.get("objectives"), "objectives", each.get("objectives", ()))
+    for at, phase in enumerate(phases):
+        if "objectives" not in values and "objectives" not in phase:
+            yield VicinalError(
+                f"{line_of(path, phases, at)}: the phase {phase['name']} has no objectives",
+                "give it some, or the file, for all phases that have none of their own",
+            )
+
+
+def _knob_faults(path: Path, values: Any) -> Iterator[VicinalError]:
+    """Errors for values of knobs that cannot be searched."""
+    for name, row in values["knobs"].items():
+        if row is not FAULTY and row != "all":
+            yield from _value_faults(path, values["knobs"], str(name), row)
+
+
 def _objectives(names: Sequence[str]) -> tuple[Objective, ...]:
     return tuple(Objective(each) for each in names)
 
 
-def _check_once(path: Path, container: Any, key: str, names: Sequence[str]) -> None:
+def _twice(path: Path, container: Any, key: str, names: Sequence[str]) -> Iterator[VicinalError]:
     for at, name in enumerate(names):
         if name in names[:at]:
-            raise VicinalError(
+            yield VicinalError(
                 f"{line_of(path, container, at)}: {key} has {name} twice", "leave one out"
             )
 
 
-def _check_values(path: Path, knobs: Any, name: str, row: Sequence[Any]) -> None:
+def _value_faults(path: Path, knobs: Any, name: str, row: Sequence[Any]) -> Iterator[VicinalError]:
     where = line_of(path, knobs, name)
     values = [_value(each) for each in row]
     if len(set(values)) != len(values):
-        raise VicinalError(f"{where}: {name} has a value twice", "give each once")
+        yield VicinalError(f"{where}: {name} has a value twice", "give each once")
     if len({isinstance(each, str) for each in values}) > 1:
-        raise VicinalError(
+        yield VicinalError(
             f"{where}: {name} has both numbers and words", "put numbers that are words into quotes"
         )
-    if not isinstance(values[0], str) and values != sorted(values):
-        raise VicinalError(
+    elif not isinstance(values[0], str) and values != sorted(values):
+        yield VicinalError(
             f"{where}: the values of {name} are not in order",
             "write the smallest first: the search takes numbers side by side for alike",
         )
