@@ -247,11 +247,9 @@ def _system(directory: Path, kind: ImageKind, say: Callable[[str], None]) -> Pat
     target = system_directory(directory, kind)
     if target.is_dir():
         return target
-    for old in directory.glob("debian-*"):
-        shutil.rmtree(old)
-    store = directory / "packages"
-    shutil.rmtree(store, ignore_errors=True)
-    fresh = directory / "debian-part"
+    store, fresh = directory / "packages", directory / "debian-part"
+    for left in (store, fresh):  # of a process that was killed
+        shutil.rmtree(left, ignore_errors=True)
     say(f"fetching Debian packages for the guests (some {kind.megabytes} MB)")
     packages = PackageStore(store)
     packages.unpack(kind.packages, fresh)
@@ -260,6 +258,10 @@ def _system(directory: Path, kind: ImageKind, say: Callable[[str], None]) -> Pat
     packages.unpack_kernel(kind.kernel_package, fresh)
     shutil.rmtree(store)
     fresh.rename(target)
+    # Not before: where nothing can be fetched, the present ones stay of use.
+    for old in directory.glob("debian-*"):
+        if old != target:
+            shutil.rmtree(old)
     return target
 
 

@@ -93,9 +93,7 @@ class Installation:
         said = []
         self._directory(self.variant)
         self._directory(self.network)
-        for file in self._stale():
-            file.unlink()
-            said.append(f"removed {file}")
+        stale = self._stale()
         for file, wanted in self._wanted().items():
             if _is(file, wanted):
                 continue
@@ -107,6 +105,9 @@ class Installation:
             self._directory(limits.parent)
             self._put(limits, TEMPLATE, 0o644)
             said.append(f"made {limits}")
+        for file in stale:  # last: the old ones are of use until the new ones are there
+            file.unlink()
+            said.append(f"removed {file}")
         return said
 
     def faults(self) -> Iterator[str]:

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 from cluster_file_support import host, read
 
+from vicinal.cluster import image
 from vicinal.cluster.file.model import ImageAdditions
 from vicinal.cluster.image_additions import additions_key
+from vicinal.cluster.image_kind import GuestNetwork, kind_of
 from vicinal.cluster.machines.from_file import machines_of
 from vicinal.cluster.machines.machine import Machine
 from vicinal.errors import VicinalError
@@ -81,3 +83,26 @@ def test_containers_have_no_image(tmp_path: Path) -> None:
         read(tmp_path, "name: x\nnodes:\n  - name: n\n    image: {packages: [tree]}\n")
     with pytest.raises(VicinalError, match=r"luster.yaml:3: image is for vm alone, and no node is"):
         read(tmp_path, "name: x\nnodes: [{name: n}]\nimage: {packages: [tree]}\n")
+
+
+class NoPackages:
+    """A store on a host that reaches no mirror."""
+
+    def __init__(self, _: Path) -> None:
+        """Nothing to prepare."""
+
+    def unpack(self, _: object, fresh: Path) -> None:
+        fresh.mkdir()
+        raise VicinalError("no mirror is reached", "wait")
+
+
+def test_packages_stay_until_there_are_new_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of another set: those that clusters which are up were made of, say."""
+    (tmp_path / "debian-others/boot").mkdir(parents=True)
+    monkeypatch.setattr(image, "PackageStore", NoPackages)
+    for _ in range(2):
+        with pytest.raises(VicinalError, match="no mirror is reached"):
+            image._system(tmp_path, kind_of(GuestNetwork.VIRTIO), lambda _: None)
+        assert (tmp_path / "debian-others/boot").is_dir()

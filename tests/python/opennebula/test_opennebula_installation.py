@@ -1,5 +1,6 @@
 """`vicinal opennebula`: the driver among OpenNebula's scripts, and what is not touched there."""
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -12,6 +13,7 @@ from vicinal.opennebula.installation import (
     ACTIONS,
     NETWORK_ACTIONS,
     ONED_CONF,
+    Installation,
     check_configuration,
 )
 from vicinal.opennebula.limits import FILE
@@ -68,6 +70,26 @@ def test_installed_again_it_is_the_same(remotes: Path, capsys: pytest.CaptureFix
     assert call("install", remotes) == 0
     assert capsys.readouterr().out.startswith("all of it is there\n")
     assert {file: file.lstat().st_ino for file in remotes.rglob("*")} == made
+
+
+def test_what_is_old_stays_until_what_is_new_is_there(
+    remotes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk leaves an installation that still does what it did."""
+    call("install", remotes)
+    old = remotes / "vmm/vicinal/an-action-of-before"
+    old.write_text("# made by `vicinal opennebula install`\nexec true\n")
+    (remotes / PROBE).unlink()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Installation, "_put", full)
+    assert call("install", remotes) == 1
+    assert old.is_file()
+    monkeypatch.undo()
+    assert call("install", remotes) == 0
+    assert not old.exists()
 
 
 def test_it_follows_updates_of_opennebula(
