@@ -114,7 +114,7 @@ def status(
     cluster: _CLUSTER = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write it as JSON.")] = False,
 ) -> int:
-    """Show what is there of a cluster; exit with 1 if not all of it runs."""
+    """Show what is there of a cluster; exit with 1 if not all of it runs, or it has no nodes."""
     if cluster is None and not unowned_names() and not DEFAULT_FILE.is_file():
         typer.echo("[]" if as_json else "No cluster is up.")
         if not as_json:
@@ -300,6 +300,8 @@ def _at_work(state: ClusterState) -> Iterator[str]:
     elif SAVED in {node["state"] for node in state.to_dict()["nodes"]}:
         whole = state.name.partition(".")[0]  # of which it may be a host's share
         yield f"it is saved: `vicinal restore {whole}` lets it go on"
+    elif state.ready and not state.has_nodes:
+        yield "it has no nodes: `vicinal up` makes those that its file has"
 
 
 def _rows(state: ClusterState, host: list[str]) -> Iterator[list[str]]:

@@ -103,9 +103,21 @@ class ClusterState:
 
     @property
     def whole(self) -> bool:
-        """Whether everything runs."""
+        """Whether everything runs, and there are nodes: without them nothing can run in it."""
+        return self.ready and self.has_nodes
+
+    @property
+    def ready(self) -> bool:
+        """Whether all that is there is as it should be; a host's share may be without nodes."""
         return bool(self.pieces) and all(
             piece.condition is Condition.READY for piece in self.pieces
+        )
+
+    @property
+    def has_nodes(self) -> bool:
+        """Whether it has any, on whatever host."""
+        return bool(self.nodes) or any(
+            host.state is not None and host.state.has_nodes for host in self.hosts
         )
 
     def to_dict(self) -> dict[str, Any]:

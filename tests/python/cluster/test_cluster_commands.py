@@ -264,6 +264,20 @@ def end_up(trial: Trial, until: str, number: signal.Signals) -> tuple[int, str]:
         return command.wait(GUARD_SECONDS), rest
 
 
+def test_a_cluster_without_nodes_is_not_whole(vicinal: Vicinal, trial: Trial) -> None:
+    """As an `up` leaves it whose nodes could not be made: region and head are there."""
+    trial.write(nodes=1)
+    text = trial.file.read_text()
+    trial.file.write_text(f"{text}first_boot: ['exit 1']\n")
+    assert vicinal("up", "--quiet", trial.file).returncode == 1
+    trial.file.write_text(text)
+    assert vicinal("up", "--quiet", trial.file).returncode == 0
+    trial.file.write_text(f"{text}first_boot: ['exit 1']\n")
+    assert vicinal("up", "--quiet", trial.file).returncode == 1
+    status = vicinal("status", trial.name)
+    assert (status.returncode, "it has no nodes: `vicinal up`" in status.stdout) == (1, True)
+
+
 def test_without_a_cluster(vicinal: Vicinal, trial: Trial) -> None:
     assert "could not be read" in error_line(vicinal("up", trial.directory / "none.yaml"))
     assert "there is no cluster" in error_line(vicinal("status", trial.name))

@@ -109,7 +109,7 @@ def state_over_hosts(name: str, entries: Mapping[str, Entry]) -> ClusterState:
 def _observed(host: HostState) -> Observation:
     if host.state is None:
         return Observation(Condition.BROKEN, host.why)
-    if host.state.whole:
+    if host.state.ready:
         return Observation(Condition.READY)
     conditions = {piece.condition for piece in host.state.pieces}
     stopped = conditions <= {Condition.READY, Condition.STOPPED}
