@@ -58,7 +58,8 @@ class Agent:
                 try:
                     self._serve(request)
                 except VicinalError as error:
-                    self._say(error=error.message, remedy=error.remedy)
+                    first, *more = [(each.message, each.remedy) for each in error.each]
+                    self._say(error=first[0], remedy=first[1], more=more)
         finally:
             for steps in (self._move, self._save):
                 if steps is not None:

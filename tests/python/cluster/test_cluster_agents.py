@@ -4,7 +4,6 @@ Virtual machines on several hosts are in tests/guests/hosts/test_cluster_hosts.p
 """
 
 import json
-import re
 import signal
 import subprocess
 import sys
@@ -173,12 +172,27 @@ def test_what_one_host_cannot_have_no_host_gets(trial: Trial) -> None:
     assert trial.shared("node0") == []
     theirs("node1", ["rm", f"/dev/shm/vicinal-0-{NAME}"])
     # What fails while it is made: the other host undoes what it made meanwhile.
-    theirs("node1", ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", "/dev/shm"])
+    theirs("node1", ["mount", "-t", "tmpfs", "-o", "nr_inodes=1", "tmpfs", "/dev/shm"])
     error = trial.refused("up", trial.file)
     theirs("node1", ["umount", "/dev/shm"])
     assert error.startswith("vicinal: error: host node1: ")
     assert "may still be there" not in error
     trial.nothing_left()
+
+
+@pytest.mark.parametrize("command", ["plan", "up"])
+def test_what_all_hosts_lack_is_told_before_any_takes_something_away(
+    trial: Trial, command: str
+) -> None:
+    trial.call("up", trial.file)
+    trial.file.write_text(written("node0", "node1", region="members: 512, section: 1G"))
+    lines = trial.call(command, trial.file, status=1).stderr.splitlines()
+    assert [line.partition(" has ")[0] for line in lines] == [
+        f"vicinal: error: host node{n}: /dev/shm (tmpfs)" for n in (0, 1)
+    ]
+    assert trial.call("status", NAME).returncode == 0
+    trial.file.write_text(written("node0", "node1"))
+    assert "4 as it is to be" in trial.call("plan", trial.file).stdout
 
 
 def test_a_host_that_is_not_reached(trial: Trial) -> None:
@@ -214,10 +228,11 @@ def test_a_host_without_libvirt(trial: Trial) -> None:
         "nodes: [{name: vm, backend: vm, count: 2}]\n"
         "hypervisor: 'qemu+unix:///system?socket=/nowhere'\n"
     )
-    error = trial.refused("up", trial.file)
-    # Whichever was the first to find it out.
-    assert re.search("error: host node[01]: libvirt at qemu[+]unix", error), error
-    assert "cannot be reached" in error
+    errors = trial.call("up", trial.file, status=1).stderr.splitlines()
+    for number, error in enumerate(errors):
+        assert error.startswith(f"vicinal: error: host node{number}: libvirt at qemu+unix"), error
+        assert "cannot be reached" in error
+    assert len(errors) == 2
     trial.nothing_left()
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import vicinal
 from vicinal.cluster.hosts.protocol import ALIVE_SECONDS, MARK, Request
 from vicinal.cluster.plan.planning import Action
+from vicinal.faults import Faults
 from vicinal.printable import printable
 from vicinal.remote.agent_connection import AgentConnection
 from vicinal.remote.hosts import Host
@@ -78,11 +79,14 @@ class ShareConnection(AgentConnection):
     ) -> dict[str, Any]:
         """The answer to a request, however long it takes, as long as the host is heard of.
 
-        Raises VicinalError, with the host's name, for an error of its own, or where it is lost.
+        Raises VicinalError, with the host's name, for errors of its own, or where it is lost.
         """
         answer = self.ask_openly(request, values, listener)
         if "error" in answer:
-            raise self._trouble(str(answer["error"]), str(answer.get("remedy")))
+            faults = Faults()
+            told = [(answer["error"], answer.get("remedy")), *answer.get("more", ())]
+            faults.extend(self._trouble(str(what), str(remedy)) for what, remedy in told)
+            faults.check()
         return answer
 
     def ask_openly(

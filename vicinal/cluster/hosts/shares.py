@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 from vicinal.cluster.hosts.connection import FarStep, Listener, ShareConnection
 from vicinal.errors import VicinalError
+from vicinal.faults import Faults
 
 T = TypeVar("T")
 
@@ -41,9 +42,13 @@ class Outcomes(Generic[T]):
         self.errors: dict[str, VicinalError] = {}
 
     def all(self) -> dict[str, T]:
-        """The answers. Raises the first error."""
+        """The answers. Raises the error, or errors, of all hosts that had some."""
+        if len(self.errors) == 1:
+            raise next(iter(self.errors.values()))  # whatever kind it is of
+        faults = Faults()
         for error in self.errors.values():
-            raise error
+            faults.extend(error.each)
+        faults.check()
         return self.answers
 
 
@@ -80,4 +85,6 @@ def ask_all(
             left -= 1
         else:
             something()
+    order = [connection.name for connection in connections]
+    outcomes.errors = {name: outcomes.errors[name] for name in order if name in outcomes.errors}
     return outcomes
