@@ -72,5 +72,5 @@ def call(words: Sequence[str]) -> int:
             args=words, prog_name="vicinal", standalone_mode=False
         )
     except typer.TyperException as error:
-        return say_wrong_call(error)
+        return say_wrong_call(error, words)
     return status if isinstance(status, int) else 0

@@ -6,6 +6,7 @@ word, and what may be there.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 import typer
@@ -27,8 +28,8 @@ _KINDS = {
 """What may be there, by pydantic's name of the fault."""
 
 
-def say_wrong_call(error: typer.TyperException) -> int:
-    """Tell the user what is wrong with a call; the exit status, which is 2.
+def say_wrong_call(error: typer.TyperException, words: Sequence[str]) -> int:
+    """Tell the user what is wrong with the words of a call; the exit status, which is 2.
 
     A command that has others, called without any, shows its help instead.
     """
@@ -38,8 +39,13 @@ def say_wrong_call(error: typer.TyperException) -> int:
     if context is not None and _lacks_command(error, context):
         context.get_help()  # which prints it
         return 2
-    command = context.command_path if context is not None else "vicinal"
+    command = context.command_path if context is not None else _command_of(words)
     return fail(f"{_sentence(error)}: see `{command} --help`", 2)
+
+
+def _command_of(words: Sequence[str]) -> str:
+    """The command that a call is of, where typer does not say: `vicinal down`."""
+    return " ".join(["vicinal", *takewhile(str.isalpha, words[:1])])
 
 
 def _lacks_command(error: typer.TyperException, context: Any) -> bool:

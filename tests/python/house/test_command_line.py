@@ -78,6 +78,7 @@ def test_a_command_that_needs_another_shows_its_help(
         (["run", "--mpi", "opnmpi"], "or intel: did you mean openmpi?"),
         (["run", "-n", "two"], '/--ranks is "two", and must be a whole number'),
         (["run", "-n", "0"], '/--ranks is "0", and must be 1 or more'),
+        (["down", "--forget"], "option '--forget' requires an argument: see `vicinal down --help`"),
         (["migrate", "a", "b", "--timeout", "x"], '--timeout is "x", and must be a number'),
         (["slurm", "region", "0", "--user", "0"], 'job is "0", and must be 1 or more'),
     ],
