@@ -1,6 +1,7 @@
 """What each back end looks at before anything is made: tools, files, memory, devices, ports."""
 
 import os
+import shutil
 import socket
 from pathlib import Path
 
@@ -14,11 +15,13 @@ from vicinal.cluster.machines.network import FarMachine, Link
 from vicinal.cluster.plan.resource import Held, Resource
 from vicinal.cluster.resources.bridge import BridgeResource
 from vicinal.cluster.resources.containers import ContainerResource, ContainersResource
+from vicinal.cluster.resources.functions import CardResource
 from vicinal.cluster.resources.keys import KeysResource
 from vicinal.cluster.resources.machines import MachineResource, MachinesResource
 from vicinal.cluster.resources.native import NativeResource
 from vicinal.cluster.resources.region import RegionResource
 from vicinal.errors import VicinalError
+from vicinal.host.functions import helper
 
 NOTHING = Held()
 HUGE = 1 << 60
@@ -82,6 +85,21 @@ def test_all_that_a_container_would_not_see_is_told(tmp_path: Path) -> None:
         "/missing/one",
         "/missing/2",
     ]
+
+
+def test_who_may_not_change_functions_is_told_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(helper, "INSTALLED", tmp_path / "helper")
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    card = CardResource("solar", "0000:03:00.0", 2)
+    (found,) = complaints(card)
+    assert found.endswith(f"sudo did not run the helper ({tmp_path}/helper is not there)")
+    (tmp_path / "helper").mkdir()
+    assert complaints(card) == []
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    assert complaints(card) == ["changing SR-IOV functions needs root, and sudo was not found"]
 
 
 def region(path: Path, members: int = 4, section_bytes: int = 960 << 10) -> RegionResource:

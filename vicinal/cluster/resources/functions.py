@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 from vicinal.cluster.file.model import BackEnd, Cluster, Node
 from vicinal.cluster.file.network import FunctionNetwork
-from vicinal.cluster.plan.resource import Condition, Json, Observation, Resource, Standing
+from vicinal.cluster.plan.resource import Condition, Held, Json, Observation, Resource, Standing
 from vicinal.errors import VicinalError
 from vicinal.host.functions.operations import Functions
 from vicinal.host.functions.owners import assigned_address, assigned_to, owner_of
@@ -114,6 +114,11 @@ class CardResource(Standing):
             return Observation(Condition.BROKEN, f"it has {len(card.functions)} functions")
         return Observation(Condition.READY)
 
+    def check(self, released: Held) -> None:
+        """Whether this user may have a card make functions; how many it can was seen before."""
+        del released
+        self._functions.check_helper()
+
     def create(self) -> None:
         """Have the card make them."""
         self._functions.create(self._address, self._count, owner=owner_of(self._cluster))
@@ -202,6 +207,11 @@ class FunctionResource(Standing):
         if len(assigned) > 1 or not self._functions.host.device(assigned[0]).is_dir():
             return Observation(Condition.BROKEN, f"{assigned[-1]} is not as it was assigned")
         return Observation(Condition.READY)
+
+    def check(self, released: Held) -> None:
+        """Whether this user may set one up; that the card has one was seen before."""
+        del released
+        self._functions.check_helper()
 
     def create(self) -> None:
         """Take the card's first free one, and set it up."""

@@ -147,7 +147,8 @@ class MachinesResource(Standing):
     def prepare(self, say: Callable[[str], None]) -> None:
         """Make what it is made of and is kept for all clusters, where that is not there."""
         _, choice = prepare(say)
-        hypervisor_at(self.uri).check(choice.accelerator)
+        if not is_own(self.uri):  # which another resource starts, and takes away
+            hypervisor_at(self.uri).check(choice.accelerator)
         for additions in self._additions.values():
             build_additions(additions, say)
 

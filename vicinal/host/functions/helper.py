@@ -49,6 +49,15 @@ def ask_helper(operation: str, **fields: object) -> dict[str, Any]:
     return dict(answer)
 
 
+def check_reachable() -> None:
+    """Raise VicinalError where the helper cannot be reached, as far as is seen without asking."""
+    if os.geteuid() == 0:
+        return
+    _command()
+    if not INSTALLED.exists():
+        raise _not_reached(1, f"{INSTALLED} is not there")
+
+
 def sudoers_line(user: str) -> str:
     """The line for visudo that lets a user's commands reach the helper, and nothing else."""
     return f"{user} ALL=(root) NOPASSWD: {PYTHON} -I {INSTALLED}"

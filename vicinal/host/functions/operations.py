@@ -18,7 +18,7 @@ from typing import Any
 
 from vicinal.errors import VicinalError
 from vicinal.host.functions import infiniband
-from vicinal.host.functions.helper import Helper, ask_helper
+from vicinal.host.functions.helper import Helper, ask_helper, check_reachable
 from vicinal.host.functions.privileged.system import VFIO, Host
 from vicinal.host.functions.settings import Settings
 from vicinal.host.functions.sysfs import (
@@ -47,6 +47,11 @@ class Functions:
     def __init__(self, host: Host | None = None, helper: Helper = ask_helper) -> None:
         self.host = host or Host()
         self._helper = helper
+
+    def check_helper(self) -> None:
+        """Raise VicinalError where nobody would change a function for this user."""
+        if self._helper is ask_helper:
+            check_reachable()
 
     def cards(self) -> list[PhysicalFunction]:
         """The cards and their functions as they are now."""
