@@ -52,7 +52,8 @@ class FaultyPart:
         return self
 
     __getattr__ = __getitem__ = __iter__ = __contains__ = __len__ = __bool__ = __eq__ = _use
-    __hash__ = __str__ = __format__ = __int__ = __index__ = __float__ = __lt__ = __gt__ = _use
+    __hash__ = __str__ = __format__ = __int__ = __index__ = __float__ = __fspath__ = _use
+    __lt__ = __le__ = __gt__ = __ge__ = __add__ = __radd__ = __call__ = __reversed__ = _use
 
 
 FAULTY: Any = FaultyPart()

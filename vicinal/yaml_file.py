@@ -6,7 +6,6 @@ values = load(FORM, path, text)
 
 import json
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -116,10 +115,10 @@ def mark_faults(form: Form, path: Path, values: Any, faults: Faults) -> None:
 
 def line_of(path: Path, values: Any, key: str | int) -> str:
     """File and line of a key, or of an item of a list; the file alone where no line is known."""
-    marks = getattr(values, "lc", None)
-    if marks is None:
-        return str(path)
-    return f"{path}:{(marks.key(key) if isinstance(key, str) else marks.item(key))[0] + 1}"
+    line = _line_of_step(values, key)
+    if line is None and (marks := getattr(values, "lc", None)) is not None:
+        line = marks.line + 1  # of what is around a key that is not there
+    return _at(path, line)
 
 
 def _load(path: Path, text: str) -> Any:
@@ -145,12 +144,24 @@ def _line(values: Any, fault: Fault) -> int | None:
     line = None if marks is None else marks.line + 1
     container = values
     for step in fault.place[:-1] if fault.missing else fault.place:
-        # Parts that were read from a file may be in a whole that was not.
-        if (marks := getattr(container, "lc", None)) is not None:
-            with suppress(KeyError):  # of a key that was added to them
-                line = (marks.key(step) if isinstance(step, str) else marks.item(step))[0] + 1
+        line = _line_of_step(container, step) or line
         container = container[step]
     return line
+
+
+def _line_of_step(container: Any, step: str | int) -> int | None:
+    """The line of a key or an item.
+
+    None for a part that was not read from a file, and a key that was added to one that was.
+    """
+    marks = getattr(container, "lc", None)
+    if marks is None:
+        return None
+    try:
+        place = marks.key(step) if isinstance(step, str) else marks.item(step)
+    except (KeyError, IndexError):
+        return None
+    return None if place is None else int(place[0]) + 1
 
 
 def _at(path: Path, line: int | None) -> str:

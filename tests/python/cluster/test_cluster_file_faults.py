@@ -1,18 +1,92 @@
 """All mistakes of a cluster file, told at once: each with its line, none that follows from one."""
 
+import copy
 import json
+import random
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cluster_file_support import read
+from ruamel.yaml import YAML
 
 from vicinal.cluster.file.reading import FORM as CLUSTER
+from vicinal.cluster.file.reading import parse_cluster
 from vicinal.errors import VicinalError
 from vicinal.faults import CollectedError
 from vicinal.study.file.reading import FORM as STUDY
+from vicinal.study.file.reading import parse_study
 from vicinal.tune.search.spec import FORM as TUNING
 
 FORMS = [form.file for form in (CLUSTER, STUDY, TUNING)]
+
+ODD: tuple[Any, ...] = (3, "x", [], {}, None, True, -1, 1.5, ["a"], {"a": 1}, [None], "none")
+FULL = """\
+name: a
+hosts: [{name: x, bridge: b, address: 10.0.0.1}, {name: y, hypervisor: "qemu:///session"}]
+nodes:
+- {name: n, backend: vm, count: 2, memory: 64M, host: [x, y], image: {files: {a: /b}},
+   network: {function: {card: e, mac: "52:54:00:00:00:01", vlan: 3, pkey: 4}}}
+- {name: c, pin: ["0"], mounts: ["/a:/b:ro"], first_boot: ["x"], runtime: crun,
+   network: {bridge: br0, mac: "52:54:00:00:00:03", address: 10.1.0.1/24}}
+placement: {policy: explicit, reserve: 0}
+region: {members: 4, section: 1M, heap: 4K, device: nvdimm}
+port: 2000
+hypervisor: "qemu:///session"
+"""
+STUDY_OF_IT = """\
+name: s
+title: t
+question: q
+source: us
+environments: [{name: e, cluster: {nodes: [{name: n}]}, path: network}, {name: f, cluster: %s}]
+workloads: [{name: w, driver: record, operation: latency, quantity: latency, sizes: 1..4}]
+design: {comparisons: [{base: e, test: f}], trials: 12, most_trials: 40, control: e}
+published: [{workload: w, environment: e, values: {1: 5}}]
+"""
+
+
+def places(values: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    parts: Iterable[Any] = ()
+    if isinstance(values, dict):
+        parts = values
+    elif isinstance(values, list):
+        parts = range(len(values))
+    for part in parts:
+        yield (*place, part)
+        yield from places(values[part], (*place, part))
+
+
+def with_odd_parts(values: Any, draw: random.Random) -> str:
+    """The same with some parts replaced by what may be there or not."""
+    changed = copy.deepcopy(values)
+    for place in draw.sample(list(places(values)), draw.choice([1, 1, 2, 3])):
+        container = changed
+        with suppress(KeyError, IndexError, TypeError):  # what is around it was replaced
+            for step in place[:-1]:
+                container = container[step]
+            container[place[-1]] = draw.choice(ODD)
+    return json.dumps(changed)
+
+
+def test_whatever_is_wrong_is_told_in_words() -> None:
+    """No other exception comes of parts that are wrong, whatever reads them."""
+    cluster = YAML(typ="safe", pure=True).load(FULL)
+    nodes = {key: cluster[key] for key in ("nodes", "region", "placement")}
+    study = YAML(typ="safe", pure=True).load(STUDY_OF_IT % json.dumps(nodes))
+    told: set[bool] = set()
+    for seed in range(300):
+        draw = random.Random(seed)
+        parse, whole = [(parse_cluster, cluster), (parse_study, study)][seed % 2]
+        try:
+            parse(Path("file.yaml"), with_odd_parts(whole, draw))
+        except VicinalError as error:
+            said = [each.message and each.remedy for each in error.each]
+            told.add(all(said) and len(said) > 1)
+    assert told == {False, True}
+
 
 MANY = """\
 name: Many

@@ -11,7 +11,7 @@ from typing import Any
 
 from vicinal.cluster.file.reading import part_cluster
 from vicinal.errors import VicinalError
-from vicinal.faults import Faults
+from vicinal.faults import FAULTY, Faults
 from vicinal.mpi.environment import MessagePath, Progress
 from vicinal.mpi.libraries import Mpi
 from vicinal.study.file.model import (
@@ -109,13 +109,13 @@ def _text(values: Any, key: str) -> str | None:
 
 def _environment(path: Path, values: Any, faults: Faults) -> Environment:
     # What is a cluster is for the cluster file's reader to say; it is made of the same values.
-    faults.attempt(part_cluster, path, values["cluster"])
+    sound = faults.attempt(part_cluster, path, values["cluster"]) is not FAULTY
     faults.extend(_path_faults(path, values))
     name = str(values["name"])
     return Environment(
         name=name,
         title=str(values.get("title", name)),
-        cluster=_with_whole_paths(path, plain(values["cluster"])),
+        cluster=_with_whole_paths(path, plain(values["cluster"])) if sound else FAULTY,
         mpi=Mpi(values.get("mpi", Mpi.MPICH)),
         path=MessagePath(values.get("path", MessagePath.REGION)),
         progress=Progress(values["progress"]) if "progress" in values else None,
