@@ -89,6 +89,9 @@ void parameters_define(void)
 		&provider, "rank", FI_PARAM_STRING,
 		"Rank shown for this process by 'vicinal paths'; a label only. Set as VICINAL_RANK. "
 		"(default: PMIX_RANK, PMI_RANK or OMPI_COMM_WORLD_RANK)");
+	(void)fi_param_define(&provider, "job", FI_PARAM_STRING,
+			      "Number of the job that this process belongs to, for 'vicinal paths'; a label "
+			      "only. Set as VICINAL_JOB. (default: 0, none)");
 	tuning_define();
 }
 

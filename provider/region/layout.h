@@ -214,7 +214,7 @@ struct section_header {
 	 * network, and never by this section. Before SLOT_JOINED.
 	 */
 	shared_u32 guest; /* 56 */
-	shared_bytes reserved0[4];
+	shared_u32 job;   /* 60  which job of the region's the owner belongs to, 0 if unknown; for people */
 	/*
 	 * line 1: on a line of its own since it changes while others read line 0. heartbeat changes while the
 	 * owner lives: see enum liveness_kind. obituary = epoch << 32 | slot of the member whose lock the

@@ -271,21 +271,35 @@ static bool claim_stale(struct member *self, uint64_t timeout)
 	return won;
 }
 
+/* The number in the first of `count` variables that holds one, or `otherwise`. */
+static uint32_t number_from(const char *const *variables, size_t count, uint32_t otherwise)
+{
+	for (size_t i = 0; i < count; i++) {
+		const char *value = getenv(variables[i]);
+		char *end = NULL;
+		if (value == NULL || *value == '\0')
+			continue;
+		unsigned long number = strtoul(value, &end, 10);
+		if (*end == '\0' && number < UINT32_MAX)
+			return (uint32_t)number;
+	}
+	return otherwise;
+}
+
 static uint32_t launcher_rank(void)
 {
 	static const char *const variables[] = {"VICINAL_RANK", "PMIX_RANK", "PMI_RANK",
 						"OMPI_COMM_WORLD_RANK"};
 
-	for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
-		const char *value = getenv(variables[i]);
-		char *end = NULL;
-		if (value == NULL || *value == '\0')
-			continue;
-		unsigned long rank = strtoul(value, &end, 10);
-		if (*end == '\0' && rank < UINT32_MAX)
-			return (uint32_t)rank;
-	}
-	return UINT32_MAX;
+	return number_from(variables, sizeof(variables) / sizeof(variables[0]), UINT32_MAX);
+}
+
+/* By this number `vicinal run --paths` tells the ranks of its job from those of other jobs. */
+static uint32_t job_number(void)
+{
+	static const char *const variables[] = {"VICINAL_JOB"};
+
+	return number_from(variables, 1, 0);
 }
 
 /* What tells the endpoints of this process from those of others; 0 until the first joins. */
@@ -339,6 +353,7 @@ static void write_section(const struct member *self, uint32_t endpoint)
 	shared_store_u32(&header->home_slot, self->home_slot);
 	shared_store_u32(&header->home_epoch, self->home_epoch);
 	shared_store_u32(&header->guest, self->guest);
+	shared_store_u32(&header->job, job_number());
 	/* A guest's kernel has no part in the barriers of its host's. */
 	shared_store_u32(&header->membarrier, region->kind == REGION_FILE && sleep_is_ordered());
 	shared_store_u64(&header->process, identify_process());

@@ -20,6 +20,7 @@ static void test_fields_lie_where_the_format_says(void **state)
 	assert_int_equal(offsetof(struct section_header, epoch), 8);
 	assert_int_equal(offsetof(struct section_header, liveness), 12);
 	assert_int_equal(offsetof(struct section_header, rank), 16);
+	assert_int_equal(offsetof(struct section_header, job), 60);
 	assert_int_equal(offsetof(struct section_header, pid), 20);
 	assert_int_equal(offsetof(struct section_header, endpoint), 24);
 	assert_int_equal(offsetof(struct section_header, arena_used), 28);

@@ -125,6 +125,23 @@ static void test_a_rank_is_what_the_launcher_says(void **state)
 	}
 }
 
+static void test_a_job_is_the_number_in_its_variable(void **state)
+{
+	static const struct {
+		const char *value;
+		uint32_t job;
+	} cases[] = {{"71", 71}, {"4294967294", UINT32_MAX - 1}, {"", 0}, {"x", 0}, {"7 ", 0}};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		assert_int_equal(setenv("VICINAL_JOB", cases[i].value, 1), 0);
+		struct member *member = join();
+		assert_int_equal(shared_load_u32(&section_header(region, member->slot)->job), cases[i].job);
+		member_leave(member);
+	}
+	assert_int_equal(unsetenv("VICINAL_JOB"), 0);
+}
+
 static void test_a_full_region_is_refused_until_one_leaves(void **state)
 {
 	struct member *members[MEMBERS];
@@ -422,6 +439,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		WITH_REGION(test_a_member_shows_who_it_is),
 		WITH_REGION(test_a_rank_is_what_the_launcher_says),
+		WITH_REGION(test_a_job_is_the_number_in_its_variable),
 		WITH_REGION(test_a_full_region_is_refused_until_one_leaves),
 		WITH_REGION(test_the_slot_freed_longest_ago_is_taken),
 		WITH_REGION(test_the_epoch_after_the_last_is_a_member_s),

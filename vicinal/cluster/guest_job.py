@@ -27,7 +27,7 @@ from vicinal.mpi.job_files import with_files
 from vicinal.mpi.libraries import STANDARD, Family, Installation, Mpi
 from vicinal.mpi.placement import Placement, place
 from vicinal.mpi.program import linked_mpi
-from vicinal.mpi.variables import portable_variables
+from vicinal.mpi.variables import JOB, new_job_number, portable_variables
 from vicinal.region import RegionState
 
 VERBS_CORE = "verbs;ofi_rxm"
@@ -93,11 +93,14 @@ def run_in_guests(job: Job, pair: JobGuests, *, timeout: float = 120.0) -> Compl
     Raises VicinalError if it cannot be started, if the first guest is lost, or after
     `timeout` seconds; the job has been ended then.
     """
-    command, environment = job_command(job, pair)
+    number = new_job_number()
+    command, environment = job_command(job, pair, number)
     began = time.monotonic()
     done = pair.guests[0].run(command, environment=environment, timeout=timeout)
     seconds = time.monotonic() - began
-    regions = pair.inspect_all() if MessagePath(job.path) is MessagePath.REGION else ()
+    regions: tuple[RegionState, ...] = ()
+    if MessagePath(job.path) is MessagePath.REGION:
+        regions = tuple(each.of_job(number) for each in pair.inspect_all())
     first = regions[0] if regions else None
     return CompletedJob(done.returncode, done.stdout, done.stderr, seconds, first, regions)
 
@@ -142,9 +145,12 @@ def check_guests_have(mpi: Mpi | Installation) -> None:
         )
 
 
-def job_command(job: Job, pair: JobGuests) -> tuple[list[str], dict[str, str]]:
+def job_command(
+    job: Job, pair: JobGuests, number: int | None = None
+) -> tuple[list[str], dict[str, str]]:
     """The launcher's command line and environment, in the first guest.
 
+    `number` is what tells the ranks from those of other jobs in their region (JOB).
     A program that is not in the image is put into all guests. Raises VicinalError as
     check_guest_job() does.
     """
@@ -161,6 +167,7 @@ def job_command(job: Job, pair: JobGuests) -> tuple[list[str], dict[str, str]]:
         **beyond,
         **({} if found else {"LD_LIBRARY_PATH": str(mpi.library.parent)}),
         **portable_variables(os.environ),
+        **({} if number is None else {JOB: str(number)}),
         **job.environment,
     }
     placements = place(job.ranks, [guest.name for guest in pair.guests])

@@ -110,7 +110,7 @@ class Agent:
                     self._save = SaveSteps(_share(request), self._show)
                 self._say(**self._save.do(SaveStep(request["step"])))
             case Request.TRAFFIC:
-                traffic = self._entered().traffic()
+                traffic = self._entered().traffic(int(request["job"]))
                 self._say(traffic=None if traffic is None else traffic.to_dict())
             case Request.KEEP | Request.UNDO | Request.HERE:
                 self._say()  # nothing is being made

@@ -110,7 +110,7 @@ class RunningFarJob(RunningJob):
 
     def traffic(self) -> JobTraffic | None:
         """What the regions of all hosts say now of its messages; None where it has none."""
-        return None if self.path is not MessagePath.REGION else self._far.traffic()
+        return None if self.path is not MessagePath.REGION else self._far.traffic(self.number)
 
 
 def _for_machines(job: Job, machines: MachineGuests | FarGuests) -> Job:

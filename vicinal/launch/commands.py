@@ -31,7 +31,7 @@ from vicinal.mpi.job import Job
 from vicinal.mpi.job_region import check_heap, region_path, usable_region
 from vicinal.mpi.libraries import Mpi
 from vicinal.mpi.option import MPI_PREFIX, chosen_mpi
-from vicinal.mpi.paths_table import paths_table
+from vicinal.mpi.paths_table import paths_tables
 from vicinal.mpi.program import find_program
 from vicinal.mpi.started import StartedJob
 from vicinal.mpi.traffic import JobTraffic
@@ -298,7 +298,7 @@ def _show_paths(running: RunningJob | RunningGuestJob | HostJob) -> None:
         _note(f"every pair of ranks used the path {running.path.value}")
     else:
         sys.stdout.flush()
-        _show(traffic, sys.stderr)
+        _show([traffic], sys.stderr)
 
 
 def _input() -> int | None:
@@ -310,12 +310,12 @@ def _input() -> int | None:
     return subprocess.DEVNULL if nothing else None
 
 
-def _show(traffic: JobTraffic, stream: object) -> None:
+def _show(jobs: Sequence[JobTraffic], stream: object) -> None:
     # Not cut to the width of a terminal that is not there.
     console = Console(stderr=stream is sys.stderr)
     if not console.is_terminal:
         console.width = 120
-    console.print(paths_table(traffic))
+    console.print(paths_tables(jobs))
 
 
 def _note(text: str) -> None:

@@ -18,6 +18,7 @@ from vicinal.mpi.environment import MessagePath
 from vicinal.mpi.job import Job
 from vicinal.mpi.started import StartedJob, Stream
 from vicinal.mpi.traffic import JobTraffic
+from vicinal.mpi.variables import new_job_number
 
 _MARK = "VICINAL_MACHINE_JOB"
 """Variable of all that belongs to one job."""
@@ -48,10 +49,11 @@ class RunningGuestJob(StartedJob):
         super().__init__()
         self.path = MessagePath(job.path)
         self._guests = guests
+        self._number = new_job_number()
         self._mark = f"{os.getpid()}-{secrets.token_hex(4)}"
         self._file = f"/tmp/vicinal-job-{self._mark}"
         guests.enter()
-        command, environment = job_command(job, guests)
+        command, environment = job_command(job, guests, self._number)
         environment = {**environment, _MARK: self._mark}
         self._launcher = subprocess.Popen(
             guests.guests[0].command(["sh", "-c", _LAUNCH, self._file, *command], environment),
@@ -67,7 +69,7 @@ class RunningGuestJob(StartedJob):
 
     def traffic(self) -> JobTraffic | None:
         """What the machines' regions say now; None where the job does not use them."""
-        return self._guests.traffic() if self.path is MessagePath.REGION else None
+        return self._guests.traffic(self._number) if self.path is MessagePath.REGION else None
 
     def forward(self, number: signal.Signals) -> None:
         """Hand a signal to the launcher, which hands it to the ranks or ends them."""

@@ -14,6 +14,7 @@ from vicinal.launch import host_files
 from vicinal.launch.running import REGION_PREFIX
 from vicinal.mpi.traffic import JobTraffic, job_traffic, together
 from vicinal.region import inspect
+from vicinal.region.states import SlotState
 
 
 def running_regions() -> Iterator[list[Path]]:
@@ -47,6 +48,15 @@ def newest_job() -> list[Path]:
     return max(jobs)[1]
 
 
-def traffic_of(regions: Sequence[Path]) -> JobTraffic:
-    """What a job's regions say now; raises VicinalError where one cannot be read."""
-    return together(job_traffic(inspect(region, patience=0)) for region in regions)
+def traffic_of(regions: Sequence[Path]) -> list[JobTraffic]:
+    """What the jobs in some regions sent up to now: those that run, or if none does, all.
+
+    Raises VicinalError where a region cannot be read.
+    """
+    states = [inspect(region, patience=0) for region in regions]
+    members = [member for state in states for member in state.members]
+    running = [
+        each for each in members if each.state is SlotState.JOINED and each.alive is not False
+    ]
+    numbers = sorted({member.job for member in running or members}) or [0]
+    return [together(job_traffic(state.of_job(number)) for state in states) for number in numbers]

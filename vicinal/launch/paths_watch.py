@@ -11,7 +11,7 @@ from rich.live import Live
 
 from vicinal.errors import VicinalError
 from vicinal.launch.paths import traffic_of
-from vicinal.mpi.paths_table import paths_table
+from vicinal.mpi.paths_table import paths_tables
 from vicinal.mpi.traffic import JobTraffic
 
 _WIDTH = 120
@@ -27,18 +27,18 @@ def watch_paths(regions: Sequence[Path], interval: float) -> None:
     console = Console()
     if not console.is_terminal:
         console.width = _WIDTH
-    traffic: JobTraffic | None = traffic_of(regions)
+    traffic: list[JobTraffic] | None = traffic_of(regions)
     if console.is_terminal:
         with Live(console=console, auto_refresh=False) as live:
             while traffic is not None:
-                live.update(paths_table(traffic), refresh=True)
+                live.update(paths_tables(traffic), refresh=True)
                 time.sleep(interval)
                 traffic = _now(regions)
     else:
         before = None
         while traffic is not None:
             if traffic != before:
-                console.print(paths_table(traffic))
+                console.print(paths_tables(traffic))
                 sys.stdout.flush()
                 before = traffic
             time.sleep(interval)
@@ -46,7 +46,7 @@ def watch_paths(regions: Sequence[Path], interval: float) -> None:
     typer.echo("the job has ended", err=True)
 
 
-def _now(regions: Sequence[Path]) -> JobTraffic | None:
+def _now(regions: Sequence[Path]) -> list[JobTraffic] | None:
     """What they say; None when one is there no more."""
     try:
         return traffic_of(regions)

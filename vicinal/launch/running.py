@@ -27,6 +27,7 @@ from vicinal.mpi.placement import Placement, place
 from vicinal.mpi.program import check_visible
 from vicinal.mpi.started import StartedJob, Stream
 from vicinal.mpi.traffic import JobTraffic, job_traffic
+from vicinal.mpi.variables import JOB, new_job_number
 from vicinal.region import RegionState, create, inspect
 from vicinal.region.creation import LABEL_BYTES, default_members
 
@@ -93,6 +94,8 @@ class RunningJob(StartedJob):
         self.job = job
         self.mpi, self._library_found = job.resolved_mpi()
         self.path = MessagePath(job.path)
+        self.number = new_job_number()
+        """By which its ranks are told from those of other jobs in the same region."""
         self._cluster = cluster
         self._made: list[Path] = []
         self._input: JobInput | None = None
@@ -169,10 +172,10 @@ class RunningJob(StartedJob):
         return states[0] if states else None
 
     def region_states(self) -> list[RegionState]:
-        """The same of each host's region."""
+        """The same of each host's region, as far as it is about this job."""
         if self.path is not MessagePath.REGION:
             return []
-        return [inspect(file, patience=0) for file in self._region_files]
+        return [inspect(file, patience=0).of_job(self.number) for file in self._region_files]
 
     def traffic(self) -> JobTraffic | None:
         """What its region says now of its messages; None where it has none."""
@@ -209,7 +212,8 @@ class RunningJob(StartedJob):
 
     def _environment(self) -> dict[str, str]:
         region = self._region() if self.path is MessagePath.REGION else None
-        return job_environment(self.job, self.mpi, region, self._placements)
+        variables = job_environment(self.job, self.mpi, region, self._placements)
+        return variables | {JOB: str(self.number)}
 
     def _region(self) -> str:
         if self.job.region is None:

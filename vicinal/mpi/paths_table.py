@@ -1,10 +1,18 @@
 """Which path the messages between each pair of ranks took, as a table."""
 
+from collections.abc import Sequence
+
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from vicinal.mpi.traffic import NETWORK_PATH, JobTraffic
 from vicinal.region.sizes import show_size
+
+
+def paths_tables(jobs: Sequence[JobTraffic]) -> Group:
+    """A table for each of the jobs in a region."""
+    return Group(*map(paths_table, jobs))
 
 
 def paths_table(traffic: JobTraffic) -> Table:

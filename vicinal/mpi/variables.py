@@ -8,6 +8,7 @@ looks first.
 
 import difflib
 import re
+import secrets
 from collections.abc import Callable, Mapping
 
 from vicinal.errors import VicinalError
@@ -20,6 +21,15 @@ _LIBFABRIC_PREFIX = "FI_"
 """libfabric's form of the provider's variables: FI_VICINAL_REGION and so on."""
 
 _LONGEST_TIMEOUT = 86400
+
+
+JOB = "VICINAL_JOB"
+"""Number of the job that a rank belongs to, which it writes into its regions."""
+
+
+def new_job_number() -> int:
+    """A number for JOB: another one for each job, so that jobs in one region are told apart."""
+    return 1 + secrets.randbelow(2**32 - 2)
 
 
 def _one_of(*choices: str) -> Callable[[str], str | None]:
@@ -57,12 +67,15 @@ _OF_THE_PROVIDER: dict[str, Callable[[str], str | None]] = {
     "VICINAL_NET": _anything,
     "VICINAL_NET_INTERFACE": _anything,
     "VICINAL_RANK": _anything,
+    JOB: _anything,  # as VICINAL_REGION
     "VICINAL_PROFILE": _anything,
     **{each.variable: each.fault for each in THRESHOLDS},
 }
 """What fi_vicinal(7) lists, and what is wrong with a value, as a phrase."""
 
-_OF_ONE_MACHINE = {"VICINAL_REGION", "VICINAL_RANK", "VICINAL_NET_INTERFACE", "VICINAL_PROFILE"}
+_OF_ONE_MACHINE = {
+    *("VICINAL_REGION", "VICINAL_RANK", JOB, "VICINAL_NET_INTERFACE", "VICINAL_PROFILE")
+}
 """Of those, what another machine has to be told anew, or its launcher says."""
 
 FUNCTIONS = "VICINAL_FUNCTIONS"

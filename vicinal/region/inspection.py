@@ -84,6 +84,8 @@ class Member:
     """Whether it is to leave the region then, or was to and has."""
     home: Home | None = None
     """None for one whose address names this region."""
+    job: int = 0
+    """Number of its job by VICINAL_JOB; 0 if nobody said."""
 
     @property
     def condition(self) -> str:
@@ -152,6 +154,17 @@ class RegionState:
     def member(self, slot: int) -> Member | None:
         """The member in a slot."""
         return next((member for member in self.members if member.slot == slot), None)
+
+    def of_job(self, job: int) -> "RegionState":
+        """The same with the members of one job, and what they sent; jobs may share a region."""
+        members = tuple(each for each in self.members if each.job == job)
+        slots = {each.slot for each in members}
+        return replace(
+            self,
+            members=members,
+            connections=tuple(each for each in self.connections if each.sender in slots),
+            beyond=tuple(each for each in self.beyond if each.sender in slots),
+        )
 
     def as_json(self) -> dict[str, Any]:
         """The state as plain values; sizes are bytes, times ISO 8601."""
@@ -366,6 +379,7 @@ class _Reader:
             nonce=int(section["nonce"]),
             network=int(section["core"]) != 0,
             home=_home(section),
+            job=int(section["job"]),
         )
 
     def _section(self, slot: int) -> dict[str, Value]:

@@ -94,6 +94,7 @@ SECTION = Record(
     home_slot=("<u4", 48),
     home_epoch=("<u4", 52),
     guest=("<u4", 56),
+    job=("<u4", 60),
     heartbeat=("<u8", 64),
     hostname=("V64", 128),
     active=("V64", 192),

@@ -78,6 +78,20 @@ def test_from_nothing_to_a_job_and_back(vicinal: Vicinal, trial: Trial) -> None:
     assert vicinal("status", trial.name).returncode == 0
 
 
+def test_the_table_of_paths_is_of_one_job(vicinal: Vicinal, trial: Trial) -> None:
+    """The cluster's region remembers earlier jobs, with other ranks, and running ones."""
+    assert vicinal("up", trial.file).returncode == 0
+    program = mpi_program(Mpi.MPICH, "verify")
+    run = ("run", "-c", trial.name, "--paths", "-n")
+    assert vicinal(*run, 3, program, "--max-size", 64).returncode == 0
+    done = vicinal(*run, 2, program, "--max-size", 64)
+    assert done.returncode == 0, done.stderr
+    rows = [line.split("│")[1:4] for line in done.stderr.splitlines() if "│" in line]
+    pairs = {(int(sender), int(receiver)) for sender, _, receiver in rows}
+    assert {(0, 1), (1, 0)} <= pairs <= {(0, 0), (0, 1), (1, 0), (1, 1)}
+    assert "pairs of 3 ranks" not in done.stderr
+
+
 def test_without_a_region(vicinal: Vicinal, trial: Trial) -> None:
     trial.write("region: none\n")
     assert vicinal("plan", trial.file).stdout.splitlines()[-1] == "1 to make"

@@ -20,6 +20,7 @@ from launch_support import GUARD_SECONDS, MPIS, ONE_MPI, REGION, long_unless, pa
 from rich.console import Console
 
 from vicinal.cluster.native import NativeCluster
+from vicinal.launch.paths import traffic_of
 from vicinal.launch.running import launch
 from vicinal.mpi.job import Job
 from vicinal.mpi.paths_table import paths_table
@@ -109,6 +110,26 @@ def test_a_pair_that_moved_to_the_network_is_shown_there() -> None:
         (0, "network"),
         (1, "region"),
     ]
+
+
+def test_jobs_in_one_region_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks of both have the same numbers. The one that has ended shows only if none runs."""
+    first = [replace(member(slot, slot), job=7, alive=None) for slot in range(2)]
+    first = [replace(each, state=SlotState.FREE) for each in first]
+    second = [replace(member(2 + rank, rank), job=9) for rank in range(2)]
+    sent = [connection(0, 1, 10, 1000), connection(2, 3, 5, 50)]
+    both = replace(state([*first, *second], sent), beyond=(Beyond(0, 12, 3, 24),))
+    seen = {"both": both, "ended": replace(both, members=(*first,))}
+    monkeypatch.setattr("vicinal.launch.paths.inspect", lambda path, **_: seen[str(path)])
+    assert [each.pairs for each in traffic_of([Path("both")])] == [
+        [PairTraffic(0, 1, "region", 5, 50)]
+    ]
+    (ended,) = traffic_of([Path("ended")])
+    assert ended.pairs == [PairTraffic(0, 1, "region", 10, 1000)]
+    assert [each.messages for each in ended.beyond] == [3]
+    two = replace(both, members=(*(replace(member(s, s), job=7) for s in range(2)), *second))
+    seen["two"] = two
+    assert [each.pairs[0].messages for each in traffic_of([Path("two")])] == [10, 5]
 
 
 def test_the_table_counts_pairs_that_did_not_talk() -> None:

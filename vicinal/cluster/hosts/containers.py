@@ -82,9 +82,9 @@ class FarContainers:
         for connection in connections:
             connection.close()
 
-    def traffic(self) -> JobTraffic | None:
-        """What the regions of all hosts say of the job; None where there are none."""
-        return far_traffic(self._connections)
+    def traffic(self, job: int) -> JobTraffic | None:
+        """What the regions of all hosts say of the job of this number; None without regions."""
+        return far_traffic(self._connections, job)
 
     @property
     def nodes(self) -> list[Node]:
@@ -163,9 +163,11 @@ class OwnContainers:
         if heap:
             check_heap(self._region, None, of_cluster=True)
 
-    def traffic(self) -> JobTraffic | None:
-        """What their region says of the job; None where they have none."""
-        return None if self._region is None else job_traffic(inspect(self._region, patience=0))
+    def traffic(self, job: int) -> JobTraffic | None:
+        """What their region says of the job of this number; None where they have none."""
+        if self._region is None:
+            return None
+        return job_traffic(inspect(self._region, patience=0).of_job(job))
 
     def check(self, names: Container[str] | None = None) -> None:
         """Raise VicinalError for one that does not run."""

@@ -116,9 +116,9 @@ class FarGuests:
         ask_all(self._connections, lambda each, _: self._enter(each)).all()
         self._checked = time.monotonic()
 
-    def traffic(self) -> JobTraffic | None:
-        """What the regions of all hosts say of the job; None where there are none."""
-        return far_traffic(self._connections)
+    def traffic(self, job: int) -> JobTraffic | None:
+        """What the regions of all hosts say of the job of this number; None without regions."""
+        return far_traffic(self._connections, job)
 
     def inspect_all(self) -> tuple[RegionState, ...]:
         """None of the regions is this host's to look at."""

@@ -37,7 +37,7 @@ class Request(StrEnum):
     CHECK = "check"
     """Whether they still run."""
     TRAFFIC = "traffic"
-    """What their region says of the job."""
+    """What their region says of the job of a number."""
     MOVE = "move"
     """A step in the move of a machine to another host, or from it: move_steps.py."""
     SAVE = "save"

@@ -9,12 +9,12 @@ from vicinal.errors import VicinalError
 from vicinal.mpi.traffic import JobTraffic, together
 
 
-def far_traffic(connections: Sequence[ShareConnection]) -> JobTraffic | None:
-    """What the regions of all these hosts say of the job; None where one has none.
+def far_traffic(connections: Sequence[ShareConnection], job: int) -> JobTraffic | None:
+    """What the regions of all these hosts say of the job of this number; None where one has none.
 
     Raises VicinalError for a host that is lost, or says what no region has.
     """
-    found = ask_all(connections, lambda each, _: each.ask(Request.TRAFFIC)).all()
+    found = ask_all(connections, lambda each, _: each.ask(Request.TRAFFIC, {"job": job})).all()
     parts = [answer["traffic"] for answer in found.values()]
     if None in parts:
         return None

@@ -60,9 +60,11 @@ class MachineGuests:
         if heap:
             check_heap(self.region, None, of_cluster=True)
 
-    def traffic(self) -> JobTraffic | None:
-        """What their region says of the job; None where they have none."""
-        return None if self.region is None else job_traffic(inspect(self.region, patience=0))
+    def traffic(self, job: int) -> JobTraffic | None:
+        """What their region says of the job of this number; None where they have none."""
+        if self.region is None:
+            return None
+        return job_traffic(inspect(self.region, patience=0).of_job(job))
 
     def close(self) -> None:
         """Nothing to do: the connections stay for the next command."""
