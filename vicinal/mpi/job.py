@@ -9,7 +9,7 @@ from vicinal.errors import VicinalError
 from vicinal.mpi.environment import MessagePath, Progress
 from vicinal.mpi.heap import DEFAULT_HEAP_BYTES
 from vicinal.mpi.libraries import Installation, Mpi, installation, installation_of
-from vicinal.mpi.program import linked_mpi
+from vicinal.mpi.program import check_same_mpi, linked_mpi
 from vicinal.mpi.variables import check_variables
 from vicinal.region import DEFAULT_SECTION_BYTES, RegionState
 from vicinal.region.geometry import MEMBERS_MAX
@@ -91,13 +91,15 @@ class Job:
     def resolved_mpi(self) -> tuple[Installation, bool]:
         """The MPI to use, and whether the program's loader finds its library by itself.
 
-        Raises VicinalError where that MPI is not installed.
+        Raises VicinalError where that MPI is not installed, or the program has another in it.
         """
         linked = linked_mpi(Path(self.program[0]))
         if self.mpi is not None:
             chosen = self.mpi if isinstance(self.mpi, Installation) else installation(self.mpi)
+            check_same_mpi(self.program, chosen)
         elif linked is None:
             chosen = installation(Mpi.MPICH)
+            check_same_mpi(self.program, chosen)
         else:
             owner = installation_of(linked[1]) if linked[1] is not None else None
             chosen = owner or installation(linked[0])

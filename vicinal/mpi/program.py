@@ -1,13 +1,17 @@
 """The program of a job: whether it can be started, and which MPI it was built with."""
 
+import mmap
 import os
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from vicinal.errors import VicinalError
 from vicinal.mpi.libfabric import linked_libraries
-from vicinal.mpi.libraries import Mpi
+from vicinal.mpi.libraries import Family, Installation, Mpi
+
+_ELF = b"\x7fELF"
 
 _LIBRARIES = {
     "libmpi.so.12": Mpi.MPICH,
@@ -25,6 +29,15 @@ _COMPILERS = {
 }
 """What makes programs of source code, by the ends of its names."""
 _INTERPRETERS = {".py": "python3", ".sh": "sh", ".pl": "perl", ".jl": "julia", ".R": "Rscript"}
+
+_INSIDE = {b"\0MPIR_Process\0": Mpi.MPICH, b"\0ompi_mpi_init\0": Mpi.OPENMPI}
+"""Symbols by which a program shows an MPI that was linked into it, unless it was stripped."""
+
+_ONE_INTERFACE = ({Family.MPICH, Family.INTEL}, {Family.OPENMPI})
+"""Families of which a program can be linked with one and run by the other."""
+
+_STANDARD_INTERFACE = "libmpi_abi.so"
+"""Beginning of the library's name that is the same for each MPI which has it."""
 
 HIDDEN = (Path("/dev/shm"), Path("/run"))
 """Directories of which each node has its own."""
@@ -98,8 +111,61 @@ def linked_mpi(program: Path) -> tuple[Mpi, Path | None] | None:
 
     None for scripts and for programs that load their MPI later, such as Python.
     """
+    found = _linked_library(program)
+    return None if found is None else (found[0], found[2])
+
+
+def check_same_mpi(command: Sequence[str], chosen: Installation) -> None:
+    """Raise VicinalError where the MPI in a program is another than the one to start it.
+
+    Of a wrapper, such as `env` or `numactl`, it is the program that its arguments name. What
+    shows no MPI at all, such as a script, is let through.
+    """
+    for word in command:
+        program = Path(word)
+        if word != command[0] and not _is_program(program):
+            continue
+        found = _linked_library(program)
+        mpi = found[0] if found is not None else _mpi_inside(program)
+        if mpi is None:
+            continue
+        if found is not None and found[1].startswith(_STANDARD_INTERFACE):
+            if any(chosen.library.parent.glob(f"{_STANDARD_INTERFACE}*")):
+                return
+        elif any({mpi.family, chosen.family} <= each for each in _ONE_INTERFACE):
+            return
+        raise VicinalError(
+            f"{program} is linked with {mpi.family.full_name}, and {chosen.full_name} was chosen "
+            "to start it",
+            f"choose --mpi {mpi}, or name a program that was built with {chosen.full_name}",
+        )
+
+
+def _linked_library(program: Path) -> tuple[Mpi, str, Path | None] | None:
+    """The MPI that a program is linked with, the name of its library, and where that is."""
     for library, place in linked_libraries(program).items():
         for beginning, mpi in _LIBRARIES.items():
             if library.startswith(beginning):
-                return mpi, place
+                return mpi, library, place
+    return None
+
+
+def _is_program(path: Path) -> bool:
+    """Whether an argument is the path of a binary program, and not a word or a script."""
+    if "/" not in str(path) or not path.is_file() or not os.access(path, os.X_OK):
+        return False
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(len(_ELF)) == _ELF
+    return False
+
+
+def _mpi_inside(program: Path) -> Mpi | None:
+    """The MPI that is part of a program, linked statically."""
+    with (
+        suppress(OSError, ValueError),  # it cannot be read, or is empty
+        program.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
+        if content[: len(_ELF)] == _ELF:
+            return next((mpi for name, mpi in _INSIDE.items() if content.find(name) >= 0), None)
     return None

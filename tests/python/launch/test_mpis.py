@@ -22,6 +22,7 @@ from vicinal.mpi.libfabric import (
 )
 from vicinal.mpi.libraries import Family, Mpi, installation, installation_in, mpi_variable
 from vicinal.mpi.placement import Placement
+from vicinal.programs import mpi_program
 
 MPICH_SAYS = "MPICH Version:      4.0.2\\nMPICH Device:       %s\\n"
 
@@ -259,6 +260,45 @@ def test_a_program_brings_its_own_mpi(make_mpi: Make, tmp_path: Path) -> None:
     # With another MPI asked for, the loader would find the wrong library.
     found, is_found = Job([str(program)], ranks=1, mpi="mpich").resolved_mpi()
     assert (found.name, is_found) == ("mpich", False)
+
+
+def compiled(path: Path, source: str, *options: str) -> Path:
+    command = ["gcc", "-x", "c", "-", "-o", str(path), *options]
+    subprocess.run(command, input=source, text=True, check=True, timeout=60)
+    return path
+
+
+def test_a_program_with_another_mpi_in_it_is_refused(vicinal: Vicinal, tmp_path: Path) -> None:
+    """Linked dynamically or statically, named by itself or behind a wrapper; in one line."""
+    program = mpi_program(Mpi.MPICH, "latency")
+    says = "is linked with MPICH, and Open MPI was chosen to start it: choose --mpi mpich"
+    for command in ([program], ["env", "A=b", program], ["nice", "sh", "-c", "true", program]):
+        line = error_line(vicinal("run", "-n", 2, "--mpi", "openmpi", *command))
+        assert f"{program} {says}" in line
+    static = compiled(tmp_path / "static", "int MPIR_Process; int main(void) { return 0; }")
+    with pytest.raises(VicinalError, match=f"{static} {says}"):
+        Job([str(static)], ranks=1, mpi="openmpi").resolved_mpi()
+    other = mpi_program(Mpi.OPENMPI, "latency")
+    with pytest.raises(VicinalError, match="linked with Open MPI, and MPICH was chosen"):
+        Job(["/usr/bin/env", str(other)], ranks=1).resolved_mpi()
+
+
+def test_a_program_with_the_chosen_mpi_or_none_is_started(tmp_path: Path) -> None:
+    static = compiled(tmp_path / "static", "int MPIR_Process; int main(void) { return 0; }")
+    script = tmp_path / "script"
+    script.write_text(f"#!/bin/sh\nexec {mpi_program(Mpi.OPENMPI, 'latency')}\n")
+    script.chmod(0o755)
+    stripped = compiled(tmp_path / "stripped", "int main(void) { return 0; }", "-s")
+    for command, mpi in (
+        ([static], "mpich"),
+        ([script], "openmpi"),
+        ([script, tmp_path, "latency"], "mpich"),
+        ([stripped], "openmpi"),
+        (["/usr/bin/env", mpi_program(Mpi.OPENMPI, "latency")], "openmpi"),
+        ([mpi_program(Mpi.MPICH, "latency"), mpi_program(Mpi.OPENMPI, "latency")], "mpich"),
+    ):
+        chosen, _ = Job([*map(str, command)], ranks=1, mpi=mpi).resolved_mpi()
+        assert chosen.name == mpi
 
 
 @pytest.mark.parametrize("mpi", ONE_MPI)
