@@ -1,7 +1,9 @@
 """The environment of a job's launcher and ranks, wherever they run."""
 
 import os
-from collections.abc import Sequence
+import re
+import shlex
+from collections.abc import Mapping, Sequence
 
 from vicinal.mpi.environment import MessagePath, Progress, mpi_environment
 from vicinal.mpi.heap import preload
@@ -11,6 +13,10 @@ from vicinal.mpi.placement import Placement
 
 _YIELD = "OMPI_MCA_mpi_yield_when_idle"
 """Variable that has ranks of Open MPI which wait give their core to others."""
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_PASSED = "VICINAL_PASSED_"
+"""Beginning of the names under which variables pass shells."""
 
 
 def inherited(mpi: Installation, *, found: bool) -> dict[str, str]:
@@ -48,6 +54,29 @@ def job_environment(
         # On a region the provider sees by itself that cores are shared.
         variables[_YIELD] = os.environ.get(_YIELD, "1")
     return variables
+
+
+def past_shells(
+    environment: Mapping[str, str], program: Sequence[str]
+) -> tuple[list[str], dict[str, str]]:
+    """The program, and the environment for its launcher, so that it gets all variables.
+
+    Between us and a rank are shells, and some, such as dash, drop variables whose names are no
+    identifiers: of modules, say, or functions that bash exports. These go under other names, and
+    the last shell gives them their own. Not by the command line: others may read that.
+    """
+    odd = [name for name in environment if name and not _IDENTIFIER.fullmatch(name)]
+    if not odd:
+        return list(program), dict(environment)
+    passed = {f"{_PASSED}{number}": name for number, name in enumerate(odd)}
+    taken_away = " ".join(f"-u {alias}" for alias in passed)
+    given = " ".join(f'{shlex.quote(name)}="${alias}"' for alias, name in passed.items())
+    script = f'exec /usr/bin/env {taken_away} -- {given} "$@"'
+    kept = {name: value for name, value in environment.items() if name not in odd}
+    return (
+        ["/bin/sh", "-c", script, "sh", *program],
+        kept | {alias: environment[name] for alias, name in passed.items()},
+    )
 
 
 def with_heap(job: Job, program: list[str]) -> list[str]:

@@ -15,7 +15,7 @@ import psutil
 from vicinal.cluster.job_nodes import JobNodes
 from vicinal.errors import VicinalError
 from vicinal.launch.cores import usable_cpus
-from vicinal.launch.job_environment import inherited, job_environment, with_heap
+from vicinal.launch.job_environment import inherited, job_environment, past_shells, with_heap
 from vicinal.launch.job_input import JobInput
 from vicinal.launch.launcher import launcher
 from vicinal.mpi.environment import MessagePath
@@ -108,16 +108,20 @@ class RunningJob(StartedJob):
         try:
             if stdin != subprocess.DEVNULL:
                 self._input = JobInput(cluster, stdin)
+            known = inherited(self.mpi, found=self._library_found)
+            own = self._environment() | dict(job.environment)
+            program = with_heap(job, list(job.program)) if job.heap else list(job.program)
+            program, variables = past_shells(known | own, program)
             command, environment = launcher(
                 self.mpi,
                 self._placements,
-                self._program(),
-                inherited(self.mpi, found=self._library_found),
+                self._program(program),
+                {name: variables[name] for name in variables if name not in own},
                 cluster.places,
             )
             self._launcher = subprocess.Popen(
                 cluster.head_command(command, directory),
-                env=environment | self._environment() | dict(job.environment),
+                env=environment | {name: variables[name] for name in own if name in variables},
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
@@ -196,10 +200,7 @@ class RunningJob(StartedJob):
             nodes = nodes[:1]
         return place(self.job.ranks, nodes)
 
-    def _program(self) -> list[str]:
-        program = list(self.job.program)
-        if self.job.heap:
-            program = with_heap(self.job, program)
+    def _program(self, program: list[str]) -> list[str]:
         program = with_files(self.job.files, f"{self._cluster.places.own}/files", program)
         if self.job.hosts > 1:
             program = ["/bin/sh", "-c", self._choice_of_region(), *program]

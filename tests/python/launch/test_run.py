@@ -1,5 +1,6 @@
 """MPI jobs on native clusters: both MPIs, every path, and what can go wrong."""
 
+import json
 import os
 import shutil
 import signal
@@ -116,6 +117,35 @@ def test_python_programs_run_with_either_mpi(
     assert result.returncode == 0, result.stderr
     name = {"mpich": "MPICH", "openmpi": "Open"}[mpi]
     assert sorted(result.stdout.splitlines()) == [f"3 {name} node0", f"3 {name} node1"]
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("pinned", [[], ["--bind"]], ids=["plain", "bind"])
+def test_variables_reach_the_ranks_as_they_are(
+    vicinal: Vicinal, tmp_path: Path, mpi: str, pinned: list[str]
+) -> None:
+    """Whatever they are called, and whatever is in them: shells between drop some."""
+    odd = {
+        "A.B": "dot",
+        "BASH_FUNC_module%%": "() {  echo a\n}",
+        "-u": "PATH",
+        "quo'te\"d $HOME": "`id` $HOME \\ 'x'",
+        "PLAIN": "two\nlines\n",
+        "EMPTY": "",
+        "n-o": "",
+    }
+    script = tmp_path / "tell.py"
+    script.write_text(
+        "import json, os, sys\n"
+        "print(json.dumps({n: os.environ.get(n) for n in sys.argv[1:]}))\n"
+        "assert not [n for n in os.environ if n.startswith('VICINAL_PASSED')]\n"
+    )
+    options = ("run", "-n", 2, "--mpi", mpi, "--path", "network", *pinned)
+    result = vicinal(*options, sys.executable, script, "PATH", *odd, **odd)
+    assert result.returncode == 0, result.stderr
+    told = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [{name: each[name] for name in odd} for each in told] == [odd, odd]
+    assert all(each["PATH"] for each in told)
 
 
 def test_arguments_of_the_program_stay_the_programs(vicinal: Vicinal) -> None:
