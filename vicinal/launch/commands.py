@@ -249,7 +249,7 @@ def _chosen_hosts(hosts: str | None, hostfile: Path | None, *, slurm: bool) -> l
         return allocation()
     if hosts is not None:
         return parse_hosts(hosts)
-    return read_hostfile(hostfile) if hostfile is not None else None
+    return read_hostfile(hostfile, _note) if hostfile is not None else None
 
 
 def _check_for_hosts(

@@ -8,6 +8,7 @@ that user takes it away.
 import errno
 import fcntl
 import os
+import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -29,8 +30,8 @@ class HostFiles:
 
     @classmethod
     def of_job(cls, mark: str) -> Self:
-        """The directory of this user's job with that mark, on any host."""
-        return cls(_DIRECTORY / f"{_prefix()}{mark}")
+        """The directory of the job with that mark, on any host; new_mark() makes one."""
+        return cls(_DIRECTORY / f"{_PREFIX}{mark}")
 
     @property
     def region(self) -> Path:
@@ -82,21 +83,24 @@ class HostFiles:
 
 def regions() -> Iterator[Path]:
     """The regions of this user's jobs on this host."""
-    yield from _DIRECTORY.glob(f"{_prefix()}*/region")
+    for region in _DIRECTORY.glob(f"{_PREFIX}*/region"):
+        with suppress(OSError):
+            if region.stat().st_uid == os.getuid():
+                yield region
 
 
 def take_away_left_behind() -> None:
     """Remove what agents of this user left on this host that were killed."""
-    for directory in _DIRECTORY.glob(f"{_prefix()}*"):
+    for directory in _DIRECTORY.glob(f"{_PREFIX}*"):
         with suppress(OSError):
             lock = _locked(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
             HostFiles(directory).remove()
             os.close(lock)
 
 
-def _prefix() -> str:
-    """What the names of this user's jobs begin with."""
-    return f"{_PREFIX}{os.getuid()}-"
+def new_mark() -> str:
+    """A mark for a job: the name of its directory is the same where its user is another."""
+    return f"{os.getuid()}-{secrets.token_hex(8)}"
 
 
 def _locked(directory: Path, kind: int) -> int:

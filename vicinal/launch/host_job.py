@@ -4,7 +4,6 @@ Each host gets a region for its ranks, under the same name, before they start: a
 makes it and takes it away. Ranks of different hosts reach each other over the network.
 """
 
-import secrets
 import signal
 import subprocess
 import time
@@ -15,7 +14,7 @@ import vicinal
 from vicinal.errors import VicinalError
 from vicinal.launch.host_agent import HostRequest
 from vicinal.launch.host_connection import HostConnection
-from vicinal.launch.host_files import HostFiles
+from vicinal.launch.host_files import HostFiles, new_mark
 from vicinal.launch.job_environment import inherited, job_environment, with_heap
 from vicinal.launch.launcher import host_launcher
 from vicinal.launch.running import job_label
@@ -63,7 +62,7 @@ class HostJob(StartedJob):
             check_loads_provider(self.mpi)
         directory = job.directory or Path.cwd()
         placements = spread(job.ranks, hosts)
-        mark = secrets.token_hex(8)
+        mark = new_mark()
         there = HostFiles.of_job(mark)
         region = f"file:{there.region}" if self.path is MessagePath.REGION else None
         program = list(job.program)

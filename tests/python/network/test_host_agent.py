@@ -2,7 +2,6 @@
 
 import json
 import os
-import secrets
 import signal
 import subprocess
 import sys
@@ -18,12 +17,12 @@ import vicinal
 from vicinal.errors import VicinalError
 from vicinal.launch import host_files
 from vicinal.launch.host_agent import MARK, HostRequest
-from vicinal.launch.host_files import HostFiles, take_away_left_behind
+from vicinal.launch.host_files import HostFiles, new_mark, take_away_left_behind
 
 
 @pytest.fixture
 def made() -> Iterator[HostFiles]:
-    found = HostFiles.of_job(secrets.token_hex(8))
+    found = HostFiles.of_job(new_mark())
     yield found
     found.remove()
 
@@ -35,7 +34,7 @@ def agent(job: HostFiles) -> Iterator[subprocess.Popen[str]]:
         version=vicinal.__version__,
         needed=[],
         directory="/",
-        mark=job.directory.name.rpartition("-")[2],
+        mark=job.directory.name.removeprefix("vicinal-job-"),
         region=True,
         members=2,
         section_bytes=256 << 10,
@@ -99,7 +98,7 @@ def test_more_signals_while_it_cleans_up(made: HostFiles) -> None:
 
 
 def test_what_a_killed_agent_leaves_the_next_one_takes_away(made: HostFiles) -> None:
-    others = [HostFiles.of_job(secrets.token_hex(8)) for _ in range(2)]
+    others = [HostFiles.of_job(new_mark()) for _ in range(2)]
     with ExitStack() as opened:
         for other in others:
             opened.callback(other.remove)

@@ -15,8 +15,10 @@ from launch_support import GUARD_SECONDS, MPIS, ONE_MPI, check_reports, long_unl
 from process_support import signal_all
 
 from vicinal.errors import VicinalError
+from vicinal.mpi.libraries import Mpi
 from vicinal.mpi.placement import Placement
 from vicinal.mpi.traffic import JobTraffic, PairTraffic, together
+from vicinal.programs import mpi_program
 from vicinal.remote.hosts import Host, parse_hosts, read_hostfile, spread
 
 LEFT_SECONDS = 120.0
@@ -55,16 +57,75 @@ def test_the_forms_of_hostfiles(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("a\na\nb\nb\nb\n", [Host("a", 2), Host("b", 3)]),  # PBS's nodefile
+        ("a\nb\na\nb\n", [Host("a", 2), Host("b", 2)]),
+        ("a:2\na\na slots=4", [Host("a", 7)]),
+        (
+            "a slots = 2\nb slots= 3 max_slots =4\nc\tslots\t=\t1",
+            [Host("a", 2), Host("b", 3), Host("c", 1)],
+        ),
+        (
+            "me@a\nme@b:2\nc user=me slots=2\nd username = me",
+            [Host("me@a"), Host("me@b", 2), Host("me@c", 2), Host("me@d")],
+        ),
+        ("a count=2 # x\nb cpu=3 // y\n// z\n", [Host("a", 2), Host("b", 3)]),
+        ("a SLOTS=2 Max-Slots=8\nb cpus-max=3", [Host("a", 2), Host("b")]),
+    ],
+    ids=str,
+)
+def test_what_launchers_and_batch_systems_write_is_read(
+    tmp_path: Path, text: str, hosts: list[Host]
+) -> None:
+    file = tmp_path / "hosts"
+    file.write_text(text)
+    notes: list[str] = []
+    assert read_hostfile(file, notes.append) == hosts
+    assert notes == []
+
+
+def test_what_has_no_meaning_here_is_said_once(tmp_path: Path) -> None:
+    file = tmp_path / "hosts"
+    file.write_text(
+        "a:2 binding=user:0,1 ifname=eth1\nb sockets_per_board=2 binding = rr slots=2\n"
+        "c num-cores=4\n"
+    )
+    notes: list[str] = []
+    assert read_hostfile(file, notes.append) == [Host("a", 2), Host("b", 2), Host("c")]
+    assert len(notes) == 1
+    assert "binding, ifname, sockets_per_board" in notes[0]
+    assert f"in the hostfile {file} has no meaning here" in notes[0]
+
+
+def test_a_user_is_named_to_ssh_and_to_both_launchers(hosts: Hosts, tmp_path: Path) -> None:
+    file = tmp_path / "hosts"
+    file.write_text("root@node0\nnode1 user=root binding=rr\nroot@node0\n")
+    for mpi in MPIS:
+        program = mpi_program(Mpi(mpi), "verify")
+        done = hosts.vicinal("run", "-n", 3, "--hostfile", file, program, "--max-size", 64)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count("has no meaning here") == 1
+    nothing_left(hosts, hosts.names)
+
+
+@pytest.mark.parametrize(
     ("text", "complaint"),
     [
         ("", "names no host"),
         ("# nothing\n\n", "names no host"),
         ("a:0", "'0' ranks for a"),
         ("a:x", "'x' ranks for a"),
-        ("a\na:2", "names a twice"),
+        ("a\nme@a", "has both a and me@a"),
+        ("me@a user=you", "'user=you', which is not understood"),
+        ("-oX@a", "names no user of a"),
+        ("@a", "names no user of a"),
+        ("rank 0=a slot=1", "'0=a', which is not understood"),
+        ("a slots=2 slots=3", "'slots=3', which is not understood"),
+        ("a slots", "'' ranks for a"),
         ("-oProxyCommand=x", "names no host"),
         ("a;reboot", "names no host"),
-        ("a cores=2", "'cores=2', which is not understood"),
+        ("a colour=2", "'colour=2', which is not understood"),
         ("a\0b", "is no hostfile"),
     ],
 )
