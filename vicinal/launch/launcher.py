@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from vicinal.cluster.job_nodes import Places
+from vicinal.errors import VicinalError
 from vicinal.mpi.libraries import Family, Installation
 from vicinal.mpi.placement import Placement
 from vicinal.mpi.variables import portable_variables
@@ -22,6 +23,9 @@ _OPEN_MPI_HANDS_ON = ("OMPI_", "PRTE_", "PMIX_")
 
 _FOR_RANKS = ("LD_LIBRARY_PATH", "MPI4PY_LIBMPI", "VICINAL_NET_INTERFACE")
 """Others that ranks on other hosts need, where they are set."""
+
+_ALLOW_ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
+"""Variables that let root run mpirun, of Open MPI 4 and 5; PRRTE's own do not (5.0.11)."""
 
 _TOPOLOGY = "HWLOC_XMLFILE"
 """Variable that names a file with the machine's topology for hwloc."""
@@ -54,6 +58,8 @@ def host_launcher(
 ) -> tuple[list[str], dict[str, str]]:
     """The same over several hosts; `chosen` are variables that all ranks must have."""
     variables = _without_outer_job(mpi, inherited) | dict(chosen)
+    if mpi.family is Family.OPENMPI:
+        _check_user(variables)
     if reach is Reach.SLURM:
         # What srun needs to know of the allocation. What it hands on to the daemons is no rank's.
         variables |= {name: inherited[name] for name in inherited if name.startswith("SLURM_")}
@@ -85,6 +91,19 @@ def host_launcher(
                 if not name.startswith(_OPEN_MPI_HANDS_ON):
                     command += ["-x", name]
     return [*command, *program], variables
+
+
+def _check_user(variables: Mapping[str, str]) -> None:
+    """Raise VicinalError where Open MPI's launcher would refuse to run, since we are root.
+
+    What is run on hosts as root can do harm to them, so that is for the user to say. Nodes of a
+    cluster are made for jobs, and everybody is root there.
+    """
+    if os.geteuid() == 0 and not all(variables.get(name) == "1" for name in _ALLOW_ROOT):
+        raise VicinalError(
+            "Open MPI's launcher refuses to run as root",
+            f"run the job as another user, or set {' and '.join(f'{n}=1' for n in _ALLOW_ROOT)}",
+        )
 
 
 def _without_outer_job(mpi: Installation, inherited: Mapping[str, str]) -> dict[str, str]:
@@ -163,9 +182,7 @@ def _openmpi(
             "OMPI_MCA_orte_tmpdir_base": places.own,
         }
     # Who runs a cluster is root in it, be it in a user namespace.
-    for package in ("OMPI", "PRTE"):
-        variables[f"{package}_ALLOW_RUN_AS_ROOT"] = "1"
-        variables[f"{package}_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
+    variables |= dict.fromkeys(_ALLOW_ROOT, "1")
     return command + program, variables
 
 

@@ -11,7 +11,7 @@ from command_support import Vicinal, error_line
 from launch_support import ONE_MPI
 
 from vicinal.errors import VicinalError
-from vicinal.launch.launcher import launcher
+from vicinal.launch.launcher import host_launcher, launcher
 from vicinal.mpi.environment import PROVIDER_FILE, mpi_environment, mpi_prefix
 from vicinal.mpi.job import Job
 from vicinal.mpi.libfabric import (
@@ -319,3 +319,21 @@ def test_a_copy_elsewhere_runs_by_its_prefix(vicinal: Vicinal, tmp_path: Path, m
     clean = {name: "" for name in ("LD_LIBRARY_PATH",) if name in os.environ}
     result = vicinal("run", "-n", 2, "--mpi-prefix", prefix, binary, **clean)
     assert (result.returncode, result.stdout) == (0, "sum 1\n"), result.stderr
+
+
+def test_root_is_told_what_open_mpi_asks_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On hosts; nodes are made for jobs, and everybody is root in them."""
+    mpi = installation("openmpi")
+    hosts = [Placement("a", 1), Placement("b", 1)]
+    allowed = {f"OMPI_ALLOW_RUN_AS_ROOT{end}": "1" for end in ("", "_CONFIRM")}
+    assert launcher(mpi, hosts, ["true"], {})[1].items() >= allowed.items()
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    for lacking in ({}, {"OMPI_ALLOW_RUN_AS_ROOT": "1"}, allowed | {"OMPI_ALLOW_RUN_AS_ROOT": "0"}):
+        with pytest.raises(VicinalError) as refused:
+            host_launcher(mpi, hosts, ["true"], lacking, {})
+        assert refused.value.message == "Open MPI's launcher refuses to run as root"
+        assert all(f"{name}=1" in refused.value.remedy for name in allowed)
+    host_launcher(mpi, hosts, ["true"], allowed, {})
+    host_launcher(installation("mpich"), hosts, ["true"], {}, {})
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    host_launcher(mpi, hosts, ["true"], {}, {})
