@@ -17,6 +17,7 @@ from vicinal.launch.host_connection import HostConnection
 from vicinal.launch.host_files import HostFiles, new_mark
 from vicinal.launch.job_environment import inherited, job_environment, with_heap
 from vicinal.launch.launcher import host_launcher
+from vicinal.launch.launcher_noise import LauncherErrors
 from vicinal.launch.running import job_label
 from vicinal.mpi.environment import PROVIDER_FILE, MessagePath, provider_directory
 from vicinal.mpi.job import Job
@@ -92,15 +93,17 @@ class HostJob(StartedJob):
                     files=dict(job.files),
                 ),
             )
-            self._launcher = subprocess.Popen(
-                command,
-                env=environment,
-                cwd=directory,
-                stdin=stdin,
-                stdout=stdout,
-                stderr=stderr,
-                start_new_session=True,  # signals go through us, in order
-            )
+            self._errors = LauncherErrors(self.mpi, stderr)
+            with self._errors:
+                self._launcher = subprocess.Popen(
+                    command,
+                    env=environment,
+                    cwd=directory,
+                    stdin=stdin,
+                    stdout=stdout,
+                    stderr=self._errors.stream,
+                    start_new_session=True,  # signals go through us, in order
+                )
         except BaseException:
             self.close()
             raise
@@ -113,6 +116,7 @@ class HostJob(StartedJob):
         close() to end.
         """
         status = super().wait(timeout)
+        self._errors.finish()
         if status == 0:
             # Open MPI's launcher may end so when a host with ranks is gone.
             for connection in self._connections:
@@ -155,6 +159,7 @@ class HostJob(StartedJob):
             # Its daemons end the ranks when it is gone, and the agents what is left of them.
             launcher.kill()
             launcher.wait()
+            self._errors.finish()
         connections, self._connections = self._connections, []
         for connection in connections:
             connection.hang_up()

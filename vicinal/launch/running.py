@@ -18,6 +18,7 @@ from vicinal.launch.cores import usable_cpus
 from vicinal.launch.job_environment import inherited, job_environment, past_shells, with_heap
 from vicinal.launch.job_input import JobInput
 from vicinal.launch.launcher import launcher
+from vicinal.launch.launcher_noise import LauncherErrors
 from vicinal.mpi.environment import MessagePath
 from vicinal.mpi.job import CompletedJob, Job
 from vicinal.mpi.job_files import with_files
@@ -119,17 +120,25 @@ class RunningJob(StartedJob):
                 {name: variables[name] for name in variables if name not in own},
                 cluster.places,
             )
-            self._launcher = subprocess.Popen(
-                cluster.head_command(command, directory),
-                env=environment | {name: variables[name] for name in own if name in variables},
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                start_new_session=True,  # signals go through us, in order
-            )
+            self._errors = LauncherErrors(self.mpi, stderr)
+            with self._errors:
+                self._launcher = subprocess.Popen(
+                    cluster.head_command(command, directory),
+                    env=environment | {name: variables[name] for name in own if name in variables},
+                    stdin=subprocess.DEVNULL,
+                    stdout=stdout,
+                    stderr=self._errors.stream,
+                    start_new_session=True,  # signals go through us, in order
+                )
         except BaseException:
             self._remove_files()
             raise
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end, and for what it wrote."""
+        status = super().wait(timeout)
+        self._errors.finish()
+        return status
 
     def look(self) -> None:
         """Raise VicinalError where a node ended."""
@@ -191,6 +200,7 @@ class RunningJob(StartedJob):
         try:
             self._cluster.end_command(self.launcher)
             self._cluster.clear()
+            self._errors.finish()
         finally:
             self._remove_files()
 

@@ -163,6 +163,7 @@ def _region(mpi: Mpi | Installation, region: str | None) -> dict[str, str]:
                 "OMPI_MCA_btl": "self,ofi",
                 "OMPI_MCA_btl_ofi_provider_include": "vicinal",
             }
+            variables |= _without_ucx()
             if _is_open_mpi_4(mpi):
                 # Its btl ofi ends the program at operations that it does not know, such as
                 # MPI_MAX, and is asked for them all the same.
@@ -226,9 +227,18 @@ def _network(family: Family) -> dict[str, str]:
         case Family.MPICH:
             return {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
         case Family.OPENMPI:
-            return {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self"}
+            return {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self"} | _without_ucx()
         case Family.INTEL:
             return {"I_MPI_FABRICS": "ofi", "I_MPI_OFI_PROVIDER": "tcp"}
+
+
+def _without_ucx() -> dict[str, str]:
+    """The variable that keeps Open MPI's osc ucx away, unless its user has chosen an osc.
+
+    Where there is an InfiniBand card, one-sided communication would go by that, whatever the path
+    is. Where there is none, it says at each window that its priority was "set ... failed".
+    """
+    return {} if "OMPI_MCA_osc" in os.environ else {"OMPI_MCA_osc": "^ucx"}
 
 
 def _shared_memory(mpi: Mpi | Installation, *, cma: bool) -> dict[str, str]:
@@ -237,13 +247,13 @@ def _shared_memory(mpi: Mpi | Installation, *, cma: bool) -> dict[str, str]:
             # The network module stays MPICH's default: what its users have by themselves.
             return {"MPIR_CVAR_CH4_CMA_ENABLE": "1" if cma else "0"}
         case Family.OPENMPI if _is_open_mpi_4(mpi):
-            return {
+            return _without_ucx() | {
                 "OMPI_MCA_pml": "ob1",
                 "OMPI_MCA_btl": "vader,self",
                 "OMPI_MCA_btl_vader_single_copy_mechanism": "cma" if cma else "none",
             }
         case Family.OPENMPI:
-            return {
+            return _without_ucx() | {
                 "OMPI_MCA_pml": "ob1",
                 "OMPI_MCA_btl": "sm,self",
                 "OMPI_MCA_smsc": "cma" if cma else "^cma,knem,xpmem",

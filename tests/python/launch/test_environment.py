@@ -49,6 +49,7 @@ def test_region_with_open_mpi(provider: Path) -> None:
         "OMPI_MCA_mtl_ofi_provider_include": "vicinal",
         "OMPI_MCA_btl": "self,ofi",
         "OMPI_MCA_btl_ofi_provider_include": "vicinal",
+        "OMPI_MCA_osc": "^ucx",
     }
 
 
@@ -71,6 +72,19 @@ def test_a_core_of_two_names_is_admitted_where_the_library_has_it(
     assert mpi_environment(mpi)["FI_PROVIDER"] == "vicinal"
     assert mpi_environment(mpi, core="tcp;ofi_rxm")["FI_PROVIDER"] == "vicinal,tcp"
     assert mpi_environment(mpi, "network").keys().isdisjoint({"FI_PROVIDER_PATH"})
+
+
+@pytest.mark.usefixtures("provider")
+@pytest.mark.parametrize("path", MessagePath)
+@pytest.mark.parametrize("mpi", ["openmpi", "openmpi41"])
+def test_one_sided_communication_does_not_go_by_ucx(
+    monkeypatch: pytest.MonkeyPatch, mpi: str, path: MessagePath
+) -> None:
+    """Unless its user says so."""
+    monkeypatch.delenv("OMPI_MCA_osc", raising=False)
+    assert mpi_environment(mpi, path)["OMPI_MCA_osc"] == "^ucx"
+    monkeypatch.setenv("OMPI_MCA_osc", "ucx")
+    assert "OMPI_MCA_osc" not in mpi_environment(mpi, path)
 
 
 @pytest.mark.usefixtures("provider")
