@@ -1,11 +1,15 @@
 """Signals that end a command: what it started is taken down in order before it ends."""
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from types import FrameType
 from typing import NoReturn
+
+_SILENT_SECONDS = 0.8
+"""After this a command that was interrupted says that it ends what it started."""
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -40,15 +44,29 @@ def handled(
 def signals_raise() -> Iterator[None]:
     """Make signals that end a process raise Ended, once, so that all is taken down in order."""
 
+    said = b""
+
     def end(number: int, _frame: FrameType | None) -> NoReturn:
+        nonlocal said
         for each in _ENDING:
             signal.signal(each, signal.SIG_IGN)
+        said = f"vicinal: {signal.Signals(number).name}: ending what was started ...\n".encode()
+        signal.setitimer(signal.ITIMER_REAL, _SILENT_SECONDS)
         raise Ended(number)
+
+    def tell(_number: int, _frame: FrameType | None) -> None:
+        # By a signal, since a handler may not start a thread, and without sys.stderr, which may
+        # have been written to when the first signal came.
+        with suppress(OSError):
+            os.write(2, said)
 
     # What is ignored, as by nohup, stays so.
     heard = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
-    with handled(heard, end):
-        yield
+    with handled([signal.SIGALRM], tell), handled(heard, end):
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 @contextmanager

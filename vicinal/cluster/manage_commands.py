@@ -44,6 +44,7 @@ from vicinal.errors import VicinalError
 from vicinal.host.topology import show_cpu_list
 from vicinal.plain_call import for_typer
 from vicinal.region.sizes import show_size
+from vicinal.waiting import told
 
 _DOING = {
     Action.CREATE: "making",
@@ -103,7 +104,9 @@ def register(app: typer.Typer) -> None:
 def up(file: _FILE = DEFAULT_FILE, quiet: _QUIET = False) -> None:
     """Make a cluster, or what is missing of it; what fails is rolled back."""
     cluster = read_cluster(file)
-    done = bring_up(cluster, _silent if quiet else _tell, _silent if quiet else _note)
+    with told(f"looking at what is there of {cluster.name}") as word:
+        tell, say = word.before(_tell), word.before(_note)
+        done = bring_up(cluster, _silent if quiet else tell, _silent if quiet else say)
     state = cluster_state(cluster.name)
     for note in _notes(state):
         _note(note)
@@ -120,7 +123,9 @@ def status(
         if not as_json:
             _show_owned()
         return 0
-    state = cluster_state(find_name(cluster))
+    name = find_name(cluster)
+    with told(f"looking at the nodes of {name}"):
+        state = cluster_state(name)
     if as_json:
         typer.echo(json.dumps(state.to_dict(), indent=1))
     else:
@@ -168,12 +173,15 @@ def stop(cluster: _CLUSTER = None, quiet: _QUIET = False) -> None:
     """End what runs in a cluster's nodes, and keep them."""
     name = find_name(cluster)
     check_not_in_use(name)
-    stop_cluster(name, _silent if quiet else _tell)
+    with told(f"stopping the nodes of {name}") as word:
+        stop_cluster(name, _silent if quiet else word.before(_tell))
 
 
 def start(cluster: _CLUSTER = None, quiet: _QUIET = False) -> None:
     """Let a cluster's stopped nodes run again."""
-    start_cluster(find_name(cluster), _silent if quiet else _tell)
+    name = find_name(cluster)
+    with told(f"starting the nodes of {name}") as word:
+        start_cluster(name, _silent if quiet else word.before(_tell))
 
 
 def save(cluster: _CLUSTER = None) -> None:
@@ -183,13 +191,16 @@ def save(cluster: _CLUSTER = None) -> None:
     """
     name = find_name(cluster)
     check_not_in_use(name)
-    save_cluster(name, _note)
+    with told(f"saving the virtual machines of {name}") as word:
+        save_cluster(name, word.before(_note))
     _note(f"{name} is saved; `vicinal restore {name}` lets it go on")
 
 
 def restore(cluster: _CLUSTER = None, quiet: _QUIET = False) -> None:
     """Let a cluster's saved virtual machines go on where they were, when all have come back."""
-    restore_cluster(find_name(cluster), _silent if quiet else _tell)
+    name = find_name(cluster)
+    with told(f"letting the virtual machines of {name} go on") as word:
+        restore_cluster(name, _silent if quiet else word.before(_tell))
 
 
 def migrate(
@@ -210,7 +221,8 @@ def migrate(
     say = _silent if quiet else _note
     name = find_name(cluster)
     check_not_in_use(name)
-    report = migrate_machine(name, node, host, seconds=timeout, say=say)
+    with told(f"moving {node} to {host}") as word:
+        report = migrate_machine(name, node, host, seconds=timeout, say=word.before(say))
     still = report.moved.still_seconds
     stood = "" if still is None else f", and stood still for {still:.2f} s"
     _note(f"{node} is on {host}: it was moved in {report.moved.seconds:.1f} s{stood}")
@@ -255,8 +267,10 @@ def down(
     name = find_name(cluster)
     if not owned:
         check_not_in_use(name)
-    show = _silent if quiet else _tell
-    there = take_down(name, show, forget or (), forget_machines=forget_machines, say=_note)
+    with told(f"taking {name} away") as word:
+        show = _silent if quiet else word.before(_tell)
+        say = word.before(_note)
+        there = take_down(name, show, forget or (), forget_machines=forget_machines, say=say)
     _note(f"{name} is down" if there else f"nothing was there of {name}")
 
 

@@ -12,6 +12,7 @@ from vicinal.cluster.file.reading import read_cluster
 from vicinal.cluster.manager import DEFAULT_FILE, plan_cluster
 from vicinal.cluster.plan.planning import Action, Shown
 from vicinal.plain_call import Argument
+from vicinal.waiting import told
 
 _CHANGES = 2
 """Exit status of `plan` when something would change."""
@@ -29,7 +30,8 @@ def plan(
     file: Annotated[Path, Argument("The cluster's file.", metavar="FILE")] = DEFAULT_FILE,
 ) -> int:
     """Show what `up` would do; exit with 2 if that is anything."""
-    steps = plan_cluster(read_cluster(file))
+    with told("looking at what is there"):
+        steps = plan_cluster(read_cluster(file))
     for step in steps:
         why = "" if step.action is Action.KEEP else f"  ({step.why})"
         sys.stdout.write(f"{_SIGNS[step.action]} {step.key}{why}\n")

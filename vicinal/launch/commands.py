@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -38,6 +38,7 @@ from vicinal.mpi.traffic import JobTraffic
 from vicinal.remote.hosts import Host, parse_hosts, read_hostfile
 from vicinal.remote.reach import Reach
 from vicinal.signals import Ended, handled
+from vicinal.waiting import Word, told
 
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
 
@@ -192,7 +193,9 @@ def run(
     cores = len(os.sched_getaffinity(0))
     if ranks > cores:
         _note(f"{ranks} ranks share {cores} cores: this works, but slower")
-    with NativeCluster(wanted, regions=shared) as native:
+    with ExitStack() as stack:
+        with told(f"making {wanted} isolated node{'s' * (wanted > 1)}"):
+            native = stack.enter_context(NativeCluster(wanted, regions=shared))
         for limitation in native.limitations:
             _note(f"this system does not give the nodes {limitation}")
         return _run(job, native, timeout, show_paths)
@@ -228,15 +231,24 @@ def _run(job: Job, cluster: JobNodes, timeout: float | None, show_paths: bool) -
 
 def _attend(job: RunningJob | RunningGuestJob, timeout: float | None, show_paths: bool) -> int:
     """Wait for a job of this host, hand signals on to it, and show its paths at its end."""
-    with job as running, _signals_forwarded(running):
+    with _closing(job), _signals_forwarded(job):
         try:
-            status = running.wait(timeout)
+            status = job.wait(timeout)
         except Ended as ended:
-            running.stop(ended.number)
+            job.stop(ended.number)
             raise
         if show_paths:
-            _show_paths(running)
+            _show_paths(job)
         return status
+
+
+@contextmanager
+def _closing(job: StartedJob) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        with told("taking away what is left of the job"):
+            job.close()
 
 
 def _chosen_hosts(hosts: str | None, hostfile: Path | None, *, slurm: bool) -> list[Host] | None:
@@ -279,7 +291,11 @@ def _check_for_hosts(
 def _run_on_hosts(
     job: Job, hosts: Sequence[Host], reach: Reach, timeout: float | None, show_paths: bool
 ) -> int:
-    with HostJob(job, hosts, reach=reach, stdin=_input()) as running, _signals_forwarded(running):
+    names = ", ".join(host.name for host in hosts)
+    with told(f"waiting for {names} to get ready") as word:
+        running = HostJob(job, hosts, reach=reach, stdin=_input())
+    _say_started(word)
+    with _closing(running), _signals_forwarded(running):
         try:
             status = running.wait(timeout)
         except Ended as ended:
@@ -293,7 +309,8 @@ def _run_on_hosts(
 
 
 def _show_paths(running: RunningJob | RunningGuestJob | HostJob) -> None:
-    traffic = running.traffic()
+    with told("asking the regions what went through them"):
+        traffic = running.traffic()
     if traffic is None:
         _note(f"every pair of ranks used the path {running.path.value}")
     else:
@@ -324,8 +341,18 @@ def _note(text: str) -> None:
 
 def _run_on_cluster(job: Job, named: str, timeout: float | None, show_paths: bool) -> int:
     """Run a job on all nodes of a virtual cluster, through the region that they share."""
-    with job_on_cluster(job, find_name(named), stdin=_input()) as running:
+    name = find_name(named)
+    with ExitStack() as stack:
+        with told(f"reaching the nodes of {name}") as word:
+            running = stack.enter_context(job_on_cluster(job, name, stdin=_input()))
+        _say_started(word)
         return _attend(running, timeout, show_paths)
+
+
+def _say_started(word: Word) -> None:
+    """After a word about a wait: that it is over, since ranks may be silent for long, too."""
+    if word.was_said:
+        _note("the job was started")
 
 
 def _check_for_cluster(*, named: bool, nodes: int | None, region: str | None, bind: bool) -> None:

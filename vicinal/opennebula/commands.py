@@ -13,6 +13,7 @@ from vicinal.opennebula.installation import (
     Installation,
     check_configuration,
 )
+from vicinal.waiting import told
 
 Remotes = Annotated[
     Path,
@@ -49,7 +50,8 @@ def install(
     remotes: Remotes = REMOTES, python: Python = Path(sys.executable), hooks: Hooks = None
 ) -> None:
     """Put the driver vicinal beside OpenNebula's driver kvm; again after updates of either."""
-    done = _installation(remotes, python, hooks).install()
+    with told("putting the driver beside OpenNebula's"):
+        done = _installation(remotes, python, hooks).install()
     for line in done:
         typer.echo(line)
     if not done:
@@ -66,7 +68,8 @@ def check(
     remotes: Remotes = REMOTES, python: Python = Path(sys.executable), hooks: Hooks = None
 ) -> None:
     """Check that the driver is there and as it has to be; exit with 1 if it is not."""
-    faults = list(_installation(remotes, python, hooks).faults())
+    with told("looking at OpenNebula's drivers"):
+        faults = list(_installation(remotes, python, hooks).faults())
     for fault in faults:
         typer.echo(f"vicinal: error: {fault}: run `vicinal opennebula install`", err=True)
     if missing := check_configuration():
@@ -79,7 +82,9 @@ def check(
 @commands.command()
 def remove(remotes: Remotes = REMOTES, hooks: Hooks = None) -> None:
     """Take the driver away, or hooks alone; no host of OpenNebula's may use it any more."""
-    for line in _installation(remotes, Path(sys.executable), hooks).remove():
+    with told("taking the driver away"):
+        done = list(_installation(remotes, Path(sys.executable), hooks).remove())
+    for line in done:
         typer.echo(line)
 
 

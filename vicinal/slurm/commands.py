@@ -29,6 +29,7 @@ from vicinal.slurm.installation import Wanted
 from vicinal.slurm.installation import install as install_files
 from vicinal.slurm.installation import remove as remove_files
 from vicinal.slurm.job_vlans import parse_vlans
+from vicinal.waiting import told
 
 SlurmConf = Annotated[
     Path | None,
@@ -95,7 +96,8 @@ def install(
     files = find_files(slurm_conf)
     network = HOST_NETWORK if host_network else str(network_port)
     wanted, *_ = _wanted(files, directory, mpi, max_size, python, with_functions, vlans, network)
-    changed = install_files(files, wanted)
+    with told("giving Slurm on this host the option"):
+        changed = install_files(files, wanted)
     for path in changed:
         typer.echo(f"wrote {path}")
     if not changed:
@@ -164,9 +166,11 @@ def check(
         from vicinal.slurm import gres
 
         looked = chain(looked, gres.check(_node(node), gres.counted(), files.slurm_conf))
-    for found in looked:
-        typer.echo(found.line)
-        good = good and (found.good or not found.needed)
+    with told("looking at Slurm on this host") as word:
+        show = word.before(typer.echo)
+        for found in looked:
+            show(found.line)
+            good = good and (found.good or not found.needed)
     if not good:
         raise typer.Exit(1)
 

@@ -14,6 +14,7 @@ from vicinal.tune.options import JOURNAL, DryRun, OwnConnection, State, recover_
 from vicinal.tune.settings.keeper import Keeper
 from vicinal.tune.settings.own_connection import own_connection
 from vicinal.tune.settings.place import STATE
+from vicinal.waiting import told
 
 if TYPE_CHECKING:
     from vicinal.tune.measuring.searching import Search
@@ -72,9 +73,10 @@ def run(
         trials = before["trials"] if trials is None else trials
         seed = before["seed"] if seed is None else seed
         search = read_search(spec, trials=trials, seed=seed)
-    machine = Machine()
-    keeper = Keeper(machine, state / JOURNAL, {} if own else own_connection(machine))
-    recover_what_was_killed(keeper, state)
+    with told("looking at the machine, and at what was left of searches that were killed"):
+        machine = Machine()
+        keeper = Keeper(machine, state / JOURNAL, {} if own else own_connection(machine))
+        recover_what_was_killed(keeper, state)
     if dry_run:
         check_launches(search, drivers())
         _say_what_would_be(search, keeper)

@@ -13,6 +13,7 @@ from vicinal.errors import VicinalError
 from vicinal.mpi.variables import check_variables
 from vicinal.signals import Ended
 from vicinal.study.result.layout import REPORT
+from vicinal.waiting import told
 
 if TYPE_CHECKING:
     from vicinal.study.running.runner import Outcome
@@ -148,7 +149,8 @@ def run(
         asked["tools"] = tools_before | (asked["tools"] or {})
     # What is known of a machine may change by running: of KVM, say. The study must not.
     known = asked["machine"]
-    machine = facts_from_json(known) if known else examine_machine(host or ())
+    with told("examining " + (", ".join(host) if host else "this machine")):
+        machine = facts_from_json(known) if known else examine_machine(host or ())
     asked["machine"] = facts_to_json(machine)
     chosen = selected(adapt(loaded, machine), asked["only"] or [])
     if asked["trials"] is not None:
