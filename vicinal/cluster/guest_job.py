@@ -17,6 +17,7 @@ from vicinal.cluster.image_kind import GuestNetwork
 from vicinal.cluster.image_layout import HOME
 from vicinal.errors import VicinalError
 from vicinal.mpi.environment import (
+    NO_LOCAL,
     MessagePath,
     mpi_environment,
     provider_directory,
@@ -182,7 +183,7 @@ def _beyond(mpi: Installation, job: Job, pair: JobGuests) -> dict[str, str]:
     variables = {}
     if mpi.family is Family.MPICH and job.ranks > len(pair.guests):
         # MPICH would take its own shared memory between ranks in one guest.
-        variables["MPIR_CVAR_NOLOCAL"] = "1"
+        variables[NO_LOCAL] = os.environ.get(NO_LOCAL, "1")
     if pair.network is GuestNetwork.VERBS:
         variables |= {"VICINAL_NET": VERBS_CORE, "FI_UNIVERSE_SIZE": _MOST_PEERS}
     return variables

@@ -4,6 +4,7 @@ Each host gets a region for its ranks, under the same name, before they start: a
 makes it and takes it away. Ranks of different hosts reach each other over the network.
 """
 
+import os
 import signal
 import subprocess
 import time
@@ -19,7 +20,7 @@ from vicinal.launch.job_environment import inherited, job_environment, with_heap
 from vicinal.launch.launcher import host_launcher
 from vicinal.launch.launcher_noise import LauncherErrors
 from vicinal.launch.running import job_label
-from vicinal.mpi.environment import PROVIDER_FILE, MessagePath, provider_directory
+from vicinal.mpi.environment import NO_LOCAL, PROVIDER_FILE, MessagePath, provider_directory
 from vicinal.mpi.job import Job
 from vicinal.mpi.job_files import check_names, in_directory
 from vicinal.mpi.libfabric import check_loads_provider
@@ -73,6 +74,7 @@ class HostJob(StartedJob):
             check_names(job.files)
             program = in_directory(str(there.files), program)
         variables = job_environment(job, self.mpi, region, placements) | dict(job.environment)
+        self.no_local = variables.get(NO_LOCAL, "0") != "0" and NO_LOCAL not in os.environ
         command, environment = host_launcher(
             self.mpi, placements, program, inherited(self.mpi, found=found), variables, reach
         )

@@ -5,7 +5,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
-from vicinal.mpi.environment import MessagePath, Progress, mpi_environment
+from vicinal.mpi.environment import NO_LOCAL, MessagePath, Progress, mpi_environment
 from vicinal.mpi.heap import preload
 from vicinal.mpi.job import Job
 from vicinal.mpi.libraries import Family, Installation
@@ -44,7 +44,7 @@ def job_environment(
     neighbours = any(placement.ranks > 1 for placement in placements)
     if mpi.family is Family.MPICH and path is not MessagePath.SHARED_MEMORY and neighbours:
         # MPICH would take its own shared memory between ranks in one node.
-        variables["MPIR_CVAR_NOLOCAL"] = "1"
+        variables[NO_LOCAL] = os.environ.get(NO_LOCAL, "1")
     if (
         mpi.family is Family.OPENMPI
         and path is not MessagePath.REGION

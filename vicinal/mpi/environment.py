@@ -56,6 +56,14 @@ GUEST_RESEED_FILE = "vicinal-guest-reseed"
 GUEST_TASK_FILE = "vicinal-guest-task"
 """There too: what runs a program in a guest for a task of the host."""
 
+NO_LOCAL = "MPIR_CVAR_NOLOCAL"
+"""Variable that keeps MPICH from its own shared memory between ranks in one node."""
+
+NO_LOCAL_NOTE = (
+    "MPICH's ranks in one node get no shared windows (MPI_Win_allocate_shared): their messages go "
+    f"the path that was asked for, without its own shared memory; {NO_LOCAL}=0 gives them both"
+)
+
 REGIONS_MAX = 4
 """In which a rank can be at the same time."""
 

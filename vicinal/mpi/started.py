@@ -23,6 +23,9 @@ class StartedJob(ABC):
     grace_seconds: ClassVar[float] = 3.0
     """How long a launcher that was asked to end may take."""
 
+    no_local: bool = False
+    """Whether its ranks go without MPICH's own shared memory, which their user did not ask for."""
+
     def __init__(self) -> None:
         self.started = time.monotonic()
         self._launcher: subprocess.Popen[bytes] | None = None

@@ -1,0 +1,50 @@
+"""What docs/mpi-libraries.md says of spawning and of shared windows, as the libraries do it."""
+
+from pathlib import Path
+
+import pytest
+from command_support import Vicinal
+from launch_support import REGION, compile_for_each_mpi
+
+SUPPORT = Path(__file__).resolve().parents[1] / "support"
+
+
+@pytest.fixture(scope="module")
+def window(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return compile_for_each_mpi(SUPPORT / "window_ranks.c", tmp_path_factory.mktemp("window"))
+
+
+@pytest.mark.long
+def test_what_lets_open_mpi_5_spawn(
+    vicinal: Vicinal, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """In one node: between nodes Open MPI 5.0.11 may hang afterwards, over its own TCP too."""
+    programs = compile_for_each_mpi(SUPPORT / "spawn_ranks.c", tmp_path_factory.mktemp("spawn"))
+    run = ("run", "-n", 2, "--path", "shared-memory", "--timeout", 60)
+    allowed = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
+    for mpi, variables in (("mpich", {}), ("openmpi", allowed)):
+        done = vicinal(*run, programs[mpi], **variables)
+        assert done.stdout == "spawned 2\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("mpi", "variables", "shared"),
+    [("mpich", {}, 1), ("mpich", {"MPIR_CVAR_NOLOCAL": "0"}, 2), ("openmpi", {}, 2)],
+    ids=str,
+)
+@pytest.mark.parametrize("path", [REGION])
+def test_shared_windows_within_a_node(
+    vicinal: Vicinal,
+    window: dict[str, Path],
+    path: str,
+    mpi: str,
+    variables: dict[str, str],
+    shared: int,
+) -> None:
+    """MPICH has none beside the region, which is said; its user decides."""
+    done = vicinal("run", "-n", 2, "--nodes", 1, "--path", path, window[mpi], **variables)
+    assert done.returncode == 0, done.stderr
+    first = [0, 0] if shared == 2 else [0, 1]
+    wanted = [f"{rank} shares with {shared} from {first[rank]}" for rank in range(2)]
+    assert sorted(done.stdout.splitlines()) == wanted
+    assert ("get no shared windows" in done.stderr) == (shared == 1)
