@@ -26,6 +26,7 @@ from vicinal.mpi.heap import heap_library
 from vicinal.mpi.job import CompletedJob, Job
 from vicinal.mpi.job_files import with_files
 from vicinal.mpi.libraries import STANDARD, Family, Installation, Mpi
+from vicinal.mpi.pairs import pairs_library
 from vicinal.mpi.placement import Placement, place
 from vicinal.mpi.program import linked_mpi
 from vicinal.mpi.variables import JOB, new_job_number, portable_variables
@@ -159,8 +160,11 @@ def job_command(
     linked = linked_mpi(Path(job.program[0]))
     found = linked is None or (linked[1] is not None and pair.image.has(linked[1]))
     program = [placed(Path(job.program[0]), pair), *job.program[1:]]
-    if job.heap:  # beside the provider, which guests have where this host has it
-        program = ["/usr/bin/env", f"LD_PRELOAD={heap_library()}", *program]
+    # Beside the provider, which guests have where this host has it.
+    preloaded = [pairs] if (pairs := pairs_library(mpi, MessagePath(job.path))) is not None else []
+    preloaded += [heap_library()] if job.heap else []
+    if preloaded:
+        program = ["/usr/bin/env", f"LD_PRELOAD={':'.join(preloaded)}", *program]
     program = with_files(job.files, f"{HOME}/files", program)
     beyond = _beyond(mpi, job, pair)
     environment = {

@@ -35,6 +35,7 @@ from vicinal.mpi.environment import (
 )
 from vicinal.mpi.heap import HEAP_FILE
 from vicinal.mpi.libraries import STANDARD
+from vicinal.mpi.pairs import PAIRS_FILE
 
 _HERE = Path(__file__).parent
 _SHARED = Path("/var/cache/vicinal/guests")
@@ -279,7 +280,7 @@ def _host_parts() -> list[Path]:
 def _host_files(part: Path) -> Iterator[Path]:
     """What of such a directory goes into the image; of a build directory the product only."""
     if (part / PROVIDER_FILE).is_file():
-        names = (PROVIDER_FILE, HEAP_FILE, *_LINKED)
+        names = (PROVIDER_FILE, HEAP_FILE, PAIRS_FILE, *_LINKED)
         yield from (part / name for name in names if (part / name).is_file())
         return
     for path in sorted(part.rglob("*")):

@@ -16,7 +16,7 @@ from vicinal.errors import VicinalError
 from vicinal.launch.host_agent import HostRequest
 from vicinal.launch.host_connection import HostConnection
 from vicinal.launch.host_files import HostFiles, new_mark
-from vicinal.launch.job_environment import inherited, job_environment, with_heap
+from vicinal.launch.job_environment import inherited, job_environment, with_preloads
 from vicinal.launch.launcher import host_launcher
 from vicinal.launch.launcher_noise import LauncherErrors
 from vicinal.launch.running import job_label
@@ -25,6 +25,7 @@ from vicinal.mpi.job import Job
 from vicinal.mpi.job_files import check_names, in_directory
 from vicinal.mpi.libfabric import check_loads_provider
 from vicinal.mpi.libraries import tested
+from vicinal.mpi.pairs import pairs_library
 from vicinal.mpi.started import StartedJob, Stream
 from vicinal.mpi.traffic import JobTraffic, together
 from vicinal.region.creation import default_members
@@ -67,9 +68,7 @@ class HostJob(StartedJob):
         mark = new_mark()
         there = HostFiles.of_job(mark)
         region = f"file:{there.region}" if self.path is MessagePath.REGION else None
-        program = list(job.program)
-        if job.heap:
-            program = with_heap(job, program)
+        program = with_preloads(job, self.mpi, job.program)
         if job.files:
             check_names(job.files)
             program = in_directory(str(there.files), program)
@@ -172,6 +171,8 @@ class HostJob(StartedJob):
         needed = [str(self.job.program[0]), str(self.mpi.launcher)]
         if self.path is MessagePath.REGION:
             needed.append(str(provider_directory() / PROVIDER_FILE))
+        if (pairs := pairs_library(self.mpi, self.path)) is not None:
+            needed.append(pairs)
         return needed
 
     def _prepare(self, hosts: Sequence[Host], request: HostRequest) -> None:

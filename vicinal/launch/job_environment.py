@@ -9,6 +9,7 @@ from vicinal.mpi.environment import NO_LOCAL, MessagePath, Progress, mpi_environ
 from vicinal.mpi.heap import preload
 from vicinal.mpi.job import Job
 from vicinal.mpi.libraries import Family, Installation
+from vicinal.mpi.pairs import pairs_library
 from vicinal.mpi.placement import Placement
 
 _YIELD = "OMPI_MCA_mpi_yield_when_idle"
@@ -79,7 +80,18 @@ def past_shells(
     )
 
 
-def with_heap(job: Job, program: list[str]) -> list[str]:
-    """The program with its allocations in the region; not launchers or shells, for nothing."""
-    value = preload({**os.environ, **job.environment})
-    return ["/usr/bin/env", f"LD_PRELOAD={value}", *program]
+def with_preloads(job: Job, mpi: Installation, program: Sequence[str]) -> list[str]:
+    """The program with the libraries that stand before its own; not launchers or shells.
+
+    They are for its allocations in the region, and for its MPI's accumulates.
+    """
+    variables = {**os.environ, **job.environment}
+    pairs = pairs_library(mpi, MessagePath(job.path))
+    if pairs is not None:
+        names = variables.get("LD_PRELOAD", "")
+        variables["LD_PRELOAD"] = f"{names}:{pairs}" if names else pairs
+    if job.heap:
+        variables["LD_PRELOAD"] = preload(variables)
+    if pairs is None and not job.heap:
+        return list(program)
+    return ["/usr/bin/env", f"LD_PRELOAD={variables['LD_PRELOAD']}", *program]

@@ -15,7 +15,7 @@ import psutil
 from vicinal.cluster.job_nodes import JobNodes
 from vicinal.errors import VicinalError
 from vicinal.launch.cores import usable_cpus
-from vicinal.launch.job_environment import inherited, job_environment, past_shells, with_heap
+from vicinal.launch.job_environment import inherited, job_environment, past_shells, with_preloads
 from vicinal.launch.job_input import JobInput
 from vicinal.launch.launcher import launcher
 from vicinal.launch.launcher_noise import LauncherErrors
@@ -112,7 +112,7 @@ class RunningJob(StartedJob):
             known = inherited(self.mpi, found=self._library_found)
             own = self._environment() | dict(job.environment)
             self.no_local = own.get(NO_LOCAL, "0") != "0" and NO_LOCAL not in known
-            program = with_heap(job, list(job.program)) if job.heap else list(job.program)
+            program = with_preloads(job, self.mpi, job.program)
             program, variables = past_shells(known | own, program)
             command, environment = launcher(
                 self.mpi,

@@ -4,9 +4,38 @@ from pathlib import Path
 
 import pytest
 from command_support import Vicinal
-from launch_support import REGION, compile_for_each_mpi
+from launch_support import MPIS, REGION, compile_for_each_mpi
 
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return compile_for_each_mpi(SUPPORT / "pair_ranks.c", tmp_path_factory.mktemp("pairs"))
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("path", ["network", REGION])
+def test_accumulated_pairs_are_right(
+    vicinal: Vicinal, pairs: dict[str, Path], mpi: str, path: str
+) -> None:
+    """One and many, by accumulate, get_accumulate and fetch_and_op: osc rdma has some wrong."""
+    done = vicinal("run", "-n", 2, "--path", path, pairs[mpi])
+    assert (done.returncode, done.stdout) == (0, "0 wrong\n"), done.stderr
+
+
+@pytest.mark.parametrize("path", [REGION])
+def test_accumulated_pairs_of_short_are_right_or_an_error(
+    vicinal: Vicinal, pairs: dict[str, Path], path: str
+) -> None:
+    done = vicinal("run", "-n", 2, "--path", path, pairs["mpich"], "short")
+    assert (done.returncode, done.stdout) == (0, "0 wrong\n"), done.stderr
+    refused = vicinal("run", "-n", 2, "--path", path, pairs["openmpi"], "short")
+    assert refused.returncode != 0
+    assert "Open MPI gets one-sided accumulates of MPI_SHORT_INT wrong" in refused.stderr
+    assert "wrong" not in refused.stdout
+    alone = vicinal("run", "-n", 2, "--path", "shared-memory", pairs["openmpi"], "short")
+    assert (alone.returncode, alone.stdout) == (0, "0 wrong\n"), alone.stderr
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * pairs_preload.c - libvicinal-pairs.so: keeps Open MPI's one-sided accumulates of pairs right.
+ *
+ * Open MPI's osc rdma (4.1.4 to 5.0.11, over any btl) moves the bytes of a predefined type without
+ * the gaps between them: of several MPI_DOUBLE_INT, MPI_LONG_INT or MPI_LONG_DOUBLE_INT all but the
+ * first are wrong, and of MPI_SHORT_INT, which has its gap inside, even one. No setting of it is right,
+ * and no other osc carries all of them. As one element of a derived type the former are right, so they
+ * are handed on as such; the latter ends in an error instead of wrong data.
+ *
+ * It is loaded by LD_PRELOAD, in front of libmpi. Handles of Open MPI are addresses of its symbols, and
+ * nothing of its headers is needed. Fortran's functions call those that begin with PMPI.
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define VISIBLE __attribute__((visibility("default")))
+
+enum { SUCCESS = 0, ERR_TYPE = 3, ERR_NO_MEM = 39, COMBINER_NAMED = 0 };
+
+typedef void *handle;
+typedef void (*function)(void);
+
+/* A predefined type behind some others of it, kept for good: operations may need it for long. */
+struct run {
+	struct run *next;
+	handle element;
+	int count;
+	handle type;
+};
+
+static pthread_mutex_t runs_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct run *runs;
+
+/* A function of libmpi, which is behind us. */
+static function real(const char *name)
+{
+	void *found = dlsym(RTLD_NEXT, name);
+	function address = NULL;
+
+	if (found == NULL) {
+		(void)fprintf(stderr, "vicinal: error: libvicinal-pairs.so finds no %s: it is for Open MPI\n",
+			      name);
+		abort();
+	}
+	memcpy(&address, &found, sizeof(address));
+	return address;
+}
+
+#define REAL(name, ...) ((int (*)(__VA_ARGS__))real("PMPI_" name))
+
+static bool is(handle type, const char *name)
+{
+	return type != NULL && type == dlsym(RTLD_DEFAULT, name);
+}
+
+static bool has_gap_inside(handle type)
+{
+	return is(type, "ompi_mpi_short_int");
+}
+
+static bool has_gap_behind(handle type)
+{
+	return is(type, "ompi_mpi_double_int") || is(type, "ompi_mpi_long_int") ||
+	       is(type, "ompi_mpi_longdbl_int");
+}
+
+/* Is a type that has a gap inside part of a derived type? */
+static bool contains_gap(handle type)
+{
+	int integers = 0;
+	int addresses = 0;
+	int types = 0;
+	int combiner = COMBINER_NAMED;
+	bool found = false;
+
+	if (type == NULL || is(type, "ompi_mpi_datatype_null"))
+		return false;
+	if (has_gap_inside(type))
+		return true;
+	if (REAL("Type_get_envelope", handle, int *, int *, int *, int *)(type, &integers, &addresses, &types,
+									  &combiner) != SUCCESS ||
+	    combiner == COMBINER_NAMED || types <= 0)
+		return false;
+	int *numbers = calloc((size_t)integers + 1, sizeof(*numbers));
+	ptrdiff_t *places = calloc((size_t)addresses + 1, sizeof(*places));
+	handle *parts = calloc((size_t)types, sizeof(*parts));
+	if (numbers != NULL && places != NULL && parts != NULL &&
+	    REAL("Type_get_contents", handle, int, int, int, int *, ptrdiff_t *,
+		 handle *)(type, integers, addresses, types, numbers, places, parts) == SUCCESS)
+		for (int i = 0; i < types; i++) {
+			int kind = COMBINER_NAMED;
+			found = found || contains_gap(parts[i]);
+			(void)REAL("Type_get_envelope", handle, int *, int *, int *,
+				   int *)(parts[i], &integers, &addresses, &combiner, &kind);
+			if (kind != COMBINER_NAMED)
+				(void)REAL("Type_free", handle *)(&parts[i]);
+		}
+	free(numbers);
+	free(places);
+	free(parts);
+	return found;
+}
+
+static int refuse(handle window)
+{
+	(void)fprintf(stderr,
+		      "vicinal: error: Open MPI gets one-sided accumulates of MPI_SHORT_INT wrong, over any "
+		      "network: use another type of pairs, such as MPI_2INT, or run with --mpi mpich\n");
+	(void)REAL("Win_call_errhandler", handle, int)(window, ERR_TYPE);
+	return ERR_TYPE;
+}
+
+/* Make so many elements of a type one of a derived type, where they would be wrong as they are. */
+static int wrap(int *count, handle *type)
+{
+	struct run *run = NULL;
+	int status = SUCCESS;
+
+	if (*count < 2 || !has_gap_behind(*type))
+		return SUCCESS;
+	(void)pthread_mutex_lock(&runs_lock);
+	for (run = runs; run != NULL; run = run->next)
+		if (run->element == *type && run->count == *count)
+			break;
+	if (run == NULL && (run = calloc(1, sizeof(*run))) != NULL) {
+		run->element = *type;
+		run->count = *count;
+		status = REAL("Type_contiguous", int, handle, handle *)(*count, *type, &run->type);
+		if (status == SUCCESS)
+			status = REAL("Type_commit", handle *)(&run->type);
+		run->next = runs;
+		if (status == SUCCESS)
+			runs = run;
+		else
+			free(run);
+	}
+	(void)pthread_mutex_unlock(&runs_lock);
+	if (run == NULL)
+		return ERR_NO_MEM;
+	if (status == SUCCESS) {
+		*count = 1;
+		*type = run->type;
+	}
+	return status;
+}
+
+/* The three types of an operation, of which the target's says what the others are made of. */
+#define PREPARE(window) \
+	do { \
+		int prepared = SUCCESS; \
+		if (contains_gap(target_type)) \
+			return refuse(window); \
+		if ((prepared = wrap(&target_count, &target_type)) != SUCCESS || \
+		    (prepared = wrap(&count, &type)) != SUCCESS) \
+			return prepared; \
+	} while (0)
+
+#define ACCUMULATE_PARAMETERS \
+	const void *from, int count, handle type, int target, ptrdiff_t place, int target_count, \
+		handle target_type, handle operation, handle window
+
+static int accumulate(ACCUMULATE_PARAMETERS)
+{
+	PREPARE(window);
+	return REAL("Accumulate", ACCUMULATE_PARAMETERS)(from, count, type, target, place, target_count,
+							 target_type, operation, window);
+}
+
+static int raccumulate(ACCUMULATE_PARAMETERS, handle *request)
+{
+	PREPARE(window);
+	return REAL("Raccumulate", ACCUMULATE_PARAMETERS, handle *)(
+		from, count, type, target, place, target_count, target_type, operation, window, request);
+}
+
+#define GET_PARAMETERS \
+	const void *from, int count, handle type, void *result, int result_count, handle result_type, \
+		int target, ptrdiff_t place, int target_count, handle target_type, handle operation, \
+		handle window
+
+static int get_accumulate(GET_PARAMETERS)
+{
+	PREPARE(window);
+	int status = wrap(&result_count, &result_type);
+	return status != SUCCESS
+		       ? status
+		       : REAL("Get_accumulate", GET_PARAMETERS)(from, count, type, result, result_count,
+								result_type, target, place, target_count,
+								target_type, operation, window);
+}
+
+static int rget_accumulate(GET_PARAMETERS, handle *request)
+{
+	PREPARE(window);
+	int status = wrap(&result_count, &result_type);
+	return status != SUCCESS
+		       ? status
+		       : REAL("Rget_accumulate", GET_PARAMETERS,
+			      handle *)(from, count, type, result, result_count, result_type, target, place,
+					target_count, target_type, operation, window, request);
+}
+
+#define FETCH_PARAMETERS \
+	const void *from, void *result, handle type, int target, ptrdiff_t place, handle operation, \
+		handle window
+
+static int fetch_and_op(FETCH_PARAMETERS)
+{
+	if (has_gap_inside(type))
+		return refuse(window);
+	return REAL("Fetch_and_op", FETCH_PARAMETERS)(from, result, type, target, place, operation, window);
+}
+
+#define BOTH_NAMES(name, function, ...) \
+	VISIBLE int MPI_##name(__VA_ARGS__) __attribute__((alias(#function))); \
+	VISIBLE int PMPI_##name(__VA_ARGS__) __attribute__((alias(#function)))
+
+BOTH_NAMES(Accumulate, accumulate, ACCUMULATE_PARAMETERS);
+BOTH_NAMES(Raccumulate, raccumulate, ACCUMULATE_PARAMETERS, handle *request);
+BOTH_NAMES(Get_accumulate, get_accumulate, GET_PARAMETERS);
+BOTH_NAMES(Rget_accumulate, rget_accumulate, GET_PARAMETERS, handle *request);
+BOTH_NAMES(Fetch_and_op, fetch_and_op, FETCH_PARAMETERS);
