@@ -16,6 +16,7 @@
  * network_peers.c      opening, closing; peers that are met, fail and leave
  * network_send.c       slots into frames
  * network_receive.c    frames into slots
+ * network_hold.c       frames that came too soon
  * network_fetch.c      reading a peer's memory
  * network_move.c       peers of the region that are reached over the network for a while
  * network_part.c       peers that part from a region, and meet in one

@@ -69,12 +69,49 @@ static ssize_t read_turned(const struct network *network, fi_addr_t from, char *
 			  FI_COMPLETION);
 }
 
+/* A peer that does not answer leaves as many to the others as it has. Each has one of its own besides. */
+static struct fetch *take_fetch(struct network_peer *from)
+{
+	struct network *network = from->network;
+	struct fetch *fetch = NULL;
+
+	if (from->fetching < NETWORK_FETCHES - network->fetches_taken) {
+		fetch = network->free_fetches;
+		if (fetch != NULL)
+			network->free_fetches = fetch->next;
+		else
+			fetch = &network->fetches[network->fetches_used++];
+		network->fetches_taken++;
+	} else if (!from->own_fetch_used) {
+		fetch = &from->own_fetch;
+		from->own_fetch_used = true;
+	} else {
+		return NULL;
+	}
+	from->fetching++;
+	fetch->from = from;
+	return fetch;
+}
+
+static void give_fetch(struct fetch *fetch)
+{
+	struct network *network = fetch->from->network;
+
+	fetch->from->fetching--;
+	if (fetch == &fetch->from->own_fetch) {
+		fetch->from->own_fetch_used = false;
+		return;
+	}
+	fetch->next = network->free_fetches;
+	network->free_fetches = fetch;
+	network->fetches_taken--;
+}
+
 int network_fetch(struct peer *peer, const struct network_loan *loan, uint64_t offset, void *to,
 		  size_t length, void *cookie)
 {
 	struct network_peer *from = peer->beyond;
 	struct network *network = from->network;
-	struct fetch *fetch = network->free_fetches;
 
 	if (network->lost || peer->state == PEER_FAILED)
 		return -ECONNABORTED;
@@ -82,18 +119,13 @@ int network_fetch(struct peer *peer, const struct network_loan *loan, uint64_t o
 		return -EOPNOTSUPP;
 	if (!network_make_reachable(from))
 		return -EHOSTUNREACH;
-	if (fetch == NULL && network->fetches_used < NETWORK_FETCHES) {
-		fetch = &network->fetches[network->fetches_used++];
-		fetch->next = NULL;
-	}
+	struct fetch *fetch = take_fetch(from);
 	if (fetch == NULL)
 		return -EAGAIN;
 	fetch->operation.use = CORE_FETCHES;
-	fetch->from = from;
 	fetch->stream = from->stream;
 	fetch->cookie = cookie;
 	fetch->length = length;
-	network->free_fetches = fetch->next;
 	ssize_t result = 0;
 	if (network->core->reads_pieces && length >= TURNED_LEAST)
 		result = read_turned(network, from->address, to, length, loan->address + offset, loan->key,
@@ -102,8 +134,7 @@ int network_fetch(struct peer *peer, const struct network_loan *loan, uint64_t o
 		result = fi_read(network->core->endpoint, to, length, NULL, from->address,
 				 loan->address + offset, loan->key, fetch);
 	if (result != 0) {
-		fetch->next = network->free_fetches;
-		network->free_fetches = fetch;
+		give_fetch(fetch);
 		return (int)result;
 	}
 	network_stay_busy(network);
@@ -119,7 +150,6 @@ void network_fetched(struct network *network, struct fetch *fetch, int error)
 	/* Of before a renewal it is over anyway, and what there was to read may be gone. */
 	if (error != 0 && fetch->stream == fetch->from->stream)
 		network_fail(fetch->from, error);
-	fetch->next = network->free_fetches;
-	network->free_fetches = fetch;
+	give_fetch(fetch);
 	path->user->fetched(path->context, cookie, length, error);
 }

@@ -150,7 +150,7 @@ void network_answer(struct network_peer *to)
 }
 
 void network_take_region(struct network_peer *from, const struct frame_header *header,
-			 const struct frame_in *frame)
+			 const struct frame_view *frame)
 {
 	struct path *path = from->network->path;
 	struct peer *peer = from->peer;

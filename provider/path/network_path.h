@@ -13,13 +13,19 @@
 	{ \
 		128U, 32U, 16U \
 	}
-/* Frames that the core may be sending, and buffers that it receives into. */
+/*
+ * Frames that the core may be sending. A peer that does not take its frames may have as many as are left
+ * to the others, and each peer has one of its own besides. It is the same with reads.
+ */
 #define NETWORK_FRAMES 64U
+/* Buffers that the core receives into. */
 #define NETWORK_BUFFERS 16U
 /* Reads that the core may be making. */
 #define NETWORK_FETCHES 64U
-/* Frames that came before one that they follow: so many wait, of all peers, so that one can still come. */
-#define NETWORK_HELD_MOST (NETWORK_BUFFERS - 1U)
+/* Frames of one peer that came before one that they follow: so many wait. */
+#define NETWORK_HELD_MOST 15U
+/* And so many bytes of all peers'. The peer that has most of them makes room. */
+#define NETWORK_HELD_BYTES_MOST ((size_t)4 << 20)
 
 /* How far a PART has come: the second has heard the other's. */
 enum network_word { WORD_NONE, WORD_FIRST, WORD_SECOND };
@@ -44,10 +50,23 @@ struct frame_out {
 /* A frame that the core receives. */
 struct frame_in {
 	struct core_operation operation; /* must be first */
-	struct frame_in *next;           /* held, or to be posted again */
-	uint32_t length;
-	uint32_t sequence; /* while it is held */
+	struct frame_in *next;           /* to be posted again */
 	_Alignas(16) unsigned char bytes[FRAME_MOST];
+};
+
+/* A frame that is dealt with: it lies in the buffer that it came in, or in a copy. */
+struct frame_view {
+	const unsigned char *bytes;
+	uint32_t length;
+};
+
+/* A copy of a frame that came too soon. The buffers that the core receives into are for all peers. */
+struct held_frame {
+	struct held_frame *next;
+	size_t mapped; /* bytes, of the whole copy */
+	uint32_t length;
+	uint32_t sequence;
+	_Alignas(16) unsigned char bytes[];
 };
 
 /* A read that the core makes. */
@@ -90,6 +109,11 @@ struct network_peer {
 	uint32_t shipped;  /* of the ring's positions */
 	uint32_t sequence; /* of the next frame */
 	uint32_t in_flight;
+	struct frame_out *own; /* a frame that no other peer can take; NULL before the first send */
+	bool own_used;
+	struct fetch own_fetch; /* the same of reads */
+	bool own_fetch_used;
+	uint32_t fetching;
 	struct chunk_returns returns; /* on the receiver's behalf */
 	struct network_peer *next_backlog;
 	bool backlogged; /* in network.backlog: the core had no room */
@@ -97,8 +121,11 @@ struct network_peer {
 	bool owes_left;  /* the answer to its leave, for which there was no room */
 	bool left;       /* it has taken all, or has left itself */
 	/* receiving */
-	uint32_t expected;     /* the next frame */
-	struct frame_in *held; /* frames that came too soon */
+	uint32_t expected;       /* the next frame */
+	struct held_frame *held; /* frames that came too soon */
+	size_t held_bytes;
+	uint32_t gap;        /* the frame that they wait for */
+	uint32_t gap_checks; /* so many checks found the same */
 	/* life */
 	uint64_t heard;       /* when one had come by: the check's time */
 	uint64_t asked;       /* when it was last asked whether it is there */
@@ -140,14 +167,16 @@ struct network {
 	unsigned char *chunk_memory;
 	struct frame_out *frames;
 	struct frame_out *free_frames;
+	uint32_t free_count;
 	struct network_peer *backlog;
 	struct fetch fetches[NETWORK_FETCHES];
 	struct fetch *free_fetches;
 	uint32_t fetches_used; /* those behind were never used */
+	uint32_t fetches_taken;
 	/* receiving */
 	struct frame_in *buffers;
 	struct frame_in *unposted;
-	uint32_t held;              /* buffers that hold frames which came too soon */
+	size_t held_bytes;          /* of the frames that came too soon, of all peers */
 	struct credit_line *unread; /* what is given back to the senders of frames: nobody needs it */
 	struct ring_slot *slots;    /* of the frame that is dealt with */
 };
@@ -198,14 +227,28 @@ static inline uint32_t network_tenancy(const struct region *region, uint32_t epo
 }
 void network_take_part(struct network_peer *from, const struct frame_header *header);
 void network_take_region(struct network_peer *from, const struct frame_header *header,
-			 const struct frame_in *frame);
+			 const struct frame_view *frame);
+
+/* network_hold.c */
+/*
+ * Keep a copy of a frame that came too soon. False if it cannot be one of those that are under way, or
+ * there is no memory.
+ */
+bool network_hold(struct network_peer *from, const struct frame_view *frame, uint32_t sequence);
+/* The copy of the frame that is expected; NULL if it has not come. It is the caller's. */
+struct held_frame *network_take_held(struct network_peer *from);
+void network_free_held(struct held_frame *frame);
+/* Forget all that came too soon from this peer. */
+void network_drop_held(struct network_peer *from);
+/* Now and then: fails a peer whose missing frame does not come. */
+void network_check_gap(struct network_peer *from, uint64_t timeout);
 
 /* network_renew.c */
 /* Where we are in the region with this id; NULL if we are not, or not any more. */
 struct port *network_port_in(struct path *path, const uint64_t id[2]);
 /* Who sent this RENEW; NULL if it is nobody of our region. */
 struct network_peer *network_renewing_peer(struct network *network, const struct frame_header *header,
-					   const struct frame_in *frame);
+					   const struct frame_view *frame);
 void network_take_renew(struct network_peer *from, const struct frame_header *header);
 
 /* network_move.c */

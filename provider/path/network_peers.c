@@ -61,6 +61,12 @@ static size_t frames_bytes(void)
 	return NETWORK_FRAMES * sizeof(struct frame_out);
 }
 
+/* A ring to a peer, and a frame that is only for this peer. */
+static size_t ring_bytes(void)
+{
+	return NETWORK_RING_SLOTS * sizeof(struct ring_slot) + sizeof(struct frame_out);
+}
+
 /* The slots of a frame, and a line for what nobody reads. */
 static size_t scratch_bytes(void)
 {
@@ -157,6 +163,7 @@ static int open_sending(struct network *network)
 		frames[i].operation.use = CORE_SENDS;
 		frames[i].next = network->free_frames;
 		network->free_frames = &frames[i];
+		network->free_count++;
 	}
 	network->frames = frames;
 	return 0;
@@ -204,7 +211,8 @@ void network_lose(struct path *path, const char *reason)
 void network_free_peer(struct network_peer *peer)
 {
 	network_probe_end(peer);
-	give_back(peer->slots, NETWORK_RING_SLOTS * sizeof(struct ring_slot));
+	network_drop_held(peer);
+	give_back(peer->slots, ring_bytes());
 	free(peer);
 }
 
@@ -299,9 +307,11 @@ int network_connect(struct peer *peer)
 	if (!network_make_reachable(to))
 		return network->frames == NULL ? -ENOMEM : -EHOSTUNREACH;
 	if (to->slots == NULL)
-		to->slots = reserve(NETWORK_RING_SLOTS * sizeof(*to->slots));
+		to->slots = reserve(ring_bytes());
 	if (to->slots == NULL)
 		return -ENOMEM;
+	to->own = (struct frame_out *)(void *)(to->slots + NETWORK_RING_SLOTS);
+	to->own->operation.use = CORE_SENDS;
 	if (getrandom(&id, sizeof(id), 0) != (ssize_t)sizeof(id))
 		id = (uint32_t)monotonic_now();
 	id |= CONNECTION_OPEN;
@@ -354,18 +364,12 @@ bool network_is_quiet(const struct peer *peer)
 void network_stop(struct path *path, struct peer *peer, bool renews)
 {
 	struct network_peer *to = peer->beyond;
-	struct network *network = path->network;
 
+	(void)path;
 	if (peer->network != NULL)
 		to->shipped = peer->out.position;
 	network_probe_end(to);
-	while (to->held != NULL) {
-		struct frame_in *held = to->held;
-		to->held = held->next;
-		network->held--;
-		if (!network->lost)
-			(void)network_post(network, held);
-	}
+	network_drop_held(to);
 	/* It may live, and wait for us to read on. */
 	if (!to->left && peer->failure == -EPROTO && network_is_used(to) && !renews)
 		(void)network_send_notice(to, FRAME_REFUSE);
@@ -495,6 +499,7 @@ void network_check(struct path *path, uint64_t now)
 			continue;
 		if (peer->owes_region)
 			network_answer(peer);
+		network_check_gap(peer, path->timeout);
 		network_probe(peer, &network->directory->identities[peer->place].name, now, path->timeout);
 	}
 }

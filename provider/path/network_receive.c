@@ -43,7 +43,7 @@ static void post_again(struct network *network)
 
 /* The slots of a frame into ours. Returns where they end in the frame, or NULL if they cannot be. */
 static const unsigned char *unpack(struct network *network, const struct frame_header *header,
-				   const struct frame_in *frame)
+				   const struct frame_view *frame)
 {
 	const unsigned char *from = frame->bytes + sizeof(*header);
 	size_t rest = frame->length - sizeof(*header);
@@ -75,7 +75,7 @@ static const unsigned char *unpack(struct network *network, const struct frame_h
 
 /* Deal with the slots as if they were in a ring of the peer's. */
 static void take_slots(struct network_peer *from, const struct frame_header *header,
-		       const struct frame_in *frame)
+		       const struct frame_view *frame)
 {
 	struct network *network = from->network;
 	struct path *path = network->path;
@@ -156,7 +156,7 @@ static struct network_peer *sender_of(struct network *network, uint64_t nonce)
 
 /* Somebody says who it is: one that our application told us of, or one that it may not know. */
 static struct network_peer *take_hello(struct network *network, const struct frame_header *header,
-				       const struct frame_in *frame)
+				       const struct frame_view *frame)
 {
 	struct frame_hello hello;
 	struct core_name name;
@@ -171,7 +171,7 @@ static struct network_peer *take_hello(struct network *network, const struct fra
 }
 
 static void take_numbered(struct network_peer *from, const struct frame_header *header,
-			  const struct frame_in *frame)
+			  const struct frame_view *frame)
 {
 	struct path *path = from->network->path;
 
@@ -185,69 +185,42 @@ static void take_numbered(struct network_peer *from, const struct frame_header *
 	}
 }
 
-static bool hold(struct network_peer *from, struct frame_in *frame, uint32_t sequence)
-{
-	if (sequence - from->expected > NETWORK_HELD_MOST || from->network->held == NETWORK_HELD_MOST)
-		return false;
-	for (const struct frame_in *held = from->held; held != NULL; held = held->next)
-		if (held->sequence == sequence)
-			return false;
-	frame->sequence = sequence;
-	frame->next = from->held;
-	from->held = frame;
-	from->network->held++;
-	return true;
-}
-
-static struct frame_in *take_held(struct network_peer *from)
-{
-	for (struct frame_in **link = &from->held; *link != NULL; link = &(*link)->next)
-		if ((*link)->sequence == from->expected) {
-			struct frame_in *frame = *link;
-			*link = frame->next;
-			from->network->held--;
-			return frame;
-		}
-	return NULL;
-}
-
-/* One that has a number, in its turn. False if the buffer is still needed. */
-static bool take_in_order(struct network_peer *from, const struct frame_header *header,
-			  struct frame_in *frame)
+/* One that has a number, in its turn. */
+static void take_in_order(struct network_peer *from, const struct frame_header *header,
+			  const struct frame_view *frame)
 {
 	struct network *network = from->network;
 
 	/* Of the time before a renewal. */
 	if (header->stream != from->stream) {
 		network->strays++;
-		return true;
+		return;
 	}
 	if (!from->peer->framed) {
 		network_violate(from, -EPROTO, "it sends over the network what must come through the region");
-		return true;
+		return;
 	}
 	/* Its first of the new stream, before the answer that it overtook. */
 	if (from->peer->renewal == RENEWAL_ASKS)
 		path_renewed(network->path, from->peer);
 	if (header->sequence != from->expected) {
-		if (hold(from, frame, header->sequence))
-			return false;
-		network_violate(from, -EPROTO, "frames of it were lost on the way, or came twice");
-		return true;
+		if (!network_hold(from, frame, header->sequence))
+			network_violate(from, -EPROTO, "frames of it were lost on the way, or came twice");
+		return;
 	}
 	take_numbered(from, header, frame);
-	for (struct frame_in *next = NULL; (next = take_held(from)) != NULL;) {
+	for (struct held_frame *next = NULL; (next = network_take_held(from)) != NULL;) {
+		struct frame_view view = {next->bytes, next->length};
 		struct frame_header held;
 		memcpy(&held, next->bytes, sizeof(held));
 		if (from->peer->state != PEER_FAILED)
-			take_numbered(from, &held, next);
-		(void)network_post(network, next);
+			take_numbered(from, &held, &view);
+		network_free_held(next);
 	}
-	return true;
 }
 
 static void take_notice(struct network_peer *from, const struct frame_header *header,
-			const struct frame_in *frame)
+			const struct frame_view *frame)
 {
 	switch (header->kind) {
 	case FRAME_LEFT:
@@ -308,8 +281,7 @@ static __attribute__((noinline)) void refuse_version(struct network *network,
 		network_violate(from, -EPROTO, "it has another version of Vicinal");
 }
 
-/* Returns false if the buffer is still needed. */
-static bool take_frame(struct network *network, struct frame_in *frame)
+static void take_frame(struct network *network, const struct frame_view *frame)
 {
 	struct frame_header header;
 
@@ -336,15 +308,15 @@ static bool take_frame(struct network *network, struct frame_in *frame)
 		/* Nor does it wait for an answer that does not come. */
 		if (header.kind == FRAME_RENEW && from->peer->reported)
 			(void)network_send_notice(from, FRAME_REFUSE);
-		return true;
+		return;
 	}
 	if (is_numbered(header.kind))
-		return take_in_order(from, &header, frame);
-	take_notice(from, &header, frame);
-	return true;
+		take_in_order(from, &header, frame);
+	else
+		take_notice(from, &header, frame);
+	return;
 stray:
 	network->strays++;
-	return true;
 }
 
 static void take_error(struct network *network)
@@ -388,11 +360,12 @@ uint32_t network_poll(struct network *network)
 			continue;
 		}
 		struct frame_in *frame = (struct frame_in *)(void *)operation;
-		frame->length = entries[i].len < sizeof(frame->bytes) ? (uint32_t)entries[i].len
-								      : (uint32_t)sizeof(frame->bytes);
+		struct frame_view view = {.bytes = frame->bytes, .length = (uint32_t)sizeof(frame->bytes)};
+		if (entries[i].len < view.length)
+			view.length = (uint32_t)entries[i].len;
 		frames++;
-		if (take_frame(network, frame))
-			post_later(network, frame);
+		take_frame(network, &view);
+		post_later(network, frame);
 	}
 	if (network->backlog != NULL)
 		network_ship_backlog(network);

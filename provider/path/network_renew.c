@@ -106,7 +106,7 @@ static struct peer *meet(struct path *path, const struct frame_renew *renew, uin
 }
 
 struct network_peer *network_renewing_peer(struct network *network, const struct frame_header *header,
-					   const struct frame_in *frame)
+					   const struct frame_view *frame)
 {
 	struct frame_renew renew;
 	struct core_name name;

@@ -69,11 +69,18 @@ static void pack(struct network_peer *to, unsigned char *head, struct packing *p
 static struct frame_out *take_frame(struct network_peer *to)
 {
 	struct network *network = to->network;
-	struct frame_out *frame = network->free_frames;
+	struct frame_out *frame = NULL;
 
-	if (frame == NULL)
+	if (to->in_flight < network->free_count) {
+		frame = network->free_frames;
+		network->free_frames = frame->next;
+		network->free_count--;
+	} else if (to->own != NULL && !to->own_used) {
+		frame = to->own;
+		to->own_used = true;
+	} else {
 		return NULL;
-	network->free_frames = frame->next;
+	}
 	frame->to = to;
 	frame->chunk = CHUNK_NONE;
 	return frame;
@@ -83,8 +90,13 @@ static void give_frame(struct frame_out *frame)
 {
 	struct network *network = frame->to->network;
 
+	if (frame == frame->to->own) {
+		frame->to->own_used = false;
+		return;
+	}
 	frame->next = network->free_frames;
 	network->free_frames = frame;
+	network->free_count++;
 }
 
 /* False if the core has no room now. What else it says is the peer's end. */

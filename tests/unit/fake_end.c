@@ -59,6 +59,11 @@ static ssize_t transmit(struct fid_ep *fid, const struct iovec *pieces, size_t c
 	    !fake_deliver(&end->ends[to], end->last, end->last_length))
 		return -FI_EAGAIN;
 	end->frames++;
+	if (completes && end->holds_sends) {
+		assert_true(end->sent_count < FAKE_QUEUE);
+		end->sent[end->sent_count++] = (struct fake_completion){.context = context};
+		return 0;
+	}
 	if (completes)
 		complete(end, context, 0, end->send_error);
 	return 0;
@@ -125,6 +130,14 @@ void fake_release(struct fake_end *end)
 	for (uint32_t i = 0; i < end->held_count; i++)
 		complete(end, end->held[i].context, 0, end->read_error);
 	end->held_count = 0;
+}
+
+void fake_release_sends(struct fake_end *end)
+{
+	end->holds_sends = false;
+	for (uint32_t i = 0; i < end->sent_count; i++)
+		complete(end, end->sent[i].context, 0, end->send_error);
+	end->sent_count = 0;
 }
 
 static ssize_t ep_read(struct fid_ep *fid, void *buffer, size_t length, void *descriptor, fi_addr_t from,

@@ -51,6 +51,9 @@ struct fake_end {
 	bool holds_reads;   /* those that it is asked for end when it is told: fake_release() */
 	struct fake_completion held[FAKE_QUEUE];
 	uint32_t held_count;
+	bool holds_sends; /* frames leave, but it says so when it is told: fake_release_sends() */
+	struct fake_completion sent[FAKE_QUEUE];
+	uint32_t sent_count;
 	bool lends_nothing; /* no memory can be registered */
 	bool closed;
 };
@@ -59,6 +62,7 @@ struct fake_end {
 void fake_end_open(struct fake_end *ends, uint8_t index);
 /* The reads that were held end, and no more are held. */
 void fake_release(struct fake_end *end);
+void fake_release_sends(struct fake_end *end);
 /* A frame that comes to `to`, from wherever. False if it has no buffer for it, or no room. */
 bool fake_deliver(struct fake_end *to, const void *bytes, size_t length);
 

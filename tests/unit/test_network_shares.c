@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What one peer in the network may have of what all of them need: buffers, frames, reads. */
+#include "fake_core.h"
+
+static unsigned char in[8];
+static unsigned char out[440];
+static struct fake_world world;
+
+static struct far_node *a = &world.nodes[0];
+static struct far_node *b = &world.nodes[1];
+static struct far_node *c = &world.nodes[2];
+
+static struct network_peer *known(struct far_node *at, const struct far_node *whom)
+{
+	return fake_peer(at, whom)->peer.network;
+}
+
+/* A frame of `from` to b: one slot that means nothing, so many frames ahead of what b expects, and bytes. */
+static void deliver_ahead(struct far_node *from, uint32_t ahead, uint32_t bytes)
+{
+	static struct {
+		struct frame_header header;
+		struct frame_slot slot;
+		unsigned char bytes[FRAME_CHUNK_MOST];
+	} frame;
+
+	frame.header = (struct frame_header){
+		.magic = FRAME_MAGIC,
+		.version = FRAME_VERSION,
+		.kind = FRAME_SLOTS,
+		.slots = 1,
+		.to = fake_path(b)->ports[0].member->nonce,
+		.from = fake_path(from)->ports[0].member->nonce,
+		.sequence = known(b, from)->expected + ahead,
+		.bytes = bytes,
+	};
+	frame.slot = (struct frame_slot){.control = control_word(WIRE_RECLAIM, 0, 0)};
+	assert_true(fake_deliver(b->end, &frame, sizeof(frame.header) + sizeof(frame.slot) + bytes));
+	fake_settle(&world);
+}
+
+/* The frames of one peer that wait take no buffer that others need, and do not wait for ever. */
+static void test_waiting_frames_take_no_buffers(void **state)
+{
+	(void)state;
+	fake_open(&world);
+	(void)fake_peer(b, a);
+	for (uint32_t ahead = 1; ahead <= NETWORK_HELD_MOST; ahead++) {
+		deliver_ahead(a, ahead, 0);
+		assert_int_equal(b->end->posted_count, NETWORK_BUFFERS);
+	}
+	assert_int_equal(known(b, a)->peer->state, PEER_PRESENT);
+	/* The frame that is missing does not come, at so many looks after the peer. */
+	for (uint64_t i = 0; i < fake_path(b)->timeout / LIVENESS_INTERVAL + 3; i++)
+		network_check(fake_path(b), monotonic_now());
+	assert_int_equal(known(b, a)->peer->failure, -EPROTO);
+	fake_settle(&world);
+	assert_int_equal(fake_path(b)->network->held_bytes, 0);
+	fake_close(&world);
+}
+
+/* What all peers may have wait is bounded: the peer that has most of it makes room for another's frame. */
+static void test_room_for_waiting_frames_is_bounded(void **state)
+{
+	(void)state;
+	fake_open(&world);
+	(void)fake_peer(b, a);
+	(void)fake_peer(b, c);
+	for (uint32_t ahead = 1; ahead <= NETWORK_HELD_MOST; ahead++)
+		deliver_ahead(a, ahead, FRAME_CHUNK_MOST);
+	/* Other peers have the rest of the room. */
+	fake_path(b)->network->held_bytes = NETWORK_HELD_BYTES_MOST;
+	deliver_ahead(c, 1, 8);
+	assert_int_equal(known(b, a)->peer->state, PEER_FAILED);
+	assert_int_equal(known(b, c)->peer->state, PEER_PRESENT);
+	assert_non_null(known(b, c)->held);
+	fake_path(b)->network->held_bytes = known(b, c)->held_bytes;
+	fake_close(&world);
+}
+
+/* A peer that takes nothing leaves frames, and reads, to the others. */
+static void test_a_stuck_peer_leaves_room(void **state)
+{
+	(void)state;
+	fake_open(&world);
+	struct correspondent *to_b = fake_peer(a, b);
+	struct correspondent *to_c = fake_peer(a, c);
+	uint32_t from_a = fake_peer(c, a)->peer.source;
+	fake_talk(&world, a, to_b, b, fake_peer(b, a)->peer.source, 8, 1);
+	fake_talk(&world, a, to_c, c, from_a, 8, 1);
+	struct network_peer *stuck = to_b->peer.network;
+	struct network *network = fake_path(a)->network;
+	a->end->holds_sends = true;
+	b->end->sinks = true;
+	for (uint32_t i = 0; i < 2 * NETWORK_FRAMES; i++)
+		(void)fake_send(a, to_b, out, 440, 1);
+	assert_int_equal(stuck->in_flight, NETWORK_FRAMES / 2 + 1);
+	/* Even if many others took what is left, every peer has one. */
+	network->free_count = 0;
+	assert_int_equal(fake_send(a, to_c, out, 440, 2), 0);
+	assert_int_equal(to_c->peer.network->in_flight, 1);
+	network->free_count = NETWORK_FRAMES - (stuck->in_flight - 1);
+	fake_release_sends(a->end);
+	fake_settle(&world);
+	assert_int_equal(network->free_count, NETWORK_FRAMES);
+
+	/* It is the same with reads. */
+	struct network_loan loan = {.address = (uintptr_t)out, .key = sizeof(out)};
+	a->end->holds_reads = true;
+	uint32_t reads = 0;
+	while (network_fetch(&to_b->peer, &loan, 0, in, 8, NULL) == 0)
+		reads++;
+	assert_int_equal(reads, NETWORK_FETCHES / 2 + 1);
+	uint32_t taken = network->fetches_taken;
+	network->fetches_taken = NETWORK_FETCHES;
+	assert_int_equal(network_fetch(&to_c->peer, &loan, 0, in, 8, NULL), 0);
+	assert_int_equal(network_fetch(&to_c->peer, &loan, 0, in, 8, NULL), -EAGAIN);
+	network->fetches_taken = taken;
+	a->end->head = a->end->tail; /* nobody waits for those reads */
+	a->end->held_count = 0;
+	fake_close(&world);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_waiting_frames_take_no_buffers),
+		cmocka_unit_test(test_room_for_waiting_frames_is_bounded),
+		cmocka_unit_test(test_a_stuck_peer_leaves_room),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
