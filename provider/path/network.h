@@ -17,6 +17,7 @@
  * network_send.c       slots into frames
  * network_receive.c    frames into slots
  * network_hold.c       frames that came too soon
+ * network_strangers.c  what may go to peers that only said themselves who they are
  * network_fetch.c      reading a peer's memory
  * network_move.c       peers of the region that are reached over the network for a while
  * network_part.c       peers that part from a region, and meet in one

@@ -62,7 +62,7 @@ static bool grow(struct directory *directory)
 	return true;
 }
 
-uint32_t directory_add(struct directory *directory, uint64_t nonce, const struct core_name *name)
+static uint32_t find_or_add(struct directory *directory, uint64_t nonce, const struct core_name *name)
 {
 	uint32_t place = directory_find(directory, nonce);
 
@@ -73,7 +73,27 @@ uint32_t directory_add(struct directory *directory, uint64_t nonce, const struct
 	if (directory->count == directory->capacity && !grow(directory))
 		return DIRECTORY_NONE;
 	place = directory->count++;
-	directory->identities[place] = (struct identity){nonce, *name};
+	directory->identities[place] = (struct identity){.nonce = nonce, .name = *name};
+	directory->strangers++;
 	directory->table[locate(directory, nonce)] = place + 1;
+	return place;
+}
+
+uint32_t directory_admit(struct directory *directory, uint64_t nonce, const struct core_name *name)
+{
+	if (directory->strangers == NETWORK_STRANGERS_MOST &&
+	    directory_find(directory, nonce) == DIRECTORY_NONE)
+		return DIRECTORY_NONE;
+	return find_or_add(directory, nonce, name);
+}
+
+uint32_t directory_add(struct directory *directory, uint64_t nonce, const struct core_name *name)
+{
+	uint32_t place = find_or_add(directory, nonce, name);
+
+	if (place != DIRECTORY_NONE && !directory->identities[place].told) {
+		directory->identities[place].told = true;
+		directory->strangers--;
+	}
 	return place;
 }

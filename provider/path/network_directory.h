@@ -13,17 +13,21 @@
  * there is not is address space alone.
  */
 #define NETWORK_PEERS_MOST 32768U
+/* At most so many of them said themselves who they are, and the application did not. */
+#define NETWORK_STRANGERS_MOST 1024U
 #define DIRECTORY_NONE UINT32_MAX
 
 struct identity {
 	uint64_t nonce;
 	struct core_name name;
+	bool told; /* by the application, or by a region: not only by a frame from the network */
 };
 
 /* All zero at first. */
 struct directory {
 	struct identity *identities;
 	uint32_t count;
+	uint32_t strangers; /* nobody told of them */
 	uint32_t capacity;
 	uint32_t *table; /* places + 1 by their nonces' hash, 0 where there is none; twice the capacity */
 	uint64_t seed;   /* peers choose nonces */
@@ -37,6 +41,8 @@ uint32_t directory_find(const struct directory *directory, uint64_t nonce);
  * there are too many, or no memory is left.
  */
 uint32_t directory_add(struct directory *directory, uint64_t nonce, const struct core_name *name);
+/* The same of a stranger, who only says so. DIRECTORY_NONE also if there are too many strangers. */
+uint32_t directory_admit(struct directory *directory, uint64_t nonce, const struct core_name *name);
 
 static inline bool core_name_is(const struct core_name *one, const struct core_name *other)
 {

@@ -118,7 +118,7 @@ int network_fetch(struct peer *peer, const struct network_loan *loan, uint64_t o
 	if (!network->core->reads)
 		return -EOPNOTSUPP;
 	if (!network_make_reachable(from))
-		return -EHOSTUNREACH;
+		return network_may_reach(from) ? -EHOSTUNREACH : -EAGAIN;
 	struct fetch *fetch = take_fetch(from);
 	if (fetch == NULL)
 		return -EAGAIN;

@@ -41,8 +41,10 @@ static bool set_port(struct sockaddr_storage *address)
 
 void network_host_end(struct network_peer *peer)
 {
-	if (peer->host > 0)
+	if (peer->host > 0) {
 		(void)close(peer->host);
+		peer->network->questions--;
+	}
 	peer->host = 0;
 }
 
@@ -62,12 +64,13 @@ static void ask(struct network_peer *peer, const struct core_name *name, uint64_
 	socklen_t length = network_address_of(name, &address);
 
 	peer->host_asked = now;
-	if (length == 0 || !set_port(&address))
+	if (length == 0 || !set_port(&address) || peer->network->questions == NETWORK_QUESTIONS_MOST)
 		return;
 	int question = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (question <= 0)
 		return;
 	peer->host = question;
+	peer->network->questions++;
 	if (peer->host_questions++ == 0)
 		peer->host_silent = now;
 	/* On a loopback the answer comes within the call. */

@@ -27,6 +27,13 @@
 /* And so many bytes of all peers'. The peer that has most of them makes room. */
 #define NETWORK_HELD_BYTES_MOST ((size_t)4 << 20)
 
+/* Knocks that are kept until the knocking peer says in a frame who it is. */
+#define NETWORK_KNOCKS 32U
+/* Descriptors for questions to hosts: if there are more silent peers, they take turns. */
+#define NETWORK_QUESTIONS_MOST 64U
+/* Strangers that are sent to although they did not prove their address. */
+#define NETWORK_UNPROVED_MOST 16U
+
 /* How far a PART has come: the second has heard the other's. */
 enum network_word { WORD_NONE, WORD_FIRST, WORD_SECOND };
 
@@ -79,6 +86,12 @@ struct fetch {
 	size_t length;
 };
 
+/* Somebody knocked, from this address. */
+struct knock {
+	uint64_t nonce;
+	struct sockaddr_storage address;
+};
+
 struct network_peer {
 	struct credit_line credit; /* the receiver's, which we write for it: must be first, it has a line */
 	shared_u64 claim;          /* as a member's slot has it */
@@ -89,6 +102,11 @@ struct network_peer {
 	uint32_t place;    /* in the directory */
 	fi_addr_t address; /* the core's */
 	bool reachable;    /* `address` is valid */
+	/* of a peer that nobody told us of: see network_strangers.c */
+	bool proved_address; /* it spoke from the address that it named */
+	bool unproved;       /* it did not, and is sent to all the same */
+	uint64_t met;        /* since when we know it */
+	uint64_t wanted;     /* since when something is to go to it, and may not; 0: nothing is */
 	/* of a peer of the region: see network_move.c */
 	uint64_t asking;    /* since when it is pinged without an answer; 0: it is not */
 	bool proved;        /* it answered */
@@ -132,7 +150,7 @@ struct network_peer {
 	uint64_t patience;    /* until it is asked again */
 	uint64_t refused;     /* since when its port is refused; 0: it is not */
 	uint64_t unreachable; /* since when the kernel says so; 0: it does not */
-	int probe;            /* a socket connected to its pulse; 0: none */
+	int pulse_error;      /* what its kernel answered to the last question; 0: nothing */
 	bool spoke;           /* a frame came since the last check */
 	uint64_t stuck;       /* since when the core has no room for what goes to it; 0: it has */
 	/* its host */
@@ -148,20 +166,26 @@ struct network {
 	struct core *core;
 	struct directory *directory;
 	uint64_t nonce;
-	bool lost;         /* the core is not ours any more */
-	bool listening;    /* buffers are posted */
-	bool busy;         /* counted in path->attention */
-	uint32_t patience; /* looks that may find nothing until it is not busy any more */
-	uint32_t loans;    /* memory that peers may be reading now */
-	uint32_t waits;    /* patience that was lost since the last frame, while there were loans */
-	uint64_t looked;   /* when, by monotonic_now() */
-	uint64_t interval; /* nanoseconds from one look to the next while it is not busy */
-	uint64_t asked;    /* when a seldom poll last asked whether somebody knocked */
-	int pulse;         /* our UDP socket, or -1 */
+	bool lost;          /* the core is not ours any more */
+	bool listening;     /* buffers are posted */
+	bool busy;          /* counted in path->attention */
+	uint32_t patience;  /* looks that may find nothing until it is not busy any more */
+	uint32_t loans;     /* memory that peers may be reading now */
+	uint32_t waits;     /* patience that was lost since the last frame, while there were loans */
+	uint64_t looked;    /* when, by monotonic_now() */
+	uint64_t interval;  /* nanoseconds from one look to the next while it is not busy */
+	uint64_t asked;     /* when a seldom poll last asked whether somebody knocked */
+	int pulse;          /* our UDP socket, or -1 */
+	bool pulse_bound;   /* to the address of our core */
+	uint32_t questions; /* TCP connections to hosts that are open now */
+	struct knock knocks[NETWORK_KNOCKS]; /* the last ones of peers that we did not know then */
+	uint32_t next_knock;
+	uint32_t unproved; /* strangers that we send to, though they did not prove their address */
 	uint64_t strays;   /* frames that were dropped: not for us, or from nobody we know */
 	/* saying */
 	void (*say)(const char *text); /* to the user; NULL: nobody listens */
 	bool said;                     /* that a peer has another version */
+	bool said_of_strangers;        /* that there are too many */
 	/* sending */
 	struct chunk_pool chunks;
 	unsigned char *chunk_memory;
@@ -257,15 +281,34 @@ void network_take_moved(struct network_peer *from, const struct frame_header *he
 /* network_pulse.c */
 void network_pulse_open(struct network *network);
 void network_pulse_close(struct network *network);
-/* Have the peer of this name look at its core. */
-void network_knock(struct network *network, const struct core_name *name);
+/* Have the peer look at its core, and show it that we are at our address. */
+void network_knock(struct network_peer *to);
 /* Did anybody have us do so, since this was asked last? */
-bool network_was_knocked(const struct network *network);
+bool network_was_knocked(struct network *network);
+/* Take what came to the pulse: knocks, and what kernels answered to our questions. */
+void network_pulse_take(struct network *network);
 /* Now and then: is it still there? Fails it if not. */
 void network_probe(struct network_peer *peer, const struct core_name *name, uint64_t now, uint64_t timeout);
 void network_probe_end(struct network_peer *peer);
 /* The peer's address as sockets take it. Returns its length; 0 if it is none of the internet's. */
 socklen_t network_address_of(const struct core_name *name, struct sockaddr_storage *address);
+
+/* network_strangers.c */
+/*
+ * May anything go to the address of this peer of our own accord? So it is if we were told of it by the
+ * application or a region, or if it spoke from there.
+ */
+bool network_is_confirmed(const struct network_peer *peer);
+/* The same for what the application asked for, which does not wait for ever: see network_strangers.c */
+bool network_may_reach(struct network_peer *peer);
+/* Is this the address that it named? */
+bool network_is_at(const struct network_peer *peer, const struct sockaddr_storage *address);
+/* Somebody who has this nonce spoke from this address. */
+void network_take_knock(struct network *network, uint64_t nonce, const struct sockaddr_storage *address);
+/* Did it do so before we knew it? */
+void network_find_knock(struct network_peer *peer);
+/* Now and then: fails a stranger to which something was to go for too long. */
+void network_check_stranger(struct network_peer *peer, uint64_t now, uint64_t timeout);
 
 /* network_host.c */
 /* Now and then: did its host answer before, and does not any more for a whole timeout? */

@@ -229,6 +229,7 @@ struct network_peer *network_new_peer(struct network *network, struct peer *peer
 	new->place = place;
 	new->returns.credit = &new->credit;
 	new->heard = monotonic_now();
+	new->met = new->heard;
 	shared_store_u64(&new->claim, (uint64_t)NETWORK_EPOCH << 32);
 	return new;
 }
@@ -290,7 +291,7 @@ bool network_make_reachable(struct network_peer *to)
 
 	if (to->reachable)
 		return true;
-	if (open_sending(network) != 0)
+	if (open_sending(network) != 0 || !network_may_reach(to))
 		return false;
 	to->reachable = fi_av_insert(network->core->av, identity->name.bytes, 1, &to->address, 0, NULL) == 1;
 	return to->reachable;
@@ -304,7 +305,8 @@ int network_connect(struct peer *peer)
 
 	if (network->lost)
 		return -ECONNABORTED;
-	if (!network_make_reachable(to))
+	/* What goes to a stranger may have to wait. */
+	if (!network_make_reachable(to) && (network->frames == NULL || network_may_reach(to)))
 		return network->frames == NULL ? -ENOMEM : -EHOSTUNREACH;
 	if (to->slots == NULL)
 		to->slots = reserve(ring_bytes());
@@ -325,7 +327,8 @@ int network_connect(struct peer *peer)
 	peer->account = (struct chunk_account){.credit = &to->credit, .connection = id};
 	to->heard = monotonic_now();
 	peer->sending = true;
-	network_knock(network, &network->directory->identities[to->place].name);
+	if (network_is_confirmed(to))
+		network_knock(to);
 	return 0;
 }
 
@@ -487,6 +490,8 @@ void network_check(struct path *path, uint64_t now)
 
 	if (network == NULL || network->lost)
 		return;
+	if (network->listening)
+		network_pulse_take(network);
 	for (uint32_t source = path->members; source < path->peer_end; source++) {
 		struct network_peer *peer = peer_at(path, source);
 		if (peer != NULL && peer->owes_left)
@@ -500,6 +505,7 @@ void network_check(struct path *path, uint64_t now)
 		if (peer->owes_region)
 			network_answer(peer);
 		network_check_gap(peer, path->timeout);
+		network_check_stranger(peer, now, path->timeout);
 		network_probe(peer, &network->directory->identities[peer->place].name, now, path->timeout);
 	}
 }

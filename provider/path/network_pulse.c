@@ -7,15 +7,20 @@
  * Each endpoint binds a UDP socket to the address and port that the core has for its own protocol,
  * and says so in its address. A datagram to it is kept or dropped by the kernel while the process lives,
  * however busy or stopped it is; afterwards the kernel answers that nobody has the port, and if the whole
- * host is gone, a router or our own kernel says that it cannot be reached.
+ * host is gone, a router or our own kernel says that it cannot be reached. One socket asks all peers: the
+ * kernel keeps the answers in the socket's error queue, each with the address that was asked.
  *
- * Whoever sends to a peer for the first time knocks there: an endpoint whose application knows nobody
- * beyond the region does not look at the core, but hears that.
+ * The datagram has the nonces of both: it shows the receiver that its sender is at the address that it
+ * names, and it has an endpoint look at its core whose application knows nobody beyond the region.
  */
 #include <errno.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
+
+/* It wants struct timespec before itself. */
+#include <linux/errqueue.h>
 
 #include "path/network_path.h"
 
@@ -42,24 +47,35 @@ static int open_socket(const struct sockaddr_storage *address)
 	return socket(address->ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
+/* Not more is kept of what comes, and of the answers of kernels. */
+#define BUFFER_BYTES (64 * 1024)
+
+static void set_options(int pulse, int family)
+{
+	const int most = BUFFER_BYTES;
+	const int on = 1;
+
+	(void)setsockopt(pulse, SOL_SOCKET, SO_RCVBUF, &most, sizeof(most));
+	if (family == AF_INET6)
+		(void)setsockopt(pulse, IPPROTO_IPV6, IPV6_RECVERR, &on, sizeof(on));
+	else
+		(void)setsockopt(pulse, IPPROTO_IP, IP_RECVERR, &on, sizeof(on));
+}
+
 void network_pulse_open(struct network *network)
 {
 	struct core_name *name = &network->core->name;
 	struct sockaddr_storage address;
 	socklen_t length = network_address_of(name, &address);
-	const int least = 1;
 
 	network->pulse = length > 0 ? open_socket(&address) : -1;
 	if (network->pulse < 0)
 		return;
-	/* Of what comes one is read at most, and says that there was one: no more need to be kept. */
-	(void)setsockopt(network->pulse, SOL_SOCKET, SO_RCVBUF, &least, sizeof(least));
-	if (bind(network->pulse, (const struct sockaddr *)&address, length) == 0) {
+	set_options(network->pulse, address.ss_family);
+	/* If it cannot be bound, it asks others all the same. */
+	network->pulse_bound = bind(network->pulse, (const struct sockaddr *)&address, length) == 0;
+	if (network->pulse_bound)
 		name->flags |= CORE_NAME_PULSE;
-		return;
-	}
-	(void)close(network->pulse);
-	network->pulse = -1;
 }
 
 void network_pulse_close(struct network *network)
@@ -69,66 +85,133 @@ void network_pulse_close(struct network *network)
 	network->pulse = -1;
 }
 
-void network_knock(struct network *network, const struct core_name *name)
+/* ---- what comes ---- */
+
+/* What a datagram says, in little endian. */
+struct pulse_datagram {
+	uint32_t magic;
+	uint32_t version;
+	uint64_t to;
+	uint64_t from;
+};
+#define PULSE_MAGIC 0x4b4e4356U /* the bytes "VCNK" */
+#define PULSE_VERSION 1U
+/* So many datagrams, and so many answers, are taken at once. */
+#define TAKEN_AT_ONCE 32
+
+/* Of one who knows our nonce; all others are of strangers whom we do not look up. */
+static bool take_datagrams(struct network *network)
 {
+	struct pulse_datagram said;
+	struct sockaddr_storage from;
+	bool knocked = false;
+
+	for (int i = 0; i < TAKEN_AT_ONCE; i++) {
+		socklen_t length = sizeof(from);
+		ssize_t bytes = recvfrom(network->pulse, &said, sizeof(said), MSG_DONTWAIT | MSG_TRUNC,
+					 (struct sockaddr *)&from, &length);
+		if (bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+			break;
+		if (bytes != (ssize_t)sizeof(said) || said.magic != PULSE_MAGIC ||
+		    said.version != PULSE_VERSION || said.to != network->nonce)
+			continue;
+		knocked = true;
+		network_take_knock(network, said.from, &from);
+	}
+	return knocked;
+}
+
+static void note_error(struct network *network, const struct sockaddr_storage *asked, int error)
+{
+	const struct path *path = network->path;
+
+	for (uint32_t source = path->members; source < path->peer_end; source++) {
+		struct network_peer *peer = path->peers[source] != NULL ? path->peers[source]->beyond : NULL;
+		if (peer != NULL && peer->asked != 0 && network_is_at(peer, asked))
+			peer->pulse_error = error;
+	}
+}
+
+static void take_errors(struct network *network)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[256];
+	} control;
+
+	for (int i = 0; i < TAKEN_AT_ONCE; i++) {
+		struct sockaddr_storage asked = {0};
+		struct msghdr message = {
+			.msg_name = &asked,
+			.msg_namelen = sizeof(asked),
+			.msg_control = &control,
+			.msg_controllen = sizeof(control),
+		};
+		if (recvmsg(network->pulse, &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0)
+			return;
+		for (struct cmsghdr *header = CMSG_FIRSTHDR(&message); header != NULL;
+		     header = CMSG_NXTHDR(&message, header)) {
+			struct sock_extended_err error;
+			if (!((header->cmsg_level == IPPROTO_IP && header->cmsg_type == IP_RECVERR) ||
+			      (header->cmsg_level == IPPROTO_IPV6 && header->cmsg_type == IPV6_RECVERR)))
+				continue;
+			memcpy(&error, CMSG_DATA(header), sizeof(error));
+			note_error(network, &asked, (int)error.ee_errno);
+		}
+	}
+}
+
+void network_pulse_take(struct network *network)
+{
+	if (network->pulse < 0)
+		return;
+	take_errors(network);
+	(void)take_datagrams(network);
+}
+
+bool network_was_knocked(struct network *network)
+{
+	/* Where nobody can knock, anybody may have come. */
+	return !network->pulse_bound || take_datagrams(network);
+}
+
+/* ---- what goes ---- */
+
+void network_knock(struct network_peer *to)
+{
+	struct network *network = to->network;
+	const struct core_name *name = &network->directory->identities[to->place].name;
+	struct pulse_datagram said = {PULSE_MAGIC, PULSE_VERSION, to->peer->nonce, network->nonce};
 	struct sockaddr_storage address;
 	socklen_t length = network_address_of(name, &address);
 
-	/* If it is lost, the first question whether the peer is still there does as well. */
-	if (network->pulse >= 0 && (name->flags & CORE_NAME_PULSE) != 0 && length > 0)
-		(void)sendto(network->pulse, "", 0, 0, (const struct sockaddr *)&address, length);
-}
-
-bool network_was_knocked(const struct network *network)
-{
-	char nothing = 0;
-
-	/* Where nobody can knock, anybody may have come. */
-	return network->pulse < 0 || recv(network->pulse, &nothing, sizeof(nothing), 0) >= 0;
-}
-
-static void end_pulse(struct network_peer *peer)
-{
-	if (peer->probe > 0)
-		(void)close(peer->probe);
-	peer->probe = 0;
+	if (network->pulse < 0 || (name->flags & CORE_NAME_PULSE) == 0 || length == 0)
+		return;
+	/* The first error may be of a question to another peer. */
+	for (int i = 0; i < 2; i++) {
+		if (sendto(network->pulse, &said, sizeof(said), MSG_DONTWAIT,
+			   (const struct sockaddr *)&address, length) >= 0)
+			return;
+		if (i == 0)
+			take_errors(network);
+	}
+	if (errno == EHOSTUNREACH || errno == ENETUNREACH)
+		to->pulse_error = errno;
 }
 
 void network_probe_end(struct network_peer *peer)
 {
-	end_pulse(peer);
+	peer->pulse_error = 0;
 	network_host_end(peer);
-}
-
-/* Ask, and remember where the answer comes. */
-static void ask(struct network_peer *peer, const struct core_name *name)
-{
-	struct sockaddr_storage address;
-	socklen_t length = network_address_of(name, &address);
-
-	if (peer->probe == 0 && length > 0) {
-		peer->probe = open_socket(&address);
-		if (peer->probe <= 0 || connect(peer->probe, (const struct sockaddr *)&address, length) != 0)
-			end_pulse(peer);
-	}
-	if (peer->probe > 0)
-		(void)send(peer->probe, "", 0, 0);
-}
-
-/* What the kernel heard since. */
-static int answer(const struct network_peer *peer)
-{
-	char nothing = 0;
-
-	if (peer->probe <= 0 || recv(peer->probe, &nothing, sizeof(nothing), 0) >= 0)
-		return 0;
-	return errno;
 }
 
 void network_probe(struct network_peer *peer, const struct core_name *name, uint64_t now, uint64_t timeout)
 {
-	int error = answer(peer);
+	int error = peer->pulse_error;
 
+	peer->pulse_error = 0;
+	if (!network_is_confirmed(peer))
+		return;
 	if (network_host_is_gone(peer, name, now, timeout)) {
 		network_fail(peer, ETIMEDOUT);
 		return;
@@ -156,7 +239,6 @@ void network_probe(struct network_peer *peer, const struct core_name *name, uint
 	}
 	if (now - peer->heard < peer->patience || now - peer->asked < peer->patience) {
 		if (now - peer->heard < FIRST_NANOSECONDS) {
-			end_pulse(peer);
 			peer->patience = FIRST_NANOSECONDS;
 			peer->unreachable = 0;
 		}
@@ -167,7 +249,7 @@ void network_probe(struct network_peer *peer, const struct core_name *name, uint
 			 : peer->patience < LAST_NANOSECONDS ? 2 * peer->patience
 							     : LAST_NANOSECONDS;
 	if ((name->flags & CORE_NAME_PULSE) != 0)
-		ask(peer, name);
+		network_knock(peer);
 	else if (peer->peer->sending)
 		(void)network_send_notice(peer, FRAME_PING);
 }

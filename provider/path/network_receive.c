@@ -154,6 +154,22 @@ static struct network_peer *sender_of(struct network *network, uint64_t nonce)
 	return peer != NULL ? peer->beyond : NULL;
 }
 
+/* Their messages are lost: it is better known. */
+static void say_of_strangers(struct network *network)
+{
+	struct region_error error;
+
+	if (network->said_of_strangers || network->say == NULL)
+		return;
+	(void)snprintf(
+		error.text, sizeof(error.text),
+		"messages of more than %u peers came over the network whose addresses this process was "
+		"not told: further ones are dropped. Insert the addresses before the peers send",
+		NETWORK_STRANGERS_MOST);
+	network->say(error.text);
+	network->said_of_strangers = true;
+}
+
 /* Somebody says who it is: one that our application told us of, or one that it may not know. */
 static struct network_peer *take_hello(struct network *network, const struct frame_header *header,
 				       const struct frame_view *frame)
@@ -164,10 +180,19 @@ static struct network_peer *take_hello(struct network *network, const struct fra
 	if (frame->length != sizeof(*header) + sizeof(hello))
 		return NULL;
 	memcpy(&hello, frame->bytes + sizeof(*header), sizeof(hello));
-	if (!network_read_hello(network, &hello, &name) ||
-	    directory_add(network->directory, header->from, &name) == DIRECTORY_NONE)
+	if (!network_read_hello(network, &hello, &name))
 		return NULL;
-	return sender_of(network, header->from);
+	if (directory_admit(network->directory, header->from, &name) == DIRECTORY_NONE) {
+		if (network->directory->strangers == NETWORK_STRANGERS_MOST)
+			say_of_strangers(network);
+		return NULL;
+	}
+	struct network_peer *from = sender_of(network, header->from);
+	if (from != NULL && !network_is_confirmed(from)) {
+		network_find_knock(from);
+		network_pulse_take(network); /* it knocked before it said this */
+	}
+	return from;
 }
 
 static void take_numbered(struct network_peer *from, const struct frame_header *header,

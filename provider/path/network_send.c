@@ -170,7 +170,7 @@ static bool ship_one(struct network_peer *to)
 
 static bool ship_all(struct network_peer *to)
 {
-	if (to->sequence == 0 && !greet(to))
+	if (!network_make_reachable(to) || (to->sequence == 0 && !greet(to)))
 		return false;
 	while (to->shipped != to->peer->out.position)
 		if (!ship_one(to))
@@ -207,12 +207,19 @@ void network_ship_backlog(struct network *network)
 	}
 }
 
+/* What the application did not ask for makes no stranger's address a place that we send to. */
+static bool may_tell(struct network_peer *to)
+{
+	return !to->network->lost && (to->reachable || network_is_confirmed(to)) &&
+	       network_make_reachable(to);
+}
+
 bool network_send_notice(struct network_peer *to, enum frame_kind kind)
 {
 	unsigned char head[sizeof(struct frame_header)];
 	struct packing packing = {.length = sizeof(head), .chunk = CHUNK_NONE};
 
-	if (to->network->lost || !network_make_reachable(to))
+	if (!may_tell(to))
 		return false;
 	write_header(to, kind, head, &packing);
 	if (kind == FRAME_MOVED) {
@@ -252,7 +259,7 @@ bool network_send_region(struct network_peer *to, const struct member *self, uin
 		.epoch = self->epoch,
 	};
 
-	if (to->network->lost || !network_make_reachable(to))
+	if (!may_tell(to))
 		return false;
 	memcpy(head + sizeof(struct frame_header), &said, sizeof(said));
 	write_header(to, FRAME_REGION, head, &packing);
