@@ -195,6 +195,8 @@ static int try_provider(struct core **opened, const char *provider, const char *
 			core->stale = !registers_safely(chosen);
 			core->reads = i == 0 && !core->stale &&
 				      chosen->domain_attr->mr_key_size <= sizeof(uint64_t);
+			core->by_tcp = strstr(chosen->fabric_attr->prov_name, "tcp") != NULL ||
+				       strcmp(chosen->fabric_attr->prov_name, "net") == 0;
 			core->reads_pieces = core->reads && chosen->tx_attr->rma_iov_limit >= 2;
 			core->name.provider = core_provider_number(chosen->fabric_attr->prov_name);
 			core->info = fi_dupinfo(chosen);

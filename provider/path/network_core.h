@@ -40,6 +40,7 @@ struct core {
 	size_t inject;         /* bytes that fi_inject() takes */
 	bool stale;            /* it may read into memory that was given back: see registers_safely() */
 	bool reads;            /* fi_read() is there, and can be relied on */
+	bool by_tcp;           /* its addresses have TCP ports, at which a kernel answers */
 	bool reads_pieces;     /* and fi_readmsg() of two pieces at once */
 	uint64_t mr_key;       /* the last that we chose, where the core does not */
 	void (*close)(struct core *core);

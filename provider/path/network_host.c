@@ -5,8 +5,11 @@
  *
  * What is needed is an answer that a kernel gives by itself, however busy or stopped its processes
  * are. It refuses a TCP connection to a port that nobody listens at, and unlike its answers by ICMP
- * it does not ration these. A firewall may drop our question, so silence means something only from
- * a host that answered before: the first question is asked when the first message is sent.
+ * it does not ration these. A firewall may drop our question, so silence means something only
+ *
+ *   - from a host that answered before: the first question is asked when the first message is sent;
+ *   - or if the core did not get its first frame to the peer either, and the host does not answer at the
+ *     port that the core sends to: what drops that question drops the core's packets as well.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -24,19 +27,28 @@
 #define LAST_NANOSECONDS UINT64_C(4000000000)
 /* One may be lost on its way. */
 #define QUESTIONS_LEAST 3U
+/* Each of the two ports is asked as often, before the first frame. */
+#define FIRST_QUESTIONS_LEAST 6U
 
 /* Who was heard so long ago is silent. */
 #define SILENT_NANOSECONDS UINT64_C(500000000)
 
-static bool set_port(struct sockaddr_storage *address)
+static in_port_t *port_in(struct sockaddr_storage *address)
 {
 	if (address->ss_family == AF_INET)
-		((struct sockaddr_in *)(void *)address)->sin_port = htons(PORT);
-	else if (address->ss_family == AF_INET6)
-		((struct sockaddr_in6 *)(void *)address)->sin6_port = htons(PORT);
-	else
-		return false;
-	return true;
+		return &((struct sockaddr_in *)(void *)address)->sin_port;
+	return &((struct sockaddr_in6 *)(void *)address)->sin6_port;
+}
+
+/* A port that answered is asked again. Until then, the core's own takes turns with the other one. */
+static void set_port(struct network_peer *peer, struct sockaddr_storage *address)
+{
+	in_port_t *port = port_in(address);
+	bool own = peer->network->core->by_tcp && peer->host_port == htons(PORT);
+
+	if (!peer->host_answers)
+		peer->host_port = own ? *port : htons(PORT);
+	*port = peer->host_port;
 }
 
 void network_host_end(struct network_peer *peer)
@@ -60,15 +72,19 @@ static void take_answer(struct network_peer *peer, int error)
 
 static void ask(struct network_peer *peer, const struct core_name *name, uint64_t now)
 {
+	/* What listens at the core's port is not to find a connection that nobody uses. */
+	const struct linger reset = {.l_onoff = 1};
 	struct sockaddr_storage address;
 	socklen_t length = network_address_of(name, &address);
 
 	peer->host_asked = now;
-	if (length == 0 || !set_port(&address) || peer->network->questions == NETWORK_QUESTIONS_MOST)
+	if (length == 0 || peer->network->questions == NETWORK_QUESTIONS_MOST)
 		return;
+	set_port(peer, &address);
 	int question = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (question <= 0)
 		return;
+	(void)setsockopt(question, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
 	peer->host = question;
 	peer->network->questions++;
 	if (peer->host_questions++ == 0)
@@ -96,6 +112,20 @@ static void listen_for(struct network_peer *peer, uint64_t now, uint64_t interva
 	take_answer(peer, error);
 }
 
+/* Nothing ever came from it, and nothing got to it. */
+static bool is_untouched(const struct network_peer *peer)
+{
+	return peer->network->core->by_tcp && !peer->heard_once && !peer->greeted;
+}
+
+static bool is_silent_for(const struct network_peer *peer, uint64_t now, uint64_t timeout)
+{
+	uint32_t least = peer->host_answers ? QUESTIONS_LEAST : FIRST_QUESTIONS_LEAST;
+
+	return (peer->host_answers || is_untouched(peer)) && peer->host_questions >= least &&
+	       now - peer->host_silent > timeout;
+}
+
 bool network_host_is_gone(struct network_peer *peer, const struct core_name *name, uint64_t now,
 			  uint64_t timeout)
 {
@@ -110,8 +140,7 @@ bool network_host_is_gone(struct network_peer *peer, const struct core_name *nam
 		peer->host_questions = 0;
 	if (!peer->peer->sending)
 		return false;
-	if (peer->host_answers && peer->host_questions >= QUESTIONS_LEAST &&
-	    now - peer->host_silent > timeout)
+	if (is_silent_for(peer, now, timeout))
 		return true;
 	if (peer->host <= 0 && (peer->host_asked == 0 || (silent && now - peer->host_asked > interval)))
 		ask(peer, name, now);

@@ -159,6 +159,9 @@ struct network_peer {
 	uint32_t host_questions; /* that it did not answer, since it last did or a frame came */
 	uint64_t host_asked;     /* the last */
 	uint64_t host_silent;    /* the first of them */
+	uint16_t host_port;      /* to which it was, or that answers */
+	bool greeted;            /* the core sent our HELLO */
+	bool heard_once;         /* a frame came, at any time */
 };
 
 struct network {

@@ -498,6 +498,7 @@ void network_check(struct path *path, uint64_t now)
 			peer->owes_left = !network_send_notice(peer, FRAME_LEFT);
 		if (peer != NULL && peer->spoke) {
 			peer->spoke = false;
+			peer->heard_once = true;
 			peer->heard = now;
 		}
 		if (peer == NULL || peer->peer->state == PEER_FAILED || !network_is_used(peer))

@@ -114,9 +114,9 @@ static bool send_frame(struct network_peer *to, unsigned char *head, const struc
 {
 	struct core *core = to->network->core;
 
-	/* What becomes of an injected message nobody is told: a ping is for that. */
+	/* What becomes of an injected message nobody is told: a ping is for that, and the first of all. */
 	if (packing->chunk == CHUNK_NONE && packing->length <= core->inject &&
-	    packing->header.kind != FRAME_PING)
+	    packing->header.kind != FRAME_PING && packing->header.kind != FRAME_HELLO)
 		return accepted(to, fi_inject(core->endpoint, head, packing->length, to->address));
 	struct frame_out *frame = take_frame(to);
 	if (frame == NULL)
@@ -291,6 +291,10 @@ void network_sent(struct frame_out *frame, int error)
 {
 	struct network_peer *to = frame->to;
 
+	struct frame_header header;
+
+	memcpy(&header, frame->head, sizeof(header));
+	to->greeted = to->greeted || (header.kind == FRAME_HELLO && error == 0);
 	to->in_flight--;
 	if (frame->chunk != CHUNK_NONE)
 		chunk_return(&to->returns, frame->chunk);

@@ -3,6 +3,7 @@
 #include "harness.h"
 
 #include <net/if.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
@@ -321,6 +322,66 @@ static void enter_own_network(void)
 	SAME(close(control), 0);
 }
 
+/* A TCP socket in the way that a dead end is: its queue is full, so that the kernel drops what comes. */
+static void swallow(const struct sockaddr_in *address)
+{
+	enum { MORE_THAN_FIT = 4 };
+	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	CHECK(listener >= 0);
+	SAME(bind(listener, (const struct sockaddr *)address, sizeof(*address)), 0);
+	SAME(listen(listener, 0), 0);
+	for (int i = 0; i < MORE_THAN_FIT; i++) {
+		int filler = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+		CHECK(filler >= 0);
+		(void)connect(filler, (const struct sockaddr *)address, sizeof(*address));
+	}
+}
+
+/*
+ * A host that answers nothing, as behind a firewall that drops: what was sent to it first ends in errors
+ * after VICINAL_PEER_TIMEOUT. In a network of our own it is a loopback address with full queues, and a
+ * UDP socket that nobody reads.
+ */
+static void swallowed_beyond(int rank)
+{
+	enum { NONCE_AT = 8, PORT_AT = 38, HOST_AT = 40, DISCARD = 9, PEER_PORT = 4711 };
+	struct sockaddr_in peer = {.sin_family = AF_INET,
+				   .sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1),
+				   .sin_port = htons(PEER_PORT)};
+	struct sockaddr_in discard = peer;
+	static char large[1 << 20];
+	struct side side;
+	unsigned char name[NAME_MAX_BYTES];
+	size_t length = 0;
+	fi_addr_t to = 0;
+	char received = 0;
+
+	enter_own_network();
+	discard.sin_port = htons(DISCARD);
+	swallow(&peer);
+	swallow(&discard);
+	int reader = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	SAME(bind(reader, (const struct sockaddr *)&peer, sizeof(peer)), 0);
+	SAME(unsetenv("VICINAL_REGION"), 0);
+	SAME(setenv("VICINAL_PEER_TIMEOUT", "1", 1), 0);
+	SAME(setenv("FI_PROVIDER", "vicinal", 1), 0);
+	side_open(&side, rank, NULL);
+	own_name(&side, name, &length);
+	name[NONCE_AT] ^= 1;
+	memcpy(name + PORT_AT, &peer.sin_port, sizeof(peer.sin_port));
+	memcpy(name + HOST_AT, &peer.sin_addr, sizeof(peer.sin_addr));
+	SAME(fi_av_insert(side.av, name, 1, &to, 0, NULL), 1);
+	SAME(fi_trecv(side.endpoint, &received, 1, NULL, to, 7, 0, &received), 0);
+	POST(&side, fi_tsend(side.endpoint, large, sizeof(large), NULL, to, 7, large));
+	struct fi_cq_err_entry error = next_error(side.sent);
+	CHECK(error.op_context == large && error.err > 0);
+	error = next_error(side.received);
+	CHECK(error.op_context == &received && error.err > 0);
+	exchange(&side, side.peer[rank], 8);
+	side_close(&side);
+}
+
 /* Addresses beyond the region that nobody has, or that no route leads to: errors, and all else goes on. */
 static void unreachable_beyond(int rank)
 {
@@ -374,5 +435,6 @@ const struct scenario address_scenarios[] = {
 	{"unknown_source", 2, unknown_source},
 	{"unknown_beyond", 2, unknown_beyond},
 	{"unreachable_beyond", 1, unreachable_beyond},
+	{"swallowed_beyond", 1, swallowed_beyond},
 	{0},
 };
