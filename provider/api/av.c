@@ -5,10 +5,7 @@
 
 #include <stdlib.h>
 
-#define AV_REMOVED PLACE_NONE
-
-static bool reach_source(struct av *av, uint32_t source);
-static void forget_source(struct av *av, size_t index);
+_Static_assert(AV_REMOVED == PLACE_NONE, "an entry that stands for nobody has no place");
 
 /* Whom `endpoint` has met by this number, in this epoch. */
 static const struct peer *peer_met(const struct endpoint *endpoint, uint32_t number, uint32_t epoch)
@@ -25,30 +22,27 @@ static const struct peer *peer_met(const struct endpoint *endpoint, uint32_t num
  */
 static bool follow(struct av *av, size_t index, uint32_t number, uint32_t epoch)
 {
-	struct av_entry *entry = &av->entries[index];
+	const struct av_entry *entry = &av->table.entries[index];
 
 	for (const struct endpoint *endpoint = av->domain->endpoints; endpoint != NULL;
 	     endpoint = endpoint->next)
 		if (peer_met(endpoint, entry->source, entry->epoch) != NULL)
 			return false;
-	if (!reach_source(av, number))
+	if (!av_table_reach(&av->table, number))
 		return false;
-	forget_source(av, index);
-	entry->source = number;
-	entry->epoch = epoch;
-	if (av->by_source[number] == SIZE_MAX || av->by_source[number] < index)
-		av->by_source[number] = index;
+	av_table_unlink(&av->table, index);
+	av_table_link(&av->table, index, number, epoch);
 	return true;
 }
 
-static bool is_of_peer(const struct av *av, const struct av_entry *entry, uint64_t source)
+static bool is_of_peer(const struct av *av, size_t index, uint64_t source)
 {
-	if (entry->source == AV_REMOVED)
+	if (av->table.entries[index].source == AV_REMOVED)
 		return false;
 	for (const struct endpoint *endpoint = av->domain->endpoints; endpoint != NULL;
 	     endpoint = endpoint->next) {
 		const struct peer *peer = peer_met(endpoint, (uint32_t)source, (uint32_t)(source >> 32));
-		if (peer != NULL && address_is_of(endpoint->messenger->path, peer, &entry->address))
+		if (peer != NULL && address_is_of(endpoint->messenger->path, peer, &av->addresses[index]))
 			return true;
 	}
 	return false;
@@ -58,36 +52,37 @@ static bool is_of_peer(const struct av *av, const struct av_entry *entry, uint64
 static __attribute__((noinline)) fi_addr_t name_by_address(struct av *av, uint64_t source)
 {
 	/* Who is in no entry may send often. */
-	if (source == av->stranger && av->count == av->stranger_count)
+	if (source == av->stranger && av->table.insertions == av->stranger_insertions)
 		return FI_ADDR_NOTAVAIL;
-	for (size_t i = av->count; i-- > 0;)
-		if (is_of_peer(av, &av->entries[i], source)) {
-			(void)follow(av, i, (uint32_t)source, (uint32_t)(source >> 32));
-			return i;
-		}
+	size_t newest = AV_NO_ENTRY;
+	for (size_t i = 0; i < av->table.count; i++)
+		if (is_of_peer(av, i, source) &&
+		    (newest == AV_NO_ENTRY ||
+		     av->table.entries[i].inserted > av->table.entries[newest].inserted))
+			newest = i;
+	if (newest != AV_NO_ENTRY) {
+		(void)follow(av, newest, (uint32_t)source, (uint32_t)(source >> 32));
+		return newest;
+	}
 	av->stranger = source;
-	av->stranger_count = av->count;
+	av->stranger_insertions = av->table.insertions;
 	return FI_ADDR_NOTAVAIL;
 }
 
 fi_addr_t av_name_sender(struct av *av, uint64_t source)
 {
-	uint32_t number = (uint32_t)source;
-
 	if (av == NULL || source == COMPLETION_NO_SOURCE)
 		return FI_ADDR_NOTAVAIL;
-	/* Who has the slot now may have been inserted before one who had it once. SIZE_MAX is nobody. */
-	for (size_t i = number < av->sources ? av->by_source[number] + 1 : 0; i-- > 0;)
-		if (av->entries[i].source == number && av->entries[i].epoch == (uint32_t)(source >> 32))
-			return i;
+	size_t index = av_table_find(&av->table, (uint32_t)source, (uint32_t)(source >> 32));
+	if (index != AV_NO_ENTRY)
+		return index;
 	return name_by_address(av, source);
 }
 
 /* By a number of the network's; it may be in a region all the same, in a slot whose number is another's. */
-static struct peer *meet_beyond(struct path *path, const struct av_entry *entry)
+static struct peer *meet_beyond(struct path *path, const struct av_entry *entry,
+				const struct address *address)
 {
-	const struct address *address = &entry->address;
-
 	for (uint32_t i = 0; i < path->port_count && path->peers[entry->source] == NULL; i++) {
 		struct port *port = &path->ports[i];
 		const struct region *region = port->region;
@@ -104,10 +99,10 @@ struct correspondent *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr
 {
 	struct av *av = endpoint->av;
 
-	if (av == NULL || address >= av->count || av->entries[address].source == AV_REMOVED)
+	if (av == NULL || address >= av->table.count || av->table.entries[address].source == AV_REMOVED)
 		return NULL;
 	if (address >= endpoint->resolved_count) {
-		size_t count = av->capacity;
+		size_t count = av->table.capacity;
 		struct resolved *grown = realloc(endpoint->resolved, count * sizeof(*grown));
 		if (grown == NULL)
 			return NULL;
@@ -116,28 +111,28 @@ struct correspondent *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr
 		endpoint->resolved = grown;
 		endpoint->resolved_count = count;
 	}
-	const struct av_entry *entry = &av->entries[address];
-	struct member_core where = {.provider = entry->address.core,
-				    .length = entry->address.core_length,
-				    .flags = entry->address.core_flags};
+	const struct av_entry *entry = &av->table.entries[address];
+	const struct address *inserted = &av->addresses[address];
+	struct member_core where = {
+		.provider = inserted->core, .length = inserted->core_length, .flags = inserted->core_flags};
 	struct path *path = endpoint->messenger->path;
 	bool beyond = entry->source >= path->members;
-	struct peer *peer = beyond ? meet_beyond(path, entry)
-				   : path_meet(path, entry->source, entry->epoch, entry->address.nonce);
+	struct peer *peer = beyond ? meet_beyond(path, entry, inserted)
+				   : path_meet(path, entry->source, entry->epoch, inserted->nonce);
 	if (peer == NULL && beyond)
 		return NULL;
-	memcpy(where.name, entry->address.core_name, sizeof(where.name));
+	memcpy(where.name, inserted->core_name, sizeof(where.name));
 	if (peer == NULL) {
 		/* It may have left: what it sent before stays reachable as long as nobody took its slot. */
 		uint32_t epoch = 0;
 		peer = path->peers[entry->source];
-		uint32_t met = peer == NULL ? domain_met(av->domain, &entry->address, &epoch) : PLACE_NONE;
+		uint32_t met = peer == NULL ? domain_met(av->domain, inserted, &epoch) : PLACE_NONE;
 		if (met != PLACE_NONE && met != entry->source && follow(av, address, met, epoch))
 			return endpoint_resolve_slowly(endpoint, address);
 		if (peer == NULL)
-			peer = path_meet_without_region(path, entry->source, entry->epoch,
-							entry->address.nonce, &where);
-		if (peer == NULL || peer->epoch != entry->epoch || peer->nonce != entry->address.nonce)
+			peer = path_meet_without_region(path, entry->source, entry->epoch, inserted->nonce,
+							&where);
+		if (peer == NULL || peer->epoch != entry->epoch || peer->nonce != inserted->nonce)
 			return NULL;
 	}
 	if (!beyond)
@@ -146,37 +141,17 @@ struct correspondent *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr
 	return endpoint->resolved[address].peer;
 }
 
-static int grow(struct av *av, size_t count)
+static bool grow(struct av *av, size_t more)
 {
-	size_t capacity = av->capacity == 0 ? 64 : av->capacity;
-
-	while (capacity < count)
-		capacity *= 2;
-	if (capacity == av->capacity)
-		return 0;
-	struct av_entry *entries = realloc(av->entries, capacity * sizeof(*entries));
-	if (entries == NULL)
-		return -FI_ENOMEM;
-	av->entries = entries;
-	av->capacity = capacity;
-	return 0;
-}
-
-/* Room in `by_source` for this one. */
-static bool reach_source(struct av *av, uint32_t source)
-{
-	uint32_t sources = av->sources == 0 ? av->domain->members : av->sources;
-
-	while (sources <= source)
-		sources *= 2;
-	if (sources == av->sources)
-		return true;
-	size_t *grown = realloc(av->by_source, sources * sizeof(*grown));
-	if (grown == NULL)
+	if (!av_table_grow(&av->table, more))
 		return false;
-	av->by_source = grown;
-	for (; av->sources < sources; av->sources++)
-		grown[av->sources] = SIZE_MAX;
+	if (av->address_room == av->table.capacity)
+		return true;
+	struct address *addresses = realloc(av->addresses, av->table.capacity * sizeof(*addresses));
+	if (addresses == NULL)
+		return false;
+	av->addresses = addresses;
+	av->address_room = av->table.capacity;
 	return true;
 }
 
@@ -192,25 +167,34 @@ static bool is_well_formed(const struct address *address)
 	return true;
 }
 
-/* The entry of an address. Its source is AV_REMOVED if it cannot be reached, and then that was said. */
-static struct av_entry make_entry(struct av *av, const struct address *address)
+/* The number of the peer at an address. AV_REMOVED if it cannot be reached, and then that was said. */
+static uint32_t source_of(struct av *av, const struct address *address, uint32_t *epoch)
 {
-	struct av_entry entry = {*address, address->epoch, AV_REMOVED};
-
+	*epoch = address->epoch;
 	if (address->version != ADDRESS_FORMAT_VERSION || !is_well_formed(address)) {
 		provider_warn(FI_LOG_AV,
 			      "an address is of another provider, or another version of this one\n");
-		return entry;
+		return AV_REMOVED;
 	}
-	entry.source = domain_place(av->domain, address, &entry.epoch);
-	if (entry.source != PLACE_NONE)
-		return entry;
-	uint32_t source = network_place(av->domain, address);
-	if (source == PLACE_NONE || !reach_source(av, source))
-		return entry;
-	entry.epoch = NETWORK_EPOCH;
-	entry.source = source;
-	return entry;
+	uint32_t source = domain_place(av->domain, address, epoch);
+	if (source == PLACE_NONE) {
+		source = network_place(av->domain, address);
+		*epoch = NETWORK_EPOCH;
+	}
+	return source != PLACE_NONE && av_table_reach(&av->table, source) ? source : AV_REMOVED;
+}
+
+/* Insert one at `index`. False if it cannot be reached. */
+static bool insert_at(struct av *av, size_t index, const struct address *address)
+{
+	uint32_t epoch = 0;
+	uint32_t source = source_of(av, address, &epoch);
+
+	av->addresses[index] = *address;
+	if (source == AV_REMOVED)
+		return false;
+	av_table_link(&av->table, index, source, epoch);
+	return true;
 }
 
 /* The addresses are in, and each has its number; whoever reads the event may use them. */
@@ -242,6 +226,7 @@ static int av_insert(struct fid_av *fid, const void *addresses, size_t count, fi
 	const char *bytes = addresses;
 	int *errors = (flags & FI_SYNC_ERR) != 0 && !av->events ? context : NULL;
 	int inserted = 0;
+	size_t failed = AV_NO_ENTRY; /* a list */
 
 	if ((flags & ~(FI_MORE | FI_SYNC_ERR)) != 0)
 		return -FI_EBADFLAGS;
@@ -250,48 +235,49 @@ static int av_insert(struct fid_av *fid, const void *addresses, size_t count, fi
 	if (count > 0 && addresses == NULL)
 		return -FI_EINVAL;
 	domain_lock(av->domain);
-	if (grow(av, av->count + count) != 0) {
+	if (!grow(av, count)) {
 		domain_unlock(av->domain);
 		return -FI_ENOMEM;
 	}
 	for (size_t i = 0; i < count; i++) {
 		struct address address;
 		memcpy(&address, bytes + i * sizeof(address), sizeof(address));
-		/* A table counts every address, so that a caller can number them itself. */
-		struct av_entry *entry = &av->entries[av->count];
-		*entry = make_entry(av, &address);
-		bool good = entry->source != AV_REMOVED;
+		/* Without a place for indices, a caller can only count. */
+		size_t index = av_table_take(&av->table, indices == NULL);
+		bool good = insert_at(av, index, &address);
 		if (good) {
-			av->by_source[entry->source] = av->count;
 			inserted++;
+		} else {
+			av->table.entries[index].older = failed;
+			failed = index;
 		}
 		if (indices != NULL)
-			indices[i] = good ? av->count : FI_ADDR_NOTAVAIL;
+			indices[i] = good ? index : FI_ADDR_NOTAVAIL;
 		if (errors != NULL)
 			errors[i] = good ? 0 : FI_EHOSTUNREACH;
 		if (!good && av->events)
 			report_unreachable(av, i, context);
-		av->count++;
+	}
+	/* Not before: each address of this call counts, so that a caller can number them. */
+	while (failed != AV_NO_ENTRY) {
+		size_t index = failed;
+		failed = av->table.entries[index].older;
+		av_table_give(&av->table, index);
 	}
 	domain_unlock(av->domain);
 	return av->events ? report_insertion(av, (uint64_t)inserted, context) : inserted;
 }
 
-/* Of a peer there may be several: when the newest entry goes, the one before is the newest. */
-static void forget_source(struct av *av, size_t index)
+static void remove_one(struct av *av, fi_addr_t index)
 {
-	struct av_entry *entry = &av->entries[index];
-	uint32_t source = entry->source;
-
-	entry->source = AV_REMOVED;
-	if (source == AV_REMOVED || av->by_source[source] != index)
+	/* Not twice: its index may be another's by then. */
+	if (av->table.entries[index].source == AV_REMOVED)
 		return;
-	av->by_source[source] = SIZE_MAX;
-	for (size_t i = index; i-- > 0;)
-		if (av->entries[i].source == source) {
-			av->by_source[source] = i;
-			return;
-		}
+	av_table_unlink(&av->table, index);
+	av_table_give(&av->table, index);
+	for (struct endpoint *endpoint = av->domain->endpoints; endpoint != NULL; endpoint = endpoint->next)
+		if (endpoint->av == av && index < endpoint->resolved_count)
+			endpoint->resolved[index].peer = NULL;
 }
 
 static int av_remove(struct fid_av *fid, fi_addr_t *indices, size_t count, uint64_t flags)
@@ -302,15 +288,11 @@ static int av_remove(struct fid_av *fid, fi_addr_t *indices, size_t count, uint6
 	(void)flags;
 	domain_lock(av->domain);
 	for (size_t i = 0; i < count; i++) {
-		if (indices[i] < av->count)
-			forget_source(av, indices[i]);
+		if (indices[i] < av->table.count)
+			remove_one(av, indices[i]);
 		else
 			result = -FI_EINVAL;
 	}
-	for (struct endpoint *endpoint = av->domain->endpoints; endpoint != NULL; endpoint = endpoint->next)
-		for (size_t i = 0; endpoint->av == av && i < count; i++)
-			if (indices[i] < endpoint->resolved_count)
-				endpoint->resolved[indices[i]].peer = NULL;
 	domain_unlock(av->domain);
 	return result;
 }
@@ -321,8 +303,8 @@ static int av_lookup(struct fid_av *fid, fi_addr_t index, void *buffer, size_t *
 	int result = -FI_EINVAL;
 
 	domain_lock(av->domain);
-	if (index < av->count && av->entries[index].source != AV_REMOVED) {
-		const struct address *address = &av->entries[index].address;
+	if (index < av->table.count && av->table.entries[index].source != AV_REMOVED) {
+		const struct address *address = &av->addresses[index];
 		memcpy(buffer, address, *length < sizeof(*address) ? *length : sizeof(*address));
 		*length = sizeof(*address);
 		result = 0;
@@ -356,8 +338,8 @@ static int av_close(struct fid *fid)
 	if (av->eq != NULL)
 		atomic_fetch_sub(&av->eq->bound, 1);
 	atomic_fetch_sub(&av->domain->objects, 1);
-	free(av->entries);
-	free(av->by_source);
+	av_table_close(&av->table);
+	free(av->addresses);
 	free(av);
 	return 0;
 }
@@ -404,10 +386,6 @@ int av_open(struct fid_domain *fid, struct fi_av_attr *attributes, struct fid_av
 	if (av == NULL)
 		return -FI_ENOMEM;
 	av->domain = domain;
-	if (!reach_source(av, 0)) {
-		free(av);
-		return -FI_ENOMEM;
-	}
 	av->number = atomic_fetch_add_explicit(&opened_so_far, 1, memory_order_relaxed);
 	av->events = attributes != NULL && (attributes->flags & FI_EVENT) != 0;
 	atomic_fetch_add(&domain->objects, 1);

@@ -21,6 +21,7 @@
 #include <rdma/providers/fi_log.h>
 #include <rdma/providers/fi_prov.h>
 
+#include "api/av_table.h"
 #include "api/wait.h"
 #include "path/network.h"
 #include "proto/messenger.h"
@@ -131,26 +132,18 @@ struct domain {
 	uint64_t mr_mode;
 };
 
-struct av_entry {
-	struct address address; /* as it was inserted */
-	uint32_t epoch;         /* of the peer that it stands for */
-	uint32_t source;        /* its number in every path of the domain. UINT32_MAX once removed */
-};
-
 struct av {
 	struct fid_av fid;
 	struct domain *domain;
 	uint32_t number; /* of all that this process opened */
-	struct av_entry *entries;
-	size_t count;
-	size_t capacity;
-	size_t *by_source; /* the entry inserted last for each number, to name senders */
-	uint32_t sources;  /* that `by_source` has */
+	struct av_table table;
+	struct address *addresses; /* by index: as they were inserted */
+	size_t address_room;
 	struct eq *eq;
 	bool events; /* insertion is reported there */
-	/* whose address none of so many entries has */
+	/* whose address none of the entries has, after so many insertions */
 	uint64_t stranger;
-	size_t stranger_count;
+	uint64_t stranger_insertions;
 };
 
 struct cq {

@@ -185,6 +185,7 @@ static void removal(int rank)
 	length = sizeof(name);
 	barrier(&side);
 	SAME(fi_av_insert(side.av, name, 1, &again, 0, NULL), 1);
+	CHECK(again == peer || again == second || again == third); /* an index is used again */
 	exchange(&side, again, 5);
 	SAME(fi_av_remove(side.av, &(fi_addr_t){4711}, 1, 0), -FI_EINVAL);
 	barrier(&side);
