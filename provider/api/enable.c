@@ -19,7 +19,8 @@ void endpoint_settle_flags(struct endpoint *endpoint)
 	uint64_t send_always = endpoint->send_selective ? 0 : FI_COMPLETION;
 	uint64_t receive_always = endpoint->receive_selective ? 0 : FI_COMPLETION;
 
-	endpoint->send_flags = send_always | (endpoint->transmit_operation_flags & (kept | FI_COMPLETION));
+	endpoint->send_flags =
+		send_always | (send_level(endpoint->transmit_operation_flags) & (kept | FI_COMPLETION));
 	endpoint->send_message_flags = send_always;
 	const uint64_t levels = FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
 	endpoint->remote_flags =
@@ -138,6 +139,11 @@ int endpoint_enable(struct endpoint *endpoint)
 		return 0;
 	if (endpoint->av == NULL)
 		return -FI_ENOAV;
+	/*
+	 * fi_endpoint(3): queues for all operations that may be begun on it, so an endpoint of FI_MSG without
+	 * a direction needs both. libfabric's shm, sm2, verbs and ofi_rxm ask for the same. A counter will do
+	 * here.
+	 */
 	if ((sends != 0 && endpoint->send_cq == NULL && endpoint->send_cntr == NULL) ||
 	    (receives != 0 && endpoint->receive_cq == NULL && endpoint->receive_cntr == NULL) ||
 	    (sends == 0 && reaches != 0 && endpoint->send_cq == NULL && endpoint->read_cntr == NULL &&

@@ -25,9 +25,6 @@
 	 FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW)
 #define MESSAGE_ORDER (USUAL_ORDER | ORDER_AFTER_SENDS)
 
-/* Registration modes that are kept when asked for; none is needed. See mr.c. */
-#define MR_MODES (FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT)
-
 /* Alternating bits: all 64 may be used as one likes, see fi_getinfo(3). */
 #define TAG_FORMAT UINT64_C(0xaaaaaaaaaaaaaaaa)
 
@@ -152,7 +149,7 @@ static void fill_endpoint(struct fi_ep_attr *offered)
 	offered->rx_ctx_cnt = 1;
 }
 
-/* What was asked for comes back, but for what would be a burden: we need no mode at all. */
+/* We need no mode, and bits that are not needed are cleared; the two old modes are chosen by whoever asks. */
 static int offered_mr_mode(uint32_t version, const struct fi_domain_attr *asked)
 {
 	int modes = asked != NULL ? asked->mr_mode : 0;
@@ -161,7 +158,7 @@ static int offered_mr_mode(uint32_t version, const struct fi_domain_attr *asked)
 		return modes;
 	if (FI_VERSION_LT(version, FI_VERSION(1, 5)))
 		return FI_MR_SCALABLE; /* there were only these two */
-	return modes & MR_MODES;
+	return 0;
 }
 
 static void fill_domain(struct fi_domain_attr *offered, const struct fi_domain_attr *asked, uint32_t version)
@@ -192,27 +189,70 @@ static void fill_domain(struct fi_domain_attr *offered, const struct fi_domain_a
 	offered->mr_cnt = LIMIT_QUEUE;
 }
 
-/* A node is one of our own addresses in text, or it is for some other provider. */
-static int fill_addresses(struct fi_info *info, const char *node, uint64_t flags, const struct fi_info *hints)
+static void *copy_of(const struct address *address)
 {
-	if (hints != NULL && hints->dest_addr != NULL && hints->dest_addrlen == sizeof(struct address)) {
-		info->dest_addr = malloc(sizeof(struct address));
-		if (info->dest_addr == NULL)
-			return -FI_ENOMEM;
-		memcpy(info->dest_addr, hints->dest_addr, sizeof(struct address));
-		info->dest_addrlen = sizeof(struct address);
-	}
-	if (node == NULL)
-		return 0;
-	struct address address;
-	if ((flags & FI_SOURCE) != 0 || !address_from_text(node, &address))
+	void *copy = malloc(sizeof(*address));
+
+	if (copy != NULL)
+		memcpy(copy, address, sizeof(*address));
+	return copy;
+}
+
+/* A hint that is an address. False if it is of another kind. */
+static bool read_hint(const void *bytes, size_t length, struct address *address)
+{
+	if (length != sizeof(*address))
+		return false;
+	memcpy(address, bytes, sizeof(*address));
+	return address->version == ADDRESS_FORMAT_VERSION;
+}
+
+/*
+ * An endpoint gets its address when it joins its region, and nobody can choose it. So the source is the
+ * address that stands for all of them, whose other fields are 0, and one that asks for another source is not
+ * for us.
+ */
+static int fill_source(struct fi_info *info, const char *node, uint64_t flags, const struct fi_info *hints)
+{
+	const struct address any = {.version = ADDRESS_FORMAT_VERSION};
+	struct address asked = any;
+
+	if ((flags & FI_SOURCE) != 0) {
+		if (node != NULL && !address_from_text(node, &asked))
+			return -FI_ENODATA;
+	} else if (hints != NULL && hints->src_addr != NULL &&
+		   !read_hint(hints->src_addr, hints->src_addrlen, &asked)) {
 		return -FI_ENODATA;
-	free(info->dest_addr);
-	info->dest_addrlen = sizeof(address);
-	info->dest_addr = malloc(sizeof(address));
+	}
+	if (memcmp(&asked, &any, sizeof(any)) != 0)
+		return -FI_ENODATA;
+	info->src_addr = copy_of(&any);
+	if (info->src_addr == NULL)
+		return -FI_ENOMEM;
+	info->src_addrlen = sizeof(any);
+	return 0;
+}
+
+/* A node is one of our own addresses in text, which are whole: there is no service that could be one. */
+static int fill_destination(struct fi_info *info, const char *node, const char *service, uint64_t flags,
+			    const struct fi_info *hints)
+{
+	bool named = (flags & FI_SOURCE) == 0 && (node != NULL || service != NULL);
+	struct address address;
+
+	if (named) {
+		if (node == NULL || !address_from_text(node, &address))
+			return -FI_ENODATA;
+	} else if (hints != NULL && hints->dest_addr != NULL) {
+		if (!read_hint(hints->dest_addr, hints->dest_addrlen, &address))
+			return -FI_ENODATA;
+	} else {
+		return 0;
+	}
+	info->dest_addr = copy_of(&address);
 	if (info->dest_addr == NULL)
 		return -FI_ENOMEM;
-	memcpy(info->dest_addr, &address, sizeof(address));
+	info->dest_addrlen = sizeof(address);
 	return 0;
 }
 
@@ -222,7 +262,6 @@ int provider_getinfo(uint32_t version, const char *node, const char *service, ui
 	const char *const *regions = NULL;
 	uint32_t count = 0;
 
-	(void)service;
 	if (!agrees(hints))
 		return -FI_ENODATA;
 	if ((flags & FI_PROV_ATTR_ONLY) == 0 && parameter_regions(&regions, &count) != 0)
@@ -243,7 +282,9 @@ int provider_getinfo(uint32_t version, const char *node, const char *service, ui
 	info->fabric_attr->prov_version = PROVIDER_VERSION;
 	int result = info->domain_attr->name == NULL || info->fabric_attr->name == NULL
 			     ? -FI_ENOMEM
-			     : fill_addresses(info, node, flags, hints);
+			     : fill_source(info, node, flags, hints);
+	if (result == 0)
+		result = fill_destination(info, node, service, flags, hints);
 	if (result != 0) {
 		fi_freeinfo(info);
 		return result;

@@ -57,6 +57,7 @@ _Static_assert(sizeof(struct address) == 64, "MPICH allows no more");
 /* Flags of calls that ask for what is not offered; to ignore them would be to break a promise. */
 #define FLAGS_REFUSED \
 	(FI_COMMIT_COMPLETE | FI_MATCH_COMPLETE | FI_MULTICAST | FI_TRIGGER | FI_PEEK | FI_CLAIM | FI_DISCARD)
+#define SEND_FLAGS_REFUSED (FLAGS_REFUSED & ~FI_MATCH_COMPLETE)
 #define RECEIVE_FLAGS_REFUSED (FLAGS_REFUSED & ~(FI_PEEK | FI_CLAIM | FI_DISCARD))
 #define CAPABILITIES_TRANSMIT \
 	(FI_MSG | FI_TAGGED | FI_SEND | FI_RMA | FI_ATOMIC | FI_READ | FI_WRITE | FI_FENCE)
@@ -68,8 +69,15 @@ _Static_assert(sizeof(struct address) == 64, "MPICH allows no more");
 
 /* Flags that an endpoint may have for all of its calls. */
 #define TRANSMIT_FLAGS \
-	(FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE)
+	(FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | \
+	 FI_MATCH_COMPLETE)
 #define RECEIVE_FLAGS (FI_COMPLETION | FI_MULTI_RECV)
+
+/* A message that is in the buffer of its receive was matched with it, so that both levels are one. */
+static inline uint64_t send_level(uint64_t flags)
+{
+	return (flags & FI_MATCH_COMPLETE) != 0 ? flags | FI_DELIVERY_COMPLETE : flags;
+}
 
 /* Reads and writes come after the messages before them: see info.c. */
 #define ORDER_AFTER_SENDS (FI_ORDER_RAS | FI_ORDER_WAS)

@@ -93,7 +93,7 @@ static __attribute__((cold, noinline)) ssize_t check_flags(struct fid_ep *fid, f
 	struct endpoint *endpoint = (struct endpoint *)(void *)fid;
 	ssize_t result = 0;
 
-	if ((flags & FLAGS_REFUSED) != 0)
+	if ((flags & SEND_FLAGS_REFUSED) != 0)
 		return -FI_EBADFLAGS;
 	REQUIRE_ENABLED(endpoint);
 	domain_lock(endpoint->domain);
@@ -108,7 +108,7 @@ static __attribute__((cold, noinline)) ssize_t check_flags(struct fid_ep *fid, f
 
 static inline ssize_t may_submit(struct fid_ep *fid, fi_addr_t destination, uint64_t flags)
 {
-	return __builtin_expect((flags & (FLAGS_REFUSED | FI_FENCE)) == 0, 1)
+	return __builtin_expect((flags & (SEND_FLAGS_REFUSED | FI_FENCE)) == 0, 1)
 		       ? 0
 		       : check_flags(fid, destination, flags);
 }
@@ -172,7 +172,7 @@ static ssize_t tagged_sendmsg(struct fid_ep *fid, const struct fi_msg_tagged *me
 		return result;
 	return submit(fid, message->msg_iov, message->iov_count, message->addr, message->tag, message->data,
 		      message->context,
-		      ENDPOINT(fid)->send_message_flags | (flags & send_flags_kept) | FI_TAGGED);
+		      ENDPOINT(fid)->send_message_flags | (send_level(flags) & send_flags_kept) | FI_TAGGED);
 }
 
 static ssize_t tagged_inject(struct fid_ep *fid, const void *buffer, size_t length, fi_addr_t destination,
@@ -260,7 +260,7 @@ static ssize_t message_sendmsg(struct fid_ep *fid, const struct fi_msg *message,
 		return result;
 	return submit(fid, message->msg_iov, message->iov_count, message->addr, 0, message->data,
 		      message->context,
-		      ENDPOINT(fid)->send_message_flags | (flags & send_flags_kept) | FI_MSG);
+		      ENDPOINT(fid)->send_message_flags | (send_level(flags) & send_flags_kept) | FI_MSG);
 }
 
 static ssize_t message_inject(struct fid_ep *fid, const void *buffer, size_t length, fi_addr_t destination)

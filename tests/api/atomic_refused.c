@@ -116,7 +116,7 @@ static void errors(int rank)
 		places[0].count = SIZE_MAX;
 		SAME(fi_atomicmsg(ep, &message, 0), -FI_EMSGSIZE);
 		places[0].count = 1;
-		static const uint64_t flags[] = {REFUSED_FLAGS, FI_TAGGED};
+		static const uint64_t flags[] = {REFUSED_FLAGS, FI_MATCH_COMPLETE, FI_TAGGED};
 		for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
 			SAME(fi_atomicmsg(ep, &message, flags[i]), -FI_EBADFLAGS);
 			SAME(fi_fetch_atomicmsg(ep, &message, many, NULL, 1, flags[i]), -FI_EBADFLAGS);

@@ -174,7 +174,7 @@ static void changed_flags(int rank)
 	SAME(fi_control(&side.endpoint->fid, FI_GETOPSFLAG, &flags), 0);
 	SAME(flags, FI_TRANSMIT_COMPLETE);
 	/* What is not offered is refused, and nothing changes. */
-	SAME(fi_control(&side.endpoint->fid, FI_SETOPSFLAG, &(uint64_t){FI_TRANSMIT | FI_MATCH_COMPLETE}),
+	SAME(fi_control(&side.endpoint->fid, FI_SETOPSFLAG, &(uint64_t){FI_TRANSMIT | FI_COMMIT_COMPLETE}),
 	     -FI_EBADFLAGS);
 	SAME(fi_control(&side.endpoint->fid, FI_SETOPSFLAG, &(uint64_t){FI_RECV | FI_INJECT}), -FI_EBADFLAGS);
 	flags = FI_TRANSMIT;
@@ -186,10 +186,10 @@ static void changed_flags(int rank)
 }
 
 /*
- * With FI_DELIVERY_COMPLETE a send is complete only when its bytes are in the peer's buffer;
- * without, a small one is complete at once.
+ * With FI_DELIVERY_COMPLETE or FI_MATCH_COMPLETE a send is complete only when its bytes are in the peer's
+ * buffer; without, a small one is complete at once.
  */
-static void delivery(int rank)
+static void complete_at(int rank, uint64_t level)
 {
 	struct side side;
 	struct iovec piece = {buffer, 0};
@@ -209,7 +209,7 @@ static void delivery(int rank)
 				if (expected)
 					barrier(&side);
 				fill(buffer, sizes[i], tag);
-				POST(&side, fi_tsendmsg(side.endpoint, &message, FI_DELIVERY_COMPLETE));
+				POST(&side, fi_tsendmsg(side.endpoint, &message, level));
 				if (!expected) {
 					expect_nothing(&side, side.sent);
 					barrier(&side);
@@ -239,7 +239,7 @@ static void delivery(int rank)
 						.addr = side.peer[1],
 						.tag = 99,
 						.context = &context};
-		POST(&side, fi_tsendmsg(side.endpoint, &message, FI_DELIVERY_COMPLETE));
+		POST(&side, fi_tsendmsg(side.endpoint, &message, level));
 		(void)next_completion(side.sent);
 	} else {
 		struct fi_cq_tagged_entry entry;
@@ -257,6 +257,36 @@ static void delivery(int rank)
 				SAME(fi_cq_readerr(side.received, &error, 0), 1);
 			}
 		}
+	}
+	barrier(&side);
+	side_close(&side);
+}
+
+static void delivery(int rank)
+{
+	complete_at(rank, FI_DELIVERY_COMPLETE);
+}
+
+static void match(int rank)
+{
+	complete_at(rank, FI_MATCH_COMPLETE);
+}
+
+/* The same as the level of all sends of an endpoint. */
+static void match_by_default(int rank)
+{
+	struct side side;
+
+	side_open(&side, rank, &(struct wish){.transmit_flags = FI_MATCH_COMPLETE});
+	if (rank == 0) {
+		POST(&side, fi_send(side.endpoint, buffer, 8, NULL, side.peer[1], NULL));
+		expect_nothing(&side, side.sent);
+		barrier(&side);
+		(void)next_completion(side.sent);
+	} else {
+		barrier(&side);
+		SAME(fi_recv(side.endpoint, buffer, 8, NULL, side.peer[0], NULL), 0);
+		SAME(next_completion(side.received).len, 8);
 	}
 	barrier(&side);
 	side_close(&side);
@@ -420,6 +450,8 @@ const struct scenario complete_scenarios[] = {
 	{"selective", 2, selective},
 	{"changed_flags", 1, changed_flags},
 	{"delivery", 2, delivery},
+	{"match", 2, match},
+	{"match_by_default", 2, match_by_default},
 	{"injected_delivery", 2, injected_delivery},
 	{"errors", 1, errors},
 	{"waiting", 2, waiting},

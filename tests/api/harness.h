@@ -157,9 +157,11 @@ void expect_error(const struct side *side, const void *context, int error);
 /* Many reads find nothing. */
 void expect_nothing(const struct side *side, struct fid_cq *cq);
 
-/* Flags that each call which sends, reads or writes refuses; and those that each takes. */
-#define REFUSED_FLAGS \
-	FI_MULTICAST, FI_COMMIT_COMPLETE, FI_MATCH_COMPLETE, FI_TRIGGER, FI_PEEK, FI_CLAIM, FI_DISCARD
+/*
+ * Flags that each call which sends, reads or writes refuses; and those that each takes. Only sends take
+ * FI_MATCH_COMPLETE.
+ */
+#define REFUSED_FLAGS FI_MULTICAST, FI_COMMIT_COMPLETE, FI_TRIGGER, FI_PEEK, FI_CLAIM, FI_DISCARD
 #define TAKEN_FLAGS \
 	0, FI_MORE, FI_FENCE, FI_COMPLETION, FI_INJECT, FI_INJECT_COMPLETE, FI_TRANSMIT_COMPLETE, \
 		FI_DELIVERY_COMPLETE, FI_MORE | FI_INJECT | FI_DELIVERY_COMPLETE | FI_FENCE

@@ -37,7 +37,7 @@ static void offer(int rank)
 	CHECK(info->domain_attr->mr_iov_limit >= 1);
 	CHECK(info->ep_attr->max_order_raw_size >= 4096 && info->ep_attr->max_order_war_size >= 4096 &&
 	      info->ep_attr->max_order_waw_size >= 4096);
-	CHECK(info->src_addr == NULL && info->dest_addr == NULL);
+	CHECK(info->src_addr != NULL && info->src_addrlen > 0 && info->dest_addr == NULL);
 	fi_freeinfo(info);
 	fi_freeinfo(hints);
 }
@@ -324,7 +324,7 @@ static void choices(int rank)
 	ECHOED(rx_attr->op_flags, FI_COMPLETION | FI_MULTI_RECV);
 }
 
-/* Registration modes that an application can do, and that change what addresses and keys are, are kept. */
+/* Registration modes that are not needed are cleared, and the two old ones are as the application wants. */
 static void modes(int rank)
 {
 	static const struct {
@@ -333,9 +333,8 @@ static void modes(int rank)
 		int given;
 	} cases[] = {
 		{API, 0, 0},
-		{API, FI_MR_ENDPOINT, FI_MR_ENDPOINT},
-		{API, FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY,
-		 FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY},
+		{API, FI_MR_ENDPOINT, 0},
+		{API, FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY, 0},
 		{API, FI_MR_LOCAL | FI_MR_RAW | FI_MR_MMU_NOTIFY | FI_MR_RMA_EVENT | FI_MR_HMEM, 0},
 		{API, FI_MR_BASIC, FI_MR_BASIC},
 		{API, FI_MR_SCALABLE, FI_MR_SCALABLE},
@@ -390,10 +389,28 @@ static void nodes(int rank)
 	SAME(fi_getinfo(API, "vicinal://1/2/3", NULL, 0, hints, &info), -FI_ENODATA);
 	SAME(fi_getinfo(API, text, NULL, FI_SOURCE, hints, &info), -FI_ENODATA);
 
-	/* Without a node a service, or FI_SOURCE, changes nothing. */
+	/* No service is a destination; and for a source it changes nothing, since none can be chosen. */
+	SAME(fi_getinfo(API, NULL, "4711", 0, hints, &info), -FI_ENODATA);
 	SAME(fi_getinfo(API, NULL, "4711", FI_SOURCE, hints, &info), 0);
-	CHECK(info->src_addr == NULL && info->dest_addr == NULL);
+	CHECK(info->src_addr != NULL && info->src_addrlen == length && info->dest_addr == NULL);
+	/* What is returned as the source is taken as a hint, and as a node. */
+	again = ask(API, info, NULL);
+	CHECK(again != NULL && again->src_addrlen == length);
+	CHECK(memcmp(again->src_addr, info->src_addr, length) == 0);
+	fi_freeinfo(again);
+	text_length = sizeof(text);
+	CHECK(fi_av_straddr(side.av, info->src_addr, text, &text_length) == text);
+	SAME(fi_getinfo(API, text, NULL, FI_SOURCE, hints, &again), 0);
+	fi_freeinfo(again);
+	/* Another source cannot be had, by a hint as little as by a node; nor addresses of another kind. */
+	memcpy(info->src_addr, name, length);
+	CHECK(ask(API, info, NULL) == NULL);
+	info->src_addrlen = 16;
+	CHECK(ask(API, info, NULL) == NULL);
 	fi_freeinfo(info);
+	hints->dest_addr = calloc(1, 16);
+	hints->dest_addrlen = 16;
+	CHECK(ask(API, hints, NULL) == NULL);
 	fi_freeinfo(hints);
 	side_close(&side);
 }

@@ -70,7 +70,7 @@ static void lengths(int rank)
 static void flags(int rank)
 {
 	static const uint64_t refused[] = {REFUSED_FLAGS};
-	static const uint64_t taken[] = {TAKEN_FLAGS};
+	static const uint64_t taken[] = {TAKEN_FLAGS, FI_MATCH_COMPLETE};
 	struct side side;
 	struct iovec piece = {buffer, 8};
 	struct iovec other = {buffer + 8, 8};
@@ -88,6 +88,8 @@ static void flags(int rank)
 		SAME(fi_recvmsg(side.endpoint, &message, refused[i]), -FI_EBADFLAGS);
 		SAME(fi_trecvmsg(side.endpoint, &tagged, refused[i]), -FI_EBADFLAGS);
 	}
+	SAME(fi_recvmsg(side.endpoint, &message, FI_MATCH_COMPLETE), -FI_EBADFLAGS);
+	SAME(fi_trecvmsg(side.endpoint, &tagged, FI_MATCH_COMPLETE), -FI_EBADFLAGS);
 	SAME(fi_trecvmsg(side.endpoint, &tagged, FI_MULTI_RECV), -FI_EBADFLAGS);
 	/* Nothing is discarded that was not looked for or claimed. */
 	SAME(fi_recvmsg(side.endpoint, &message, FI_DISCARD), -FI_EINVAL);

@@ -139,7 +139,7 @@ static void lengths(int rank)
 /* Flags: hints are taken, what would change the meaning and is not offered is refused. */
 static void flags(int rank)
 {
-	static const uint64_t refused[] = {REFUSED_FLAGS};
+	static const uint64_t refused[] = {REFUSED_FLAGS, FI_MATCH_COMPLETE};
 	static const uint64_t taken[] = {TAKEN_FLAGS};
 	struct side side;
 	struct iovec piece = {buffer, 8};
