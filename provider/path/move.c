@@ -26,6 +26,18 @@ static void settle_mapped(struct peer *peer, bool wanted)
 		path_may_map(peer) && !wanted && peer->network == NULL && !peer->framed && !peer->moving;
 }
 
+/*
+ * What we say to ourselves is copied by words of the region as well: not from the wish to leave on, and not
+ * afterwards, when those words are our own memory and the region's slot is not ours.
+ */
+static void settle_self(struct peer *peer)
+{
+	const struct member *self = peer->port->member;
+
+	peer->mapped = path_may_map(peer) && !peer->port->region->left &&
+		       member_wish(peer->port->region, self->slot, self->epoch) != WISH_LEAVE;
+}
+
 static enum connection_way way_of(const struct path *path, const struct peer *peer)
 {
 	if (peer->renewal != RENEWAL_NONE)
@@ -112,9 +124,13 @@ void path_begin_moves(struct path *path)
 	path_meet_leavers(path);
 	for (uint32_t source = 0; source < path->peer_end; source++) {
 		struct peer *peer = path_neighbour(path, source);
-		if (peer == NULL || peer->state == PEER_FAILED || peer_is_self(peer) ||
-		    peer->renewal != RENEWAL_NONE || peer->port->evicted)
+		if (peer == NULL || peer->state == PEER_FAILED || peer->renewal != RENEWAL_NONE ||
+		    peer->port->evicted)
 			continue;
+		if (peer_is_self(peer)) {
+			settle_self(peer);
+			continue;
+		}
 		consider(path, peer);
 		path_publish_way(path, peer);
 		path_part(path, peer);

@@ -176,9 +176,11 @@ static bool is_free(struct port *port)
 
 	for (uint32_t source = 0; source < path->peer_end; source++) {
 		struct peer *peer = path->peers[source];
-		if (peer == NULL || peer->source != source || peer_is_self(peer))
+		if (peer == NULL || peer->source != source)
 			continue;
-		if (peer->port == port)
+		if (peer_is_self(peer))
+			free = free && (peer->port != port || !path->user->reaches(path->context, peer));
+		else if (peer->port == port)
 			free = free && is_done_with(peer);
 		else if (peer->port == NULL && peer->state == PEER_PRESENT)
 			free = free && !network_owes_part(peer);

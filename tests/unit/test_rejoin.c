@@ -16,6 +16,7 @@
 #include "path/part.h"
 #include "path/region_path.h"
 #include "path/rejoin.h"
+#include "proto/single_copy.h"
 
 static struct port *port_of(int index)
 {
@@ -155,6 +156,36 @@ static void test_what_waits_stays(void **state)
 	assert_int_equal(fake_next(&world.nodes[A].node.receives).error, 0);
 	assert_bytes(in, sizeof(second), 2);
 	close_endpoints();
+}
+
+/* A copy to itself that was offered, or accepted, before it leaves: its words are not the region's
+ * afterwards. */
+static void test_a_copy_to_itself_survives(void **state)
+{
+	(void)state;
+	for (int accepted = 0; accepted < 2; accepted++) {
+		open_endpoints("1", "1", "");
+		assert_int_equal(single_copy_open(world.nodes[A].node.messenger, SINGLE_COPY_ON), 0);
+		talk_of_all(A, A);
+		fill_bytes(out, LONG, 3);
+		memset(in, 0, LONG);
+		uint32_t source = meet(A, A)->peer.source;
+		if (accepted)
+			assert_int_equal(fake_receive(&world.nodes[A], source, in, LONG, 3), 0);
+		assert_int_equal(fake_send(&world.nodes[A], meet(A, A), out, LONG, 3), 0);
+		if (accepted) /* it takes the offer, and has not heard the answer */
+			(void)messenger_progress(world.nodes[A].node.messenger);
+		leave(A);
+		if (!accepted)
+			assert_int_equal(fake_receive(&world.nodes[A], source, in, LONG, 3), 0);
+		settle();
+		assert_int_equal(fake_next(&world.nodes[A].node.receives).error, 0);
+		assert_int_equal(fake_next(&world.nodes[A].node.sends).error, 0);
+		assert_bytes(in, LONG, 3);
+		talk_of_all(A, A);
+		talk_of_all(A, B);
+		close_endpoints();
+	}
 }
 
 static void test_another_region_is_joined(void **state)
@@ -599,6 +630,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_who_leaves_has_nothing_of_the_region),
 		cmocka_unit_test(test_what_waits_stays),
+		cmocka_unit_test(test_a_copy_to_itself_survives),
 		cmocka_unit_test(test_another_region_is_joined),
 		cmocka_unit_test(test_nothing_is_kept_of_a_region_that_is_unmapped),
 		cmocka_unit_test(test_the_same_region_again),
