@@ -112,8 +112,11 @@ static void consider(struct path *path, struct peer *peer)
 			refuse(path, peer);
 		return;
 	}
-	/* It is not known yet whether the other expects that. */
-	if (!wanted && peer->network != NULL && network_awaits_entry(peer))
+	/*
+	 * It is not known yet whether the other expects that. Nor if one of us said that it parts: the other
+	 * may have forgotten the region already. They part then, and meet there again.
+	 */
+	if (!wanted && peer->network != NULL && (network_awaits_entry(peer) || path_is_parting(peer)))
 		return;
 	if (peer->sending && !peer->moving && wanted != (peer->network != NULL))
 		begin(path, peer);
@@ -150,6 +153,8 @@ static void leave_region(struct peer *peer)
 static void return_to_region(struct path *path, struct peer *peer)
 {
 	peer->network = NULL;
+	/* The other took this instead of parting. */
+	network_stop_parting(peer);
 	path_aim_at_region(peer);
 	/*
 	 * There is room: that of the ring that there was before; or, of one that is met in a region we came
@@ -253,6 +258,7 @@ static void leave_frames(struct path *path, struct peer *peer)
 	peer->framed = false;
 	peer->gone = 0;
 	network_entered(peer);
+	network_stop_parting(peer);
 	path_expect_ring(peer);
 	if (!peer->owes_moved)
 		count(path, 1);

@@ -129,6 +129,8 @@ bool network_bury(struct path *path, struct peer *peer);
 bool network_part(struct peer *peer);
 /* Has it said PART? Then it does not use the region any more, whatever the manager's words are. */
 bool network_is_parting(const struct peer *peer);
+/* It moves back to the region: what was said before of parting is void. */
+void network_stop_parting(struct peer *peer);
 /* Does it still have to say that it heard ours? Of one that we have parted from. */
 bool network_owes_part(const struct peer *peer);
 /* It is not known to be in our region from here on. */

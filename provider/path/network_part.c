@@ -30,6 +30,15 @@ bool network_is_hushed(const struct peer *peer)
 	return peer->beyond != NULL && peer->beyond->hushed;
 }
 
+void network_stop_parting(struct peer *peer)
+{
+	struct network_peer *to = peer->beyond;
+
+	to->part_said = WORD_NONE;
+	to->part_heard = WORD_NONE;
+	to->hushed = false;
+}
+
 bool network_part(struct peer *peer)
 {
 	struct network_peer *to = peer->beyond;

@@ -331,6 +331,47 @@ static void test_who_is_called_back_in_time(void **state)
 	close_endpoints();
 }
 
+/* The same, when A has said that it parts, and B may have heard it and forgotten the region. */
+static void test_who_is_called_back_while_it_parts(void **state)
+{
+	(void)state;
+	for (int heard = 0; heard < 2; heard++) {
+		open_endpoints("1", "1", "1");
+		talk_of_all(A, B);
+		hold_still(A);
+		wish(A, WISH_LEAVE);
+		struct messenger *stopped = world.nodes[C].node.messenger;
+		world.nodes[C].node.messenger = NULL;
+		const struct peer *b = &meet(A, B)->peer;
+		for (int round = 0; b->beyond == NULL || b->beyond->part_said == WORD_NONE; round++) {
+			assert_true(round < 1000);
+			for (int at = A; at <= B; at++) {
+				if (at == B)
+					path_begin_moves(path_of(B));
+				(void)messenger_progress(world.nodes[at].node.messenger);
+				(void)path_look(path_of(at));
+				if (at == B)
+					path_begin_moves(path_of(A));
+			}
+		}
+		assert_int_equal(b->beyond->part_heard, WORD_NONE);
+		if (heard) {
+			(void)network_look(path_of(B));
+			path_begin_moves(path_of(B));
+		}
+		wish(A, WISH_RETURN);
+		path_begin_moves(path_of(A));
+		world.nodes[C].node.messenger = stopped;
+		settle();
+		assert_int_equal(meet(B, A)->peer.state, PEER_PRESENT);
+		assert_true(through_region(A, B));
+		assert_true(through_region(B, A));
+		talk_of_all(A, B);
+		talk_of_all(A, C);
+		close_endpoints();
+	}
+}
+
 /* Both go to the host of C, one after the other; between them it is a region again too. */
 static void test_all_meet_in_a_region_of_another(void **state)
 {
@@ -635,6 +676,7 @@ int main(void)
 		cmocka_unit_test(test_nothing_is_kept_of_a_region_that_is_unmapped),
 		cmocka_unit_test(test_the_same_region_again),
 		cmocka_unit_test(test_who_is_called_back_in_time),
+		cmocka_unit_test(test_who_is_called_back_while_it_parts),
 		cmocka_unit_test(test_all_meet_in_a_region_of_another),
 		cmocka_unit_test(test_traffic_while_it_changes),
 		cmocka_unit_test(test_a_device_that_is_unplugged_unasked),
