@@ -10,12 +10,13 @@
 
 /* ---- what the manager wants, and what there is ---- */
 
+/* A parting that began goes on to its end, whatever the manager wants by now: then they meet again. */
 static bool wants_network(const struct peer *peer)
 {
 	const struct region *region = peer->port->region;
 	const struct member *self = peer->port->member;
 
-	return member_wish(region, peer->slot, peer->tenure) != WISH_REGION ||
+	return path_is_parting(peer) || member_wish(region, peer->slot, peer->tenure) != WISH_REGION ||
 	       member_wish(region, self->slot, self->epoch) != WISH_REGION;
 }
 

@@ -16,7 +16,7 @@
  *                 `sequence` is 0 if you are to say so too, and 1 if this answers you
  *   FRAME_PART    nothing: nothing that I send you goes through the region we share. The `sequence` is 1
  *                 if you have said so to me, and else 0; `bytes` says which region, and which epoch of
- *                 mine there: network_tenancy(). See part.h
+ *                 mine there: network_tenancy(); PART_ANY of one that shares none with you. See part.h
  *   FRAME_REGION  struct frame_region: I am in this region. The `sequence` is 0 if you are to say so if
  *                 you are too, 1 if this answers you, and 2 if that was heard: see rejoin.h
  *
@@ -36,6 +36,9 @@
 
 #define FRAME_MAGIC 0x4e56U /* the bytes "VN" */
 #define FRAME_VERSION 1U
+
+/* frame_header.bytes of a PART. */
+#define PART_ANY 0U
 
 enum frame_kind {
 	FRAME_SLOTS = 1,

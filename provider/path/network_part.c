@@ -43,6 +43,9 @@ bool network_part(struct peer *peer)
 {
 	struct network_peer *to = peer->beyond;
 
+	/* That we are in the region goes first: afterwards it would call back whom we part from. */
+	if (to->owes_region)
+		return false;
 	if (peer->network == NULL) {
 		network_enter(peer);
 		peer->out.limit = peer->out.position;
@@ -56,6 +59,12 @@ bool network_part(struct peer *peer)
 	return to->part_said == WORD_SECOND;
 }
 
+void network_part_again(struct network_peer *to)
+{
+	to->owes_part = !network_send_part(to, true);
+	network_stay_busy(to->network);
+}
+
 void network_take_part(struct network_peer *from, const struct frame_header *header)
 {
 	struct peer *peer = from->peer;
@@ -64,8 +73,14 @@ void network_take_part(struct network_peer *from, const struct frame_header *hea
 	/* One that is in no region with us has nothing to part from, unless it did just now. */
 	if ((peer->port == NULL && from->part_said == WORD_NONE) || peer->renewal != RENEWAL_NONE)
 		return;
+	/* It met us in a region, and parts from us before we met it there: we have parted already. */
+	if (peer->port == NULL && from->part_heard == WORD_SECOND && word == WORD_FIRST) {
+		network_part_again(from);
+		return;
+	}
 	/* Of another time that we were in a region together. */
-	if (peer->port != NULL && header->bytes != network_tenancy(peer->port->region, peer->tenure))
+	if (peer->port != NULL && header->bytes != PART_ANY &&
+	    header->bytes != network_tenancy(peer->port->region, peer->tenure))
 		return;
 	if (peer->receiving || header->sequence > 1) {
 		network_violate(from, -EPROTO, "it parted from a region through which it sends");
@@ -110,6 +125,8 @@ void network_forget_region(struct peer *peer)
 	to->part_said = WORD_NONE;
 	to->part_heard = WORD_NONE;
 	to->hushed = false;
+	to->owes_part = false;
+	to->asked_in = 0;
 	to->awaits_entry = true;
 }
 

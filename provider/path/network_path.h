@@ -121,6 +121,7 @@ struct network_peer {
 	uint32_t asked_in;            /* bit i: it was asked whether it is in the region of our port i */
 	uint32_t answer;              /* what it is told of our region */
 	bool owes_region;             /* it was not, for lack of room */
+	bool owes_part;               /* nor that we parted already */
 	uint64_t renewing;            /* since when */
 	uint64_t renewal_asked;
 	/* sending */
@@ -247,6 +248,8 @@ void network_write_hello(const struct network *network, struct frame_hello *hell
 /* network_part.c */
 /* Say again what there was no room for: `answer`. */
 void network_answer(struct network_peer *to);
+/* The same of PART, said by one that is in no region with `to`. */
+void network_part_again(struct network_peer *to);
 /* What tells one occupation of a region's slot from those of other regions, and other times. */
 static inline uint32_t network_tenancy(const struct region *region, uint32_t epoch)
 {

@@ -507,6 +507,8 @@ void network_check(struct path *path, uint64_t now)
 			network_answer(peer);
 		network_check_gap(peer, path->timeout);
 		network_check_stranger(peer, now, path->timeout);
+		if (peer->owes_part)
+			network_part_again(peer);
 		network_probe(peer, &network->directory->identities[peer->place].name, now, path->timeout);
 	}
 }

@@ -35,6 +35,7 @@ bool network_begin_renewal(struct path *path, struct peer *peer)
 	to->sequence = 0;
 	to->expected = 0;
 	to->moved = false;
+	to->hushed = false; /* nobody parts from what is of no use */
 	to->left = false;
 	to->leave_sent = false;
 	to->owes_left = false;

@@ -243,7 +243,7 @@ bool network_send_part(struct network_peer *to, bool heard)
 		return false;
 	write_header(to, FRAME_PART, head, &packing);
 	packing.header.sequence = heard;
-	packing.header.bytes = network_tenancy(port->region, port->member->epoch);
+	packing.header.bytes = port != NULL ? network_tenancy(port->region, port->member->epoch) : PART_ANY;
 	memcpy(head, &packing.header, sizeof(packing.header));
 	return send_frame(to, head, &packing);
 }

@@ -144,9 +144,21 @@ void path_part(struct path *path, struct peer *peer)
 		return;
 	peer->mapped = false;
 	if (network_part(peer)) {
+		/* Who stays, and parted because of what the manager wanted for a moment, calls it back. */
+		if (!peer->port->leaving)
+			peer->port->welcomes = true;
 		path_publish_way(path, peer);
 		forget_place(peer);
 	}
+}
+
+bool path_undo_entry(struct peer *peer)
+{
+	if (!network_awaits_entry(peer))
+		return false;
+	network_entered(peer);
+	forget_place(peer);
+	return true;
 }
 
 bool path_part_at_once(struct path *path, struct peer *peer)

@@ -33,6 +33,12 @@ void path_leave_regions(struct path *path);
 /* Has it begun to part from us, or we from it? Then it is over the network that it is looked after. */
 bool path_is_parting(const struct peer *peer);
 /*
+ * `peer`, which came back to one of our regions, is not there any more. If it left before it heard that we
+ * met it there, neither sends through the region: we forget the place, and it is reached over the network as
+ * before. False if it had heard.
+ */
+bool path_undo_entry(struct peer *peer);
+/*
  * The region says of `peer`, which we never talked to, that it left for the network: it is reached there.
  * False if that is not possible.
  */

@@ -83,6 +83,8 @@ static void take_for_gone(struct path *path, struct peer *peer, enum member_stat
 {
 	uint64_t control = 0;
 
+	if (path_undo_entry(peer))
+		return;
 	/* Over the network it says that it left the region, and there it is looked after. */
 	if (state == MEMBER_LEFT && path_is_parting(peer))
 		return;

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The manager changes its mind while a pair parts from a region, or just afterwards: each case is a trace
+ * that tests/model found.
+ */
+#include "regions.h"
+
+#include "path/move.h"
+#include "path/network_path.h"
+#include "path/region_path.h"
+
+static void wish(int index, enum member_wish wanted)
+{
+	const struct member *member = path_of(index)->ports[0].member;
+
+	shared_store_u64(&region_slot(member->region, member->slot)->way,
+			 (uint64_t)member->epoch << 32 | wanted);
+}
+
+static void settle(void)
+{
+	for (int round = 0; round < 8; round++)
+		settle_moves();
+}
+
+static struct network_peer *beyond(int at, int whom)
+{
+	return meet(at, whom)->peer.beyond;
+}
+
+static void assert_through_region(int one, int other)
+{
+	assert_ways(one, other, false);
+	assert_non_null(meet(one, other)->peer.port);
+	assert_non_null(meet(other, one)->peer.port);
+}
+
+/* Each knows where the other is in the network, and that it is reached there. */
+static void prove(void)
+{
+	assert_true(network_attach(path_of(A), &meet(A, B)->peer));
+	assert_true(network_attach(path_of(B), &meet(B, A)->peer));
+	beyond(A, B)->proved = true;
+	beyond(B, A)->proved = true;
+}
+
+/* A has said PART to B, which it never sent anything; and B sends to A before it hears that. */
+static void say_part(void)
+{
+	open_endpoints("1", "1", "");
+	(void)meet(A, B);
+	(void)meet(B, A);
+	wish(A, WISH_LEAVE);
+	prove();
+	path_begin_moves(path_of(A));
+	assert_int_equal(beyond(A, B)->part_said, WORD_FIRST);
+	assert_true(beyond(A, B)->hushed);
+	static const unsigned char word[8] = {1};
+	assert_int_equal(fake_send(&world.nodes[B], meet(B, A), word, sizeof(word), 7), 0);
+	assert_null(meet(B, A)->peer.network);
+	wish(A, WISH_RETURN);
+}
+
+static void receive_word(void)
+{
+	assert_int_equal(fake_receive(&world.nodes[A], meet(A, B)->peer.source, in, 8, 7), 0);
+	fake_settle(&world);
+	assert_int_equal(fake_next(&world.nodes[A].node.receives).error, 0);
+	assert_int_equal(in[0], 1);
+}
+
+static void test_a_parting_that_began_ends(void **state)
+{
+	(void)state;
+	say_part();
+	settle();
+	receive_word();
+	talk_of_all(A, B);
+	assert_through_region(A, B);
+	close_endpoints();
+}
+
+/* What A sends waited for B to expect it, and the region is of no use before B says so. */
+static void test_a_parting_that_began_fails_over(void **state)
+{
+	(void)state;
+	say_part();
+	path_break(path_of(A), &meet(A, B)->peer, -EPROTO, "the test says so");
+	settle();
+	assert_int_equal(meet(A, B)->peer.renewal, RENEWAL_DONE);
+	static const unsigned char word[8] = {2};
+	for (int tries = 0; tries < 2; tries++) /* the first may be told of the failure */
+		if (fake_send(&world.nodes[A], meet(A, B), word, sizeof(word), 8) == 0)
+			break;
+	settle();
+	assert_false(network_is_hushed(&meet(A, B)->peer));
+	close_endpoints();
+}
+
+/* B sees what the manager wants of A before A does, and that it wants it no more after. */
+static void test_who_parted_is_called_back_by_who_stays(void **state)
+{
+	(void)state;
+	open_endpoints("1", "1", "");
+	(void)meet(A, B);
+	(void)meet(B, A);
+	wish(A, WISH_LEAVE);
+	prove();
+	path_begin_moves(path_of(B));
+	wish(A, WISH_RETURN);
+	settle();
+	talk_of_all(A, B);
+	assert_through_region(A, B);
+	close_endpoints();
+}
+
+/* A has parted from B, and cannot leave. */
+static void part(void)
+{
+	open_endpoints("1", "1", "");
+	talk_of_all(A, B);
+	path_of(A)->ports[0].next_look = UINT64_MAX;
+	path_of(A)->ports[0].region->lost = true;
+	wish(A, WISH_LEAVE);
+	settle();
+	assert_null(meet(A, B)->peer.port);
+	assert_false(path_of(A)->ports[0].region->left);
+}
+
+/* A asks B to meet again, and leaves before it hears an answer. */
+static void test_who_calls_back_and_leaves_lives_on(void **state)
+{
+	(void)state;
+	part();
+	wish(A, WISH_RETURN);
+	path_begin_moves(path_of(A));
+	path_check_peers(path_of(A));
+	(void)network_look(path_of(B));
+	assert_non_null(meet(B, A)->peer.port);
+	wish(A, WISH_LEAVE);
+	path_of(A)->ports[0].region->lost = false;
+	path_begin_moves(path_of(A));
+	assert_true(path_of(A)->ports[0].region->left);
+	/* It is long ago for B. */
+	meet(B, A)->peer.gone = 1;
+	path_check_peers(path_of(B));
+	assert_null(meet(B, A)->peer.port);
+	assert_int_equal(meet(B, A)->peer.state, PEER_PRESENT);
+	settle();
+	talk_of_all(A, B);
+	close_endpoints();
+}
+
+/* B has met A again, and A does not meet B, since it is to leave after all: B hears that A has parted. */
+static void test_who_was_not_met_again_is_parted_from(void **state)
+{
+	(void)state;
+	part();
+	wish(A, WISH_RETURN);
+	path_begin_moves(path_of(A));
+	path_check_peers(path_of(A));
+	(void)network_look(path_of(B));
+	assert_non_null(meet(B, A)->peer.port);
+	wish(A, WISH_LEAVE);
+	settle();
+	assert_null(meet(A, B)->peer.port);
+	assert_null(meet(B, A)->peer.port);
+	talk_of_all(A, B);
+	close_endpoints();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_parting_that_began_ends),
+		cmocka_unit_test(test_a_parting_that_began_fails_over),
+		cmocka_unit_test(test_who_parted_is_called_back_by_who_stays),
+		cmocka_unit_test(test_who_calls_back_and_leaves_lives_on),
+		cmocka_unit_test(test_who_was_not_met_again_is_parted_from),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
