@@ -47,9 +47,14 @@ class Word:
 
 
 @contextmanager
-def told(text: str) -> Iterator[Word]:
-    """Say on standard error what is waited for, if the block takes longer than SECONDS."""
+def told(text: str, *, quiet: bool = False) -> Iterator[Word]:
+    """Say on standard error what is waited for, if the block takes longer than SECONDS.
+
+    Not if the user asked for `quiet`.
+    """
     word = Word(text)
+    if quiet:
+        word.spare()
     timer = threading.Timer(SECONDS, word.say)
     timer.daemon = True
     timer.start()

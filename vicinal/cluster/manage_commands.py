@@ -104,7 +104,7 @@ def register(app: typer.Typer) -> None:
 def up(file: _FILE = DEFAULT_FILE, quiet: _QUIET = False) -> None:
     """Make a cluster, or what is missing of it; what fails is rolled back."""
     cluster = read_cluster(file)
-    with told(f"looking at what is there of {cluster.name}") as word:
+    with told(f"looking at what is there of {cluster.name}", quiet=quiet) as word:
         tell, say = word.before(_tell), word.before(_note)
         done = bring_up(cluster, _silent if quiet else tell, _silent if quiet else say)
     state = cluster_state(cluster.name)
@@ -173,14 +173,14 @@ def stop(cluster: _CLUSTER = None, quiet: _QUIET = False) -> None:
     """End what runs in a cluster's nodes, and keep them."""
     name = find_name(cluster)
     check_not_in_use(name)
-    with told(f"stopping the nodes of {name}") as word:
+    with told(f"stopping the nodes of {name}", quiet=quiet) as word:
         stop_cluster(name, _silent if quiet else word.before(_tell))
 
 
 def start(cluster: _CLUSTER = None, quiet: _QUIET = False) -> None:
     """Let a cluster's stopped nodes run again."""
     name = find_name(cluster)
-    with told(f"starting the nodes of {name}") as word:
+    with told(f"starting the nodes of {name}", quiet=quiet) as word:
         start_cluster(name, _silent if quiet else word.before(_tell))
 
 
@@ -199,7 +199,7 @@ def save(cluster: _CLUSTER = None) -> None:
 def restore(cluster: _CLUSTER = None, quiet: _QUIET = False) -> None:
     """Let a cluster's saved virtual machines go on where they were, when all have come back."""
     name = find_name(cluster)
-    with told(f"letting the virtual machines of {name} go on") as word:
+    with told(f"letting the virtual machines of {name} go on", quiet=quiet) as word:
         restore_cluster(name, _silent if quiet else word.before(_tell))
 
 
@@ -221,7 +221,7 @@ def migrate(
     say = _silent if quiet else _note
     name = find_name(cluster)
     check_not_in_use(name)
-    with told(f"moving {node} to {host}") as word:
+    with told(f"moving {node} to {host}", quiet=quiet) as word:
         report = migrate_machine(name, node, host, seconds=timeout, say=word.before(say))
     still = report.moved.still_seconds
     stood = "" if still is None else f", and stood still for {still:.2f} s"
@@ -267,7 +267,7 @@ def down(
     name = find_name(cluster)
     if not owned:
         check_not_in_use(name)
-    with told(f"taking {name} away") as word:
+    with told(f"taking {name} away", quiet=quiet) as word:
         show = _silent if quiet else word.before(_tell)
         say = word.before(_note)
         there = take_down(name, show, forget or (), forget_machines=forget_machines, say=say)

@@ -60,5 +60,5 @@ def test_a_cluster_is_made_by_the_commands_and_taken_away(metric: str, trials: i
 
 def test_a_command_that_fails_is_said_with_its_own_words() -> None:
     made = group("cluster-up", 2000)
-    with pytest.raises(VicinalError, match=r"`vicinal up` failed .*count"):
+    with pytest.raises(VicinalError, match=r"`vicinal up` failed .*region\.members cannot be 4000"):
         measure_setup(made.bars[0], made, 1)

@@ -33,6 +33,13 @@ def test_what_lasts_is_said_once(
     assert capsys.readouterr().err == "vicinal: looking at it ...\n"
 
 
+def test_nothing_is_said_to_who_asked_for_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    with told("looking at it", quiet=True) as word:
+        word.say()
+    assert not word.was_said
+    assert capsys.readouterr().err == ""
+
+
 def test_what_is_done_soon_or_says_more_itself_is_not_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
