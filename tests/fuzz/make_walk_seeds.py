@@ -1,0 +1,124 @@
+"""make_walk_seeds.py DIRECTORY - inputs for fuzz_walk: each change once, with messages around it."""
+
+import sys
+from pathlib import Path
+
+A, B, C = 0, 1, 2
+ANY = 3
+
+# Steps, by their numbers in step()
+SEND, RECEIVE, WISH, LOOK, PLUG, FRAME = 0, 5, 9, 11, 13, 14
+CORE, LOSS, DEATH, EVICTION, SECOND, ROUNDS = 16, 17, 18, 19, 21, 23
+
+# enum walk_fault
+FRAMES, LOSSES, DEATHS, EVICTIONS = 1, 2, 4, 8
+# enum member_wish
+REGION, NETWORK, LEAVE, RETURN = 0, 1, 2, 3
+# Indices into lengths[]
+EMPTY, SMALL, SHORT, EAGER, PIECES, LARGE = 0, 1, 4, 6, 8, 9
+
+TAGGED, IN_HEAP, WITH_DATA, DELIVERED, TWO_PIECES = 1, 2, 4, 8, 128
+HEAPS, SINGLE_COPIES, SEND_QUEUES = 1, 14, 112
+# Where the three are: indices into the lists of begin(), three bits each
+TOGETHER, APART, OVERLAPPING = 0, 0o20, 0o23
+
+
+def begin(places: int, style: int = 0, faults: int = 0) -> bytes:
+    return bytes([places, style, faults])
+
+
+def send(at: int, to: int, size: int, style: int = TAGGED) -> bytes:
+    return bytes([SEND, at + 16 * to, style, size])
+
+
+def receive(at: int, source: int, size: int, style: int = TAGGED) -> bytes:
+    """Of the index that a send has, less one: receives have room for 8 bytes at least."""
+    return bytes([RECEIVE, at + 16 * source, style, size - 1])
+
+
+def wish(at: int, wanted: int) -> bytes:
+    return bytes([WISH, at, wanted])
+
+
+def traffic(style: int = TAGGED) -> bytes:
+    """Messages of every protocol in both directions, some of them received before they are sent."""
+    steps = b""
+    for size in (SMALL, SHORT, EAGER, PIECES, LARGE):
+        steps += receive(B, A, size, style) + send(A, B, size, style)
+        steps += send(B, A, size, style) + receive(A, ANY, size, style)
+    return steps + send(A, C, SHORT, style) + send(C, B, EAGER, 0)
+
+
+def frame(to: int, sender: int, kind: int) -> bytes:
+    """One that the sender could send, by its number in enum frame_kind."""
+    return bytes([FRAME, to + 16 * sender + (kind - 1) // 4 * 64, 64 + (kind - 1) % 4, 0])
+
+
+SETTLE = bytes([ROUNDS + 24 * 8]) * 2
+PASS = bytes([LOOK]) + SETTLE + bytes([SECOND, LOOK]) + SETTLE
+
+
+def death(at: int) -> bytes:
+    return bytes([DEATH, at])
+
+
+CHANGES = {
+    "messages": b"",
+    "network-switch": wish(A, NETWORK) + PASS + traffic() + wish(A, REGION) + PASS,
+    "detach-and-reattach": wish(A, LEAVE) + PASS + traffic() + wish(A, RETURN) + PASS + PASS,
+    "called-back": wish(A, LEAVE) + bytes([LOOK]) + send(A, B, LARGE) + wish(A, RETURN) + PASS,
+    "all-detach": b"".join(wish(each, LEAVE) for each in (A, B, C)) + PASS + traffic() + PASS,
+    "other-region": wish(A, LEAVE) + PASS + bytes([PLUG, 1]) + PASS + PASS,
+    "slow-core": wish(A, NETWORK) + bytes([CORE, A, 0x4D, CORE, B, 0x32]) + PASS + traffic(),
+}
+
+FAULTS = {
+    "death": death(C) + PASS + death(C) + bytes([0]) + traffic() + PASS,
+    "death-while-it-leaves": wish(C, LEAVE)
+    + bytes([LOOK])
+    + death(C)
+    + PASS
+    + death(C)
+    + bytes([1]),
+    "loss": wish(A, NETWORK)
+    + PASS
+    + bytes([LOSS, B])
+    + traffic()
+    + SETTLE
+    + bytes([LOSS, B])
+    + PASS,
+    "eviction": bytes([EVICTION, A + 16 * B, 0]) + PASS + traffic() + PASS,
+    "violation": bytes([EVICTION, A + 16 * B, 1]) + PASS + traffic() + PASS,
+    "given-up": bytes([EVICTION, A + 16 * B, 66]) + PASS + traffic() + PASS,
+    "frames": wish(A, NETWORK) + PASS + b"".join(frame(B, A, kind) for kind in range(1, 12)) + PASS,
+    "changed-frames": wish(A, NETWORK)
+    + PASS
+    + traffic()
+    + bytes([FRAME, B, 0xA4, 3, 0, 1]) * 3
+    + bytes([FRAME, A + 16 * B, 0x88, 40, 0, 7, 60, 0, 1])
+    + PASS,
+}
+
+
+def seeds() -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for place, where in (("together", TOGETHER), ("apart", APART), ("overlapping", OVERLAPPING)):
+        for name, change in CHANGES.items():
+            found[f"{name}-{place}"] = begin(where) + traffic() + change + traffic()
+        for name, change in FAULTS.items():
+            found[f"{name}-{place}"] = begin(where, 0, 15) + traffic() + change + traffic()
+    heap = TAGGED | IN_HEAP | DELIVERED
+    for name, change in CHANGES.items():
+        start = begin(TOGETHER, HEAPS | SINGLE_COPIES | SEND_QUEUES)
+        found[f"{name}-heaps"] = start + traffic(heap) + change + traffic(heap | TWO_PIECES)
+    return found
+
+
+def main() -> None:
+    directory = Path(sys.argv[1])
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, data in seeds().items():
+        (directory / name).write_bytes(data)
+
+
+main()

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* walk_faults.c - see walk.h. */
+#include "fuzz/walk.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "path/part.h"
+#include "path/region_path.h"
+
+void distrust(struct walk *walk, uint8_t one, uint8_t other, enum trust most)
+{
+	walk->concerned[one] = walk->concerned[other] = true;
+	if (walk->trust[one][other] < most)
+		walk->trust[one][other] = most;
+	if (walk->trust[other][one] < most)
+		walk->trust[other][one] = most;
+}
+
+enum trust trust_of(const struct walk *walk, const struct operation *operation, uint8_t other)
+{
+	if (operation->at_life != walk->lives[operation->at] ||
+	    (operation->other == other && operation->other_life != walk->lives[other]))
+		return TRUST_HOSTILE;
+	return walk->trust[operation->at][other];
+}
+
+struct peer *known(const struct walk *walk, uint8_t at, uint8_t whom)
+{
+	const struct path *path = path_of(at);
+
+	for (uint32_t source = 0; source < path->peer_end; source++)
+		if (path->peers[source] != NULL && path->peers[source]->source == source &&
+		    path->peers[source]->nonce == walk->addresses[whom].nonce)
+			return path->peers[source];
+	return NULL;
+}
+
+/* ---- death ---- */
+
+void walk_open(struct walk *walk, uint8_t index, const char *list)
+{
+	open_endpoint(index, list);
+	walk->addresses[index] = address_of(index);
+	walk->names[index] = *network_name(path_of(index)->network);
+}
+
+/* As if killed: its locks are gone, and its slots and sections stay as they are. */
+static void die(struct walk *walk, uint8_t index)
+{
+	struct path *path = path_of(index);
+
+	forget_operations(walk, index);
+	for (uint32_t i = 0; i < path->port_count; i++)
+		path->ports[i].member->process = 0;
+	node_die(&world.nodes[index].node);
+	directory_close(&world.nodes[index].directory);
+	for (uint32_t i = 0; i < domains[index].region_count; i++)
+		region_detach(domains[index].regions[i]);
+	memset(&world.nodes[index], 0, sizeof(world.nodes[index]));
+	memset(&domains[index], 0, sizeof(domains[index]));
+	memset(&world.ends[index], 0, sizeof(world.ends[index]));
+	world.ends[index].sinks = true;
+	for (uint8_t i = 0; i < FAKE_ENDS; i++)
+		distrust(walk, index, i, TRUST_LOSSY);
+}
+
+static void succeed(struct walk *walk, uint8_t index)
+{
+	static const char *const lists[] = {"1", "2", "3", "12", "21"};
+	uint8_t style = take_u8(&walk->input);
+
+	world.ends[index].sinks = false;
+	walk->lives[index]++;
+	/* An endpoint is in a region once. */
+	walk_open(walk, index, lists[style % (walk->plugged ? 3 : 5)]);
+	/*
+	 * Between it and the others operations may fail: one that leaves a region just then is sometimes
+	 * taken for one that left without a word. What arrives is right.
+	 */
+	for (uint8_t i = 0; i < FAKE_ENDS; i++)
+		walk->trust[index][i] = walk->trust[i][index] = TRUST_LOSSY;
+}
+
+/* The death of one, or a successor where it is dead. */
+void walk_death(struct walk *walk)
+{
+	uint8_t index = take_u8(&walk->input) % FAKE_ENDS;
+
+	if (!(walk->allowed & FAULT_DEATH))
+		return;
+	if (is_alive(index))
+		die(walk, index);
+	else if (walk->lives[index] == 0)
+		succeed(walk, index);
+}
+
+/* ---- the network ---- */
+
+void walk_loss(struct walk *walk)
+{
+	uint8_t index = take_u8(&walk->input) % FAKE_ENDS;
+
+	if (!(walk->allowed & FAULT_LOSS) || !is_alive(index))
+		return;
+	world.ends[index].sinks = !world.ends[index].sinks;
+	for (uint8_t i = 0; i < FAKE_ENDS; i++)
+		if (i != index)
+			distrust(walk, index, i, TRUST_LOSSY);
+}
+
+/* The payload that a frame of its kind has, as its sender would fill it in. Returns its length. */
+static size_t write_payload(unsigned char *to, struct frame_header *header, uint8_t from, uint8_t choice)
+{
+	const struct path *path = path_of(from);
+	const struct member *member = path->ports[choice % path->port_count].member;
+
+	if (header->kind == FRAME_HELLO) {
+		struct frame_hello hello = {0};
+		network_write_hello(path->network, &hello);
+		memcpy(to, &hello, sizeof(hello));
+		return sizeof(hello);
+	}
+	if (header->kind == FRAME_RENEW) {
+		struct frame_renew renew = {.region = {member->region->id[0], member->region->id[1]},
+					    .slot = member->slot,
+					    .epoch = member->epoch};
+		network_write_hello(path->network, &renew.hello);
+		header->stream = 1;
+		memcpy(to, &renew, sizeof(renew));
+		return sizeof(renew);
+	}
+	if (header->kind == FRAME_REGION) {
+		struct frame_region place = {.region = {member->region->id[0], member->region->id[1]},
+					     .nonce = member->nonce,
+					     .slot = member->slot,
+					     .epoch = member->epoch};
+		memcpy(to, &place, sizeof(place));
+		return sizeof(place);
+	}
+	if (header->kind == FRAME_PART)
+		header->bytes = network_tenancy(member->region, member->epoch);
+	return 0;
+}
+
+/* The header of a frame that `from` could send to `to` now. */
+static struct frame_header next_header(struct walk *walk, uint8_t to, uint8_t from, uint8_t kind)
+{
+	const struct peer *peer = known(walk, to, from);
+	const struct network_peer *beyond = peer != NULL ? peer->beyond : NULL;
+	struct frame_header header = {
+		.magic = FRAME_MAGIC,
+		.version = FRAME_VERSION,
+		.kind = kind,
+		.to = walk->addresses[to].nonce,
+		.from = walk->addresses[from].nonce,
+		.stream = beyond != NULL ? beyond->stream : 0,
+	};
+	bool numbered = kind == FRAME_HELLO || kind == FRAME_LEAVE || kind == FRAME_SLOTS;
+
+	if (numbered)
+		header.sequence = beyond != NULL ? beyond->expected : 0;
+	else
+		header.sequence = take_u8(&walk->input) % 3;
+	return header;
+}
+
+/* A frame of a sender that lies: the last one that it sent, or one that it could send; then changed. */
+void walk_frame(struct walk *walk)
+{
+	static unsigned char frame[FRAME_MOST + sizeof(struct frame_renew)];
+	uint8_t ends = take_u8(&walk->input);
+	uint8_t style = take_u8(&walk->input);
+	uint8_t to = ends % FAKE_ENDS;
+	uint8_t from = ends / 16 % 4 % FAKE_ENDS;
+
+	if (!(walk->allowed & FAULT_FRAMES) || to == from || !is_alive(to) || !is_alive(from))
+		return;
+	/* With the third as well an operation may fail, which is not explained yet. */
+	for (uint8_t i = 0; i < FAKE_ENDS; i++)
+		for (uint8_t k = 0; k < FAKE_ENDS; k++)
+			distrust(walk, i, k, TRUST_LOSSY);
+	distrust(walk, to, from, TRUST_HOSTILE);
+	size_t length = world.ends[from].last_length;
+	struct frame_header header = next_header(walk, to, from, (uint8_t)(1 + ends / 64 * 4 + style % 4));
+	if (style & 64 || length < sizeof(header)) {
+		length =
+			sizeof(header) + write_payload(frame + sizeof(header), &header, from, style >> 2 & 3);
+		memcpy(frame, &header, sizeof(header));
+	} else {
+		memcpy(frame, world.ends[from].last, length);
+		/* As if it were for this receiver, and in its turn. */
+		memcpy(frame + offsetof(struct frame_header, to), &header.to, sizeof(header.to));
+		if (style & 32)
+			memcpy(frame + offsetof(struct frame_header, sequence), &header.sequence,
+			       sizeof(header.sequence));
+	}
+	for (uint32_t changes = style >> 2 & 7; style & 128 && changes > 0; changes--) {
+		size_t place = take_u16(&walk->input) % length;
+		/* Not who sent it: a third endpoint is not to pay for it. */
+		uint8_t change = take_u8(&walk->input);
+		if (place - offsetof(struct frame_header, to) >= 2 * sizeof(header.to))
+			frame[place] ^= change;
+	}
+	(void)fake_deliver(&world.ends[to], frame, length < FRAME_MOST ? length : FRAME_MOST);
+}
+
+/* ---- the region ---- */
+
+/* An endpoint's slot is taken, as after a pause; or it gives up a peer; or a peer pushes what cannot be. */
+void walk_eviction(struct walk *walk)
+{
+	uint8_t ends = take_u8(&walk->input);
+	uint8_t style = take_u8(&walk->input);
+	uint8_t at = ends % FAKE_ENDS;
+	uint8_t other = ends / 16 % FAKE_ENDS;
+
+	if (!(walk->allowed & FAULT_EVICTION) || at == other || !is_alive(at))
+		return;
+	struct path *path = path_of(at);
+	struct port *port = &path->ports[style / 4 % path->port_count];
+	struct peer *peer = known(walk, at, other);
+	if (style % 4 == 0 && !port->region->left) {
+		/* Whoever takes the slot does not keep to any rule afterwards: all three may notice. */
+		for (uint8_t i = 0; i < FAKE_ENDS; i++)
+			for (uint8_t k = 0; k < FAKE_ENDS; k++)
+				distrust(walk, i, k, TRUST_LOSSY);
+		shared_store_u64(&region_slot(port->region, port->member->slot)->claim,
+				 (uint64_t)(port->member->epoch + 1) << 32 | SLOT_CLAIMED);
+	} else if (style % 4 == 1 && peer != NULL && peer->network == NULL && peer->sending &&
+		   !peer->moving && peer->state == PEER_PRESENT && ring_has_room(&peer->out, 1)) {
+		distrust(walk, at, other, TRUST_HOSTILE);
+		ring_push(&peer->out, control_word(200, 0, 0), 1);
+	} else if (peer != NULL) {
+		distrust(walk, at, other, TRUST_LOSSY);
+		path_fail(path, peer, style & 64 ? -ECONNRESET : -EPROTO, "the walk gives it up");
+	}
+}

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* walk_messages.c - see walk.h. A message says which operation sent it: in its first bytes, or as its data.
+ */
+#include "fuzz/walk.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "region/heap.h"
+
+#define TAGS 3U
+
+static const uint32_t lengths[] = {0, 8, 48, 49, 440, 3000, 4096, 20000, 70000, LONG, 9, 1};
+
+static void set_buffer(const struct walk *walk, struct operation *operation, bool in_heap)
+{
+	struct heap *heap = path_of(operation->at)->heap;
+	size_t length = operation->length > 0 ? operation->length : 1;
+
+	/* The heap of one that dies is gone, and the fake core of another may read there still. */
+	if (in_heap && heap != NULL && !(walk->allowed & FAULT_DEATH))
+		operation->buffer = heap_allocate(heap, length, 1, false);
+	operation->in_heap = operation->buffer != NULL;
+	if (operation->buffer == NULL)
+		operation->buffer = malloc(length);
+	require(operation->buffer != NULL, "no memory");
+}
+
+void release_operation(struct operation *operation)
+{
+	if (operation->in_heap)
+		(void)heap_release(operation->buffer);
+	else
+		free(operation->buffer);
+	operation->buffer = NULL;
+}
+
+static struct operation *new_operation(struct walk *walk, uint8_t at, uint8_t other, bool send)
+{
+	if (walk->count == WALK_OPERATIONS || !is_alive(at))
+		return NULL;
+	struct operation *operation = &walk->operations[walk->count];
+	*operation = (struct operation){
+		.state = OPERATION_ACTIVE,
+		.send = send,
+		.at = at,
+		.other = other,
+		.at_life = walk->lives[at],
+		.other_life = other != NOBODY ? walk->lives[other] : 0,
+		.message = WALK_OPERATIONS,
+	};
+	return operation;
+}
+
+/* One that the provider did not take has never been. */
+static void settle_operation(struct walk *walk, struct operation *operation, ssize_t result)
+{
+	if (result == 0)
+		walk->count++;
+	else
+		release_operation(operation);
+}
+
+/* As an address vector has it: by the region of its address that both are in, or else over the network. */
+static struct peer *find(struct walk *walk, uint8_t at, uint8_t whom)
+{
+	const struct address *address = &walk->addresses[whom];
+	struct path *path = path_of(at);
+	uint32_t epoch = 0;
+	uint32_t source = domain_place(&domains[at], address, &epoch);
+
+	if (source == PLACE_NONE) {
+		uint32_t place =
+			directory_add(&world.nodes[at].directory, address->nonce, &walk->names[whom]);
+		return place == DIRECTORY_NONE ? NULL : network_meet(path, path->members + place);
+	}
+	struct peer *peer = path_meet(path, source, epoch, address->nonce);
+	if (peer == NULL)
+		peer = path->peers[source]; /* it is to be met no more, but was */
+	return peer != NULL && peer->nonce == address->nonce ? peer : NULL;
+}
+
+/* The bytes of message `id`: those of all messages are there already, since to compute each takes longest. */
+static const unsigned char *bytes_of(uint64_t id)
+{
+	enum { SHIFTS = 251 };
+	static unsigned char bytes[LONG + SHIFTS];
+
+	if (bytes[1] == 0)
+		fill_bytes(bytes, sizeof(bytes), 0);
+	return bytes + id % SHIFTS;
+}
+
+static void fill_message(const struct walk *walk, struct operation *operation)
+{
+	uint64_t id = (uint64_t)(operation - walk->operations);
+
+	memcpy(operation->buffer, bytes_of(id), operation->length);
+	if (operation->length >= sizeof(id))
+		memcpy(operation->buffer, &id, sizeof(id));
+}
+
+void walk_send(struct walk *walk)
+{
+	uint8_t ends = take_u8(&walk->input);
+	uint8_t style = take_u8(&walk->input);
+	uint8_t size = take_u8(&walk->input);
+	struct operation *operation = new_operation(walk, ends % FAKE_ENDS, ends / 16 % FAKE_ENDS, true);
+
+	if (operation == NULL)
+		return;
+	struct peer *to = find(walk, operation->at, operation->other);
+	if (to == NULL)
+		return;
+	operation->tagged = style & 1;
+	operation->tag = operation->tagged ? style / 16 % TAGS : 0;
+	operation->length = lengths[size % 12];
+	set_buffer(walk, operation, style & 2);
+	fill_message(walk, operation);
+	bool says = operation->length < sizeof(uint64_t) || (style & 4);
+	const struct iovec pieces[2] = {{operation->buffer, operation->length / 3},
+					{operation->buffer + operation->length / 3,
+					 operation->length - operation->length / 3}};
+	const struct iovec piece = {operation->buffer, operation->length};
+	ssize_t result = messenger_send(world.nodes[operation->at].node.messenger,
+					&(struct send_request){
+						.pieces = style & 128 ? pieces : &piece,
+						.count = style & 128 ? 2 : 1,
+						.length = operation->length,
+						.to = (struct correspondent *)(void *)to,
+						.tag = operation->tag,
+						.data = (uint64_t)(operation - walk->operations),
+						.context = operation,
+						.flags = (operation->tagged ? FI_TAGGED : FI_MSG) |
+							 FI_COMPLETION | (says ? FI_REMOTE_CQ_DATA : 0U) |
+							 (style & 8 ? FI_DELIVERY_COMPLETE : 0U),
+					});
+	settle_operation(walk, operation, result);
+}
+
+static void post(struct walk *walk, struct operation *operation, const struct peer *from, bool any_tag)
+{
+	const struct iovec piece = {operation->buffer, operation->length};
+	ssize_t result =
+		messenger_receive(world.nodes[operation->at].node.messenger,
+				  &(struct receive_request){
+					  .pieces = &piece,
+					  .count = 1,
+					  .source = from != NULL ? from->source : MATCH_ANY_SOURCE,
+					  .tag = operation->tag,
+					  .ignore = operation->tagged && !any_tag ? 0 : UINT64_MAX,
+					  .context = operation,
+					  .flags = (operation->tagged ? FI_TAGGED : FI_MSG) | FI_COMPLETION,
+				  });
+	settle_operation(walk, operation, result);
+}
+
+void walk_receive(struct walk *walk)
+{
+	uint8_t ends = take_u8(&walk->input);
+	uint8_t style = take_u8(&walk->input);
+	uint8_t size = take_u8(&walk->input);
+	uint8_t other = ends / 16 % (FAKE_ENDS + 1);
+	struct operation *operation =
+		new_operation(walk, ends % FAKE_ENDS, other < FAKE_ENDS ? other : NOBODY, false);
+
+	if (operation == NULL)
+		return;
+	struct peer *from = operation->other != NOBODY ? find(walk, operation->at, operation->other) : NULL;
+	if (from == NULL)
+		operation->other = NOBODY;
+	operation->tagged = style & 1;
+	operation->tag = operation->tagged ? style / 16 % TAGS : 0;
+	/* Room for the message's number at least. */
+	operation->length = lengths[1 + size % 9];
+	set_buffer(walk, operation, style & 2);
+	post(walk, operation, from, style & 4);
+}
+
+void receive_message(struct walk *walk, const struct operation *sent)
+{
+	struct operation *operation = new_operation(walk, sent->other, NOBODY, false);
+
+	require(operation != NULL, "no operation is left for what is to be received");
+	operation->tagged = sent->tagged;
+	operation->tag = sent->tag;
+	operation->length = sent->length > 8 ? sent->length : 8;
+	set_buffer(walk, operation, false);
+	post(walk, operation, NULL, false);
+}
+
+void walk_cancel(struct walk *walk)
+{
+	struct operation *operation = &walk->operations[take_u8(&walk->input)];
+
+	if (operation->state != OPERATION_ACTIVE || operation->send)
+		return;
+	if (messenger_cancel(world.nodes[operation->at].node.messenger, operation) == 0)
+		operation->cancelled = true;
+}
+
+void forget_operations(struct walk *walk, uint8_t at)
+{
+	for (uint32_t i = 0; i < walk->count; i++) {
+		struct operation *operation = &walk->operations[i];
+		if (operation->state != OPERATION_ACTIVE || operation->at != at)
+			continue;
+		/* Its buffer stays until the end: the fake core of another may read it still. */
+		operation->state = OPERATION_DONE;
+	}
+}
+
+/* ---- what completes ---- */
+
+/* Who of the walk a completion says it is from. */
+static uint8_t sender_of(const struct walk *walk, uint8_t at, const struct completion *entry)
+{
+	const struct path *path = path_of(at);
+	uint32_t source = (uint32_t)entry->source;
+
+	require(source < path->peer_end && path->peers[source] != NULL, "a message is from nobody");
+	for (uint8_t i = 0; i < FAKE_ENDS; i++)
+		if (path->peers[source]->nonce == walk->addresses[i].nonce)
+			return i;
+	return NOBODY;
+}
+
+/* Of two messages of one sender that either receive could take, the first one's receive was posted first. */
+static void check_order(const struct walk *walk, const struct operation *receive)
+{
+	const struct operation *sent = &walk->operations[receive->message];
+
+	for (uint32_t i = 0; i < walk->count; i++) {
+		const struct operation *other = &walk->operations[i];
+		if (other == receive || other->send || other->message == WALK_OPERATIONS)
+			continue;
+		const struct operation *before = &walk->operations[other->message];
+		if (before->at != sent->at || before->at_life != sent->at_life || other->at != receive->at ||
+		    other->at_life != receive->at_life || before->tagged != sent->tagged ||
+		    before->tag != sent->tag)
+			continue;
+		require((before < sent) == (other < receive), "a message overtakes another");
+	}
+}
+
+static void check_message(struct walk *walk, struct operation *receive, const struct completion *entry)
+{
+	uint8_t sender = sender_of(walk, receive->at, entry);
+	uint64_t id = entry->data;
+
+	if (sender == NOBODY || trust_of(walk, receive, sender) == TRUST_HOSTILE)
+		return;
+	if (!(entry->flags & FI_REMOTE_CQ_DATA))
+		memcpy(&id, receive->buffer, sizeof(id));
+	require(id < walk->count && walk->operations[id].send, "a message arrives that nobody sent");
+	struct operation *sent = &walk->operations[id];
+	if (sent->at_life != walk->lives[sent->at] || sent->other_life != walk->lives[sent->other])
+		return;
+	require(sent->at == sender && sent->other == receive->at, "a message arrives elsewhere");
+	require(receive->other == NOBODY || receive->other == sender, "a receive takes another's message");
+	require(!sent->delivered, "a message arrives twice");
+	require(sent->tagged == receive->tagged && entry->tag == sent->tag, "a message has another tag");
+	require((sent->length > receive->length) == (entry->error == FI_ETRUNC),
+		"a message has another length");
+	size_t length = sent->length < receive->length ? sent->length : receive->length;
+	require(entry->length == length, "a message is said to have another length");
+	size_t head = sent->length >= sizeof(id) ? sizeof(id) : 0;
+	require(head == 0 || memcmp(receive->buffer, &id, head) == 0, "a message's number is changed");
+	require(length <= head || memcmp(receive->buffer + head, bytes_of(id) + head, length - head) == 0,
+		"a message's bytes are changed");
+	sent->delivered = true;
+	receive->message = (uint32_t)id;
+	check_order(walk, receive);
+}
+
+/* May an operation at `at` fail that names `other`, or nobody? */
+static bool may_fail(const struct walk *walk, const struct operation *operation)
+{
+	if (walk->ending || operation->cancelled)
+		return true;
+	if (operation->other != NOBODY)
+		return trust_of(walk, operation, operation->other) != TRUST_CLEAN;
+	return walk->concerned[operation->at];
+}
+
+static void take_completion(struct walk *walk, uint8_t at, const struct completion *entry, bool sends)
+{
+	struct operation *operation = entry->context;
+
+	require(operation >= walk->operations && operation < walk->operations + walk->count,
+		"an operation completes that is none");
+	require(operation->state == OPERATION_ACTIVE, "an operation completes twice");
+	require(operation->send == sends && operation->at == at, "an operation completes elsewhere");
+	operation->state = OPERATION_DONE;
+	if (entry->error != 0 && entry->error != FI_ETRUNC && !may_fail(walk, operation)) {
+		(void)fprintf(stderr, "fuzz_walk: error %d: %s\n", entry->error, entry->reason);
+		require(false, "an operation fails without a reason");
+	}
+	if (!sends && (entry->error == 0 || entry->error == FI_ETRUNC))
+		check_message(walk, operation, entry);
+	/* The fake core reads memory that is lent no more, where a true one fails: there it stays until the
+	 * end. */
+	if (!sends || trust_of(walk, operation, operation->other) == TRUST_CLEAN)
+		release_operation(operation);
+}
+
+void take_completions(struct walk *walk, uint8_t at)
+{
+	struct node *node = &world.nodes[at].node;
+
+	for (; !completion_is_empty(&node->sends); node->sends.head++)
+		take_completion(walk, at, completion_first(&node->sends), true);
+	for (; !completion_is_empty(&node->receives); node->receives.head++)
+		take_completion(walk, at, completion_first(&node->receives), false);
+}
