@@ -9,6 +9,7 @@
  * concerned it must have ended.
  */
 #include "fuzz/fuzz.h"
+#include "fuzz/work.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -324,9 +325,13 @@ static void victim_progress(struct fuzz *fuzz, uint32_t times)
 	struct path *path = fuzz->messenger->path;
 
 	for (uint32_t i = 0; i < times; i++) {
+		uint64_t before = work_copied();
 		uint32_t handled = messenger_progress(fuzz->messenger);
 		/* The network has a turn like a ring. */
 		require(handled <= PATH_BURST * (MEMBERS + 1), "a poll does more than its share");
+		/* A slot names one chunk; and pieces go out besides, as many as a burst at most. */
+		require(work_copied() - before <= (uint64_t)PATH_BURST * (MEMBERS + 2) * CHUNK_LARGE,
+			"a poll copies more than its share");
 	}
 	require(path->hot_count <= MEMBERS, "a ring is polled twice");
 	take_completions(fuzz);

@@ -1,4 +1,4 @@
-"""make_walk_seeds.py DIRECTORY - inputs for fuzz_walk: each change once, with messages around it."""
+"""make_walk_seeds.py DIRECTORY - inputs for fuzz_walk: each change once, with messages around."""
 
 import sys
 from pathlib import Path
