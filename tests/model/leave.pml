@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* leave.pml - parting from a region, and leaving it: part.c, network_part.c. */
+
+/* ---- leaving: part.c and network_part.c ---- */
+
+#define is_wished(i, j) (OF(i, j).port == HOME && (wish[i] == WISH_LEAVE || wish[j] == WISH_LEAVE))
+/* an answer to REGION goes before PART, or it would call back whom we part from */
+#ifdef OLD_STAY
+#define owes_answer(i, j) 0
+#else
+#define owes_answer(i, j) OF(i, j).owes_region
+#endif
+#define is_out_of_region(i, j) \
+	(!owes_answer(i, j) && !OF(i, j).moving && !OF(i, j).owes_moved && !OF(i, j).receiving && \
+	 (OF(i, j).network || !OF(i, j).sending))
+#define own_word(i, j) (OF(i, j).part_heard == WORD_NONE -> WORD_FIRST : WORD_SECOND)
+
+#define may_part(i, j) \
+	(may_begin(i, j) && (is_wished(i, j) || is_parting(i, j)) && is_proved(i, j) && \
+	 is_out_of_region(i, j) && (len(NET(i, j)) < NET_ROOM) && \
+	 (!OF(i, j).network || OF(i, j).part_said < own_word(i, j)))
+
+/* path_part() and network_part() */
+inline part(i, j)
+{
+	if
+	:: !OF(i, j).network ->
+		enter_network(i, j);
+		OF(i, j).hushed = (OF(i, j).part_heard != WORD_SECOND)
+	:: else
+	fi;
+	word = own_word(i, j);
+	if
+	:: OF(i, j).part_said < word ->
+		NET(i, j)!FRAME_PART, OF(i, j).port * 2 + (word == WORD_SECOND), OF(i, j).stream;
+		OF(i, j).part_said = word
+	:: else
+	fi;
+	word = 0;
+	if
+	:: OF(i, j).part_said == WORD_SECOND ->
+#ifndef OLD_STAY
+		welcomes[i] = welcomes[i] || (OF(i, j).port == HOME && !leaving[i]);
+#endif
+		forget_place(i, j)
+	:: else
+	fi
+}
+
+#ifdef OLD_STAY
+#define MAY_SAY_AGAIN 0
+#else
+#define MAY_SAY_AGAIN 1
+#endif
+
+/* network_take_part() */
+inline take_part(i, j, says)
+{
+	if
+	:: (OF(i, j).port == NOWHERE && OF(i, j).part_said == WORD_NONE) ||
+	   OF(i, j).renewal != RENEWAL_NONE
+	:: else ->
+		if
+		:: OF(i, j).port == NOWHERE && OF(i, j).part_heard == WORD_SECOND && says % 2 == 0 ->
+			/* it met us, and we did not meet it: it may go */
+			OF(i, j).owes_part = MAY_SAY_AGAIN
+		:: OF(i, j).port != NOWHERE && says / 2 != OF(i, j).port && says / 2 != NOWHERE
+			/* of another time */
+		:: else ->
+			if
+			:: OF(i, j).receiving -> violate(i, j)
+			:: else ->
+				word = (says % 2 -> WORD_SECOND : WORD_FIRST);
+				if
+				:: word > OF(i, j).part_heard -> OF(i, j).part_heard = word
+				:: else
+				fi;
+				word = 0;
+				OF(i, j).framed = 1;
+				if
+				:: OF(i, j).part_heard == WORD_SECOND && OF(i, j).network ->
+					OF(i, j).hushed = 0;
+					if
+					:: (len(NET(i, j)) < NET_ROOM) -> greet(i, j)
+					:: else
+					fi
+				:: else
+				fi
+			fi
+		fi
+	fi
+}
+
+/* is_free() of part.c, for one peer */
+#define is_free(i, j) \
+	(dead[i] || i == j || \
+	 (OF(i, j).port == HOME && \
+	  ((OF(i, j).state == PEER_FAILED && OF(i, j).reported) || OF(i, j).renewal == RENEWAL_DONE)) || \
+	 (OF(i, j).port == OTHER) || \
+	 (OF(i, j).port == NOWHERE && \
+	  !(OF(i, j).state == PEER_PRESENT && OF(i, j).part_said != WORD_NONE && \
+	    OF(i, j).part_heard != WORD_SECOND)))
+
+#if N == 2
+#define are_free(i) (is_free(i, 0) && is_free(i, 1))
+#else
+#define are_free(i) (is_free(i, 0) && is_free(i, 1) && is_free(i, 2))
+#endif
+
+/* forget_all() */
+inline forget_all(i)
+{
+	other = 0;
+	do
+	:: other < N ->
+		if
+		:: other != i && OF(i, other).port == HOME -> forget_place(i, other)
+		:: else
+		fi;
+		other++
+	:: else -> break
+	od;
+	other = 0
+}
+
+/* path_leave_regions(), and region_leave(), which fails while the application has memory there */
+inline leave_regions(i)
+{
+#ifdef OLD_LEAVE
+	forget_all(i);
+#endif
+	if
+	:: busy > 0 -> busy--
+	:: left[i] = 1;
+		forget_all(i);
+		leaving[i] = 0
+	fi
+}
+
+/* path_meet_leavers() and stay() */
+inline meet_leavers(i)
+{
+	if
+	:: leaving[i] ->
+		welcomes[i] = 1;
+		forget_asking(i, HOME)
+	:: else
+	fi;
+	leaving[i] = (wish[i] == WISH_LEAVE)
+}

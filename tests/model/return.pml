@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* return.pml - coming back to a region, and meeting there: rejoin.c, network_part.c. */
+
+/* ---- coming back: rejoin.c and network_part.c ---- */
+
+#define asks_in(r) (r)
+#define REGION_SAYS(r, step) ((r) * 4 + (step))
+
+/* network_forget_asking() */
+inline forget_asking(i, r)
+{
+	other = 0;
+	do
+	:: other < N ->
+		OF(i, other).asked_in = OF(i, other).asked_in & (3 - asks_in(r));
+		other++
+	:: else -> break
+	od;
+	other = 0
+}
+
+/* network_ask_who_is_in(); the manager wants nothing else of OTHER than that it is used */
+#define may_ask(i, j, r) \
+	(is_in(i, r) && (r == OTHER || (welcomes[i] && !evicted[i] && wish[i] == WISH_REGION)) && \
+	 OF(i, j).port == NOWHERE && OF(i, j).state == PEER_PRESENT && \
+	 OF(i, j).renewal == RENEWAL_NONE && is_used(i, j) && (OF(i, j).asked_in & asks_in(r)) == 0 && \
+	 (len(NET(i, j)) < NET_ROOM))
+
+inline ask(i, j, r)
+{
+	NET(i, j)!FRAME_REGION, REGION_SAYS(r, REGION_ASKS), OF(i, j).stream;
+	OF(i, j).asked_in = OF(i, j).asked_in | asks_in(r)
+}
+
+#define may_answer(i, j) (OF(i, j).owes_region && (len(NET(i, j)) < NET_ROOM))
+
+/* network_answer() */
+inline answer_region(i, j)
+{
+	if
+	:: OF(i, j).port != NOWHERE ->
+		NET(i, j)!FRAME_REGION, REGION_SAYS(OF(i, j).port, OF(i, j).answer), OF(i, j).stream
+	:: else
+	fi;
+	OF(i, j).owes_region = 0;
+	OF(i, j).answer = 0
+}
+
+#define is_there(i, j, r) (OF(i, j).port == r && OF(i, j).guest)
+#define may_enter(i, j, r) \
+	(OF(i, j).port == NOWHERE && OF(i, j).state == PEER_PRESENT && \
+	 OF(i, j).renewal == RENEWAL_NONE && OF(i, j).network && OF(i, j).framed && !OF(i, j).moving && \
+	 !OF(i, j).owes_moved && !(r == HOME && (evicted[i] || usurped[j])) && is_in(j, r))
+#define is_welcome(i, j, r) (r == OTHER || (wish[i] == WISH_REGION && wish[j] == WISH_REGION))
+
+/* network_take_region() and path_enter() */
+inline take_region(i, j, r, step)
+{
+	if
+	:: !is_in(i, r)
+	:: is_in(i, r) && !is_there(i, j, r) && !may_enter(i, j, r) ->
+		skip
+	:: is_in(i, r) && !is_there(i, j, r) && may_enter(i, j, r) && !is_welcome(i, j, r) ->
+		welcomes[i] = 1
+	:: is_in(i, r) && (is_there(i, j, r) || (may_enter(i, j, r) && is_welcome(i, j, r))) ->
+		if
+		:: !is_there(i, j, r) ->
+			OF(i, j).port = r;
+			OF(i, j).guest = 1;
+			OF(i, j).part_said = WORD_NONE;
+			OF(i, j).part_heard = WORD_NONE;
+			OF(i, j).hushed = 0;
+#ifndef OLD_STAY
+			OF(i, j).asked_in = 0;
+#endif
+			OF(i, j).awaits_entry = 1
+		:: else
+		fi;
+		if
+		:: step != REGION_ASKS -> OF(i, j).awaits_entry = 0
+		:: else
+		fi;
+		if
+		:: step < REGION_ENDS ->
+			OF(i, j).answer = step + 1;
+			OF(i, j).owes_region = 1
+		:: else
+		fi
+	fi
+}

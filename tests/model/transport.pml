@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * transport.pml - a model of provider/path for the model checker Spin: leaving a region, failing over to
+ * the network, switching between the two, and coming back. docs/verification.md says what is left out,
+ * test_model.py which searches there are.
+ *
+ * Each inline below is one C function, or the part of one that changes this state; the comment before it
+ * names the function. One atomic step of the model is one frame, one slot of a ring, or the slow part of a
+ * poll for one peer. So the model has every order of these steps that the C code can have, and more.
+ *
+ *   -DN=3         how many members there are
+ *   -DMESSAGES=1  messages that each member sends to each other one
+ *   -DWISHES=2    words of the manager: how a member is to be reached
+ *   -DWHO=1       the manager's words are of the first member alone; 2: of the first two
+ *   -DSTAR, -DFROM_FIRST, -DTO_FIRST  the first member and the others send to each other, it sends to them,
+ *                 or they to it; else all send to all
+ *   -DATTACHED    all know from the beginning where the others are in the network
+ *   -DDEATHS=1    members that die, at any step
+ *   -DLOSSES=1    frames that are lost, at any step
+ *   -DBREAKS=1    pairs that find in the region what cannot be
+ *   -DEVICTIONS=1 members whose slot another takes
+ *   -DBUSY=1      how often a region cannot be left, because the application has memory in it
+ *   -DOFFERS=1    offers of a single copy that a hostile receiver answers when it likes
+ *   -DOLD_OFFER   the rule that fault B1 was: an offer was answered where the receiver is by now
+ *   -DOLD_LEAVE   the rules that fault B2 was: members were forgotten before the region was left
+ *   -DOLD_STAY    the rules by which a pair got stuck if the manager changed its mind while it parted
+ *   -DOLD_HUSH    the same if the region failed meanwhile
+ */
+#ifndef N
+#define N 2
+#endif
+#ifndef MESSAGES
+#define MESSAGES 1
+#endif
+#ifndef WISHES
+#define WISHES 0
+#endif
+#ifndef DEATHS
+#define DEATHS 0
+#endif
+#ifndef LOSSES
+#define LOSSES 0
+#endif
+#ifndef BREAKS
+#define BREAKS 0
+#endif
+#ifndef EVICTIONS
+#define EVICTIONS 0
+#endif
+#ifndef BUSY
+#define BUSY 0
+#endif
+#ifndef OFFERS
+#define OFFERS 0
+#endif
+
+#define NET_ROOM 5
+
+/* where two members meet: in no region, in the one that all began in, in the one they come back to */
+#define NOWHERE 0
+#define HOME 1
+#define OTHER 2
+
+#define MOVE 255 /* of a slot: the last this way */
+
+/* what `i` knows of `j` */
+#define OF(i, j) peers[(i) * N + (j)]
+
+#ifndef WHO
+#define WHO N
+#endif
+#include "states.pml"
+
+/* ---- what one member knows of another: struct peer and struct network_peer ---- */
+
+typedef Peer {
+	unsigned state : 2;      /* enum peer_state */
+	unsigned renewal : 2;    /* enum peer_renewal */
+	unsigned part_said : 2;  /* enum network_word */
+	unsigned part_heard : 2; /* enum network_word */
+	unsigned port : 2;       /* the region that both are in: NOWHERE, HOME, OTHER */
+	unsigned asked_in : 2;   /* bit 0: of HOME, bit 1: of OTHER */
+	unsigned answer : 2;     /* enum region_step */
+	bit owes_region;
+	bit owes_part;
+	bit guest;
+	bit network;             /* what we send goes over the network */
+	bit sending;
+	bit moving;
+	bit owes_moved;
+	bit receiving;
+	bit framed;
+	bit broken;
+	bit reported;
+	bit attached;            /* peer->beyond is there: a ping is answered */
+	bit moved;
+	bit hushed;
+	bit awaits_entry;
+	bit stream;
+	bit greeted;             /* network_peer.sequence > 0 */
+	bit offer;               /* a single copy was offered and not answered */
+	/* the ring that we send by, and what stands in the region of it */
+	unsigned out : 2;        /* its connection id */
+	unsigned line : 2;       /* connection_line.id; 0: none */
+	unsigned in : 2;         /* the connection that we read */
+	unsigned ring_left : 2;
+	bit accepted;            /* the credit line has our id */
+	bit closed;              /* the receiver refused it */
+	bit ended;               /* connection_line.ended */
+	/* for the properties */
+	unsigned sent : 2;       /* messages */
+	unsigned got : 2;        /* the number of the last message that was delivered */
+	bit told;                /* of an error, since which messages may be missing */
+	bit gap;                 /* a numbered frame of ours was lost: no later one is taken */
+}
+
+Peer peers[N * N];
+#define ALL (N * N)
+
+/* a ring: numbers of messages, and MOVE; a stream of frames: kind, what it says, the stream's number */
+chan ring[ALL] = [MESSAGES + 1] of { byte };
+chan net[ALL] = [NET_ROOM] of { byte, byte, bit };
+#define RING(i, j) ring[(i) * N + (j)]
+#define NET(i, j) net[(i) * N + (j)]
+
+/* ---- what a member knows of itself, and the manager's word of it ---- */
+
+bit dead[N];
+bit left[N];       /* port->region->left, of HOME */
+bit elsewhere[N];  /* it came back to OTHER */
+bit leaving[N];
+bit welcomes[N];   /* port->welcomes, of HOME */
+bit usurped[N];    /* the claim word of its slot in HOME is another's */
+bit evicted[N];    /* and it knows */
+byte wish[N];      /* enum member_wish */
+
+byte wishes = WISHES, deaths = DEATHS, losses = LOSSES, breaks = BREAKS, evictions = EVICTIONS;
+byte busy = BUSY, offers = OFFERS;
+
+/* scratch, 0 between two steps */
+byte word, other, kind, says;
+bit stream, renews;
+
+bit spoiled; /* a frame was lost, or somebody lied: what is promised then is safety alone */
+
+#define in_use(i) (!evicted[i] && !left[i])
+#define is_asked_for(i, j) \
+	(OF(i, j).port == HOME && (wish[i] != WISH_REGION || wish[j] != WISH_REGION))
+#define is_intact(i, j) (OF(i, j).port != HOME || !usurped[j])
+#define is_parting(i, j) \
+	(OF(i, j).attached && (OF(i, j).part_said != WORD_NONE || OF(i, j).part_heard != WORD_NONE))
+/* wants_network() of move.c */
+#ifdef OLD_STAY
+#define wanted(i, j) is_asked_for(i, j)
+#else
+#define wanted(i, j) (is_asked_for(i, j) || (OF(i, j).port != NOWHERE && is_parting(i, j)))
+#endif
+#define is_renewing(i, j) (OF(i, j).renewal == RENEWAL_DRAINS || OF(i, j).renewal == RENEWAL_ASKS)
+#define is_in(i, r) ((r == HOME && !left[i]) || (r == OTHER && elsewhere[i]))
+#define is_used(i, j) (OF(i, j).network || OF(i, j).framed)
+/* network_prove(): a ping is answered as soon as both ends know where the other is */
+#define is_proved(i, j) (OF(i, j).attached && OF(j, i).attached)
+#define is_present(i, j) (OF(i, j).state != PEER_FAILED)
+
+/* path_fail(), and path_break() if `because` is 1 */
+inline fail(i, j, because)
+{
+	if
+	:: OF(i, j).state != PEER_FAILED ->
+		set_state(i, j, PEER_FAILED);
+		OF(i, j).broken = because;
+		OF(i, j).reported = 0
+	:: else
+	fi
+}
+
+/* network_violate(), and path_fail() with EPROTO: no honest peer may ever be taken for a hostile one */
+inline violate(i, j)
+{
+	assert(spoiled);
+	fail(i, j, 0)
+}
+
+/* forget_place() of part.c */
+inline forget_place(i, j)
+{
+	OF(i, j).port = NOWHERE;
+	OF(i, j).guest = 0
+}
+
+#include "switch.pml"
+#include "leave.pml"
+#include "return.pml"
+#include "failover.pml"
+#include "arrive.pml"
+#include "promises.pml"
+
+#if N == 2
+#define pick(i) if :: i = 0 :: i = 1 fi
+#else
+#define pick(i) if :: i = 0 :: i = 1 :: i = 2 fi
+#endif
+
+#if WHO == 1
+#define pick_one(i) i = 0
+#elif WHO == 2
+#define pick_one(i) if :: i = 0 :: i = 1 fi
+#else
+#define pick_one(i) pick(i)
+#endif
+
+/* ---- the processes ---- */
+
+/* What `i` does about `j`: one of these at a time. */
+proctype pair(byte i; byte j)
+{
+end:	do
+	:: atomic { !dead[i] && may_send(i, j) -> send(i, j) }
+	:: atomic { !dead[i] && may_attach(i, j) -> OF(i, j).attached = 1 }
+	:: atomic { !dead[i] && may_move(i, j) -> begin_move(i, j) }
+	:: atomic { !dead[i] && may_go_on(i, j) -> go_on(i, j) }
+	:: atomic { !dead[i] && is_present(i, j) && OF(i, j).owes_moved && (len(NET(i, j)) < NET_ROOM) ->
+		NET(i, j)!FRAME_MOVED, 0, OF(i, j).stream;
+		OF(i, j).owes_moved = 0 }
+	:: atomic { !dead[i] && may_find_closed(i, j) -> fail(i, j, 1) }
+	:: atomic { !dead[i] && may_accept(i, j) -> accept_connection(i, j) }
+	:: atomic { !dead[i] && may_drain(i, j) -> drain(i, j) }
+	:: atomic { !dead[i] && (len(NET(j, i)) > 0) -> take_frame(i, j) }
+	:: atomic { dead[i] && (len(NET(j, i)) > 0) -> NET(j, i)?kind, says, stream; kind = 0; says = 0; stream = 0 }
+	:: atomic { !dead[i] && may_part(i, j) -> part(i, j) }
+	:: atomic { !dead[i] && may_ask(i, j, HOME) -> ask(i, j, HOME) }
+	:: atomic { !dead[i] && may_ask(i, j, OTHER) -> ask(i, j, OTHER) }
+	:: atomic { !dead[i] && OF(i, j).owes_part && len(NET(i, j)) < NET_ROOM ->
+		NET(i, j)!FRAME_PART, NOWHERE * 2 + 1, OF(i, j).stream;
+		OF(i, j).owes_part = 0 }
+	:: atomic { !dead[i] && may_answer(i, j) -> answer_region(i, j) }
+	:: atomic { !dead[i] && OF(i, j).state == PEER_FAILED && !OF(i, j).reported -> report(i, j) }
+	:: atomic { !dead[i] && OF(i, j).renewal == RENEWAL_DRAINS && is_present(i, j) -> enter_renewed(i, j) }
+	/* network_ask_renewal(): again and again, but one frame on its way says it all */
+	:: atomic { !dead[i] && OF(i, j).renewal == RENEWAL_ASKS && is_present(i, j) && (len(NET(i, j)) == 0) &&
+		    !dead[j] -> send_renew(i, j, 0) }
+	:: atomic { !dead[i] && may_find_dead(i, j) -> fail(i, j, 0) }
+	:: atomic { !dead[i] && may_find_gone(i, j) -> find_gone(i, j) }
+#if OFFERS
+	:: atomic { !dead[i] && OF(i, j).offer && is_present(i, j) && !dead[j] &&
+		    (OF(i, j).receiving || OF(i, j).framed) -> take_answer(i, j) }
+#endif
+#if BREAKS
+	/* somebody wrote over the ring or the credit line that it reads */
+	:: atomic { !dead[i] && breaks > 0 && is_present(i, j) && OF(i, j).renewal == RENEWAL_NONE &&
+		    OF(i, j).port != NOWHERE &&
+		    (OF(i, j).receiving || (OF(i, j).sending && !OF(i, j).network)) ->
+		breaks--;
+		fail(i, j, 1) }
+#endif
+	od
+}
+
+/* What `i` does about its regions. */
+proctype member(byte i)
+{
+end:	do
+	:: atomic { !dead[i] && in_use(i) && leaving[i] != (wish[i] == WISH_LEAVE) -> meet_leavers(i) }
+	:: atomic { !dead[i] && in_use(i) && leaving[i] && are_free(i) -> leave_regions(i) }
+	:: atomic { !dead[i] && left[i] && !elsewhere[i] -> elsewhere[i] = 1; forget_asking(i, OTHER) }
+	:: atomic { !dead[i] && usurped[i] && in_use(i) -> find_evicted(i) }
+	od
+}
+
+/* The manager, and what goes wrong, each as often as the model is told. */
+proctype world()
+{
+	byte i, j;
+
+end:	do
+	:: atomic { wishes > 0 -> wishes--; pick_one(i); if
+		:: wish[i] != WISH_REGION -> wish[i] = WISH_REGION
+		:: wish[i] != WISH_NETWORK -> wish[i] = WISH_NETWORK
+		:: wish[i] != WISH_LEAVE -> wish[i] = WISH_LEAVE
+		fi; i = 0 }
+#if DEATHS
+	:: atomic { deaths > 0 -> deaths--; pick(i); dead[i] = 1; i = 0 }
+#endif
+#if EVICTIONS
+	:: atomic { evictions > 0 -> evictions--; pick(i); usurped[i] = !left[i]; i = 0 }
+#endif
+#if LOSSES
+	:: atomic { losses > 0 -> pick(i); pick(j); if
+		:: i != j && (len(NET(i, j)) > 0) ->
+			losses--;
+			spoiled = 1;
+			NET(i, j)?kind, says, stream;
+			if
+			:: (kind == FRAME_SLOTS || kind == FRAME_HELLO) && stream == OF(i, j).stream ->
+				OF(i, j).gap = 1
+			:: else
+			fi;
+			/* the core says so to the sender, or not */
+			if
+			:: is_used(i, j) -> fail(i, j, 0)
+			:: skip
+			fi;
+			kind = 0;
+			says = 0;
+			stream = 0
+		:: else
+		fi; i = 0; j = 0 }
+#endif
+	od
+}
+
+init {
+	byte i, j;
+
+	atomic {
+		do
+		:: i < N ->
+			j = 0;
+			do
+			:: j < N ->
+				if
+				:: i != j ->
+					OF(i, j).port = HOME;
+#ifdef ATTACHED
+					OF(i, j).attached = 1;
+#endif
+					run pair(i, j)
+				:: else
+				fi;
+				j++
+			:: else -> break
+			od;
+			run member(i);
+			i++
+		:: else -> break
+		od;
+		i = 0;
+		j = 0;
+		run world()
+	}
+	timeout;
+	atomic {
+		do
+		:: spoiled -> break
+		:: !spoiled && i < N ->
+			assert(dead[i] || has_left(i));
+			j = 0;
+			do
+			:: j < N -> check_pair(i, j); j++
+			:: else -> break
+			od;
+			i++
+		:: else -> break
+		od
+	}
+}
