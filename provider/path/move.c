@@ -6,6 +6,7 @@
 #include "path/part.h"
 #include "path/region_path.h"
 #include "path/renew.h"
+#include "path/states.h"
 #include "region/detach.h"
 
 /* ---- what the manager wants, and what there is ---- */
@@ -227,8 +228,8 @@ void path_end_move(struct path *path, struct peer *peer)
 	peer->moving = false;
 	peer->owes_moved = false;
 	peer->mapped = false;
-	if (peer->renewal != RENEWAL_NONE)
-		peer->renewal = RENEWAL_DONE;
+	if (path_is_renewing(peer))
+		peer_set_renewal(peer, RENEWAL_DONE);
 }
 
 /* ---- the receiver ---- */

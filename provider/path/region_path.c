@@ -7,6 +7,7 @@
 #include "path/part.h"
 #include "path/rejoin.h"
 #include "path/renew.h"
+#include "path/states.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -232,7 +233,7 @@ void path_fail(struct path *path, struct peer *peer, int failure, const char *re
 {
 	if (peer->state == PEER_FAILED)
 		return;
-	peer->state = PEER_FAILED;
+	peer_set_state(peer, PEER_FAILED);
 	peer->failure = failure != 0 ? failure : -EPROTO;
 	peer->reason = reason;
 	peer->broken = peer->failure == -EPROTO;

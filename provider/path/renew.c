@@ -5,6 +5,7 @@
 #include "path/move.h"
 #include "path/network.h"
 #include "path/region_path.h"
+#include "path/states.h"
 
 #include <stdlib.h>
 
@@ -50,7 +51,7 @@ static void begin(struct path *path, struct peer *peer)
 	peer->reported = false;
 	peer->broken = false;
 	peer->mapped = false;
-	peer->renewal = RENEWAL_DRAINS;
+	peer_set_renewal(peer, RENEWAL_DRAINS);
 	peer->sending = true;
 	peer->out.limit = peer->out.position;
 	path->moves++;
@@ -66,7 +67,7 @@ int path_refuse(struct peer *peer)
 	int failure = peer->failure;
 
 	if (peer->state == PEER_UNTOLD)
-		peer->state = PEER_PRESENT;
+		peer_set_state(peer, PEER_PRESENT);
 	return failure;
 }
 
@@ -78,7 +79,7 @@ void path_renew(struct path *path, struct peer *peer, bool told)
 		begin(path, peer);
 	else
 		return;
-	peer->state = told ? PEER_PRESENT : PEER_UNTOLD;
+	peer_set_state(peer, told ? PEER_PRESENT : PEER_UNTOLD);
 }
 
 /* All that the core had of before has left: what is sent next is of the new stream. */
@@ -92,7 +93,7 @@ static bool enter(struct path *path, struct peer *peer)
 	if (peer->state == PEER_FAILED)
 		return false;
 	peer->out.limit = peer->out.position;
-	peer->renewal = RENEWAL_ASKS;
+	peer_set_renewal(peer, RENEWAL_ASKS);
 	path_publish_way(path, peer);
 	return true;
 }
@@ -110,7 +111,7 @@ void path_go_on_renewing(struct path *path, struct peer *peer)
 
 void path_renewed(struct path *path, struct peer *peer)
 {
-	peer->renewal = RENEWAL_DONE;
+	peer_set_renewal(peer, RENEWAL_DONE);
 	path->moves--;
 	path->attention--;
 	path_publish_way(path, peer);

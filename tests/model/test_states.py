@@ -1,0 +1,96 @@
+"""The model and the C code have the same states, and the same tables of what may follow what."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROVIDER = ROOT / "provider"
+MODEL = (Path(__file__).parent / "states.pml").read_text()
+
+LEFT_OUT = {
+    "FRAME_LEAVE": "an endpoint that is closed is one that died, but that its last messages come",
+    "FRAME_LEFT": "see FRAME_LEAVE",
+    "FRAME_PING": "is_proved() of the model",
+    "FRAME_PONG": "is_proved() of the model",
+    "WISH_RETURN": "member_wish() makes it WISH_REGION; who left may always come back in the model",
+}
+"""Names of the code that the model does not have, and why."""
+
+ENUMS = {
+    "peer_state": "path/path.h",
+    "peer_renewal": "path/path.h",
+    "network_word": "path/network_path.h",
+    "region_step": "path/network_part.c",
+    "member_wish": "region/layout.h",
+    "frame_kind": "path/network_frame.h",
+}
+
+
+def enum_of_code(name: str) -> dict[str, int]:
+    """The names of an enum and their values."""
+    text = re.sub(r"/\*.*?\*/", "", (PROVIDER / ENUMS[name]).read_text(), flags=re.DOTALL)
+    body = re.search(rf"enum {name} \{{(.*?)\}}", text, re.DOTALL)
+    assert body, name
+    values: dict[str, int] = {}
+    for entry in filter(None, (part.strip() for part in body[1].split(","))):
+        word, _, value = (part.strip() for part in entry.partition("="))
+        values[word] = int(value) if value else max(values.values(), default=-1) + 1
+    return values
+
+
+def enum_of_model(name: str) -> dict[str, int]:
+    """What stands behind the comment that names the enum."""
+    body = re.search(rf"/\* enum {name}\b.*?\*/\n((?:#define .*\n)+)", MODEL)
+    assert body, name
+    return {word: int(value) for word, value in re.findall(r"#define (\w+) (\d+)", body[1])}
+
+
+def table_of_code(name: str) -> set[tuple[str, str]]:
+    """Pairs of states, the second of which may follow the first."""
+    text = (PROVIDER / "path/states.c").read_text()
+    body = re.search(rf"{name}_follows\[[^=]*= \{{(.*?)\}};", text, re.DOTALL)
+    assert body, name
+    return set(re.findall(r"\[(\w+)\]\[(\w+)\] = true", body[1]))
+
+
+def table_of_model(name: str) -> set[tuple[str, str]]:
+    """The same of the model."""
+    body = re.search(rf"#define {name.upper()}_FOLLOWS\(from, to\) \((.*?)\n\n", MODEL, re.DOTALL)
+    assert body, name
+    return set(re.findall(r"\(from\) == (\w+) && \(to\) == (\w+)", body[1]))
+
+
+@pytest.mark.parametrize("name", ENUMS)
+def test_the_model_has_the_states_of_the_code(name: str) -> None:
+    code = {word: value for word, value in enum_of_code(name).items() if word not in LEFT_OUT}
+    assert enum_of_model(name) == code
+
+
+def test_nothing_is_left_out_that_the_model_has_or_nobody_has() -> None:
+    names = {word for name in ENUMS for word in enum_of_code(name)}
+    assert LEFT_OUT.keys() <= names
+    assert not [word for word in LEFT_OUT if re.search(rf"#define {word}\b", MODEL)]
+
+
+@pytest.mark.parametrize("name", ["peer_state", "peer_renewal"])
+def test_the_same_may_follow_in_both(name: str) -> None:
+    assert table_of_code(name)
+    assert table_of_model(name) == table_of_code(name)
+
+
+def test_each_step_of_the_code_asks_the_table() -> None:
+    """But for peers that were just met."""
+    written = {
+        (path.name, match[1])
+        for path in (PROVIDER / "path").glob("*.c")
+        for match in re.finditer(
+            r"(\w+)->(?:state|renewal) = [^=;]*(?:PEER|RENEWAL)_", path.read_text()
+        )
+    }
+    assert written == {
+        ("region_path.c", "peer"),  # path_reset_peer()
+        ("network_peers.c", "peer"),  # network_meet()
+        ("network_move.c", "rest"),  # network_bury()
+    }
