@@ -79,8 +79,8 @@ SLOW_END = """
 import os, sys
 from vicinal import cli
 def slow(words):
-    sys.stderr.write("ready\\n"); sys.stderr.flush()
     try:
+        sys.stderr.write("ready\\n"); sys.stderr.flush()
         sys.stdin.read()
     finally:
         os.read(0, 1)  # until the test has seen that something is said
