@@ -165,9 +165,11 @@ static void walk_wish(struct walk *walk)
 	const struct port *port = &path_of(at)->ports[style / 4 % path_of(at)->port_count];
 	if (region_attach(port->region->name, &region, &error) != 0)
 		return;
+	/* No manager writes WISH_REGION: it would take back where one went that has left. */
 	if (region->id[1] == port->region->id[1])
 		shared_store_u64(&region_slot(region, port->member->slot)->way,
-				 (uint64_t)port->member->epoch << 32 | (style & 3));
+				 (uint64_t)port->member->epoch << 32 |
+					 ((style & 3) != 0 ? style & 3U : WISH_RETURN));
 	region_detach(region);
 }
 

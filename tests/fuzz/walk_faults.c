@@ -74,12 +74,10 @@ static void succeed(struct walk *walk, uint8_t index)
 	walk->lives[index]++;
 	/* An endpoint is in a region once. */
 	walk_open(walk, index, lists[style % (walk->plugged ? 3 : 5)]);
-	/*
-	 * Between it and the others operations may fail: one that leaves a region just then is sometimes
-	 * taken for one that left without a word. What arrives is right.
-	 */
+	/* What concerned its predecessor does not concern it. */
 	for (uint8_t i = 0; i < FAKE_ENDS; i++)
-		walk->trust[index][i] = walk->trust[i][index] = TRUST_LOSSY;
+		walk->trust[index][i] = walk->trust[i][index] =
+			is_alive(i) && !world.ends[i].sinks ? TRUST_CLEAN : TRUST_LOSSY;
 }
 
 /* The death of one, or a successor where it is dead. */
