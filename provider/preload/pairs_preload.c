@@ -37,37 +37,56 @@ struct run {
 static pthread_mutex_t runs_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct run *runs;
 
-/* A function of libmpi, which is behind us. */
-static function real(const char *name)
-{
-	void *found = dlsym(RTLD_NEXT, name);
-	function address = NULL;
+/* Functions of libmpi, which is behind us, by their names without PMPI_. */
+#define FUNCTIONS(each) \
+	each(Accumulate) each(Raccumulate) each(Get_accumulate) each(Rget_accumulate) each(Fetch_and_op) \
+		each(Type_contiguous) each(Type_commit) each(Type_free) each(Type_get_envelope) \
+			each(Type_get_contents) each(Win_call_errhandler)
 
-	if (found == NULL) {
-		(void)fprintf(stderr, "vicinal: error: libvicinal-pairs.so finds no %s: it is for Open MPI\n",
-			      name);
-		abort();
+#define INDEX(name) INDEX_##name,
+enum { FUNCTIONS(INDEX) FUNCTION_COUNT };
+#define NAME(name) "PMPI_" #name,
+static const char *const names[] = {FUNCTIONS(NAME)};
+
+/* Looked up once: a look takes longer than a short one-sided operation. */
+static pthread_once_t look_up_once = PTHREAD_ONCE_INIT;
+static function functions[FUNCTION_COUNT];
+static handle null_type;
+static handle short_int;
+static handle double_int;
+static handle long_int;
+static handle longdbl_int;
+
+static void look_up(void)
+{
+	for (int i = 0; i < FUNCTION_COUNT; i++) {
+		void *found = dlsym(RTLD_NEXT, names[i]);
+		if (found == NULL) {
+			(void)fprintf(stderr,
+				      "vicinal: error: libvicinal-pairs.so finds no %s: it is for Open MPI\n",
+				      names[i]);
+			abort();
+		}
+		memcpy(&functions[i], &found, sizeof(found));
 	}
-	memcpy(&address, &found, sizeof(address));
-	return address;
+	null_type = dlsym(RTLD_DEFAULT, "ompi_mpi_datatype_null");
+	short_int = dlsym(RTLD_DEFAULT, "ompi_mpi_short_int");
+	double_int = dlsym(RTLD_DEFAULT, "ompi_mpi_double_int");
+	long_int = dlsym(RTLD_DEFAULT, "ompi_mpi_long_int");
+	longdbl_int = dlsym(RTLD_DEFAULT, "ompi_mpi_longdbl_int");
 }
 
-#define REAL(name, ...) ((int (*)(__VA_ARGS__))real("PMPI_" name))
-
-static bool is(handle type, const char *name)
-{
-	return type != NULL && type == dlsym(RTLD_DEFAULT, name);
-}
+/* After look_up(). */
+#define REAL(name, ...) ((int (*)(__VA_ARGS__))functions[INDEX_##name])
 
 static bool has_gap_inside(handle type)
 {
-	return is(type, "ompi_mpi_short_int");
+	return type != NULL && type == short_int;
 }
 
 static bool has_gap_behind(handle type)
 {
-	return is(type, "ompi_mpi_double_int") || is(type, "ompi_mpi_long_int") ||
-	       is(type, "ompi_mpi_longdbl_int");
+	return type != NULL && (type == double_int || type == long_int || type == longdbl_int);
 }
 
 /* Is a type that has a gap inside part of a derived type? */
@@ -79,27 +98,27 @@ static bool contains_gap(handle type)
 	int combiner = COMBINER_NAMED;
 	bool found = false;
 
-	if (type == NULL || is(type, "ompi_mpi_datatype_null"))
+	if (type == NULL || type == null_type)
 		return false;
 	if (has_gap_inside(type))
 		return true;
-	if (REAL("Type_get_envelope", handle, int *, int *, int *, int *)(type, &integers, &addresses, &types,
-									  &combiner) != SUCCESS ||
+	if (REAL(Type_get_envelope, handle, int *, int *, int *, int *)(type, &integers, &addresses, &types,
+									&combiner) != SUCCESS ||
 	    combiner == COMBINER_NAMED || types <= 0)
 		return false;
 	int *numbers = calloc((size_t)integers + 1, sizeof(*numbers));
 	ptrdiff_t *places = calloc((size_t)addresses + 1, sizeof(*places));
 	handle *parts = calloc((size_t)types, sizeof(*parts));
 	if (numbers != NULL && places != NULL && parts != NULL &&
-	    REAL("Type_get_contents", handle, int, int, int, int *, ptrdiff_t *,
+	    REAL(Type_get_contents, handle, int, int, int, int *, ptrdiff_t *,
 		 handle *)(type, integers, addresses, types, numbers, places, parts) == SUCCESS)
 		for (int i = 0; i < types; i++) {
 			int kind = COMBINER_NAMED;
 			found = found || contains_gap(parts[i]);
-			(void)REAL("Type_get_envelope", handle, int *, int *, int *,
+			(void)REAL(Type_get_envelope, handle, int *, int *, int *,
 				   int *)(parts[i], &integers, &addresses, &combiner, &kind);
 			if (kind != COMBINER_NAMED)
-				(void)REAL("Type_free", handle *)(&parts[i]);
+				(void)REAL(Type_free, handle *)(&parts[i]);
 		}
 	free(numbers);
 	free(places);
@@ -112,7 +131,7 @@ static int refuse(handle window)
 	(void)fprintf(stderr,
 		      "vicinal: error: Open MPI gets one-sided accumulates of MPI_SHORT_INT wrong, over any "
 		      "network: use another type of pairs, such as MPI_2INT, or run with --mpi mpich\n");
-	(void)REAL("Win_call_errhandler", handle, int)(window, ERR_TYPE);
+	(void)REAL(Win_call_errhandler, handle, int)(window, ERR_TYPE);
 	return ERR_TYPE;
 }
 
@@ -131,9 +150,9 @@ static int wrap(int *count, handle *type)
 	if (run == NULL && (run = calloc(1, sizeof(*run))) != NULL) {
 		run->element = *type;
 		run->count = *count;
-		status = REAL("Type_contiguous", int, handle, handle *)(*count, *type, &run->type);
+		status = REAL(Type_contiguous, int, handle, handle *)(*count, *type, &run->type);
 		if (status == SUCCESS)
-			status = REAL("Type_commit", handle *)(&run->type);
+			status = REAL(Type_commit, handle *)(&run->type);
 		run->next = runs;
 		if (status == SUCCESS)
 			runs = run;
@@ -154,6 +173,7 @@ static int wrap(int *count, handle *type)
 #define PREPARE(window) \
 	do { \
 		int prepared = SUCCESS; \
+		(void)pthread_once(&look_up_once, look_up); \
 		if (contains_gap(target_type)) \
 			return refuse(window); \
 		if ((prepared = wrap(&target_count, &target_type)) != SUCCESS || \
@@ -168,14 +188,14 @@ static int wrap(int *count, handle *type)
 static int accumulate(ACCUMULATE_PARAMETERS)
 {
 	PREPARE(window);
-	return REAL("Accumulate", ACCUMULATE_PARAMETERS)(from, count, type, target, place, target_count,
-							 target_type, operation, window);
+	return REAL(Accumulate, ACCUMULATE_PARAMETERS)(from, count, type, target, place, target_count,
+						       target_type, operation, window);
 }
 
 static int raccumulate(ACCUMULATE_PARAMETERS, handle *request)
 {
 	PREPARE(window);
-	return REAL("Raccumulate", ACCUMULATE_PARAMETERS, handle *)(
+	return REAL(Raccumulate, ACCUMULATE_PARAMETERS, handle *)(
 		from, count, type, target, place, target_count, target_type, operation, window, request);
 }
 
@@ -190,9 +210,9 @@ static int get_accumulate(GET_PARAMETERS)
 	int status = wrap(&result_count, &result_type);
 	return status != SUCCESS
 		       ? status
-		       : REAL("Get_accumulate", GET_PARAMETERS)(from, count, type, result, result_count,
-								result_type, target, place, target_count,
-								target_type, operation, window);
+		       : REAL(Get_accumulate, GET_PARAMETERS)(from, count, type, result, result_count,
+							      result_type, target, place, target_count,
+							      target_type, operation, window);
 }
 
 static int rget_accumulate(GET_PARAMETERS, handle *request)
@@ -201,7 +221,7 @@ static int rget_accumulate(GET_PARAMETERS, handle *request)
 	int status = wrap(&result_count, &result_type);
 	return status != SUCCESS
 		       ? status
-		       : REAL("Rget_accumulate", GET_PARAMETERS,
+		       : REAL(Rget_accumulate, GET_PARAMETERS,
 			      handle *)(from, count, type, result, result_count, result_type, target, place,
 					target_count, target_type, operation, window, request);
 }
@@ -212,9 +232,10 @@ static int rget_accumulate(GET_PARAMETERS, handle *request)
 
 static int fetch_and_op(FETCH_PARAMETERS)
 {
+	(void)pthread_once(&look_up_once, look_up);
 	if (has_gap_inside(type))
 		return refuse(window);
-	return REAL("Fetch_and_op", FETCH_PARAMETERS)(from, result, type, target, place, operation, window);
+	return REAL(Fetch_and_op, FETCH_PARAMETERS)(from, result, type, target, place, operation, window);
 }
 
 #define BOTH_NAMES(name, function, ...) \
