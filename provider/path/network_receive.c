@@ -41,6 +41,26 @@ static void post_again(struct network *network)
 	}
 }
 
+/* One slot of a frame that has `rest` bytes left. Returns how many of them it takes; 0 if it cannot be. */
+static size_t unpack_slot(const unsigned char *from, size_t rest, struct ring_slot *slot)
+{
+	struct frame_slot packed;
+	unsigned char payload[FRAME_PAYLOAD_MOST] = {0};
+
+	if (rest < sizeof(packed))
+		return 0;
+	memcpy(&packed, from, sizeof(packed));
+	size_t length = packed.control & CONTROL_LAP_MASK;
+	if (length > sizeof(payload) || length > rest - sizeof(packed))
+		return 0;
+	memcpy(payload, from + sizeof(packed), length);
+	shared_copy_out(slot->payload, payload, sizeof(payload));
+	shared_store_u64(&slot->word, packed.word);
+	shared_store_u64(&slot->control,
+			 (packed.control & ~(uint64_t)CONTROL_LAP_MASK) | 1); /* the first lap */
+	return sizeof(packed) + length;
+}
+
 /* The slots of a frame into ours. Returns where they end in the frame, or NULL if they cannot be. */
 static const unsigned char *unpack(struct network *network, const struct frame_header *header,
 				   const struct frame_view *frame)
@@ -51,22 +71,11 @@ static const unsigned char *unpack(struct network *network, const struct frame_h
 	if (header->slots == 0 || header->slots > FRAME_SLOTS_MOST)
 		return NULL;
 	for (uint32_t i = 0; i < header->slots; i++) {
-		struct ring_slot *slot = &network->slots[i];
-		struct frame_slot packed;
-		unsigned char payload[FRAME_PAYLOAD_MOST] = {0};
-		if (rest < sizeof(packed))
+		size_t taken = unpack_slot(from, rest, &network->slots[i]);
+		if (taken == 0)
 			return NULL;
-		memcpy(&packed, from, sizeof(packed));
-		uint32_t length = (uint32_t)(packed.control & CONTROL_LAP_MASK);
-		if (length > sizeof(payload) || length > rest - sizeof(packed))
-			return NULL;
-		memcpy(payload, from + sizeof(packed), length);
-		from += sizeof(packed) + length;
-		rest -= sizeof(packed) + length;
-		shared_copy_out(slot->payload, payload, sizeof(payload));
-		shared_store_u64(&slot->word, packed.word);
-		shared_store_u64(&slot->control,
-				 (packed.control & ~(uint64_t)CONTROL_LAP_MASK) | 1); /* the first lap */
+		from += taken;
+		rest -= taken;
 	}
 	/* None follows the last. */
 	shared_store_u64(&network->slots[header->slots].control, 0);

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * frames.c - take_frame() of a frame of every length and any bytes, from a peer in any state:
+ * network_receive.c, and what network_part.c and network_renew.c read of it. Of the frame only `length` bytes
+ * are there: what lies behind them is uninitialized, and to copy it is an alarm.
+ *
+ * Lengths are taken one by one as long as the slots may end there, since Eva knows no relation between two
+ * words; all longer ones at once.
+ */
+#include <string.h>
+
+#include "__fc_builtin.h"
+
+/* Eva takes a copy of no bytes from behind the last one for a fault. */
+static void *copy(void *to, const void *from, size_t length)
+{
+	return length > 0 ? memcpy(to, from, length) : to;
+}
+#define memcpy copy
+
+/* What prove_slot() shows of it: take_frame() is analysed by this. */
+/*@ assigns *slot \from from[0 .. rest - 1];
+    assigns \result \from rest, from[0 .. rest - 1];
+    ensures 0 <= \result <= rest; */
+static size_t unpack_slot(const unsigned char *from, size_t rest, struct ring_slot *slot);
+
+#include "path/network_receive.c"
+
+/* So long are a slot, and a frame of a kind that has neither slots nor a chunk, at most. */
+#define SLOT_MOST (sizeof(struct frame_slot) + FRAME_PAYLOAD_MOST)
+#define LENGTHS_MOST (sizeof(struct frame_header) + sizeof(struct frame_renew) + 1)
+
+static struct ring_slot slots[NETWORK_RING_SLOTS];
+static struct fi_info info;
+static struct credit_line unread;
+static struct network_peer beyond;
+static struct peer peer;
+static struct peer *peers[4];
+static struct member member;
+static struct region region;
+static unsigned char memory[REGION_PAGE * 2];
+static unsigned char frame_memory[sizeof(struct frame_in)];
+static struct core core;
+static struct directory directory;
+static struct path path;
+static struct network network;
+
+/* ---- what take_frame() calls of other files: it may do anything with what it is given ---- */
+
+static int handle(void *user, struct peer *from, uint64_t control)
+{
+	(void)user;
+	(void)control;
+	if (any_u32)
+		from->state = PEER_FAILED;
+	return (int)any_u32;
+}
+
+static int settle(void *user, struct peer *from)
+{
+	(void)user;
+	(void)from;
+	return (int)any_u32;
+}
+
+static const struct path_user user = {.arrive = handle, .settle = settle};
+
+uint32_t directory_find(const struct directory *known, uint64_t nonce)
+{
+	(void)known;
+	(void)nonce;
+	return any_u32;
+}
+
+uint32_t directory_add(struct directory *known, uint64_t nonce, const struct core_name *name)
+{
+	(void)nonce;
+	(void)known;
+	(void)name->length;
+	return any_u32;
+}
+
+static struct peer *anybody(void)
+{
+	return any_u32 ? &peer : NULL;
+}
+
+struct peer *network_meet(struct path *self, uint32_t source)
+{
+	(void)self;
+	(void)source;
+	return anybody();
+}
+
+struct peer *path_meet(struct path *self, uint32_t source, uint32_t epoch, uint64_t nonce)
+{
+	(void)self;
+	(void)source;
+	(void)epoch;
+	(void)nonce;
+	return anybody();
+}
+
+struct peer *path_peer_in(const struct port *port, uint32_t slot, uint32_t epoch)
+{
+	(void)epoch;
+	(void)member_is_guest(port->region, slot);
+	return anybody();
+}
+
+bool path_enter(struct port *port, struct peer *from, uint32_t slot, uint32_t epoch, uint64_t nonce)
+{
+	(void)port->region;
+	(void)from->state;
+	(void)slot;
+	(void)epoch;
+	(void)nonce;
+	return any_u32;
+}
+
+void path_fail(struct path *self, struct peer *from, int failure, const char *reason)
+{
+	(void)self;
+	(void)reason;
+	from->state = PEER_FAILED;
+	from->failure = failure;
+}
+
+void path_break(struct path *self, struct peer *from, int failure, const char *reason)
+{
+	path_fail(self, from, failure, reason);
+}
+
+bool network_send_notice(struct network_peer *to, enum frame_kind kind)
+{
+	(void)kind;
+	return to->network != NULL && any_u32;
+}
+
+bool network_send_part(struct network_peer *to, bool heard)
+{
+	return network_send_notice(to, heard ? FRAME_PART : FRAME_PART);
+}
+
+bool network_send_region(struct network_peer *to, const struct member *self, uint32_t step)
+{
+	(void)self->slot;
+	(void)step;
+	return network_send_notice(to, FRAME_REGION);
+}
+
+bool network_send_renew(struct network_peer *to, bool answers)
+{
+	(void)answers;
+	(void)to->peer->port->member->slot;
+	return network_send_notice(to, FRAME_RENEW);
+}
+
+void network_take_moved(struct network_peer *from, const struct frame_header *header)
+{
+	(void)header->sequence;
+	from->moved = true;
+}
+
+void network_stay_busy(struct network *self)
+{
+	self->busy = true;
+}
+
+void network_ship(struct peer *from)
+{
+	(void)from->network->network;
+}
+
+bool network_attach(struct path *self, struct peer *from)
+{
+	(void)self;
+	if (from->beyond == NULL && any_u32)
+		from->beyond = &beyond;
+	return from->beyond != NULL;
+}
+
+void network_enter(struct peer *from)
+{
+	from->network = from->beyond;
+}
+
+void path_take_move(struct path *self, struct peer *from)
+{
+	(void)self;
+	from->framed = false;
+}
+
+void path_renewed(struct path *self, struct peer *from)
+{
+	(void)self;
+	from->renewal = RENEWAL_DONE;
+}
+
+struct peer *path_meet_without_region(struct path *self, uint32_t source, uint32_t epoch, uint64_t nonce,
+				      const struct member_core *where)
+{
+	(void)self;
+	(void)source;
+	(void)epoch;
+	(void)nonce;
+	(void)where->length;
+	return anybody();
+}
+
+void path_tell_place(struct peer *from, const struct member_core *where)
+{
+	if (where->length > 0 && where->length <= MEMBER_CORE_MOST)
+		from->where = *where;
+}
+
+uint64_t monotonic_now(void)
+{
+	return any_u64;
+}
+
+/* ---- any frame, any peer ---- */
+
+static void open_path(void)
+{
+	memset(&beyond, 0, sizeof(beyond));
+	memset(&peer, 0, sizeof(peer));
+	memset(&network, 0, sizeof(network));
+	region.base = memory;
+	region.members = 2;
+	region.sections_offset = REGION_PAGE;
+	region.section_bytes = REGION_PAGE / 2;
+	member.region = &region;
+	path.ports[0].path = &path;
+	path.ports[0].region = &region;
+	path.ports[0].member = &member;
+	path.port_count = 1;
+	path.members = 2;
+	path.peers = peers;
+	path.user = &user;
+	path.network = &network;
+	network.path = &path;
+	core.info = &info;
+	info.addr_format = any_u32;
+	network.core = &core;
+	network.directory = &directory;
+	network.slots = slots;
+	network.unread = &unread;
+	beyond.network = &network;
+	beyond.peer = &peer;
+	beyond.part_said = (enum network_word)(any_u32 % 3);
+	beyond.part_heard = (enum network_word)(any_u32 % 3);
+	beyond.stream = (uint16_t)any_u32;
+	beyond.expected = any_u32;
+	beyond.moved = any_u32;
+	beyond.asking = any_u64;
+	peer.beyond = &beyond;
+	peer.network = any_u32 ? &beyond : NULL;
+	peer.port = any_u32 ? &path.ports[0] : NULL;
+	peer.state = (enum peer_state)(any_u32 % 3);
+	peer.renewal = (enum peer_renewal)(any_u32 % 4);
+	peer.framed = any_u32;
+	peer.receiving = any_u32;
+	peer.moving = any_u32;
+}
+
+/* A frame of which nothing lies behind its `length` bytes: they are the last of `memory`. */
+static struct frame_in *end_of_memory(uint32_t length)
+{
+	struct frame_in *frame = (struct frame_in *)(void *)(frame_memory + sizeof(frame_memory) -
+							     offsetof(struct frame_in, bytes) - length);
+
+	Frama_C_make_unknown((char *)frame_memory, sizeof(frame_memory));
+	frame->length = length;
+	frame->next = NULL;
+	return frame;
+}
+
+static void take(uint8_t kind, uint32_t length)
+{
+	struct frame_in *frame = end_of_memory(length);
+
+	open_path();
+	if (length > offsetof(struct frame_header, kind))
+		frame->bytes[offsetof(struct frame_header, kind)] = kind;
+	(void)take_frame(&network, frame);
+}
+
+/* take_frame(), of every kind. Longer ones than these are as long as they can be. */
+void prove(void)
+{
+	//@ loop unroll 20;
+	for (uint32_t kind = 0; kind <= FRAME_REGION + 1; kind++) {
+		//@ loop unroll 200;
+		for (uint32_t length = 0; length <= LENGTHS_MOST; length++)
+			take((uint8_t)kind, length);
+		take((uint8_t)kind, FRAME_MOST);
+	}
+}
+
+/*
+ * unpack_slot(), of every rest of a frame: those that are shorter than the longest slot one by one, as the
+ * last bytes of memory.
+ */
+void prove_slot(void)
+{
+	struct ring_slot slot;
+	uint64_t longer = any_u64;
+
+	//@ loop unroll 100;
+	for (size_t rest = 0; rest <= SLOT_MOST; rest++) {
+		Frama_C_make_unknown((char *)frame_memory, sizeof(frame_memory));
+		size_t taken = unpack_slot(frame_memory + sizeof(frame_memory) - rest, rest, &slot);
+		//@ assert taken <= rest;
+	}
+	if (longer > SLOT_MOST) {
+		size_t taken = unpack_slot(frame_memory + sizeof(frame_memory) - SLOT_MOST, longer, &slot);
+		//@ assert taken <= SLOT_MOST;
+	}
+}
