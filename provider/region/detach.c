@@ -18,8 +18,9 @@ bool member_departed(const struct region *region, uint32_t slot, uint32_t epoch)
 
 	uint64_t way = shared_load_u64(&region_slot(region, slot)->way);
 
-	return claim == ((uint64_t)epoch << 32 | SLOT_FREE) &&
-	       (way == ((uint64_t)epoch << 32 | WISH_LEAVE) || way == ((uint64_t)epoch << 32 | WISH_RETURN));
+	/* The manager may have had another wish since, or just when it left. */
+	return claim == ((uint64_t)epoch << 32 | SLOT_FREE) && (uint32_t)(way >> 32) == epoch &&
+	       (uint32_t)way >= WISH_NETWORK && (uint32_t)way <= WISH_RETURN;
 }
 
 bool member_core(const struct region *region, uint32_t slot, uint32_t epoch, struct member_core *core)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Membership: joining, leaving, proving who is there, and taking the slots of the dead. */
+#include "region/detach.h"
 #include "world.h"
 
 #include <signal.h>
@@ -200,6 +201,36 @@ static void test_leaving_is_seen_and_does_not_look_like_dying(void **state)
 	assert_int_equal(observe(watcher, slot, successor->epoch), MEMBER_ALIVE);
 	member_leave(successor);
 	member_leave(watcher);
+}
+
+/* Newcomers are to look for it in the network, whatever the manager wanted after it had left. */
+static void test_one_that_left_for_the_network_is_known_as_such(void **state)
+{
+	static const struct {
+		enum member_wish wish;
+		bool departed;
+	} cases[] = {{WISH_REGION, false},
+		     {WISH_NETWORK, true},
+		     {WISH_LEAVE, true},
+		     {WISH_RETURN, true},
+		     {9, false}};
+	struct member *member = join();
+	uint32_t slot = member->slot;
+	uint32_t epoch = member->epoch;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		shared_store_u64(&region_slot(region, slot)->way, (uint64_t)epoch << 32 | cases[i].wish);
+		assert_false(member_departed(region, slot, epoch));
+	}
+	member_leave(member);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		shared_store_u64(&region_slot(region, slot)->way, (uint64_t)epoch << 32 | cases[i].wish);
+		assert_int_equal(member_departed(region, slot, epoch), cases[i].departed);
+		shared_store_u64(&region_slot(region, slot)->way,
+				 (uint64_t)(epoch + 1) << 32 | cases[i].wish);
+		assert_false(member_departed(region, slot, epoch));
+	}
 }
 
 static void test_a_killed_member_is_dead_and_its_slot_free_to_take(void **state)
@@ -444,6 +475,7 @@ int main(void)
 		WITH_REGION(test_the_slot_freed_longest_ago_is_taken),
 		WITH_REGION(test_the_epoch_after_the_last_is_a_member_s),
 		WITH_REGION(test_leaving_is_seen_and_does_not_look_like_dying),
+		WITH_REGION(test_one_that_left_for_the_network_is_known_as_such),
 		WITH_REGION(test_a_killed_member_is_dead_and_its_slot_free_to_take),
 		WITH_REGION(test_the_managers_verdict_counts),
 		WITH_REGION(test_a_heartbeat_is_timed_by_its_observer),
