@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
+from command_support import without_waiting
 from host_support import Hosts
 from launch_support import package_path
 from process_support import name_of, named, words_of
@@ -58,10 +59,12 @@ class Trial:
         )
 
     def refused(self, *arguments: object) -> str:
-        """The one line of an error, behind what was said of the steps before it."""
+        """The lines of the errors, behind what was said of the steps before them."""
         lines = self.call(*arguments, status=1).stderr.splitlines()
-        assert [line for line in lines if "error:" in line] == lines[-1:], lines
-        return lines[-1]
+        errors = [line for line in lines if "error:" in line]
+        assert errors
+        assert lines[-len(errors) :] == errors, lines
+        return "\n".join(errors)
 
     def journals(self) -> list[str]:
         """What any of them has a journal of; they share a home directory, as hosts often do."""
@@ -186,7 +189,7 @@ def test_what_all_hosts_lack_is_told_before_any_takes_something_away(
 ) -> None:
     trial.call("up", trial.file)
     trial.file.write_text(written("node0", "node1", region="members: 512, section: 1G"))
-    lines = trial.call(command, trial.file, status=1).stderr.splitlines()
+    lines = without_waiting(trial.call(command, trial.file, status=1).stderr)
     assert [line.partition(" has ")[0] for line in lines] == [
         f"vicinal: error: host node{n}: /dev/shm (tmpfs)" for n in (0, 1)
     ]
@@ -228,7 +231,7 @@ def test_a_host_without_libvirt(trial: Trial) -> None:
         "nodes: [{name: vm, backend: vm, count: 2}]\n"
         "hypervisor: 'qemu+unix:///system?socket=/nowhere'\n"
     )
-    errors = trial.call("up", trial.file, status=1).stderr.splitlines()
+    errors = without_waiting(trial.call("up", trial.file, status=1).stderr)
     for number, error in enumerate(errors):
         assert error.startswith(f"vicinal: error: host node{number}: libvirt at qemu+unix"), error
         assert "cannot be reached" in error

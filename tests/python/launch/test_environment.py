@@ -176,7 +176,7 @@ def test_version(vicinal: Vicinal) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [(), ("region",), ("no-such",), ("env",), ("env", "--mpi", "other"), ("env", "--no")],
+    [("no-such",), ("env",), ("env", "--mpi", "other"), ("env", "--no")],
 )
 def test_wrong_calls_are_one_line(vicinal: Vicinal, arguments: tuple[str, ...]) -> None:
     result = vicinal(*arguments)

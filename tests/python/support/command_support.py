@@ -21,13 +21,18 @@ def made(kind: str) -> Path:
     return CHECKOUT / "build" / kind
 
 
-def error_line(result: subprocess.CompletedProcess[str]) -> str:
-    """The one line of a failed command; fails the test if it said more, or succeeded.
+def without_waiting(stderr: str) -> list[str]:
+    """The lines of a command but for what it says on a busy machine that it waits for.
 
-    On a busy machine it may have said before what it waits for (vicinal/waiting.py).
+    See vicinal/waiting.py.
     """
+    return [line for line in stderr.splitlines() if not _WAITING.fullmatch(line)]
+
+
+def error_line(result: subprocess.CompletedProcess[str]) -> str:
+    """The one line of a failed command; fails the test if it said more, or succeeded."""
     assert result.returncode in (1, 2), result
-    lines = [line for line in result.stderr.splitlines() if not _WAITING.fullmatch(line)]
+    lines = without_waiting(result.stderr)
     assert len(lines) == 1, result.stderr
     assert lines[0].startswith("vicinal: error: ")
     return lines[0]
