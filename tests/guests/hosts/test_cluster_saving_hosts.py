@@ -70,10 +70,11 @@ class SavedHosts(TwoHosts):
         )
 
     def refused(self, *arguments: object) -> str:
-        """The one line of an error."""
-        errors = self.call(*arguments, status=1).stderr.splitlines()
-        (found,) = [line for line in errors if "error:" in line]
-        return found
+        """The lines of the errors, one for each host that has one."""
+        said = self.call(*arguments, status=1).stderr.splitlines()
+        errors = [line for line in said if "error:" in line]
+        assert errors, said
+        return "\n".join(errors)
 
     def states(self) -> list[int]:
         """What libvirt says that the machines do."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from command_support import CHECKOUT, Vicinal, error_line
+from command_support import CHECKOUT, Vicinal, error_line, without_waiting
 from launch_support import GUARD_SECONDS, MPIS, NOBODY, package_path, unprivileged_python
 
 from vicinal.cluster.containers.cluster import ContainerCluster
@@ -183,7 +183,7 @@ def test_a_file_that_cannot_be_made_leaves_nodes_running(
     trial.file.write_text(text.replace("mounts: [", "mounts: [/missing/one, /missing/two, "))
     done = vicinal(command, trial.file)
     assert (done.returncode, done.stdout) == (1, "")
-    room, one, two = done.stderr.splitlines()
+    room, one, two = without_waiting(done.stderr)
     assert "the region takes 512.0 GiB: let region have fewer members" in room
     assert "/missing/one cannot be shown in a node (no such file or directory)" in one
     assert "/missing/two cannot be shown in a node" in two
