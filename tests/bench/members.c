@@ -158,7 +158,7 @@ static void say_who_knew(const char *who, int i, uint32_t looking)
 static void checks(uint32_t looking, unsigned seconds)
 {
 	struct region *region = world_region(count, SECTION_BYTES);
-	pid_t processes[MOST];
+	pid_t processes[MOST] = {0};
 	uint64_t spent = 0;
 	uint64_t looks = 0;
 	uint64_t longest = 0;
@@ -244,12 +244,19 @@ static void polls(void)
 	exit(0);
 }
 
+static uint32_t number(const char *word)
+{
+	return (uint32_t)strtoul(word, NULL, 10);
+}
+
 int main(int arguments, char **words)
 {
-	count = arguments > 2 ? (uint32_t)atoi(words[2]) : 0;
+	count = arguments > 2 ? number(words[2]) : 0;
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	if (count >= 2 && count <= MOST && strcmp(words[1], "checks") == 0 && arguments > 3)
-		checks((uint32_t)atoi(words[3]), arguments > 4 ? (unsigned)atoi(words[4]) : 10);
+	uint32_t looking = arguments > 3 ? number(words[3]) : 0;
+	if (count >= 2 && count <= MOST && strcmp(words[1], "checks") == 0 && looking >= 1 &&
+	    looking <= count)
+		checks(looking, arguments > 4 ? number(words[4]) : 10);
 	else if (count >= 1 && count < MOST && strcmp(words[1], "polls") == 0)
 		polls();
 	else
