@@ -143,6 +143,8 @@ void network_entered(struct peer *peer);
 /* Ask whoever was not asked yet whether it is in the region of `port`; and let all be asked again. */
 void network_ask_who_is_in(struct path *path, const struct port *port);
 void network_forget_asking(struct path *path, const struct port *port);
+/* The same of one peer, which is reached over the network. */
+void network_ask_again(const struct port *port, struct peer *peer);
 /*
  * The place in the network of the member in `slot`, which is to be known by that; its number here. 0 if it
  * has none.

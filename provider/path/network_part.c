@@ -144,6 +144,11 @@ void network_forget_asking(struct path *path, const struct port *port)
 	}
 }
 
+void network_ask_again(const struct port *port, struct peer *peer)
+{
+	peer->beyond->asked_in &= ~bit_of(port->path, port);
+}
+
 /* Does it know us? A frame of one whom it has not heard of, it drops. */
 static bool is_acquainted(const struct network_peer *peer)
 {
@@ -190,7 +195,11 @@ void network_take_region(struct network_peer *from, const struct frame_header *h
 		return;
 	if (header->sequence != REGION_ASKS)
 		network_entered(peer);
-	if (header->sequence >= REGION_ENDS)
+	/*
+	 * It asks, and we still part from it since we met it here before: it has parted already. The answer
+	 * would tell it that we meet again, and it would move back to what we forget right afterwards.
+	 */
+	if (header->sequence >= REGION_ENDS || network_is_parting(peer))
 		return;
 	from->answer = header->sequence == REGION_ASKS ? REGION_ANSWERS : REGION_ENDS;
 	network_answer(from);

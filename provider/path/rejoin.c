@@ -51,7 +51,9 @@ bool path_enter(struct port *port, struct peer *peer, uint32_t slot, uint32_t ep
 	    !member_confirm(port->region, slot, epoch, nonce) || !has_guests(port) || is_taken(port, slot))
 		return false;
 	if (!is_welcome(port, slot, epoch)) {
-		port->welcomes = true; /* when that has changed */
+		/* When that has changed we ask it, though we may have asked before. */
+		port->welcomes = true;
+		network_ask_again(port, peer);
 		return false;
 	}
 	port->guests[slot] = peer;

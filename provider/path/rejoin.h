@@ -13,6 +13,9 @@
  *              ◀───────────────────────────   REGION 1: so am I
  *   REGION 2: I heard that  ──────────────▶   both may move from here on
  *
+ * Who still parts from the other (part.h) does not answer, and asks itself when it has parted. Who was asked
+ * and may not meet the other now, as the manager wants it, asks when it may.
+ *
  * Then each moves what it sends into the region, as in move.h. A peer that is met so keeps its number, which
  * is not that of its slot; and so its slot's number stays with whom it was given to, if that one lives on
  * elsewhere.

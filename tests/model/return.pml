@@ -61,7 +61,8 @@ inline take_region(i, j, r, step)
 	:: is_in(i, r) && !is_there(i, j, r) && !may_enter(i, j, r) ->
 		skip
 	:: is_in(i, r) && !is_there(i, j, r) && may_enter(i, j, r) && !is_welcome(i, j, r) ->
-		welcomes[i] = 1
+		welcomes[i] = 1;
+		OF(i, j).asked_in = OF(i, j).asked_in & (3 - asks_in(r))
 	:: is_in(i, r) && (is_there(i, j, r) || (may_enter(i, j, r) && is_welcome(i, j, r))) ->
 		if
 		:: !is_there(i, j, r) ->
@@ -81,7 +82,7 @@ inline take_region(i, j, r, step)
 		:: else
 		fi;
 		if
-		:: step < REGION_ENDS ->
+		:: step < REGION_ENDS && !is_parting(i, j) ->
 			OF(i, j).answer = step + 1;
 			OF(i, j).owes_region = 1
 		:: else

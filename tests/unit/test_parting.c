@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The manager changes its mind while a pair parts from a region, or just afterwards: each case is a trace
- * that tests/model found.
+ * that tests/model found, or tests/fuzz/fuzz_walk.c.
  */
 #include "regions.h"
 
@@ -169,6 +169,80 @@ static void test_who_was_not_met_again_is_parted_from(void **state)
 	close_endpoints();
 }
 
+/*
+ * Both came back to the region and part from it again, each by itself: A has heard that B parts, and B has
+ * not said yet that it heard the same of A.
+ */
+static void part_again(void)
+{
+	part();
+	wish(A, WISH_RETURN);
+	settle();
+	assert_through_region(A, B);
+	/* Polls do not look after peers by the clock: what is said comes in the order that is written here.
+	 */
+	path_of(A)->next_check = UINT64_MAX;
+	path_of(B)->next_check = UINT64_MAX;
+	wish(A, WISH_LEAVE);
+	prove();
+	path_begin_moves(path_of(A));
+	path_begin_moves(path_of(B));
+	while (path_of(A)->moves + path_of(B)->moves > 0)
+		fake_settle(&world);
+	path_begin_moves(path_of(A));
+	path_begin_moves(path_of(B));
+	(void)network_look(path_of(A));
+	(void)network_look(path_of(B));
+	assert_int_equal(beyond(A, B)->part_heard, WORD_FIRST);
+	assert_int_equal(beyond(B, A)->part_heard, WORD_FIRST);
+	path_begin_moves(path_of(A));
+	assert_null(meet(A, B)->peer.port);
+}
+
+/* A asks B to meet a second time, and B, which met A before, parts from that meeting still. */
+static void test_who_parts_meets_nobody_before_it_parted(void **state)
+{
+	(void)state;
+	part_again();
+	wish(A, WISH_RETURN);
+	path_begin_moves(path_of(A));
+	path_check_peers(path_of(A));
+	(void)network_look(path_of(B));
+	assert_int_equal(beyond(B, A)->part_heard, WORD_SECOND);
+	/* If B answered, A would say that it heard that, and move back, before it hears that B has parted. */
+	(void)network_look(path_of(A));
+	(void)network_look(path_of(B));
+	path_begin_moves(path_of(B));
+	path_begin_moves(path_of(A));
+	settle();
+	assert_int_equal(meet(A, B)->peer.state, PEER_PRESENT);
+	assert_int_equal(meet(B, A)->peer.state, PEER_PRESENT);
+	assert_through_region(A, B);
+	talk_of_all(A, B);
+	close_endpoints();
+}
+
+/* The same; and when B asks A, the manager wants the network, for a while. */
+static void test_who_was_refused_for_a_while_asks_again(void **state)
+{
+	(void)state;
+	part_again();
+	wish(A, WISH_RETURN);
+	path_begin_moves(path_of(A));
+	path_check_peers(path_of(A));
+	(void)network_look(path_of(B));
+	path_begin_moves(path_of(B));
+	wish(A, WISH_NETWORK);
+	settle();
+	assert_null(meet(A, B)->peer.port);
+	assert_null(meet(B, A)->peer.port);
+	wish(A, WISH_RETURN);
+	settle();
+	talk_of_all(A, B);
+	assert_through_region(A, B);
+	close_endpoints();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -177,6 +251,8 @@ int main(void)
 		cmocka_unit_test(test_who_parted_is_called_back_by_who_stays),
 		cmocka_unit_test(test_who_calls_back_and_leaves_lives_on),
 		cmocka_unit_test(test_who_was_not_met_again_is_parted_from),
+		cmocka_unit_test(test_who_parts_meets_nobody_before_it_parted),
+		cmocka_unit_test(test_who_was_refused_for_a_while_asks_again),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
