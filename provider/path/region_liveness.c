@@ -167,7 +167,7 @@ static void look_at(struct path *path, struct peer *peer, uint64_t now)
 /* As the file's top says; at least half is left for those whose turn it is. */
 static void count_questions(struct path *path)
 {
-	uint32_t members = 0;
+	uint32_t members = 1; /* one too many, and never none */
 
 	for (uint32_t i = 0; i < path->port_count; i++)
 		members += path->ports[i].region->members;
