@@ -99,8 +99,8 @@ struct network_peer {
 	struct network *network;
 	struct peer *peer;
 	struct ring_slot *slots;
-	uint32_t place;    /* in the directory */
 	fi_addr_t address; /* the core's */
+	uint32_t place;    /* in the directory */
 	bool reachable;    /* `address` is valid */
 	/* of a peer that nobody told us of: see network_strangers.c */
 	bool proved_address; /* it spoke from the address that it named */
@@ -118,21 +118,21 @@ struct network_peer {
 	enum network_word part_heard; /* by it */
 	bool hushed;                  /* what is sent next waits until it is heard that it expects that */
 	bool awaits_entry;            /* we know that we share a region again, and it may not yet */
-	uint32_t asked_in;            /* bit i: it was asked whether it is in the region of our port i */
-	uint32_t answer;              /* what it is told of our region */
-	bool owes_region;             /* it was not, for lack of room */
+	bool owes_region;             /* it was not told `answer`, for lack of room */
 	bool owes_part;               /* nor that we parted already */
+	uint32_t answer;              /* what it is told of our region */
+	uint32_t asked_in;            /* bit i: it was asked whether it is in the region of our port i */
 	uint64_t renewing;            /* since when */
 	uint64_t renewal_asked;
 	/* sending */
 	uint32_t shipped;  /* of the ring's positions */
 	uint32_t sequence; /* of the next frame */
 	uint32_t in_flight;
-	struct frame_out *own; /* a frame that no other peer can take; NULL before the first send */
-	bool own_used;
-	struct fetch own_fetch; /* the same of reads */
-	bool own_fetch_used;
 	uint32_t fetching;
+	struct frame_out *own;  /* a frame that no other peer can take; NULL before the first send */
+	struct fetch own_fetch; /* the same of reads */
+	bool own_used;
+	bool own_fetch_used;
 	struct chunk_returns returns; /* on the receiver's behalf */
 	struct network_peer *next_backlog;
 	bool backlogged; /* in network.backlog: the core had no room */
@@ -151,9 +151,9 @@ struct network_peer {
 	uint64_t patience;    /* until it is asked again */
 	uint64_t refused;     /* since when its port is refused; 0: it is not */
 	uint64_t unreachable; /* since when the kernel says so; 0: it does not */
+	uint64_t stuck;       /* since when the core has no room for what goes to it; 0: it has */
 	int pulse_error;      /* what its kernel answered to the last question; 0: nothing */
 	bool spoke;           /* a frame came since the last check */
-	uint64_t stuck;       /* since when the core has no room for what goes to it; 0: it has */
 	/* its host */
 	int host;                /* a connection that it may refuse; 0: none */
 	bool host_answers;       /* it has answered one */
