@@ -215,7 +215,7 @@ static void deliver_what_waits(struct endpoint *endpoint)
 }
 
 /*
- * Peers get a moment to read what was sent. Other threads, and other endpoints of the domain, go on
+ * Gives peers a moment to read what was sent. Other threads, and other endpoints of the domain, go on
  * meanwhile.
  */
 static void linger(struct endpoint *endpoint)

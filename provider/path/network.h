@@ -171,7 +171,7 @@ int network_connect(struct peer *peer);
 /* Slots were pushed: they go now, or when there is room. */
 void network_ship(struct peer *peer);
 /* `peer` failed: nothing more goes to it of what there is, nor at all unless it `renews`. */
-void network_stop(struct path *path, struct peer *peer, bool renews);
+void network_stop(struct peer *peer, bool renews);
 /* Does the core have nothing of ours that is for `peer`? */
 bool network_is_quiet(const struct peer *peer);
 /* What a poll does for the network; both return how many frames came. */

@@ -364,11 +364,10 @@ bool network_is_quiet(const struct peer *peer)
 	return peer->beyond->in_flight == 0;
 }
 
-void network_stop(struct path *path, struct peer *peer, bool renews)
+void network_stop(struct peer *peer, bool renews)
 {
 	struct network_peer *to = peer->beyond;
 
-	(void)path;
 	if (peer->network != NULL)
 		to->shipped = peer->out.position;
 	network_probe_end(to);

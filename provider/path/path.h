@@ -37,12 +37,12 @@ enum peer_renewal {
 
 /*
  * What one endpoint knows of another. Private. The layer above embeds it as the first
- * member of its own struct and says how large that is. In lines: a message that is sent
- * touches the first two, one that comes the third, and all others are for seldom.
+ * member of its own struct and says how large that is. A message that is sent touches the
+ * first two lines, a message that comes the third. The other lines are needed seldom.
  */
 struct peer {
 	/* line 0, 1: sending */
-	struct ring_out out;
+	_Alignas(REGION_LINE) struct ring_out out;
 	const shared_u64 *active_word; /* the receiver's: does it poll our ring? */
 	uint64_t active_bit;
 	enum peer_state state;
@@ -123,7 +123,7 @@ struct slot_shape {
 
 /* The layer above, as the path calls it. */
 struct path_user {
-	size_t peer_bytes; /* of the struct that embeds struct peer, in whole lines */
+	size_t peer_bytes; /* of the struct that embeds struct peer */
 	/*
 	 * `peer` failed: complete what concerns it. Called once a peer, or twice if it is gone on with, never
 	 * from a send. Returns whether there was anything, and so somebody who knows now.

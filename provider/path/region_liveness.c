@@ -2,15 +2,15 @@
 /*
  * region_liveness.c - finding out which peers died, and whether we are still members ourselves.
  *
- * A peer that looks after its own peers counts its heartbeat up, and costs a load. Only the kernel knows
- * whether one lives that does not, because it computes: it holds a lock. The kernel walks a list of all
- * locks of the region's file for each question, under one lock for everybody who asks. So with N members, M
- * of which ask, a question takes the time of N steps of that walk, and each may ask for
- * ASKED_STEPS / (N * M) peers in LIVENESS_INTERVAL: then all questions together take a few hundredths of a
- * processor, however many there are. Measured: docs/performance.md, 2026-11-26.
+ * A peer that checks its own peers counts its heartbeat up: to see that it lives costs one load. A peer that
+ * computes does not count. Only the kernel knows whether such a peer lives, because the peer holds a lock.
+ * For each question the kernel walks a list of all locks of the region's file, and processes that ask wait
+ * for each other. So with N members, M of which ask, a question costs N steps of that walk, and each member
+ * asks about ASKED_STEPS / (N * M) peers in LIVENESS_INTERVAL. All questions together then take a few
+ * hundredths of a processor, however many members there are. Measured: docs/performance.md, 2026-11-26.
  *
- * Who is asked for first: whose heart has just stopped, and who another member says is dead. The remaining
- * quiet ones follow in turn.
+ * Peers whose heartbeat has just stopped come first, and peers that another member found dead. The other
+ * quiet peers follow in turn.
  */
 #include "path/move.h"
 #include "path/network.h"
@@ -21,14 +21,15 @@
 
 #include "region/guard.h"
 
-/* So many numbers of peers are looked at in one check: 8 checks, 0.4 s, for the most members of a region. */
+/* Peers that one check looks at. The most members that a region can have take 8 checks, 0.4 s. */
 #define LOOKED_AT_ONCE 64U
-/* Steps of the kernel's walk, of 4 ns each, that all members may cause in LIVENESS_INTERVAL: 1 ms, 2 %. */
+/* Steps of the kernel's walk that all members may cause in LIVENESS_INTERVAL. A step takes 4 ns: 1 ms, 2 %.
+ */
 #define ASKED_STEPS 262144U
-/* One that has just fallen quiet, and one of the others. */
+/* Questions: one about a peer that has just fallen quiet, and one about the peer whose turn it is. */
 #define ASKED_LEAST 2U
 
-/* What came over the network from one that the region says is gone is looked for so long. */
+/* How long frames are awaited from a peer that the region says is gone. */
 #define GONE_NANOSECONDS UINT64_C(1000000000)
 
 /* ---- ourselves ---- */
@@ -66,7 +67,7 @@ static void check_ourselves(struct port *port)
 
 /* ---- peers ---- */
 
-/* Over the network the last of one that is gone needs a moment, and says itself that it leaves. */
+/* The last frames of a peer that is gone need a moment, and the last of them says that it left. */
 static bool may_be_on_its_way(struct peer *peer, uint64_t now)
 {
 	if (peer->gone == 0)
@@ -120,7 +121,7 @@ static void deal_with(struct path *path, struct peer *peer, enum member_state st
 		take_for_gone(path, peer, state, now);
 }
 
-/* Ask the kernel. Whoever is found dead does not count against what we may ask. */
+/* Ask the kernel. A question that finds a dead peer does not count: others may have died with it. */
 static void ask_for(struct path *path, struct peer *peer, uint64_t now)
 {
 	const struct member *self = peer->port->member;
@@ -134,7 +135,7 @@ static void ask_for(struct path *path, struct peer *peer, uint64_t now)
 	deal_with(path, peer, state, now);
 }
 
-/* The peer may have found dead somebody whom we know. */
+/* `herald` may have found a peer of ours dead. */
 static void heed_obituary(struct path *path, const struct peer *herald, uint64_t now)
 {
 	uint32_t slot = 0;
@@ -164,7 +165,7 @@ static void look_at(struct path *path, struct peer *peer, uint64_t now)
 		heed_obituary(path, peer, now);
 }
 
-/* As the file's top says; at least half is left for those whose turn it is. */
+/* As the top of this file says. Half of the questions are for the peers whose turn it is. */
 static void count_questions(struct path *path)
 {
 	uint32_t members = 1; /* one too many, and never none */

@@ -296,7 +296,7 @@ void path_report_failures(struct path *path)
 		publish_counts_of(path, peer); /* the last that people will see of it */
 		peer->sending = false;
 		if (peer->beyond != NULL)
-			network_stop(path, peer, renews);
+			network_stop(peer, renews);
 		if (peer->network == NULL || network_is_quiet(peer))
 			chunk_recall(peer->pool, &peer->account);
 		/* Another may fail meanwhile: it is told at the next poll, if its number is behind us. */

@@ -56,11 +56,11 @@ static __attribute__((cold, noinline)) int hold_back(struct messenger *messenger
 	if (from->peer.framed)
 		return -ENOMEM;
 	if (!messenger->kept.told && messenger->kept.notice != NULL) {
-		(void)snprintf(
-			text, sizeof(text),
-			"%u messages wait for receives that nobody posts, %u of them of one peer: it is "
-			"read no further until some are received. Post their receives first",
-			messenger->kept.messages, from->kept);
+		(void)snprintf(text, sizeof(text),
+			       "%u messages wait for their receives, %u of them from one peer: no more are "
+			       "taken from "
+			       "this peer until some are received. Post their receives first",
+			       messenger->kept.messages, from->kept);
 		messenger->kept.notice(text);
 	}
 	messenger->kept.told = true;

@@ -13,7 +13,7 @@
  * its section, may go to somebody else afterwards.
  */
 #define LINGER_NANOSECONDS UINT64_C(200000000)
-/* How often it is looked meanwhile who left. All members may be closing at the same time. */
+/* How often peers are checked meanwhile. All members may be closing at the same time. */
 #define CLOSING_CHECK_NANOSECONDS UINT64_C(5000000)
 /* Over a network what they did not read is not there any more afterwards. */
 #define LINGER_NETWORK_NANOSECONDS UINT64_C(2000000000)
@@ -277,7 +277,7 @@ static void free_messages(struct match_queue *queue)
 		free(((struct message *)(void *)match_from_arrival(link))->copy);
 }
 
-/* All that peers are still to read is read, or nobody is left who reads. */
+/* Peers have read everything, or are gone. */
 static bool is_done(struct messenger *messenger)
 {
 	return match_is_empty(&messenger->pumping) && messenger->waiting_controls == 0 &&

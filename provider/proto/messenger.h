@@ -56,9 +56,9 @@ struct control_slot {
 
 /* A peer, as messages see it. */
 struct correspondent {
-	_Alignas(REGION_LINE) struct peer peer; /* must be first: the path allocates and zeroes it */
-	uint32_t streak;                        /* large messages to it since one came from it */
-	uint32_t kept;                          /* messages of its that wait for a receive */
+	struct peer peer; /* must be first: the path allocates and zeroes it */
+	uint32_t streak;  /* large messages to it since one came from it */
+	uint32_t kept;    /* messages of its that wait for a receive */
 	/* the large message whose early pieces come next in its ring: one of the two */
 	struct receive *early_receive;
 	struct message *early_message;
@@ -296,8 +296,8 @@ int messenger_join(struct messenger *messenger, struct region *region, uint32_t 
  */
 bool messenger_owes(const struct messenger *messenger);
 /*
- * It is to be closed: makes progress, and says whether peers have read what was sent, or had their time for
- * it. For those who may not wait in messenger_close(), because they hold a lock.
+ * One step of closing: makes progress, and returns whether peers have read what was sent, or had their time
+ * for it. For callers that release a lock between the steps.
  */
 bool messenger_may_close(struct messenger *messenger);
 /* Waits a short, bounded time until messenger_may_close(); drops what was posted. */

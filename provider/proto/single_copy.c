@@ -379,9 +379,9 @@ static uint32_t pull(struct messenger *messenger, struct single_copy *copy, uint
 /* ---- an end in the middle ---- */
 
 /*
- * A sender that broke the protocol says of its claims what it likes, and writes into our heap as it likes:
- * its receive is the application's again after this. One that failed otherwise and is honest may be paused
- * in the middle of a part; it has as long as a peer that must be given up.
+ * A sender that broke the protocol can claim for ever that it writes, and can write into our heap anyway. So
+ * its receive ends after this time. A sender that failed otherwise may be paused in the middle of a part: its
+ * receive ends after the time after which a silent peer is given up.
  */
 #define LIAR_NANOSECONDS UINT64_C(1000000000)
 

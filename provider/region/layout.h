@@ -141,8 +141,9 @@ struct member_verdict {
 /* How other members find out that the owner of a section died. */
 enum liveness_kind {
 	/*
-	 * It holds a lock on byte `slot` of the region's file. While it looks after its peers it counts
-	 * `heartbeat` up as well, so that nobody has to ask the kernel for its lock: see member_look().
+	 * It holds a lock on byte `slot` of the region's file. While it checks its peers it counts
+	 * `heartbeat` up as well, so that its peers need not ask the kernel about the lock: see
+	 * member_look().
 	 */
 	LIVENESS_LOCK = 1,
 	LIVENESS_HEARTBEAT = 2, /* it counts `heartbeat` up, ten times a second */

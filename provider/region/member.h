@@ -42,7 +42,7 @@ enum member_state {
 	MEMBER_ALIVE,
 	MEMBER_LEFT, /* it gave its slot back in good order */
 	MEMBER_DIED,
-	MEMBER_QUIET, /* of member_look() alone: its heart stands still, and its lock may be free */
+	MEMBER_QUIET, /* of member_look() only: its heartbeat stands still, and its lock may be free */
 };
 
 /*
@@ -119,20 +119,22 @@ enum member_state member_look(const struct member *self, uint32_t slot, uint32_t
 			      uint64_t now, uint64_t timeout);
 
 /*
- * The same, and asks the kernel where it must. The kernel walks a list of all locks of the file for an
- * answer, and keeps everybody else who asks waiting meanwhile: so not for many members at once.
+ * The same, but asks the kernel about a quiet member. The kernel walks a list of all locks of the file for
+ * an answer, and other processes that ask wait meanwhile: so not for many members at once.
  */
 enum member_state member_observe(const struct member *self, uint32_t slot, uint32_t epoch,
 				 struct pulse *pulse, uint64_t now, uint64_t timeout);
 
-/* We look after our peers just now: they need not ask for our lock. Not for one whose section is another's.
- */
+/* Count our heartbeat up, since we check our peers. Only while the slot is ours. */
 void member_beat(struct member *self);
 
 /* Tell the others that we found the member (slot, epoch) dead. */
 void member_publish_death(const struct member *self, uint32_t slot, uint32_t epoch);
 
-/* Whom does the member in `slot` say that it found dead? False if nobody. Hostile: ask the kernel. */
+/*
+ * Reads the slot and epoch of the member that the one in `slot` says it found dead. False if it says nothing.
+ * It may lie: ask the kernel.
+ */
 bool member_says_dead(const struct region *region, uint32_t slot, uint32_t *dead_slot, uint32_t *dead_epoch);
 
 /*
