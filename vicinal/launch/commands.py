@@ -25,7 +25,7 @@ from vicinal.launch.paths import newest_job, traffic_of
 from vicinal.launch.paths_watch import watch_paths
 from vicinal.launch.running import RunningJob, region_name
 from vicinal.launch.slurm import allocation
-from vicinal.mpi.environment import NO_LOCAL_NOTE, MessagePath, Progress
+from vicinal.mpi.environment import MessagePath, Progress
 from vicinal.mpi.heap import DEFAULT_HEAP_BYTES, parse_heap
 from vicinal.mpi.job import Job
 from vicinal.mpi.job_region import check_heap, region_path, usable_region
@@ -245,8 +245,8 @@ def _attend(job: RunningJob | RunningGuestJob, timeout: float | None, show_paths
 @contextmanager
 def _closing(job: StartedJob) -> Iterator[None]:
     try:
-        if job.no_local:
-            _note(NO_LOCAL_NOTE)
+        for note in job.notes:
+            _note(note)
         yield
     finally:
         with told("taking away what is left of the job"):

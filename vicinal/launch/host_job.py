@@ -20,12 +20,12 @@ from vicinal.launch.job_environment import inherited, job_environment, with_prel
 from vicinal.launch.launcher import host_launcher
 from vicinal.launch.launcher_noise import LauncherErrors
 from vicinal.launch.running import job_label
-from vicinal.mpi.environment import NO_LOCAL, PROVIDER_FILE, MessagePath, provider_directory
+from vicinal.mpi.environment import PROVIDER_FILE, MessagePath, no_local_notes, provider_directory
 from vicinal.mpi.job import Job
 from vicinal.mpi.job_files import check_names, in_directory
 from vicinal.mpi.libfabric import check_loads_provider
 from vicinal.mpi.libraries import tested
-from vicinal.mpi.pairs import pairs_library
+from vicinal.mpi.pairs import pairs_library, pairs_notes
 from vicinal.mpi.started import StartedJob, Stream
 from vicinal.mpi.traffic import JobTraffic, together
 from vicinal.region.creation import default_members
@@ -73,7 +73,7 @@ class HostJob(StartedJob):
             check_names(job.files)
             program = in_directory(str(there.files), program)
         variables = job_environment(job, self.mpi, region, placements) | dict(job.environment)
-        self.no_local = variables.get(NO_LOCAL, "0") != "0" and NO_LOCAL not in os.environ
+        self.notes = no_local_notes(variables, os.environ) + pairs_notes(self.mpi, self.path)
         command, environment = host_launcher(
             self.mpi, placements, program, inherited(self.mpi, found=found), variables, reach
         )

@@ -14,7 +14,7 @@ from vicinal.cluster.machines.guests import MachineGuests
 from vicinal.cluster.machines.together import together
 from vicinal.cluster.marked import CLEAR
 from vicinal.errors import VicinalError
-from vicinal.mpi.environment import NO_LOCAL, MessagePath
+from vicinal.mpi.environment import MessagePath, no_local_notes
 from vicinal.mpi.job import Job
 from vicinal.mpi.started import StartedJob, Stream
 from vicinal.mpi.traffic import JobTraffic
@@ -54,7 +54,7 @@ class RunningGuestJob(StartedJob):
         self._file = f"/tmp/vicinal-job-{self._mark}"
         guests.enter()
         command, environment = job_command(job, guests, self._number)
-        self.no_local = environment.get(NO_LOCAL, "0") != "0" and NO_LOCAL not in os.environ
+        self.notes = no_local_notes(environment, os.environ)
         environment = {**environment, _MARK: self._mark}
         self._launcher = subprocess.Popen(
             guests.guests[0].command(["sh", "-c", _LAUNCH, self._file, *command], environment),

@@ -19,11 +19,12 @@ from vicinal.launch.job_environment import inherited, job_environment, past_shel
 from vicinal.launch.job_input import JobInput
 from vicinal.launch.launcher import launcher
 from vicinal.launch.launcher_noise import LauncherErrors
-from vicinal.mpi.environment import NO_LOCAL, MessagePath
+from vicinal.mpi.environment import MessagePath, no_local_notes
 from vicinal.mpi.job import CompletedJob, Job
 from vicinal.mpi.job_files import with_files
 from vicinal.mpi.libfabric import check_loads_provider
 from vicinal.mpi.libraries import tested
+from vicinal.mpi.pairs import pairs_notes
 from vicinal.mpi.placement import Placement, place
 from vicinal.mpi.program import check_visible
 from vicinal.mpi.started import StartedJob, Stream
@@ -111,7 +112,7 @@ class RunningJob(StartedJob):
                 self._input = JobInput(cluster, stdin)
             known = inherited(self.mpi, found=self._library_found)
             own = self._environment() | dict(job.environment)
-            self.no_local = own.get(NO_LOCAL, "0") != "0" and NO_LOCAL not in known
+            self.notes = no_local_notes(own, known) + pairs_notes(self.mpi, self.path)
             program = with_preloads(job, self.mpi, job.program)
             program, variables = past_shells(known | own, program)
             command, environment = launcher(

@@ -5,6 +5,7 @@ environment variables alone, and this is the one place that makes them.
 """
 
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
@@ -56,6 +57,9 @@ GUEST_RESEED_FILE = "vicinal-guest-reseed"
 GUEST_TASK_FILE = "vicinal-guest-task"
 """There too: what runs a program in a guest for a task of the host."""
 
+_SEPARATORS = " :"
+"""What separates names in LD_PRELOAD; no name can have one."""
+
 NO_LOCAL = "MPIR_CVAR_NOLOCAL"
 """Variable that keeps MPICH from its own shared memory between ranks in one node."""
 
@@ -68,6 +72,29 @@ REGIONS_MAX = 4
 """In which a rank can be at the same time."""
 
 _REGION_FORMS = "write it as file:PATH, pci:0000:00:04.0 or dax:/dev/dax0.0"
+
+
+def no_local_notes(given: Mapping[str, str], known: Mapping[str, str]) -> list[str]:
+    """A note for ranks that are given NO_LOCAL, unless their user's own variables have it."""
+    return [NO_LOCAL_NOTE] if given.get(NO_LOCAL, "0") != "0" and NO_LOCAL not in known else []
+
+
+def library_to_preload(file: str) -> str:
+    """The path of a library that lies beside the provider, as LD_PRELOAD names it.
+
+    Raises VicinalError where it is not there or has a name that LD_PRELOAD cannot have.
+    """
+    library = provider_directory() / file
+    if not library.is_file():
+        raise VicinalError(
+            f"there is no {file} in {library.parent}", "build it as the provider is built"
+        )
+    if any(letter in _SEPARATORS for letter in str(library)):
+        raise VicinalError(
+            f"LD_PRELOAD cannot name {library}, which has a space or a colon in it",
+            "let VICINAL_PROVIDER_DIR name a directory without",
+        )
+    return str(library)
 
 
 def provider_directory() -> Path:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 
 from vicinal.errors import VicinalError
-from vicinal.mpi.environment import provider_directory
+from vicinal.mpi.environment import library_to_preload
 from vicinal.region.sizes import parse_size
 
 HEAP_FILE = "libvicinal-heap.so"
@@ -16,8 +16,6 @@ DEFAULT_HEAP_BYTES = 256 * 1024 * 1024
 """Of each member, where `--heap region` says no size."""
 
 _PLACE = "region"
-_SEPARATORS = " :"
-"""What separates names in LD_PRELOAD; no name can have one."""
 
 
 def parse_heap(text: str) -> int | None:
@@ -37,21 +35,8 @@ def parse_heap(text: str) -> int | None:
 
 
 def heap_library() -> str:
-    """The path of the library, which lies beside the provider.
-
-    Raises VicinalError where it is not there or has a name that LD_PRELOAD cannot have.
-    """
-    library = provider_directory() / HEAP_FILE
-    if not library.is_file():
-        raise VicinalError(
-            f"there is no {HEAP_FILE} in {library.parent}", "build it as the provider is built"
-        )
-    if any(letter in _SEPARATORS for letter in str(library)):
-        raise VicinalError(
-            f"LD_PRELOAD cannot name {library}, which has a space or a colon in it",
-            "let VICINAL_PROVIDER_DIR name a directory without",
-        )
-    return str(library)
+    """The path of the library. Raises VicinalError where it cannot be preloaded."""
+    return library_to_preload(HEAP_FILE)
 
 
 def preload(environment: Mapping[str, str] = os.environ) -> str:

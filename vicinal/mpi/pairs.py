@@ -6,24 +6,35 @@ that is right, or ends them with an error. MPI's own shared memory needs nothing
 """
 
 from vicinal.errors import VicinalError
-from vicinal.mpi.environment import MessagePath, provider_directory
+from vicinal.mpi.environment import MessagePath, library_to_preload
 from vicinal.mpi.libraries import Family, Installation
 
 PAIRS_FILE = "libvicinal-pairs.so"
-_SEPARATORS = " :"
-"""What separates names in LD_PRELOAD; no name can have one."""
+
+
+def _is_needed(mpi: Installation, path: MessagePath) -> bool:
+    return mpi.family is Family.OPENMPI and path is not MessagePath.SHARED_MEMORY
 
 
 def pairs_library(mpi: Installation, path: MessagePath) -> str | None:
-    """The library for a job's ranks; None where they need none, or it cannot be had.
-
-    It lies beside the provider, which a job over the network may do without.
-    """
-    if mpi.family is not Family.OPENMPI or path is MessagePath.SHARED_MEMORY:
+    """The library for a job's ranks; None where they need none, or it cannot be preloaded."""
+    if not _is_needed(mpi, path):
         return None
     try:
-        library = provider_directory() / PAIRS_FILE
+        return library_to_preload(PAIRS_FILE)
     except VicinalError:
         return None
-    fit = library.is_file() and not any(letter in _SEPARATORS for letter in str(library))
-    return str(library) if fit else None
+
+
+def pairs_notes(mpi: Installation, path: MessagePath) -> list[str]:
+    """What the user of a job has to know whose ranks need the library, and do not get it."""
+    if not _is_needed(mpi, path):
+        return []
+    try:
+        library_to_preload(PAIRS_FILE)
+    except VicinalError as error:
+        return [
+            "one-sided accumulates of pairs with gaps, such as MPI_DOUBLE_INT, may be wrong in "
+            f"Open MPI: {error}"
+        ]
+    return []

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import IO, ClassVar, Self
 
@@ -23,8 +24,8 @@ class StartedJob(ABC):
     grace_seconds: ClassVar[float] = 3.0
     """How long a launcher that was asked to end may take."""
 
-    no_local: bool = False
-    """Whether its ranks go without MPICH's own shared memory, which their user did not ask for."""
+    notes: Sequence[str] = ()
+    """What its user has to know of the way that it runs, to be said at its start."""
 
     def __init__(self) -> None:
         self.started = time.monotonic()

@@ -1,9 +1,10 @@
 """What docs/mpi-libraries.md says of spawning and of shared windows, as the libraries do it."""
 
+import shutil
 from pathlib import Path
 
 import pytest
-from command_support import Vicinal
+from command_support import CHECKOUT, Vicinal
 from launch_support import MPIS, REGION, compile_for_each_mpi
 
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
@@ -36,6 +37,18 @@ def test_accumulated_pairs_of_short_are_right_or_an_error(
     assert "wrong" not in refused.stdout
     alone = vicinal("run", "-n", 2, "--path", "shared-memory", pairs["openmpi"], "short")
     assert (alone.returncode, alone.stdout) == (0, "0 wrong\n"), alone.stderr
+
+
+def test_a_library_that_cannot_be_preloaded_is_said(vicinal: Vicinal, tmp_path: Path) -> None:
+    """LD_PRELOAD cannot name it: sums may be wrong then, but not without a word."""
+    spaced = tmp_path / "a directory"
+    spaced.mkdir()
+    for library in (CHECKOUT / "build/release/provider").glob("*.so"):
+        shutil.copy(library, spaced)
+    for mpi, told in (("openmpi", True), ("mpich", False)):
+        done = vicinal("run", "-n", 1, "--mpi", mpi, "true", VICINAL_PROVIDER_DIR=str(spaced))
+        assert done.returncode == 0, done.stderr
+        assert ("may be wrong in Open MPI: LD_PRELOAD cannot name" in done.stderr) is told
 
 
 @pytest.fixture(scope="module")
