@@ -114,8 +114,8 @@ def odd_pages(section_bytes: int) -> int:
     """The largest odd number of whole pages in `section_bytes`, in bytes.
 
     Members read each other's sections at the same offsets. If sections are a large power of two
-    bytes apart, those places share a few entries of the processor's caches of addresses: a poll of
-    511 members took five times as long (docs/performance.md, 26 November 2026).
+    bytes apart, the pages read share a few sets of the TLB: a poll of 511 members took five times
+    as long (docs/performance.md, 26 November 2026).
     """
     pages = section_bytes // PAGE
     return (pages - (pages % 2 == 0)) * PAGE
