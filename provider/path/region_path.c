@@ -23,9 +23,9 @@ void path_divide_arena(struct port *port)
 	uint64_t needed = (uint64_t)region->members * RING_SLOTS_MIN * sizeof(struct ring_slot);
 	uint64_t rings = needed < arena / 8 ? arena / 8 : needed;
 	/*
-	 * The first rings of all members would lie at the same offset of a page, and their slots in the same
-	 * few sets of their receiver's cache: an empty poll of 511 took 15 to 20 times as long for it. So
-	 * each begins at another line of a page, where there is room for that.
+	 * Without this the first rings of all members lie at the same offset of a page, and their slots in a
+	 * few sets of the receiver's cache: a load of each of 511 slots took 3.3 ns, with it 0.9. Each
+	 * member's rings begin at another line of a page, where there is room for that.
 	 */
 	uint64_t colour = port->member->slot % (REGION_PAGE / REGION_LINE) * REGION_LINE;
 
