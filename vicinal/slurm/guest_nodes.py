@@ -127,6 +127,8 @@ def launcher_variables(given: Iterable[str]) -> dict[str, str]:
         "HYDRA_HOST_FILE": GUESTS_FILE,
         "PRTE_MCA_plm": "ssh",
         "PRTE_MCA_ras": "^slurm",
+        # see _let_daemons_start_ranks() in vicinal.launch.launcher
+        "PRTE_MCA_odls_base_max_threads": "0",
         "PRTE_MCA_prte_default_hostfile": GUESTS_FILE,
         "OMPI_MCA_mca_base_env_list": ";".join(
             name for name in given if not name.startswith("OMPI_MCA_")

@@ -51,6 +51,14 @@ def test_a_library_that_cannot_be_preloaded_is_said(vicinal: Vicinal, tmp_path: 
         assert ("may be wrong in Open MPI: LD_PRELOAD cannot name" in done.stderr) is told
 
 
+def test_open_mpi_starts_ranks_without_threads(vicinal: Vicinal) -> None:
+    """Its daemon loses the end of a short process that a thread of its own started, and hangs."""
+    status = "sed -n 's/^Threads:\\t//p' /proc/$PPID/status"
+    run = ("run", "-n", 1, "--mpi", "openmpi", "sh", "-c", status)
+    assert int(vicinal(*run).stdout) < 8
+    assert int(vicinal(*run, PRTE_MCA_odls_base_max_threads="16").stdout) > 16
+
+
 @pytest.fixture(scope="module")
 def window(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return compile_for_each_mpi(SUPPORT / "window_ranks.c", tmp_path_factory.mktemp("window"))
