@@ -88,7 +88,7 @@ check: ## Build, lint and test what each change must pass
 	@scripts/check common
 
 .PHONY: check-all
-check-all: ## Run every suite, and go on after an interruption; build/check-all.json has the results
+check-all: ## Run every suite that is not good already; build/check-all.json has the results
 	@scripts/check all
 
 .PHONY: check-times

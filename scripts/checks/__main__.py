@@ -14,6 +14,7 @@ from pathlib import Path
 from checks import changes, plan, records, running, suites
 from checks.records import Record
 from checks.suites import CheckError, Suite
+from checks.whole import Whole
 
 TREE = Path(__file__).resolve().parents[2]
 ROOM_BYTES = 4 << 30
@@ -39,13 +40,13 @@ def main() -> int:
             match options.what:
                 case "common":
                     chosen = [(each, "always") for each in known if each.tier == "common"]
-                    return run(chosen, started)
+                    return run(known, chosen, started)
                 case "only":
                     names = [name for words in options.suites for name in words.split(",") if name]
                     chosen = [(each, "asked for") for each in suites.choose(known, names)]
-                    return run(chosen, started)
+                    return run(known, chosen, started)
                 case "all":
-                    return run_all(known, started)
+                    return run_all(known, started, options.again)
             return run_ci(known, options.hours, started)
     except CheckError as error:
         for line in str(error).splitlines():
@@ -60,7 +61,8 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="checks", description=__doc__)
     words = parser.add_subparsers(dest="what", required=True)
     words.add_parser("common", help="the suites that are always run")
-    words.add_parser("all", help="all suites; goes on after an interruption on the same commit")
+    whole = words.add_parser("all", help="all suites that are not good already")
+    whole.add_argument("--again", action="store_true", help="those that are, too")
     only = words.add_parser("only", help="suites by name")
     only.add_argument("suites", nargs="+")
     for name, text in (("ci", "the common suites, and long ones"), ("plan", "what ci would run")):
@@ -90,37 +92,41 @@ def _alone() -> Iterator[None]:
         yield
 
 
-def run(chosen: list[tuple[Suite, str]], started: float) -> int:
+def run(known: list[Suite], chosen: list[tuple[Suite, str]], started: float) -> int:
     """Run suites as a run of their own, whose times `make check-times` shows."""
-    file = running.directory(TREE) / "times.json"
     for old in running.directory(TREE).glob("*.xml"):
         old.unlink()
     done: list[Record] = []
-
-    def keep(record: Record) -> None:
-        done.append(record)
-        records.write_records(file, done)
-
-    running.run_suites(chosen, TREE, keep, started)
+    running.run_suites(chosen, TREE, _keeper(known, done), started)
     return summary(done, started)
 
 
-def run_all(known: list[Suite], started: float) -> int:
-    """Run every suite once for this state of the tree, and those that failed again."""
-    file = TREE / "build/check-all.json"
-    commit = records.commit_of(TREE)
-    kept = {each.suite: each for each in records.read_records(file) if each.commit == commit}
-    good = {name for name, record in kept.items() if record.is_good}
-    if good:
-        print(f"good before on this state of the tree: {', '.join(sorted(good))}", flush=True)
+def _keeper(known: list[Suite], done: list[Record]) -> running.Keep:
+    """What notes a result: as one of this run, and as the last one of its suite."""
+    whole = Whole(TREE, known)
 
     def keep(record: Record) -> None:
-        kept[record.suite] = Record(**{**vars(record), "commit": commit})
-        records.write_records(file, [kept[each.name] for each in known if each.name in kept])
+        done.append(record)
+        records.write_records(_times(), done)
+        whole.keep(record)
 
-    rest = [(each, "all suites") for each in known if each.name not in good]
-    running.run_suites(rest, TREE, keep, started)
-    return summary(list(kept.values()), started)
+    return keep
+
+
+def _times() -> Path:
+    return running.directory(TREE) / "times.json"
+
+
+def run_all(known: list[Suite], started: float, again: bool) -> int:
+    """Run every suite that is not good already, or all of them again."""
+    kept = Whole(TREE, known)
+    good = {} if again else dict(kept.good(TREE, known))
+    for suite, record in good.items():
+        print(f"{suite.name}: good at commit {record.commit[:12]}, nothing near it changed since")
+    sys.stdout.flush()
+    rest = [(each, "all suites") for each in known if each not in good]
+    running.run_suites(rest, TREE, kept.keep, started)
+    return summary(kept.records, started)
 
 
 def _ci_plan(known: list[Suite], hours: float, spent: float) -> plan.Plan:
@@ -132,16 +138,11 @@ def _ci_plan(known: list[Suite], hours: float, spent: float) -> plan.Plan:
 
 def run_ci(known: list[Suite], hours: float, started: float) -> int:
     """The common suites, and then the long ones for which there is time."""
-    status = run([(each, "always") for each in known if each.tier == "common"], started)
-    file = running.directory(TREE) / "times.json"
-    done = records.read_records(file)
+    status = run(known, [(each, "always") for each in known if each.tier == "common"], started)
+    done = records.read_records(_times())
     chosen = _ci_plan(known, hours, time.time() - started)
     show_plan(chosen)
-
-    def keep(record: Record) -> None:
-        done.append(record)
-        records.write_records(file, done)
-
+    keep = _keeper(known, done)
     late = []
     for choice in chosen.run:
         if plan.still_fits(choice, time.time() - started):

@@ -292,11 +292,57 @@ def test_all_goes_on_with_what_was_not_good(tree: Path) -> None:
     }
     assert all(each.commit.startswith(records.commit_of(tree)[:40]) for each in kept)
     again = check(tree, "all")
-    assert "good before on this state of the tree: aside, good" in again.stdout
+    assert again.stdout.count("nothing near it changed since") == 2
     assert (tree / "good.ran").read_text() == "x\n"
-    (tree / "mended").touch()  # another state of the tree: all is run again
+    (tree / "mended").touch()  # another state of the tree: what is common is run again
     assert check(tree, "all").returncode == 0
     assert (tree / "good.ran").read_text() == "x\nx\n"
+    assert check(tree, "all", "--again").returncode == 0
+    assert (tree / "good.ran").read_text() == "x\nx\nx\n"
+
+
+def commit_all(tree: Path) -> None:
+    for words in (["add", "."], ["commit", "-q", "--no-verify", "-m", "change"]):
+        subprocess.run(["git", "-C", tree, *words], env=os.environ | GIT, check=True)
+
+
+LONG_SUITES = """\
+[first]
+tier = "long"
+seconds = 1
+commands = ["sh -c 'echo first >>first.ran'"]
+sources = ["one"]
+[second]
+tier = "long"
+seconds = 1
+commands = ["sh -c 'echo second >>second.ran'"]
+sources = ["two"]
+"""
+
+
+def test_all_leaves_out_what_was_good_where_nothing_near_it_changed(tree: Path) -> None:
+    """Whichever run that was of; and what no suite names may concern each."""
+
+    def ran() -> list[int]:
+        files = (tree / "first.ran", tree / "second.ran")
+        return [len(file.read_text().split()) if file.exists() else 0 for file in files]
+
+    (tree / ".gitignore").write_text("build\n*.ran\n")
+    for name in ("one", "two"):
+        (tree / name).write_text("1")
+    (tree / MAP).write_text(LONG_SUITES)
+    commit_all(tree)
+    assert check(tree, "only", "first").returncode == 0
+    assert check(tree, "all").returncode == 0
+    assert ran() == [1, 1]
+    (tree / "two").write_text("2")
+    commit_all(tree)
+    assert check(tree, "all").returncode == 0
+    assert ran() == [1, 2]
+    (tree / "strange").touch()
+    commit_all(tree)
+    assert check(tree, "all").returncode == 0
+    assert ran() == [2, 3]
 
 
 def test_a_suite_that_is_named_wrong_is_one_line(tree: Path) -> None:
