@@ -65,12 +65,17 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(
+    "path",
+    [["shared-memory"], ["region", "--nodes", 2], ["network", "--nodes", 2]],
+    ids=lambda path: path[0],
+)
 def test_what_lets_open_mpi_5_spawn(
-    vicinal: Vicinal, tmp_path_factory: pytest.TempPathFactory
+    vicinal: Vicinal, tmp_path_factory: pytest.TempPathFactory, path: list[str | int]
 ) -> None:
-    """In one node: between nodes Open MPI 5.0.11 may hang afterwards, over its own TCP too."""
+    """Once in a job: Open MPI 5.0.11 may lose its way after several, over its own TCP too."""
     programs = compile_for_each_mpi(SUPPORT / "spawn_ranks.c", tmp_path_factory.mktemp("spawn"))
-    run = ("run", "-n", 2, "--path", "shared-memory", "--timeout", 60)
+    run = ("run", "-n", 2, "--path", *path, "--timeout", 60)
     allowed = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
     for mpi, variables in (("mpich", {}), ("openmpi", allowed)):
         done = vicinal(*run, programs[mpi], **variables)
