@@ -42,7 +42,7 @@ enum peer_renewal {
  */
 struct peer {
 	/* line 0, 1: sending */
-	_Alignas(REGION_LINE) struct ring_out out;
+	struct ring_out out;
 	const shared_u64 *active_word; /* the receiver's: does it poll our ring? */
 	uint64_t active_bit;
 	enum peer_state state;
@@ -92,7 +92,7 @@ struct peer {
 	bool broken;                 /* it failed for what is in the region, and may be elsewhere */
 	enum peer_renewal renewal;
 	struct member_core where; /* in the network, as its address or its section said; length 0: unknown */
-};
+} __attribute__((aligned(REGION_LINE)));
 _Static_assert(offsetof(struct peer, messages) == REGION_LINE, "a message that is sent: two lines");
 _Static_assert(offsetof(struct peer, in) == 2 * REGION_LINE, "a message that comes: one line");
 _Static_assert(offsetof(struct peer, section) == 3 * REGION_LINE, "a message that comes: one line");
