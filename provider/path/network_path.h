@@ -90,6 +90,8 @@ struct fetch {
 struct knock {
 	uint64_t nonce;
 	struct sockaddr_storage address;
+	uint64_t challenge; /* that was sent there */
+	bool answered;
 };
 
 struct network_peer {
@@ -103,8 +105,9 @@ struct network_peer {
 	uint32_t place;    /* in the directory */
 	bool reachable;    /* `address` is valid */
 	/* of a peer that nobody told us of: see network_strangers.c */
-	bool proved_address; /* it spoke from the address that it named */
+	bool proved_address; /* it answered our challenge from the address that it named */
 	bool unproved;       /* it did not, and is sent to all the same */
+	uint64_t challenge;  /* that was sent there; 0: none was */
 	uint64_t met;        /* since when we know it */
 	uint64_t wanted;     /* since when something is to go to it, and may not; 0: nothing is */
 	/* of a peer of the region: see network_move.c */
@@ -302,15 +305,21 @@ socklen_t network_address_of(const struct core_name *name, struct sockaddr_stora
 /* network_strangers.c */
 /*
  * May anything go to the address of this peer of our own accord? So it is if we were told of it by the
- * application or a region, or if it spoke from there.
+ * application or a region, or if it answered a challenge from there.
  */
 bool network_is_confirmed(const struct network_peer *peer);
 /* The same for what the application asked for, which does not wait for ever: see network_strangers.c */
 bool network_may_reach(struct network_peer *peer);
 /* Is this the address that it named? */
 bool network_is_at(const struct network_peer *peer, const struct sockaddr_storage *address);
-/* Somebody who has this nonce spoke from this address. */
-void network_take_knock(struct network *network, uint64_t nonce, const struct sockaddr_storage *address);
+/* The peer beyond the region that has this nonce; NULL if there is none. */
+struct network_peer *network_beyond(const struct network *network, uint64_t nonce);
+/*
+ * Somebody who says to have this nonce spoke, by what the datagram says from this address. Returns the
+ * challenge that is to go there; 0: none.
+ */
+uint64_t network_take_knock(struct network *network, uint64_t nonce, uint64_t answer,
+			    const struct sockaddr_storage *address);
 /* Did it do so before we knew it? */
 void network_find_knock(struct network_peer *peer);
 /* Now and then: fails a stranger to which something was to go for too long. */

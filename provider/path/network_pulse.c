@@ -10,8 +10,9 @@
  * host is gone, a router or our own kernel says that it cannot be reached. One socket asks all peers: the
  * kernel keeps the answers in the socket's error queue, each with the address that was asked.
  *
- * The datagram has the nonces of both: it shows the receiver that its sender is at the address that it
- * names, and it has an endpoint look at its core whose application knows nobody beyond the region.
+ * The datagram has the nonces of both, and has an endpoint look at its core whose application knows nobody
+ * beyond the region. A sender that only said itself where it is gets one back, with a challenge; its next
+ * datagram, with that as its answer, shows that it is at the address that it named.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -93,20 +94,46 @@ struct pulse_datagram {
 	uint32_t version;
 	uint64_t to;
 	uint64_t from;
+	uint64_t challenge; /* what the receiver is to answer; 0: nothing */
+	uint64_t answer;    /* the challenge that came last; 0: none did */
 };
 #define PULSE_MAGIC 0x4b4e4356U /* the bytes "VCNK" */
-#define PULSE_VERSION 1U
+#define PULSE_VERSION 2U
 /* So many datagrams, and so many answers, are taken at once. */
 #define TAKEN_AT_ONCE 32
+
+/* Returns 0 if it went out. */
+static int send_datagram(const struct network *network, const struct pulse_datagram *says,
+			 const struct sockaddr_storage *address)
+{
+	socklen_t length =
+		address->ss_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+	ssize_t sent = sendto(network->pulse, says, sizeof(*says), MSG_DONTWAIT,
+			      (const struct sockaddr *)address, length);
+
+	return sent < 0 ? -errno : 0;
+}
+
+/* Only peers that we were told of, or that answered ours, have an answer: to anybody else nothing goes. */
+static void answer(const struct network *network, const struct pulse_datagram *said,
+		   const struct sockaddr_storage *from)
+{
+	const struct network_peer *peer = network_beyond(network, said->from);
+	struct pulse_datagram says = {PULSE_MAGIC, PULSE_VERSION,  said->from, network->nonce,
+				      0,           said->challenge};
+
+	if (peer != NULL && network_is_confirmed(peer) && network_is_at(peer, from))
+		(void)send_datagram(network, &says, from);
+}
 
 /* Of one who knows our nonce; all others are of strangers whom we do not look up. */
 static bool take_datagrams(struct network *network)
 {
 	struct pulse_datagram said;
-	struct sockaddr_storage from;
 	bool knocked = false;
 
 	for (int i = 0; i < TAKEN_AT_ONCE; i++) {
+		struct sockaddr_storage from = {0};
 		socklen_t length = sizeof(from);
 		ssize_t bytes = recvfrom(network->pulse, &said, sizeof(said), MSG_DONTWAIT | MSG_TRUNC,
 					 (struct sockaddr *)&from, &length);
@@ -116,7 +143,13 @@ static bool take_datagrams(struct network *network)
 		    said.version != PULSE_VERSION || said.to != network->nonce)
 			continue;
 		knocked = true;
-		network_take_knock(network, said.from, &from);
+		if (said.challenge != 0)
+			answer(network, &said, &from);
+		uint64_t challenge = network_take_knock(network, said.from, said.answer, &from);
+		struct pulse_datagram asks = {PULSE_MAGIC,    PULSE_VERSION, said.from,
+					      network->nonce, challenge,     0};
+		if (challenge != 0)
+			(void)send_datagram(network, &asks, &from);
 	}
 	return knocked;
 }
@@ -181,22 +214,23 @@ void network_knock(struct network_peer *to)
 {
 	struct network *network = to->network;
 	const struct core_name *name = &network->directory->identities[to->place].name;
-	struct pulse_datagram said = {PULSE_MAGIC, PULSE_VERSION, to->peer->nonce, network->nonce};
+	struct pulse_datagram says = {PULSE_MAGIC, PULSE_VERSION, to->peer->nonce, network->nonce, 0, 0};
 	struct sockaddr_storage address;
-	socklen_t length = network_address_of(name, &address);
+	int error = 0;
 
-	if (network->pulse < 0 || (name->flags & CORE_NAME_PULSE) == 0 || length == 0)
+	if (network->pulse < 0 || (name->flags & CORE_NAME_PULSE) == 0 ||
+	    network_address_of(name, &address) == 0)
 		return;
 	/* The first error may be of a question to another peer. */
 	for (int i = 0; i < 2; i++) {
-		if (sendto(network->pulse, &said, sizeof(said), MSG_DONTWAIT,
-			   (const struct sockaddr *)&address, length) >= 0)
+		error = send_datagram(network, &says, &address);
+		if (error == 0)
 			return;
 		if (i == 0)
 			take_errors(network);
 	}
-	if (errno == EHOSTUNREACH || errno == ENETUNREACH)
-		to->pulse_error = errno;
+	if (error == -EHOSTUNREACH || error == -ENETUNREACH)
+		to->pulse_error = -error;
 }
 
 void network_probe_end(struct network_peer *peer)

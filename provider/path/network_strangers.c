@@ -2,16 +2,19 @@
 /*
  * network_strangers.c - what may go to peers that only said themselves who they are, and where.
  *
- * A stranger that knows our nonce can name any address in its HELLO. Nothing goes there until a datagram
- * with both nonces came from that address: no question whether it lives, no answer to its notices, and no
- * descriptor is spent. Every peer sends such a datagram before its first frame, and again while it is not
- * answered, from the socket that is bound to its core's address.
+ * A stranger that knows our nonce can name any address in its HELLO, and write any address on a datagram as
+ * its source. Nothing goes there until a random challenge was answered from it: no question whether it lives,
+ * no answer to its notices, and no descriptor is spent. Every peer sends a datagram before its first frame,
+ * and again while it hears nothing, from the socket that is bound to its core's address; the challenge goes
+ * back to where that came from, one for each and no longer than it, so that nobody can have us send more
+ * than was sent to us.
  *
  * What the application itself asked for, the answer to a large message that it receives from anybody, waits
- * for that datagram too, but not for ever: UDP may not pass between the hosts, or there is no such socket.
+ * for that answer too, but not for ever: UDP may not pass between the hosts, or there is no such socket.
  * Then a few strangers are answered without proof.
  */
 #include <netinet/in.h>
+#include <sys/random.h>
 
 #include "path/network_path.h"
 
@@ -63,28 +66,73 @@ bool network_is_at(const struct network_peer *peer, const struct sockaddr_storag
 	       memcmp(&one->sin6_addr, &other->sin6_addr, sizeof(one->sin6_addr)) == 0;
 }
 
-void network_take_knock(struct network *network, uint64_t nonce, const struct sockaddr_storage *address)
+static bool is_same_address(const struct sockaddr_storage *one, const struct sockaddr_storage *other)
+{
+	return memcmp(one, other, sizeof(*one)) == 0;
+}
+
+/* Where no random word can be had nobody is challenged, and nobody proves where it is. */
+static uint64_t new_challenge(void)
+{
+	uint64_t challenge = 0;
+
+	return getrandom(&challenge, sizeof(challenge), GRND_NONBLOCK) == sizeof(challenge) ? challenge : 0;
+}
+
+struct network_peer *network_beyond(const struct network *network, uint64_t nonce)
 {
 	uint32_t place = directory_find(network->directory, nonce);
 	const struct peer *peer =
 		place != DIRECTORY_NONE ? network->path->peers[network->path->members + place] : NULL;
 
-	if (peer != NULL && peer->beyond != NULL) {
-		peer->beyond->proved_address =
-			peer->beyond->proved_address || network_is_at(peer->beyond, address);
-		return;
+	return peer != NULL ? peer->beyond : NULL;
+}
+
+/* Of one that has not said yet who it is: its HELLO comes by the core. */
+static uint64_t keep_knock(struct network *network, uint64_t nonce, uint64_t answer,
+			   const struct sockaddr_storage *address)
+{
+	struct knock *knock = NULL;
+
+	for (uint32_t i = 0; i < NETWORK_KNOCKS; i++)
+		if (network->knocks[i].challenge != 0 && network->knocks[i].nonce == nonce &&
+		    is_same_address(&network->knocks[i].address, address))
+			knock = &network->knocks[i];
+	if (knock == NULL) {
+		knock = &network->knocks[network->next_knock++ % NETWORK_KNOCKS];
+		*knock = (struct knock){.nonce = nonce, .address = *address, .challenge = new_challenge()};
 	}
-	network->knocks[network->next_knock++ % NETWORK_KNOCKS] = (struct knock){nonce, *address};
+	knock->answered = knock->answered || (knock->challenge != 0 && answer == knock->challenge);
+	return knock->answered ? 0 : knock->challenge;
+}
+
+uint64_t network_take_knock(struct network *network, uint64_t nonce, uint64_t answer,
+			    const struct sockaddr_storage *address)
+{
+	struct network_peer *peer = network_beyond(network, nonce);
+
+	if (peer == NULL)
+		return keep_knock(network, nonce, answer, address);
+	if (network_is_confirmed(peer) || !network_is_at(peer, address))
+		return 0;
+	if (peer->challenge == 0)
+		peer->challenge = new_challenge();
+	peer->proved_address = peer->challenge != 0 && answer == peer->challenge;
+	return peer->proved_address ? 0 : peer->challenge;
 }
 
 void network_find_knock(struct network_peer *peer)
 {
 	const struct network *network = peer->network;
 
-	for (uint32_t i = 0; i < NETWORK_KNOCKS; i++)
-		if (network->knocks[i].nonce == peer->peer->nonce &&
-		    network_is_at(peer, &network->knocks[i].address))
-			peer->proved_address = true;
+	for (uint32_t i = 0; i < NETWORK_KNOCKS; i++) {
+		const struct knock *knock = &network->knocks[i];
+		if (knock->challenge == 0 || knock->nonce != peer->peer->nonce ||
+		    !network_is_at(peer, &knock->address))
+			continue;
+		peer->challenge = knock->challenge;
+		peer->proved_address = peer->proved_address || knock->answered;
+	}
 }
 
 void network_check_stranger(struct network_peer *peer, uint64_t now, uint64_t timeout)

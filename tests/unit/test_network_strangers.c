@@ -158,42 +158,78 @@ static void test_strangers_cost_no_descriptors(void **state)
 	assert_int_equal(network_of_b()->unproved, 0);
 }
 
-/* The datagram by which a peer shows its address, from the named address or from another one. */
-static void knock(int from, uint64_t to, uint64_t nonce)
+struct datagram {
+	uint32_t magic;
+	uint32_t version;
+	uint64_t to;
+	uint64_t from;
+	uint64_t challenge;
+	uint64_t answer;
+};
+
+static void say(int from, struct datagram said)
 {
-	struct {
-		uint32_t magic;
-		uint32_t version;
-		uint64_t to;
-		uint64_t from;
-	} said = {0x4b4e4356, 1, to, nonce};
 	struct sockaddr_in pulse = address_of(network_of_b()->pulse);
 
+	said.magic = 0x4b4e4356;
+	said.version = 2;
 	assert_int_equal(sendto(from, &said, sizeof(said), 0, (const struct sockaddr *)&pulse, sizeof(pulse)),
 			 sizeof(said));
 }
 
-/* It spoke from there, before its hello or after it: it is treated as everybody else. */
-static void test_an_address_is_proved_by_its_datagram(void **state)
+/* The datagram by which a peer shows its address, from the named address or from another one. */
+static void knock(int from, uint64_t to, uint64_t nonce, uint64_t answer)
+{
+	say(from, (struct datagram){.to = to, .from = nonce, .answer = answer});
+}
+
+/* What came to the named address, if it is a challenge of one with this nonce; 0: nothing came. */
+static uint64_t take_challenge(uint64_t nonce)
+{
+	struct datagram said = {0};
+
+	if (recv(named, &said, sizeof(said), 0) < 0)
+		return 0;
+	assert_int_equal(said.to, nonce);
+	assert_int_equal(said.from, network_of_b()->nonce);
+	assert_int_equal(said.answer, 0);
+	assert_int_not_equal(said.challenge, 0);
+	return said.challenge;
+}
+
+/* It answered from there, before its hello or after it: it is treated as everybody else. */
+static void test_an_address_is_proved_by_its_answer(void **state)
 {
 	int elsewhere = open_at_loopback();
 	uint64_t own = network_of_b()->nonce;
 
 	(void)state;
 	deliver(FRAME_HELLO, 1);
-	knock(elsewhere, own, 1);
-	knock(named, own + 1, 1);
+	knock(elsewhere, own, 1, 0);
+	knock(named, own + 1, 1, 0);
 	check_for_seconds(3);
 	assert_false(network_is_confirmed(stranger(1)));
 	assert_int_equal(count_datagrams(), 0);
-	knock(named, own, 1);
+
+	/* A source can be forged: one datagram goes there for each, and nothing else before it answers. */
+	knock(named, own, 1, 0);
+	check_for_seconds(3);
+	assert_false(network_is_confirmed(stranger(1)));
+	uint64_t challenge = take_challenge(1);
+	assert_int_not_equal(challenge, 0);
+	assert_int_equal(count_datagrams(), 0);
+	knock(named, own, 1, challenge + 1);
+	check_for_seconds(3);
+	assert_false(network_is_confirmed(stranger(1)));
+	assert_int_equal(take_challenge(1), challenge);
+	knock(elsewhere, own, 1, challenge);
+	check_for_seconds(3);
+	assert_false(network_is_confirmed(stranger(1)));
+	assert_int_equal(count_datagrams(), 0);
+	knock(named, own, 1, challenge);
 	check_for_seconds(3);
 	assert_true(network_is_confirmed(stranger(1)));
 	assert_true(count_datagrams() > 0);
-
-	knock(named, own, 2);
-	deliver(FRAME_HELLO, 2);
-	assert_true(network_is_confirmed(stranger(2)));
 
 	/* Or the application says so. */
 	deliver(FRAME_HELLO, 3);
@@ -201,6 +237,60 @@ static void test_an_address_is_proved_by_its_datagram(void **state)
 	struct core_name name = named_core();
 	assert_int_not_equal(directory_add(&b->directory, 3, &name), DIRECTORY_NONE);
 	assert_true(network_is_confirmed(stranger(3)));
+	assert_int_equal(close(elsewhere), 0);
+}
+
+static void test_an_answer_before_the_hello_counts(void **state)
+{
+	uint64_t own = network_of_b()->nonce;
+
+	(void)state;
+	knock(named, own, 1, 0);
+	network_pulse_take(network_of_b());
+	uint64_t challenge = take_challenge(1);
+	assert_int_not_equal(challenge, 0);
+	knock(named, own, 1, challenge);
+	network_pulse_take(network_of_b());
+	assert_int_equal(count_datagrams(), 0);
+	deliver(FRAME_HELLO, 1);
+	assert_true(network_is_confirmed(stranger(1)));
+	/* Asked before its hello, it may answer after it. */
+	(void)count_datagrams(); /* the first is asked whether it lives */
+	knock(named, own, 2, 0);
+	network_pulse_take(network_of_b());
+	challenge = take_challenge(2);
+	deliver(FRAME_HELLO, 2);
+	assert_false(network_is_confirmed(stranger(2)));
+	knock(named, own, 2, challenge);
+	network_pulse_take(network_of_b());
+	assert_true(network_is_confirmed(stranger(2)));
+}
+
+/* Or who forges an address could have us send to it. */
+static void test_only_known_peers_are_answered(void **state)
+{
+	struct datagram asks = {.to = network_of_b()->nonce, .from = 1, .challenge = 77};
+	struct datagram answer = {0};
+	struct core_name name = named_core();
+	int elsewhere = open_at_loopback();
+
+	(void)state;
+	say(elsewhere, asks);
+	deliver(FRAME_HELLO, 1);
+	say(elsewhere, asks);
+	network_pulse_take(network_of_b());
+	assert_int_equal(count_datagrams(), 0);
+	assert_int_not_equal(directory_add(&b->directory, 1, &name), DIRECTORY_NONE);
+	say(elsewhere, asks);
+	network_pulse_take(network_of_b());
+	assert_int_equal(count_datagrams(), 0);
+	say(named, asks);
+	network_pulse_take(network_of_b());
+	assert_int_equal(recv(named, &answer, sizeof(answer), 0), sizeof(answer));
+	assert_int_equal(answer.to, 1);
+	assert_int_equal(answer.from, network_of_b()->nonce);
+	assert_int_equal(answer.answer, 77);
+	assert_int_equal(answer.challenge, 0);
 	assert_int_equal(close(elsewhere), 0);
 }
 
@@ -255,10 +345,10 @@ static void test_only_who_knows_the_nonce_knocks(void **state)
 	(void)state;
 	for (uint32_t i = 0; i < 100; i++)
 		(void)sendto(named, "", 0, 0, (const struct sockaddr *)&pulse, sizeof(pulse));
-	knock(named, network_of_b()->nonce + 1, 1);
+	knock(named, network_of_b()->nonce + 1, 1, 0);
 	for (uint32_t i = 0; i < 10; i++)
 		assert_false(network_was_knocked(network_of_b()));
-	knock(named, network_of_b()->nonce, 1);
+	knock(named, network_of_b()->nonce, 1, 0);
 	assert_true(network_was_knocked(network_of_b()));
 }
 
@@ -286,7 +376,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_strangers_cost_no_descriptors, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_an_address_is_proved_by_its_datagram, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_an_address_is_proved_by_its_answer, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_an_answer_before_the_hello_counts, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_only_known_peers_are_answered, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_few_are_answered_without_proof, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_strangers_are_bounded, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_only_who_knows_the_nonce_knocks, setup, teardown),
