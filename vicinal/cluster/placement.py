@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from vicinal.cluster.file.model import Cluster, Node, Policy
 from vicinal.errors import VicinalError
+from vicinal.faults import Faults
 from vicinal.host.topology import Cpu, NumaNode
 
 
@@ -17,7 +18,7 @@ def place_nodes(
     """Processors by the nodes' names; none where the policy is that the kernel decides.
 
     `cpus` are the processors that may be used, `numa` the NUMA nodes of the host. Raises
-    VicinalError for a placement that this host has no room for.
+    VicinalError with all for which this host has no room.
     """
     match cluster.placement.policy:
         case Policy.NONE:
@@ -72,8 +73,9 @@ def _by_group(
     cluster: Cluster, groups: Sequence[Sequence[Cpu]], kind: str
 ) -> dict[str, tuple[int, ...]]:
     """One node for each socket or NUMA node, whose first cores may be the host's."""
+    faults = Faults()
     if len(cluster.nodes) > len(groups):
-        raise VicinalError(
+        faults.add(
             f"{cluster.name} has {len(cluster.nodes)} nodes, one for each {kind}, and this host "
             f"has {len(groups)}",
             "ask for fewer nodes, or choose another placement policy",
@@ -83,32 +85,35 @@ def _by_group(
     for node, group in zip(cluster.nodes, groups, strict=False):
         free = [core for core in _cores(group) if core not in reserved]
         if node.cpus > len(free):
-            raise VicinalError(
+            faults.add(
                 f"{node.name} needs {node.cpus} cores of one {kind}, and there are {len(free)}"
                 + _reserved(cluster),
                 "ask for fewer processors, or choose another placement policy",
             )
         placed[node.name] = tuple(free[: node.cpus])
+    faults.check()
     return placed
 
 
 def _explicit(cluster: Cluster, cpus: Sequence[Cpu]) -> dict[str, tuple[int, ...]]:
     usable = {cpu.number for cpu in cpus}
     owner: dict[int, Node] = {}
+    faults = Faults()
     for node in cluster.nodes:
         for number in node.pin:
             if number not in usable:
-                raise VicinalError(
+                faults.add(
                     f"{node.name} is to have processor {number}, which this host does not have, or "
                     "not for us",
                     "choose among those that `vicinal doctor` shows",
                 )
             if number in owner:
-                raise VicinalError(
+                faults.add(
                     f"processor {number} is given to {owner[number].name} and to {node.name}",
                     "give each node processors of its own",
                 )
             owner[number] = node
+    faults.check()
     return {node.name: node.pin for node in cluster.nodes}
 
 

@@ -20,6 +20,7 @@ from vicinal.cluster.file.reading import load_schema, read_cluster
 from vicinal.cluster.file.reading_region import check_members
 from vicinal.cluster.placement import place_nodes
 from vicinal.errors import VicinalError
+from vicinal.faults import CollectedError
 
 WHOLE = """\
 name: solar
@@ -297,6 +298,36 @@ def test_placements_that_cannot_be(tmp_path: Path, nodes: str, placement: str, s
     with pytest.raises(VicinalError) as caught:
         placed(tmp_path, nodes, placement, (2, 4, 2))
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "placement", "said"),
+    [
+        (
+            'count: 3, pin: ["16-17", "0", "0"]',
+            "policy: explicit",
+            [
+                "n0 is to have processor 16",
+                "n0 is to have processor 17",
+                "is given to n1 and to n2",
+            ],
+        ),
+        (
+            "count: 3, cpus: 5",
+            "policy: socket",
+            ["3 nodes, one for each socket", "n0 needs 5 cores", "n1 needs 5 cores"],
+        ),
+    ],
+    ids=["explicit", "socket"],
+)
+def test_all_that_cannot_be_placed_is_said(
+    tmp_path: Path, nodes: str, placement: str, said: list[str]
+) -> None:
+    with pytest.raises(CollectedError) as caught:
+        placed(tmp_path, nodes, placement, (2, 4, 2))
+    errors = [str(each) for each in caught.value.each]
+    assert len(errors) == len(said)
+    assert all(part in error for part, error in zip(said, errors, strict=True))
 
 
 FAR = """name: lab
