@@ -3,12 +3,29 @@
 #include "task_variables.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include <slurm/slurm.h>
 
 #include "settings.h"
 
 #define LINE_MOST 8192
+#define PRELOADED "LD_PRELOAD"
+
+/* What the user preloads stays, behind ours: no other variable is a list that both have a part in. */
+static spank_err_t set_preloaded(spank_t spank, const char *ours)
+{
+	char users[LINE_MOST] = "";
+	char both[2 * LINE_MOST];
+	spank_err_t found = spank_getenv(spank, PRELOADED, users, sizeof(users));
+
+	if (found == ESPANK_ENV_NOEXIST || (found == ESPANK_SUCCESS && users[0] == '\0'))
+		return spank_setenv(spank, PRELOADED, ours, 1);
+	if (found != ESPANK_SUCCESS || strstr(users, ours) != NULL)
+		return found;
+	(void)snprintf(both, sizeof(both), "%s:%s", ours, users);
+	return spank_setenv(spank, PRELOADED, both, 1);
+}
 
 int task_variables_read(spank_t spank, const char *file)
 {
@@ -21,7 +38,9 @@ int task_variables_read(spank_t spank, const char *file)
 	if (opened == NULL)
 		return -1;
 	while ((found = settings_next_variable(opened, line, sizeof(line), &name, &value)) > 0) {
-		if (spank_setenv(spank, name, value, 1) != ESPANK_SUCCESS) {
+		spank_err_t set = strcmp(name, PRELOADED) == 0 ? set_preloaded(spank, value)
+							       : spank_setenv(spank, name, value, 1);
+		if (set != ESPANK_SUCCESS) {
 			found = -1;
 			break;
 		}

@@ -9,7 +9,9 @@
  * are handed on as such; the latter ends in an error instead of wrong data.
  *
  * It is loaded by LD_PRELOAD, in front of libmpi. Handles of Open MPI are addresses of its symbols, and
- * nothing of its headers is needed. Fortran's functions call those that begin with PMPI.
+ * nothing of its headers is needed. Fortran's functions call those that begin with PMPI. Where all tasks of
+ * a job have the same variables, as in Slurm, programs of other MPI libraries get it too: their calls are
+ * handed on as they are.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -63,7 +65,8 @@ static void look_up(void)
 		void *found = dlsym(RTLD_NEXT, names[i]);
 		if (found == NULL) {
 			(void)fprintf(stderr,
-				      "vicinal: error: libvicinal-pairs.so finds no %s: it is for Open MPI\n",
+				      "vicinal: error: libvicinal-pairs.so finds no %s: let the program be "
+				      "linked with its MPI library\n",
 				      names[i]);
 			abort();
 		}
@@ -78,6 +81,12 @@ static void look_up(void)
 
 /* After look_up(). */
 #define REAL(name, ...) ((int (*)(__VA_ARGS__))functions[INDEX_##name])
+
+/* After look_up(): handles of other libraries are not looked at. */
+static bool is_open_mpi(void)
+{
+	return double_int != NULL;
+}
 
 static bool has_gap_inside(handle type)
 {
@@ -98,7 +107,7 @@ static bool contains_gap(handle type)
 	int combiner = COMBINER_NAMED;
 	bool found = false;
 
-	if (type == NULL || type == null_type)
+	if (!is_open_mpi() || type == NULL || type == null_type)
 		return false;
 	if (has_gap_inside(type))
 		return true;

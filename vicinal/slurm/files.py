@@ -13,14 +13,21 @@ import fnmatch
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from vicinal.checkout import checkout
 from vicinal.errors import VicinalError
-from vicinal.mpi.environment import mpi_environment, provider_directory
+from vicinal.mpi.environment import (
+    NO_LOCAL,
+    library_to_preload,
+    mpi_environment,
+    provider_directory,
+)
 from vicinal.mpi.libraries import Family, Mpi
+from vicinal.mpi.pairs import PAIRS_FILE
 from vicinal.slurm.defaults import GRES, NETWORK_PORT
 
 PLUGIN_FILE = "vicinal-spank.so"
@@ -192,6 +199,8 @@ class Installed:
 def task_variables(mpis: Sequence[Mpi]) -> dict[str, str]:
     """The variables of tasks, which fit all of these MPI libraries at once.
 
+    What is preloaded for one of them does nothing in programs of the others. It goes before what
+    users preload (slurm/task_variables.c); of all else they keep nothing.
     Raises VicinalError where two of them want different values of a variable.
     """
     found: dict[str, str] = {}
@@ -199,7 +208,10 @@ def task_variables(mpis: Sequence[Mpi]) -> dict[str, str]:
         wanted = mpi_environment(mpi)
         if mpi.family is Family.MPICH:
             # MPICH would take its own shared memory between ranks on one host.
-            wanted["MPIR_CVAR_NOLOCAL"] = "1"
+            wanted[NO_LOCAL] = "1"
+        with suppress(VicinalError):  # where it has a name that LD_PRELOAD cannot have
+            if mpi.family is Family.OPENMPI:
+                wanted["LD_PRELOAD"] = library_to_preload(PAIRS_FILE)
         for name, value in wanted.items():
             if found.setdefault(name, value) != value:
                 raise VicinalError(

@@ -82,6 +82,18 @@ def test_a_batch_script_and_its_steps_have_one_region(clean: OptionHosts) -> Non
     assert clean.cluster.run_in(*seen).split() == [region, region, "done"]
 
 
+def test_what_a_user_preloads_stays(clean: OptionHosts) -> None:
+    """Behind what Open MPI needs, once; all other variables are the administrator's."""
+    show = ("srun", "--vicinal", "-wnode0", "-n1", "printenv", "LD_PRELOAD", "MPIR_CVAR_NOLOCAL")
+    alone, forced = clean.at_head(*show).stdout.split()
+    assert alone.endswith("/libvicinal-pairs.so")
+    users = {"LD_PRELOAD": "/lib/x86_64-linux-gnu/libdl.so.2", "MPIR_CVAR_NOLOCAL": "0"}
+    both, still = clean.at_head(*show, **users).stdout.split()
+    assert both == f"{alone}:{users['LD_PRELOAD']}"
+    again = clean.at_head(*show, LD_PRELOAD=both).stdout.split()[0]
+    assert (again, forced, still) == (both, "1", "1")
+
+
 # --- what is refused -----------------------------------------------------------------------
 
 

@@ -53,6 +53,17 @@ def placed(hosts: OptionHosts, tmp_path_factory: pytest.TempPathFactory) -> Path
     return Path(shutil.copy(compiled["openmpi"], hosts.directory / "work"))
 
 
+@pytest.fixture(scope="module")
+def pairs(hosts: OptionHosts, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """pair_ranks.c, in the same place."""
+    source = Path(__file__).resolve().parents[1] / "support/pair_ranks.c"
+    compiled = compile_for_each_mpi(source, tmp_path_factory.mktemp("pairs"))
+    return {
+        mpi: Path(shutil.copy(program, hosts.directory / "work"))
+        for mpi, program in compiled.items()
+    }
+
+
 def shown(text: str) -> list[dict[str, Any]]:
     """What ranks said of themselves, in their order."""
     lines = [json.loads(line) for line in text.splitlines() if line.startswith('{"')]
@@ -67,22 +78,28 @@ def shown(text: str) -> list[dict[str, Any]]:
     ],
 )
 def test_ranks_of_open_mpi_talk_through_their_region(
-    clean: OptionHosts, user: int, hosts_of_job: int, runtime: str
+    clean: OptionHosts, pairs: dict[str, Path], user: int, hosts_of_job: int, runtime: str
 ) -> None:
-    """And the network between hosts. Ranks of MPICH run in the same nodes."""
+    """And the network between hosts. Ranks of MPICH run in the same nodes.
+
+    The library that keeps Open MPI's accumulates of pairs right is preloaded for both.
+    """
     file = clean.cluster_file(f"{runtime}.yaml", FILE.format(count=4, runtime=runtime))
     open_mpi, mpich = (mpi_program(mpi, "verify") for mpi in (Mpi.OPENMPI, Mpi.MPICH))
     kept = clean.directory / "work/region"
     keep = f'cat "${{VICINAL_REGION#file:}}" >{kept}'
     script = (
         f"srun --mpi=pmix {open_mpi} --max-size 4096 && srun -N1 -n1 sh -c '{keep}' && "
-        f"srun --mpi=pmi2 {mpich} --max-size 64"
+        f"srun --mpi=pmi2 {mpich} --max-size 64 && "
+        f"srun --mpi=pmix -N1 -n2 {pairs['openmpi']} && srun --mpi=pmi2 -N1 -n2 {pairs['mpich']}"
     )
     spread = (f"-N{hosts_of_job}", f"--ntasks-per-node={4 // hosts_of_job}")
     job = ("salloc", "-Q", f"--vicinal={file}", *spread, "sh", "-c")
     result = clean.at_head(*become(user), *job, f"cd / && {script}")
     assert result.returncode == 0, result.stderr
-    checks = [json.loads(line) for line in result.stdout.splitlines()]
+    lines = result.stdout.splitlines()
+    assert lines.count("0 wrong") == 2, lines
+    checks = [json.loads(line) for line in lines if line.startswith('{"')]
     assert len(checks) > 20, result.stdout
     assert not [each for each in checks if each["errors"]]
     state = clean.shown_region(kept)
