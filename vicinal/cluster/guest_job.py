@@ -22,12 +22,11 @@ from vicinal.mpi.environment import (
     mpi_environment,
     provider_directory,
 )
-from vicinal.mpi.heap import heap_library
 from vicinal.mpi.job import CompletedJob, Job
 from vicinal.mpi.job_files import with_files
 from vicinal.mpi.libraries import STANDARD, Family, Installation, Mpi
-from vicinal.mpi.pairs import pairs_library
 from vicinal.mpi.placement import Placement, place
+from vicinal.mpi.preloading import preloaded_libraries, preloading
 from vicinal.mpi.program import linked_mpi
 from vicinal.mpi.variables import JOB, new_job_number, portable_variables
 from vicinal.region import RegionState
@@ -161,10 +160,9 @@ def job_command(
     found = linked is None or (linked[1] is not None and pair.image.has(linked[1]))
     program = [placed(Path(job.program[0]), pair), *job.program[1:]]
     # Beside the provider, which guests have where this host has it.
-    preloaded = [pairs] if (pairs := pairs_library(mpi, MessagePath(job.path))) is not None else []
-    preloaded += [heap_library()] if job.heap else []
-    if preloaded:
-        program = ["/usr/bin/env", f"LD_PRELOAD={':'.join(preloaded)}", *program]
+    libraries = preloaded_libraries(mpi, MessagePath(job.path), heap=job.heap)
+    if libraries:
+        program = ["/usr/bin/env", f"LD_PRELOAD={preloading(libraries, {})}", *program]
     program = with_files(job.files, f"{HOME}/files", program)
     beyond = _beyond(mpi, job, pair)
     environment = {

@@ -9,10 +9,11 @@ import typer
 
 from vicinal.errors import VicinalError
 from vicinal.mpi.environment import MessagePath, mpi_environment
-from vicinal.mpi.heap import preload
 from vicinal.mpi.libfabric import check_loads_provider
 from vicinal.mpi.libraries import Installation, Mpi
 from vicinal.mpi.option import MPI_PREFIX, chosen_mpi
+from vicinal.mpi.pairs import pairs_notes
+from vicinal.mpi.preloading import preloaded_libraries, preloading
 from vicinal.mpi.variables import check_variables
 
 
@@ -49,7 +50,11 @@ def env(
         bool, typer.Option(help="Cross-memory attach; for the path shared-memory only.")
     ] = True,
 ) -> None:
-    """Print the variables that make an MPI use a path, as `export NAME=VALUE` lines."""
+    """Print the variables that make an MPI use a path, as `export NAME=VALUE` lines.
+
+    What Open MPI is to preload keeps its one-sided accumulates of pairs right. Where its mpirun
+    starts ranks on other hosts, let it hand that on: mpirun -x LD_PRELOAD.
+    """
     check_variables(os.environ)
     chosen = chosen_mpi(mpi, mpi_prefix)
     if chosen is None:
@@ -62,7 +67,10 @@ def env(
             f"the path {path.value} has no region for a heap",
             "leave out --heap, or use path region",
         )
-    if heap:
-        variables["LD_PRELOAD"] = preload()
+    for note in pairs_notes(chosen, path):
+        typer.echo(f"vicinal: note: {note}", err=True)
+    libraries = preloaded_libraries(chosen, path, heap=heap)
+    if libraries:
+        variables["LD_PRELOAD"] = preloading(libraries, os.environ)
     for name, value in variables.items():
         typer.echo(f"export {name}={shlex.quote(value)}")

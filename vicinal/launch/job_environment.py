@@ -6,11 +6,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from vicinal.mpi.environment import NO_LOCAL, MessagePath, Progress, mpi_environment
-from vicinal.mpi.heap import preload
 from vicinal.mpi.job import Job
 from vicinal.mpi.libraries import Family, Installation
-from vicinal.mpi.pairs import pairs_library
 from vicinal.mpi.placement import Placement
+from vicinal.mpi.preloading import preloaded_libraries, preloading
 
 _YIELD = "OMPI_MCA_mpi_yield_when_idle"
 """Variable that has ranks of Open MPI which wait give their core to others."""
@@ -85,13 +84,11 @@ def with_preloads(job: Job, mpi: Installation, program: Sequence[str]) -> list[s
 
     They are for its allocations in the region, and for its MPI's accumulates.
     """
-    variables = {**os.environ, **job.environment}
-    pairs = pairs_library(mpi, MessagePath(job.path))
-    if pairs is not None:
-        names = variables.get("LD_PRELOAD", "")
-        variables["LD_PRELOAD"] = f"{names}:{pairs}" if names else pairs
-    if job.heap:
-        variables["LD_PRELOAD"] = preload(variables)
-    if pairs is None and not job.heap:
+    libraries = preloaded_libraries(mpi, MessagePath(job.path), heap=job.heap)
+    if not libraries:
         return list(program)
-    return ["/usr/bin/env", f"LD_PRELOAD={variables['LD_PRELOAD']}", *program]
+    return [
+        "/usr/bin/env",
+        f"LD_PRELOAD={preloading(libraries, {**os.environ, **job.environment})}",
+        *program,
+    ]

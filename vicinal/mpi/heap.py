@@ -4,9 +4,6 @@ libvicinal-heap.so stands before the C library's allocator. When the provider en
 endpoint in a region that has heaps, allocations from then on that are large come from there.
 """
 
-import os
-from collections.abc import Mapping
-
 from vicinal.errors import VicinalError
 from vicinal.mpi.environment import library_to_preload
 from vicinal.region.sizes import parse_size
@@ -37,10 +34,3 @@ def parse_heap(text: str) -> int | None:
 def heap_library() -> str:
     """The path of the library. Raises VicinalError where it cannot be preloaded."""
     return library_to_preload(HEAP_FILE)
-
-
-def preload(environment: Mapping[str, str] = os.environ) -> str:
-    """The value for LD_PRELOAD: what it is in an environment, and the library behind that."""
-    library = heap_library()
-    names = environment.get("LD_PRELOAD", "").replace(" ", ":").split(":")
-    return ":".join([*(name for name in names if name and name != library), library])

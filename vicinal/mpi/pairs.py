@@ -7,16 +7,16 @@ that is right, or ends them with an error. MPI's own shared memory needs nothing
 
 from vicinal.errors import VicinalError
 from vicinal.mpi.environment import MessagePath, library_to_preload
-from vicinal.mpi.libraries import Family, Installation
+from vicinal.mpi.libraries import Family, Installation, Mpi
 
 PAIRS_FILE = "libvicinal-pairs.so"
 
 
-def _is_needed(mpi: Installation, path: MessagePath) -> bool:
+def _is_needed(mpi: Mpi | Installation, path: MessagePath) -> bool:
     return mpi.family is Family.OPENMPI and path is not MessagePath.SHARED_MEMORY
 
 
-def pairs_library(mpi: Installation, path: MessagePath) -> str | None:
+def pairs_library(mpi: Mpi | Installation, path: MessagePath) -> str | None:
     """The library for a job's ranks; None where they need none, or it cannot be preloaded."""
     if not _is_needed(mpi, path):
         return None
@@ -26,7 +26,7 @@ def pairs_library(mpi: Installation, path: MessagePath) -> str | None:
         return None
 
 
-def pairs_notes(mpi: Installation, path: MessagePath) -> list[str]:
+def pairs_notes(mpi: Mpi | Installation, path: MessagePath) -> list[str]:
     """What the user of a job has to know whose ranks need the library, and do not get it."""
     if not _is_needed(mpi, path):
         return []

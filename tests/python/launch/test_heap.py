@@ -31,8 +31,10 @@ from vicinal.cluster.native import NativeCluster
 from vicinal.cluster.native_layout import EXCHANGE
 from vicinal.errors import VicinalError
 from vicinal.launch.running import RunningJob, launch
-from vicinal.mpi.heap import HEAP_FILE, parse_heap, preload
+from vicinal.mpi.heap import HEAP_FILE, heap_library, parse_heap
 from vicinal.mpi.job import Job
+from vicinal.mpi.pairs import PAIRS_FILE
+from vicinal.mpi.preloading import preloading
 from vicinal.region.format import SlotState
 
 MIB = 1 << 20
@@ -295,6 +297,8 @@ def test_env_prints_it(vicinal: Vicinal, release: Path) -> None:
     )
     assert f"export LD_PRELOAD=/lib/x86_64-linux-gnu/libdl.so.2:{ours}\n" in printed.stdout
     assert "LD_PRELOAD" not in vicinal("env", "--mpi", "mpich").stdout
+    open_mpi = vicinal("env", "--mpi", "openmpi").stdout
+    assert f"export LD_PRELOAD={release / 'provider' / PAIRS_FILE}\n" in open_mpi
     line = error_line(vicinal("env", "--mpi", "mpich", "--path", "network", "--heap"))
     assert "no region for a heap" in line
 
@@ -305,13 +309,14 @@ def test_names_that_cannot_be_preloaded(tmp_path: Path, monkeypatch: pytest.Monk
     (directory / "libvicinal-fi.so").touch()
     monkeypatch.setenv("VICINAL_PROVIDER_DIR", str(directory))
     with pytest.raises(VicinalError, match=f"no {HEAP_FILE}"):
-        preload({})
+        heap_library()
     (directory / HEAP_FILE).touch()
     with pytest.raises(VicinalError, match="space or a colon"):
-        preload({})
+        heap_library()
     monkeypatch.setenv("VICINAL_PROVIDER_DIR", str(directory.rename(tmp_path / "plain")))
     ours = str(tmp_path / "plain" / HEAP_FILE)
-    assert preload({"LD_PRELOAD": f"a.so b.so:{ours}::c.so"}) == f"a.so:b.so:c.so:{ours}"
+    set_before = {"LD_PRELOAD": f"a.so b.so:{ours}::c.so"}
+    assert preloading([heap_library()], set_before) == f"a.so:b.so:c.so:{ours}"
     assert parse_heap("region") is None
     assert parse_heap("region:3M") == 3 * MIB
 

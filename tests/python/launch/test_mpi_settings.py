@@ -48,7 +48,10 @@ def test_a_library_that_cannot_be_preloaded_is_said(vicinal: Vicinal, tmp_path: 
     for mpi, told in (("openmpi", True), ("mpich", False)):
         done = vicinal("run", "-n", 1, "--mpi", mpi, "true", VICINAL_PROVIDER_DIR=str(spaced))
         assert done.returncode == 0, done.stderr
-        assert ("may be wrong in Open MPI: LD_PRELOAD cannot name" in done.stderr) is told
+        printed = vicinal("env", "--mpi", mpi, VICINAL_PROVIDER_DIR=str(spaced))
+        assert "LD_PRELOAD" not in printed.stdout
+        for stderr in (done.stderr, printed.stderr):
+            assert ("may be wrong in Open MPI: LD_PRELOAD cannot name" in stderr) is told
 
 
 def test_open_mpi_starts_ranks_without_threads(vicinal: Vicinal) -> None:

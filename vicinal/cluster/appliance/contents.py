@@ -14,6 +14,8 @@ import vicinal
 from vicinal.cluster.appliance.packages import PACKAGES
 from vicinal.errors import VicinalError
 from vicinal.mpi.environment import PROVIDER_FILE, provider_directory
+from vicinal.mpi.heap import HEAP_FILE
+from vicinal.mpi.pairs import PAIRS_FILE
 
 _HERE = Path(__file__).parent
 _RULES = _HERE.parent / "70-vicinal.rules"
@@ -39,7 +41,8 @@ def contents() -> dict[str, bytes]:
     }
     files[f"etc/udev/rules.d/{_RULES.name}"] = _RULES.read_bytes()
     files[f"{_OURS}/packages"] = "".join(f"{name}\n" for name in PACKAGES).encode()
-    files[f"{_OURS}/provider/{PROVIDER_FILE}"] = (provider_directory() / PROVIDER_FILE).read_bytes()
+    for name in (PROVIDER_FILE, PAIRS_FILE, HEAP_FILE):
+        files[f"{_OURS}/provider/{name}"] = (provider_directory() / name).read_bytes()
     package = Path(vicinal.__file__).parent
     for path in sorted(package.rglob("*")):
         if path.is_file() and not str(path).endswith(_NOT_PYTHON[1]):
