@@ -30,23 +30,11 @@ static bool names(const struct address *address, const struct region *region)
 	       address->slot < region->members;
 }
 
-/* Of how many of the two is our region `index` the first? */
-static unsigned homes(const struct domain *domain, uint32_t index, const struct address *address)
-{
-	return (unsigned)(index == 0) + (unsigned)names(address, domain->regions[index]);
-}
-
 static bool comes_before(const struct domain *domain, const struct address *address, uint32_t one,
 			 uint32_t other)
 {
-	unsigned homes_of_one = homes(domain, one, address);
-	unsigned homes_of_other = homes(domain, other, address);
-	const uint64_t *id = domain->regions[one]->id;
-	const uint64_t *other_id = domain->regions[other]->id;
-
-	if (homes_of_one != homes_of_other)
-		return homes_of_one > homes_of_other;
-	return id[0] != other_id[0] ? id[0] < other_id[0] : id[1] < other_id[1];
+	return identity_prefers(domain->regions[one], domain->regions[other], domain->regions[0]->id,
+				address->region);
 }
 
 static void say_contested(const struct region *region)

@@ -24,7 +24,45 @@ bool path_is_parting(const struct peer *peer)
 
 /* ---- meeting ---- */
 
-/* Who is in `slot`, or was and left for the network; met now if it was not. False if it cannot be. */
+/* Is the one that says so there as well, in another of our regions? */
+static bool is_in(const struct port *port, const struct member_identity *said)
+{
+	const struct region *region = port->region;
+	uint32_t slot = 0;
+	uint32_t epoch = 0;
+
+	if (port->base == PATH_NO_BASE || !is_in_use(port))
+		return false;
+	if (said->region[0] == region->id[0] && said->region[1] == region->id[1])
+		return member_confirm(region, said->slot, said->epoch, said->nonce) &&
+		       !member_departed(region, said->slot, said->epoch);
+	return member_find(region, said, &slot, &epoch) == MEMBER_FOUND;
+}
+
+/*
+ * Who shares several regions with us is reached through one of them, and is one peer. A second for the same
+ * one would be in the way where the first goes over to the network, in which it has one place.
+ */
+static bool is_met_elsewhere(const struct port *port, uint32_t slot, uint32_t epoch, uint64_t nonce)
+{
+	const struct path *path = port->path;
+	const struct member_identity said = member_identity_said(port->region, slot, epoch, nonce);
+
+	if (network_has_met(path, nonce))
+		return true;
+	for (uint32_t i = 0; i < path->port_count; i++)
+		if (&path->ports[i] != port &&
+		    identity_prefers(path->ports[i].region, port->region, path->ports[0].region->id,
+				     said.region) &&
+		    is_in(&path->ports[i], &said))
+			return true;
+	return false;
+}
+
+/*
+ * Who is in `slot`, or was and left for the network; met now if it was not, here or elsewhere. False if it
+ * cannot be.
+ */
 static bool meet(struct port *port, uint32_t slot)
 {
 	const struct region *region = port->region;
@@ -35,7 +73,7 @@ static bool meet(struct port *port, uint32_t slot)
 	if ((uint32_t)claim != SLOT_JOINED || slot == port->member->slot || member_is_guest(region, slot))
 		return true;
 	return path_peer_in(port, slot, (uint32_t)(claim >> 32)) != NULL ||
-	       !member_identify(region, slot, &epoch, &nonce) ||
+	       !member_identify(region, slot, &epoch, &nonce) || is_met_elsewhere(port, slot, epoch, nonce) ||
 	       path_meet(port->path, port->base + slot, epoch, nonce) != NULL;
 }
 

@@ -16,8 +16,9 @@
  * A direction that nobody ever sent in has no last slot that could move it. It belongs to the network from
  * the PART on, and what is sent there waits until the other is known to expect it.
  *
- * Who is to leave meets all members first: none of them may offer it a ring afterwards. When it has parted
- * from all, and each said that it heard so, it leaves: region/leave.h.
+ * Who is to leave meets all members first: none of them may offer it a ring afterwards. None does of those
+ * that meet it in another region that both share. When it has parted from all, and each said that it heard
+ * so, it leaves: region/leave.h.
  */
 #ifndef VICINAL_PATH_PART_H
 #define VICINAL_PATH_PART_H

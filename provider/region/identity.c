@@ -61,3 +61,19 @@ enum member_found member_find(const struct region *region, const struct member_i
 	}
 	return found;
 }
+
+static bool is_region(const struct region *region, const uint64_t id[2])
+{
+	return region->id[0] == id[0] && region->id[1] == id[1];
+}
+
+bool identity_prefers(const struct region *one, const struct region *other, const uint64_t home[2],
+		      const uint64_t other_home[2])
+{
+	unsigned homes = (unsigned)is_region(one, home) + (unsigned)is_region(one, other_home);
+	unsigned other_homes = (unsigned)is_region(other, home) + (unsigned)is_region(other, other_home);
+
+	if (homes != other_homes)
+		return homes > other_homes;
+	return one->id[0] != other->id[0] ? one->id[0] < other->id[0] : one->id[1] < other->id[1];
+}

@@ -50,4 +50,11 @@ struct member_identity member_identity_said(const struct region *region, uint32_
 enum member_found member_find(const struct region *region, const struct member_identity *identity,
 			      uint32_t *slot, uint32_t *epoch);
 
+/*
+ * Of two regions that a pair of endpoints shares: is it `one` through which they reach each other? `home` and
+ * `other_home` are the ids of the regions that they joined first. See api/place.c.
+ */
+bool identity_prefers(const struct region *one, const struct region *other, const uint64_t home[2],
+		      const uint64_t other_home[2]);
+
 #endif

@@ -83,6 +83,48 @@ static void test_a_wish_is_of_one_region(void **state)
 	close_endpoints();
 }
 
+static void wish_of_a(char region, enum member_wish wanted)
+{
+	const struct member *member = member_in(A, region);
+
+	shared_store_u64(&region_slot(member->region, member->slot)->way,
+			 (uint64_t)member->epoch << 32 | wanted);
+	for (int round = 0; round < 20; round++)
+		settle_moves();
+}
+
+/*
+ * Two that share another region meet there, whichever region one of them is to leave: met in both they would
+ * be two, of whom only one has a place in the network.
+ */
+static void test_who_leaves_one_of_two_that_are_shared(void **state)
+{
+	static const char *const of_b[] = {"12", "21"};
+
+	(void)state;
+	for (int round = 0; round < 4; round++) {
+		bool met = round & 1;
+		open_endpoints("12", of_b[round / 2], "2");
+		if (met)
+			talk_of_all(A, B);
+		talk_of_all(A, C);
+		wish_of_a('2', WISH_LEAVE);
+		assert_true(path_of(A)->ports[1].region->left);
+		assert_ways(A, C, true);
+		assert_ways(A, B, false);
+		assert_int_equal(region_between(A, B), '1');
+		assert_int_equal(region_between(B, A), '1');
+		talk_of_all(A, B);
+		wish_of_a('1', WISH_NETWORK);
+		assert_ways(A, B, true);
+		talk_of_all(A, B);
+		wish_of_a('1', WISH_RETURN);
+		assert_ways(A, B, false);
+		talk_of_all(A, B);
+		close_endpoints();
+	}
+}
+
 static void test_a_member_that_dies(void **state)
 {
 	(void)state;
@@ -144,6 +186,7 @@ int main(void)
 		cmocka_unit_test(test_the_others_go_on_when_a_file_is_cut),
 		cmocka_unit_test(test_the_others_go_on_when_a_slot_is_lost),
 		cmocka_unit_test(test_a_wish_is_of_one_region),
+		cmocka_unit_test(test_who_leaves_one_of_two_that_are_shared),
 		cmocka_unit_test(test_a_member_that_dies),
 		cmocka_unit_test(test_all_are_lost_in_a_child),
 		cmocka_unit_test(test_a_child_does_not_begin_to_listen),
