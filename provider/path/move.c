@@ -36,8 +36,8 @@ static void settle_self(struct peer *peer)
 {
 	const struct member *self = peer->port->member;
 
-	peer->mapped = path_may_map(peer) && !peer->port->region->left &&
-		       member_wish(peer->port->region, self->slot, self->epoch) != WISH_LEAVE;
+	peer->mapped =
+		path_may_map(peer) && member_wish(peer->port->region, self->slot, self->epoch) != WISH_LEAVE;
 }
 
 static enum connection_way way_of(const struct path *path, const struct peer *peer)

@@ -14,10 +14,11 @@ void path_expect_ring(struct peer *peer);
 /*
  * May one end reach into the other's memory, where that lies in the region? Heaps, and the lines of single
  * copies, are used in the first of our regions alone: no more than one region's heap is the application's.
+ * Not in one that we left, where only we ourselves are met: the slot that a line names there is not ours.
  */
 static inline bool path_may_map(const struct peer *peer)
 {
-	return peer->port == &peer->port->path->ports[0] && !peer->guest;
+	return peer->port == &peer->port->path->ports[0] && !peer->guest && !peer->port->region->left;
 }
 /* Who is in the port's slot in this epoch, as far as we know it: by the slot's number, or as a guest. */
 struct peer *path_peer_in(const struct port *port, uint32_t slot, uint32_t epoch);

@@ -188,6 +188,18 @@ static void test_a_copy_to_itself_survives(void **state)
 	}
 }
 
+/* And one that said nothing to itself before it left. */
+static void test_who_meets_itself_afterwards(void **state)
+{
+	(void)state;
+	open_endpoints("1", "1", "");
+	assert_int_equal(single_copy_open(world.nodes[A].node.messenger, SINGLE_COPY_ON), 0);
+	leave(A);
+	talk_of_all(A, A);
+	talk_of_all(A, B);
+	close_endpoints();
+}
+
 static void test_another_region_is_joined(void **state)
 {
 	(void)state;
@@ -672,6 +684,7 @@ int main(void)
 		cmocka_unit_test(test_who_leaves_has_nothing_of_the_region),
 		cmocka_unit_test(test_what_waits_stays),
 		cmocka_unit_test(test_a_copy_to_itself_survives),
+		cmocka_unit_test(test_who_meets_itself_afterwards),
 		cmocka_unit_test(test_another_region_is_joined),
 		cmocka_unit_test(test_nothing_is_kept_of_a_region_that_is_unmapped),
 		cmocka_unit_test(test_the_same_region_again),
