@@ -174,10 +174,6 @@ void walk_frame(struct walk *walk)
 
 	if (!(walk->allowed & FAULT_FRAMES) || to == from || !is_alive(to) || !is_alive(from))
 		return;
-	/* With the third as well an operation may fail, which is not explained yet. */
-	for (uint8_t i = 0; i < FAKE_ENDS; i++)
-		for (uint8_t k = 0; k < FAKE_ENDS; k++)
-			distrust(walk, i, k, TRUST_LOSSY);
 	distrust(walk, to, from, TRUST_HOSTILE);
 	size_t length = world.ends[from].last_length;
 	struct frame_header header = next_header(walk, to, from, (uint8_t)(1 + ends / 64 * 4 + style % 4));
@@ -219,10 +215,9 @@ void walk_eviction(struct walk *walk)
 	struct port *port = &path->ports[style / 4 % path->port_count];
 	struct peer *peer = known(walk, at, other);
 	if (style % 4 == 0 && !port->region->left) {
-		/* Whoever takes the slot does not keep to any rule afterwards: all three may notice. */
+		/* What it has with each of the others may end, and nothing that they have with each other. */
 		for (uint8_t i = 0; i < FAKE_ENDS; i++)
-			for (uint8_t k = 0; k < FAKE_ENDS; k++)
-				distrust(walk, i, k, TRUST_LOSSY);
+			distrust(walk, at, i, TRUST_LOSSY);
 		shared_store_u64(&region_slot(port->region, port->member->slot)->claim,
 				 (uint64_t)(port->member->epoch + 1) << 32 | SLOT_CLAIMED);
 	} else if (style % 4 == 1 && peer != NULL && peer->network == NULL && peer->sending &&
