@@ -30,11 +30,6 @@
  * what the slowest retry takes. */
 #define QUIET_ROUNDS 100U
 #define PASSES_MAX 64U
-/* Each kind of work that a poll does has a bound of its own; together, in slots and pieces. */
-#define POLL_HANDLED_MOST (PATH_BURST * (FAKE_ENDS * 2 + 1) + 64U)
-/* A slot names one chunk, which is copied once, and once more by the end of the fake core, into which it
- * goes. */
-#define POLL_BYTES_MOST ((uint64_t)POLL_HANDLED_MOST * FRAME_MOST)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -44,6 +39,11 @@ void require(bool condition, const char *what)
 		return;
 	(void)fprintf(stderr, "fuzz_walk: %s\n", what);
 	abort();
+}
+
+void require_bounded(uint64_t before, uint64_t most, const char *what)
+{
+	require(work_copied() - before <= most, what);
 }
 
 bool is_alive(uint8_t index)
@@ -99,11 +99,11 @@ static void poll_once(struct walk *walk, uint8_t at)
 	uint32_t handled = messenger_progress(world.nodes[at].node.messenger);
 
 	require(handled <= POLL_HANDLED_MOST, "a poll does more than its share");
-	require(work_copied() - before <= POLL_BYTES_MOST, "a poll copies more than its share");
+	require_bounded(before, POLL_BYTES_MOST, "a poll copies more than its share");
 	before = work_copied();
 	handled = path_look(path_of(at));
 	require(handled <= POLL_HANDLED_MOST, "a look does more than its share");
-	require(work_copied() - before <= POLL_BYTES_MOST, "a look copies more than its share");
+	require_bounded(before, POLL_BYTES_MOST, "a look copies more than its share");
 	take_completions(walk, at);
 }
 
@@ -221,8 +221,13 @@ static void step(struct walk *walk)
 	case 5:
 	case 6:
 	case 7:
-	case 8:
 		walk_receive(walk);
+		break;
+	case 8:
+		if (walk->allowed & WALK_BURSTS)
+			walk_burst(walk);
+		else
+			walk_receive(walk);
 		break;
 	case 9:
 	case 10:
@@ -274,7 +279,7 @@ static void begin(struct walk *walk)
 
 	now = 1000000000;
 	randomness = 20260101;
-	walk->allowed = take_u8(&walk->input) & 15;
+	walk->allowed = take_u8(&walk->input) & 31;
 	heap_bytes = style & 1 ? (uint64_t)256 * 4096 : 0;
 	open_endpoints(lists[places & 7], lists[places >> 3 & 7], "");
 	open_endpoint(2, lists[places >> 6 | (style & 128) >> 5]);
@@ -350,6 +355,7 @@ static void end(struct walk *walk)
 		fake_release(&world.ends[i]);
 		fake_release_sends(&world.ends[i]);
 	}
+	receive_claimed(walk);
 	receive_all(walk);
 	give_up_all(walk);
 	for (uint32_t i = 0; i < walk->count; i++)
@@ -366,9 +372,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	memset(&walk, 0, sizeof(walk));
 	walk.input = (struct fuzz_input){data, size};
 	begin(&walk);
-	/* Room for the receives of the end. */
-	for (uint32_t steps = 0; walk.input.size > 0 && steps < STEPS_MAX && walk.count < WALK_OPERATIONS / 2;
-	     steps++)
+	uint32_t most = walk.allowed & WALK_BURSTS ? WALK_OPERATIONS_MANY : WALK_OPERATIONS_FEW;
+	for (uint32_t steps = 0; walk.input.size > 0 && steps < STEPS_MAX && walk.count < most; steps++)
 		step(&walk);
 	end(&walk);
 	return 0;

@@ -9,9 +9,17 @@ ANY = 3
 # Steps, by their numbers in step()
 SEND, RECEIVE, WISH, LOOK, PLUG, FRAME = 0, 5, 9, 11, 13, 14
 CORE, LOSS, DEATH, EVICTION, SECOND, ROUNDS = 16, 17, 18, 19, 21, 23
+BURST = 8  # with BURSTS
 
 # enum walk_fault
-FRAMES, LOSSES, DEATHS, EVICTIONS = 1, 2, 4, 8
+FRAMES, LOSSES, DEATHS, EVICTIONS, BURSTS = 1, 2, 4, 8, 16
+# Of a burst: what it does; and in what way, by bits of the style that are not for the tags
+SENDS, RECEIVES, LOOKS, CANCELS = 0, 1, 2, 3
+PEEKS, DISCARDS, CLAIMS = 0, 4, 8
+THIRDS = 8
+ONE_TAG, MANY_TAGS = 0, 0x80
+# And of its pattern: in which order, which bits of tags it ignores, from whom, of which size
+LAST_FIRST, ALL_BITS, HALF_OF_THEM, ONE_BIT_EACH, HALF_ANY, ALL_ANY = 1, 2, 4, 6, 8, 24
 # enum member_wish
 REGION, NETWORK, LEAVE, RETURN = 0, 1, 2, 3
 # Indices into lengths[]
@@ -52,6 +60,12 @@ def traffic(style: int = TAGGED) -> bytes:
 def frame(to: int, sender: int, kind: int) -> bytes:
     """One that the sender could send, by its number in enum frame_kind."""
     return bytes([FRAME, to + 16 * sender + (kind - 1) // 4 * 64, 64 + (kind - 1) % 4, 0])
+
+
+def burst(
+    at: int, other: int, style: int, pattern: int = 0, count: int = 64, tags: int = MANY_TAGS
+) -> bytes:
+    return bytes([BURST, at + 16 * other, style | tags, pattern, count - 1])
 
 
 SETTLE = bytes([ROUNDS + 24 * 8]) * 2
@@ -100,6 +114,77 @@ FAULTS = {
 }
 
 
+BURST_CHANGES = {
+    "posted": burst(B, A, RECEIVES)
+    + burst(A, B, SENDS, LAST_FIRST)
+    + SETTLE
+    + burst(B, A, RECEIVES, HALF_ANY | ONE_BIT_EACH) * 2
+    + burst(B, A, CANCELS | THIRDS, 0, 20)
+    + burst(A, B, SENDS, LAST_FIRST) * 2
+    + SETTLE,
+    "few-left": burst(B, A, RECEIVES, HALF_ANY | ONE_BIT_EACH, 40, ONE_TAG)
+    + burst(A, B, SENDS, LAST_FIRST, 2)
+    + SETTLE
+    + burst(B, A, CANCELS, 0, 35)
+    + burst(A, B, SENDS, 0, 8, ONE_TAG)
+    + SETTLE,
+    "patterns": burst(B, A, RECEIVES, ONE_BIT_EACH)
+    + burst(B, A, RECEIVES, ONE_BIT_EACH | ALL_ANY)
+    + burst(A, B, SENDS, LAST_FIRST)
+    + SETTLE
+    + burst(B, A, CANCELS)
+    + burst(C, B, SENDS)
+    + SETTLE
+    + burst(B, A, CANCELS),
+    "unexpected": burst(A, B, SENDS)
+    + burst(C, B, SENDS, LAST_FIRST)
+    + SETTLE
+    + burst(B, A, RECEIVES, LAST_FIRST, 20)
+    + burst(B, A, RECEIVES, ALL_ANY | ALL_BITS, 20)
+    + burst(B, C, RECEIVES, HALF_ANY | HALF_OF_THEM | LAST_FIRST)
+    + SETTLE,
+    "looks": burst(A, B, SENDS)
+    + SETTLE
+    + burst(B, A, LOOKS | PEEKS, LAST_FIRST)
+    + burst(B, A, LOOKS | DISCARDS, LAST_FIRST, 20)
+    + burst(B, A, LOOKS | CLAIMS, ALL_ANY, 30)
+    + SETTLE
+    + burst(B, A, CANCELS)
+    + SETTLE,
+    "posted-and-left": burst(B, A, RECEIVES)
+    + burst(B, C, RECEIVES, ALL_BITS)
+    + burst(A, B, SENDS, LAST_FIRST, 30)
+    + wish(A, LEAVE)
+    + PASS
+    + burst(A, B, SENDS)
+    + PASS,
+}
+
+BURST_FAULTS = {
+    "posted-and-given-up": burst(B, A, RECEIVES)
+    + burst(B, A, RECEIVES, ONE_BIT_EACH)
+    + burst(B, C, RECEIVES, LAST_FIRST)
+    + burst(C, B, SENDS, LAST_FIRST, 30)
+    + burst(A, B, SENDS, LAST_FIRST, 20)
+    + SETTLE
+    + bytes([EVICTION, B + 16 * A, 66])
+    + PASS
+    + burst(C, B, SENDS)
+    + PASS,
+    "unexpected-and-dead": burst(C, B, SENDS)
+    + burst(A, B, SENDS)
+    + SETTLE
+    + burst(B, C, LOOKS | CLAIMS, LAST_FIRST, 20)
+    + death(C)
+    + PASS
+    + death(C)
+    + bytes([0])
+    + burst(B, C, RECEIVES)
+    + burst(C, B, SENDS)
+    + PASS,
+}
+
+
 def seeds() -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for place, where in (("together", TOGETHER), ("apart", APART), ("overlapping", OVERLAPPING)):
@@ -107,6 +192,10 @@ def seeds() -> dict[str, bytes]:
             found[f"{name}-{place}"] = begin(where) + traffic() + change + traffic()
         for name, change in FAULTS.items():
             found[f"{name}-{place}"] = begin(where, 0, 15) + traffic() + change + traffic()
+        for name, change in BURST_CHANGES.items():
+            found[f"burst-{name}-{place}"] = begin(where, SEND_QUEUES, BURSTS) + change + traffic()
+        for name, change in BURST_FAULTS.items():
+            found[f"burst-{name}-{place}"] = begin(where, SEND_QUEUES, 15 | BURSTS) + change
     heap = TAGGED | IN_HEAP | DELIVERED
     for name, change in CHANGES.items():
         start = begin(TOGETHER, HEAPS | SINGLE_COPIES | SEND_QUEUES)

@@ -4,6 +4,7 @@
  *
  * fuzz_walk.c       takes steps from the input, and ends the run
  * walk_messages.c   sends and receives, and checks every completion against what was sent
+ * walk_bursts.c     the same with many at once, so that matching goes by its tables
  * walk_faults.c     deaths, lost frames, hostile frames, evictions
  */
 #ifndef VICINAL_TESTS_WALK_H
@@ -13,8 +14,16 @@
 
 #include "fuzz/fuzz_input.h"
 
-#define WALK_OPERATIONS 256U
+#define WALK_OPERATIONS 2048U
+/* Until a run has so many operations, there are steps: behind them is room for the receives of its end. */
+#define WALK_OPERATIONS_FEW 128U
+#define WALK_OPERATIONS_MANY (WALK_OPERATIONS / 2)
 #define NOBODY UINT8_MAX
+/* Each kind of work that a poll does has a bound of its own; together, in slots and pieces. */
+#define POLL_HANDLED_MOST (PATH_BURST * (FAKE_ENDS * 2 + 1) + 64U)
+/* A slot names one chunk, which is copied once, and once more by the end of the fake core, into which it
+ * goes. */
+#define POLL_BYTES_MOST ((uint64_t)POLL_HANDLED_MOST * FRAME_MOST)
 
 /* What may be expected of the messages between two endpoints. Only ever gets worse. */
 enum trust {
@@ -24,6 +33,9 @@ enum trust {
 };
 
 enum operation_state { OPERATION_FREE, OPERATION_ACTIVE, OPERATION_DONE };
+
+/* A receive that takes what waits already, or only looks at it. */
+enum look { LOOK_NONE, LOOK_PEEKS, LOOK_DISCARDS, LOOK_CLAIMS, LOOK_CLAIMED };
 
 /* Of an application. Never used again in a run, so that a second completion shows. */
 struct operation {
@@ -35,9 +47,11 @@ struct operation {
 	bool in_heap;
 	bool cancelled;
 	bool delivered; /* a send: its message was received */
+	bool in_burst;
+	enum look look;
 	uint8_t at;
 	uint8_t other; /* whom it sends to or receives from; or NOBODY */
-	uint8_t tag;
+	uint16_t tag;
 	uint32_t at_life;
 	uint32_t other_life;
 	uint32_t message; /* a receive: which send it got, or WALK_OPERATIONS */
@@ -52,12 +66,19 @@ struct walk {
 	uint32_t lives[FAKE_ENDS];           /* how often each died */
 	struct address addresses[FAKE_ENDS]; /* of the present life, or the last one */
 	struct core_name names[FAKE_ENDS];   /* the same */
-	uint8_t allowed;                     /* which faults the input wants: enum walk_fault */
+	uint8_t allowed;                     /* what the input wants: enum walk_fault */
 	bool plugged;                        /* a region has two names by now */
 	bool ending;                         /* every peer is given up: any operation may fail */
 };
 
-enum walk_fault { FAULT_FRAMES = 1, FAULT_LOSS = 2, FAULT_DEATH = 4, FAULT_EVICTION = 8 };
+/* Bursts are no fault: but with them the step of one receive in four is another. */
+enum walk_fault {
+	FAULT_FRAMES = 1,
+	FAULT_LOSS = 2,
+	FAULT_DEATH = 4,
+	FAULT_EVICTION = 8,
+	WALK_BURSTS = 16,
+};
 
 void require(bool condition, const char *what);
 bool is_alive(uint8_t index);
@@ -66,6 +87,20 @@ void distrust(struct walk *walk, uint8_t one, uint8_t other, enum trust most);
 enum trust trust_of(const struct walk *walk, const struct operation *operation, uint8_t other);
 /* `whom` as `at` knows it by now; NULL if it was never met. */
 struct peer *known(const struct walk *walk, uint8_t at, uint8_t whom);
+
+/* Copied since work_copied() was `before`. */
+void require_bounded(uint64_t before, uint64_t most, const char *what);
+
+/* walk_messages.c, for what walk_bursts.c does many times. NULL if there can be none. */
+struct operation *new_operation(struct walk *walk, uint8_t at, uint8_t other, bool send);
+struct peer *find_peer(struct walk *walk, uint8_t at, uint8_t whom);
+void set_buffer(const struct walk *walk, struct operation *operation, bool in_heap);
+/* Fill its buffer and send it; `flags` beside those that all have. Released if it is not taken. */
+void send_operation(struct walk *walk, struct operation *operation, struct peer *to, bool in_pieces,
+		    uint64_t flags);
+/* Post it, or have it look, by `flags`. Released if it is not taken. */
+ssize_t post_operation(struct walk *walk, struct operation *operation, const struct peer *from,
+		       uint64_t ignore, uint64_t flags);
 
 void walk_send(struct walk *walk);
 void walk_receive(struct walk *walk);
@@ -76,6 +111,10 @@ void take_completions(struct walk *walk, uint8_t at);
 /* All that `at` had under way ends with it. */
 void forget_operations(struct walk *walk, uint8_t at);
 void release_operation(struct operation *operation);
+
+void walk_burst(struct walk *walk);
+/* Receive all that was claimed. */
+void receive_claimed(struct walk *walk);
 
 void walk_open(struct walk *walk, uint8_t index, const char *list);
 void walk_frame(struct walk *walk);

@@ -12,7 +12,7 @@
 
 static const uint32_t lengths[] = {0, 8, 48, 49, 440, 3000, 4096, 20000, 70000, LONG, 9, 1};
 
-static void set_buffer(const struct walk *walk, struct operation *operation, bool in_heap)
+void set_buffer(const struct walk *walk, struct operation *operation, bool in_heap)
 {
 	struct heap *heap = path_of(operation->at)->heap;
 	size_t length = operation->length > 0 ? operation->length : 1;
@@ -35,7 +35,7 @@ void release_operation(struct operation *operation)
 	operation->buffer = NULL;
 }
 
-static struct operation *new_operation(struct walk *walk, uint8_t at, uint8_t other, bool send)
+struct operation *new_operation(struct walk *walk, uint8_t at, uint8_t other, bool send)
 {
 	if (walk->count == WALK_OPERATIONS || !is_alive(at))
 		return NULL;
@@ -62,7 +62,7 @@ static void settle_operation(struct walk *walk, struct operation *operation, ssi
 }
 
 /* As an address vector has it: by the region of its address that both are in, or else over the network. */
-static struct peer *find(struct walk *walk, uint8_t at, uint8_t whom)
+struct peer *find_peer(struct walk *walk, uint8_t at, uint8_t whom)
 {
 	const struct address *address = &walk->addresses[whom];
 	struct path *path = path_of(at);
@@ -100,6 +100,30 @@ static void fill_message(const struct walk *walk, struct operation *operation)
 		memcpy(operation->buffer, &id, sizeof(id));
 }
 
+void send_operation(struct walk *walk, struct operation *operation, struct peer *to, bool in_pieces,
+		    uint64_t flags)
+{
+	const size_t first = operation->length / 3;
+	const struct iovec pieces[2] = {{operation->buffer, first},
+					{operation->buffer + first, operation->length - first}};
+	const struct iovec piece = {operation->buffer, operation->length};
+
+	fill_message(walk, operation);
+	ssize_t result = messenger_send(world.nodes[operation->at].node.messenger,
+					&(struct send_request){
+						.pieces = in_pieces ? pieces : &piece,
+						.count = in_pieces ? 2 : 1,
+						.length = operation->length,
+						.to = (struct correspondent *)(void *)to,
+						.tag = operation->tag,
+						.data = (uint64_t)(operation - walk->operations),
+						.context = operation,
+						.flags = (operation->tagged ? FI_TAGGED : FI_MSG) |
+							 FI_COMPLETION | flags,
+					});
+	settle_operation(walk, operation, result);
+}
+
 void walk_send(struct walk *walk)
 {
 	uint8_t ends = take_u8(&walk->input);
@@ -109,50 +133,37 @@ void walk_send(struct walk *walk)
 
 	if (operation == NULL)
 		return;
-	struct peer *to = find(walk, operation->at, operation->other);
+	struct peer *to = find_peer(walk, operation->at, operation->other);
 	if (to == NULL)
 		return;
 	operation->tagged = style & 1;
 	operation->tag = operation->tagged ? style / 16 % TAGS : 0;
 	operation->length = lengths[size % 12];
 	set_buffer(walk, operation, style & 2);
-	fill_message(walk, operation);
 	bool says = operation->length < sizeof(uint64_t) || (style & 4);
-	const struct iovec pieces[2] = {{operation->buffer, operation->length / 3},
-					{operation->buffer + operation->length / 3,
-					 operation->length - operation->length / 3}};
-	const struct iovec piece = {operation->buffer, operation->length};
-	ssize_t result = messenger_send(world.nodes[operation->at].node.messenger,
-					&(struct send_request){
-						.pieces = style & 128 ? pieces : &piece,
-						.count = style & 128 ? 2 : 1,
-						.length = operation->length,
-						.to = (struct correspondent *)(void *)to,
-						.tag = operation->tag,
-						.data = (uint64_t)(operation - walk->operations),
-						.context = operation,
-						.flags = (operation->tagged ? FI_TAGGED : FI_MSG) |
-							 FI_COMPLETION | (says ? FI_REMOTE_CQ_DATA : 0U) |
-							 (style & 8 ? FI_DELIVERY_COMPLETE : 0U),
-					});
-	settle_operation(walk, operation, result);
+	send_operation(walk, operation, to, style & 128,
+		       (says ? FI_REMOTE_CQ_DATA : 0U) | (style & 8 ? FI_DELIVERY_COMPLETE : 0U));
 }
 
-static void post(struct walk *walk, struct operation *operation, const struct peer *from, bool any_tag)
+ssize_t post_operation(struct walk *walk, struct operation *operation, const struct peer *from,
+		       uint64_t ignore, uint64_t flags)
 {
 	const struct iovec piece = {operation->buffer, operation->length};
-	ssize_t result =
-		messenger_receive(world.nodes[operation->at].node.messenger,
-				  &(struct receive_request){
-					  .pieces = &piece,
-					  .count = 1,
-					  .source = from != NULL ? from->source : MATCH_ANY_SOURCE,
-					  .tag = operation->tag,
-					  .ignore = operation->tagged && !any_tag ? 0 : UINT64_MAX,
-					  .context = operation,
-					  .flags = (operation->tagged ? FI_TAGGED : FI_MSG) | FI_COMPLETION,
-				  });
-	settle_operation(walk, operation, result);
+	ssize_t result = messenger_receive(world.nodes[operation->at].node.messenger,
+					   &(struct receive_request){
+						   .pieces = &piece,
+						   .count = operation->buffer != NULL,
+						   .source = from != NULL ? from->source : MATCH_ANY_SOURCE,
+						   .tag = operation->tag,
+						   .ignore = operation->tagged ? ignore : UINT64_MAX,
+						   .context = operation,
+						   .flags = (operation->tagged ? FI_TAGGED : FI_MSG) |
+							    FI_COMPLETION | flags,
+					   });
+
+	if (operation->look != LOOK_CLAIMED)
+		settle_operation(walk, operation, result);
+	return result;
 }
 
 void walk_receive(struct walk *walk)
@@ -166,7 +177,8 @@ void walk_receive(struct walk *walk)
 
 	if (operation == NULL)
 		return;
-	struct peer *from = operation->other != NOBODY ? find(walk, operation->at, operation->other) : NULL;
+	struct peer *from =
+		operation->other != NOBODY ? find_peer(walk, operation->at, operation->other) : NULL;
 	if (from == NULL)
 		operation->other = NOBODY;
 	operation->tagged = style & 1;
@@ -174,7 +186,7 @@ void walk_receive(struct walk *walk)
 	/* Room for the message's number at least. */
 	operation->length = lengths[1 + size % 9];
 	set_buffer(walk, operation, style & 2);
-	post(walk, operation, from, style & 4);
+	(void)post_operation(walk, operation, from, style & 4 ? UINT64_MAX : 0, 0);
 }
 
 void receive_message(struct walk *walk, const struct operation *sent)
@@ -186,7 +198,7 @@ void receive_message(struct walk *walk, const struct operation *sent)
 	operation->tag = sent->tag;
 	operation->length = sent->length > 8 ? sent->length : 8;
 	set_buffer(walk, operation, false);
-	post(walk, operation, NULL, false);
+	(void)post_operation(walk, operation, NULL, 0, 0);
 }
 
 void walk_cancel(struct walk *walk)
@@ -243,34 +255,73 @@ static void check_order(const struct walk *walk, const struct operation *receive
 	}
 }
 
-static void check_message(struct walk *walk, struct operation *receive, const struct completion *entry)
+/* The send of the message that a completion is of, in every life of both; NULL if nothing may be expected. */
+static struct operation *sent_of(struct walk *walk, const struct operation *receive,
+				 const struct completion *entry)
 {
 	uint8_t sender = sender_of(walk, receive->at, entry);
 	uint64_t id = entry->data;
 
 	if (sender == NOBODY || trust_of(walk, receive, sender) == TRUST_HOSTILE)
-		return;
-	if (!(entry->flags & FI_REMOTE_CQ_DATA))
+		return NULL;
+	if (!(entry->flags & FI_REMOTE_CQ_DATA)) {
+		require(receive->buffer != NULL, "a message of a burst does not say which it is");
 		memcpy(&id, receive->buffer, sizeof(id));
+	}
 	require(id < walk->count && walk->operations[id].send, "a message arrives that nobody sent");
 	struct operation *sent = &walk->operations[id];
 	if (sent->at_life != walk->lives[sent->at] || sent->other_life != walk->lives[sent->other])
-		return;
+		return NULL;
 	require(sent->at == sender && sent->other == receive->at, "a message arrives elsewhere");
 	require(receive->other == NOBODY || receive->other == sender, "a receive takes another's message");
 	require(!sent->delivered, "a message arrives twice");
 	require(sent->tagged == receive->tagged && entry->tag == sent->tag, "a message has another tag");
+	return sent;
+}
+
+static void take_message(struct walk *walk, struct operation *receive, struct operation *sent)
+{
+	sent->delivered = true;
+	receive->message = (uint32_t)(sent - walk->operations);
+	check_order(walk, receive);
+}
+
+static void check_message(struct walk *walk, struct operation *receive, const struct completion *entry)
+{
+	struct operation *sent = sent_of(walk, receive, entry);
+
+	if (sent == NULL)
+		return;
 	require((sent->length > receive->length) == (entry->error == FI_ETRUNC),
 		"a message has another length");
+	uint64_t id = (uint64_t)(sent - walk->operations);
 	size_t length = sent->length < receive->length ? sent->length : receive->length;
 	require(entry->length == length, "a message is said to have another length");
 	size_t head = sent->length >= sizeof(id) ? sizeof(id) : 0;
 	require(head == 0 || memcmp(receive->buffer, &id, head) == 0, "a message's number is changed");
 	require(length <= head || memcmp(receive->buffer + head, bytes_of(id) + head, length - head) == 0,
 		"a message's bytes are changed");
-	sent->delivered = true;
-	receive->message = (uint32_t)id;
-	check_order(walk, receive);
+	take_message(walk, receive, sent);
+}
+
+/* What one looked for is there, or it is not. */
+static void take_look(struct walk *walk, struct operation *receive, const struct completion *entry)
+{
+	enum look look = receive->look;
+
+	receive->state = OPERATION_DONE;
+	require(entry->error == 0 || entry->error == FI_ENOMSG, "a look fails");
+	if (entry->error != 0)
+		return;
+	struct operation *sent = sent_of(walk, receive, entry);
+	require(sent == NULL || entry->length == sent->length, "a message that waits has another length");
+	if (look == LOOK_DISCARDS && sent != NULL)
+		take_message(walk, receive, sent);
+	if (look != LOOK_CLAIMS)
+		return;
+	receive->state = OPERATION_ACTIVE;
+	receive->look = LOOK_CLAIMED;
+	receive->length = entry->length < LONG ? entry->length : LONG;
 }
 
 /* May an operation at `at` fail that names `other`, or nobody? */
@@ -291,6 +342,10 @@ static void take_completion(struct walk *walk, uint8_t at, const struct completi
 		"an operation completes that is none");
 	require(operation->state == OPERATION_ACTIVE, "an operation completes twice");
 	require(operation->send == sends && operation->at == at, "an operation completes elsewhere");
+	if (operation->look != LOOK_NONE && operation->buffer == NULL) {
+		take_look(walk, operation, entry);
+		return;
+	}
 	operation->state = OPERATION_DONE;
 	if (entry->error != 0 && entry->error != FI_ETRUNC && !may_fail(walk, operation)) {
 		(void)fprintf(stderr, "fuzz_walk: error %d: %s\n", entry->error, entry->reason);

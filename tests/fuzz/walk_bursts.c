@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * walk_bursts.c - see walk.h. Steps of up to 64 operations with tags of their own: enough that matching
+ * searches for long, and goes over to its tables. All messages say by their data which they are, so that one
+ * that is only looked at, or discarded, is known as well.
+ */
+#include "fuzz/walk.h"
+
+#include "fuzz/work.h"
+
+#define BURST_MOST 64U
+/* No bit of it is among those that receives of bursts ignore: they take no other message. */
+#define BURST_TAG 256U
+#define BURST_IGNORED 255U
+/* What one call copies at most: a message, by us, into a chunk, and by the fake core out of it and to where
+ * it goes. */
+#define CALL_BYTES_MOST(length) (4 * ((uint64_t)(length) + FRAME_HEAD_MOST))
+
+enum { BURST_SENDS, BURST_RECEIVES, BURST_LOOKS, BURST_CANCELS };
+
+struct burst {
+	uint8_t at;
+	uint8_t other;
+	uint8_t style;
+	uint8_t pattern;
+	uint32_t count;
+};
+
+static const uint32_t lengths[] = {8, 9, 49, 440, 3000, 4096, 8, 20000};
+
+static size_t length_of(const struct burst *burst)
+{
+	return lengths[burst->pattern >> 5];
+}
+
+static uint16_t tag_of(const struct burst *burst, uint32_t index)
+{
+	uint32_t tags = 1U + (burst->style >> 4) * 8U;
+
+	/* The last first: what is searched for is far from where the search begins. */
+	if (burst->pattern & 1)
+		index = burst->count - 1 - index;
+	return (uint16_t)(BURST_TAG + index % tags);
+}
+
+/* In the more patterns the more of its bits are set: more than there are tables for. */
+static uint64_t ignored_by(const struct burst *burst, uint32_t index)
+{
+	switch (burst->pattern >> 1 & 3) {
+	case 0:
+		return 0;
+	case 1:
+		return BURST_IGNORED;
+	case 2:
+		return index & 1 ? 0 : BURST_IGNORED;
+	default:
+		return UINT64_C(1) << index % 8;
+	}
+}
+
+static struct operation *new_of_burst(struct walk *walk, const struct burst *burst, uint32_t index, bool send)
+{
+	/* Of any source all, or every second one. */
+	bool any = !send && (burst->pattern & 8) && (burst->pattern & 16 || (index & 1));
+	struct operation *operation = new_operation(walk, burst->at, any ? NOBODY : burst->other, send);
+
+	if (operation == NULL)
+		return NULL;
+	operation->in_burst = true;
+	operation->tagged = true;
+	operation->tag = tag_of(burst, index);
+	operation->length = length_of(burst);
+	return operation;
+}
+
+static void send_burst(struct walk *walk, const struct burst *burst)
+{
+	for (uint32_t i = 0; i < burst->count; i++) {
+		struct operation *operation = new_of_burst(walk, burst, i, true);
+		struct peer *to = operation != NULL ? find_peer(walk, burst->at, burst->other) : NULL;
+		if (to == NULL)
+			return;
+		size_t length = operation->length;
+		set_buffer(walk, operation, burst->style & 4);
+		uint64_t before = work_copied();
+		send_operation(walk, operation, to, false,
+			       FI_REMOTE_CQ_DATA | (burst->style & 8 ? FI_DELIVERY_COMPLETE : 0U));
+		require_bounded(before, CALL_BYTES_MOST(length), "a send copies more than its message");
+	}
+}
+
+static void receive_burst(struct walk *walk, const struct burst *burst)
+{
+	for (uint32_t i = 0; i < burst->count; i++) {
+		struct operation *operation = new_of_burst(walk, burst, i, false);
+		if (operation == NULL)
+			return;
+		bool any = operation->other == NOBODY;
+		const struct peer *from = any ? NULL : find_peer(walk, burst->at, burst->other);
+		if (from == NULL)
+			operation->other = NOBODY;
+		set_buffer(walk, operation, burst->style & 4);
+		uint64_t before = work_copied();
+		(void)post_operation(walk, operation, from, ignored_by(burst, i), 0);
+		require_bounded(before, CALL_BYTES_MOST(lengths[7]),
+				"a receive copies more than its message");
+	}
+}
+
+static void look_burst(struct walk *walk, const struct burst *burst)
+{
+	static const enum look looks[] = {LOOK_PEEKS, LOOK_DISCARDS, LOOK_CLAIMS, LOOK_CLAIMS};
+	static const uint64_t flags[] = {
+		[LOOK_PEEKS] = FI_PEEK,
+		[LOOK_DISCARDS] = FI_PEEK | FI_DISCARD,
+		[LOOK_CLAIMS] = FI_PEEK | FI_CLAIM,
+	};
+
+	for (uint32_t i = 0; i < burst->count; i++) {
+		struct operation *operation = new_of_burst(walk, burst, i, false);
+		if (operation == NULL)
+			return;
+		bool any = operation->other == NOBODY;
+		const struct peer *from = any ? NULL : find_peer(walk, burst->at, burst->other);
+		if (from == NULL)
+			operation->other = NOBODY;
+		operation->look = looks[burst->style >> 2 & 3];
+		uint64_t before = work_copied();
+		(void)post_operation(walk, operation, from, ignored_by(burst, i), flags[operation->look]);
+		/* It polls, and a sink takes what is discarded. */
+		require_bounded(before, POLL_BYTES_MOST, "a look copies more than a poll");
+	}
+}
+
+/* Of those that are posted every second, or third, or all. */
+static void cancel_burst(struct walk *walk, const struct burst *burst)
+{
+	uint32_t left = burst->count;
+
+	for (uint32_t i = 0; i < walk->count && left > 0; i++) {
+		struct operation *operation = &walk->operations[i];
+		if (operation->state != OPERATION_ACTIVE || operation->send || !operation->in_burst ||
+		    operation->look != LOOK_NONE || operation->at != burst->at ||
+		    i % (1U + (burst->style >> 2 & 3)) != 0)
+			continue;
+		left--;
+		uint64_t before = work_copied();
+		if (messenger_cancel(world.nodes[operation->at].node.messenger, operation) == 0)
+			operation->cancelled = true;
+		require_bounded(before, 4 * sizeof(struct completion), "to cancel copies more than an entry");
+	}
+}
+
+static void receive_one(struct walk *walk, struct operation *operation)
+{
+	/* Room for the message's number, and for what may be said to have come of a liar's. */
+	if (operation->length < sizeof(uint64_t))
+		operation->length = sizeof(uint64_t);
+	set_buffer(walk, operation, false);
+	uint64_t before = work_copied();
+	require(post_operation(walk, operation, NULL, 0, FI_CLAIM) == 0, "what was claimed is gone");
+	require_bounded(before, CALL_BYTES_MOST(operation->length), "a claim copies more than its message");
+}
+
+static void receive_claimed_at(struct walk *walk, uint8_t at)
+{
+	for (uint32_t i = 0; i < walk->count; i++) {
+		struct operation *operation = &walk->operations[i];
+		if (operation->state == OPERATION_ACTIVE && operation->look == LOOK_CLAIMED &&
+		    operation->at == at && operation->buffer == NULL)
+			receive_one(walk, operation);
+	}
+}
+
+void receive_claimed(struct walk *walk)
+{
+	for (uint8_t at = 0; at < FAKE_ENDS; at++)
+		if (is_alive(at))
+			receive_claimed_at(walk, at);
+}
+
+void walk_burst(struct walk *walk)
+{
+	uint8_t ends = take_u8(&walk->input);
+	struct burst burst = {
+		.at = ends % FAKE_ENDS,
+		.other = ends / 16 % FAKE_ENDS,
+		.style = take_u8(&walk->input),
+		.pattern = take_u8(&walk->input),
+		.count = 1U + take_u8(&walk->input) % BURST_MOST,
+	};
+
+	if (!is_alive(burst.at))
+		return;
+	switch (burst.style & 3) {
+	case BURST_SENDS:
+		send_burst(walk, &burst);
+		break;
+	case BURST_RECEIVES:
+		receive_burst(walk, &burst);
+		break;
+	case BURST_LOOKS:
+		look_burst(walk, &burst);
+		break;
+	default:
+		receive_claimed_at(walk, burst.at);
+		cancel_burst(walk, &burst);
+		break;
+	}
+}
