@@ -46,15 +46,18 @@ bool network_part(struct peer *peer)
 	/* That we are in the region goes first: afterwards it would call back whom we part from. */
 	if (to->owes_region)
 		return false;
+	enum network_word word = to->part_heard == WORD_NONE ? WORD_FIRST : WORD_SECOND;
+	if (to->part_said < word) {
+		/* Without room for it nothing has begun: the manager may think better of it meanwhile. */
+		if (!network_send_part(to, word == WORD_SECOND))
+			return false;
+		to->part_said = word;
+		network_stay_busy(to->network);
+	}
 	if (peer->network == NULL) {
 		network_enter(peer);
 		peer->out.limit = peer->out.position;
 		to->hushed = to->part_heard != WORD_SECOND;
-	}
-	enum network_word word = to->part_heard == WORD_NONE ? WORD_FIRST : WORD_SECOND;
-	if (to->part_said < word && network_send_part(to, word == WORD_SECOND)) {
-		to->part_said = word;
-		network_stay_busy(to->network);
 	}
 	return to->part_said == WORD_SECOND;
 }

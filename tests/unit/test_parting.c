@@ -114,6 +114,25 @@ static void test_who_parted_is_called_back_by_who_stays(void **state)
 	close_endpoints();
 }
 
+/* B is to part from A, and its core has no room for the word; then the manager wants it no more. */
+static void test_who_could_not_say_that_it_parts_stays(void **state)
+{
+	(void)state;
+	open_endpoints("1", "1", "");
+	(void)meet(A, B);
+	(void)meet(B, A);
+	wish(A, WISH_LEAVE);
+	prove();
+	world.ends[B].refusals = 1;
+	path_begin_moves(path_of(B));
+	assert_int_equal(world.ends[B].refusals, 0);
+	wish(A, WISH_RETURN);
+	settle();
+	talk_of_all(A, B);
+	assert_through_region(A, B);
+	close_endpoints();
+}
+
 /* A has parted from B, and cannot leave. */
 static void part(void)
 {
@@ -249,6 +268,7 @@ int main(void)
 		cmocka_unit_test(test_a_parting_that_began_ends),
 		cmocka_unit_test(test_a_parting_that_began_fails_over),
 		cmocka_unit_test(test_who_parted_is_called_back_by_who_stays),
+		cmocka_unit_test(test_who_could_not_say_that_it_parts_stays),
 		cmocka_unit_test(test_who_calls_back_and_leaves_lives_on),
 		cmocka_unit_test(test_who_was_not_met_again_is_parted_from),
 		cmocka_unit_test(test_who_parts_meets_nobody_before_it_parted),
