@@ -18,7 +18,7 @@ from vicinal.study.file.json_form import study_from_json, study_to_json
 from vicinal.study.file.machine import Card, MachineFacts, facts_from_json, facts_to_json
 from vicinal.study.file.model import Correction, Study, Workload
 from vicinal.study.file.reading import parse_study
-from vicinal.study.file.shipped import load_study, study_names
+from vicinal.study.file.shipped import list_studies, load_study
 from vicinal.study.file.trials import trials_needed
 from vicinal.study.running.plan import selected
 from vicinal.study.workloads import drivers
@@ -383,7 +383,7 @@ FACTS = st.builds(
     rdma=st.sampled_from([(), LARGE.rdma]),
     hosts=st.sampled_from([(), *(LARGE.hosts[:count] for count in (2, 3, 4, 8))]),
 )
-SHIPPED = [load_study(name) for name in study_names()]
+SHIPPED = list_studies()
 
 
 @settings(max_examples=30, deadline=None)

@@ -38,6 +38,7 @@ def test_kept_values_make_the_same_studies(monkeypatch: pytest.MonkeyPatch) -> N
     assert keep()
     monkeypatch.setattr("vicinal.yaml_file._load", lambda *_: pytest.fail("a file was parsed"))
     assert shipped.list_studies() == expected
+    assert [shipped.load_study(name) for name in NAMES] == expected
     assert not keep()
 
 

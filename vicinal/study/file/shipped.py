@@ -45,7 +45,8 @@ def study_file(name_or_path: str) -> Path:
 
 def load_study(name_or_path: str) -> Study:
     """The study of that name, or in that file. Raises VicinalError with file, line and remedy."""
-    return read_study(study_file(name_or_path))
+    path = study_file(name_or_path)
+    return _read(path, parsed_values()) if path.parent == STUDIES else read_study(path)
 
 
 def _read(path: Path, parsed: Mapping[str, Any]) -> Study:
