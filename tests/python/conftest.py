@@ -22,6 +22,10 @@ TOGETHER = {
     **dict.fromkeys(("launch", "faults", "network", "bench", "test_documentation"), "jobs"),
     # A Slurm's daemons, and what is left of its jobs, are looked for on the whole host.
     "slurm": "slurm",
+    # They share reports that take seconds to write.
+    **dict.fromkeys(
+        ("test_study_report", "test_study_report_plots", "test_study_report_tuned"), "reports"
+    ),
     # A libvirt's daemon has places of its own on the host.
     "vm": "vm",
 }

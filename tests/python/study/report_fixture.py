@@ -1,9 +1,11 @@
-"""A plugin of pytest for the tests of pages, which share one: it takes seconds to write."""
+"""A plugin of pytest for the tests of pages, which share some: they take seconds to write."""
 
+from io import BytesIO
 from pathlib import Path
 
 import pytest
-from report_summaries import source
+from matplotlib.figure import Figure
+from report_summaries import small_source, source
 
 from vicinal.study.report.writing import write_report
 
@@ -12,3 +14,29 @@ from vicinal.study.report.writing import write_report
 def example_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a study that nobody measured."""
     return write_report([source()], tmp_path_factory.mktemp("report"))
+
+
+@pytest.fixture(scope="session")
+def report_of_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of two results of a small study, monday and tuesday."""
+    with pytest.MonkeyPatch.context() as patch:
+        draw_no_png(patch)
+        sources = [small_source("monday", 1), small_source("tuesday", 2)]
+        return write_report(sources, tmp_path_factory.mktemp("report-of-two"))
+
+
+@pytest.fixture
+def no_png(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of a page, which has the plots as SVG: drawing the PNG files is half of the work."""
+    draw_no_png(monkeypatch)
+
+
+def draw_no_png(patch: pytest.MonkeyPatch) -> None:
+    """Leave PNG files empty."""
+    draw = Figure.savefig
+
+    def save(figure: Figure, content: BytesIO, **options: object) -> None:
+        if options["format"] != "png":
+            draw(figure, content, **options)
+
+    patch.setattr(Figure, "savefig", save)

@@ -198,6 +198,7 @@ def test_csv_is_tidy_with_units_in_its_headings(written: Path) -> None:
     assert {"base_MB_per_s", "test_MB_per_s", "ratio", "verdict"} <= set(compared[0])
 
 
+@pytest.mark.usefixtures("no_png")
 def test_text_from_outside_stays_text(tmp_path: Path) -> None:
     write_report([hostile()], tmp_path)
     page = Page((tmp_path / "report.html").read_text())
@@ -212,6 +213,7 @@ def test_text_from_outside_stays_text(tmp_path: Path) -> None:
     assert "[a](" not in markdown.replace("\\[a\\](", "")
 
 
+@pytest.mark.usefixtures("no_png")
 def test_commands_in_notes_are_set_as_such(tmp_path: Path) -> None:
     made = small_source("result")
     note = "Run `vicinal study run --with-npb PATH`, or `a<b>|*c*`; <i>*` is text."
@@ -265,13 +267,12 @@ def test_answer_shows_what_is_not_established_and_says_so() -> None:
         assert "most" not in sentence
 
 
-def test_two_results_stand_beside_each_other(tmp_path: Path) -> None:
-    path = write_report([small_source("monday", 1), small_source("tuesday", 2)], tmp_path)
-    page = Page(path.read_text())
+def test_two_results_stand_beside_each_other(report_of_two: Path) -> None:
+    page = Page(report_of_two.read_text())
     text = " ".join(page.text)
     assert "The results beside each other" in text
     assert {"r1", "r2", "across"} <= {attributes.get("id") for _, attributes in page.elements}
-    with (tmp_path / "measured-latency.csv").open() as file:
+    with report_of_two.with_name("measured-latency.csv").open() as file:
         assert {row["result"] for row in csv.DictReader(file)} == {"monday", "tuesday"}
 
 
@@ -343,6 +344,7 @@ def test_command_names_what_is_no_result(vicinal: Vicinal, tmp_path: Path) -> No
     assert "name a folder that vicinal study run has written" in done.stderr
 
 
+@pytest.mark.usefixtures("no_png")
 def test_a_control_that_was_not_tested_claims_nothing(tmp_path: Path) -> None:
     made = replace(summary(small()), control=ControlFound("native", 0, (), 0.027, untested=5))
     text = write_report([Source(made, manifest(), "x")], tmp_path).read_text()
@@ -372,6 +374,7 @@ def test_no_plot_does_work_for_each_of_ten_million_samples(tmp_path: Path) -> No
     assert measured["memory_bytes"] < LARGE_BYTES
 
 
+@pytest.mark.usefixtures("no_png")
 def test_a_result_that_is_written_to_is_read_only(result: Path, tmp_path: Path) -> None:
     (result / "summary.json").unlink(missing_ok=True)
     with ResultWriter.resume(result)[0]:
@@ -379,6 +382,7 @@ def test_a_result_that_is_written_to_is_read_only(result: Path, tmp_path: Path) 
     assert not (result / "summary.json").exists()
 
 
+@pytest.mark.usefixtures("no_png")
 def test_what_is_emulated_is_called_so(tmp_path: Path) -> None:
     about = small()
     plain = tuple(replace(each, title=f"place {each.name}") for each in about.environments)

@@ -82,6 +82,7 @@ def with_sizes(*sizes: int) -> Study:
     )
 
 
+@pytest.mark.usefixtures("no_png")
 def test_no_line_is_drawn_over_what_nobody_measured_and_the_rule_is_kept(tmp_path: Path) -> None:
     """It was marked as broken by the sizes alone, whatever was drawn."""
     made = summary(with_sizes(8, 64, 8192, 16384))
@@ -102,6 +103,7 @@ def test_no_line_leads_from_nothing_to_a_large_message() -> None:
     assert joined(plots["01-latency-median"]) == {(0, 16)}
 
 
+@pytest.mark.usefixtures("no_png")
 def test_a_line_that_should_not_be_there_is_found_and_marked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -359,6 +361,7 @@ def test_parts_of_both_sides_are_on_the_page_in_markdown_and_csv(example_report:
         assert sum(shares) == pytest.approx(1.0)
 
 
+@pytest.mark.usefixtures("no_png")
 def test_what_says_nothing_of_its_parts_has_no_such_table(tmp_path: Path) -> None:
     write_report([small_source("monday")], tmp_path)
     assert not (tmp_path / "compared-parts.csv").exists()
@@ -440,12 +443,15 @@ def test_units_that_differ_are_converted_or_left_out() -> None:
     assert list(overlays([first, strange])) == []
 
 
-def test_a_report_of_several_results_has_them_in_one_plot(tmp_path: Path) -> None:
-    page = write_report([small_source("monday", 1), small_source("tuesday", 2)], tmp_path)
-    names = sorted(path.stem for path in (tmp_path / "plots").glob("overlay-*.png"))
+@pytest.mark.usefixtures("no_png")
+def test_a_report_of_several_results_has_them_in_one_plot(
+    report_of_two: Path, tmp_path: Path
+) -> None:
+    plots = report_of_two.with_name("plots")
+    names = sorted(path.stem for path in plots.glob("overlay-*.png"))
     assert len(names) == 7
-    assert page.read_text().count("MPI latency, Containers with the region: median") >= 2
-    markdown = (tmp_path / "report.md").read_text()
+    assert report_of_two.read_text().count("MPI latency, Containers with the region: median") >= 2
+    markdown = report_of_two.with_name("report.md").read_text()
     assert all(f"(plots/{name}.png)" in markdown for name in names)
     alone = write_report([small_source("monday", 1)], tmp_path / "alone")
     assert "overlay" not in alone.read_text()

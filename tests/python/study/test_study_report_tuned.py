@@ -114,6 +114,7 @@ def test_a_page_has_no_such_section_without_a_reason(example_report: Path) -> No
     assert not example_report.with_name("tuned.csv").exists()
 
 
+@pytest.mark.usefixtures("no_png")
 def test_studies_of_interrupts_say_how_to_have_it(tmp_path: Path) -> None:
     source = small_source("monday", 1)
     study = replace(source.summary.study, name="p3-fig10")
