@@ -5,6 +5,7 @@ import os
 import platform
 import secrets
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -32,17 +33,45 @@ TOGETHER = {
 """Areas and files whose tests run in one process, one after the other, and why."""
 
 
+def _process_of(nodeid: str) -> str:
+    """The file of a test, or the group that runs in one process: see TOGETHER."""
+    file = Path(nodeid.partition("::")[0])
+    return TOGETHER.get(file.parent.name) or TOGETHER.get(file.stem) or str(file)
+
+
 class _Together(LoadFileScheduling):
     """Gives each file to one process, since its tests share fixtures, and each group to one."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = Path(nodeid.partition("::")[0])
-        return TOGETHER.get(file.parent.name) or TOGETHER.get(file.stem) or str(file)
+        return _process_of(nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
-    """Have pytest-xdist's loadfile keep to TOGETHER."""
-    return _Together(config, log) if config.getvalue("dist") == "loadfile" else None
+    """Have pytest-xdist's loadfile keep to TOGETHER, and to the order of the tests."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    config.option.loadscopereorder = False
+    return _Together(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In a process of pytest-xdist: the groups come first, and last the files of many tests.
+
+    Files of few tests are those that start jobs and clusters, each of which takes up to half a
+    minute. At the end one of them would have a core for itself while the others have no work.
+    """
+    if not hasattr(config, "workerinput"):
+        return
+    process = {item.nodeid: _process_of(item.nodeid) for item in items}
+    count = Counter(process.values())
+    groups = list(dict.fromkeys(TOGETHER.values()))
+
+    def place(item: pytest.Item) -> tuple[int, int]:
+        own = process[item.nodeid]
+        return groups.index(own) if own in groups else len(groups), count[own]
+
+    items.sort(key=place)
 
 
 @pytest.fixture(scope="session")

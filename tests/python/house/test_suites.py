@@ -458,3 +458,22 @@ def test_tests_of_a_file_are_run_by_one_process() -> None:
     processes = re.findall(r"^\[(gw\d)\].* PASSED", done.stdout, re.MULTILINE)
     assert len(processes) > 5
     assert len(set(processes)) == 1
+
+
+def test_groups_of_files_begin_and_files_of_many_tests_end(request: pytest.FixtureRequest) -> None:
+    """Or at the end one process would have a file that takes half a minute, and others nothing."""
+    places = ("study/test_a.py", "study/test_b.py", "slurm/test_c.py", "launch/test_d.py")
+    items = [
+        SimpleNamespace(nodeid=f"tests/python/{place}::test_{number}")
+        for place, count in zip(places, (3, 1, 2, 1), strict=True)
+        for number in range(count)
+    ]
+    shared = request.config.pluginmanager.get_plugin(str(CHECKOUT / "tests/python/conftest.py"))
+    assert shared is not None
+    as_found = list(items)
+    shared.pytest_collection_modifyitems(SimpleNamespace(), items)
+    assert items == as_found  # without other processes
+    shared.pytest_collection_modifyitems(SimpleNamespace(workerinput={}), items)
+    assert list(dict.fromkeys(item.nodeid.partition("::")[0] for item in items)) == [
+        f"tests/python/{places[place]}" for place in (3, 2, 1, 0)
+    ]
