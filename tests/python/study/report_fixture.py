@@ -2,6 +2,7 @@
 
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
@@ -27,7 +28,7 @@ def report_of_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def no_png(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests of a page, which has the plots as SVG: drawing the PNG files is half of the work."""
+    """For tests of a page, which has the plots as SVG. PNG files are half of the work."""
     draw_no_png(monkeypatch)
 
 
@@ -35,7 +36,7 @@ def draw_no_png(patch: pytest.MonkeyPatch) -> None:
     """Leave PNG files empty."""
     draw = Figure.savefig
 
-    def save(figure: Figure, content: BytesIO, **options: object) -> None:
+    def save(figure: Figure, content: BytesIO, **options: Any) -> None:
         if options["format"] != "png":
             draw(figure, content, **options)
 
