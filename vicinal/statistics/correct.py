@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 import numpy as np
-from scipy import stats
 
 from vicinal.statistics.samples import Floats, Values, as_samples
 from vicinal.statistics.signed_rank import ALPHA
@@ -87,6 +86,8 @@ def holm(p_values: Values) -> Floats:
 
 def benjamini_hochberg(p_values: Values) -> Floats:
     """Adjusted p-values, in the order given (Benjamini and Hochberg 1995)."""
+    from scipy import stats  # which takes a second to load
+
     adjusted: Floats = stats.false_discovery_control(_checked(p_values), method="bh")
     return adjusted
 

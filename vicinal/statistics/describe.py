@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from vicinal.statistics.estimate import CONFIDENCE, Estimate
 from vicinal.statistics.samples import Values, as_samples
@@ -168,7 +168,8 @@ def mean_estimate(
     mean = float(numbers.mean())
     if len(numbers) == 1:
         return Estimate(mean, mean, mean, 0.0)
-    reach = float(stats.t.isf((1 - confidence) / 2, len(numbers) - 1) * stats.sem(numbers))
+    error = numbers.std(ddof=1) / np.sqrt(len(numbers))
+    reach = float(-special.stdtrit(len(numbers) - 1, (1 - confidence) / 2) * error)
     return Estimate(mean, mean - reach, mean + reach, confidence)
 
 
@@ -190,12 +191,27 @@ def _enclosing_ranks(count: int, quantile: float, confidence: float) -> tuple[in
     # P(below >= k). Each may happen with half of what is left of the confidence.
     outside = (1 - confidence) / 2
     position = quantile * (count - 1)
-    low = min(max(int(stats.binom.ppf(outside, *below)), 1), int(np.floor(position)) + 1)
-    high = max(
-        min(int(stats.binom.ppf(1 - outside, *below)) + 1, count), int(np.ceil(position)) + 1
-    )
-    reached = float(np.diff(stats.binom.cdf([low - 1, high - 1], *below))[0])
+    low = min(max(_binomial_quantile(outside, *below), 1), int(np.floor(position)) + 1)
+    high = max(min(_binomial_quantile(1 - outside, *below) + 1, count), int(np.ceil(position)) + 1)
+    reached = _binomial(high - 1, *below) - _binomial(low - 1, *below)
     return low, high, max(0.0, reached)
+
+
+def _binomial(most: int, count: int, chance: float) -> float:
+    """P(at most so many, which are fewer than `count`).
+
+    `scipy.stats` has the same, and takes a second to load, which is most of what short commands do.
+    """
+    return float(special.betainc(count - most, most + 1, 1 - chance))
+
+
+def _binomial_quantile(probability: float, count: int, chance: float) -> int:
+    """The fewest of which P(at most so many) reaches a probability below 1."""
+    least = max(int(np.ceil(special.bdtrik(probability, count, chance))), 0)
+    # Rounding may have made it one too large, where the probability is one that is reached.
+    if least > 0 and _binomial(least - 1, count, chance) >= probability:
+        least -= 1
+    return least
 
 
 def _interpolated(ordered: NDArray[Any], position: float) -> float:

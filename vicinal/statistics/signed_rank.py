@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from vicinal.statistics.estimate import CONFIDENCE, Estimate
 from vicinal.statistics.least_pairs import ALPHA, signed_rank_pairs
@@ -85,8 +85,10 @@ def signed_rank_test(values: Floats, alternative: Alternative = "two-sided") -> 
     count = len(values)
     if count == 0:
         return 0.0, 1.0
-    ranks = stats.rankdata(_merged(np.abs(values)))
+    ranks = _ranks(_merged(np.abs(values)))
     if count > _EXACT:
+        from scipy import stats  # which takes a second to load
+
         result = stats.wilcoxon(np.sign(values) * ranks, alternative=alternative)
         return float(result.statistic), float(result.pvalue)
     doubled = (2 * ranks).astype(int)  # ties share a rank that may be half a number
@@ -128,6 +130,8 @@ def hodges_lehmann(values: Floats, confidence: float = CONFIDENCE) -> Estimate:
 
 def signed_rank_p_values(values: Floats) -> Floats:
     """The p-values of many studies at once: a row of differences each, without ties."""
+    from scipy import stats
+
     return np.asarray(stats.wilcoxon(values, axis=-1).pvalue)
 
 
@@ -135,6 +139,13 @@ def _p_value(less: float, greater: float, alternative: Alternative) -> float:
     if alternative == "two-sided":
         return min(1.0, 2 * min(less, greater))
     return less if alternative == "less" else greater
+
+
+def _ranks(values: Floats) -> Floats:
+    """From 1; values that are equal share the mean of theirs."""
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    shared: Floats = np.cumsum(count) - (count - 1) / 2
+    return shared[place]
 
 
 def _means_of_pairs(values: Floats) -> Floats:
@@ -150,7 +161,7 @@ def _sums_without_ties(count: int) -> Floats:
         return _rank_sums(tuple(range(1, count + 1)))
     pairs = count * (count + 1) / 2
     spread = np.sqrt(pairs * (2 * count + 1) / 12)
-    return np.asarray(stats.norm.cdf(np.arange(pairs + 1), pairs / 2, spread))
+    return np.asarray(special.ndtr((np.arange(pairs + 1) - pairs / 2) / spread))
 
 
 @lru_cache(maxsize=256)

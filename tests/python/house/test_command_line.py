@@ -168,6 +168,15 @@ def test_make_compiles_each_module() -> None:
     assert [str(each) for each in unchanged if not is_compiled(each)] == []
 
 
+def test_demo_bench_and_what_the_tuner_found_load_no_scipy_stats() -> None:
+    """It takes a second to load."""
+    parts = "vicinal.bench.demo, vicinal.bench.bench_report, vicinal.tune.search.confirming"
+    words = [sys.executable, "-c", f"import sys, {parts}; print(*sys.modules)"]
+    loaded = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+    assert "vicinal.statistics.signed_rank" in loaded
+    assert "scipy.stats" not in loaded
+
+
 def test_the_appliance_s_own_modules_are_not_compiled() -> None:
     """All files there are copied into the appliance."""
     inside = CHECKOUT / "vicinal/cluster/appliance/root"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from vicinal.statistics.samples import Floats
 
@@ -171,4 +171,4 @@ def _p_value(more: float, lost: int, error: float, freedom: int) -> float:
         return 1.0
     if error <= 0:
         return 0.0 if more > 0 else 1.0
-    return float(stats.f.sf(max(more, 0.0) / lost / error, lost, freedom))
+    return float(special.fdtrc(lost, freedom, max(more, 0.0) / lost / error))
