@@ -159,8 +159,9 @@ def test_sizes_that_are_none_are_a_wrong_call(vicinal: Vicinal, sizes: str) -> N
 
 
 def test_ctrl_c_ends_a_demo_and_leaves_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "vicinal", "demo", "--sizes", "8,65536"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "vicinal", "demo", "--output", str(tmp_path / "demo")],
+        [*command, "--output", str(tmp_path / "demo")],
         env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -183,7 +183,7 @@ def test_what_one_host_cannot_have_no_host_gets(trial: Trial) -> None:
     trial.nothing_left()
 
 
-@pytest.mark.parametrize("command", ["plan", "up"])
+@pytest.mark.parametrize("command", [pytest.param("plan", marks=pytest.mark.long), "up"])
 def test_what_all_hosts_lack_is_told_before_any_takes_something_away(
     trial: Trial, command: str
 ) -> None:

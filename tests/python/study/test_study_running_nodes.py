@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Thread
 
@@ -169,7 +169,7 @@ def test_nodes_that_cannot_be_made_again(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_nodes_that_another_command_takes_away_end_the_study(tmp_path: Path) -> None:
     """No environment failed: the trial is not kept as a failure, and --resume has it again."""
-    what = study([LATENCY], [NETWORK, REGION], trials=2)
+    what = study([replace(LATENCY, seconds=0.1)], [NETWORK, REGION], trials=2)
     view = Striking(strike=lambda: take_all_down(), running=False)
     folder = tmp_path / "result"
     with pytest.raises(VicinalError, match=r"took away study-\w+-0, the nodes of \w+, while the"):
