@@ -195,7 +195,7 @@ def test_bridges_that_cannot_be_had(site: Site) -> None:
     assert f"the bridge {BRIDGE} is down: take it up: ip link set {BRIDGE} up" in said
 
 
-@pytest.mark.parametrize("runtime", ["crun", "bubblewrap"])
+@pytest.mark.parametrize("runtime", ["crun", pytest.param("bubblewrap", marks=pytest.mark.long)])
 def test_a_job_in_a_node_without_a_network(site: Site, runtime: str) -> None:
     """It has one node; between nodes no launcher gets."""
     nodes = f"{{name: node, count: 2, runtime: {runtime}, network: none, mounts: [.]}}"

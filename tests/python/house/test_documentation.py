@@ -35,8 +35,15 @@ def examples(document: Path) -> list[str]:
     return form.findall(document.read_text())
 
 
+LONG = {"docs/analysis.md": pytest.mark.long, "docs/running-studies.md": pytest.mark.long}
+"""Documents whose commands each load what studies need, and have tests in the common check."""
+
 EXAMPLES = [
-    pytest.param(example, id=f"{document.relative_to(CHECKOUT)}-{number}")
+    pytest.param(
+        example,
+        id=f"{document.relative_to(CHECKOUT)}-{number}",
+        marks=LONG.get(str(document.relative_to(CHECKOUT)), ()),
+    )
     for document in documents()
     for number, example in enumerate(examples(document), 1)
 ]

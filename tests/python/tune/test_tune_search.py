@@ -19,7 +19,7 @@ from vicinal.tune.search.objective import Objective
 from vicinal.tune.search.space import Setting, Space
 from vicinal.tune.search.trial import Measured, Stage, Trial
 
-SEARCHES = 100
+SEARCHES = [25, pytest.param(100, marks=pytest.mark.long)]
 """Of each kind. docs/tuning-search.md has the figures of 200, with other seeds."""
 
 PLAN = Plan((Objective.P50,), Budget(trials=800))
@@ -30,9 +30,9 @@ def search(machine: Machine, seed: int, trials: int = 800) -> Found:
 
 
 @cache
-def searches() -> list[tuple[Machine, Found]]:
-    machines = [Machine(seed) for seed in range(SEARCHES)]
-    return [(machine, search(machine, seed)) for seed, machine in enumerate(machines)]
+def searched(seed: int) -> tuple[Machine, Found]:
+    machine = Machine(seed)
+    return machine, search(machine, seed)
 
 
 def at_least(count: int, of: int, share: float) -> bool:
@@ -40,38 +40,41 @@ def at_least(count: int, of: int, share: float) -> bool:
     return bool(stats.binomtest(count, of, share, alternative="less").pvalue > 0.01)
 
 
-def test_it_finds_a_setting_within_2_percent_of_the_optimum_in_95_of_100() -> None:
+@pytest.mark.parametrize("count", SEARCHES)
+def test_it_finds_a_setting_within_2_percent_of_the_optimum_in_95_of_100(count: int) -> None:
     within = 0
-    for machine, found in searches():
+    for machine, found in map(searched, range(count)):
         assert machine.excess(machine.space.present) > 0.1
         assert len(found.trials) <= 800
         phase = found.choice.phases[0]
         within += phase.outcome is Outcome.BETTER and machine.excess(phase.choice) <= 0.02
-    assert at_least(within, SEARCHES, 0.95), within
+    assert at_least(within, count, 0.95), within
 
 
-def test_that_is_not_to_be_had_by_taking_the_best_of_many_trials() -> None:
+@pytest.mark.parametrize("count", SEARCHES)
+def test_that_is_not_to_be_had_by_taking_the_best_of_many_trials(count: int) -> None:
     """Else the machines would be too easy to show anything."""
     within = 0
-    for machine, found in searches():
+    for machine, found in map(searched, range(count)):
         screening = [trial for trial in found.trials if trial.stage is Stage.SCREENING]
         assert len(screening) > 150
         best = min(screening, key=lambda trial: trial.values[Objective.P50])
         within += machine.excess(machine.space.point(best.setting)) <= 0.02
-    assert within < SEARCHES / 2
+    assert within < count / 2
 
 
 @pytest.mark.parametrize("kind", ["flat", "at_optimum"])
-def test_it_says_that_there_is_no_better_setting_in_95_of_100(kind: str) -> None:
+@pytest.mark.parametrize("count", SEARCHES)
+def test_it_says_that_there_is_no_better_setting_in_95_of_100(kind: str, count: int) -> None:
     none = promised = 0
-    for seed in range(SEARCHES):
+    for seed in range(count):
         machine = Machine(seed, **{kind: True})
         found = search(machine, seed, trials=300)
         none += found.choice.phases[0].outcome is Outcome.NO_BETTER
         promised += halving_promised(found)
-    assert at_least(none, SEARCHES, 0.95), none
+    assert at_least(none, count, 0.95), none
     if kind == "flat":  # without the confirmation it would be wrong again and again
-        assert promised > SEARCHES / 2
+        assert promised > count / 2
 
 
 def halving_promised(found: Found) -> bool:
@@ -89,7 +92,7 @@ def halving_promised(found: Found) -> bool:
 
 
 def test_the_confirmation_is_of_fresh_trials_in_random_order() -> None:
-    found = searches()[0][1]
+    found = searched(0)[1]
     fresh = [trial for trial in found.trials if trial.stage is Stage.CONFIRMING]
     others = [trial for trial in found.trials if trial.stage is not Stage.CONFIRMING]
     assert min(t.number for t in fresh) > max(t.number for t in others)
@@ -130,7 +133,7 @@ def test_an_interrupted_search_goes_on_as_if_nothing_had_happened(back_end: Back
 
 
 def test_trials_of_another_search_are_refused() -> None:
-    kept = searches()[3][1].trials
+    kept = searched(3)[1].trials
     with pytest.raises(VicinalError, match=r"recorded trial 1?[0-9] is not the one"):
         find(Machine(3).space, replace(PLAN, seed=4), Machine(3).measure, recorded=kept)
 
