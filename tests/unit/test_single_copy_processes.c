@@ -3,147 +3,19 @@
  * Single copies between two processes: answers checked under load, an end that is killed in the
  * middle, and one that forks there.
  */
-#include "world.h"
+#include "side.h"
 
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define SECTION_BYTES (6U * 1024U * 1024U)
 #define HEAP_BYTES (4U * 1024U * 1024U)
 #define LARGEST 600000U
 #define MESSAGES 120U
 #define SEED 20261U
-/* Longer, and it is taken for a hang. */
-#define PATIENCE UINT64_C(60000000000)
-
-/* In a child no test can fail: it says what is wrong, and the parent sees that it ended so. */
-#define CHECK(condition) \
-	do { \
-		if (!(condition)) { \
-			(void)fprintf(stderr, "process %d, line %d: %s\n", (int)getpid(), __LINE__, \
-				      #condition); \
-			_exit(99); \
-		} \
-	} while (0)
-
-/* One of the two processes. Nothing is allocated from the heaps but by the tests. */
-struct side {
-	struct node node;
-	struct correspondent *other;
-	unsigned char *heap;
-	uint64_t until;
-};
-
-static void progress(struct side *side)
-{
-	if (messenger_progress(side->node.messenger) == 0) {
-		CHECK(monotonic_now() < side->until);
-		(void)sched_yield();
-	}
-}
-
-/* The first takes slot 0, the second slot 1. */
-static void join(struct side *side, struct region *region, uint32_t slot)
-{
-	uint32_t epoch = 0;
-	uint64_t nonce = 0;
-
-	side->until = monotonic_now() + PATIENCE;
-	while (slot == 1 && !member_identify(region, 0, &epoch, &nonce))
-		(void)sched_yield();
-	node_open(&side->node, region);
-	CHECK(node_slot(&side->node) == slot);
-	CHECK(single_copy_open(side->node.messenger, SINGLE_COPY_ON) == 0);
-	side->heap = side->node.messenger->path->heap->base;
-	while (!member_identify(region, !slot, &epoch, &nonce))
-		progress(side);
-	side->other =
-		(struct correspondent *)(void *)path_meet(side->node.messenger->path, !slot, epoch, nonce);
-	CHECK(side->other != NULL);
-}
-
-static void post(struct side *side, unsigned char *bytes, size_t length, uint64_t tag)
-{
-	const struct iovec piece = {bytes, length};
-
-	CHECK(messenger_receive(side->node.messenger,
-				&(struct receive_request){.pieces = &piece,
-							  .count = 1,
-							  .source = side->other->peer.source,
-							  .tag = tag,
-							  .context = bytes,
-							  .flags = FI_TAGGED | FI_COMPLETION}) == 0);
-}
-
-/* Returns 0, or the errno of a peer that is gone. */
-static int start_send(struct side *side, unsigned char *bytes, size_t length, uint64_t tag)
-{
-	const struct iovec piece = {bytes, length};
-	ssize_t result = 0;
-
-	while ((result = messenger_send(side->node.messenger,
-					&(struct send_request){.pieces = &piece,
-							       .count = 1,
-							       .length = length,
-							       .to = side->other,
-							       .tag = tag,
-							       .context = bytes,
-							       .flags = FI_TAGGED | FI_COMPLETION})) ==
-	       -EAGAIN)
-		progress(side);
-	return (int)-result;
-}
-
-static struct completion await(struct side *side, struct completion_queue *queue)
-{
-	while (completion_is_empty(queue))
-		progress(side);
-	struct completion entry = *completion_first(queue);
-	queue->head++;
-	return entry;
-}
-
-static uint64_t word_at(uint64_t key, size_t index)
-{
-	return (index + 1) * UINT64_C(0x9e3779b97f4a7c15) + key;
-}
-
-static void fill(unsigned char *bytes, size_t length, uint64_t key)
-{
-	for (size_t i = 0; i < length / 8; i++)
-		memcpy(bytes + 8 * i, &(uint64_t){word_at(key, i)}, 8);
-	for (size_t i = length / 8 * 8; i < length; i++)
-		bytes[i] = (unsigned char)key;
-}
-
-static bool has(const unsigned char *bytes, size_t length, uint64_t key)
-{
-	uint64_t word = 0;
-
-	for (size_t i = 0; i < length / 8; i++) {
-		memcpy(&word, bytes + 8 * i, 8);
-		if (word != word_at(key, i))
-			return false;
-	}
-	for (size_t i = length / 8 * 8; i < length; i++)
-		if (bytes[i] != (unsigned char)key)
-			return false;
-	return true;
-}
-
-static void assert_ended_well(pid_t child)
-{
-	int status = 0;
-
-	assert_int_equal(waitpid(child, &status, 0), child);
-	assert_true(WIFEXITED(status));
-	assert_int_equal(WEXITSTATUS(status), 0);
-}
 
 /* ---- answers ---- */
 
@@ -189,7 +61,7 @@ static void talk(struct side *side, uint32_t slot)
 		fill(source, out.length, (uint64_t)slot << 32 | number);
 		CHECK(start_send(side, source, out.length, number) == 0);
 		for (int i = 0; in.late && i < 200; i++)
-			progress(side);
+			side_progress(side);
 		if (in.late)
 			post(side, target, in.room, number);
 		struct completion entry = await(side, &side->node.receives);
@@ -268,7 +140,7 @@ static int live_on(struct side *side, bool sends, unsigned char *bytes, pid_t ch
 			/* The first message says that it is at work. */
 			if (number > 0 && polls-- == 0)
 				(void)kill(child, SIGKILL);
-			progress(side);
+			side_progress(side);
 		}
 		error = await(side, queue).error;
 		if (error == 0 && !sends)
@@ -303,7 +175,7 @@ static void test_an_end_that_is_killed(void **state)
 		/* It is the application's again, and stays as it left it. */
 		memset(bytes, 0x33, LENGTH);
 		for (int i = 0; i < 300; i++)
-			progress(&side);
+			side_progress(&side);
 		for (size_t i = 0; i < LENGTH; i++)
 			if (bytes[i] != 0x33)
 				fail_msg("round %u: byte %zu was written after the end", round, i);
@@ -344,7 +216,7 @@ static void begin(struct side *side, const struct completion_queue *queue)
 {
 	while (match_is_empty(&side->node.messenger->incoming) &&
 	       match_is_empty(&side->node.messenger->pumping) && completion_is_empty(queue))
-		progress(side);
+		side_progress(side);
 }
 
 static void test_a_fork_in_the_middle(void **state)
