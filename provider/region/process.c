@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -104,6 +105,8 @@ int process_offer_open(struct process_offer *offer, const struct member *member)
 			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (memory == MAP_FAILED || (uintptr_t)memory >= (uintptr_t)LOCKS_BYTES)
 		return -ENOMEM;
+	/* A forked child, which may have given up rights, must not have what peers know us by. */
+	(void)madvise(memory, sizeof(struct process_record), MADV_WIPEONFORK);
 	offer->record = memory;
 	offer->record->magic = RECORD_MAGIC;
 	offer->record->region[0] = member->region->id[0];
@@ -142,25 +145,121 @@ void process_offer_close(struct process_offer *offer)
 
 /* ---- the proof ---- */
 
-static bool is_same_file(const char *one, const char *other)
-{
-	struct stat first;
-	struct stat second;
+/* What decides about a process's rights, from /proc; the ids in the numbers of our user namespace. */
+struct rights {
+	uint64_t pid;
+	uint64_t users[3]; /* real, effective, saved */
+	uint64_t groups[3];
+	uint64_t capabilities; /* the permitted ones */
+};
 
-	return stat(one, &first) == 0 && stat(other, &second) == 0 && first.st_ino == second.st_ino &&
-	       first.st_dev == second.st_dev;
+/* The numbers of a line of that name, at most so many. Returns how many; 0 for a line of another name. */
+static unsigned read_numbers(const char *line, const char *name, int base, uint64_t *numbers, unsigned most)
+{
+	size_t length = strlen(name);
+	unsigned count = 0;
+
+	if (strncmp(line, name, length) != 0)
+		return 0;
+	for (const char *at = line + length; count < most; count++) {
+		char *end = NULL;
+		numbers[count] = strtoull(at, &end, base);
+		if (end == at)
+			break;
+		at = end;
+	}
+	return count;
 }
 
-/* Is `pid`, of our PID namespace, not only seen from there but in it? And is /proc about it? */
-static bool is_in_our_namespace(pid_t pid)
+static int open_process(const char *name)
 {
-	char path[64];
-	char self[32] = "";
+	char path[32];
 
-	if (readlink("/proc/self", self, sizeof(self) - 1) < 0 || strtol(self, NULL, 10) != getpid())
+	(void)snprintf(path, sizeof(path), "/proc/%s", name);
+	return open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+}
+
+static bool read_rights(int process, struct rights *rights)
+{
+	char line[256];
+	uint64_t pids[2] = {0};
+	unsigned found = 0;
+	int status = openat(process, "status", O_RDONLY | O_CLOEXEC);
+	FILE *file = status < 0 ? NULL : fdopen(status, "r");
+
+	if (file == NULL) {
+		if (status >= 0)
+			(void)close(status);
 		return false;
-	(void)snprintf(path, sizeof(path), "/proc/%ld/ns/pid", (long)pid);
-	return is_same_file("/proc/self/ns/pid", path);
+	}
+	/* Only the line of the groups may be longer, and what follows in it are numbers. */
+	while (fgets(line, sizeof(line), file) != NULL)
+		/* A second PID: the process is in a PID namespace below that of this /proc. */
+		if (read_numbers(line, "NSpid:", 10, pids, 2) == 1 ||
+		    read_numbers(line, "Uid:", 10, rights->users, 3) == 3 ||
+		    read_numbers(line, "Gid:", 10, rights->groups, 3) == 3 ||
+		    read_numbers(line, "CapPrm:", 16, &rights->capabilities, 1) == 1)
+			found++;
+	(void)fclose(file);
+	rights->pid = pids[0];
+	return found == 4;
+}
+
+static bool is_same_user_namespace(int ours, int theirs)
+{
+	struct stat one;
+	struct stat other;
+
+	return fstatat(ours, "ns/user", &one, 0) == 0 && fstatat(theirs, "ns/user", &other, 0) == 0 &&
+	       one.st_ino == other.st_ino && one.st_dev == other.st_dev;
+}
+
+static bool are_all(const uint64_t ids[3], uint64_t id)
+{
+	return ids[0] == id && ids[1] == id && ids[2] == id;
+}
+
+/* See process.h: the kernel's rules for ptrace(), from its side. */
+static bool may_trace_us(int ours, int theirs, pid_t pid)
+{
+	struct rights we = {0};
+	struct rights it = {0};
+
+	return prctl(PR_GET_DUMPABLE) == 1 && is_same_user_namespace(ours, theirs) &&
+	       read_rights(ours, &we) && read_rights(theirs, &it) && we.pid == (uint64_t)getpid() &&
+	       it.pid == (uint64_t)pid && are_all(we.users, we.users[0]) && are_all(it.users, we.users[0]) &&
+	       are_all(we.groups, we.groups[0]) && are_all(it.groups, we.groups[0]) &&
+	       (we.capabilities & ~it.capabilities) == 0;
+}
+
+/* The beginning of its record: what is before the transfers. */
+static bool read_record(pid_t pid, uint64_t address, struct process_record *record)
+{
+	size_t head = offsetof(struct process_record, transfers);
+	const struct iovec to = {record, head};
+	const struct iovec from = {(void *)(uintptr_t)address, head};
+
+	return process_vm_readv(pid, &to, 1, &from, 1, 0) == (ssize_t)head;
+}
+
+/*
+ * Both by one process: its directory in /proc stays the same process's when its PID is used again. There is
+ * no `status` in it any more then; and while there is, the PID was given to no other.
+ */
+static bool read_record_of_equal(pid_t pid, uint64_t address, struct process_record *record)
+{
+	char name[24];
+
+	(void)snprintf(name, sizeof(name), "%ld", (long)pid);
+	int ours = open_process("self");
+	int theirs = open_process(name);
+	bool is_read = ours >= 0 && theirs >= 0 && may_trace_us(ours, theirs, pid) &&
+		       read_record(pid, address, record) && faccessat(theirs, "status", F_OK, 0) == 0;
+	if (ours >= 0)
+		(void)close(ours);
+	if (theirs >= 0)
+		(void)close(theirs);
+	return is_read;
 }
 
 bool process_prove(const struct member *self, uint32_t slot, uint32_t epoch, uint64_t nonce,
@@ -179,13 +278,7 @@ bool process_prove(const struct member *self, uint32_t slot, uint32_t epoch, uin
 		return true;
 	if (fcntl(self->region->fd, F_GETLK, &lock) != 0 || lock.l_type == F_UNLCK || lock.l_pid <= 0 ||
 	    lock.l_start != (off_t)start || lock.l_len <= 0 || lock.l_len >= LOCKS_BYTES ||
-	    !is_in_our_namespace(lock.l_pid))
-		return false;
-	/* Only the beginning: what is before the transfers. */
-	size_t head = offsetof(struct process_record, transfers);
-	const struct iovec to = {&record, head};
-	const struct iovec from = {(void *)(uintptr_t)lock.l_len, head};
-	if (process_vm_readv(lock.l_pid, &to, 1, &from, 1, 0) != (ssize_t)head)
+	    !read_record_of_equal(lock.l_pid, (uint64_t)lock.l_len, &record))
 		return false;
 	peer->pid = lock.l_pid;
 	peer->record = (uint64_t)lock.l_len;

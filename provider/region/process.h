@@ -12,21 +12,44 @@
  *   (F_GETLK) is told the holder's PID, in the PID namespace of the one who asks (0 if it has none
  *   there), and the range: which process, and where in it, told by that very process and not
  *   changed by anybody between.
- * - Asker and holder must be in the same PID namespace, by /proc.
+ * - The holder must be a process that may trace the asker (below), by /proc.
  * - The record must be readable there, and must name the region, slot, epoch and nonce of the
  *   member that is meant.
  *
  * So a process that locks another's range gets its own memory read and written, and nobody
- * else's. It has the same user as we (or the kernel refuses), and is in our PID namespace: it
- * could trace us, stop us and kill us anyway. Members elsewhere cannot make us touch the memory
- * of any process: all addresses and lengths come from records, in private memory, and the words
- * in the region only choose among the transfers that are open in one.
+ * else's. Members elsewhere cannot make us touch the memory of any process: all addresses and
+ * lengths come from records, in private memory, and the words in the region only choose among the
+ * transfers that are open in one.
  *
- * A PID may be used again, and a process may run another program. So each reading takes the
- * record's secret, which is random, from the same process in the same call, and after the data;
- * and each writing is directly preceded by such a reading. Between these two the other would have
- * to end and its PID to be given to a third process: this takes as many forks as there are PIDs,
- * by a process that may trace that third one (or set its PID) in the first place.
+ * The kernel's copies have no time limit. Where memory of the peer is backed by userfaultfd or by a
+ * FUSE file, we wait in the call until the peer provides the page. No timer ends that wait; for
+ * FUSE, SIGKILL does not either. So this is done only with a peer to which that is no new power:
+ * one that may trace us, stop us, kill us and have us make any system call, as it is. The kernel
+ * checks that we may trace the peer. We check the reverse, each for itself; if either may not
+ * trace the other, that one does not copy:
+ *
+ * - it is in our PID namespace, and so can name us; one in a namespace below ours cannot;
+ * - it is in our user namespace, so that ids and capabilities mean the same to both;
+ * - its user ids, real, effective and saved, are one number, which all of ours are too; so are the
+ *   group ids;
+ * - it has all capabilities that we have: root that gave some up, and root in another container,
+ *   are not root with CAP_SYS_PTRACE;
+ * - we are dumpable: else only capabilities allow it to trace us.
+ *
+ * If any of this cannot be found out, the answer is no. It is asked once for a peer, not for each
+ * message. After that a peer may give up rights (setuid, unshare, capset): it had them when it was
+ * asked, and could have used them, or kept them in another process. It gets more only by executing
+ * another program, which has no record. What remains: somebody who takes over a peer after it gave
+ * up rights; a peer that we shut out later ourselves (setuid, PR_SET_DUMPABLE); and a peer that is
+ * confined by means that are not asked about (seccomp, Landlock, labels of security modules) and
+ * can keep pages back all the same.
+ *
+ * A PID may be used again, and a process may run another program. So the proof takes the rights and
+ * the record of one process, see process.c. And each reading takes the record's secret, which is
+ * random, from the same process in the same call, and after the data; and each writing is directly
+ * preceded by such a reading. A forked child has no secret. Between reading and writing the other
+ * would have to end and its PID to be given to a third process: this takes as many forks as there
+ * are PIDs, by a process that may trace that third one (or set its PID) in the first place.
  * (A pidfd would not help: the kernel's calls take a PID, and a pidfd does not keep it taken.)
  *
  * prctl(PR_SET_PTRACER) is not used: it would weaken the application's protection unasked.
@@ -108,7 +131,7 @@ void process_offer_renew(const struct process_offer *offer);
 /* The record's secret and all transfers are void before the memory is anything else. */
 void process_offer_close(struct process_offer *offer);
 
-/* Is the member (slot, epoch, nonce) a process whose memory we may reach, and which? */
+/* Is the member (slot, epoch, nonce) a process whose memory we may reach, which may trace us, and which? */
 bool process_prove(const struct member *self, uint32_t slot, uint32_t epoch, uint64_t nonce,
 		   struct process_peer *peer);
 
