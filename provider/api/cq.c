@@ -33,13 +33,18 @@ _Static_assert(offsetof(struct completion, context) == offsetof(struct fi_cq_tag
 /* One that asked for blocking would rather sleep. */
 #define READS_WITH_LOOKS_BLOCKING 4U
 
-/* What counters have counted: an answer may complete an operation without an entry in the queue. */
+/*
+ * What a reader may wait for without an entry in the queue: counters have counted, or messages that waited
+ * for busy peers have gone, which makes room for its next.
+ */
 static uint64_t counted(const struct cq *cq)
 {
 	uint64_t sum = 0;
 
-	for (size_t i = 0; i < cq->endpoints.count; i++)
-		sum += cq->endpoints.items[i]->messenger->counted;
+	for (size_t i = 0; i < cq->endpoints.count; i++) {
+		const struct messenger *messenger = cq->endpoints.items[i]->messenger;
+		sum += messenger->counted + messenger->send_queues.gone;
+	}
 	return sum;
 }
 

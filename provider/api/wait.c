@@ -31,9 +31,14 @@ uint32_t domain_look(struct domain *domain)
 {
 	uint32_t found = 0;
 
-	for (struct endpoint *endpoint = domain->endpoints; endpoint != NULL; endpoint = endpoint->next)
-		if (endpoint->messenger != NULL)
-			found += path_look(endpoint->messenger->path);
+	for (struct endpoint *endpoint = domain->endpoints; endpoint != NULL; endpoint = endpoint->next) {
+		if (endpoint->messenger == NULL)
+			continue;
+		/* There may be room since the last look at what waits: who sleeps then is not woken for it.
+		 */
+		endpoint->messenger->send_queues.rests = 0;
+		found += path_look(endpoint->messenger->path);
+	}
 	return found + domain_progress(domain);
 }
 

@@ -170,11 +170,13 @@ bool network_renewal_is_hopeless(const struct peer *peer);
 int network_connect(struct peer *peer);
 /* Slots were pushed: they go now, or when there is room. */
 void network_ship(struct peer *peer);
+/* What is pushed until the next look goes then, in as few frames as hold it. */
+void network_ship_later(struct peer *peer);
 /* `peer` failed: nothing more goes to it of what there is, nor at all unless it `renews`. */
 void network_stop(struct peer *peer, bool renews);
 /* Does the core have nothing of ours that is for `peer`? */
 bool network_is_quiet(const struct peer *peer);
-/* What a poll does for the network; both return how many frames came. */
+/* What a poll does for the network; both return how many frames came, or went of those that had waited. */
 uint32_t network_attend(struct path *path, bool idle);
 /* The same, whether or not it is worth it just now. */
 uint32_t network_look(struct path *path);

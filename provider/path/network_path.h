@@ -18,6 +18,16 @@
  * to the others, and each peer has one of its own besides. It is the same with reads.
  */
 #define NETWORK_FRAMES 64U
+/*
+ * Frames to one peer that the core may have copied and not sent yet. It keeps as many as it is given, 4 KiB
+ * each if it is tcp, and what becomes of them is known only from a later frame that it does not copy.
+ */
+#define NETWORK_COPIED_MOST 128U
+/*
+ * Of what waits, so many frames go in one look, for all peers: each takes a system call of several
+ * microseconds, and what comes in meanwhile waits.
+ */
+#define NETWORK_FRAMES_PER_LOOK 4U
 /* Buffers that the core receives into. */
 #define NETWORK_BUFFERS 16U
 /* Reads that the core may be making. */
@@ -51,6 +61,7 @@ struct frame_out {
 	struct frame_out *next;          /* while it is free */
 	struct network_peer *to;
 	uint32_t chunk;
+	uint32_t number; /* of all frames to this peer */
 	unsigned char head[FRAME_HEAD_MOST];
 };
 
@@ -130,6 +141,8 @@ struct network_peer {
 	/* sending */
 	uint32_t shipped;  /* of the ring's positions */
 	uint32_t sequence; /* of the next frame */
+	uint32_t given;    /* frames of all kinds that the core took */
+	uint32_t gone;     /* so many of them it has sent for certain */
 	uint32_t in_flight;
 	uint32_t fetching;
 	struct frame_out *own;  /* a frame that no other peer can take; NULL before the first send */
@@ -138,7 +151,7 @@ struct network_peer {
 	bool own_fetch_used;
 	struct chunk_returns returns; /* on the receiver's behalf */
 	struct network_peer *next_backlog;
-	bool backlogged; /* in network.backlog: the core had no room */
+	bool backlogged; /* in network.backlog: the core had no room, or more is to go with it */
 	bool leave_sent; /* ours */
 	bool owes_left;  /* the answer to its leave, for which there was no room */
 	bool left;       /* it has taken all, or has left itself */
@@ -199,7 +212,9 @@ struct network {
 	struct frame_out *frames;
 	struct frame_out *free_frames;
 	uint32_t free_count;
-	struct network_peer *backlog;
+	struct network_peer *backlog; /* first to last */
+	struct network_peer *backlog_last;
+	uint32_t backlog_count;
 	struct fetch fetches[NETWORK_FETCHES];
 	struct fetch *free_fetches;
 	uint32_t fetches_used; /* those behind were never used */
@@ -237,8 +252,9 @@ bool network_send_renew(struct network_peer *to, bool answers);
 bool network_send_part(struct network_peer *to, bool heard);
 bool network_send_region(struct network_peer *to, const struct member *self, uint32_t step);
 void network_sent(struct frame_out *frame, int error);
-/* Try again what found no room. */
-void network_ship_backlog(struct network *network);
+/* Send what waits, as far as there is room. Returns how many frames went. */
+uint32_t network_ship_backlog(struct network *network);
+void network_leave_backlog(struct network_peer *to);
 
 /* network_receive.c */
 /* It broke the rules of the network: there is no other way to it. */
@@ -335,7 +351,7 @@ void network_host_end(struct network_peer *peer);
 void network_fetched(struct network *network, struct fetch *fetch, int error);
 
 /* network_receive.c */
-/* Look what the core has for us. Returns how many frames came. */
+/* Look what the core has for us. Returns how many frames came, or went of those that had waited. */
 uint32_t network_poll(struct network *network);
 bool network_post(struct network *network, struct frame_in *buffer);
 

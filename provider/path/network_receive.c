@@ -401,7 +401,7 @@ uint32_t network_poll(struct network *network)
 		take_frame(network, &view);
 		post_later(network, frame);
 	}
-	if (network->backlog != NULL)
-		network_ship_backlog(network);
+	if (network->backlog_count > 0)
+		frames += network_ship_backlog(network);
 	return frames;
 }

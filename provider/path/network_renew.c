@@ -12,17 +12,6 @@
 /* Without an answer for so long, it is not reached. It may be busy, and look at the region seldom. */
 #define HOPE_NANOSECONDS UINT64_C(3000000000)
 
-static void leave_backlog(struct network_peer *peer)
-{
-	for (struct network_peer **link = &peer->network->backlog; *link != NULL;
-	     link = &(*link)->next_backlog)
-		if (*link == peer) {
-			*link = peer->next_backlog;
-			break;
-		}
-	peer->backlogged = false;
-}
-
 bool network_begin_renewal(struct path *path, struct peer *peer)
 {
 	uint64_t now = monotonic_now();
@@ -30,7 +19,7 @@ bool network_begin_renewal(struct path *path, struct peer *peer)
 	if (!network_attach(path, peer))
 		return false;
 	struct network_peer *to = peer->beyond;
-	leave_backlog(to);
+	network_leave_backlog(to);
 	to->stream = 1;
 	to->sequence = 0;
 	to->expected = 0;

@@ -109,6 +109,16 @@ static bool accepted(struct network_peer *to, ssize_t result)
 	return false;
 }
 
+/* May the core copy one more? Two in NETWORK_COPIED_MOST are not, so that their end tells that of the rest.
+ */
+static bool may_copy(const struct network_peer *to)
+{
+	uint32_t unknown = to->given - to->gone;
+
+	return unknown < NETWORK_COPIED_MOST &&
+	       unknown % (NETWORK_COPIED_MOST / 2) != NETWORK_COPIED_MOST / 2 - 1;
+}
+
 /* The head, and the bytes of a chunk behind it. */
 static bool send_frame(struct network_peer *to, unsigned char *head, const struct packing *packing)
 {
@@ -116,13 +126,17 @@ static bool send_frame(struct network_peer *to, unsigned char *head, const struc
 
 	/* What becomes of an injected message nobody is told: a ping is for that, and the first of all. */
 	if (packing->chunk == CHUNK_NONE && packing->length <= core->inject &&
-	    packing->header.kind != FRAME_PING && packing->header.kind != FRAME_HELLO)
-		return accepted(to, fi_inject(core->endpoint, head, packing->length, to->address));
+	    packing->header.kind != FRAME_PING && packing->header.kind != FRAME_HELLO && may_copy(to)) {
+		bool taken = accepted(to, fi_inject(core->endpoint, head, packing->length, to->address));
+		to->given += taken;
+		return taken;
+	}
 	struct frame_out *frame = take_frame(to);
 	if (frame == NULL)
 		return false;
 	memcpy(frame->head, head, packing->length);
 	frame->chunk = packing->chunk;
+	frame->number = to->given;
 	struct iovec pieces[2] = {
 		{frame->head, packing->length},
 		{(void *)(to->network->chunk_memory + packing->place), packing->header.bytes},
@@ -132,6 +146,7 @@ static bool send_frame(struct network_peer *to, unsigned char *head, const struc
 		give_frame(frame);
 		return false;
 	}
+	to->given++;
 	to->in_flight++;
 	return true;
 }
@@ -168,43 +183,83 @@ static bool ship_one(struct network_peer *to)
 	return true;
 }
 
-static bool ship_all(struct network_peer *to)
+/* As many frames as `budget` allows, and one less for each. Returns whether nothing is left. */
+static bool ship_some(struct network_peer *to, uint32_t *budget)
 {
 	if (!network_make_reachable(to) || (to->sequence == 0 && !greet(to)))
 		return false;
-	while (to->shipped != to->peer->out.position)
-		if (!ship_one(to))
+	for (; to->shipped != to->peer->out.position; (*budget)--)
+		if (*budget == 0 || !ship_one(to))
 			return false;
 	to->stuck = 0;
 	return true;
 }
 
+static bool may_ship(const struct network_peer *to)
+{
+	return !to->network->lost && !to->backlogged && to->peer->state != PEER_FAILED;
+}
+
+static void append_backlog(struct network_peer *to)
+{
+	struct network *network = to->network;
+
+	to->next_backlog = NULL;
+	*(network->backlog_count++ == 0 ? &network->backlog : &network->backlog_last->next_backlog) = to;
+	network->backlog_last = to;
+	to->backlogged = true;
+}
+
+void network_leave_backlog(struct network_peer *to)
+{
+	struct network *network = to->network;
+	struct network_peer *before = NULL;
+
+	if (!to->backlogged)
+		return;
+	for (struct network_peer *peer = network->backlog; peer != to; peer = peer->next_backlog)
+		before = peer;
+	*(before == NULL ? &network->backlog : &before->next_backlog) = to->next_backlog;
+	if (network->backlog_last == to)
+		network->backlog_last = before;
+	network->backlog_count--;
+	to->backlogged = false;
+}
+
 void network_ship(struct peer *peer)
 {
 	struct network_peer *to = peer->network;
-	struct network *network = to->network;
+	uint32_t budget = NETWORK_RING_SLOTS;
 
-	if (network->lost || to->backlogged || peer->state == PEER_FAILED)
+	if (!may_ship(to))
 		return;
-	network_stay_busy(network);
-	if (ship_all(to) || peer->state == PEER_FAILED)
-		return;
-	to->backlogged = true;
-	to->next_backlog = network->backlog;
-	network->backlog = to;
+	network_stay_busy(to->network);
+	if (!ship_some(to, &budget) && peer->state != PEER_FAILED)
+		append_backlog(to);
 }
 
-void network_ship_backlog(struct network *network)
+void network_ship_later(struct peer *peer)
 {
-	for (struct network_peer **link = &network->backlog; *link != NULL;) {
-		struct network_peer *to = *link;
-		if (to->peer->state != PEER_FAILED && !ship_all(to)) {
-			link = &to->next_backlog;
-			continue;
-		}
-		*link = to->next_backlog;
-		to->backlogged = false;
+	if (!may_ship(peer->network))
+		return;
+	network_stay_busy(peer->network->network);
+	append_backlog(peer->network);
+}
+
+uint32_t network_ship_backlog(struct network *network)
+{
+	uint32_t budget = NETWORK_FRAMES_PER_LOOK;
+
+	/* Each once at most. Those whose turn it is not go before the others next time. */
+	for (uint32_t turns = network->backlog_count; turns > 0 && network->backlog != NULL && budget > 0;
+	     turns--) {
+		struct network_peer *to = network->backlog;
+		network_leave_backlog(to);
+		if (to->peer->state != PEER_FAILED && !ship_some(to, &budget) &&
+		    to->peer->state != PEER_FAILED)
+			append_backlog(to);
 	}
+	return NETWORK_FRAMES_PER_LOOK - budget;
 }
 
 /* What the application did not ask for makes no stranger's address a place that we send to. */
@@ -295,6 +350,9 @@ void network_sent(struct frame_out *frame, int error)
 
 	memcpy(&header, frame->head, sizeof(header));
 	to->greeted = to->greeted || (header.kind == FRAME_HELLO && error == 0);
+	/* Frames to one peer go in their order. */
+	if ((int32_t)(frame->number - to->gone) >= 0)
+		to->gone = frame->number + 1;
 	to->in_flight--;
 	if (frame->chunk != CHUNK_NONE)
 		chunk_return(&to->returns, frame->chunk);

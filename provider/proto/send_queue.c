@@ -50,12 +50,27 @@ void send_queues_tell(const struct send_queues *queues, const char *consequence)
 /* Is the peer at work on what it was sent? Then there is room soon, and no need to run ahead. */
 static bool is_moving(const struct send_queues *queues, struct send_queue *queue)
 {
-	if (queue->count < SEND_QUEUE_FREE)
-		return false;
 	uint64_t now = monotonic_now();
+
 	if (queue->moved == 0)
 		queue->moved = now;
 	return now - queue->moved < queues->still;
+}
+
+static bool may_wait(const struct send_queues *queues, struct send_queue *queue)
+{
+	if (queue->count < SEND_QUEUE_FREE) {
+		queue->room = SEND_QUEUE_FREE;
+		return true;
+	}
+	if (queue->count < queue->room) {
+		queue->room--;
+		return true;
+	}
+	if (is_moving(queues, queue))
+		return false;
+	queue->room = queue->count + 1;
+	return true;
 }
 
 static void append(struct send_queues *queues, struct correspondent *to, struct queued_send *entry)
@@ -65,6 +80,7 @@ static void append(struct send_queues *queues, struct correspondent *to, struct 
 	if (queue->count++ == 0) {
 		queue->end = &queue->first;
 		queue->moved = 0;
+		queue->room = SEND_QUEUE_FREE;
 		match_append(&queues->waiting, &queue->link);
 		to->peer.waits = true;
 	}
@@ -84,7 +100,7 @@ __attribute__((cold, noinline)) ssize_t send_queue_add(struct messenger *messeng
 
 	if (request->length > SSIZE_MAX)
 		return -EMSGSIZE;
-	if (queues->most == 0 || is_moving(queues, &request->to->queue))
+	if (queues->most == 0 || !may_wait(queues, &request->to->queue))
 		return -EAGAIN;
 	if (queues->bytes + bytes > queues->most) {
 		if (!queues->full)
@@ -157,8 +173,11 @@ static uint32_t work_off(struct messenger *messenger, struct correspondent *to, 
 		if (result != 0)
 			end_in_error(messenger, request, (int)-result, to->peer.reason);
 		remove_first(&messenger->send_queues, to);
-		done++;
+		/* The rest in few frames: each is a system call. */
+		if (done++ == 0 && to->peer.network != NULL)
+			network_ship_later(&to->peer);
 	}
+	messenger->send_queues.gone += done;
 	if (done > 0)
 		queue->moved = queue->count >= SEND_QUEUE_FREE ? monotonic_now() : 0;
 	return done;

@@ -22,7 +22,8 @@
 /*
  * So many messages wait for a peer before it matters whether it takes any: as many as tx_attr.size
  * offers. To one that does, more are taken only as it does, so that a fast sender runs no further
- * ahead of a slow receiver than that.
+ * ahead of a slow receiver than that. If more than these wait when it begins to take them, one more is
+ * taken for each two that go: a send never waits for all of them, and in time they are as many again.
  */
 #define SEND_QUEUE_FREE 1024U
 
@@ -37,6 +38,8 @@ struct send_queue {
 	struct queued_send *first;
 	struct queued_send **end; /* where the next goes */
 	uint32_t count;
+	uint32_t
+		room; /* so many may wait while it takes some: SEND_QUEUE_FREE, or as many as waited before */
 	uint64_t moved; /* when the last went out, once there are SEND_QUEUE_FREE */
 };
 
@@ -45,6 +48,7 @@ struct send_queues {
 	struct match_link waiting; /* struct send_queue: those that have any */
 	uint32_t count;            /* messages */
 	uint32_t rests;            /* looks to leave out: the last ones found no room */
+	uint64_t gone;             /* messages that do not wait any more */
 	uint64_t bytes;
 	uint64_t most;
 	uint64_t still;                   /* nanoseconds in which one that takes none takes none for now */

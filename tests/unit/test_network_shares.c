@@ -121,12 +121,109 @@ static void test_a_stuck_peer_leaves_room(void **state)
 	fake_close(&world);
 }
 
+/* What the core copies costs its memory, of which it says nothing: a peer that takes nothing gets no more. */
+static void test_the_core_copies_few_frames_of_a_peer(void **state)
+{
+	enum { MANY = 8 * NETWORK_COPIED_MOST };
+
+	(void)state;
+	fake_open(&world);
+	struct correspondent *to_b = fake_peer(a, b);
+	fake_talk(&world, a, to_b, b, fake_peer(b, a)->peer.source, 8, 1);
+	uint32_t before = a->end->frames;
+	a->end->holds_sends = true;
+	b->end->sinks = true;
+	for (uint32_t i = 0; i < MANY; i++) {
+		(void)fake_send(a, to_b, out, 8, 1);
+		fake_settle(&world);
+	}
+	assert_in_range(a->end->frames - before, NETWORK_COPIED_MOST / 2,
+			NETWORK_COPIED_MOST + NETWORK_FRAMES);
+	/* They are sent, and more go. */
+	before = a->end->frames;
+	fake_release_sends(a->end);
+	fake_settle(&world);
+	for (uint32_t i = 0; i < MANY; i++) {
+		assert_int_equal(fake_send(a, to_b, out, 8, 1), 0);
+		fake_settle(&world);
+	}
+	assert_true(a->end->frames - before > MANY / 2);
+	fake_close(&world);
+}
+
+/* Of what waits few frames go in one look, of all peers in turn. */
+static void test_what_waits_takes_turns(void **state)
+{
+	enum { EACH = 3 * NETWORK_FRAMES_PER_LOOK };
+	static unsigned char large[4000];
+
+	(void)state;
+	fake_open(&world);
+	struct correspondent *to_b = fake_peer(a, b);
+	struct correspondent *to_c = fake_peer(a, c);
+	fake_talk(&world, a, to_b, b, fake_peer(b, a)->peer.source, 8, 1);
+	fake_talk(&world, a, to_c, c, fake_peer(c, a)->peer.source, 8, 1);
+	a->end->refusals = UINT32_MAX;
+	for (uint32_t i = 0; i < EACH; i++) {
+		assert_int_equal(fake_send(a, to_b, large, sizeof(large), i), 0);
+		assert_int_equal(fake_send(a, to_c, large, sizeof(large), i), 0);
+	}
+	a->end->refusals = 0;
+	a->end->holds_sends = true;
+	uint32_t before = a->end->frames;
+	for (uint32_t look = 1; look <= 2; look++) {
+		assert_int_equal(network_poll(fake_path(a)->network), NETWORK_FRAMES_PER_LOOK);
+		assert_int_equal(a->end->frames - before, look * NETWORK_FRAMES_PER_LOOK);
+	}
+	/* Both had a turn. */
+	assert_int_equal(to_b->peer.network->in_flight, NETWORK_FRAMES_PER_LOOK);
+	assert_int_equal(to_c->peer.network->in_flight, NETWORK_FRAMES_PER_LOOK);
+	fake_release_sends(a->end);
+	fake_settle(&world);
+	assert_int_equal(a->end->frames - before, 2 * EACH);
+	assert_int_equal(fake_path(a)->network->backlog_count, 0);
+	fake_close(&world);
+}
+
+/* What waited for a peer with its sender goes in few frames. */
+static void test_what_waited_goes_in_few_frames(void **state)
+{
+	enum { MANY = 1000 };
+	static uint64_t numbers[MANY];
+
+	(void)state;
+	fake_open(&world);
+	struct correspondent *to_b = fake_peer(a, b);
+	uint32_t from_a = fake_peer(b, a)->peer.source;
+	fake_talk(&world, a, to_b, b, from_a, 8, 1);
+	a->node.messenger->send_queues.most = SEND_QUEUE_BYTES;
+	a->end->refusals = UINT32_MAX;
+	for (uint64_t i = 0; i < MANY; i++) {
+		numbers[i] = i;
+		assert_int_equal(fake_send(a, to_b, &numbers[i], 8, 1), 0);
+	}
+	a->end->refusals = 0;
+	uint32_t before = a->end->frames;
+	for (uint64_t i = 0; i < MANY; i++) {
+		assert_int_equal(fake_receive(b, from_a, in, 8, 1), 0);
+		while (completion_is_empty(&b->node.receives))
+			fake_settle(&world);
+		assert_int_equal(fake_next(&b->node.receives).error, 0);
+		assert_memory_equal(in, &i, 8);
+	}
+	assert_true(a->end->frames - before < MANY / 8);
+	fake_close(&world);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_waiting_frames_take_no_buffers),
 		cmocka_unit_test(test_room_for_waiting_frames_is_bounded),
 		cmocka_unit_test(test_a_stuck_peer_leaves_room),
+		cmocka_unit_test(test_the_core_copies_few_frames_of_a_peer),
+		cmocka_unit_test(test_what_waits_takes_turns),
+		cmocka_unit_test(test_what_waited_goes_in_few_frames),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

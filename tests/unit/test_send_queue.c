@@ -248,6 +248,43 @@ static void test_a_fast_sender_runs_no_further_ahead_than_that(void **state)
 	assert_int_equal(drain_completions(), 20000);
 }
 
+/* Many wait since the peer stood still. As it goes on, a send waits for a few of them, and not for all. */
+static void test_a_send_waits_for_few_of_many(void **state)
+{
+	struct send_queues *queues = &sender->messenger->send_queues;
+	uint32_t accepted = 0;
+
+	(void)state;
+	fill_bytes(bytes, 8, 0);
+	for (uint32_t tag = 0; tag < MANY; tag++)
+		send_to_busy(bytes, 8, 0, FI_INJECT, tag < SEND_QUEUE_FREE);
+	queues->still = UINT64_MAX; /* from here on it is at work */
+	while (node_send(sender, busy, bytes, 8, 0, FI_TAGGED | FI_INJECT, NULL) == 0)
+		accepted++;
+	assert_true(accepted <= 1);
+	uint32_t extra = accepted, before = queues->count;
+	uint64_t gone = queues->gone;
+	for (uint32_t round = 0; queues->count > SEND_QUEUE_FREE + 256; round++) {
+		assert_true(round < MANY);
+		(void)messenger_progress(busy->messenger);
+		(void)messenger_progress(sender->messenger);
+		while (node_send(sender, busy, bytes, 8, 0, FI_TAGGED | FI_INJECT, NULL) == 0)
+			accepted++;
+		assert_true(queues->count <= before);
+		before = queues->count;
+	}
+	/* One for two. */
+	gone = queues->gone - gone;
+	assert_true(gone > MANY / 3);
+	assert_in_range(accepted - extra, gone / 3, gone * 2 / 3);
+	for (uint32_t taken = 0; taken < MANY + accepted; taken++) {
+		assert_int_equal(node_receive(busy, sender, target, 8, 0, FI_TAGGED, NULL), 0);
+		(void)world_await_good(&world, &busy->receives);
+	}
+	world_settle(&world);
+	assert_int_equal(drain_completions(), MANY + accepted);
+}
+
 /* What is not injected is told its end; what is, is lost as what is in a ring. */
 static void test_what_waits_ends_with_its_peer(void **state)
 {
@@ -341,6 +378,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_the_queues_have_a_bound, open_world, close_world),
 		cmocka_unit_test_setup_teardown(test_a_fast_sender_runs_no_further_ahead_than_that,
 						open_world, close_world),
+		cmocka_unit_test_setup_teardown(test_a_send_waits_for_few_of_many, open_world, close_world),
 		cmocka_unit_test_setup_teardown(test_what_waits_ends_with_its_peer, open_world, close_world),
 		cmocka_unit_test_setup_teardown(test_closing_waits_only_for_other_processes, open_world,
 						close_world),
