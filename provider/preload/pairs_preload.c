@@ -14,6 +14,7 @@
  * handed on as they are.
  */
 #include <dlfcn.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -59,24 +60,86 @@ static handle double_int;
 static handle long_int;
 static handle longdbl_int;
 
+static bool is_ours(void *address)
+{
+	Dl_info found;
+	Dl_info own;
+
+	return dladdr(address, &found) == 0 || dladdr(&runs, &own) == 0 || found.dli_fbase == own.dli_fbase;
+}
+
+struct library {
+	struct library *next;
+	char name[];
+};
+
+/* Called for each library, while none can be loaded: so they are opened later. */
+static int keep_name(struct dl_phdr_info *loaded, size_t size, void *libraries)
+{
+	size_t length = strlen(loaded->dlpi_name) + 1;
+	struct library *library = length > 1 ? malloc(sizeof(*library) + length) : NULL;
+
+	(void)size;
+	if (library == NULL)
+		return 0;
+	memcpy(library->name, loaded->dlpi_name, length);
+	library->next = *(struct library **)libraries;
+	*(struct library **)libraries = library;
+	return 0;
+}
+
+/* The library, if it has MPI behind us, itself or in what it needs; else NULL. It stays open. */
+static void *open_behind(const char *name)
+{
+	void *opened = dlopen(name, RTLD_NOLOAD | RTLD_LAZY);
+	void *address = opened != NULL ? dlsym(opened, names[0]) : NULL;
+
+	if (address != NULL && !is_ours(address))
+		return opened;
+	if (opened != NULL)
+		(void)dlclose(opened);
+	return NULL;
+}
+
+/* An interpreter loads libmpi for its module alone, as Python does: then it is not next to us. */
+static void *library_behind(void)
+{
+	struct library *libraries = NULL;
+	void *found = NULL;
+
+	if (dlsym(RTLD_NEXT, names[0]) != NULL)
+		return RTLD_NEXT;
+	(void)dl_iterate_phdr(keep_name, &libraries);
+	while (libraries != NULL) {
+		struct library *library = libraries;
+		libraries = library->next;
+		if (found == NULL)
+			found = open_behind(library->name);
+		free(library);
+	}
+	return found;
+}
+
 static void look_up(void)
 {
+	void *library = library_behind();
+
 	for (int i = 0; i < FUNCTION_COUNT; i++) {
-		void *found = dlsym(RTLD_NEXT, names[i]);
+		void *found = library != NULL ? dlsym(library, names[i]) : NULL;
 		if (found == NULL) {
 			(void)fprintf(stderr,
-				      "vicinal: error: libvicinal-pairs.so finds no %s: let the program be "
-				      "linked with its MPI library\n",
+				      "vicinal: error: libvicinal-pairs.so finds no %s: leave it out of "
+				      "LD_PRELOAD, and use no accumulates of pairs with gaps\n",
 				      names[i]);
 			abort();
 		}
 		memcpy(&functions[i], &found, sizeof(found));
 	}
-	null_type = dlsym(RTLD_DEFAULT, "ompi_mpi_datatype_null");
-	short_int = dlsym(RTLD_DEFAULT, "ompi_mpi_short_int");
-	double_int = dlsym(RTLD_DEFAULT, "ompi_mpi_double_int");
-	long_int = dlsym(RTLD_DEFAULT, "ompi_mpi_long_int");
-	longdbl_int = dlsym(RTLD_DEFAULT, "ompi_mpi_longdbl_int");
+	null_type = dlsym(library, "ompi_mpi_datatype_null");
+	short_int = dlsym(library, "ompi_mpi_short_int");
+	double_int = dlsym(library, "ompi_mpi_double_int");
+	long_int = dlsym(library, "ompi_mpi_long_int");
+	longdbl_int = dlsym(library, "ompi_mpi_longdbl_int");
 }
 
 /* After look_up(). */

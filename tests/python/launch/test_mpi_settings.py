@@ -1,6 +1,7 @@
 """What docs/mpi-libraries.md says of spawning and of shared windows, as the libraries do it."""
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,14 @@ def test_accumulated_pairs_are_right(
 ) -> None:
     """One and many, by accumulate, get_accumulate and fetch_and_op: osc rdma has some wrong."""
     done = vicinal("run", "-n", 2, "--path", path, pairs[mpi])
+    assert (done.returncode, done.stdout) == (0, "0 wrong\n"), done.stderr
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_accumulated_pairs_of_a_python_program_are_right(vicinal: Vicinal, mpi: str) -> None:
+    """Python loads libmpi for mpi4py alone: a library before it does not find it behind itself."""
+    program = (sys.executable, SUPPORT / "pair_ranks.py")
+    done = vicinal("run", "-n", 2, "--mpi", mpi, *program)
     assert (done.returncode, done.stdout) == (0, "0 wrong\n"), done.stderr
 
 
