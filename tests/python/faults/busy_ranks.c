@@ -1,46 +1,56 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * busy_ranks.c - sends to a rank that computes: busy_ranks DIRECTORY, three ranks or more
+ * busy_ranks.c - sends to a rank that computes: busy_ranks DIRECTORY [moving], three ranks or more
  *
  * Rank 1 is outside of MPI until a file is there, which rank 0 makes when all that it sends to
  * rank 1 has been posted, and rank 2 has answered it. Then everything is received and compared. So
  * a send that waits for its receiver hangs, and so does a message to rank 2 that waits for rank 1. At
  * the end rank 0 does the same with sends that return, and goes on to MPI_Finalize().
+ *
+ * With `moving`, half of the sends are posted when rank 0 makes a file posted-N, and the others when the
+ * test made moved-N: meanwhile it has all ranks move from the region to the network, or back.
  */
 #include <fcntl.h>
 #include <mpi.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { MANY = 4000, LARGE_MANY = 400, LARGE = 10000, SHORT_MANY = 100000, LAST_MANY = 2000, TAG = 7 };
+enum { MANY = 4000, SHORT_MANY = 100000, LAST_MANY = 2000, TAG = 7 };
 
 static int rank;
 static const char *directory;
+static bool moves;
 
-static const char *file_of(int round)
+static const char *file_of(const char *what, int round)
 {
 	static char name[4096];
 
-	snprintf(name, sizeof(name), "%s/%d", directory, round);
+	snprintf(name, sizeof(name), "%s/%s-%d", directory, what, round);
 	return name;
 }
 
-static void make_file(int round)
+static void make_file(const char *what, int round)
 {
-	int file = open(file_of(round), O_CREAT | O_WRONLY, 0600);
+	int file = open(file_of(what, round), O_CREAT | O_WRONLY, 0600);
 
 	if (file < 0) {
-		perror(file_of(round));
+		perror(file_of(what, round));
 		exit(1);
 	}
 	close(file);
 }
 
+static bool is_there(const char *what, int round)
+{
+	return access(file_of(what, round), F_OK) == 0;
+}
+
 static void compute_until_there(int round)
 {
-	while (access(file_of(round), F_OK) != 0)
+	while (!is_there("sent", round))
 		usleep(1000);
 }
 
@@ -82,22 +92,42 @@ static void answer(void)
 {
 	int number;
 
-	MPI_Recv(&number, 1, MPI_INT, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-	number++;
-	MPI_Send(&number, 1, MPI_INT, 0, TAG, MPI_COMM_WORLD);
+	for (;;) {
+		MPI_Recv(&number, 1, MPI_INT, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+		if (number < 0)
+			return;
+		number++;
+		MPI_Send(&number, 1, MPI_INT, 0, TAG, MPI_COMM_WORLD);
+	}
+}
+
+static void post(const unsigned char *from, int size, int count, MPI_Request *requests)
+{
+	for (int i = 0; i < count; i++)
+		MPI_Isend(from + i, size, MPI_BYTE, 1, TAG, MPI_COMM_WORLD, &requests[i]);
 }
 
 static void play(int round, int size, int count)
 {
 	unsigned char *pool = fill_pool((size_t)size + (size_t)count);
 	MPI_Request *requests = malloc((size_t)count * sizeof(*requests));
+	const int end = -1;
 
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (rank == 0) {
-		for (int i = 0; i < count; i++)
-			MPI_Isend(pool + i, size, MPI_BYTE, 1, TAG, MPI_COMM_WORLD, &requests[i]);
+		int first = moves ? count / 2 : count;
+
+		post(pool, size, first, requests);
 		talk_to_third();
-		make_file(round);
+		if (moves) {
+			make_file("posted", round);
+			while (!is_there("moved", round))
+				talk_to_third();
+			post(pool + first, size, count - first, requests + first);
+			talk_to_third();
+		}
+		MPI_Send(&end, 1, MPI_INT, 2, TAG, MPI_COMM_WORLD);
+		make_file("sent", round);
 		MPI_Waitall(count, requests, MPI_STATUSES_IGNORE);
 	} else if (rank == 1) {
 		compute_until_there(round);
@@ -117,8 +147,14 @@ int main(int argc, char **argv)
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	directory = argv[1];
+	moves = argc > 2;
 	for (int i = 0; i < SIZES; i++)
-		play(i, sizes[i], sizes[i] < LARGE ? MANY : LARGE_MANY);
+		play(i, sizes[i], MANY);
+	if (moves) {
+		MPI_Finalize();
+		printf("rank %d: good\n", rank);
+		return 0;
+	}
 	play(SIZES, 8, SHORT_MANY);
 	/* What was sent arrives, whatever its sender does next. */
 	unsigned char *pool = fill_pool(8 + LAST_MANY);
@@ -126,7 +162,7 @@ int main(int argc, char **argv)
 	if (rank == 0) {
 		for (int i = 0; i < LAST_MANY; i++)
 			MPI_Send(pool + i, 8, MPI_BYTE, 1, TAG, MPI_COMM_WORLD);
-		make_file(SIZES + 1);
+		make_file("sent", SIZES + 1);
 	} else if (rank == 1) {
 		compute_until_there(SIZES + 1);
 		receive_all(pool, 8, LAST_MANY);

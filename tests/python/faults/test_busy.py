@@ -1,15 +1,21 @@
 """A rank that computes holds nobody up: sends to it return, and others are reached meanwhile."""
 
+import itertools
+import tempfile
+import time
 from pathlib import Path
 
 import pytest
-from launch_support import GUARD_SECONDS, compile_for_each_mpi, square, wait_for
+from launch_support import GUARD_SECONDS, ONE_MPI, compile_for_each_mpi, square, wait_for
 
+from vicinal import region
 from vicinal.cluster.native import NativeCluster
 from vicinal.launch.running import RunningJob, launch
 from vicinal.mpi.job import Job
 
 RANKS = 3
+SIZES = 8
+"""That busy_ranks.c sends messages of."""
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +37,40 @@ def test_no_send_waits_for_a_rank_that_computes(
         done = launch(job, cluster, timeout=GUARD_SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
     assert sorted(done.stdout.splitlines()) == [f"rank {rank}: good" for rank in range(RANKS)]
+
+
+@pytest.mark.parametrize("mpi", ONE_MPI)
+def test_no_send_waits_for_a_rank_that_computes_while_it_is_moved(
+    busy_ranks: dict[str, Path], tmp_path: Path, mpi: str
+) -> None:
+    """From the region to the network, and back: the rank that computes takes no part in it."""
+    job = Job([str(busy_ranks[mpi]), str(tmp_path), "moving"], RANKS, mpi=mpi)
+    with (
+        tempfile.TemporaryFile() as output,
+        NativeCluster(nodes=RANKS) as cluster,
+        RunningJob(job, cluster, stdout=output) as running,
+    ):
+        if not cluster.network:
+            pytest.skip("the nodes have no network of their own here")
+        moves = itertools.cycle((region.detach, region.attach))
+        for number, move in zip(range(SIZES), moves, strict=False):
+            await_file(tmp_path / f"posted-{number}")
+            outcome = move(Path(running.region_states()[0].path), timeout=0.2)
+            assert any("makes no progress" in trouble for trouble in outcome.troubles)
+            (tmp_path / f"moved-{number}").touch()
+        assert running.wait(GUARD_SECONDS) == 0
+        output.seek(0)
+        lines = output.read().decode().splitlines()
+    assert sorted(lines) == [f"rank {rank}: good" for rank in range(RANKS)]
+
+
+def await_file(path: Path) -> None:
+    """Until a rank has made it."""
+    for _ in range(int(GUARD_SECONDS / 0.01)):
+        if path.exists():
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"{path.name} is missing")
 
 
 def test_a_send_beyond_the_bound_waits_and_says_so(
