@@ -1,0 +1,122 @@
+"""Compare this checkout with one of its commits: latency, message rate and bandwidth of both MPIs.
+
+build/venv/bin/python tests/bench/before_after.py COMMIT [--pairs 15] [--bind]
+
+Each side runs in isolated nodes with its own Python package, provider and region; the measuring
+programs are this checkout's. The commit is built in build/before-COMMIT. The sides alternate, and
+which is first too. Prints the median of the pairs' ratios (after / before) with an interval of at
+least 95 %, from the order of the ratios (sign test). Not a test: run it on a quiet machine.
+"""
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+TREE = Path(__file__).resolve().parents[2]
+MPIS = ("mpich", "openmpi")
+# Program, bytes, the field of its output; a latency is better below 1, the others are above.
+ROWS = {
+    "latency 8 B": ("latency", 8, "microseconds"),
+    "messages a second 8 B": ("bandwidth", 8, "messages_per_second"),
+    "bandwidth 64 KiB": ("bandwidth", 65536, "megabytes_per_second"),
+    "bandwidth 1 MiB": ("bandwidth", 1048576, "megabytes_per_second"),
+}
+SIZES = {"latency": "8", "bandwidth": "8,65536,1048576"}
+
+
+def run(*command: str | Path, **variables: str) -> str:
+    done = subprocess.run(
+        command, env=os.environ | variables, stdout=subprocess.PIPE, text=True, check=False
+    )
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, command))}: it ended with {done.returncode}")
+    return done.stdout
+
+
+def build(commit: str) -> Path:
+    """A worktree of the commit with its provider; what both sides share is linked."""
+    name = run("git", "-C", TREE, "rev-parse", "--short", commit).strip()
+    tree = TREE / "build" / f"before-{name}"
+    if not tree.exists():
+        run("git", "-C", TREE, "worktree", "add", "--detach", tree, name)
+    (tree / "build").mkdir(exist_ok=True)
+    for shared in ("venv", "mpi", "programs"):
+        link = tree / "build" / shared
+        if not link.exists():
+            link.symlink_to((TREE / "build" / shared).resolve())
+    release = tree / "build/release"
+    if not (release / "build.ninja").exists():
+        run("meson", "setup", release, tree)
+    run("ninja", "-C", release, "provider/libvicinal-fi.so")
+    return tree
+
+
+def measure(tree: Path, mpi: str, program: str, options: list[str]) -> dict[int, dict[str, float]]:
+    """The medians of a job's repetitions, by size and field."""
+    binary = TREE / "build/programs" / mpi / program
+    job = ["-m", "vicinal", "run", "-n", "2", "--mpi", mpi, *options]
+    times = ["--sizes", SIZES[program], "--repetitions", "5", "--seconds", "0.05"]
+    output = run(
+        TREE / "build/venv/bin/python",
+        *job,
+        binary,
+        *times,
+        PYTHONPATH=str(tree),
+        VICINAL_PROVIDER_DIR=str(tree / "build/release/provider"),
+    )
+    lines = [json.loads(line) for line in output.splitlines() if line.startswith('{"size"')]
+    fields = {field for _, _, field in ROWS.values()}
+    return {
+        size: {
+            field: statistics.median(each[field] for each in lines if each["size"] == size)
+            for field in fields & lines[0].keys()
+        }
+        for size in {each["size"] for each in lines}
+    }
+
+
+def interval(ratios: list[float]) -> tuple[float, float]:
+    """Of the median, at least 95 %: all ratios if they are too few."""
+    ordered = sorted(ratios)
+    count = len(ordered)
+    left = 0
+    while 2 * sum(math.comb(count, k) for k in range(left + 1)) / 2**count <= 0.05:
+        left += 1
+    left = max(left - 1, 0)
+    return ordered[left], ordered[count - 1 - left]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("commit")
+    parser.add_argument("--pairs", type=int, default=15)
+    parser.add_argument("--bind", action="store_true", help="pin each rank to a core")
+    arguments = parser.parse_args()
+    options = ["--bind"] if arguments.bind else []
+    sides = {"before": build(arguments.commit), "after": TREE}
+    ratios: dict[tuple[str, str], list[float]] = {}
+    for pair in range(arguments.pairs):
+        order = list(sides) if pair % 2 == 0 else list(reversed(sides))
+        for mpi in MPIS:
+            for program in SIZES:
+                found = {side: measure(sides[side], mpi, program, options) for side in order}
+                for row, (of, size, field) in ROWS.items():
+                    if of == program:
+                        after, before = (found[side][size][field] for side in ("after", "before"))
+                        ratios.setdefault((row, mpi), []).append(after / before)
+        print(f"pair {pair + 1} of {arguments.pairs}", file=sys.stderr)
+    for (row, mpi), values in sorted(ratios.items()):
+        low, high = interval(values)
+        print(
+            f"{row:22} {mpi:8} after / before {statistics.median(values):.3f} "
+            f"({low:.3f} to {high:.3f})"
+        )
+
+
+if __name__ == "__main__":
+    main()
