@@ -59,7 +59,7 @@ void path_publish_way(const struct path *path, const struct peer *peer)
 	const struct port *port = peer->port;
 	struct connection_line *line = section_connection(port->region, port->member->slot, peer->slot);
 
-	if (!port->evicted)
+	if (path_keeps_place(port))
 		shared_store_u32(&line->way, way_of(path, peer));
 }
 

@@ -143,6 +143,7 @@ static void forget_place(struct peer *peer)
 	if (port->guests != NULL && port->guests[peer->slot] == peer)
 		port->guests[peer->slot] = NULL;
 	peer->port = NULL;
+	path_leave_place(peer);
 	peer->guest = false;
 	peer->mapped = false;
 	peer->claim = &nobody;

@@ -55,8 +55,8 @@ struct peer {
 	shared_u32 *doorbell;
 	const shared_u32 *sleeping_word; /* the receiver's: must it be woken? */
 	uint32_t doorbell_count;
-	uint32_t woken; /* its `sleeping` when we woke it last */
-	uint64_t gone;  /* since when the region says that one beyond it left or died; 0: it does not */
+	uint32_t own_tenure;         /* our epoch in the region that it is in with us */
+	const shared_u64 *own_claim; /* and our claim word there: see path_in_place() */
 	/* line 2: receiving */
 	struct ring_in in;
 	const shared_u64 *claim; /* whose section it reads: see member_is_intact() */
@@ -79,6 +79,8 @@ struct peer {
 	bool mapped;   /* through the region both ways: one end may reach into the other's memory */
 	uint32_t held; /* 1 + the position of a slot that was told PATH_HOLDS; 0: none was */
 	/* life and end */
+	uint64_t gone;  /* since when the region says that one beyond it left or died; 0: it does not */
+	uint32_t woken; /* its `sleeping` when we woke it last */
 	bool quiet; /* its heart stood still when we looked last: only the kernel knows whether it lives */
 	struct pulse pulse;
 	int failure;   /* negative errno, once failed, or until that is told */
@@ -355,9 +357,41 @@ bool path_drained(struct path *path);
 /* Bring what we publish for people up to date. */
 void path_publish_counts(struct path *path);
 
+/*
+ * Have we still our slot in the region that the peer is in with us? A virtual machine that was paused for too
+ * long may have a successor there, and must not write in its section. It may go on anywhere, so this is asked
+ * before each message that is written there and each that is taken. Nobody writes this word otherwise: it is
+ * in the cache. What was being written at the pause is finished all the same, at most a message's slots or a
+ * chunk.
+ */
+static inline bool path_in_place(const struct peer *peer)
+{
+	return __builtin_expect((uint32_t)(shared_load_u64(peer->own_claim) >> 32) == peer->own_tenure, 1);
+}
+
+/* The same of a region, for what is written there seldom. */
+static inline bool path_keeps_place(const struct port *port)
+{
+	return !port->evicted && member_is_intact(port->region, port->member->slot, port->member->epoch);
+}
+
+/* May what is sent to the peer be written where it goes? */
+static inline bool path_may_write(const struct peer *peer)
+{
+	return path_in_place(peer) || peer->network != NULL;
+}
+
 static inline bool path_room(struct path *path, struct peer *peer, uint32_t count)
 {
-	return __builtin_expect(ring_has_room(&peer->out, count), 1) || path_refresh(path, peer, count);
+	return (__builtin_expect(ring_has_room(&peer->out, count), 1) && path_may_write(peer)) ||
+	       path_refresh(path, peer, count);
+}
+
+/* Give a chunk of the peer's back, some time after it came: the word that says so is in our section. */
+static inline void path_return_chunk(struct peer *peer, uint32_t chunk)
+{
+	if (path_in_place(peer) || peer->framed)
+		chunk_return(&peer->returns, chunk);
 }
 
 static inline uint32_t path_chunk(struct path *path, struct peer *peer, uint32_t length)
@@ -421,6 +455,9 @@ static inline __attribute__((always_inline)) uint32_t path_drain(struct path *pa
 	uint32_t handled = 0;
 
 	do {
+		/* Is it for us, or for somebody who took our slot? Then path_attend() finds that out soon. */
+		if (!path_in_place(peer))
+			break;
 		/* Is it from this peer, or from somebody who took its slot, to somebody else? */
 		if (!path_intact(peer)) {
 			path_break(path, peer, -ECONNRESET, "it is gone, and its slot was taken by another");

@@ -41,7 +41,7 @@ static void publish_active(const struct peer *peer)
 
 	port->active[word] = peer->hot_place != 0 ? port->active[word] | bit : port->active[word] & ~bit;
 	/* While one sleeps, every sender must ring. */
-	if (port->path->sleepers == 0 && !port->evicted)
+	if (port->path->sleepers == 0 && path_keeps_place(port))
 		shared_store_u64(&section_header(port->region, port->member->slot)->active[word],
 				 port->active[word]);
 }
@@ -80,7 +80,7 @@ void path_stop_reading(struct path *path, struct peer *peer)
 void path_stop_receiving(struct path *path, struct peer *peer)
 {
 	/* The sender may live, and wait for us to read on. */
-	if (peer->receiving && !peer->port->evicted)
+	if (peer->receiving && path_keeps_place(peer->port))
 		ring_refuse(peer->in.credit, peer->in.connection);
 	path_stop_reading(path, peer);
 }
@@ -114,7 +114,8 @@ static void sweep_cold_rings(struct path *path)
 
 bool path_refresh(struct path *path, struct peer *peer, uint32_t count)
 {
-	if (!peer->sending || peer->moving || path_is_renewing(peer) || network_is_hushed(peer))
+	if (!peer->sending || !path_may_write(peer) || peer->moving || path_is_renewing(peer) ||
+	    network_is_hushed(peer))
 		return false;
 	switch (ring_credit(&peer->out)) {
 	case RING_CREDIT_VIOLATION:
@@ -191,6 +192,9 @@ static uint32_t read_all_doorbells(struct path *path)
  */
 static uint32_t attend_regions(struct path *path, bool idle)
 {
+	/* What failed with the slot is told first: until then its rings are among those looked at. */
+	if (!path_check_places(path))
+		return 0;
 	/* One region's at a time: with several, nobody is heard less than a few hundred polls later. */
 	uint32_t heard = path_read_doorbells(&path->ports[path->next_port]);
 
@@ -261,6 +265,8 @@ uint32_t path_look(struct path *path)
 {
 	uint32_t handled = path->network != NULL ? network_look(path) : 0;
 
+	if (!path_check_places(path))
+		path_report_failures(path);
 	/* What interrupts us from here on may be of something that this look does not find. */
 	for (uint32_t i = 0; i < path->port_count; i++)
 		path->ports[i].interrupts_seen = doorbell_count(path->ports[i].region->doorbell);

@@ -27,6 +27,9 @@ int path_connect(struct peer *peer)
 	struct region *region = port->region;
 	uint32_t self = port->member->slot;
 	struct connection_line *line = section_connection(region, self, peer->slot);
+
+	if (!path_in_place(peer))
+		return -EAGAIN;
 	uint32_t slots = RING_SLOTS_USUAL;
 	uint32_t id = 0;
 
@@ -145,6 +148,8 @@ uint32_t path_read_doorbells(struct port *port)
 	uint32_t self = port->member->slot;
 	uint32_t heard = 0;
 
+	if (!path_keeps_place(port))
+		return 0;
 	for (uint32_t slot = 0; slot < port->region->members; slot++) {
 		uint32_t rung = shared_acquire_u32(section_doorbell(port->region, self, slot));
 		if (rung == port->doorbells_seen[slot])

@@ -45,12 +45,12 @@ void path_evict(struct port *port, const char *reason)
  * We were paused for so long that another has our slot: what we write now would be its. Or
  * the region is gone altogether.
  */
-static void check_ourselves(struct port *port)
+static bool check_ourselves(struct port *port)
 {
 	struct path *path = port->path;
 
 	if (port->evicted || member_is_joined(port->member))
-		return;
+		return true;
 	if (atomic_load_explicit(&port->region->cut, memory_order_relaxed))
 		path_go_on_alone(port, port->region->kind == REGION_FILE
 					       ? "the region's file was cut short"
@@ -63,6 +63,16 @@ static void check_ourselves(struct port *port)
 		path_evict(port, "this endpoint was taken for dead, and another has its slot");
 	if (port == &path->ports[0] && path->heap != NULL)
 		heap_stop(path->heap);
+	return false;
+}
+
+bool path_check_places(struct path *path)
+{
+	bool kept = true;
+
+	for (uint32_t i = 0; i < path->port_count; i++)
+		kept = check_ourselves(&path->ports[i]) && kept;
+	return kept;
 }
 
 /* ---- peers ---- */
@@ -211,8 +221,8 @@ void path_check_peers(struct path *path)
 {
 	uint64_t now = monotonic_now();
 
+	(void)path_check_places(path);
 	for (uint32_t i = 0; i < path->port_count; i++) {
-		check_ourselves(&path->ports[i]);
 		if (!path->ports[i].evicted && !path->ports[i].region->left)
 			member_beat(path->ports[i].member);
 	}

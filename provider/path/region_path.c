@@ -190,6 +190,8 @@ void path_place_peer(struct port *port, struct peer *peer, uint32_t slot, uint32
 	struct region *region = port->region;
 
 	peer->port = port;
+	peer->own_claim = &region_slot(region, port->member->slot)->claim;
+	peer->own_tenure = port->member->epoch;
 	peer->slot = slot;
 	peer->tenure = epoch;
 	peer->pulse = (struct pulse){0};
@@ -198,6 +200,14 @@ void path_place_peer(struct port *port, struct peer *peer, uint32_t slot, uint32
 	peer->doorbell = section_doorbell(region, slot, port->member->slot);
 	peer->doorbell_count = shared_load_u32(peer->doorbell); /* our own word, from a former life */
 	peer->sleeping_word = &section_header(region, slot)->sleeping;
+}
+
+void path_leave_place(struct peer *peer)
+{
+	static shared_u64 nobody;
+
+	peer->own_claim = &nobody;
+	peer->own_tenure = 0;
 }
 
 struct peer *path_peer_in(const struct port *port, uint32_t slot, uint32_t epoch)
@@ -255,7 +265,7 @@ static void publish_counts_beyond(const struct path *path, const struct peer *pe
 	const struct port *home = path->ports[0].next != NULL ? path->ports[0].next : &path->ports[0];
 	uint32_t place = network_place_of(peer);
 
-	if (home->evicted || place >= REGION_NETWORK_LINES)
+	if (!path_keeps_place(home) || place >= REGION_NETWORK_LINES)
 		return;
 	struct network_line *line = section_network(home->region, home->member->slot, place);
 	shared_store_u64(&line->nonce, peer->nonce);
@@ -273,7 +283,7 @@ static void publish_counts_of(const struct path *path, const struct peer *peer)
 		publish_counts_beyond(path, peer);
 		return;
 	}
-	if (port->evicted)
+	if (!path_keeps_place(port))
 		return;
 	struct connection_line *line = section_connection(port->region, port->member->slot, peer->slot);
 	shared_store_u64(&line->messages, peer->messages);
@@ -311,7 +321,11 @@ struct peer *path_new_peer(const struct path *path)
 	size_t bytes = path->user->peer_bytes;
 	struct peer *peer = aligned_alloc(REGION_LINE, bytes);
 
-	return peer != NULL ? memset(peer, 0, bytes) : NULL;
+	if (peer == NULL)
+		return NULL;
+	memset(peer, 0, bytes);
+	path_leave_place(peer);
+	return peer;
 }
 
 struct peer *path_meet(struct path *path, uint32_t source, uint32_t epoch, uint64_t nonce)
@@ -391,6 +405,6 @@ void path_publish_counts(struct path *path)
 		if (path->peers[source] != NULL)
 			publish_counts_of(path, path->peers[source]);
 	for (uint32_t i = 0; i < path->port_count; i++)
-		if (!path->ports[i].evicted)
+		if (path_keeps_place(&path->ports[i]))
 			path_publish_arena_used(&path->ports[i]);
 }

@@ -24,11 +24,15 @@ static inline bool path_may_map(const struct peer *peer)
 struct peer *path_peer_in(const struct port *port, uint32_t slot, uint32_t epoch);
 /* The words of the peer in `slot`, which is met there. */
 void path_place_peer(struct port *port, struct peer *peer, uint32_t slot, uint32_t epoch);
+/* It is in no region with us. */
+void path_leave_place(struct peer *peer);
 /* Its arena and tables of ours, for a region that was just joined; and giving them back. */
 int path_furnish_port(struct port *port);
 void path_strip_port(struct port *port);
 /* Into rings and chunks, once we are a member. */
 void path_divide_arena(struct port *port);
+/* Have we still our slots? One that we lost is evicted. Returns false if one was lost since the last time. */
+bool path_check_places(struct path *path);
 /* The slot is another's, or the region is gone: all that is reached through it ends. */
 void path_evict(struct port *port, const char *reason);
 /* Tell the user of the peers that failed, from a place where it may complete operations. */

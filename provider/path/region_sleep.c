@@ -44,7 +44,7 @@ void path_sleep_begin(struct path *path)
 		return;
 	for (uint32_t i = 0; i < path->port_count; i++) {
 		struct port *port = &path->ports[i];
-		if (port->evicted)
+		if (!path_keeps_place(port))
 			continue;
 		publish_active(port, true);
 		publish_sleeping(port);
@@ -65,7 +65,7 @@ void path_sleep_end(struct path *path)
 		return;
 	for (uint32_t i = 0; i < path->port_count; i++) {
 		const struct port *port = &path->ports[i];
-		if (port->evicted)
+		if (!path_keeps_place(port))
 			continue;
 		shared_store_u32(&own_header(port)->sleeping, 0);
 		publish_active(port, false);

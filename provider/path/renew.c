@@ -23,7 +23,7 @@ void path_tell_end(struct peer *peer)
 {
 	const struct port *port = peer->port;
 
-	if (port == NULL || port->evicted || port->cut || peer_is_self(peer) ||
+	if (port == NULL || !path_keeps_place(port) || port->cut || peer_is_self(peer) ||
 	    peer->renewal != RENEWAL_NONE || !path_intact(peer))
 		return;
 	shared_store_u32(&section_connection(port->region, port->member->slot, peer->slot)->ended,
@@ -57,7 +57,7 @@ static void begin(struct path *path, struct peer *peer)
 	path->moves++;
 	path->attention++;
 	/* There is no ring any more. */
-	if (!port->evicted)
+	if (path_keeps_place(port))
 		shared_store_u32(&section_connection(port->region, port->member->slot, peer->slot)->id, 0);
 	path_publish_way(path, peer);
 }

@@ -24,7 +24,7 @@ void direct_expose(struct messenger *messenger, const struct registration *regis
 	struct heap_part part;
 	uint32_t access = 0;
 
-	if (!messenger->exposes || messenger->path->ports[0].evicted || !registration->enabled ||
+	if (!messenger->exposes || !path_keeps_place(&messenger->path->ports[0]) || !registration->enabled ||
 	    (registration->owner != NULL && registration->owner != messenger->owner))
 		return;
 	/* What is counted here goes through here. */
@@ -42,7 +42,7 @@ void direct_expose(struct messenger *messenger, const struct registration *regis
 
 void direct_conceal(struct messenger *messenger, const struct registration *registration)
 {
-	if (messenger->exposures.published != 0 && !messenger->path->ports[0].evicted)
+	if (messenger->exposures.published != 0 && path_keeps_place(&messenger->path->ports[0]))
 		exposure_withdraw(&messenger->exposures, messenger->path->ports[0].member, registration);
 }
 
@@ -71,11 +71,12 @@ struct reached {
 	uint32_t epoch;
 };
 
-/* Are the peer and the memory still those that we looked at? */
+/* Are the peer and the memory still those that we looked at? And our slot, whose section says what we reach?
+ */
 static bool is_theirs(const struct messenger *messenger, const struct correspondent *to,
 		      const struct reached *reached)
 {
-	return path_intact(&to->peer) &&
+	return path_intact(&to->peer) && path_in_place(&to->peer) &&
 	       (__builtin_expect(reached->slot == to->peer.slot, 1) ||
 		member_is_intact(messenger->path->ports[0].region, reached->slot, reached->epoch));
 }

@@ -190,7 +190,7 @@ bool message_detach(struct messenger *messenger, struct message *message)
 		shared_copy_in(message->copy + message->copied, piece_bytes(message, piece),
 			       message->piece[piece].length);
 		message->copied += message->piece[piece].length;
-		chunk_return(&message->from->peer.returns, message->piece[piece].chunk);
+		path_return_chunk(&message->from->peer, message->piece[piece].chunk);
 	}
 	message_release(message);
 	return path_intact(&message->from->peer);
@@ -238,7 +238,7 @@ static void deliver_rendezvous(struct messenger *messenger, struct receive *rece
 	for (uint32_t piece = 0; piece < message->pieces; piece++) {
 		bool taken = rendezvous_piece(receive, piece_bytes(message, piece),
 					      message->piece[piece].length, WAYS);
-		chunk_return(&from->peer.returns, message->piece[piece].chunk);
+		path_return_chunk(&from->peer, message->piece[piece].chunk);
 		/* Not too many: they were counted against `early` when they arrived. */
 		if (!taken) {
 			path_break(messenger->path, &from->peer, -ECONNRESET,
@@ -290,7 +290,7 @@ void receive_deliver(struct messenger *messenger, struct receive *receive, struc
 	if (message->pieces > 0) {
 		(void)buffer_from_region(&receive->buffer, 0, piece_bytes(message, 0),
 					 message->piece[0].length);
-		chunk_return(&from->peer.returns, message->piece[0].chunk);
+		path_return_chunk(&from->peer, message->piece[0].chunk);
 		if (!path_intact(&from->peer)) {
 			receive_fail(messenger, receive, FI_ECONNRESET, "its sender is gone, and it with it");
 			message_free(messenger, message);

@@ -203,7 +203,8 @@ static bool push_part(struct messenger *messenger, struct send *send)
 	struct single_copy *copy = send->copy;
 	bool nonsense = false;
 
-	if (copy->mine <= copy->theirs_claimed)
+	/* Our line is in our section. */
+	if (copy->mine <= copy->theirs_claimed || !path_in_place(&send->to->peer))
 		return false;
 	uint64_t length = next_claim(copy, copy->mine - copy->theirs_claimed);
 	uint64_t from = copy->mine - length;
@@ -323,6 +324,8 @@ static uint32_t pull_part(struct messenger *messenger, struct single_copy *copy)
 	bool nonsense = false;
 	uint32_t copied = 0;
 
+	if (!path_in_place(&from->peer))
+		return 0;
 	if (copy->copies && copy->mine < copy->theirs_claimed) {
 		uint64_t length = next_claim(copy, copy->theirs_claimed - copy->mine);
 		copy->sealed = false;
@@ -436,7 +439,7 @@ static void close_line(const struct messenger *messenger, const struct single_co
 {
 	if (copy->way == WIRE_BY_PROCESS)
 		atomic_store_explicit(&process_line(messenger, copy)->id, 0, memory_order_relaxed);
-	else if (!messenger->path->ports[0].evicted)
+	else if (path_keeps_place(&messenger->path->ports[0]))
 		transfer_close(region_line(messenger, copy));
 	transfer_fence();
 }

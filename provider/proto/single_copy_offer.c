@@ -39,8 +39,8 @@ void single_copy_close(struct messenger *messenger)
 		return;
 	/* Buffers are the application's from here on: who still copies finds out. */
 	const struct path *path = messenger->path;
-	for (uint32_t index = 0; path->ports[0].member->process == getpid() && !path->ports[0].evicted &&
-				 index < REGION_TRANSFERS;
+	for (uint32_t index = 0; path->ports[0].member->process == getpid() &&
+				 path_keeps_place(&path->ports[0]) && index < REGION_TRANSFERS;
 	     index++)
 		transfer_close(section_transfer(path->ports[0].region, path->ports[0].member->slot, index));
 	process_offer_close(&messenger->single->offer);
@@ -123,7 +123,7 @@ void single_copy_release(struct messenger *messenger, struct single_copy *copy)
 	uint32_t index = index_of(messenger, copy);
 
 	/* Before the buffer is the application's again, which the caller says next. */
-	if (!path->ports[0].evicted)
+	if (path_keeps_place(&path->ports[0]))
 		transfer_close(section_transfer(path->ports[0].region, path->ports[0].member->slot, index));
 	if (single->offer.record != NULL)
 		atomic_store_explicit(&single->offer.record->transfers[index].line.id, 0,
@@ -282,7 +282,7 @@ bool single_copy_accept(struct messenger *messenger, struct receive *receive, ui
 	struct correspondent *from = receive->from;
 
 	if (single == NULL || single->stopped || receive->offered == 0 || accepted <= receive->early ||
-	    !from->peer.mapped)
+	    !from->peer.mapped || !path_in_place(&from->peer))
 		return false;
 	forget_former(from);
 	struct single_copy *copy = take(messenger, from);
