@@ -56,6 +56,7 @@ int path_connect(struct peer *peer)
 		section_view(region, self, port->ring_of[peer->slot], slots * sizeof(struct ring_slot));
 	shared_clear(memory, slots * sizeof(struct ring_slot));
 	ring_out_open(&peer->out, (struct ring_slot *)(void *)memory, slots, peer->account.credit, id);
+	ring_out_begin(&peer->out);
 	peer->account.connection = id;
 	shared_store_u32(&line->receiver_epoch, peer->tenure);
 	shared_store_u64(&line->ring, port->ring_of[peer->slot]);
@@ -124,6 +125,7 @@ static void accept_connection(struct port *port, uint32_t slot)
 	}
 	const shared_bytes *memory = section_view(region, slot, offset, slots * sizeof(struct ring_slot));
 	ring_in_open(&peer->in, (const struct ring_slot *)(const void *)memory, slots, credit, id);
+	ring_in_begin(&peer->in);
 	peer->returns = (struct chunk_returns){.credit = credit};
 	for (uint32_t word = 0; word < CHUNK_WORDS; word++)
 		shared_store_u64(&credit->returned[word], 0);

@@ -132,6 +132,32 @@ static inline struct ring_slot *ring_next(const struct ring_out *ring, uint32_t 
 	return &ring->slots[(ring->position + ahead) & ring->mask];
 }
 
+/*
+ * Where positions of a ring in a region begin: the upper half of the connection's random id says at which
+ * lap. So what somebody writes or reads there for another connection, a member whose slot was taken while it
+ * was paused, has another lap, but for one case in 65536.
+ */
+static inline uint32_t ring_first_position(uint32_t connection, uint32_t shift)
+{
+	return connection >> 16 << shift;
+}
+
+/* Each slot gets the lap before the first. The connection is not offered yet. */
+static inline void ring_out_begin(struct ring_out *ring)
+{
+	ring->position = ring_first_position(ring->connection, ring->shift);
+	ring->limit = ring->position + ring->mask + 1;
+	for (uint32_t ahead = 0; ahead <= ring->mask; ahead++)
+		shared_store_u64(&ring_next(ring, ahead)->control,
+				 (ring_lap(ring->position, ring->shift) - 1) & CONTROL_LAP_MASK);
+}
+
+static inline void ring_in_begin(struct ring_in *ring)
+{
+	ring->position = ring_first_position(ring->connection, ring->shift);
+	ring->published = ring->position;
+}
+
 /* Write the control word of the slot `ahead` that only follows another: not yet visible. */
 static inline void ring_stage(const struct ring_out *ring, uint32_t ahead, uint64_t control)
 {

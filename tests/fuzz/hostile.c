@@ -46,7 +46,7 @@ void hostile_connect(struct fuzz *fuzz, bool good)
 		memset(region_section(fuzz->region, HOSTILE) + offset, 0, slots * sizeof(struct ring_slot));
 		fuzz->ring_offset = (uint32_t)offset;
 		fuzz->ring_slots = slots;
-		fuzz->ring_position = 0;
+		fuzz->ring_position = ring_first_position(id, (uint32_t)__builtin_ctz(slots));
 	}
 	shared_store_u32(&line->receiver_epoch, epoch);
 	shared_store_u64(&line->ring, offset);
