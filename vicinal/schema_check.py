@@ -17,7 +17,8 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
     "boolean": lambda value: isinstance(value, bool),
     "null": lambda value: value is None,
 }
-_ANNOTATIONS = {"$schema", "$id", "$defs", "title", "description", "default", "examples"}
+_ANNOTATIONS = {"$schema", "$id", "$defs", "title", "description", "default", "examples", "format"}
+"""What asks nothing; formats are checked by the library only where it is told to."""
 
 
 def surely_fits(schema: Mapping[str, Any], values: Any) -> bool:
@@ -60,7 +61,18 @@ def _follows(
         case "exclusiveMaximum":
             return not _TYPES["number"](value) or value < asked
         case "items":
-            return not isinstance(value, list) or all(_fits(whole, asked, each) for each in value)
+            begin = len(schema.get("prefixItems", ()))
+            return not isinstance(value, list) or all(
+                _fits(whole, asked, each) for each in value[begin:]
+            )
+        case "prefixItems":
+            return not isinstance(value, list) or all(
+                _fits(whole, part, each) for part, each in zip(asked, value, strict=False)
+            )
+        case "anyOf":
+            return any(_fits(whole, part, value) for part in asked)
+        case "minLength":
+            return not isinstance(value, str) or len(value) >= asked
         case "minItems":
             return not isinstance(value, list) or len(value) >= asked
         case "maxItems":

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from study_results import (
 from work_count import calls_of
 
 from vicinal.errors import VicinalError
+from vicinal.schema_check import surely_fits
 from vicinal.study.analysis.as_json import UNITS, summary_from_json, summary_to_json
 from vicinal.study.analysis.beside import beside_published
 from vicinal.study.analysis.cells import gather
@@ -40,6 +42,12 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
 @pytest.fixture(scope="module")
 def summary(result: Result) -> Summary:
     return summarise(result)
+
+
+@pytest.fixture(scope="module")
+def kept(summary: Summary) -> str:
+    """The summary as JSON."""
+    return json.dumps(summary_to_json(summary))
 
 
 def cell_of(summary: Summary, environment: str, workload: str, size: int | None = None) -> Cell:
@@ -177,10 +185,12 @@ def test_an_applications_time_is_split(summary: Summary) -> None:
     assert cell_of(summary, NATIVE.name, HPL.name).unit == "GFLOPS"
 
 
-def test_a_summary_is_kept_as_json_and_comes_back(result: Result, summary: Summary) -> None:
+def test_a_summary_is_kept_as_json_and_comes_back(
+    result: Result, summary: Summary, kept: str
+) -> None:
     writer, _ = ResultWriter.resume(result.folder)
     with writer:
-        writer.write_summary(summary_to_json(summary), UNITS)
+        writer.write_summary(json.loads(kept), UNITS)
     assert summary_from_json(result.summary()) == summary
 
 
@@ -194,12 +204,23 @@ def test_a_summary_is_kept_as_json_and_comes_back(result: Result, summary: Summa
     ],
 )
 def test_a_damaged_summary_is_refused(
-    summary: Summary, change: Callable[[dict[str, Any]], object], message: str
+    kept: str, change: Callable[[dict[str, Any]], object], message: str
 ) -> None:
-    values = summary_to_json(summary)
+    values = json.loads(kept)
     change(values)
     with pytest.raises(VicinalError, match=message):
         summary_from_json(values)
+
+
+@pytest.mark.parametrize("name", ["manifest", "summary"])
+def test_the_quick_check_knows_what_is_in_a_result(result: Result, kept: str, name: str) -> None:
+    """Or each command that reads a result would load the library and wait for it."""
+    if name == "summary":
+        values = json.loads(kept) | {"schema": 1, "created": "", "trials": 1, "units": {}}
+    else:
+        values = json.loads(next(result.folder.rglob(f"{name}*.json")).read_text())
+    schema = resources.files("vicinal.study.result.schema") / f"{name}.json"
+    assert surely_fits(json.loads(schema.read_text()), values)
 
 
 @pytest.mark.parametrize("study", list_studies(), ids=lambda study: study.name)
