@@ -115,14 +115,16 @@ static void compute(double seconds)
 /* KiB of this process that are in memory, or 0 if unknown. */
 static long resident(void)
 {
-	long pages = 0;
+	char line[256] = "";
+	char *rest = line;
 	FILE *file = fopen("/proc/self/statm", "r");
 
 	if (file == NULL)
 		return 0;
-	if (fscanf(file, "%*d %ld", &pages) != 1)
-		pages = 0;
+	if (fgets(line, sizeof(line), file) != NULL)
+		(void)strtol(line, &rest, 10); /* the first is the address space */
 	fclose(file);
+	long pages = strtol(rest, NULL, 10);
 	return pages * (long)(MEASURE_PAGE / 1024);
 }
 
