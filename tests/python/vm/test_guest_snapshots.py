@@ -10,18 +10,21 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from vicinal.cluster import image
 from vicinal.cluster.accelerator import Accelerator
-from vicinal.cluster.guest_identity import Card, Identity, write_archives, write_keys
+from vicinal.cluster.guest_identity import Card, Identity, Keys, write_archives, write_keys
 from vicinal.cluster.guest_qemu_choice import QEMU, Qemu
 from vicinal.cluster.image_kind import GuestNetwork, kind_of
 from vicinal.cluster.snapshots import store
-from vicinal.cluster.snapshots.hardware import MOST_DEVICES, Hardware
+from vicinal.cluster.snapshots.hardware import MOST_DEVICES, Hardware, Sockets
 from vicinal.cluster.snapshots.passing import PassedFunction, with_functions
 from vicinal.cluster.snapshots.qmp import Monitor
+from vicinal.cluster.snapshots.waiting import WaitingGuest
 from vicinal.errors import VicinalError
 
 KEY = "0123456789abcdef"
@@ -306,6 +309,20 @@ def test_a_qemu_that_refuses_says_why() -> None:
 def test_a_qemu_that_ended_is_said_to_be_silent(said: tuple[bytes, ...]) -> None:
     with pytest.raises(VicinalError, match="did not answer"):
         talk(*said)
+
+
+def test_a_qemu_that_is_about_to_end_is_waited_for(tmp_path: Path) -> None:
+    """It closes its sockets before it is seen to have ended: why it did would be lost."""
+
+    def command(_name: str, _console: Path, sockets: Sockets, *_: object) -> list[str]:
+        last_words = "echo 'cannot allocate memory' >&2; sleep 0.3; exit 1"
+        return ["bash", "-c", f"exec {sockets.monitor}>&-; {last_words}"]
+
+    hardware = SimpleNamespace(command=command, accelerator=Accelerator.TCG)
+    guest = WaitingGuest("guest0", tmp_path, Keys(tmp_path), cast("Hardware", hardware))
+    with pytest.raises(VicinalError, match=r"QEMU ended \(cannot allocate memory\)"):
+        guest.boot()
+    guest.stop()
 
 
 # --- functions that are passed -------------------------------------------------------------

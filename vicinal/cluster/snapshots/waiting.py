@@ -6,6 +6,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -197,6 +198,9 @@ class WaitingGuest:
         try:
             self._monitor = Monitor(end)
         except VicinalError as error:
+            # One that ends closes its sockets first, and only then says in its status that it did.
+            with suppress(subprocess.TimeoutExpired):
+                self._qemu.wait(_END_SECONDS)
             raise self.failure("QEMU did not answer") from error
 
     def _ask(self) -> Monitor:
