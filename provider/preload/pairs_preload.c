@@ -120,6 +120,14 @@ static void *library_behind(void)
 	return found;
 }
 
+/* A program that is linked with libmpi may have a copy of the type, and then everybody uses that. */
+static handle find_type(void *library, const char *name)
+{
+	handle found = dlsym(RTLD_DEFAULT, name);
+
+	return found != NULL ? found : dlsym(library, name);
+}
+
 static void look_up(void)
 {
 	void *library = library_behind();
@@ -135,11 +143,11 @@ static void look_up(void)
 		}
 		memcpy(&functions[i], &found, sizeof(found));
 	}
-	null_type = dlsym(library, "ompi_mpi_datatype_null");
-	short_int = dlsym(library, "ompi_mpi_short_int");
-	double_int = dlsym(library, "ompi_mpi_double_int");
-	long_int = dlsym(library, "ompi_mpi_long_int");
-	longdbl_int = dlsym(library, "ompi_mpi_longdbl_int");
+	null_type = find_type(library, "ompi_mpi_datatype_null");
+	short_int = find_type(library, "ompi_mpi_short_int");
+	double_int = find_type(library, "ompi_mpi_double_int");
+	long_int = find_type(library, "ompi_mpi_long_int");
+	longdbl_int = find_type(library, "ompi_mpi_longdbl_int");
 }
 
 /* After look_up(). */
