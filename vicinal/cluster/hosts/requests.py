@@ -55,10 +55,11 @@ class Requests:
 
 
 class Answers:
-    """What goes to the command, by stdout; it hears that we live, however long the work takes."""
+    """What goes to the command, by the present stdout; it hears that we live during all work."""
 
     def __init__(self, mark: str) -> None:
         self._mark = mark
+        self._stream = sys.stdout
         self._speaking = threading.Lock()
         threading.Thread(target=self._live, daemon=True).start()
 
@@ -66,8 +67,8 @@ class Answers:
         """Say it."""
         # Whoever does not hear us is gone: what was made is undone, by the end of the requests.
         with self._speaking, suppress(BrokenPipeError):
-            sys.stdout.write(f"{self._mark}{json.dumps(message)}\n")
-            sys.stdout.flush()
+            self._stream.write(f"{self._mark}{json.dumps(message)}\n")
+            self._stream.flush()
 
     def _live(self) -> None:
         tick = threading.Event()
