@@ -34,8 +34,7 @@ uint32_t domain_look(struct domain *domain)
 	for (struct endpoint *endpoint = domain->endpoints; endpoint != NULL; endpoint = endpoint->next) {
 		if (endpoint->messenger == NULL)
 			continue;
-		/* There may be room since the last look at what waits: who sleeps then is not woken for it.
-		 */
+		/* What waits may have got room since: nobody wakes a sleeper for that. */
 		endpoint->messenger->send_queues.rests = 0;
 		found += path_look(endpoint->messenger->path);
 	}

@@ -109,8 +109,7 @@ static bool accepted(struct network_peer *to, ssize_t result)
 	return false;
 }
 
-/* May the core copy one more? Two in NETWORK_COPIED_MOST are not, so that their end tells that of the rest.
- */
+/* May the core copy one more? Two of NETWORK_COPIED_MOST it does not: when they end, the others have too. */
 static bool may_copy(const struct network_peer *to)
 {
 	uint32_t unknown = to->given - to->gone;

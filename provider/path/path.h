@@ -38,7 +38,8 @@ enum peer_renewal {
 /*
  * What one endpoint knows of another. Private. The layer above embeds it as the first
  * member of its own struct and says how large that is. A message that is sent touches the
- * first two lines, a message that comes the third. The other lines are needed seldom.
+ * first two lines; a message that comes the third, and the second for path_in_place(). The
+ * other lines are needed seldom.
  */
 struct peer {
 	/* line 0, 1: sending */
@@ -96,8 +97,8 @@ struct peer {
 	struct member_core where; /* in the network, as its address or its section said; length 0: unknown */
 } __attribute__((aligned(REGION_LINE)));
 _Static_assert(offsetof(struct peer, messages) == REGION_LINE, "a message that is sent: two lines");
-_Static_assert(offsetof(struct peer, in) == 2 * REGION_LINE, "a message that comes: one line");
-_Static_assert(offsetof(struct peer, section) == 3 * REGION_LINE, "a message that comes: one line");
+_Static_assert(offsetof(struct peer, in) == 2 * REGION_LINE, "a message that comes: this line");
+_Static_assert(offsetof(struct peer, section) == 3 * REGION_LINE, "a message that comes: no line behind it");
 
 /*
  * What an empty poll needs of a ring, and no line of struct peer: with hundreds of them, lines are what it
@@ -360,9 +361,9 @@ void path_publish_counts(struct path *path);
 /*
  * Have we still our slot in the region that the peer is in with us? A virtual machine that was paused for too
  * long may have a successor there, and must not write in its section. It may go on anywhere, so this is asked
- * before each message that is written there and each that is taken. Nobody writes this word otherwise: it is
- * in the cache. What was being written at the pause is finished all the same, at most a message's slots or a
- * chunk.
+ * before each message that is written there and each that is taken. The claim word changes only when the slot
+ * gets another owner, so it stays in the cache. What was being written at the pause is finished all the same,
+ * at most a message's slots or a chunk.
  */
 static inline bool path_in_place(const struct peer *peer)
 {

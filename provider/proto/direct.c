@@ -71,8 +71,7 @@ struct reached {
 	uint32_t epoch;
 };
 
-/* Are the peer and the memory still those that we looked at? And our slot, whose section says what we reach?
- */
+/* Are the peer and the memory still those that we looked at, and the slot still ours? */
 static bool is_theirs(const struct messenger *messenger, const struct correspondent *to,
 		      const struct reached *reached)
 {

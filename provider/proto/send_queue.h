@@ -39,7 +39,7 @@ struct send_queue {
 	struct queued_send **end; /* where the next goes */
 	uint32_t count;
 	uint32_t
-		room; /* so many may wait while it takes some: SEND_QUEUE_FREE, or as many as waited before */
+		room; /* how many may wait while the peer takes some: as many as before, or SEND_QUEUE_FREE */
 	uint64_t moved; /* when the last went out, once there are SEND_QUEUE_FREE */
 };
 

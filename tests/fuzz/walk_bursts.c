@@ -89,16 +89,27 @@ static void send_burst(struct walk *walk, const struct burst *burst)
 	}
 }
 
+/* A receive of the burst, and from whom; from anybody where `from` becomes NULL. NULL: there are enough. */
+static struct operation *new_receive(struct walk *walk, const struct burst *burst, uint32_t i,
+				     const struct peer **from)
+{
+	struct operation *operation = new_of_burst(walk, burst, i, false);
+
+	if (operation == NULL)
+		return NULL;
+	*from = operation->other == NOBODY ? NULL : find_peer(walk, burst->at, burst->other);
+	if (*from == NULL)
+		operation->other = NOBODY;
+	return operation;
+}
+
 static void receive_burst(struct walk *walk, const struct burst *burst)
 {
 	for (uint32_t i = 0; i < burst->count; i++) {
-		struct operation *operation = new_of_burst(walk, burst, i, false);
+		const struct peer *from = NULL;
+		struct operation *operation = new_receive(walk, burst, i, &from);
 		if (operation == NULL)
 			return;
-		bool any = operation->other == NOBODY;
-		const struct peer *from = any ? NULL : find_peer(walk, burst->at, burst->other);
-		if (from == NULL)
-			operation->other = NOBODY;
 		set_buffer(walk, operation, burst->style & 4);
 		uint64_t before = work_copied();
 		(void)post_operation(walk, operation, from, ignored_by(burst, i), 0);
@@ -117,13 +128,10 @@ static void look_burst(struct walk *walk, const struct burst *burst)
 	};
 
 	for (uint32_t i = 0; i < burst->count; i++) {
-		struct operation *operation = new_of_burst(walk, burst, i, false);
+		const struct peer *from = NULL;
+		struct operation *operation = new_receive(walk, burst, i, &from);
 		if (operation == NULL)
 			return;
-		bool any = operation->other == NOBODY;
-		const struct peer *from = any ? NULL : find_peer(walk, burst->at, burst->other);
-		if (from == NULL)
-			operation->other = NOBODY;
 		operation->look = looks[burst->style >> 2 & 3];
 		uint64_t before = work_copied();
 		(void)post_operation(walk, operation, from, ignored_by(burst, i), flags[operation->look]);
