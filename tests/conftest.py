@@ -1,5 +1,6 @@
 """What all tests share: signals, drawn examples, a way in for other users, reasons of skips."""
 
+import os
 import signal
 from collections import Counter
 
@@ -10,6 +11,10 @@ from reachable import open_to_other_users
 # Continuous integration may start us with SIGINT ignored, as shells do for what runs in the
 # background; programs would inherit that, and tests that press Ctrl-C would wait in vain.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Lines that ranks print in Python are one write, as is usual: unbuffered, the text and its end are
+# two, and another rank's line may come between them.
+os.environ.pop("PYTHONUNBUFFERED", None)
 
 # Property tests draw the same examples each time, so that a change fails by itself alone and not by
 # luck; `pytest --hypothesis-profile=explore` draws others, and more, and says how to repeat them.

@@ -160,7 +160,9 @@ def verify(hosts: TwoHosts, mpi: Mpi) -> None:
     inside = {(0, 1), (1, 0), (2, 3), (3, 2)}
     assert {pair for pair, way in ways.items() if way == "region"} == inside, done.stderr
     across = {(a, b) for a in (0, 1) for b in (2, 3)} | {(b, a) for a in (0, 1) for b in (2, 3)}
-    assert {pair for pair, way in ways.items() if way == "network"} == across, done.stderr
+    network = {pair for pair, way in ways.items() if way == "network"}
+    # All send to the next rank; who talks besides, is up to the MPI's collectives.
+    assert {(1, 2), (3, 0)} <= network <= across, done.stderr
     print(f"{mpi}: {time.monotonic() - began:.1f} s")
 
 
