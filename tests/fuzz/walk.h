@@ -80,7 +80,16 @@ enum walk_fault {
 	WALK_BURSTS = 16,
 };
 
-void require(bool condition, const char *what);
+/* Say what is wrong, and end the run. */
+__attribute__((noreturn)) void find_fault(const char *what);
+
+/* Inline, so that who analyses the code sees what holds behind it. */
+static inline void require(bool condition, const char *what)
+{
+	if (!condition)
+		find_fault(what);
+}
+
 bool is_alive(uint8_t index);
 void distrust(struct walk *walk, uint8_t one, uint8_t other, enum trust most);
 /* Of the operation's two ends; that of a former life is nothing to rely on. */
