@@ -353,9 +353,10 @@ static void take_completion(struct walk *walk, uint8_t at, const struct completi
 	}
 	if (!sends && (entry->error == 0 || entry->error == FI_ETRUNC))
 		check_message(walk, operation, entry);
-	/* The fake core reads memory that is lent no more, where a true one fails: there it stays until the
+	/* The fake core reads memory that is exposed no more, where a true one fails. A forged frame may
+	 * repeat an offer of it to a third endpoint: once any fault concerns the sender, it stays until the
 	 * end. */
-	if (!sends || trust_of(walk, operation, operation->other) == TRUST_CLEAN)
+	if (!sends || !walk->concerned[at])
 		release_operation(operation);
 }
 
