@@ -72,7 +72,7 @@ void job_region_remove_part(const char *directory, uint32_t job, pid_t process)
 	(void)unlink(part);
 }
 
-/* Members hold a lock on the byte of their slot (docs/region-format.md). */
+/* Members hold a lock on the byte of their slot (docs/reference/region-format.md). */
 static bool is_idle(int directory, const char *name)
 {
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = REGION_MEMBERS_MAX};

@@ -31,7 +31,7 @@
 
 /*
  * Our libfabric address: who, in which region, proved by what, and where in the network.
- * docs/region-format.md
+ * docs/reference/region-format.md
  */
 #define ADDRESS_FORMAT_VERSION 1U
 struct address {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * wire.h - what the slots of a ring mean. docs/region-format.md says the same in prose.
+ * wire.h - what the slots of a ring mean. docs/reference/region-format.md says the same in prose.
  *
  *   kind      word          payload (48 bytes)                              length
  *   INLINE    tag           [data] [id] bytes                               of the message

@@ -14,7 +14,7 @@
 
 #include "region/region.h"
 
-/* The info block: docs/region-format.md, "In a memory module's file". */
+/* The info block: docs/reference/region-format.md, "In a memory module's file". */
 #define DAX_INFO_OFFSET 4096
 #define DAX_INFO_SIGNATURE "NVDIMM_DAX_INFO"
 /* The data comes behind the info block. */

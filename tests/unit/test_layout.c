@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The layout as docs/region-format.md gives it, in numbers: a change of it must be meant. */
+/* The layout as docs/reference/region-format.md gives it, in numbers: a change of it must be meant. */
 #include "world.h"
 
 static void test_fields_lie_where_the_format_says(void **state)

@@ -1,7 +1,7 @@
 """The shared region, as seen from Python: create it, look into it, check it, move members
 to the network and back, remove it.
 
-docs/region-format.md describes the format; vicinal.region.records has its bytes.
+docs/reference/region-format.md describes the format; vicinal.region.records has its bytes.
 
 Each is loaded when it is asked for: who only makes a region does without the rest.
 """

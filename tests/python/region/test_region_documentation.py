@@ -1,4 +1,4 @@
-"""docs/region-format.md against the headers: every field, offset, size, constant and kind."""
+"""docs/reference/region-format.md against the headers: every field, offset, size, constant and kind."""
 
 import re
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from command_support import CHECKOUT
 
-PAGE = (CHECKOUT / "docs/region-format.md").read_text()
+PAGE = (CHECKOUT / "docs/reference/region-format.md").read_text()
 HEADERS = "".join(
     (CHECKOUT / "provider" / name).read_text() for name in ("region/layout.h", "proto/wire.h")
 )
