@@ -1,4 +1,4 @@
-"""docs/studies.md lists the studies that ship, and knows the file's keys."""
+"""docs/reference/study-file.md lists the studies that ship, and knows the file's keys."""
 
 import re
 
@@ -8,7 +8,7 @@ from vicinal.study.file.reading import FORM
 from vicinal.study.file.shipped import list_studies, load_study
 
 RX = ("native-rx88", "vm-rx1")
-PAGE = (CHECKOUT / "docs/studies.md").read_text()
+PAGE = (CHECKOUT / "docs/reference/study-file.md").read_text()
 
 
 def test_every_study_is_listed() -> None:

@@ -146,7 +146,7 @@ def test_each_mistake_has_its_line_and_remedy(old: str, new: str, message: str) 
 
 
 def test_the_example_of_the_page_is_a_tuning_file() -> None:
-    page = (CHECKOUT / "docs" / "tuning-run.md").read_text()
+    page = (CHECKOUT / "docs" / "reference" / "tuning-file.md").read_text()
     example = page.partition("```yaml\n")[2].partition("```")[0]
     path = Path("example.yaml")
     study = study_of(path, parse_spec(path, example))
