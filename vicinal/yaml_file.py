@@ -1,6 +1,8 @@
 """Files that people write in YAML, checked against a JSON schema; errors say in which line.
 
-FORM = Form("cluster file", Path("schema.json"), "docs/clusters.md", "begin with an example")
+FORM = Form(
+    "cluster file", Path("schema.json"), "docs/reference/cluster-file.md", "begin with an example"
+)
 values = load(FORM, path, text)
 """
 

@@ -22,7 +22,7 @@ _Static_assert(offsetof(struct completion, context) == offsetof(struct fi_cq_tag
  * answer is not microseconds away any more. Slots that came, or pieces that were copied, count as finding
  * something although no operation ended: a large message is on its way. But where no
  * operation waits for a peer, one look is all: MPICH reads on after what it waited for has
- * come, and keeps untagged receives posted for ever. Measured: docs/performance.md.
+ * come, and keeps untagged receives posted for ever. Measured: docs/decisions/0002.
  */
 #define READS_WITH_LOOKS 32U
 /* Where ranks share cores: what comes is likelier to come when another had ours. */

@@ -28,7 +28,7 @@
  */
 /*
  * A yield takes 0.9 us when nobody wants the core, 1.3 at most of 99 in 100, and 4.2 and more when
- * another runs in between, if only to yield as well: docs/performance.md.
+ * another runs in between, if only to yield as well: docs/decisions/0004.
  */
 #define TAKEN_NANOSECONDS 2000U
 /* Of which the first few look 64 times: some 5 us. */

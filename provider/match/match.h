@@ -25,7 +25,7 @@
 #define MATCH_ANY_SOURCE UINT32_MAX
 
 /*
- * A search of so many steps makes tables. Measured: docs/performance.md. So few left in
+ * A search of so many steps makes tables. Measured: docs/decisions/0003. So few left in
  * tables leave them: far below, so that each change is paid for by many messages.
  */
 #define MATCH_STEPS_MOST 16U

@@ -24,7 +24,7 @@
  * network_renew.c      and those that the region is of no use for
  * network_pulse.c      finding out that a peer is gone
  *
- * docs/network.md says the same in prose.
+ * docs/explanation/network.md says the same in prose.
  */
 #ifndef VICINAL_PATH_NETWORK_H
 #define VICINAL_PATH_NETWORK_H

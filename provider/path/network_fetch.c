@@ -45,7 +45,7 @@ void network_take_back(struct network_loan *loan)
  * far as the low 12 bits of their addresses tell: 3 GB/s instead of 26 (AMD Zen 5). A kernel that copies what
  * tcp answers with, 16 bytes of a header and then the peer's buffer, to the beginning of a page meets just
  * that if the buffer begins with a page too. So what follows its first line is asked for first, and that line
- * last: docs/network.md
+ * last: docs/decisions/0010
  */
 #define FIRST_LINE 64U
 #define TURNED_LEAST 4096U

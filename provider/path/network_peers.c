@@ -12,7 +12,7 @@
 /*
  * Of a peer that reads our memory the core says nothing, but goes on only while it is looked at. So it is
  * for so many times as long: a read of 4 MiB takes 3 ms over tcp. Chosen by that; what it gains could not
- * be told from the machine's noise: docs/performance.md
+ * be told from the machine's noise.
  */
 #define WAITS_FOR_READS 256U
 /*
@@ -20,7 +20,7 @@
  * through the region, the core is looked at by the clock: so often if its last frame was not long ago,
  * and otherwise so that it takes a hundredth of the time, but at least and at most so often. The clock
  * itself is a few polls' worth. With 50 us, and the clock read in one poll in 64, messages through the
- * region took 2 to 6 % longer: docs/network.md
+ * region took 2 to 6 % longer: docs/decisions/0011
  */
 #define BUSY_NANOSECONDS 10000U
 #define LOOKS_SHARE 100U

@@ -7,7 +7,7 @@
  * For each question the kernel walks a list of all locks of the region's file, and processes that ask wait
  * for each other. So with N members, M of which ask, a question costs N steps of that walk, and each member
  * asks about ASKED_STEPS / (N * M) peers in LIVENESS_INTERVAL. All questions together then take a few
- * hundredths of a processor, however many members there are. Measured: docs/performance.md, 2026-11-26.
+ * hundredths of a processor, however many members there are. Measured: docs/decisions/0024.
  *
  * Peers whose heartbeat has just stopped come first, and peers that another member found dead. The other
  * quiet peers follow in turn.

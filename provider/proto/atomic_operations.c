@@ -35,7 +35,7 @@ typedef void (*atomic_function)(unsigned char *target, const unsigned char *oper
  * compared with). WORDS_OF: by compare-and-swap, until nobody came between. A peer that may write the
  * memory cannot keep us in it: it has to hit the few nanoseconds between two instructions at every
  * try. One that does nothing but store there made it five tries at most in 80 million, and one in
- * ten more than one: docs/performance.md.
+ * ten more than one: docs/decisions/0008.
  */
 #define WORDS_OF(name, type, bits, expression) \
 	static void name(unsigned char *target, const unsigned char *operand, const unsigned char *compare, \

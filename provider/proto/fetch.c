@@ -9,7 +9,7 @@
  */
 #include "proto/messenger.h"
 
-/* Shorter ones go in a frame with their header. Measured: docs/network.md */
+/* Shorter ones go in a frame with their header. Measured: docs/decisions/0010 */
 #define OFFER_BYTES ((size_t)CHUNK_LARGE)
 
 bool fetch_offer(const struct send_request *request, struct send *send, uint32_t wire_flags)

@@ -275,7 +275,7 @@ struct receive_request {
 
 /*
  * Up to so many bytes a message goes in one chunk; above, in several, so that the
- * receiver copies the first out while we copy the next in. Measured: docs/performance.md.
+ * receiver copies the first out while we copy the next in. Measured: docs/decisions/0001.
  */
 #define EAGER_BYTES 4096U
 /*

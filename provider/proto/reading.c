@@ -4,7 +4,7 @@
 
 /*
  * So much of one peer's memory is on its way at once, as few bytes as keep both busy: what the kernel holds
- * of it between the two copies then stays in a cache. Measured: docs/performance.md
+ * of it between the two copies then stays in a cache. Measured: docs/decisions/0010
  */
 #define PIECE_BYTES ((uint64_t)128 << 10)
 #define PIECES_AT_ONCE 4U

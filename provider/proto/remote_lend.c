@@ -23,7 +23,7 @@
  */
 #include "proto/messenger.h"
 
-/* Shorter ones go by requests. Measured: docs/performance.md */
+/* Shorter ones go by requests. Measured: docs/decisions/0010 */
 #define LEND_BYTES ((size_t)128 << 10)
 
 bool remote_may_lend(const struct remote_request *request)

@@ -24,7 +24,7 @@
 #define EARLY_CHUNKS_OUT 8U
 /*
  * A message that will be copied once shows this much of itself before that, so that the receiver
- * has something to do while the ends find each other. Measured: docs/performance.md.
+ * has something to do while the ends find each other. Measured: docs/decisions/0007.
  */
 #define EARLY_PIECES_OFFERED 1U
 #define EARLY_PIECE_OFFERED 8192U

@@ -6,7 +6,7 @@
  * An end claims a part of what is left between the two, so that they meet soon after both run
  * out, and claims are few while there is much. A claim through the kernel costs two system calls
  * besides the copy, and so is longer. In the region other sizes made no difference, here they do:
- * docs/performance.md. None is so long that small messages wait for it.
+ * docs/decisions/0007. None is so long that small messages wait for it.
  */
 #define CLAIM_LEAST_REGION 16384U
 #define CLAIM_MOST_REGION 65536U

@@ -102,7 +102,7 @@ struct single_copies {
 	struct single_copy copies[REGION_TRANSFERS];
 };
 
-/* Up to so many bytes a message goes in pieces always. Measured: docs/performance.md */
+/* Up to so many bytes a message goes in pieces always. Measured: docs/decisions/0007 */
 #define SINGLE_COPY_BYTES 65536U
 
 /* Once, after messenger_open(). Returns 0 or -ENOMEM. */

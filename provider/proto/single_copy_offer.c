@@ -8,7 +8,7 @@
 /*
  * Through the kernel both ends together are faster than two copies that overlap only if one
  * copy through it takes less than so many times a plain one. An estimate: here it takes five
- * times as long and was found slower (docs/performance.md); no machine with less was at hand.
+ * times as long and was found slower (docs/decisions/0007); no machine with less was at hand.
  */
 #define WORTH_AT_MOST 3.5
 

@@ -10,7 +10,7 @@
  * threads share a core, and half as fast as a loop over lines where they do not.
  * Nothing tells us which it is: the hypervisor moves our CPU, the scheduler the peer. So the
  * copies themselves are timed, each way, again and again, ours here and the peer's there; the
- * pipeline is as fast as the slower of the two. docs/performance.md
+ * pipeline is as fast as the slower of the two. docs/decisions/0006
  */
 #ifndef VICINAL_PROTO_WAYS_H
 #define VICINAL_PROTO_WAYS_H

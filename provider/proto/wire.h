@@ -93,8 +93,7 @@ enum wire_flags {
 #define WIRE_CONTINUATION_BYTES 56U
 
 /*
- * A short message takes at most so many slots. Measured against an eager one of the same
- * size: see docs/performance.md.
+ * A short message takes at most so many slots. Measured against an eager one of the same size.
  */
 #define WIRE_SHORT_SLOTS 8U
 #define WIRE_SHORT_BYTES (WIRE_INLINE_BYTES + (WIRE_SHORT_SLOTS - 1) * WIRE_CONTINUATION_BYTES)

@@ -40,7 +40,7 @@ void chunk_pool_open(struct chunk_pool *pool, const struct region *region, uint3
 {
 	/*
 	 * Shares of the bytes in sixteenths, and of the bits of a credit line. A pipeline of eight
-	 * large ones goes a fifth faster than one of four: see docs/performance.md.
+	 * large ones goes a fifth faster than one of four: see docs/decisions/0006.
 	 */
 	static const uint32_t sixteenths[CHUNK_CLASSES] = {3, 2, 11};
 	static const uint32_t most[CHUNK_CLASSES] = {REGION_CHUNKS_MAX / 2, REGION_CHUNKS_MAX / 4,

@@ -14,7 +14,7 @@
 /*
  * Three sizes. Small ones hold eager messages, so that many can wait unexpected; medium
  * ones the pieces that show a large message; large ones are the pipeline's stages: the
- * longer a copy, the faster a byte of it goes. Measured: see docs/performance.md.
+ * longer a copy, the faster a byte of it goes. Measured: see docs/decisions/0001.
  */
 #define CHUNK_SMALL 4096U
 #define CHUNK_MEDIUM 16384U

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * detach.h - what members need to know to reach each other without the region, for a while: what the
- * manager wants, and where they are in the network. docs/network.md, "Changing the way".
+ * manager wants, and where they are in the network. docs/explanation/network.md, "Switching transport".
  */
 #ifndef VICINAL_REGION_DETACH_H
 #define VICINAL_REGION_DETACH_H

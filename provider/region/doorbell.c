@@ -180,12 +180,12 @@ static int refuse(const struct region *region, int code, struct region_error *er
 		return region_fail(
 			error, code,
 			"the doorbell of region %.1024s was rung and nothing came: %s; see whether "
-			"its server on the host runs (docs/doorbell.md)",
+			"its server on the host runs (docs/explanation/doorbell.md)",
 			region->path, naps);
 	default:
 		return region_fail(error, code,
 				   "the doorbell of region %.1024s is of no use (%s): %s; see whether the "
-				   "guest's agent fits this provider (docs/doorbell.md)",
+				   "guest's agent fits this provider (docs/explanation/doorbell.md)",
 				   region->path, strerror(-code), naps);
 	}
 }

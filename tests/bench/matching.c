@@ -6,7 +6,7 @@
  *
  * An endpoint sends to itself, so that no other processor and no cache line under way
  * between two of them is in the figures: what is left is libfabric, the provider and its
- * matching. Each figure is the best of several rounds. docs/performance.md quotes them.
+ * matching. Each figure is the best of several rounds. docs/decisions/0003 quotes them.
  *
  * Not a test: run it by hand, on a quiet machine.
  */

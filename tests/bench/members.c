@@ -11,7 +11,7 @@
  *   members polls COUNT
  *     One process, a receiver and COUNT senders whose rings are hot. Nanoseconds for an empty poll.
  *
- * Not a test: run it by hand, on a quiet machine. docs/performance.md quotes its figures.
+ * Not a test: run it by hand, on a quiet machine. docs/decisions/0024 and 0025 quote its figures.
  */
 #include <signal.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 """Spin searches all states of transport.pml, under the rules of the code and under old ones.
 
-docs/verification.md says what the model leaves out. Each search under the rules of the code ends
-with all states looked at, or fails: one that runs out of memory or depth is no proof.
+docs/explanation/verification.md says what the model leaves out. Each search under the rules of the
+code visits all states, or fails: a search that runs out of memory or depth is no proof.
 """
 
 import re

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * transport.pml - a model of provider/path for the model checker Spin: leaving a region, failing over to
- * the network, switching between the two, and coming back. docs/verification.md says what is left out,
- * test_model.py which searches there are.
+ * the network, switching between the two, and coming back. docs/explanation/verification.md says what is
+ * left out, test_model.py which searches there are.
  *
  * Each inline below is one C function, or the part of one that changes this state; the comment before it
  * names the function. One atomic step of the model is one frame, one slot of a ring, or the slow part of a

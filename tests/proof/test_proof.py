@@ -2,7 +2,7 @@
 
 Each harness, `NAME.c` of this folder, calls validators with any input at all, and Eva reports each
 access, shift or overflow that it cannot show to be good. A proof is complete if it reports none and
-analysed each function of the list. docs/verification.md says what that covers.
+analysed each function of the list. docs/explanation/verification.md says what that covers.
 """
 
 import os

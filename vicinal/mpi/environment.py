@@ -239,7 +239,7 @@ def _layered_core(mpi: Mpi | Installation, core: str) -> dict[str, str]:
         # of 11 jobs of 4 ranks in two guests 4 died so in the end, with it none of 11.
         variables["FI_OFI_RXM_USE_SRX"] = "1"
         # Without, the provider does not have large messages read in place: what libfabric keeps of
-        # registered memory may be of pages that the program has given back (docs/network.md).
+        # registered memory may be of pages that the program has given back (docs/decisions/0012).
         if "FI_MR_CACHE_MONITOR" not in os.environ:
             variables["FI_MR_CACHE_MONITOR"] = "disabled"
     return variables

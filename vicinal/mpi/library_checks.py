@@ -57,7 +57,7 @@ def check_mpi(host: Host) -> Iterator[Finding]:
         standard = any(mpi in STANDARD for mpi, _ in missing)
         yield skipped(
             f"not installed: {names}",
-            "see docs/mpi-libraries.md, or name your own with `vicinal run --mpi-prefix`"
+            "see docs/reference/mpi-libraries.md, or name your own with `vicinal run --mpi-prefix`"
             if standard
             else "",
             missing=[mpi.value for mpi, _ in missing],

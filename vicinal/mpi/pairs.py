@@ -1,7 +1,7 @@
 """What keeps Open MPI's one-sided accumulates of pairs right: a library in front of it.
 
 Of MPI_DOUBLE_INT and other predefined pairs with gaps Open MPI's osc rdma moves too few bytes, and
-no setting avoids that (docs/mpi-libraries.md). libvicinal-pairs.so hands such calls on in a form
+no setting avoids that (docs/decisions/0028). libvicinal-pairs.so hands such calls on in a form
 that is right, or ends them with an error. MPI's own shared memory needs nothing of it.
 """
 

@@ -115,7 +115,7 @@ def odd_pages(section_bytes: int) -> int:
 
     Members read each other's sections at the same offsets. If sections are a large power of two
     bytes apart, the pages read share a few sets of the TLB: a poll of 511 members took five times
-    as long (docs/performance.md, 26 November 2026).
+    as long (docs/decisions/0025).
     """
     pages = section_bytes // PAGE
     return (pages - (pages % 2 == 0)) * PAGE

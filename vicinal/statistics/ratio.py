@@ -11,7 +11,8 @@ counts as little as it can. There are three ratios, for three purposes:
   on a disturbed machine its interval is several times narrower. It comes from the bootstrap (BCa;
   Efron 1987); `signed_rank` has another for the same purpose, which is exact.
 
-docs/statistics.md says how often each interval holds the true value on simulated machines.
+docs/explanation/statistics.md says how often each interval holds the true value on simulated
+machines.
 """
 
 import warnings

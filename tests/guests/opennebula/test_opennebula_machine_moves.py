@@ -83,7 +83,7 @@ else:
             libvirt.VIR_MIGRATE_PARAM_DEST_XML: renamed(xml),
             libvirt.VIR_MIGRATE_PARAM_URI: "unix://" + there + "/move",
         }}
-        # Not live: it is emulated (docs/clusters.md).
+        # Not live: it is emulated (docs/decisions/0015).
         domain.migrate3(libvirt.open("{other}"), parameters, libvirt.VIR_MIGRATE_ABORT_ON_ERROR)
         if how == "migrate-spoil":
             os.truncate("{other_shm}/{region}", 4096)

@@ -122,7 +122,7 @@ def test_one_job_uses_the_region_inside_and_verbs_across(
     counted = [counters(guest) for guest in hosts.guests]
     done = verify(hosts, mpi, LD_PRELOAD=queues)
 
-    # Nothing is to be moderated: docs/tuning.md says so.
+    # Nothing is to be moderated: docs/decisions/0017 says so.
     made = re.findall(r"a queue of verbs (\w+) events", done.stderr)
     assert len(made) >= RANKS
     assert set(made) == {"without"}
@@ -157,7 +157,7 @@ def test_one_job_uses_the_region_inside_and_verbs_across(
 
 
 def test_memory_is_not_read_in_place_where_libfabric_may_not_know_it(hosts: GuestPair) -> None:
-    """Its cache of registered memory misses what some programs give back: docs/network.md."""
+    """Its cache of registered memory misses what some programs give back: docs/decisions/0012."""
     copied = "large messages to them are copied"
     assert copied in verify(hosts, Mpi.MPICH, FI_MR_CACHE_MONITOR="memhooks").stderr
     assert copied not in verify(hosts, Mpi.MPICH).stderr

@@ -38,7 +38,7 @@ PAIRS = 4
 """Of a rank here and a rank there."""
 QUESTIONS = 4
 """UDP datagrams that a rank sends to one peer until its host says that the peer has ended: after
-0.5 s of silence, and then after 1, 2 and 4 s. They count what docs/network.md calls 6 s."""
+0.5 s of silence, and then after 1, 2 and 4 s. docs/explanation/network.md calls that 6 s."""
 HERE, THERE = (0, 1), (2, 3)
 IN_FRAMES = 60_000, 5000
 FEWER = 60_000, 500

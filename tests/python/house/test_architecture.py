@@ -1,4 +1,4 @@
-"""Arrows between parts run one way, which docs/architecture.md says: none comes back."""
+"""Arrows between parts run one way, as docs/explanation/architecture.md says."""
 
 import ast
 import re

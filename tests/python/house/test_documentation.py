@@ -35,7 +35,10 @@ def examples(document: Path) -> list[str]:
     return form.findall(document.read_text())
 
 
-LONG = {"docs/analysis.md": pytest.mark.long, "docs/running-studies.md": pytest.mark.long}
+LONG = {
+    "docs/explanation/statistics.md": pytest.mark.long,
+    "docs/running-studies.md": pytest.mark.long,
+}
 """Documents whose commands each load what studies need, and have tests in the common check."""
 
 EXAMPLES = [

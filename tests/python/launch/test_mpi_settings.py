@@ -1,4 +1,4 @@
-"""What docs/mpi-libraries.md says of spawning and of shared windows, as the libraries do it."""
+"""Spawning and shared windows do what docs/reference/mpi-libraries.md says."""
 
 import shutil
 import sys

@@ -101,8 +101,8 @@ def test_equal_ratios_leave_nothing_to_correct_by(count: int) -> None:
 def test_bca_intervals_hold_the_true_ratio_almost_as_often_as_they_say(
     machine: Machine, blocks: int
 ) -> None:
-    # docs/statistics.md says 93 to 94 % where 95 % was asked for. The median's BCa interval does
-    # not depend on the order of magnitude, so one bootstrap a study is all there is to it.
+    # docs/explanation/statistics.md says 93 to 94 % where 95 % was asked for. The median's BCa
+    # interval does not depend on the order of magnitude, so each study takes one bootstrap.
     studies = 200
     ours, theirs = machine(np.random.default_rng(blocks), studies, blocks)
     held = sum(

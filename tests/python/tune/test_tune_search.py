@@ -20,7 +20,7 @@ from vicinal.tune.search.space import Setting, Space
 from vicinal.tune.search.trial import Measured, Stage, Trial
 
 SEARCHES = [25, pytest.param(100, marks=pytest.mark.long)]
-"""Of each kind. docs/tuning-search.md has the figures of 200, with other seeds."""
+"""Of each kind. docs/explanation/tuning-search.md has the figures of 200, with other seeds."""
 
 PLAN = Plan((Objective.P50,), Budget(trials=800))
 

@@ -35,8 +35,8 @@ from vicinal.yaml_file import Form, line_of, load_parts, mark_faults, read_text
 FORM = Form(
     kind="cluster file",
     file=Path(__file__).with_name("schema.json"),
-    documentation="docs/clusters.md",
-    begin="begin with one of examples/, or see docs/clusters.md",
+    documentation="docs/reference/cluster-file.md",
+    begin="begin with one of examples/, or see docs/reference/cluster-file.md",
 )
 
 MOST_NODES = 1024

@@ -1,7 +1,7 @@
 """Comparisons: each question of a study, for each workload, size and statistic.
 
 A difference is claimed by Wilcoxon's test of the blocks that have both sides, corrected for all
-tests of the study; docs/statistics.md says why by this test.
+tests of the study; docs/decisions/0019 says why by this test.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Making a study fit for the machine at hand, by stated rules: docs/studies.md lists them.
+"""Adapting a study to a machine, by the rules that docs/reference/study-file.md lists.
 
     study = adapt(load_study("p2-fig4"), examine_machine())
 

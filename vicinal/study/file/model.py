@@ -81,7 +81,7 @@ class Environment:
     name: str
     title: str
     cluster: Mapping[str, Any]
-    """As a cluster file has it (docs/clusters.md), without its name: `nodes`, `region`, ..."""
+    """A cluster file without its name (docs/reference/cluster-file.md): `nodes`, `region`, ..."""
     mpi: Mpi = Mpi.MPICH
     path: MessagePath = MessagePath.REGION
     progress: Progress | None = None
@@ -169,7 +169,7 @@ class Published:
     """A figure of a paper, to be shown beside what was measured."""
 
     source: str
-    """`P2 fig4a`, as docs/studies.md lists the papers."""
+    """`P2 fig4a`, as docs/reference/study-file.md lists the papers."""
     workload: str
     quantity: Quantity
     value: float

@@ -33,8 +33,9 @@ from vicinal.yaml_file import Form, line_of, load_parts, mark_faults, read_text
 FORM = Form(
     kind="study file",
     file=Path(__file__).with_name("schema.json"),
-    documentation="docs/studies.md",
-    begin="begin with what `vicinal study show quick --yaml` prints, or see docs/studies.md",
+    documentation="docs/reference/study-file.md",
+    begin="begin with what `vicinal study show quick --yaml` prints, "
+    "or see docs/reference/study-file.md",
 )
 
 

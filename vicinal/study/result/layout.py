@@ -1,4 +1,4 @@
-"""What a result's folder has in it, and in which units: docs/results.md says the same in prose."""
+"""The content of a result's folder, and its units: the same as docs/reference/results.md."""
 
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum

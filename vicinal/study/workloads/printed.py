@@ -33,7 +33,7 @@ def refused(
     if expected is not None:
         remedy += (
             f"; if this is how that version of {program} prints, use a version that "
-            "docs/workloads.md names, and report the output"
+            "docs/reference/workloads.md names, and report the output"
         )
     return VicinalError(
         f"what {program} printed is not what it prints when all is well: {why}{found}{wanted}",

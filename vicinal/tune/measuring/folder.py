@@ -6,7 +6,7 @@
     outputs/        what launches wrote that failed
     result.json     what was found; there once the search has ended
 
-docs/tuning-run.md says what is in them.
+docs/reference/tuning-file.md says what is in them.
 """
 
 import fcntl

@@ -1,7 +1,8 @@
 """Finding a better setting by experiment: which trials to run, and what they show.
 
 It knows knobs as names with values, and a trial as a call that takes a setting and gives figures:
-not where knobs are, nor what a trial runs. docs/tuning-search.md says what is done, and why.
+not where knobs are, nor what a trial runs. docs/explanation/tuning-search.md says what
+is done, and why.
 
     space        the settings that there are
     objective    what is to become better

@@ -22,8 +22,8 @@ from vicinal.yaml_file import Form, line_of, load_parts, read_text
 FORM = Form(
     kind="tuning file",
     file=Path(__file__).with_name("spec.json"),
-    documentation="docs/tuning-run.md",
-    begin="begin with the one in docs/tuning-run.md",
+    documentation="docs/reference/tuning-file.md",
+    begin="begin with the one in docs/reference/tuning-file.md",
 )
 
 
