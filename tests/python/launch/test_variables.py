@@ -37,6 +37,15 @@ def test_every_documented_variable_is_known() -> None:
     check_variables({f"FI_{name}": "" for name in documented("fi_vicinal.7.scd")})
 
 
+def test_the_page_of_variables_lists_those_of_both_manuals() -> None:
+    page = (CHECKOUT / "docs/reference/variables.md").read_text()
+    rows = "\n".join(line.split("|")[1] for line in page.splitlines() if line.startswith("| `"))
+    listed = set(re.findall(r"`(\w+)`", rows))
+    both = documented("fi_vicinal.7.scd") | documented("vicinal.1.scd.in")
+    assert {name for name in both if name.isupper()} <= listed
+    check_variables({name: "" for name in listed if name.startswith("VICINAL_")})
+
+
 def test_fi_info_shows_the_variables_that_the_manual_lists() -> None:
     shown = subprocess.run(
         ["fi_info", "-e"],
