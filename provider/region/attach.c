@@ -37,7 +37,7 @@ static int open_error(const char *path, enum region_kind kind, int code, struct 
 		return region_fail(
 			error, -code,
 			"%s may not be opened by this user: give it to the user's group with a udev rule "
-			"(see docs/guests.md)",
+			"(see docs/tutorials/own-machines.md)",
 			path);
 	if (code == EACCES)
 		return region_fail(error, -code,

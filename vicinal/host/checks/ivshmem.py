@@ -16,7 +16,10 @@ from vicinal.host.shared_device import (
 from vicinal.host.sizes import show_bytes
 from vicinal.host.system import Host
 
-_UDEV = "hand it to the users' group by the udev rule in docs/guests.md, and be in that group"
+_UDEV = (
+    "hand it to the users' group by the udev rule in docs/tutorials/own-machines.md, "
+    "and be in that group"
+)
 _AS_MODULE = "give the guest the region as an nvdimm"
 
 
