@@ -98,8 +98,8 @@ def test_answers_are_right_in_an_allocation(hosts: SlurmHosts, mpi: str) -> None
 
 
 def srun_example() -> list[str]:
-    """The commands of docs/hosts.md for ranks that srun starts itself."""
-    text = (CHECKOUT / "docs/hosts.md").read_text()
+    """The commands of docs/how-to/hosts.md for ranks that srun starts itself."""
+    text = (CHECKOUT / "docs/how-to/hosts.md").read_text()
     _, _, rest = text.partition("ranks that srun starts itself")
     example = rest.partition("    ")[2].partition("\n\n")[0]
     return [line.strip() for line in example.splitlines()]
