@@ -7,7 +7,7 @@
  * blank between (vicinal/slurm/lent_functions.py): its PCI address, `ethernet` or `infiniband`, and what the
  * keeper is to know besides.
  *
- * They are taken back by their addresses, wherever their interfaces are then (docs/slurm-functions.md): so
+ * They are taken back by their addresses, wherever their interfaces are then (docs/how-to/slurm.md): so
  * nothing of this need be written down.
  */
 #ifndef VICINAL_SLURM_NODE_FUNCTIONS_H

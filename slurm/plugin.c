@@ -2,7 +2,7 @@
 /*
  * plugin.c - Slurm's option --vicinal: a region for each job on each of its hosts, and the variables
  * with which its tasks use it; or nodes from a cluster's file (job_nodes.h); and functions of cards for jobs
- * that have them as GRES (functions.h). docs/slurm.md is for those who install and use it.
+ * that have them as GRES (functions.h). docs/how-to/slurm.md is for those who install and use it.
  *
  * Regions are made by the first step on a host and not in the prolog: a prolog that fails drains the
  * node, and what fails here is mostly one user's wish for more memory than there is. And a prolog is

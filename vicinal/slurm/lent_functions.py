@@ -3,7 +3,7 @@
 Whoever is root in the network that an interface is in may give it another hardware address, tag its
 frames, hear what is not for it, and take it elsewhere. So the card is to keep the function to one
 address and to one VLAN, and the function is taken back by its PCI address, wherever its interface
-is then (docs/slurm-functions.md).
+is then (docs/how-to/slurm.md).
 
     functions-JOB.nodes     a line for each function, which the plugin hands on to the keeper
 """
