@@ -33,7 +33,7 @@ systemctl is-active ssh >>/root/started
 
 def documented(pattern: str) -> str:
     """What the manual tells an owner to write, so that it is that which is tried."""
-    manual = Path(__file__).parents[3] / "docs/opennebula.md"
+    manual = Path(__file__).parents[3] / "docs/how-to/opennebula.md"
     found = re.search(pattern, manual.read_text(), re.MULTILINE)
     assert found is not None, pattern
     return found[1]
