@@ -1,7 +1,8 @@
 """Virtual functions of a cluster: made of its cards, and given to its nodes.
 
-Whose a function is stands in the records of the privileged helper alone (docs/functions.md): what
-a killed command made or took is found there, whatever else was lost.
+Only the records of the privileged helper say whose a function is
+(docs/how-to/virtual-functions.md): what a killed command made or took is found there, whatever else
+was lost.
 """
 
 import hashlib

@@ -106,7 +106,7 @@ def _not_reached(status: int, errors: str) -> VicinalError:
     reason = " ".join(errors.split())[-300:] or f"exit status {status}"
     if os.geteuid() == 0:
         return VicinalError(
-            f"the privileged helper ended early ({reason})", "see docs/functions.md"
+            f"the privileged helper ended early ({reason})", "see docs/how-to/virtual-functions.md"
         )
     return VicinalError(
         f"changing SR-IOV functions needs root, and sudo did not run the helper ({reason})",

@@ -6,5 +6,5 @@
     service     one request, from standard input to the answer
 
 It is run as `python3 -I THIS-DIRECTORY`, by root or through sudo, and needs the standard library
-alone. docs/functions.md says what to audit.
+alone. docs/how-to/virtual-functions.md says what to audit.
 """

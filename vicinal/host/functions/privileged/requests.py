@@ -11,7 +11,7 @@ Form = re.Pattern[str] | range | type | list["Form"] | dict[str, "Form"]
 
 PROTOCOL = 4
 
-AUDIT = "see docs/functions.md"
+AUDIT = "see docs/how-to/virtual-functions.md"
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
 _OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
