@@ -42,7 +42,7 @@ class Monitor:
             if "error" in answer:
                 raise VicinalError(
                     f"QEMU refuses {command}: {answer['error'].get('desc')}",
-                    "use a QEMU of a release that was tried: docs/guests.md",
+                    "use a QEMU of a release that was tried: docs/how-to/images.md",
                 )
         return answer["return"]
 
