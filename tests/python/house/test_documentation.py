@@ -37,7 +37,7 @@ def examples(document: Path) -> list[str]:
 
 LONG = {
     "docs/explanation/statistics.md": pytest.mark.long,
-    "docs/running-studies.md": pytest.mark.long,
+    "docs/how-to/studies.md": pytest.mark.long,
 }
 """Documents whose commands each load what studies need, and have tests in the common check."""
 
