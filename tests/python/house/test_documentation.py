@@ -8,8 +8,10 @@ their own there, so that one left behind by an example that was killed is in nob
 
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,17 +57,23 @@ EXAMPLES = [
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_examples_run(example: str) -> None:
     own = REGIONS.sub(f"/dev/shm/vicinal-{os.getpid()}-", example)
-    result = subprocess.run(
+    process = subprocess.Popen(
         ["bash", "-euo", "pipefail", "-c", own],
         cwd=CHECKOUT,
         env=os.environ | {"PATH": f"{CHECKOUT / 'build/venv/bin'}:{os.environ['PATH']}"},
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
-        timeout=240,
-        check=False,
+        start_new_session=True,
     )
-    assert result.returncode == 0, result.stdout + result.stderr
+    try:
+        output, _ = process.communicate(timeout=240)
+    finally:
+        # A job that hangs must not go on beside the tests that follow.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 0, output
 
 
 def test_every_mark_is_understood() -> None:
