@@ -45,7 +45,7 @@ build/programs/$(1)/%: programs/%.c $$$$(wildcard programs/$$$$*_*.c) $$(wildcar
 endef
 wheel_compiler = I_MPI_ROOT=$(CURDIR)/build/mpi/$(1) build/mpi/$(1)/bin/mpicc
 $(foreach mpi,$(mpis) $(more_mpis),$(eval $(call program_rule,$(mpi),$(call wheel_compiler,$(mpi)),\
-	-Wl$(comma)-rpath$(comma)$(CURDIR)/build/mpi/$(mpi)/lib,requirements-$(mpi).txt)))
+	-Wl$(comma)-rpath$(comma)$(CURDIR)/build/mpi/$(mpi)/lib,requirements/$(mpi).txt)))
 $(foreach mpi,$(debian_mpis),$(eval $(call program_rule,$(mpi),/usr/bin/mpicc.openmpi)))
 
 build/programs/fabric/%: programs/fabric/%.c $(wildcard programs/fabric/*.h)
@@ -129,7 +129,7 @@ lint: all ## Run the linters alone, the static analyzer too
 	@scripts/lint && scripts/lint analyzer
 
 .PHONY: requirements
-requirements: setup ## Pin the newest Python packages that requirements*.in allow
+requirements: setup ## Pin the newest Python packages that requirements/*.in allow
 	@scripts/pin
 
 .PHONY: clean
