@@ -65,6 +65,11 @@ build/man/%: docs/man/%.scd
 	@mkdir -p $(@D)
 	@scdoc <$< >$@.part && mv $@.part $@
 
+.PHONY: docs-site
+docs-site: ## Build the documentation's site, build/site; a broken link is an error
+	@scripts/setup docs
+	@PYTHONPATH=scripts build/docs-venv/bin/python -m docs_site
+
 # The command line itself says which commands and options there are.
 build/man/vicinal.1: docs/man/vicinal.1.scd.in scripts/man_commands.py $(shell find vicinal -name '*.py')
 	@mkdir -p $(@D)
