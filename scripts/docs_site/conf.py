@@ -25,6 +25,8 @@ version = release = re.findall(r'__version__ = "(.*)"', (PACKAGE / "__init__.py"
 
 extensions = ["myst_parser", "autoapi.extension", "hawkmoth", "sphinx.ext.autodoc"]
 exclude_patterns = ["headers", "files"]
+# The navigation is made anew for each page, from all that the contents of pages have.
+toc_object_entries = False
 html_theme = "furo"
 html_title = f"Vicinal {release}"
 html_copy_source = False
