@@ -45,6 +45,7 @@ autoapi_add_toctree_entry = False
 autoapi_keep_files = True
 suppress_warnings = [
     "autoapi.python_import_resolution",  # of libraries, which are not installed here
+    "ref.python",  # annotations of signatures: a short name may be that of two classes
     "duplicate_declaration.c",  # Sphinx does not tell C's tags from its functions
 ]
 
