@@ -43,6 +43,8 @@ def job(hosts: OptionHosts, command: str, *options: str) -> tuple[object, ...]:
 @contextmanager
 def running(hosts: OptionHosts, *words: object, **variables: str) -> Iterator[list[str]]:
     """The secrets that keepers of a job have, one on each host."""
+    # Those of an earlier job end after it.
+    wait_until(lambda: not any(map(hosts.keepers, hosts.names)))
     with subprocess.Popen(
         hosts.entered([*become(USER), *map(str, words)]),
         env=hosts.environment(**variables),
@@ -50,12 +52,15 @@ def running(hosts: OptionHosts, *words: object, **variables: str) -> Iterator[li
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     ) as started:
-        wait_until(lambda: all(map(hosts.keepers, hosts.names)))
-        keepers = [keeper for name in hosts.names for keeper in hosts.keepers(name)]
-        wait_until(lambda: all("VICINAL_JOB_SECRET" in each.environ() for each in keepers))
-        yield [each.environ()["VICINAL_JOB_SECRET"] for each in keepers]
-        assert hosts.at_head("scancel", "--name=waits").returncode == 0
-        started.wait(GUARD_SECONDS)
+        try:
+            wait_until(lambda: all(map(hosts.keepers, hosts.names)))
+            keepers = [keeper for name in hosts.names for keeper in hosts.keepers(name)]
+            wait_until(lambda: all("VICINAL_JOB_SECRET" in each.environ() for each in keepers))
+            yield [each.environ()["VICINAL_JOB_SECRET"] for each in keepers]
+        finally:
+            cancelled = hosts.at_head("scancel", "--name=waits")
+            started.wait(GUARD_SECONDS)
+        assert cancelled.returncode == 0
 
 
 @pytest.mark.parametrize(
