@@ -212,7 +212,7 @@ static void many(int rank)
 /* The address of one who is gone, inserted after that of its successor in the same place. */
 static void former_occupant(int rank)
 {
-	/* Of an address, the bytes that say which place in the region it is: docs/reference/region-format.md. */
+	/* The bytes of an address that name the slot in the region: docs/reference/region-format.md. */
 	enum { SLOT_AT = 2, SLOT_BYTES = 2, FORMER = 0, PRESENT = 1 };
 	unsigned char names[2][NAME_MAX_BYTES] = {{0}};
 	fi_addr_t known[2] = {0};

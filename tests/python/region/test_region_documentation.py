@@ -1,4 +1,4 @@
-"""docs/reference/region-format.md against the headers: every field, offset, size, constant and kind."""
+"""docs/reference/region-format.md against the headers: fields, offsets, sizes, constants, kinds."""
 
 import re
 import subprocess
