@@ -12,8 +12,8 @@ from reachable import open_to_other_users
 # background; programs would inherit that, and tests that press Ctrl-C would wait in vain.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Lines that ranks print in Python are one write, as is usual: unbuffered, the text and its end are
-# two, and another rank's line may come between them.
+# Python writes a line and its end in one piece only if it buffers output. In two pieces, the lines
+# of two ranks can mingle.
 os.environ.pop("PYTHONUNBUFFERED", None)
 
 # Property tests draw the same examples each time, so that a change fails by itself alone and not by

@@ -11,7 +11,7 @@
 	}
 
 /*
- * The usual ones were measured: docs/decisions. A receiver keeps room for WIRE_SHORT_BYTES and
+ * The usual ones were measured: docs/decisions/0020. A receiver keeps room for WIRE_SHORT_BYTES and
  * CHUNK_LARGE, and what may be injected must fit in a chunk, so there these ranges end.
  */
 const struct threshold threshold_table[THRESHOLDS] = {

@@ -83,7 +83,7 @@ enum walk_fault {
 /* Say what is wrong, and end the run. */
 __attribute__((noreturn)) void find_fault(const char *what);
 
-/* Inline, so that who analyses the code sees what holds behind it. */
+/* Inline, so that static analysis sees that the condition holds afterwards. */
 static inline void require(bool condition, const char *what)
 {
 	if (!condition)

@@ -334,6 +334,15 @@ static bool may_fail(const struct walk *walk, const struct operation *operation)
 	return walk->concerned[operation->at];
 }
 
+/* A forged frame may repeat the sender's offer of memory to a third endpoint. */
+static bool has_forged_frames(const struct walk *walk, uint8_t at)
+{
+	for (uint8_t i = 0; i < FAKE_ENDS; i++)
+		if (walk->trust[at][i] == TRUST_HOSTILE)
+			return true;
+	return false;
+}
+
 static void take_completion(struct walk *walk, uint8_t at, const struct completion *entry, bool sends)
 {
 	struct operation *operation = entry->context;
@@ -353,10 +362,10 @@ static void take_completion(struct walk *walk, uint8_t at, const struct completi
 	}
 	if (!sends && (entry->error == 0 || entry->error == FI_ETRUNC))
 		check_message(walk, operation, entry);
-	/* The fake core reads memory that is exposed no more, where a true one fails. A forged frame may
-	 * repeat an offer of it to a third endpoint: once any fault concerns the sender, it stays until the
-	 * end. */
-	if (!sends || !walk->concerned[at])
+	/* The fake core reads memory that is exposed no more, where a true one fails: there the memory stays
+	 * until the end. */
+	if (!sends ||
+	    (trust_of(walk, operation, operation->other) == TRUST_CLEAN && !has_forged_frames(walk, at)))
 		release_operation(operation);
 }
 

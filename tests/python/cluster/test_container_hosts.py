@@ -161,7 +161,7 @@ def verify(hosts: TwoHosts, mpi: Mpi) -> None:
     assert {pair for pair, way in ways.items() if way == "region"} == inside, done.stderr
     across = {(a, b) for a in (0, 1) for b in (2, 3)} | {(b, a) for a in (0, 1) for b in (2, 3)}
     network = {pair for pair, way in ways.items() if way == "network"}
-    # All send to the next rank; who talks besides, is up to the MPI's collectives.
+    # Each rank sends to the next. The MPI's collectives decide which other pairs talk.
     assert {(1, 2), (3, 0)} <= network <= across, done.stderr
     print(f"{mpi}: {time.monotonic() - began:.1f} s")
 

@@ -43,7 +43,7 @@ def job(hosts: OptionHosts, command: str, *options: str) -> tuple[object, ...]:
 @contextmanager
 def running(hosts: OptionHosts, *words: object, **variables: str) -> Iterator[list[str]]:
     """The secrets that keepers of a job have, one on each host."""
-    # Those of an earlier job end after it.
+    # Keepers of an earlier job end later than the job.
     wait_until(lambda: not any(map(hosts.keepers, hosts.names)))
     with subprocess.Popen(
         hosts.entered([*become(USER), *map(str, words)]),
