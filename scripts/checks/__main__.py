@@ -146,7 +146,8 @@ def run_ci(known: list[Suite], hours: float, started: float) -> int:
     late = []
     for choice in chosen.run:
         if plan.still_fits(choice, time.time() - started):
-            running.run_suites([(choice.suite, choice.why)], TREE, keep, started)
+            latest = started + plan.LATEST_SECONDS
+            running.run_suites([(choice.suite, choice.why)], TREE, keep, started, latest)
         else:
             why = f"{choice.why}; those before it took longer than their figures"
             late.append(plan.Choice(choice.suite, why))

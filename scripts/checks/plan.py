@@ -8,6 +8,9 @@ from checks.suites import Suite
 
 BUDGET_SECONDS = 38 * 60
 """Of the 40 minutes that a run of CI may take: a suite may take longer than its figure says."""
+LATEST_SECONDS = 60 * 60
+"""After this a suite that still runs is ended as one that hangs: else whoever runs CI ends it, and
+nothing tells which one it was."""
 
 
 @dataclass(frozen=True)

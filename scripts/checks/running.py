@@ -19,7 +19,7 @@ Keep = Callable[[Record], None]
 NOTHING_RAN = 5
 """pytest's status where no test was chosen."""
 GUARD_SECONDS = 900
-"""After this, or ten times its figure, a suite hangs."""
+"""After this, or three times its figure, a suite hangs."""
 
 
 def directory(tree: Path) -> Path:
@@ -89,9 +89,11 @@ class Running:
                 f"{self.suite.name}: {command[0]}: {error.strerror}: run `make all` first"
             ) from error
 
-    def wait(self) -> Record:
-        """Wait until it has ended; ends it where it hangs."""
-        guard = max(10 * self.suite.seconds, GUARD_SECONDS)
+    def wait(self, latest: float | None = None) -> Record:
+        """Wait until it has ended; ends it where it hangs, and at `latest`, seconds of time()."""
+        guard = max(3 * self.suite.seconds, GUARD_SECONDS)
+        if latest is not None:
+            guard = min(guard, max(1, round(latest - self._clock)))
         result = "passed"
         while self._process is not None and result == "passed":
             try:
@@ -155,11 +157,16 @@ def _let_through() -> None:
 
 
 def run_suites(
-    chosen: Sequence[tuple[Suite, str]], tree: Path, keep: Keep, started: float
+    chosen: Sequence[tuple[Suite, str]],
+    tree: Path,
+    keep: Keep,
+    started: float,
+    latest: float | None = None,
 ) -> list[Record]:
     """Run suites one after the other; those that may run beside others, meanwhile.
 
-    `keep` is given each record at once. Interrupted, it ends what runs, and raises on.
+    `keep` is given each record at once. What still runs at `latest` is ended and counts as hung.
+    Interrupted, it ends what runs, and raises on.
     """
     beside = [Running(suite, tree, why) for suite, why in chosen if suite.beside]
     records = []
@@ -174,10 +181,10 @@ def run_suites(
             print(f"\n==> {suite.name}: {why} (minute {minutes:.0f})", flush=True)
             current = Running(suite, tree, why)
             current.start()
-            records.append(_ended(current.wait(), keep))
+            records.append(_ended(current.wait(latest), keep))
         for running in beside:
             print(f"\n==> {running.suite.name}, which ran beside", flush=True)
-            records.append(_ended(running.wait(), keep))
+            records.append(_ended(running.wait(latest), keep))
     finally:
         for running in (*beside, *([current] if current else [])):
             running.end()

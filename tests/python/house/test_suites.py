@@ -16,6 +16,7 @@ import checks.__main__ as command
 import psutil
 import pytest
 from checks import changes, plan, records, rotation
+from checks.running import run_suites
 from checks.suites import MAP, CheckError, Suite, choose, is_below, read_suites
 from command_support import CHECKOUT
 from launch_support import GUARD_SECONDS
@@ -427,6 +428,21 @@ def test_an_interrupted_run_ends_its_suite_and_what_runs_beside(tree: Path) -> N
     for file in files:
         with suppress(psutil.NoSuchProcess):
             assert psutil.Process(int(file.read_text())).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_suite_that_hangs_is_ended_and_those_after_it_run(
+    tree: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A run of CI that somebody else ends does not say which suite hung."""
+    hangs, good = suite("hangs", commands=(("sleep", "1000"),)), suite("good")
+    kept: list[records.Record] = []
+    began = time.time()
+    run_suites([(hangs, "why"), (good, "why")], tree, kept.append, began, latest=began + 1)
+    assert [(each.suite, each.result) for each in kept] == [
+        ("hangs", "hung: ended after 1 s"),
+        ("good", "passed"),
+    ]
+    assert "hung: ended after 1 s" in capfd.readouterr().out
 
 
 def test_a_full_disk_is_said_before_anything_runs(
