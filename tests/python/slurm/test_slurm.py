@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from command_support import CHECKOUT, Vicinal, error_line
-from host_support import shown_ways
+from host_support import check_ways
 from launch_support import check_reports, wait_for
 from slurm_support import CPUS, SlurmHosts
 
@@ -90,10 +90,7 @@ def test_answers_are_right_in_an_allocation(hosts: SlurmHosts, mpi: str) -> None
     checks = [json.loads(line) for line in result.stdout.splitlines()]
     assert len(checks) > 10
     assert not [each for each in checks if each["errors"]]
-    ways = shown_ways(result.stderr)
-    for (sender, receiver), way in ways.items():
-        assert way == ("region" if sender // 2 == receiver // 2 else "network")
-    assert set(ways.values()) == {"region", "network"}
+    check_ways(result.stderr, (0, 0, 1, 1))
     nothing_left(hosts)
 
 

@@ -31,6 +31,22 @@ def shown_ways(stderr: str) -> dict[tuple[int, int], str]:
     return {pair: way for pair, way in ways.items() if pair[0] != pair[1]}
 
 
+def check_ways(stderr: str, hosts: Sequence[int]) -> None:
+    """Ranks reach those on their host by the region and others by the network: see shown_ways.
+
+    Each rank sends to the next one; the MPI's collectives decide which other pairs talk at all,
+    and differ between versions. `hosts` tells for each rank its host.
+    """
+    ways = shown_ways(stderr)
+    count = len(hosts)
+    assert {(rank, (rank + 1) % count) for rank in range(count)} <= set(ways), stderr
+    right = {
+        (sender, receiver): "region" if hosts[sender] == hosts[receiver] else "network"
+        for sender, receiver in ways
+    }
+    assert ways == right, stderr
+
+
 class Hosts:
     """So many hosts node0, node1, ..., and a head that reaches them, which is none of them."""
 
