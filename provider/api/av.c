@@ -10,8 +10,10 @@ _Static_assert(AV_REMOVED == PLACE_NONE, "an entry that stands for nobody has no
 /* Whom `endpoint` has met by this number, in this epoch. */
 static const struct peer *peer_met(const struct endpoint *endpoint, uint32_t number, uint32_t epoch)
 {
-	const struct path *path = endpoint->messenger != NULL ? endpoint->messenger->path : NULL;
-	const struct peer *peer = path != NULL && number < path->peer_end ? path->peers[number] : NULL;
+	const struct transport *transport =
+		endpoint->messenger != NULL ? endpoint->messenger->transport : NULL;
+	const struct peer *peer =
+		transport != NULL && number < transport->peer_end ? transport->peers[number] : NULL;
 
 	return peer != NULL && peer->source == number && peer->epoch == epoch ? peer : NULL;
 }
@@ -42,7 +44,8 @@ static bool is_of_peer(const struct av *av, size_t index, uint64_t source)
 	for (const struct endpoint *endpoint = av->domain->endpoints; endpoint != NULL;
 	     endpoint = endpoint->next) {
 		const struct peer *peer = peer_met(endpoint, (uint32_t)source, (uint32_t)(source >> 32));
-		if (peer != NULL && address_is_of(endpoint->messenger->path, peer, &av->addresses[index]))
+		if (peer != NULL &&
+		    address_is_of(endpoint->messenger->transport, peer, &av->addresses[index]))
 			return true;
 	}
 	return false;
@@ -80,19 +83,19 @@ fi_addr_t av_name_sender(struct av *av, uint64_t source)
 }
 
 /* By a number of the network's; it may be in a region all the same, in a slot whose number is another's. */
-static struct peer *meet_beyond(struct path *path, const struct av_entry *entry,
+static struct peer *meet_beyond(struct transport *transport, const struct av_entry *entry,
 				const struct address *address)
 {
-	for (uint32_t i = 0; i < path->port_count && path->peers[entry->source] == NULL; i++) {
-		struct port *port = &path->ports[i];
+	for (uint32_t i = 0; i < transport->port_count && transport->peers[entry->source] == NULL; i++) {
+		struct port *port = &transport->ports[i];
 		const struct region *region = port->region;
 		if (region->id[0] != address->region[0] || region->id[1] != address->region[1] ||
-		    region->left || port->base == PATH_NO_BASE || address->slot >= region->members)
+		    region->left || port->base == TRANSPORT_NO_BASE || address->slot >= region->members)
 			continue;
 		/* It comes to the same number. */
-		(void)path_meet(path, port->base + address->slot, address->epoch, address->nonce);
+		(void)transport_meet(transport, port->base + address->slot, address->epoch, address->nonce);
 	}
-	return network_meet(path, entry->source);
+	return network_meet(transport, entry->source);
 }
 
 struct correspondent *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr_t address)
@@ -115,28 +118,28 @@ struct correspondent *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr
 	const struct address *inserted = &av->addresses[address];
 	struct member_core where = {
 		.provider = inserted->core, .length = inserted->core_length, .flags = inserted->core_flags};
-	struct path *path = endpoint->messenger->path;
-	bool beyond = entry->source >= path->members;
-	struct peer *peer = beyond ? meet_beyond(path, entry, inserted)
-				   : path_meet(path, entry->source, entry->epoch, inserted->nonce);
+	struct transport *transport = endpoint->messenger->transport;
+	bool beyond = entry->source >= transport->members;
+	struct peer *peer = beyond ? meet_beyond(transport, entry, inserted)
+				   : transport_meet(transport, entry->source, entry->epoch, inserted->nonce);
 	if (peer == NULL && beyond)
 		return NULL;
 	memcpy(where.name, inserted->core_name, sizeof(where.name));
 	if (peer == NULL) {
 		/* It may have left: what it sent before stays reachable as long as nobody took its slot. */
 		uint32_t epoch = 0;
-		peer = path->peers[entry->source];
+		peer = transport->peers[entry->source];
 		uint32_t met = peer == NULL ? domain_met(av->domain, inserted, &epoch) : PLACE_NONE;
 		if (met != PLACE_NONE && met != entry->source && follow(av, address, met, epoch))
 			return endpoint_resolve_slowly(endpoint, address);
 		if (peer == NULL)
-			peer = path_meet_without_region(path, entry->source, entry->epoch, inserted->nonce,
-							&where);
+			peer = transport_meet_without_region(transport, entry->source, entry->epoch,
+							     inserted->nonce, &where);
 		if (peer == NULL || peer->epoch != entry->epoch || peer->nonce != inserted->nonce)
 			return NULL;
 	}
 	if (!beyond)
-		path_tell_place(peer, &where);
+		transport_set_core_address(peer, &where);
 	endpoint->resolved[address] = (struct resolved){(struct correspondent *)(void *)peer, peer->epoch};
 	return endpoint->resolved[address].peer;
 }

@@ -61,14 +61,14 @@ static const char *remedy_of(const struct region *region)
 /* An uncached mapping is reported with its remedy, not silently used. */
 static int check_memory(const struct messenger *messenger)
 {
-	const struct path *path = messenger->path;
-	const struct region *slowest = path->ports[0].region;
+	const struct transport *transport = messenger->transport;
+	const struct region *slowest = transport->ports[0].region;
 	double slower = 0;
 	struct region_error error;
 
-	for (uint32_t i = 0; i < path->port_count; i++) {
-		const struct region *region = path->ports[i].region;
-		double measured = member_measure(path->ports[i].member, SLOW_MEMORY);
+	for (uint32_t i = 0; i < transport->port_count; i++) {
+		const struct region *region = transport->ports[i].region;
+		double measured = member_measure(transport->ports[i].member, SLOW_MEMORY);
 		FI_INFO(&provider, FI_LOG_EP_CTRL,
 			"a copy through region %s takes %.1f times one through private memory\n",
 			region->name, measured);
@@ -190,6 +190,6 @@ int endpoint_enable(struct endpoint *endpoint)
 	messenger->multi_receive_minimum = endpoint->multi_receive_minimum;
 	endpoint_settle_flags(endpoint);
 	settle_reach(endpoint);
-	domain_joined(endpoint->domain, messenger->path);
+	domain_joined(endpoint->domain, messenger->transport);
 	return 0;
 }

@@ -313,7 +313,7 @@ static int getname(fid_t fid, void *buffer, size_t *length)
 	/* A name is a place in the region, and that is taken when the endpoint is enabled. */
 	if (endpoint->messenger == NULL)
 		return -FI_EOPBADSTATE;
-	const struct member *member = endpoint->messenger->path->ports[0].member;
+	const struct member *member = endpoint->messenger->transport->ports[0].member;
 	struct address address = {
 		.version = ADDRESS_FORMAT_VERSION,
 		.slot = (uint16_t)member->slot,
@@ -321,7 +321,7 @@ static int getname(fid_t fid, void *buffer, size_t *length)
 		.nonce = member->nonce,
 		.region = {member->region->id[0], member->region->id[1]},
 	};
-	const struct network *network = endpoint->messenger->path->network;
+	const struct network *network = endpoint->messenger->transport->network;
 	if (network != NULL) {
 		const struct core_name *name = network_name(network);
 		address.core = name->provider;

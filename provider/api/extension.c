@@ -15,7 +15,7 @@ static int find_heap(struct fid_ep *fid, struct heap **heap)
 		return -FI_EINVAL;
 	if (endpoint->messenger == NULL)
 		return -FI_EOPBADSTATE;
-	*heap = endpoint->messenger->path->heap;
+	*heap = endpoint->messenger->transport->heap;
 	return *heap != NULL ? 0 : -FI_EOPNOTSUPP;
 }
 
@@ -73,7 +73,7 @@ int extension_open(const char *name, uint64_t flags, void **operations)
 void extension_offer_heap(const struct messenger *messenger)
 {
 	static atomic_bool said;
-	struct heap *heap = messenger->path->heap;
+	struct heap *heap = messenger->transport->heap;
 	struct region_error error;
 
 	if (heap == NULL) {
@@ -82,7 +82,7 @@ void extension_offer_heap(const struct messenger *messenger)
 				&said,
 				"libvicinal-heap.so was preloaded, and region %s has no heap: create it with "
 				"'vicinal region create --heap SIZE', or do not preload it",
-				messenger->path->ports[0].region->path);
+				messenger->transport->ports[0].region->path);
 		return;
 	}
 	int result = heap_offer(heap, parameter_heap_threshold(), &error);

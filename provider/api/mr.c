@@ -64,7 +64,7 @@ static void progress(const struct domain *domain)
 	for (const struct endpoint *endpoint = domain->endpoints; endpoint != NULL; endpoint = endpoint->next)
 		if (endpoint->messenger != NULL) {
 			(void)messenger_progress(endpoint->messenger);
-			(void)path_look(endpoint->messenger->path);
+			(void)transport_progress_full(endpoint->messenger->transport);
 		}
 }
 

@@ -35,14 +35,14 @@ int network_enable(struct endpoint *endpoint)
 		return 0;
 	result = core_open(&core, wanted, interface, &error);
 	if (result == 0) {
-		result = network_open(endpoint->messenger->path, core, &domain->directory);
+		result = network_open(endpoint->messenger->transport, core, &domain->directory);
 		if (result != 0) {
 			core_close(core);
 			return result;
 		}
-		network_say_to(endpoint->messenger->path, say_once);
+		network_say_to(endpoint->messenger->transport, say_once);
 		if (has_no_region(domain))
-			network_listen(endpoint->messenger->path);
+			network_listen(endpoint->messenger->transport);
 		FI_INFO(&provider, FI_LOG_EP_CTRL, "peers beyond the region are reached by %s on %s\n",
 			core->info->fabric_attr->prov_name, core->info->domain_attr->name);
 		if (core->stale)

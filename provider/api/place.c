@@ -19,7 +19,8 @@
 bool domain_has(const struct domain *domain, uint64_t nonce)
 {
 	for (const struct endpoint *endpoint = domain->endpoints; endpoint != NULL; endpoint = endpoint->next)
-		if (endpoint->messenger != NULL && endpoint->messenger->path->ports[0].member->nonce == nonce)
+		if (endpoint->messenger != NULL &&
+		    endpoint->messenger->transport->ports[0].member->nonce == nonce)
 			return true;
 	return false;
 }
@@ -70,7 +71,8 @@ static bool are_contested(const struct domain *domain, const struct region *regi
 	     endpoint = endpoint->next) {
 		if (endpoint->messenger == NULL)
 			continue;
-		struct member_identity own = member_identity_of(endpoint->messenger->path->ports[0].member);
+		struct member_identity own =
+			member_identity_of(endpoint->messenger->transport->ports[0].member);
 		if (find(region, &own, &slot, &epoch) == MEMBER_CONTESTED)
 			return true;
 	}
@@ -87,7 +89,7 @@ bool address_core_name(const struct address *address, struct core_name *name)
 	return true;
 }
 
-bool address_is_of(const struct path *path, const struct peer *peer, const struct address *address)
+bool address_is_of(const struct transport *transport, const struct peer *peer, const struct address *address)
 {
 	const struct member_identity *said = &peer->said;
 	struct core_name name;
@@ -99,7 +101,7 @@ bool address_is_of(const struct path *path, const struct peer *peer, const struc
 	    said->epoch == address->epoch)
 		return true;
 	/* One that came when its region said nothing any more: its place in the network came with it. */
-	return address_core_name(address, &name) && network_met(path, peer->nonce, &name) == peer;
+	return address_core_name(address, &name) && network_met(transport, peer->nonce, &name) == peer;
 }
 
 /* The base of our region `index`, as all paths of the domain have it. */
@@ -123,9 +125,9 @@ static bool was_met_in(const struct domain *domain, uint32_t index, const struct
 		uint32_t found = 0;
 		for (uint32_t i = 0; endpoint->messenger != NULL && i < domain->regions[index]->members;
 		     i++) {
-			const struct path *path = endpoint->messenger->path;
-			const struct peer *peer = path->peers[base + i];
-			if (peer == NULL || !address_is_of(path, peer, address))
+			const struct transport *transport = endpoint->messenger->transport;
+			const struct peer *peer = transport->peers[base + i];
+			if (peer == NULL || !address_is_of(transport, peer, address))
 				continue;
 			*slot = i;
 			*epoch = peer->epoch;
@@ -146,9 +148,10 @@ static const struct peer *peer_beyond(const struct domain *domain, const struct 
 		return NULL;
 	for (const struct endpoint *endpoint = domain->endpoints; endpoint != NULL;
 	     endpoint = endpoint->next) {
-		const struct peer *peer = endpoint->messenger != NULL ? network_met(endpoint->messenger->path,
-										    address->nonce, &name)
-								      : NULL;
+		const struct peer *peer =
+			endpoint->messenger != NULL
+				? network_met(endpoint->messenger->transport, address->nonce, &name)
+				: NULL;
 		if (peer != NULL && peer->source >= domain->members)
 			return peer;
 	}
@@ -178,7 +181,7 @@ static bool is_of_another(const struct domain *domain, uint32_t index, uint32_t 
 	for (const struct endpoint *endpoint = domain->endpoints; endpoint != NULL;
 	     endpoint = endpoint->next) {
 		const struct peer *peer =
-			endpoint->messenger != NULL ? endpoint->messenger->path->peers[number] : NULL;
+			endpoint->messenger != NULL ? endpoint->messenger->transport->peers[number] : NULL;
 		if (peer != NULL && peer->epoch != epoch && peer->state != PEER_FAILED &&
 		    (peer->port == NULL || peer->guest))
 			return true;
@@ -234,7 +237,7 @@ static uint32_t next_region(const struct domain *domain, const struct address *a
 
 uint32_t domain_place(const struct domain *domain, const struct address *address, uint32_t *epoch)
 {
-	bool tried[PATH_PORTS_MOST] = {false};
+	bool tried[TRANSPORT_ATTACHMENTS_MOST] = {false};
 	uint32_t slot = 0;
 
 	if (peer_beyond(domain, address) != NULL) {

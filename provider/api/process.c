@@ -46,7 +46,7 @@ static void in_child(void)
 		for (struct endpoint *endpoint = domain->endpoints; endpoint != NULL;
 		     endpoint = endpoint->next)
 			if (endpoint->messenger != NULL)
-				path_lose(endpoint->messenger->path);
+				transport_lose(endpoint->messenger->transport);
 		/* Of its parent's threads none is here: neither ours nor those that wait. */
 		domain->watched = false;
 		domain->waiters = NULL;

@@ -23,8 +23,8 @@
 
 #include "api/av_table.h"
 #include "api/wait.h"
-#include "path/network.h"
 #include "proto/messenger.h"
+#include "transport/network.h"
 
 #define PROVIDER_NAME "vicinal"
 #define PROVIDER_VERSION FI_VERSION(0, 1)
@@ -106,7 +106,8 @@ struct endpoint_list {
 struct domain {
 	struct fid_domain fid;
 	struct fabric *fabric;
-	struct region *regions[PATH_PORTS_MOST]; /* that each of its endpoints joins, in this order */
+	struct region
+		*regions[TRANSPORT_ATTACHMENTS_MOST]; /* that each of its endpoints joins, in this order */
 	uint32_t region_count;
 	uint32_t members; /* of all of them */
 	/* Taken in every call unless the application serialises its calls (FI_THREAD_DOMAIN). */
@@ -337,8 +338,9 @@ uint32_t domain_place(const struct domain *domain, const struct address *address
 uint32_t domain_met(const struct domain *domain, const struct address *address, uint32_t *epoch);
 /* Where it is in the network. False if it is not. */
 bool address_core_name(const struct address *address, struct core_name *name);
-/* Is it the address of `peer`, whom `path` has met? By what it said then, or where it is in the network. */
-bool address_is_of(const struct path *path, const struct peer *peer, const struct address *address);
+/* Is it the address of `peer`, whom `transport` has met? By what it said then, or where it is in the network.
+ */
+bool address_is_of(const struct transport *transport, const struct peer *peer, const struct address *address);
 /* av.c: who `address` stands for; NULL if nobody that can be reached. */
 struct correspondent *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr_t address);
 /* The fi_addr_t of a sender (epoch << 32 | its number), or FI_ADDR_NOTAVAIL. */

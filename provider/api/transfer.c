@@ -73,7 +73,7 @@ static inline __attribute__((always_inline)) ssize_t post(struct fid_ep *fid, co
 		request.source = from->peer.source;
 		/* Nothing will come any more but what came already. */
 		if (!is_present(from) && !messenger_may_receive(endpoint->messenger, from, &request)) {
-			result = path_refuse(&from->peer);
+			result = transport_refuse(&from->peer);
 			domain_unlock(endpoint->domain);
 			return result;
 		}

@@ -36,7 +36,7 @@ uint32_t domain_look(struct domain *domain)
 			continue;
 		/* What waits may have got room since: nobody wakes a sleeper for that. */
 		endpoint->messenger->send_queues.rests = 0;
-		found += path_look(endpoint->messenger->path);
+		found += transport_progress_full(endpoint->messenger->transport);
 	}
 	return found + domain_progress(domain);
 }
@@ -47,7 +47,7 @@ void domain_sleep_begin(struct domain *domain)
 		return;
 	for (struct endpoint *endpoint = domain->endpoints; endpoint != NULL; endpoint = endpoint->next)
 		if (endpoint->messenger != NULL)
-			path_sleep_begin(endpoint->messenger->path);
+			transport_sleep_begin(endpoint->messenger->transport);
 }
 
 void domain_sleep_end(struct domain *domain)
@@ -56,7 +56,7 @@ void domain_sleep_end(struct domain *domain)
 		return;
 	for (struct endpoint *endpoint = domain->endpoints; endpoint != NULL; endpoint = endpoint->next)
 		if (endpoint->messenger != NULL)
-			path_sleep_end(endpoint->messenger->path);
+			transport_sleep_end(endpoint->messenger->transport);
 }
 
 bool domain_watch(struct domain *domain, struct sleep_watch *watch)
@@ -65,7 +65,7 @@ bool domain_watch(struct domain *domain, struct sleep_watch *watch)
 
 	for (struct endpoint *endpoint = domain->endpoints; endpoint != NULL; endpoint = endpoint->next)
 		if (endpoint->messenger != NULL)
-			certain = path_sleep_watch(endpoint->messenger->path, watch) && certain;
+			certain = transport_sleep_watch(endpoint->messenger->transport, watch) && certain;
 	return certain;
 }
 
@@ -85,11 +85,11 @@ void domain_rise(struct domain *domain)
 	domain_sleep_end(domain);
 }
 
-void domain_joined(struct domain *domain, struct path *path)
+void domain_joined(struct domain *domain, struct transport *transport)
 {
 	if (domain->sleepers == 0)
 		return;
-	path_sleep_begin(path);
+	transport_sleep_begin(transport);
 	for (const struct waiter *waiter = domain->waiters; waiter != NULL; waiter = waiter->next)
 		if (waiter->word != NULL)
 			sleep_wake_private(waiter->word);

@@ -25,7 +25,7 @@
 #include "region/sleep.h"
 
 struct domain;
-struct path;
+struct transport;
 struct wait_set;
 
 /* VICINAL_PROGRESS: what one does who finds nothing. */
@@ -75,7 +75,7 @@ bool domain_watch(struct domain *domain, struct sleep_watch *watch);
 void domain_rest(struct domain *domain);
 void domain_rise(struct domain *domain);
 /* An endpoint was enabled: those who sleep must hear of its doorbells. */
-void domain_joined(struct domain *domain, struct path *path);
+void domain_joined(struct domain *domain, struct transport *transport);
 /* Wake those waiters whose objects are ready. */
 void domain_tell_waiters(struct domain *domain);
 /* Take a waiter out of the list. Returns whether it was there. */

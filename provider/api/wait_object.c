@@ -130,7 +130,7 @@ static void arm(struct wait_object *object)
 	domain->armed++;
 	/* The thread lies among the doorbells. What waits for room rings none, and needs it sooner. */
 	for (const struct endpoint *endpoint = domain->endpoints; endpoint != NULL; endpoint = endpoint->next)
-		if (endpoint->messenger != NULL && endpoint->messenger->path->short_of_room) {
+		if (endpoint->messenger != NULL && endpoint->messenger->transport->short_of_room) {
 			sleep_wake_private(&domain->thread_word);
 			break;
 		}

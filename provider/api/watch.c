@@ -24,7 +24,7 @@ static uint64_t count_polls(const struct domain *domain)
 
 	for (const struct endpoint *endpoint = domain->endpoints; endpoint != NULL; endpoint = endpoint->next)
 		if (endpoint->messenger != NULL)
-			polls += endpoint->messenger->path->polls;
+			polls += endpoint->messenger->transport->polls;
 	return polls;
 }
 

@@ -64,7 +64,7 @@ static __attribute__((cold, noinline)) int hold_back(struct messenger *messenger
 		messenger->kept.notice(text);
 	}
 	messenger->kept.told = true;
-	return PATH_HOLDS;
+	return TRANSPORT_HOLDS;
 }
 
 /* A message that was not kept yet, and names a chunk that another has. */
@@ -235,7 +235,7 @@ static int arrive_eager(struct messenger *messenger, struct arrival *arrival, co
 	if (receive != NULL) {
 		(void)buffer_from_region(&receive->buffer, 0, bytes, arrival->length);
 		chunk_return(&from->peer.returns, header.chunk);
-		if (!path_intact(&from->peer)) {
+		if (!transport_intact(&from->peer)) {
 			receive_fail(messenger, receive, FI_ECONNRESET, "its sender is gone, and it with it");
 			return -ECONNRESET;
 		}
@@ -435,7 +435,7 @@ static int arrive_move(const struct arrival *arrival)
 	if (arrival->length != 0 || arrival->flags != 0 || arrival->tag != 0 || from->early_receive != NULL ||
 	    from->early_message != NULL)
 		return -EPROTO;
-	return PATH_MOVES;
+	return TRANSPORT_MOVES;
 }
 
 int arrive(void *context, struct peer *peer, uint64_t control)

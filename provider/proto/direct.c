@@ -24,7 +24,8 @@ void direct_expose(struct messenger *messenger, const struct registration *regis
 	struct heap_part part;
 	uint32_t access = 0;
 
-	if (!messenger->exposes || !path_keeps_place(&messenger->path->ports[0]) || !registration->enabled ||
+	if (!messenger->exposes || !attachment_holds_slot(&messenger->transport->ports[0]) ||
+	    !registration->enabled ||
 	    (registration->owner != NULL && registration->owner != messenger->owner))
 		return;
 	/* What is counted here goes through here. */
@@ -33,17 +34,17 @@ void direct_expose(struct messenger *messenger, const struct registration *regis
 	if ((registration->access & FI_REMOTE_WRITE) != 0 && messenger->remote_write_counter == NULL &&
 	    registration->counter == NULL)
 		access |= EXPOSED_TO_WRITE;
-	if (access == 0 || !heap_overlap(messenger->path->heap, messenger->path->ports[0].region,
+	if (access == 0 || !heap_overlap(messenger->transport->heap, messenger->transport->ports[0].region,
 					 registration->base, registration->length, &part))
 		return;
-	exposure_publish(&messenger->exposures, messenger->path->ports[0].member, registration,
+	exposure_publish(&messenger->exposures, messenger->transport->ports[0].member, registration,
 			 registration->key, registration->address + part.before, access, &part);
 }
 
 void direct_conceal(struct messenger *messenger, const struct registration *registration)
 {
-	if (messenger->exposures.published != 0 && path_keeps_place(&messenger->path->ports[0]))
-		exposure_withdraw(&messenger->exposures, messenger->path->ports[0].member, registration);
+	if (messenger->exposures.published != 0 && attachment_holds_slot(&messenger->transport->ports[0]))
+		exposure_withdraw(&messenger->exposures, messenger->transport->ports[0].member, registration);
 }
 
 /* ---- the initiator: where it is ---- */
@@ -58,9 +59,9 @@ static uint32_t place_of(uint64_t key)
 static __attribute__((noinline)) bool look(struct messenger *messenger, struct correspondent *to,
 					   uint64_t key, struct exposed *known)
 {
-	if (exposure_look(messenger->path->ports[0].region, to->peer.slot, to->peer.epoch, key, known))
+	if (exposure_look(messenger->transport->ports[0].region, to->peer.slot, to->peer.epoch, key, known))
 		return true;
-	path_fail(messenger->path, &to->peer, -EPROTO, "it let us reach memory that cannot be");
+	transport_fail(messenger->transport, &to->peer, -EPROTO, "it let us reach memory that cannot be");
 	return false;
 }
 
@@ -75,16 +76,16 @@ struct reached {
 static bool is_theirs(const struct messenger *messenger, const struct correspondent *to,
 		      const struct reached *reached)
 {
-	return path_intact(&to->peer) && path_in_place(&to->peer) &&
+	return transport_intact(&to->peer) && transport_holds_slot(&to->peer) &&
 	       (__builtin_expect(reached->slot == to->peer.slot, 1) ||
-		member_is_intact(messenger->path->ports[0].region, reached->slot, reached->epoch));
+		member_is_intact(messenger->transport->ports[0].region, reached->slot, reached->epoch));
 }
 
 /* We are going to write there. False if it is not theirs any more. */
 static bool enter(const struct messenger *messenger, const struct correspondent *to,
 		  const struct reached *reached)
 {
-	exposure_enter(messenger->path->ports[0].member, reached->slot, reached->epoch);
+	exposure_enter(messenger->transport->ports[0].member, reached->slot, reached->epoch);
 	return is_theirs(messenger, to, reached);
 }
 
@@ -261,14 +262,14 @@ bool direct_carry_out(struct messenger *messenger, const struct remote_request *
 	bool done = carry_out(messenger, request, reached);
 	/* What is complete is seen by all: by whoever then reads what we write elsewhere, or we read. */
 	if (request->kind != REMOTE_READ) {
-		exposure_leave(messenger->path->ports[0].member);
+		exposure_leave(messenger->transport->ports[0].member);
 		shared_fence_full();
 	}
 	to->peer.messages++;
 	to->peer.bytes += request->length;
 	if (__builtin_expect(!done, 0))
-		path_break(messenger->path, &to->peer, -ECONNRESET,
-			   "it is gone, and its slot was taken by another");
+		transport_break(messenger->transport, &to->peer, -ECONNRESET,
+				"it is gone, and its slot was taken by another");
 	remote_complete(messenger, request->kind, atomic && request->form != ATOMIC_BASE, request->context,
 			request->flags, done ? 0 : ECONNRESET, done ? NULL : to->peer.reason);
 	return true;

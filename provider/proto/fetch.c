@@ -26,7 +26,7 @@ bool fetch_offer(const struct send_request *request, struct send *send, uint32_t
 	shared_store_u64(&slot->word, request->tag);
 	shared_copy_out(slot->payload, &header, sizeof(header));
 	ring_push(&peer->out, control_word(WIRE_OFFER, wire_flags & ~(uint32_t)WIRE_ACKNOWLEDGED, 0), 1);
-	path_wake(peer);
+	transport_wake(peer);
 	peer->messages++;
 	peer->bytes += request->length;
 	return true;
@@ -39,8 +39,8 @@ static void end(struct messenger *messenger, struct receive *receive)
 	match_unlink(&receive->incoming);
 	operations_remove(&messenger->receive_ids, receive->id);
 	if (!rendezvous_acknowledge(messenger, from, receive->sender_id))
-		path_fail(messenger->path, &from->peer, -ENOMEM,
-			  "no memory is left to acknowledge its message");
+		transport_fail(messenger->transport, &from->peer, -ENOMEM,
+			       "no memory is left to acknowledge its message");
 	receive_complete(messenger, receive, from, receive->total, receive->tag, receive->data,
 			 receive->wire_flags);
 }

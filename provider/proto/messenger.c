@@ -2,7 +2,7 @@
 /* messenger.c - opening, closing, progress, and peers that failed. */
 #include "proto/messenger.h"
 
-#include "path/network.h"
+#include "transport/network.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -198,7 +198,7 @@ static bool peer_reaches(void *context, const struct peer *peer)
 	return false;
 }
 
-static const struct path_user path_user = {
+static const struct transport_user transport_user = {
 	.peer_bytes = sizeof(struct correspondent),
 	.failed = peer_failed,
 	.replaced = peer_replaced,
@@ -216,8 +216,8 @@ int messenger_open(struct messenger **opened, struct region *region, uint32_t en
 {
 	struct messenger *messenger = calloc(1, sizeof(*messenger));
 
-	if (messenger == NULL || match_open(&messenger->tagged, region->members, PATH_PEERS_MOST) != 0 ||
-	    match_open(&messenger->untagged, region->members, PATH_PEERS_MOST) != 0) {
+	if (messenger == NULL || match_open(&messenger->tagged, region->members, TRANSPORT_PEERS_MOST) != 0 ||
+	    match_open(&messenger->untagged, region->members, TRANSPORT_PEERS_MOST) != 0) {
 		if (messenger != NULL)
 			match_close(&messenger->tagged);
 		free(messenger);
@@ -247,7 +247,8 @@ int messenger_open(struct messenger **opened, struct region *region, uint32_t en
 	pool_open(&messenger->remote_pool, sizeof(struct remote_operation));
 	messenger->multi_receive_minimum = 64;
 	messenger->reaches = messenger->exposes = region->heap_bytes != 0;
-	int result = path_open(&messenger->path, region, endpoint, timeout, &path_user, messenger, error);
+	int result = transport_open(&messenger->transport, region, endpoint, timeout, &transport_user,
+				    messenger, error);
 	if (result != 0) {
 		match_close(&messenger->tagged);
 		match_close(&messenger->untagged);
@@ -261,14 +262,14 @@ int messenger_open(struct messenger **opened, struct region *region, uint32_t en
 int messenger_join(struct messenger *messenger, struct region *region, uint32_t endpoint,
 		   struct region_error *error)
 {
-	uint32_t members = messenger->path->members + region->members;
+	uint32_t members = messenger->transport->members + region->members;
 
-	if (members > PATH_PORTS_MOST * REGION_MEMBERS_MAX)
+	if (members > TRANSPORT_ATTACHMENTS_MOST * REGION_MEMBERS_MAX)
 		return region_fail(error, -E2BIG, "an endpoint can be in %u regions and no more",
-				   PATH_PORTS_MOST);
+				   TRANSPORT_ATTACHMENTS_MOST);
 	/* Before anybody there sends to us. */
 	(void)peer_added(messenger, members - 1);
-	return path_join(messenger->path, region, endpoint, error);
+	return transport_join(messenger->transport, region, endpoint, error);
 }
 
 static void free_messages(struct match_queue *queue)
@@ -282,7 +283,7 @@ static bool is_done(struct messenger *messenger)
 {
 	return match_is_empty(&messenger->pumping) && messenger->waiting_controls == 0 &&
 	       (messenger->remote_pending | messenger->send_queues.count) == 0 &&
-	       single_copy_is_quiet(messenger) && path_drained(messenger->path);
+	       single_copy_is_quiet(messenger) && transport_drained(messenger->transport);
 }
 
 static void begin_to_close(struct messenger *messenger)
@@ -292,8 +293,9 @@ static void begin_to_close(struct messenger *messenger)
 	direct_conceal(messenger, NULL);
 	single_copy_stop(messenger);
 	closing->begun = true;
-	closing->until = monotonic_now() + (network_has_peers(messenger->path) ? LINGER_NETWORK_NANOSECONDS
-									       : LINGER_NANOSECONDS);
+	closing->until =
+		monotonic_now() +
+		(network_has_peers(messenger->transport) ? LINGER_NETWORK_NANOSECONDS : LINGER_NANOSECONDS);
 }
 
 bool messenger_may_close(struct messenger *messenger)
@@ -301,14 +303,14 @@ bool messenger_may_close(struct messenger *messenger)
 	struct closing *closing = &messenger->closing;
 
 	/* A forked child has its parent's, and says nothing. */
-	if (messenger->path->ports[0].member->process != getpid())
+	if (messenger->transport->ports[0].member->process != getpid())
 		return true;
 	if (!closing->begun)
 		begin_to_close(messenger);
 	(void)messenger_progress(messenger);
 	uint64_t now = monotonic_now();
 	if (now >= closing->next_check) {
-		path_check_peers(messenger->path);
+		transport_check_peers(messenger->transport);
 		closing->next_check = now + CLOSING_CHECK_NANOSECONDS;
 	}
 	if (!closing->leaves && (is_done(messenger) || now > closing->until)) {
@@ -316,7 +318,7 @@ bool messenger_may_close(struct messenger *messenger)
 		closing->leaves = true;
 		closing->until = now + LEAVE_NANOSECONDS;
 	}
-	return closing->leaves && (network_drained(messenger->path) || now > closing->until);
+	return closing->leaves && (network_drained(messenger->transport) || now > closing->until);
 }
 
 /* The core cannot be closed while it has registrations. */
@@ -336,8 +338,9 @@ void messenger_close(struct messenger *messenger)
 	for (struct match_link *link = messenger->claimed.next; link != &messenger->claimed;
 	     link = link->next)
 		free(((struct message *)(void *)((char *)link - offsetof(struct message, claimed)))->copy);
-	for (uint32_t source = 0; source < messenger->path->peer_end; source++) {
-		struct correspondent *peer = (struct correspondent *)(void *)messenger->path->peers[source];
+	for (uint32_t source = 0; source < messenger->transport->peer_end; source++) {
+		struct correspondent *peer =
+			(struct correspondent *)(void *)messenger->transport->peers[source];
 		if (peer != NULL) {
 			drop_waiting_controls(messenger, peer);
 			send_queue_drop(messenger, peer);
@@ -356,7 +359,7 @@ void messenger_close(struct messenger *messenger)
 	pool_close(&messenger->receive_pool);
 	pool_close(&messenger->message_pool);
 	pool_close(&messenger->remote_pool);
-	path_close(messenger->path);
+	transport_close(messenger->transport);
 	/* Until here the core may have written to registered memory. */
 	remote_free_loans(messenger);
 	free(messenger);
@@ -365,12 +368,12 @@ void messenger_close(struct messenger *messenger)
 bool messenger_owes(const struct messenger *messenger)
 {
 	/* A forked child has its parent's, and sends nothing. */
-	return messenger->path->ports[0].member->process == getpid() && send_queues_owed(messenger);
+	return messenger->transport->ports[0].member->process == getpid() && send_queues_owed(messenger);
 }
 
 uint32_t messenger_progress(struct messenger *messenger)
 {
-	uint32_t handled = path_poll(messenger->path, arrive);
+	uint32_t handled = transport_poll(messenger->transport, arrive);
 
 	if (__builtin_expect((messenger->waiting_controls | messenger->copying | messenger->readings_wait) !=
 					     0 ||

@@ -23,8 +23,6 @@
 #include <sys/types.h>
 
 #include "match/match.h"
-#include "path/network.h"
-#include "path/path.h"
 #include "proto/buffer.h"
 #include "proto/completion.h"
 #include "proto/direct.h"
@@ -38,6 +36,8 @@
 #include "proto/thresholds.h"
 #include "proto/ways.h"
 #include "proto/wire.h"
+#include "transport/network.h"
+#include "transport/transport.h"
 
 struct message;
 struct receive;
@@ -189,7 +189,7 @@ struct closing {
 };
 
 struct messenger {
-	struct path *path;
+	struct transport *transport;
 	struct thresholds thresholds; /* the usual ones until they are set */
 	struct match_queue tagged;
 	struct match_queue untagged;
@@ -284,10 +284,10 @@ struct receive_request {
  */
 #define MESSENGER_INJECT_BYTES ((size_t)EAGER_BYTES)
 
-/* `endpoint` counts this process's endpoints; `timeout` is path_open()'s. */
+/* `endpoint` counts this process's endpoints; `timeout` is transport_open()'s. */
 int messenger_open(struct messenger **messenger, struct region *region, uint32_t endpoint, uint64_t timeout,
 		   struct region_error *error);
-/* Join one more region: see path_join(). */
+/* Join one more region: see transport_join(). */
 int messenger_join(struct messenger *messenger, struct region *region, uint32_t endpoint,
 		   struct region_error *error);
 /*
@@ -367,7 +367,7 @@ static inline const shared_bytes *chunk_view(const struct correspondent *from, u
 {
 	if (chunk >= REGION_CHUNKS_MAX || length > CHUNK_LARGE)
 		return NULL;
-	return path_view(&from->peer, offset, length);
+	return transport_view(&from->peer, offset, length);
 }
 
 /* send.c */

@@ -43,8 +43,8 @@ static uint32_t ask(struct messenger *messenger, struct reading *reading)
 			break;
 		}
 		if (result != 0) {
-			path_fail(messenger->path, &from->peer, -ECONNRESET,
-				  "the network connection to it broke");
+			transport_fail(messenger->transport, &from->peer, -ECONNRESET,
+				       "the network connection to it broke");
 			break;
 		}
 		reading->asked += piece.iov_len;
@@ -117,7 +117,7 @@ bool reading_abandon(struct messenger *messenger, struct reading *reading)
 	/* From here on the peer's count is of others. */
 	reading->from->reads -= reading->pieces;
 	/* In a forked child nothing comes of what the parent's core does, nor does it write here. */
-	reading->abandoned = reading->pieces > 0 && network_is_there(messenger->path);
+	reading->abandoned = reading->pieces > 0 && network_is_there(messenger->transport);
 	if (!reading->abandoned)
 		match_unlink(&reading->link);
 	return reading->abandoned;

@@ -11,8 +11,8 @@
 #define VICINAL_PROTO_READING_H
 
 #include "match/table.h"
-#include "path/network.h"
 #include "proto/buffer.h"
+#include "transport/network.h"
 
 struct messenger;
 struct correspondent;
@@ -40,7 +40,7 @@ void reading_begin(struct messenger *messenger, struct reading *reading, struct 
 		   reading_ended ended);
 /* Its peer failed. True if reads are under way, and `ended` is called after them; else it is over now. */
 bool reading_abandon(struct messenger *messenger, struct reading *reading);
-/* As struct path_user has it. */
+/* As struct transport_user has it. */
 void reading_piece_ended(void *messenger, void *reading, size_t length, int error);
 /* The core may have room again. Returns how many reads were begun. */
 uint32_t reading_work(struct messenger *messenger);

@@ -169,7 +169,8 @@ static const unsigned char *message_bytes(const struct message *message)
 static const shared_bytes *piece_bytes(const struct message *message, uint32_t piece)
 {
 	/* Was checked when it arrived; a section's bounds do not change while messages hold pieces of it. */
-	return path_view(&message->from->peer, message->piece[piece].offset, message->piece[piece].length);
+	return transport_view(&message->from->peer, message->piece[piece].offset,
+			      message->piece[piece].length);
 }
 
 bool message_detach(struct messenger *messenger, struct message *message)
@@ -190,10 +191,10 @@ bool message_detach(struct messenger *messenger, struct message *message)
 		shared_copy_in(message->copy + message->copied, piece_bytes(message, piece),
 			       message->piece[piece].length);
 		message->copied += message->piece[piece].length;
-		path_return_chunk(&message->from->peer, message->piece[piece].chunk);
+		transport_return_chunk(&message->from->peer, message->piece[piece].chunk);
 	}
 	message_release(message);
-	return path_intact(&message->from->peer);
+	return transport_intact(&message->from->peer);
 }
 
 bool message_survives(struct messenger *messenger, struct message *message)
@@ -226,7 +227,8 @@ static void deliver_rendezvous(struct messenger *messenger, struct receive *rece
 		return;
 	}
 	if (!rendezvous_begin(messenger, receive)) {
-		path_fail(messenger->path, &from->peer, -ENOMEM, "no memory is left for its message");
+		transport_fail(messenger->transport, &from->peer, -ENOMEM,
+			       "no memory is left for its message");
 		return;
 	}
 	if (message->arrived < message->early)
@@ -238,11 +240,11 @@ static void deliver_rendezvous(struct messenger *messenger, struct receive *rece
 	for (uint32_t piece = 0; piece < message->pieces; piece++) {
 		bool taken = rendezvous_piece(receive, piece_bytes(message, piece),
 					      message->piece[piece].length, WAYS);
-		path_return_chunk(&from->peer, message->piece[piece].chunk);
+		transport_return_chunk(&from->peer, message->piece[piece].chunk);
 		/* Not too many: they were counted against `early` when they arrived. */
 		if (!taken) {
-			path_break(messenger->path, &from->peer, -ECONNRESET,
-				   "it is gone, and its slot was taken by another");
+			transport_break(messenger->transport, &from->peer, -ECONNRESET,
+					"it is gone, and its slot was taken by another");
 			return;
 		}
 	}
@@ -265,7 +267,8 @@ static void deliver_offer(struct messenger *messenger, struct receive *receive, 
 	if (is_failed(from))
 		receive_fail(messenger, receive, -from->peer.failure, from->peer.reason);
 	else if (!fetch_begin(messenger, receive, from, &offer, message->match.key.tag, message->wire_flags))
-		path_fail(messenger->path, &from->peer, -ENOMEM, "no memory is left for its message");
+		transport_fail(messenger->transport, &from->peer, -ENOMEM,
+			       "no memory is left for its message");
 }
 
 void receive_deliver(struct messenger *messenger, struct receive *receive, struct message *message)
@@ -290,8 +293,8 @@ void receive_deliver(struct messenger *messenger, struct receive *receive, struc
 	if (message->pieces > 0) {
 		(void)buffer_from_region(&receive->buffer, 0, piece_bytes(message, 0),
 					 message->piece[0].length);
-		path_return_chunk(&from->peer, message->piece[0].chunk);
-		if (!path_intact(&from->peer)) {
+		transport_return_chunk(&from->peer, message->piece[0].chunk);
+		if (!transport_intact(&from->peer)) {
 			receive_fail(messenger, receive, FI_ECONNRESET, "its sender is gone, and it with it");
 			message_free(messenger, message);
 			return;
@@ -301,8 +304,8 @@ void receive_deliver(struct messenger *messenger, struct receive *receive, struc
 	}
 	if (message->wire_flags & WIRE_ACKNOWLEDGED && !is_failed(from) &&
 	    !rendezvous_acknowledge(messenger, from, message->sender_id))
-		path_fail(messenger->path, &from->peer, -ENOMEM,
-			  "no memory is left to acknowledge its message");
+		transport_fail(messenger->transport, &from->peer, -ENOMEM,
+			       "no memory is left to acknowledge its message");
 	receive_complete(messenger, receive, from, message->total, message->match.key.tag, message->data,
 			 message->wire_flags);
 	message_free(messenger, message);
@@ -403,7 +406,7 @@ static struct receive *new_receive(struct messenger *messenger, const struct rec
 static void fail_if_gone(struct messenger *messenger, struct receive *receive)
 {
 	uint32_t source = receive->match.key.source;
-	const struct peer *peer = source == MATCH_ANY_SOURCE ? NULL : messenger->path->peers[source];
+	const struct peer *peer = source == MATCH_ANY_SOURCE ? NULL : messenger->transport->peers[source];
 
 	if (peer == NULL || peer->state != PEER_FAILED)
 		return;

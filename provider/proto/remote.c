@@ -17,16 +17,16 @@ static struct correspondent *of_answering(struct match_link *link)
 
 ssize_t remote_room(struct messenger *messenger, struct correspondent *to, uint32_t slots)
 {
-	if (path_room(messenger->path, &to->peer, slots))
+	if (transport_room(messenger->transport, &to->peer, slots))
 		return 0;
 	if (is_failed(to))
 		return to->peer.failure;
 	if (to->peer.sending)
 		return -EAGAIN;
-	int result = path_connect(&to->peer);
+	int result = transport_connect(&to->peer);
 	if (result != 0)
 		return result;
-	return path_room(messenger->path, &to->peer, slots) ? 0 : -EAGAIN;
+	return transport_room(messenger->transport, &to->peer, slots) ? 0 : -EAGAIN;
 }
 
 uint32_t remote_slots(uint32_t length)
@@ -57,7 +57,7 @@ void remote_push(struct peer *peer, uint64_t control, uint64_t word, const void 
 		rest -= part;
 	}
 	ring_push(ring, control, slots);
-	path_wake(peer);
+	transport_wake(peer);
 }
 
 int remote_take(const struct ring_in *ring, const struct ring_slot *slot, uint32_t skip, unsigned char *bytes,

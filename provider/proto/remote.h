@@ -32,11 +32,11 @@
 #include <rdma/fi_rma.h>
 
 #include "match/match.h"
-#include "path/path.h"
 #include "proto/atomic_operations.h"
 #include "proto/buffer.h"
 #include "proto/reading.h"
 #include "proto/wire.h"
+#include "transport/transport.h"
 
 struct registration;
 

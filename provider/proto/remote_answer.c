@@ -159,7 +159,7 @@ static int take_reply(struct messenger *messenger, struct correspondent *from, u
 			return -EPROTO;
 		(void)buffer_from_region(buffer, first->position, bytes, length);
 		chunk_return(&from->peer.returns, header.chunk);
-		if (!path_intact(&from->peer))
+		if (!transport_intact(&from->peer))
 			return -ECONNRESET;
 	}
 	if (more) {

@@ -131,7 +131,7 @@ static void read_ended(struct messenger *messenger, struct reading *reading)
 				     .control = control_word(WIRE_RETURN, 0, 0),
 				     .word = operation->loan_id,
 			     }))
-		path_fail(messenger->path, &to->peer, -ENOMEM, "no memory is left to answer it");
+		transport_fail(messenger->transport, &to->peer, -ENOMEM, "no memory is left to answer it");
 	to->remote.lends--;
 	end(messenger, operation, 0, NULL);
 }

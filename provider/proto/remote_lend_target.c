@@ -67,7 +67,7 @@ static void written(struct messenger *messenger, struct reading *reading)
 			    loan->registration);
 	from->remote.loans--;
 	if (tell_ended(messenger, from, loan->initiator_id, 0) != 0)
-		path_fail(messenger->path, &from->peer, -ENOMEM, "no memory is left to answer it");
+		transport_fail(messenger->transport, &from->peer, -ENOMEM, "no memory is left to answer it");
 	free_loan(messenger, loan);
 }
 
@@ -195,8 +195,8 @@ void messenger_recall(struct messenger *messenger, const struct registration *re
 	     link = link->next) {
 		const struct remote_loan *loan = (const struct remote_loan *)(const void *)link;
 		if (loan->registration == registration && loan->reads)
-			path_fail(messenger->path, &loan->from->peer, -EPROTO,
-				  "it did not give back memory that it read");
+			transport_fail(messenger->transport, &loan->from->peer, -EPROTO,
+				       "it did not give back memory that it read");
 	}
 }
 

@@ -222,7 +222,7 @@ static bool take_chunks(struct messenger *messenger, struct correspondent *to, s
 	for (uint32_t i = 0; i < count; i++) {
 		if (plans[i].slots != 0)
 			continue;
-		plans[i].chunk = path_chunk(messenger->path, &to->peer, plans[i].bytes);
+		plans[i].chunk = transport_chunk(messenger->transport, &to->peer, plans[i].bytes);
 		if (plans[i].chunk == CHUNK_NONE) {
 			untake_chunks(to, plans, i);
 			rendezvous_miss_chunk(messenger);
@@ -314,16 +314,17 @@ static void finish_sending(struct messenger *messenger, struct remote_operation 
 /* A chunk for the next piece of a long write, with few large ones in flight. */
 static uint32_t piece_chunk(struct messenger *messenger, struct correspondent *to, uint32_t length)
 {
-	struct path *path = messenger->path;
+	struct transport *transport = messenger->transport;
 	struct chunk_account *account = &to->peer.account;
 
 	if (account->lent_of[CHUNK_CLASS_LARGE] >= LARGE_CHUNKS_IN_FLIGHT) {
 		if (chunk_collect(to->peer.pool, account) < 0)
-			path_fail(path, &to->peer, -EPROTO, "it returned a chunk that it does not have");
+			transport_fail(transport, &to->peer, -EPROTO,
+				       "it returned a chunk that it does not have");
 		if (account->lent_of[CHUNK_CLASS_LARGE] >= LARGE_CHUNKS_IN_FLIGHT)
 			return CHUNK_NONE;
 	}
-	uint32_t chunk = path_chunk(path, &to->peer, length);
+	uint32_t chunk = transport_chunk(transport, &to->peer, length);
 	if (chunk == CHUNK_NONE)
 		rendezvous_miss_chunk(messenger);
 	return chunk;
@@ -419,7 +420,7 @@ ssize_t messenger_remote(struct messenger *messenger, const struct remote_reques
 	struct correspondent *to = request->to;
 
 	if (!is_present(to))
-		return path_refuse(&to->peer);
+		return transport_refuse(&to->peer);
 	if ((request->flags & FI_FENCE) != 0 && !messenger_is_quiet(messenger, to))
 		return -EAGAIN;
 	if ((request->flags & FI_INJECT) != 0 && request->length > MESSENGER_INJECT_BYTES)

@@ -52,7 +52,7 @@ static bool push_reply(struct messenger *messenger, struct correspondent *to, ui
 	}
 	if (remote_room(messenger, to, 1) != 0)
 		return false;
-	uint32_t chunk = path_chunk(messenger->path, &to->peer, length);
+	uint32_t chunk = transport_chunk(messenger->transport, &to->peer, length);
 	if (chunk == CHUNK_NONE) {
 		rendezvous_miss_chunk(messenger);
 		return false;
@@ -306,7 +306,7 @@ static int carry_out_write_chunk(struct messenger *messenger, struct request *re
 	if (error == 0 && to != NULL)
 		shared_copy_in(to, bytes, request->length);
 	chunk_return(&from->peer.returns, header.chunk);
-	if (!path_intact(&from->peer))
+	if (!transport_intact(&from->peer))
 		return -ECONNRESET;
 	if (error != 0) {
 		int refused = refuse(messenger, from, request->flags, error);
@@ -421,7 +421,7 @@ static int carry_out_atomic_chunk(struct messenger *messenger, const struct requ
 		return -EPROTO;
 	shared_copy_in(operands, bytes, request->length);
 	chunk_return(&from->peer.returns, piece.chunk);
-	if (!path_intact(&from->peer))
+	if (!transport_intact(&from->peer))
 		return -ECONNRESET;
 	int result = apply(messenger, request, &header, operands);
 	return result < 0 ? result : 1;

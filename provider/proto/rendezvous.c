@@ -45,7 +45,7 @@ static void push_control(struct peer *peer, const struct control_slot *slot)
 	shared_store_u64(&to->word, slot->word);
 	shared_copy_out(to->payload, &slot->clear, sizeof(slot->clear));
 	ring_push(&peer->out, slot->control, 1);
-	path_wake(peer);
+	transport_wake(peer);
 }
 
 static bool keep_control(struct messenger *messenger, struct correspondent *to,
@@ -77,9 +77,9 @@ bool rendezvous_tell(struct messenger *messenger, struct correspondent *to, cons
 {
 	if (is_failed(to))
 		return true; /* nobody is there to read it */
-	if (!to->peer.sending && path_connect(&to->peer) != 0)
+	if (!to->peer.sending && transport_connect(&to->peer) != 0)
 		return false;
-	if (rendezvous_told_all(to) && path_room(messenger->path, &to->peer, 1)) {
+	if (rendezvous_told_all(to) && transport_room(messenger->transport, &to->peer, 1)) {
 		push_control(&to->peer, slot);
 		return true;
 	}
@@ -88,7 +88,7 @@ bool rendezvous_tell(struct messenger *messenger, struct correspondent *to, cons
 
 static void flush_controls(struct messenger *messenger, struct correspondent *to)
 {
-	while (to->waiting_head != to->waiting_tail && path_room(messenger->path, &to->peer, 1)) {
+	while (to->waiting_head != to->waiting_tail && transport_room(messenger->transport, &to->peer, 1)) {
 		push_control(&to->peer, &to->waiting[to->waiting_head++ & (to->waiting_capacity - 1)]);
 		messenger->waiting_controls--;
 	}
@@ -111,15 +111,15 @@ void rendezvous_move(void *context, struct peer *peer)
 
 void rendezvous_ask_chunks(struct messenger *messenger)
 {
-	struct path *path = messenger->path;
+	struct transport *transport = messenger->transport;
 
-	for (uint32_t source = 0; source < path->peer_end; source++) {
-		struct correspondent *peer = (struct correspondent *)(void *)path->peers[source];
+	for (uint32_t source = 0; source < transport->peer_end; source++) {
+		struct correspondent *peer = (struct correspondent *)(void *)transport->peers[source];
 		if (peer == NULL || peer->peer.account.lent == 0 || is_failed(peer))
 			continue;
 		/* Once for all that it holds now: it answers by giving them back. */
 		if (peer->peer.account.lent_reclaimed == peer->peer.account.lent_count ||
-		    !path_room(path, &peer->peer, 1))
+		    !transport_room(transport, &peer->peer, 1))
 			continue;
 		peer->peer.account.lent_reclaimed = peer->peer.account.lent_count;
 		push_control(&peer->peer,
@@ -216,13 +216,13 @@ static void push_piece(struct send *send, uint32_t kind, uint64_t word, uint32_t
 	shared_store_u64(&slot->word, word);
 	shared_copy_out(slot->payload, &header, sizeof(header));
 	ring_push(&peer->out, control_word(kind, wire_flags, length), 1);
-	path_wake(peer);
+	transport_wake(peer);
 }
 
 /* The caller has made sure of room for one slot. */
 ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *request, uint32_t wire_flags)
 {
-	struct path *path = messenger->path;
+	struct transport *transport = messenger->transport;
 	struct correspondent *to = request->to;
 	struct peer *peer = &to->peer;
 	uint32_t piece =
@@ -243,14 +243,14 @@ ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *
 		piece = EARLY_PIECE_OFFERED;
 	}
 	if (peer->account.lent >= EARLY_CHUNKS_OUT && chunk_collect(peer->pool, &peer->account) < 0)
-		path_fail(path, peer, -EPROTO, "it returned a chunk that it does not have");
+		transport_fail(transport, peer, -EPROTO, "it returned a chunk that it does not have");
 	/* Only what is certain is promised: a chunk and a slot for each early piece. */
 	for (uint64_t covered = 0; pieces < most && covered < request->length; covered += piece) {
 		if (peer->account.lent >= EARLY_CHUNKS_OUT ||
 		    peer->account.lent_of[CHUNK_CLASS_LARGE] >= messenger->thresholds.pieces_in_flight ||
-		    (pieces > 0 && !path_room(path, peer, pieces + 1)))
+		    (pieces > 0 && !transport_room(transport, peer, pieces + 1)))
 			break;
-		chunks[pieces] = path_chunk(path, peer, piece);
+		chunks[pieces] = transport_chunk(transport, peer, piece);
 		if (chunks[pieces] == CHUNK_NONE)
 			break;
 		pieces++;
@@ -271,7 +271,7 @@ ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *
 	shared_store_u64(&slot->word, request->tag);
 	shared_copy_out(slot->payload, &header, sizeof(header));
 	ring_push(&peer->out, control_word(WIRE_RENDEZVOUS, wire_flags, first), 1);
-	path_wake(peer);
+	transport_wake(peer);
 	for (uint32_t i = 1; i < pieces; i++) {
 		uint64_t rest = early - send->sent;
 		push_piece(send, WIRE_EARLY, send->id, chunks[i], rest < piece ? (uint32_t)rest : piece);
@@ -302,7 +302,7 @@ static void finish_copying(struct messenger *messenger, struct send *send)
  */
 static uint32_t stall(struct messenger *messenger, struct send *send, uint32_t budget)
 {
-	messenger->path->short_of_room = true;
+	messenger->transport->short_of_room = true;
 	if (++send->stalls % STALLS_BEFORE_ASKING == 0)
 		rendezvous_ask_chunks(messenger);
 	return budget;
@@ -314,7 +314,7 @@ static uint32_t stall(struct messenger *messenger, struct send *send, uint32_t b
  */
 static uint32_t pump(struct messenger *messenger, struct send *send, uint32_t budget)
 {
-	struct path *path = messenger->path;
+	struct transport *transport = messenger->transport;
 	struct peer *peer = &send->to->peer;
 	struct chunk_pool *pool = peer->pool;
 	uint32_t longest = longest_piece(messenger, pool);
@@ -325,14 +325,16 @@ static uint32_t pump(struct messenger *messenger, struct send *send, uint32_t bu
 
 		if (peer->account.lent_of[CHUNK_CLASS_LARGE] >= messenger->thresholds.pieces_in_flight) {
 			if (chunk_collect(pool, &peer->account) < 0) {
-				path_fail(path, peer, -EPROTO, "it returned a chunk that it does not have");
+				transport_fail(transport, peer, -EPROTO,
+					       "it returned a chunk that it does not have");
 				return budget;
 			}
 			if (peer->account.lent_of[CHUNK_CLASS_LARGE] >=
 			    messenger->thresholds.pieces_in_flight)
 				return stall(messenger, send, budget);
 		}
-		uint32_t chunk = path_room(path, peer, 1) ? path_chunk(path, peer, length) : CHUNK_NONE;
+		uint32_t chunk = transport_room(transport, peer, 1) ? transport_chunk(transport, peer, length)
+								    : CHUNK_NONE;
 		if (chunk == CHUNK_NONE)
 			return stall(messenger, send, budget);
 		send->stalls = 0;
@@ -398,11 +400,11 @@ int rendezvous_acknowledged(struct messenger *messenger, struct correspondent *f
 /* Returns how many pieces were copied. */
 uint32_t rendezvous_work(struct messenger *messenger)
 {
-	struct path *path = messenger->path;
+	struct transport *transport = messenger->transport;
 
 	if (messenger->waiting_controls > 0)
-		for (uint32_t source = 0; source < path->peer_end; source++) {
-			struct correspondent *to = (struct correspondent *)(void *)path->peers[source];
+		for (uint32_t source = 0; source < transport->peer_end; source++) {
+			struct correspondent *to = (struct correspondent *)(void *)transport->peers[source];
 			if (to != NULL && to->waiting_head != to->waiting_tail)
 				flush_controls(messenger, to);
 		}
@@ -452,7 +454,8 @@ bool rendezvous_begin(struct messenger *messenger, struct receive *receive)
 	slot.clear.taking = ways_tell(&receive->from->ways);
 	(void)single_copy_accept(messenger, receive, accepted, &slot.clear);
 	if (!rendezvous_tell(messenger, receive->from, &slot))
-		path_fail(messenger->path, &receive->from->peer, -ENOMEM, "no memory is left to answer it");
+		transport_fail(messenger->transport, &receive->from->peer, -ENOMEM,
+			       "no memory is left to answer it");
 	return true;
 }
 
@@ -482,7 +485,7 @@ bool rendezvous_piece(struct receive *receive, const shared_bytes *from, uint32_
 	if (length >= WAYS_MEASURED_BYTES && way < WAYS)
 		ways_taken(&sender->ways, way, ways_clock() - began, length);
 	receive->arrived += length;
-	return path_intact(&sender->peer);
+	return transport_intact(&sender->peer);
 }
 
 void rendezvous_end_if_complete(struct messenger *messenger, struct receive *receive)
@@ -506,8 +509,8 @@ void rendezvous_end_if_complete(struct messenger *messenger, struct receive *rec
 	if (copy != NULL)
 		single_copy_release(messenger, copy);
 	if (acknowledge && !rendezvous_acknowledge(messenger, from, receive->sender_id))
-		path_fail(messenger->path, &from->peer, -ENOMEM,
-			  "no memory is left to acknowledge its message");
+		transport_fail(messenger->transport, &from->peer, -ENOMEM,
+			       "no memory is left to acknowledge its message");
 	receive_complete(messenger, receive, from, receive->total, receive->tag, receive->data,
 			 receive->wire_flags);
 }

@@ -118,7 +118,7 @@ static void send_in_slots(const struct send_request *request, uint32_t wire_flag
 	ring_push(ring,
 		  control_word(slots == 1 ? WIRE_INLINE : WIRE_SHORT, wire_flags, (uint32_t)request->length),
 		  slots);
-	path_wake(peer);
+	transport_wake(peer);
 }
 
 static void send_eager(const struct send_request *request, uint32_t wire_flags, uint32_t chunk, uint64_t id)
@@ -142,22 +142,22 @@ static void send_eager(const struct send_request *request, uint32_t wire_flags, 
 	shared_store_u64(&slot->word, request->tag);
 	shared_copy_out(slot->payload, &header, sizeof(header));
 	ring_push(&peer->out, control_word(WIRE_EAGER, wire_flags, (uint32_t)request->length), 1);
-	path_wake(peer);
+	transport_wake(peer);
 }
 
 /* Room for `slots`, connecting at the first send. Returns 0, -EAGAIN or another errno. */
 static ssize_t make_room(struct messenger *messenger, struct correspondent *to, uint32_t slots)
 {
-	if (path_room(messenger->path, &to->peer, slots))
+	if (transport_room(messenger->transport, &to->peer, slots))
 		return 0;
 	if (is_failed(to))
 		return to->peer.failure;
 	if (to->peer.sending)
 		return -EAGAIN;
-	int result = path_connect(&to->peer);
+	int result = transport_connect(&to->peer);
 	if (result != 0)
 		return result;
-	return path_room(messenger->path, &to->peer, slots) ? 0 : -EAGAIN;
+	return transport_room(messenger->transport, &to->peer, slots) ? 0 : -EAGAIN;
 }
 
 static inline __attribute__((always_inline)) ssize_t try_to_send(struct messenger *messenger,
@@ -190,7 +190,7 @@ static inline __attribute__((always_inline)) ssize_t try_to_send(struct messenge
 			return -EMSGSIZE;
 		if (request->length <=
 		    (to->peer.network == NULL ? messenger->thresholds.eager_bytes : to->peer.pool->largest))
-			chunk = path_chunk(messenger->path, &to->peer, (uint32_t)request->length);
+			chunk = transport_chunk(messenger->transport, &to->peer, (uint32_t)request->length);
 		if (chunk == CHUNK_NONE && (request->flags & FI_INJECT) != 0) {
 			rendezvous_miss_chunk(messenger);
 			return -EAGAIN;
@@ -228,7 +228,7 @@ ssize_t messenger_send(struct messenger *messenger, const struct send_request *r
 	struct correspondent *to = request->to;
 
 	if (!is_present(to))
-		return path_refuse(&to->peer);
+		return transport_refuse(&to->peer);
 	if ((request->flags & FI_INJECT) != 0 && request->length > MESSENGER_INJECT_BYTES)
 		return -EINVAL;
 	if (__builtin_expect(to->peer.waits, 0))

@@ -43,9 +43,9 @@ static uint32_t cost_of(uint64_t length)
 /* The place of our line in the sections, and in our record. */
 static struct transfer_line *region_line(const struct messenger *messenger, const struct single_copy *copy)
 {
-	const struct path *path = messenger->path;
+	const struct transport *transport = messenger->transport;
 
-	return section_transfer(path->ports[0].region, path->ports[0].member->slot,
+	return section_transfer(transport->ports[0].region, transport->ports[0].member->slot,
 				transfer_index(copy->own));
 }
 
@@ -129,10 +129,10 @@ static enum meeting look(struct messenger *messenger, struct single_copy *copy,
 	uint64_t until = 0;
 
 	if (copy->way == WIRE_BY_REGION) {
-		const struct transfer_line *line = section_transfer(messenger->path->ports[0].region,
+		const struct transfer_line *line = section_transfer(messenger->transport->ports[0].region,
 								    copy->slot, transfer_index(copy->other));
 		/* Not intact: a successor has the section, and nothing there is this message's any more. */
-		if (!transfer_look(line, copy->other, &claimed, &until) || !path_intact(&other->peer))
+		if (!transfer_look(line, copy->other, &claimed, &until) || !transport_intact(&other->peer))
 			return MEETING_ENDED;
 	} else {
 		struct process_look seen;
@@ -204,7 +204,7 @@ static bool push_part(struct messenger *messenger, struct send *send)
 	bool nonsense = false;
 
 	/* Our line is in our section. */
-	if (copy->mine <= copy->theirs_claimed || !path_in_place(&send->to->peer))
+	if (copy->mine <= copy->theirs_claimed || !transport_holds_slot(&send->to->peer))
 		return false;
 	uint64_t length = next_claim(copy, copy->mine - copy->theirs_claimed);
 	uint64_t from = copy->mine - length;
@@ -217,8 +217,8 @@ static bool push_part(struct messenger *messenger, struct send *send)
 	if (meeting != MEETING_GOES_ON || nonsense) {
 		withdraw(messenger, copy);
 		if (nonsense)
-			path_fail(messenger->path, &send->to->peer, -EPROTO,
-				  "it claimed what is not in the message");
+			transport_fail(messenger->transport, &send->to->peer, -EPROTO,
+				       "it claimed what is not in the message");
 		return meeting == MEETING_UNCLEAR && !nonsense;
 	}
 	done(messenger, copy, from);
@@ -312,7 +312,8 @@ static void resume(struct messenger *messenger, struct single_copy *copy)
 	if (receive->arrived == receive->early)
 		receive->arrived = copy->mine;
 	if (!rendezvous_resume(messenger, receive, copy->mine))
-		path_fail(messenger->path, &receive->from->peer, -ENOMEM, "no memory is left to answer it");
+		transport_fail(messenger->transport, &receive->from->peer, -ENOMEM,
+			       "no memory is left to answer it");
 }
 
 /* Claim, copy, look; or only look. Returns what it took of the budget; 0 if nothing was copied. */
@@ -324,7 +325,7 @@ static uint32_t pull_part(struct messenger *messenger, struct single_copy *copy)
 	bool nonsense = false;
 	uint32_t copied = 0;
 
-	if (!path_in_place(&from->peer))
+	if (!transport_holds_slot(&from->peer))
 		return 0;
 	if (copy->copies && copy->mine < copy->theirs_claimed) {
 		uint64_t length = next_claim(copy, copy->theirs_claimed - copy->mine);
@@ -344,7 +345,8 @@ static uint32_t pull_part(struct messenger *messenger, struct single_copy *copy)
 		meeting = look(messenger, copy, from, true, &nonsense);
 	}
 	if (nonsense) {
-		path_fail(messenger->path, &from->peer, -EPROTO, "it claimed what is not in the message");
+		transport_fail(messenger->transport, &from->peer, -EPROTO,
+			       "it claimed what is not in the message");
 		return copied;
 	}
 	if (meeting == MEETING_ENDED || meeting == MEETING_REFUSED) {
@@ -389,31 +391,33 @@ static uint32_t pull(struct messenger *messenger, struct single_copy *copy, uint
 #define LIAR_NANOSECONDS UINT64_C(1000000000)
 
 /* Does the sender live? Asks the kernel seldom. */
-static bool lives(const struct path *path, struct single_copy *copy, uint64_t now)
+static bool lives(const struct transport *transport, struct single_copy *copy, uint64_t now)
 {
-	const struct member *self = path->ports[0].member;
+	const struct member *self = transport->ports[0].member;
 	struct pulse *pulse = &copy->receive->from->peer.pulse;
-	enum member_state state = member_look(self, copy->slot, copy->epoch, pulse, now, path->timeout);
+	enum member_state state = member_look(self, copy->slot, copy->epoch, pulse, now, transport->timeout);
 
 	if (state == MEMBER_QUIET && now >= copy->next_question) {
 		copy->next_question = now + LIVENESS_INTERVAL;
-		state = member_observe(self, copy->slot, copy->epoch, pulse, now, path->timeout);
+		state = member_observe(self, copy->slot, copy->epoch, pulse, now, transport->timeout);
 	}
 	return state == MEMBER_ALIVE || state == MEMBER_QUIET;
 }
 
-/* may_write() for a buffer in our heap. One that died writes no more; how it is found out is path.h's. */
+/* may_write() for a buffer in our heap. One that died writes no more; how it is found out is transport.h's.
+ */
 static bool may_write_in_region(const struct messenger *messenger, struct single_copy *copy)
 {
-	const struct path *path = messenger->path;
+	const struct transport *transport = messenger->transport;
 	uint64_t claimed = 0;
 	uint64_t until = 0;
 
 	/* Evicted, or forked: the section is another's. */
-	return !path->ports[0].evicted &&
-	       transfer_look(section_transfer(path->ports[0].region, copy->slot, transfer_index(copy->other)),
+	return !transport->ports[0].evicted &&
+	       transfer_look(section_transfer(transport->ports[0].region, copy->slot,
+					      transfer_index(copy->other)),
 			     copy->other, &claimed, &until) &&
-	       claimed < until && lives(path, copy, monotonic_now());
+	       claimed < until && lives(transport, copy, monotonic_now());
 }
 
 /* May the sender be writing into our buffer? Our line is closed already. */
@@ -439,7 +443,7 @@ static void close_line(const struct messenger *messenger, const struct single_co
 {
 	if (copy->way == WIRE_BY_PROCESS)
 		atomic_store_explicit(&process_line(messenger, copy)->id, 0, memory_order_relaxed);
-	else if (path_keeps_place(&messenger->path->ports[0]))
+	else if (attachment_holds_slot(&messenger->transport->ports[0]))
 		transfer_close(region_line(messenger, copy));
 	transfer_fence();
 }
@@ -462,7 +466,7 @@ bool single_copy_drain(struct messenger *messenger, struct receive *receive, int
 	}
 	bool liar = receive->from->peer.failure == -EPROTO;
 	copy->draining = true;
-	copy->drained = monotonic_now() + (liar ? LIAR_NANOSECONDS : messenger->path->timeout);
+	copy->drained = monotonic_now() + (liar ? LIAR_NANOSECONDS : messenger->transport->timeout);
 	copy->error = error;
 	copy->reason = reason;
 	match_append(&messenger->single->pulling, &copy->link);

@@ -43,11 +43,11 @@
 #define VICINAL_PROTO_SINGLE_COPY_H
 
 #include "match/match.h"
-#include "path/path.h"
 #include "proto/buffer.h"
 #include "proto/wire.h"
 #include "region/process.h"
 #include "region/transfer.h"
+#include "transport/transport.h"
 
 struct correspondent;
 struct messenger;

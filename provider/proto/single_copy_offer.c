@@ -28,7 +28,7 @@ int single_copy_open(struct messenger *messenger, enum single_copy_policy policy
 	single->process = policy == SINGLE_COPY_ON || process_measure() <= WORTH_AT_MOST;
 	/* Who cannot show itself, for want of locks, only is not found. */
 	if (single->process)
-		(void)process_offer_open(&single->offer, messenger->path->ports[0].member);
+		(void)process_offer_open(&single->offer, messenger->transport->ports[0].member);
 	messenger->single = single;
 	return 0;
 }
@@ -38,11 +38,12 @@ void single_copy_close(struct messenger *messenger)
 	if (messenger->single == NULL)
 		return;
 	/* Buffers are the application's from here on: who still copies finds out. */
-	const struct path *path = messenger->path;
-	for (uint32_t index = 0; path->ports[0].member->process == getpid() &&
-				 path_keeps_place(&path->ports[0]) && index < REGION_TRANSFERS;
+	const struct transport *transport = messenger->transport;
+	for (uint32_t index = 0; transport->ports[0].member->process == getpid() &&
+				 attachment_holds_slot(&transport->ports[0]) && index < REGION_TRANSFERS;
 	     index++)
-		transfer_close(section_transfer(path->ports[0].region, path->ports[0].member->slot, index));
+		transfer_close(section_transfer(transport->ports[0].region, transport->ports[0].member->slot,
+						index));
 	process_offer_close(&messenger->single->offer);
 	free(messenger->single);
 	messenger->single = NULL;
@@ -83,7 +84,7 @@ static struct single_copy *take(struct messenger *messenger, const struct corres
 static bool is_where_it_began(const struct messenger *messenger, const struct single_copy *copy,
 			      const struct peer *peer)
 {
-	const struct port *home = &messenger->path->ports[0];
+	const struct port *home = &messenger->transport->ports[0];
 
 	return peer->port == home && !peer->guest && !home->region->left && !home->evicted &&
 	       peer->slot == copy->slot && peer->tenure == copy->epoch;
@@ -94,14 +95,14 @@ static void show(struct messenger *messenger, const struct single_copy *copy,
 		 const struct correspondent *peer, uint64_t operation, const struct buffer *buffer,
 		 uint64_t claimed, uint64_t done, uint64_t place)
 {
-	const struct path *path = messenger->path;
+	const struct transport *transport = messenger->transport;
 	uint32_t index = index_of(messenger, copy);
 
 	uint64_t other = (uint64_t)peer->peer.epoch << 32 | peer->peer.slot;
 	const struct transfer_words words = {.claimed = claimed, .done = done, .place = place, .peer = other};
 
-	transfer_open(section_transfer(path->ports[0].region, path->ports[0].member->slot, index), copy->own,
-		      &words);
+	transfer_open(section_transfer(transport->ports[0].region, transport->ports[0].member->slot, index),
+		      copy->own, &words);
 	if (messenger->single->offer.record == NULL)
 		return;
 	struct process_transfer *transfer = &messenger->single->offer.record->transfers[index];
@@ -119,12 +120,13 @@ static void show(struct messenger *messenger, const struct single_copy *copy,
 void single_copy_release(struct messenger *messenger, struct single_copy *copy)
 {
 	struct single_copies *single = messenger->single;
-	const struct path *path = messenger->path;
+	const struct transport *transport = messenger->transport;
 	uint32_t index = index_of(messenger, copy);
 
 	/* Before the buffer is the application's again, which the caller says next. */
-	if (path_keeps_place(&path->ports[0]))
-		transfer_close(section_transfer(path->ports[0].region, path->ports[0].member->slot, index));
+	if (attachment_holds_slot(&transport->ports[0]))
+		transfer_close(section_transfer(transport->ports[0].region, transport->ports[0].member->slot,
+						index));
 	if (single->offer.record != NULL)
 		atomic_store_explicit(&single->offer.record->transfers[index].line.id, 0,
 				      memory_order_seq_cst);
@@ -157,7 +159,7 @@ static bool process_is_proved(struct messenger *messenger, struct correspondent 
 	if ((tries & (tries - 1)) != 0)
 		return false;
 	process_offer_renew(&single->offer);
-	if (!process_prove(messenger->path->ports[0].member, peer->peer.slot, peer->peer.epoch,
+	if (!process_prove(messenger->transport->ports[0].member, peer->peer.slot, peer->peer.epoch,
 			   peer->peer.nonce, &peer->process))
 		return false;
 	peer->process_state = PROCESS_PROVED;
@@ -176,7 +178,7 @@ void single_copy_refuse_process(struct correspondent *peer)
 static bool read_theirs(struct messenger *messenger, struct single_copy *copy, struct correspondent *peer,
 			uint32_t id, uint64_t operation, uint64_t bytes)
 {
-	const struct member *self = messenger->path->ports[0].member;
+	const struct member *self = messenger->transport->ports[0].member;
 	struct process_transfer theirs;
 	uint64_t sum = 0;
 
@@ -208,7 +210,7 @@ static uint64_t place_of(const struct messenger *messenger, const struct buffer 
 {
 	if (buffer->count != 1)
 		return 0;
-	uint64_t place = heap_find(messenger->path->heap, buffer->pieces[0].iov_base, length);
+	uint64_t place = heap_find(messenger->transport->heap, buffer->pieces[0].iov_base, length);
 	return place == HEAP_NONE ? 0 : place;
 }
 
@@ -251,8 +253,8 @@ int single_copy_answered(struct messenger *messenger, struct send *send, const s
 	switch (clear->way) {
 	case WIRE_BY_REGION:
 		if (clear->place != 0) {
-			copy->view = transfer_view(messenger->path->ports[0].region, copy->slot, clear->place,
-						   clear->accepted);
+			copy->view = transfer_view(messenger->transport->ports[0].region, copy->slot,
+						   clear->place, clear->accepted);
 			if (copy->view == NULL)
 				return -EPROTO;
 			copy->copies = true;
@@ -282,14 +284,14 @@ bool single_copy_accept(struct messenger *messenger, struct receive *receive, ui
 	struct correspondent *from = receive->from;
 
 	if (single == NULL || single->stopped || receive->offered == 0 || accepted <= receive->early ||
-	    !from->peer.mapped || !path_in_place(&from->peer))
+	    !from->peer.mapped || !transport_holds_slot(&from->peer))
 		return false;
 	forget_former(from);
 	struct single_copy *copy = take(messenger, from);
 	if (copy == NULL)
 		return false;
 	uint64_t place = place_of(messenger, &receive->buffer, accepted);
-	copy->view = transfer_source(messenger->path->ports[0].region, from->peer.slot, receive->offered,
+	copy->view = transfer_source(messenger->transport->ports[0].region, from->peer.slot, receive->offered,
 				     receive->total);
 	if (copy->view != NULL || place != 0) {
 		copy->copies = copy->view != NULL;

@@ -15,7 +15,7 @@
  *   RECLAIM   0             the sender is out of chunks: empty its messages 0
  *   RESUME    sender's id   struct wire_resume: go on with pieces           0
  *   OFFER     tag           struct wire_offer: a large message to be read   0
- *   MOVE      0             nothing more comes this way: see path/move.h    0
+ *   MOVE      0             nothing more comes this way: see transport/move.h    0
  *
  * [data] is there with WIRE_DATA, [id] (the sender's) with WIRE_ACKNOWLEDGE. An id means
  * something only to the side that made it, which checks it when it comes back.
@@ -46,7 +46,7 @@
 #ifndef VICINAL_PROTO_WIRE_H
 #define VICINAL_PROTO_WIRE_H
 
-#include "path/path.h"
+#include "transport/transport.h"
 
 enum wire_kind {
 	WIRE_INLINE = 1,
@@ -152,7 +152,7 @@ struct wire_resume {
 	uint64_t from; /* offset in the message */
 };
 
-/* Where the core reads the message: see path/network.h. */
+/* Where the core reads the message: see transport/network.h. */
 struct wire_offer {
 	uint64_t data;
 	uint64_t id;

@@ -24,7 +24,7 @@
  * What this does not cover: a member in another kernel that was paused in the middle of a write for
  * longer than the timeout, so that its own slot was taken too and its lines were cleared. When it
  * goes on, it writes the rest of that part, at most 64 KiB, before it looks at its claim word
- * (path_in_place()).
+ * (transport_holds_slot()).
  */
 #ifndef VICINAL_REGION_LATE_WRITERS_H
 #define VICINAL_REGION_LATE_WRITERS_H

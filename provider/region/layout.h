@@ -329,7 +329,7 @@ _Static_assert(sizeof(struct credit_line) == REGION_LINE, "a sender's credit is 
  * ended is the receiver's epoch once the owner has found in the region, of that member, what cannot be,
  * and has nothing to do with it there any more, in either direction; else 0. The owner rings the
  * receiver's doorbell after it, with release order; pairs with the acquire load in
- * path_read_doorbells(). For those that are in the network too: see path/renew.h.
+ * transport_read_doorbells(). For those that are in the network too: see transport/renew.h.
  */
 enum connection_way {
 	CONNECTION_BY_REGION = 0,

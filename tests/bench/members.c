@@ -60,25 +60,25 @@ static void await(atomic_uint *number, uint32_t enough)
 		pause_for(1000000);
 }
 
-static void meet_all(struct path *path)
+static void meet_all(struct transport *transport)
 {
-	const struct region *region = path->ports[0].region;
+	const struct region *region = transport->ports[0].region;
 
 	for (uint32_t slot = 0; slot < count; slot++) {
 		uint32_t epoch = 0;
 		uint64_t nonce = 0;
 		if (!member_identify(region, slot, &epoch, &nonce) ||
-		    path_meet(path, slot, epoch, nonce) == NULL)
+		    transport_meet(transport, slot, epoch, nonce) == NULL)
 			abort();
 	}
 }
 
-static void note_deaths(const struct path *path, uint32_t index)
+static void note_deaths(const struct transport *transport, uint32_t index)
 {
 	for (int i = 0; i < 2; i++) {
 		if (atomic_load(&board->died[i]) == 0 || atomic_load(&board->known[index][i]) != 0)
 			continue;
-		if (path->peers[atomic_load(&board->victim[i])]->state == PEER_FAILED)
+		if (transport->peers[atomic_load(&board->victim[i])]->state == PEER_FAILED)
 			atomic_store(&board->known[index][i], monotonic_now());
 	}
 }
@@ -92,17 +92,17 @@ static uint64_t processor_time(void)
 	return (uint64_t)time.tv_sec * 1000000000U + (uint64_t)time.tv_nsec;
 }
 
-static void look(struct path *path, uint32_t index)
+static void look(struct transport *transport, uint32_t index)
 {
 	uint64_t began = processor_time();
 
-	path_check_peers(path);
+	transport_check_peers(transport);
 	uint64_t took = processor_time() - began;
 	atomic_fetch_add(&board->spent[index], took);
 	atomic_fetch_add(&board->looks[index], 1);
 	if (took > atomic_load(&board->longest[index]))
 		atomic_store(&board->longest[index], took);
-	note_deaths(path, index);
+	note_deaths(transport, index);
 }
 
 static void take_part(struct region *region, uint32_t index, bool looks)
@@ -116,13 +116,13 @@ static void take_part(struct region *region, uint32_t index, bool looks)
 			atomic_store(&board->victim[i], node_slot(&node));
 	atomic_fetch_add(&board->joined, 1);
 	await(&board->joined, count);
-	meet_all(node.messenger->path);
+	meet_all(node.messenger->transport);
 	atomic_fetch_add(&board->met, 1);
 	await(&board->met, count);
 	pause_for(index * (LIVENESS_INTERVAL / count)); /* nobody keeps step */
 	while (!atomic_load(&board->stop)) {
 		if (looks)
-			look(node.messenger->path, index);
+			look(node.messenger->transport, index);
 		pause_for(LIVENESS_INTERVAL);
 	}
 	_exit(0);
@@ -232,8 +232,8 @@ static void polls(void)
 		for (uint32_t i = 1; i <= count; i++)
 			send_one(&nodes[i], &nodes[0]);
 		take_all(&nodes[0], count);
-		if (nodes[0].messenger->path->hot_count != count)
-			printf("only %u rings are hot\n", nodes[0].messenger->path->hot_count);
+		if (nodes[0].messenger->transport->hot_count != count)
+			printf("only %u rings are hot\n", nodes[0].messenger->transport->hot_count);
 		uint64_t began = monotonic_now();
 		for (int poll = 0; poll < 1024; poll++)
 			(void)messenger_progress(nodes[0].messenger);

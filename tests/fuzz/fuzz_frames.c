@@ -74,7 +74,7 @@ static void take_completions(struct fuzz *fuzz, struct completion_queue *queue, 
 static uint32_t step_victim(struct fuzz *fuzz)
 {
 	struct messenger *messenger = fuzz->victim->node.messenger;
-	uint32_t moved = messenger_progress(messenger) + path_look(messenger->path);
+	uint32_t moved = messenger_progress(messenger) + transport_progress_full(messenger->transport);
 
 	take_completions(fuzz, &fuzz->victim->node.sends, true);
 	take_completions(fuzz, &fuzz->victim->node.receives, false);
@@ -185,7 +185,7 @@ static void meet_another(struct fuzz *fuzz)
 	struct core_name name = {.provider = 7, .length = 1, .bytes = {SENDER}};
 	uint32_t place = directory_add(&fuzz->victim->directory, ++fuzz->nonce, &name);
 	struct peer *peer =
-		network_meet(fuzz->victim->node.messenger->path, fuzz->victim->region->members + place);
+		network_meet(fuzz->victim->node.messenger->transport, fuzz->victim->region->members + place);
 
 	require(peer != NULL, "the sender is not met");
 	fuzz->sender = (struct correspondent *)(void *)peer;
@@ -228,7 +228,7 @@ static void send_frame(struct fuzz *fuzz)
 	struct frame_header header = {.magic = FRAME_MAGIC, .version = FRAME_VERSION};
 	header.kind = damage & 1 ? take_u8(&fuzz->input) % 9 : FRAME_SLOTS;
 	header.slots = damage & 2 ? take_u8(&fuzz->input) : 1 + style % 4U;
-	header.to = fuzz->victim->node.messenger->path->ports[0].member->nonce;
+	header.to = fuzz->victim->node.messenger->transport->ports[0].member->nonce;
 	header.from = damage & 4 ? take_u64(&fuzz->input) : fuzz->nonce;
 	header.sequence = fuzz->sequence + (damage & 8 ? take_u8(&fuzz->input) : 0U);
 	header.bytes = style & 16 ? take_u16(&fuzz->input) : 0;
@@ -297,12 +297,12 @@ static void begin(struct fuzz *fuzz)
 
 static void end(struct fuzz *fuzz)
 {
-	struct path *path = fuzz->victim->node.messenger->path;
+	struct transport *transport = fuzz->victim->node.messenger->transport;
 
 	fuzz->victim->end->refusals = 0;
-	for (uint32_t slot = 0; slot < path->peer_end; slot++)
-		if (path->peers[slot] != NULL && path->peers[slot]->network != NULL)
-			path_fail(path, path->peers[slot], -ECONNRESET, "the run ends");
+	for (uint32_t slot = 0; slot < transport->peer_end; slot++)
+		if (transport->peers[slot] != NULL && transport->peers[slot]->network != NULL)
+			transport_fail(transport, transport->peers[slot], -ECONNRESET, "the run ends");
 	for (uint32_t quiet = 0, all = 0; quiet < 100; all++) {
 		require(all < SETTLING_MOST, "the victim works without end");
 		quiet = step_victim(fuzz) == 0 ? quiet + 1 : 0;

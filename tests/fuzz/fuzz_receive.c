@@ -157,7 +157,7 @@ struct correspondent *meet(const struct fuzz *fuzz, bool hostile)
 
 	if (!member_identify(fuzz->region, slot, &epoch, &nonce))
 		return NULL;
-	return (struct correspondent *)(void *)path_meet(fuzz->messenger->path, slot, epoch, nonce);
+	return (struct correspondent *)(void *)transport_meet(fuzz->messenger->transport, slot, epoch, nonce);
 }
 
 static size_t cut(struct iovec *pieces, struct operation *operation, size_t length, uint8_t style)
@@ -322,18 +322,18 @@ static void victim_cancel(struct fuzz *fuzz)
 
 static void victim_progress(struct fuzz *fuzz, uint32_t times)
 {
-	struct path *path = fuzz->messenger->path;
+	struct transport *transport = fuzz->messenger->transport;
 
 	for (uint32_t i = 0; i < times; i++) {
 		uint64_t before = work_copied();
 		uint32_t handled = messenger_progress(fuzz->messenger);
 		/* The network has a turn like a ring. */
-		require(handled <= PATH_BURST * (MEMBERS + 1), "a poll does more than its share");
+		require(handled <= TRANSPORT_BURST * (MEMBERS + 1), "a poll does more than its share");
 		/* A slot names one chunk; and pieces go out besides, as many as a burst at most. */
-		require(work_copied() - before <= (uint64_t)PATH_BURST * (MEMBERS + 2) * CHUNK_LARGE,
+		require(work_copied() - before <= (uint64_t)TRANSPORT_BURST * (MEMBERS + 2) * CHUNK_LARGE,
 			"a poll copies more than its share");
 	}
-	require(path->hot_count <= MEMBERS, "a ring is polled twice");
+	require(transport->hot_count <= MEMBERS, "a ring is polled twice");
 	take_completions(fuzz);
 }
 
@@ -413,7 +413,7 @@ static void step(struct fuzz *fuzz)
 			hostile_expose(fuzz);
 			break;
 		}
-		path_check_peers(fuzz->messenger->path);
+		transport_check_peers(fuzz->messenger->transport);
 		hostile_ring_bell(fuzz);
 		break;
 	default:
@@ -426,14 +426,14 @@ static void step(struct fuzz *fuzz)
 static void check_end(struct fuzz *fuzz)
 {
 	struct messenger *messenger = fuzz->messenger;
-	const struct chunk_pool *pool = &messenger->path->ports[0].chunks;
+	const struct chunk_pool *pool = &messenger->transport->ports[0].chunks;
 
 	set_claim(fuzz, HOSTILE, fuzz->hostile_epoch + 1000, SLOT_CLAIMED);
 	set_claim(fuzz, VICTIM, 77777, SLOT_FREE);
 	fail_network(fuzz);
 	for (uint32_t round = 0; round < 4; round++) {
 		victim_progress(fuzz, 128);
-		path_check_peers(messenger->path);
+		transport_check_peers(messenger->transport);
 	}
 	victim_progress(fuzz, 128);
 	require(match_is_empty(&messenger->pumping) && match_is_empty(&messenger->awaiting),
@@ -466,7 +466,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	ASAN_UNPOISON_MEMORY_REGION(shared_region.base, shared_region.bytes);
 	format_region();
 	require(messenger_open(&fuzz.messenger, fuzz.region, 0, UINT64_C(1) << 40, &error) == 0, error.text);
-	require(fuzz.messenger->path->ports[0].member->slot == VICTIM, "the victim has another slot");
+	require(fuzz.messenger->transport->ports[0].member->slot == VICTIM, "the victim has another slot");
 	require(completion_open(&fuzz.completions, 1) == 0, "no memory");
 	require(single_copy_open(fuzz.messenger, SINGLE_COPY_AUTO) == 0, "no memory");
 	/* In the region alone: what the kernel copies, no sanitizer sees. */
@@ -481,7 +481,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		step(&fuzz);
 	check_end(&fuzz);
 	/* It ends without a word, so that it does not wait for the hostile member to read. */
-	fuzz.messenger->path->ports[0].member->process = 0;
+	fuzz.messenger->transport->ports[0].member->process = 0;
 	messenger_close(fuzz.messenger);
 	forget_network();
 	completion_close(&fuzz.completions);

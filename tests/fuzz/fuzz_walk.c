@@ -18,10 +18,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "path/move.h"
-#include "path/region_path.h"
 #include "proto/single_copy.h"
 #include "region/detach.h"
+#include "transport/move.h"
+#include "transport/region_transport.h"
 
 #define STEPS_MAX 160U
 #define ROUND_NANOSECONDS 1000000U
@@ -102,7 +102,7 @@ static void poll_once(struct walk *walk, uint8_t at)
 	require(handled <= POLL_HANDLED_MOST, "a poll does more than its share");
 	require_bounded(before, POLL_BYTES_MOST, "a poll copies more than its share");
 	before = work_copied();
-	handled = path_look(path_of(at));
+	handled = transport_progress_full(transport_of(at));
 	require(handled <= POLL_HANDLED_MOST, "a look does more than its share");
 	require_bounded(before, POLL_BYTES_MOST, "a look copies more than its share");
 	take_completions(walk, at);
@@ -122,8 +122,8 @@ static void look_at_peers(void)
 {
 	for (uint8_t i = 0; i < FAKE_ENDS; i++)
 		if (is_alive(i)) {
-			path_check_peers(path_of(i));
-			path_begin_moves(path_of(i));
+			transport_check_peers(transport_of(i));
+			transport_begin_moves(transport_of(i));
 		}
 }
 
@@ -163,7 +163,7 @@ static void walk_wish(struct walk *walk)
 
 	if (!is_alive(at))
 		return;
-	const struct port *port = &path_of(at)->ports[style / 4 % path_of(at)->port_count];
+	const struct port *port = &transport_of(at)->ports[style / 4 % transport_of(at)->port_count];
 	if (region_attach(port->region->name, &region, &error) != 0)
 		return;
 	/* No manager writes WISH_REGION: it would take back where one went that has left. */
@@ -286,7 +286,7 @@ static void begin(struct walk *walk)
 	open_endpoint(2, lists[places >> 6 | (style & 128) >> 5]);
 	for (uint8_t i = 0; i < FAKE_ENDS; i++) {
 		walk->addresses[i] = address_of(i);
-		walk->names[i] = *network_name(path_of(i)->network);
+		walk->names[i] = *network_name(transport_of(i)->network);
 		if (style & 2 << i)
 			(void)single_copy_open(world.nodes[i].node.messenger, SINGLE_COPY_AUTO);
 		if (style & 16 << i)
@@ -331,10 +331,11 @@ static void give_up_all(struct walk *walk)
 	for (uint8_t at = 0; at < FAKE_ENDS; at++) {
 		if (!is_alive(at))
 			continue;
-		struct path *path = path_of(at);
-		for (uint32_t source = 0; source < path->peer_end; source++)
-			if (path->peers[source] != NULL && path->peers[source]->source == source)
-				path_fail(path, path->peers[source], -ECONNRESET, "the run ends");
+		struct transport *transport = transport_of(at);
+		for (uint32_t source = 0; source < transport->peer_end; source++)
+			if (transport->peers[source] != NULL && transport->peers[source]->source == source)
+				transport_fail(transport, transport->peers[source], -ECONNRESET,
+					       "the run ends");
 	}
 	settle(walk);
 	for (uint32_t i = 0; i < walk->count; i++) {

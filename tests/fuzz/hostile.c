@@ -35,7 +35,7 @@ void hostile_connect(struct fuzz *fuzz, bool good)
 	uint32_t slots = RING_SLOTS_MIN << take_u8(&fuzz->input) % 3;
 	uint64_t offset = SECTION_ARENA_OFFSET(MEMBERS);
 	uint32_t id = fuzz->hostile_epoch * 2 + 1;
-	uint32_t epoch = fuzz->messenger->path->ports[0].member->epoch;
+	uint32_t epoch = fuzz->messenger->transport->ports[0].member->epoch;
 
 	if (!good) {
 		slots = take_u32(&fuzz->input);
@@ -58,7 +58,7 @@ void hostile_connect(struct fuzz *fuzz, bool good)
 /* The slot of the victim's ring to the hostile member, `back` slots before its position. */
 static const struct ring_slot *victims_slot(const struct fuzz *fuzz, uint32_t back)
 {
-	const struct peer *peer = fuzz->messenger->path->peers[HOSTILE];
+	const struct peer *peer = fuzz->messenger->transport->peers[HOSTILE];
 
 	/* One that goes on over the network without having been connected has no ring yet. */
 	if (peer == NULL || !peer->sending || peer->out.slots == NULL)
@@ -175,7 +175,7 @@ void hostile_transfer(struct fuzz *fuzz)
 		.claimed = take_u32(&fuzz->input) % 160000,
 		.done = take_u32(&fuzz->input) % 160000,
 		.place = HEAP_OFFSET + take_u8(&fuzz->input),
-		.peer = (uint64_t)fuzz->messenger->path->ports[0].member->epoch << 32 | VICTIM,
+		.peer = (uint64_t)fuzz->messenger->transport->ports[0].member->epoch << 32 | VICTIM,
 	};
 
 	if (style & 1)
@@ -216,7 +216,7 @@ void hostile_identity(struct fuzz *fuzz)
 void hostile_credit(struct fuzz *fuzz)
 {
 	struct credit_line *line = section_credit(fuzz->region, HOSTILE, VICTIM);
-	const struct peer *peer = fuzz->messenger->path->peers[HOSTILE];
+	const struct peer *peer = fuzz->messenger->transport->peers[HOSTILE];
 	uint8_t style = take_u8(&fuzz->input);
 	uint32_t consumed = 0;
 	uint32_t connection = 0;
@@ -229,9 +229,9 @@ void hostile_credit(struct fuzz *fuzz)
 		uint64_t bits[CHUNK_WORDS];
 		for (uint32_t word = 0; peer != NULL && word < CHUNK_WORDS; word++)
 			bits[word] = peer->account.returned[word];
-		for (uint32_t chunk = 0; peer != NULL && chunk < fuzz->messenger->path->ports[0].chunks.count;
-		     chunk++)
-			if (fuzz->messenger->path->ports[0].chunks.borrower[chunk] == &peer->account)
+		for (uint32_t chunk = 0;
+		     peer != NULL && chunk < fuzz->messenger->transport->ports[0].chunks.count; chunk++)
+			if (fuzz->messenger->transport->ports[0].chunks.borrower[chunk] == &peer->account)
 				bits[chunk / 64] ^= UINT64_C(1) << chunk % 64;
 		for (uint32_t word = 0; peer != NULL && word < CHUNK_WORDS; word++)
 			shared_store_u64(&line->returned[word], bits[word]);

@@ -46,7 +46,7 @@ static uint64_t take_atomic(struct fuzz_input *input, uint32_t *length)
 /* The number of a request that the victim may wait for an answer to. */
 static uint64_t take_sequence(struct fuzz *fuzz)
 {
-	const struct peer *peer = fuzz->messenger->path->peers[HOSTILE];
+	const struct peer *peer = fuzz->messenger->transport->peers[HOSTILE];
 	uint8_t choice = take_u8(&fuzz->input);
 
 	if (peer == NULL || choice & 128)

@@ -4,8 +4,8 @@
  * what the input says, and changes of the way that look right, or not.
  */
 #include "fuzz/fuzz.h"
-#include "path/move.h"
-#include "path/network_path.h"
+#include "transport/move.h"
+#include "transport/network_transport.h"
 #include "unit/fake_end.h"
 
 /* The victim's end is the first; what it sends to any is lost, and what it reads is zeros. */
@@ -15,7 +15,7 @@ static struct directory directory;
 /* At the first step that needs it. */
 static void open_network(struct fuzz *fuzz)
 {
-	if (fuzz->messenger->path->network != NULL)
+	if (fuzz->messenger->transport->network != NULL)
 		return;
 	memset(ends, 0, sizeof(ends));
 	memset(&directory, 0, sizeof(directory));
@@ -23,16 +23,16 @@ static void open_network(struct fuzz *fuzz)
 		ends[i].sinks = true;
 	ends[0].reads_nothing = true;
 	fake_end_open(ends, 0);
-	require(network_open(fuzz->messenger->path, &ends[0].core, &directory) == 0, "no memory");
+	require(network_open(fuzz->messenger->transport, &ends[0].core, &directory) == 0, "no memory");
 }
 
 void fail_network(struct fuzz *fuzz)
 {
-	struct path *path = fuzz->messenger->path;
+	struct transport *transport = fuzz->messenger->transport;
 
-	for (uint32_t slot = 0; slot < path->peer_end; slot++)
-		if (path->peers[slot] != NULL && path->peers[slot]->beyond != NULL)
-			path_fail(path, path->peers[slot], -ECONNABORTED, "it is over");
+	for (uint32_t slot = 0; slot < transport->peer_end; slot++)
+		if (transport->peers[slot] != NULL && transport->peers[slot]->beyond != NULL)
+			transport_fail(transport, transport->peers[slot], -ECONNABORTED, "it is over");
 }
 
 void forget_network(void)
@@ -45,7 +45,7 @@ void forget_network(void)
 
 static struct peer *hostile_peer(const struct fuzz *fuzz)
 {
-	return fuzz->messenger->path->peers[HOSTILE];
+	return fuzz->messenger->transport->peers[HOSTILE];
 }
 
 /* A slot as a frame has it. Returns where it ends; sets how many bytes of a chunk belong to it. */
@@ -93,7 +93,7 @@ static void send_frame(struct fuzz *fuzz, uint8_t style)
 		.kind = style & 8 ? take_kind(input) : FRAME_SLOTS,
 		.slots = (uint16_t)(1U + style % 4),
 		.stream = beyond != NULL ? beyond->stream : 0,
-		.to = fuzz->messenger->path->ports[0].member->nonce,
+		.to = fuzz->messenger->transport->ports[0].member->nonce,
 		.from = shared_load_u64(&section_header(fuzz->region, HOSTILE)->nonce) + (style & 128),
 		.sequence = beyond != NULL ? beyond->expected : 0,
 	};
@@ -162,7 +162,7 @@ static void push_move(struct fuzz *fuzz)
 static void wish(struct fuzz *fuzz, uint8_t style)
 {
 	struct section_header *header = section_header(fuzz->region, HOSTILE);
-	uint32_t epoch = style & 8 ? fuzz->messenger->path->ports[0].member->epoch
+	uint32_t epoch = style & 8 ? fuzz->messenger->transport->ports[0].member->epoch
 				   : fuzz->hostile_epoch + (style & 16);
 	struct member_slot *slot = region_slot(fuzz->region, style & 8 ? VICTIM : HOSTILE);
 
@@ -176,7 +176,7 @@ static void wish(struct fuzz *fuzz, uint8_t style)
 void hostile_network(struct fuzz *fuzz)
 {
 	uint8_t style = take_u8(&fuzz->input);
-	struct path *path = fuzz->messenger->path;
+	struct transport *transport = fuzz->messenger->transport;
 
 	open_network(fuzz);
 	switch (take_u8(&fuzz->input) % 6) {
@@ -184,7 +184,7 @@ void hostile_network(struct fuzz *fuzz)
 		wish(fuzz, style);
 		break;
 	case 1:
-		path_begin_moves(path);
+		transport_begin_moves(transport);
 		break;
 	case 2:
 		ends[0].refusals = style;
@@ -193,8 +193,8 @@ void hostile_network(struct fuzz *fuzz)
 		push_move(fuzz);
 		break;
 	case 4:
-		if (!path->network->lost && path->network->directory->count > 0)
-			(void)network_look(path);
+		if (!transport->network->lost && transport->network->directory->count > 0)
+			(void)network_look(transport);
 		break;
 	default:
 		send_frame(fuzz, style);

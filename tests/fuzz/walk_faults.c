@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "path/part.h"
-#include "path/region_path.h"
+#include "transport/part.h"
+#include "transport/region_transport.h"
 
 void distrust(struct walk *walk, uint8_t one, uint8_t other, enum trust most)
 {
@@ -27,12 +27,12 @@ enum trust trust_of(const struct walk *walk, const struct operation *operation, 
 
 struct peer *known(const struct walk *walk, uint8_t at, uint8_t whom)
 {
-	const struct path *path = path_of(at);
+	const struct transport *transport = transport_of(at);
 
-	for (uint32_t source = 0; source < path->peer_end; source++)
-		if (path->peers[source] != NULL && path->peers[source]->source == source &&
-		    path->peers[source]->nonce == walk->addresses[whom].nonce)
-			return path->peers[source];
+	for (uint32_t source = 0; source < transport->peer_end; source++)
+		if (transport->peers[source] != NULL && transport->peers[source]->source == source &&
+		    transport->peers[source]->nonce == walk->addresses[whom].nonce)
+			return transport->peers[source];
 	return NULL;
 }
 
@@ -42,17 +42,17 @@ void walk_open(struct walk *walk, uint8_t index, const char *list)
 {
 	open_endpoint(index, list);
 	walk->addresses[index] = address_of(index);
-	walk->names[index] = *network_name(path_of(index)->network);
+	walk->names[index] = *network_name(transport_of(index)->network);
 }
 
 /* As if killed: its locks are gone, and its slots and sections stay as they are. */
 static void die(struct walk *walk, uint8_t index)
 {
-	struct path *path = path_of(index);
+	struct transport *transport = transport_of(index);
 
 	forget_operations(walk, index);
-	for (uint32_t i = 0; i < path->port_count; i++)
-		path->ports[i].member->process = 0;
+	for (uint32_t i = 0; i < transport->port_count; i++)
+		transport->ports[i].member->process = 0;
 	node_die(&world.nodes[index].node);
 	directory_close(&world.nodes[index].directory);
 	for (uint32_t i = 0; i < domains[index].region_count; i++)
@@ -110,12 +110,12 @@ void walk_loss(struct walk *walk)
 /* The payload that a frame of its kind has, as its sender would fill it in. Returns its length. */
 static size_t write_payload(unsigned char *to, struct frame_header *header, uint8_t from, uint8_t choice)
 {
-	const struct path *path = path_of(from);
-	const struct member *member = path->ports[choice % path->port_count].member;
+	const struct transport *transport = transport_of(from);
+	const struct member *member = transport->ports[choice % transport->port_count].member;
 
 	if (header->kind == FRAME_HELLO) {
 		struct frame_hello hello = {0};
-		network_write_hello(path->network, &hello);
+		network_write_hello(transport->network, &hello);
 		memcpy(to, &hello, sizeof(hello));
 		return sizeof(hello);
 	}
@@ -123,7 +123,7 @@ static size_t write_payload(unsigned char *to, struct frame_header *header, uint
 		struct frame_renew renew = {.region = {member->region->id[0], member->region->id[1]},
 					    .slot = member->slot,
 					    .epoch = member->epoch};
-		network_write_hello(path->network, &renew.hello);
+		network_write_hello(transport->network, &renew.hello);
 		header->stream = 1;
 		memcpy(to, &renew, sizeof(renew));
 		return sizeof(renew);
@@ -211,8 +211,8 @@ void walk_eviction(struct walk *walk)
 
 	if (!(walk->allowed & FAULT_EVICTION) || at == other || !is_alive(at))
 		return;
-	struct path *path = path_of(at);
-	struct port *port = &path->ports[style / 4 % path->port_count];
+	struct transport *transport = transport_of(at);
+	struct port *port = &transport->ports[style / 4 % transport->port_count];
 	struct peer *peer = known(walk, at, other);
 	if (style % 4 == 0 && !port->region->left) {
 		/* What it has with each of the others may end, and nothing that they have with each other. */
@@ -226,6 +226,6 @@ void walk_eviction(struct walk *walk)
 		ring_push(&peer->out, control_word(200, 0, 0), 1);
 	} else if (peer != NULL) {
 		distrust(walk, at, other, TRUST_LOSSY);
-		path_fail(path, peer, style & 64 ? -ECONNRESET : -EPROTO, "the walk gives it up");
+		transport_fail(transport, peer, style & 64 ? -ECONNRESET : -EPROTO, "the walk gives it up");
 	}
 }

@@ -14,7 +14,7 @@ static const uint32_t lengths[] = {0, 8, 48, 49, 440, 3000, 4096, 20000, 70000, 
 
 void set_buffer(const struct walk *walk, struct operation *operation, bool in_heap)
 {
-	struct heap *heap = path_of(operation->at)->heap;
+	struct heap *heap = transport_of(operation->at)->heap;
 	size_t length = operation->length > 0 ? operation->length : 1;
 
 	/* The heap of one that dies is gone, and the fake core of another may read there still. */
@@ -65,18 +65,18 @@ static void settle_operation(struct walk *walk, struct operation *operation, ssi
 struct peer *find_peer(struct walk *walk, uint8_t at, uint8_t whom)
 {
 	const struct address *address = &walk->addresses[whom];
-	struct path *path = path_of(at);
+	struct transport *transport = transport_of(at);
 	uint32_t epoch = 0;
 	uint32_t source = domain_place(&domains[at], address, &epoch);
 
 	if (source == PLACE_NONE) {
 		uint32_t place =
 			directory_add(&world.nodes[at].directory, address->nonce, &walk->names[whom]);
-		return place == DIRECTORY_NONE ? NULL : network_meet(path, path->members + place);
+		return place == DIRECTORY_NONE ? NULL : network_meet(transport, transport->members + place);
 	}
-	struct peer *peer = path_meet(path, source, epoch, address->nonce);
+	struct peer *peer = transport_meet(transport, source, epoch, address->nonce);
 	if (peer == NULL)
-		peer = path->peers[source]; /* it is to be met no more, but was */
+		peer = transport->peers[source]; /* it is to be met no more, but was */
 	return peer != NULL && peer->nonce == address->nonce ? peer : NULL;
 }
 
@@ -227,12 +227,12 @@ void forget_operations(struct walk *walk, uint8_t at)
 /* Who of the walk a completion says it is from. */
 static uint8_t sender_of(const struct walk *walk, uint8_t at, const struct completion *entry)
 {
-	const struct path *path = path_of(at);
+	const struct transport *transport = transport_of(at);
 	uint32_t source = (uint32_t)entry->source;
 
-	require(source < path->peer_end && path->peers[source] != NULL, "a message is from nobody");
+	require(source < transport->peer_end && transport->peers[source] != NULL, "a message is from nobody");
 	for (uint8_t i = 0; i < FAKE_ENDS; i++)
-		if (path->peers[source]->nonce == walk->addresses[i].nonce)
+		if (transport->peers[source]->nonce == walk->addresses[i].nonce)
 			return i;
 	return NOBODY;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* arrive.pml - what frames do, and how failures are found: network_receive.c, path_check_peers(). */
+/* arrive.pml - what frames do, and how failures are found: network_receive.c, transport_check_peers(). */
 
 /* ---- what comes over the network: network_receive.c ---- */
 
@@ -63,7 +63,7 @@ inline take_frame(i, j)
 	stream = 0
 }
 
-/* ---- finding out: path_check_peers() and network_check() ---- */
+/* ---- finding out: transport_check_peers() and network_check() ---- */
 
 #define has_read_all(i, j) \
 	((!OF(i, j).receiving || (len(RING(j, i)) == 0) || !is_intact(i, j)) && \
@@ -98,7 +98,7 @@ inline find_gone(i, j)
 	fi
 }
 
-/* check_ourselves(), evict() and path_break_all() */
+/* check_ourselves(), evict() and transport_break_all() */
 inline find_evicted(i)
 {
 	evicted[i] = 1;

@@ -3,7 +3,7 @@
 
 /* ---- failing over: renew.c and network_renew.c ---- */
 
-/* path_report_failures(), path_end_move(), path_tell_end(), path_may_renew(), path_renew(), begin() */
+/* transport_report_failures(), transport_end_move(), transport_tell_end(), transport_may_renew(), transport_renew(), begin() */
 inline report(i, j)
 {
 	OF(i, j).reported = 1;
@@ -70,7 +70,7 @@ inline send_renew(i, j, answers)
 	NET(i, j)!FRAME_RENEW, OF(i, j).port * 2 + answers, 1
 }
 
-/* path_renewed() */
+/* transport_renewed() */
 inline renewed(i, j)
 {
 	set_renewal(i, j, RENEWAL_DONE);

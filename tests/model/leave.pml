@@ -20,7 +20,7 @@
 	 is_out_of_region(i, j) && (len(NET(i, j)) < NET_ROOM) && \
 	 (!OF(i, j).network || OF(i, j).part_said < own_word(i, j)))
 
-/* path_part() and network_part() */
+/* transport_part() and network_part() */
 inline part(i, j)
 {
 	if
@@ -123,7 +123,7 @@ inline forget_all(i)
 	other = 0
 }
 
-/* path_leave_regions(), and region_leave(), which fails while the application has memory there */
+/* transport_leave_regions(), and region_leave(), which fails while the application has memory there */
 inline leave_regions(i)
 {
 #ifdef OLD_LEAVE
@@ -137,7 +137,7 @@ inline leave_regions(i)
 	fi
 }
 
-/* path_meet_leavers() and stay() */
+/* transport_meet_leavers() and stay() */
 inline meet_leavers(i)
 {
 	if

@@ -53,7 +53,7 @@ inline answer_region(i, j)
 	 !OF(i, j).owes_moved && !(r == HOME && (evicted[i] || usurped[j])) && is_in(j, r))
 #define is_welcome(i, j, r) (r == OTHER || (wish[i] == WISH_REGION && wish[j] == WISH_REGION))
 
-/* network_take_region() and path_enter() */
+/* network_take_region() and transport_enter() */
 inline take_region(i, j, r, step)
 {
 	if

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * states.pml - the states that the model shares with the C code, and which may follow which.
- * tests/model/test_states.py compares them with provider/path: change both.
+ * tests/model/test_states.py compares them with provider/transport: change both.
  */
 
 /* enum peer_state */
@@ -39,7 +39,7 @@
 #define FRAME_PART 10
 #define FRAME_REGION 11
 
-/* which may follow which: the tables of provider/path/states.c */
+/* which may follow which: the tables of provider/transport/states.c */
 #define PEER_STATE_FOLLOWS(from, to) ( \
 	((from) == PEER_PRESENT && (to) == PEER_FAILED) || \
 	((from) == PEER_FAILED && (to) == PEER_PRESENT) || \

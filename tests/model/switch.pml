@@ -12,7 +12,7 @@ inline deliver(i, j, number)
 	OF(i, j).told = 0
 }
 
-/* path_connect(): offer a ring, with an id that it had not just before */
+/* transport_connect(): offer a ring, with an id that it had not just before */
 inline offer_ring(i, j)
 {
 	do
@@ -64,7 +64,7 @@ inline enter_network(i, j)
 	(is_present(i, j) && is_talking(i, j) && OF(i, j).sent < MESSAGES && \
 	 ((!OF(i, j).sending && OF(i, j).port != NOWHERE) || has_room(i, j)))
 
-/* messenger_send(): one that failed and is gone on with says so once, by path_refuse() */
+/* messenger_send(): one that failed and is gone on with says so once, by transport_refuse() */
 inline send(i, j)
 {
 	if
@@ -153,7 +153,7 @@ inline go_on(i, j)
 	fi
 }
 
-/* is_taken() of move.c and path_refresh(), which find that the credit was refused */
+/* is_taken() of move.c and transport_refresh(), which find that the credit was refused */
 #define may_find_closed(i, j) \
 	(is_present(i, j) && !OF(i, j).network && OF(i, j).sending && OF(i, j).closed && \
 	 OF(i, j).renewal == RENEWAL_NONE && OF(i, j).port != NOWHERE)
@@ -208,7 +208,7 @@ inline accept_connection(i, j)
 #define may_drain(i, j) \
 	(is_present(i, j) && OF(i, j).receiving && is_intact(i, j) && (len(RING(j, i)) > 0))
 
-/* path_drain() */
+/* transport_drain() */
 inline drain(i, j)
 {
 	RING(j, i)?word;

@@ -19,12 +19,12 @@ LEFT_OUT = {
 """Names of the code that the model does not have, and why."""
 
 ENUMS = {
-    "peer_state": "path/path.h",
-    "peer_renewal": "path/path.h",
-    "network_word": "path/network_path.h",
-    "region_step": "path/network_part.c",
+    "peer_state": "transport/transport.h",
+    "peer_renewal": "transport/transport.h",
+    "network_word": "transport/network_transport.h",
+    "region_step": "transport/network_part.c",
     "member_wish": "region/layout.h",
-    "frame_kind": "path/network_frame.h",
+    "frame_kind": "transport/network_frame.h",
 }
 
 
@@ -49,7 +49,7 @@ def enum_of_model(name: str) -> dict[str, int]:
 
 def table_of_code(name: str) -> set[tuple[str, str]]:
     """Pairs of states, the second of which may follow the first."""
-    text = (PROVIDER / "path/states.c").read_text()
+    text = (PROVIDER / "transport/states.c").read_text()
     body = re.search(rf"{name}_follows\[[^=]*= \{{(.*?)\}};", text, re.DOTALL)
     assert body, name
     return set(re.findall(r"\[(\w+)\]\[(\w+)\] = true", body[1]))
@@ -84,13 +84,13 @@ def test_each_step_of_the_code_asks_the_table() -> None:
     """But for peers that were just met."""
     written = {
         (path.name, match[1])
-        for path in (PROVIDER / "path").glob("*.c")
+        for path in (PROVIDER / "transport").glob("*.c")
         for match in re.finditer(
             r"(\w+)->(?:state|renewal) = [^=;]*(?:PEER|RENEWAL)_", path.read_text()
         )
     }
     assert written == {
-        ("region_path.c", "peer"),  # path_reset_peer()
+        ("region_transport.c", "peer"),  # transport_reset_peer()
         ("network_peers.c", "peer"),  # network_meet()
         ("network_move.c", "rest"),  # network_bury()
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * transport.pml - a model of provider/path for the model checker Spin: leaving a region, failing over to
+ * transport.pml - a model of provider/transport for the model checker Spin: leaving a region, failing over to
  * the network, switching between the two, and coming back. docs/explanation/verification.md says what is
  * left out, test_model.py which searches there are.
  *
@@ -162,7 +162,7 @@ bit spoiled; /* a frame was lost, or somebody lied: what is promised then is saf
 #define is_proved(i, j) (OF(i, j).attached && OF(j, i).attached)
 #define is_present(i, j) (OF(i, j).state != PEER_FAILED)
 
-/* path_fail(), and path_break() if `because` is 1 */
+/* transport_fail(), and transport_break() if `because` is 1 */
 inline fail(i, j, because)
 {
 	if
@@ -174,7 +174,7 @@ inline fail(i, j, because)
 	fi
 }
 
-/* network_violate(), and path_fail() with EPROTO: no honest peer may ever be taken for a hostile one */
+/* network_violate(), and transport_fail() with EPROTO: no honest peer may ever be taken for a hostile one */
 inline violate(i, j)
 {
 	assert(spoiled);

@@ -24,7 +24,7 @@ static void *copy(void *to, const void *from, size_t length)
     ensures 0 <= \result <= rest; */
 static size_t unpack_slot(const unsigned char *from, size_t rest, struct ring_slot *slot);
 
-#include "path/network_receive.c"
+#include "transport/network_receive.c"
 
 /* So long are a slot, and a frame of a kind that has neither slots nor a chunk, at most. */
 #define SLOT_MOST (sizeof(struct frame_slot) + FRAME_PAYLOAD_MOST)
@@ -43,7 +43,7 @@ static unsigned char frame_memory[FRAME_MOST];
 static unsigned char held_memory[sizeof(struct held_frame) + FRAME_MOST];
 static struct core core;
 static struct directory directory;
-static struct path path;
+static struct transport transport;
 static struct network network;
 
 /* ---- what take_frame() calls of other files: it may do anything with what it is given ---- */
@@ -64,7 +64,7 @@ static int settle(void *user, struct peer *from)
 	return (int)any_u32;
 }
 
-static const struct path_user user = {.arrive = handle, .settle = settle};
+static const struct transport_user user = {.arrive = handle, .settle = settle};
 
 uint32_t directory_find(const struct directory *known, uint64_t nonce)
 {
@@ -116,7 +116,7 @@ void network_find_knock(struct network_peer *from)
 
 void network_pulse_take(struct network *self)
 {
-	(void)self->path;
+	(void)self->transport;
 }
 
 static struct peer *anybody(void)
@@ -124,14 +124,14 @@ static struct peer *anybody(void)
 	return any_u32 ? &peer : NULL;
 }
 
-struct peer *network_meet(struct path *self, uint32_t source)
+struct peer *network_meet(struct transport *self, uint32_t source)
 {
 	(void)self;
 	(void)source;
 	return anybody();
 }
 
-struct peer *path_meet(struct path *self, uint32_t source, uint32_t epoch, uint64_t nonce)
+struct peer *transport_meet(struct transport *self, uint32_t source, uint32_t epoch, uint64_t nonce)
 {
 	(void)self;
 	(void)source;
@@ -140,14 +140,14 @@ struct peer *path_meet(struct path *self, uint32_t source, uint32_t epoch, uint6
 	return anybody();
 }
 
-struct peer *path_peer_in(const struct port *port, uint32_t slot, uint32_t epoch)
+struct peer *transport_peer_in(const struct port *port, uint32_t slot, uint32_t epoch)
 {
 	(void)epoch;
 	(void)member_is_guest(port->region, slot);
 	return anybody();
 }
 
-bool path_enter(struct port *port, struct peer *from, uint32_t slot, uint32_t epoch, uint64_t nonce)
+bool transport_enter(struct port *port, struct peer *from, uint32_t slot, uint32_t epoch, uint64_t nonce)
 {
 	(void)port->region;
 	(void)from->state;
@@ -157,7 +157,7 @@ bool path_enter(struct port *port, struct peer *from, uint32_t slot, uint32_t ep
 	return any_u32;
 }
 
-void path_fail(struct path *self, struct peer *from, int failure, const char *reason)
+void transport_fail(struct transport *self, struct peer *from, int failure, const char *reason)
 {
 	(void)self;
 	(void)reason;
@@ -165,9 +165,9 @@ void path_fail(struct path *self, struct peer *from, int failure, const char *re
 	from->failure = failure;
 }
 
-void path_break(struct path *self, struct peer *from, int failure, const char *reason)
+void transport_break(struct transport *self, struct peer *from, int failure, const char *reason)
 {
-	path_fail(self, from, failure, reason);
+	transport_fail(self, from, failure, reason);
 }
 
 bool network_send_notice(struct network_peer *to, enum frame_kind kind)
@@ -211,7 +211,7 @@ void network_ship(struct peer *from)
 	(void)from->network->network;
 }
 
-bool network_attach(struct path *self, struct peer *from)
+bool network_attach(struct transport *self, struct peer *from)
 {
 	(void)self;
 	if (from->beyond == NULL && any_u32)
@@ -224,20 +224,20 @@ void network_enter(struct peer *from)
 	from->network = from->beyond;
 }
 
-void path_take_move(struct path *self, struct peer *from)
+void transport_take_move(struct transport *self, struct peer *from)
 {
 	(void)self;
 	from->framed = false;
 }
 
-void path_renewed(struct path *self, struct peer *from)
+void transport_renewed(struct transport *self, struct peer *from)
 {
 	(void)self;
 	from->renewal = RENEWAL_DONE;
 }
 
-struct peer *path_meet_without_region(struct path *self, uint32_t source, uint32_t epoch, uint64_t nonce,
-				      const struct member_core *where)
+struct peer *transport_meet_without_region(struct transport *self, uint32_t source, uint32_t epoch,
+					   uint64_t nonce, const struct member_core *where)
 {
 	(void)self;
 	(void)source;
@@ -247,7 +247,7 @@ struct peer *path_meet_without_region(struct path *self, uint32_t source, uint32
 	return anybody();
 }
 
-void path_tell_place(struct peer *from, const struct member_core *where)
+void transport_set_core_address(struct peer *from, const struct member_core *where)
 {
 	if (where->length > 0 && where->length <= MEMBER_CORE_MOST)
 		from->where = *where;
@@ -270,15 +270,15 @@ static void open_path(void)
 	region.sections_offset = REGION_PAGE;
 	region.section_bytes = REGION_PAGE / 2;
 	member.region = &region;
-	path.ports[0].path = &path;
-	path.ports[0].region = &region;
-	path.ports[0].member = &member;
-	path.port_count = 1;
-	path.members = 2;
-	path.peers = peers;
-	path.user = &user;
-	path.network = &network;
-	network.path = &path;
+	transport.ports[0].transport = &transport;
+	transport.ports[0].region = &region;
+	transport.ports[0].member = &member;
+	transport.port_count = 1;
+	transport.members = 2;
+	transport.peers = peers;
+	transport.user = &user;
+	transport.network = &network;
+	network.transport = &transport;
 	core.info = &info;
 	info.addr_format = any_u32;
 	network.core = &core;
@@ -295,7 +295,7 @@ static void open_path(void)
 	beyond.asking = any_u64;
 	peer.beyond = &beyond;
 	peer.network = any_u32 ? &beyond : NULL;
-	peer.port = any_u32 ? &path.ports[0] : NULL;
+	peer.port = any_u32 ? &transport.ports[0] : NULL;
 	peer.state = (enum peer_state)(any_u32 % 3);
 	peer.renewal = (enum peer_renewal)(any_u32 % 4);
 	peer.framed = any_u32;

@@ -51,7 +51,7 @@ PROOFS = (
         "views",
         "prove",
         (),
-        ("section_view", "transfer_view", "path_view", "chunk_view", "exposure_view"),
+        ("section_view", "transfer_view", "transport_view", "chunk_view", "exposure_view"),
         (
             "region/region.h",
             "length > region->section_bytes - offset",
@@ -68,7 +68,7 @@ PROOFS = (
     Proof(
         "frames",
         "prove",
-        ("path/network_part.c", "path/network_renew.c"),
+        ("transport/network_part.c", "transport/network_renew.c"),
         (
             "take_frame",
             "take_hello",
@@ -85,7 +85,7 @@ PROOFS = (
             "refuse_version",
         ),
         (
-            "path/network_receive.c",
+            "transport/network_receive.c",
             "if (frame->length < sizeof(header))",
             "if (frame->length == 0)",
         ),
@@ -94,10 +94,10 @@ PROOFS = (
     Proof(
         "frames",
         "prove_slot",
-        ("path/network_part.c", "path/network_renew.c"),
+        ("transport/network_part.c", "transport/network_renew.c"),
         ("unpack_slot",),
         (
-            "path/network_receive.c",
+            "transport/network_receive.c",
             "if (length > sizeof(payload) || length > rest - sizeof(packed))",
             "if (length > sizeof(payload))",
         ),

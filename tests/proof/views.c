@@ -36,7 +36,7 @@ static void look(uint64_t length)
 	touch(transfer_view(&region, 1, any_u64, length), length);
 	from.peer.section = (shared_bytes *)(void *)memory;
 	from.peer.section_bytes = sizeof(memory);
-	touch(path_view(&from.peer, any_u64, length), length);
+	touch(transport_view(&from.peer, any_u64, length), length);
 	touch(chunk_view(&from, any_u32, any_u32, length), length);
 	known.address = any_u64;
 	known.access = any_u32;

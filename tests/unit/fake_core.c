@@ -10,7 +10,7 @@ static void open_node(struct fake_world *world, uint8_t index, struct region *re
 	far->end = &world->ends[index];
 	far->region = region;
 	node_open(&far->node, region);
-	assert_int_equal(network_open(far->node.messenger->path, &far->end->core, &far->directory), 0);
+	assert_int_equal(network_open(far->node.messenger->transport, &far->end->core, &far->directory), 0);
 }
 
 void fake_open_node(struct fake_world *world, uint8_t index)
@@ -20,7 +20,7 @@ void fake_open_node(struct fake_world *world, uint8_t index)
 
 	assert_int_equal(region_attach(REGION_PRIVATE, &region, &error), 0);
 	open_node(world, index, region);
-	network_listen(world->nodes[index].node.messenger->path);
+	network_listen(world->nodes[index].node.messenger->transport);
 }
 
 void fake_open(struct fake_world *world)
@@ -56,10 +56,11 @@ void fake_close(struct fake_world *world)
 		struct far_node *far = &world->nodes[i];
 		if (far->region == NULL)
 			continue;
-		const struct path *path = far->node.messenger != NULL ? far->node.messenger->path : NULL;
+		const struct transport *transport =
+			far->node.messenger != NULL ? far->node.messenger->transport : NULL;
 		/* Nobody steps the others meanwhile: do not wait for them. */
-		for (uint32_t slot = 0; path != NULL && slot < path->peer_end; slot++) {
-			struct peer *peer = path->peers[slot];
+		for (uint32_t slot = 0; transport != NULL && slot < transport->peer_end; slot++) {
+			struct peer *peer = transport->peers[slot];
 			if (peer != NULL && peer->beyond != NULL)
 				peer->beyond->left = true;
 		}
@@ -74,30 +75,30 @@ void fake_close(struct fake_world *world)
 
 struct correspondent *fake_peer(struct far_node *from, const struct far_node *to)
 {
-	uint32_t place = directory_add(&from->directory, to->node.messenger->path->ports[0].member->nonce,
-				       &to->end->core.name);
+	uint32_t place = directory_add(
+		&from->directory, to->node.messenger->transport->ports[0].member->nonce, &to->end->core.name);
 
 	assert_int_not_equal(place, DIRECTORY_NONE);
-	struct peer *peer = network_meet(from->node.messenger->path, from->region->members + place);
+	struct peer *peer = network_meet(from->node.messenger->transport, from->region->members + place);
 	assert_non_null(peer);
 	return (struct correspondent *)(void *)peer;
 }
 
 struct correspondent *fake_neighbour(const struct far_node *at, const struct far_node *whom)
 {
-	const struct member *member = fake_path(whom)->ports[0].member;
-	struct path *path = fake_path(at);
-	struct peer *peer = path_meet(path, member->slot, member->epoch, member->nonce);
+	const struct member *member = fake_transport(whom)->ports[0].member;
+	struct transport *transport = fake_transport(at);
+	struct peer *peer = transport_meet(transport, member->slot, member->epoch, member->nonce);
 
 	if (peer == NULL)
-		peer = path->peers[member->slot];
+		peer = transport->peers[member->slot];
 	assert_non_null(peer);
 	return (struct correspondent *)(void *)peer;
 }
 
-struct path *fake_path(const struct far_node *far)
+struct transport *fake_transport(const struct far_node *far)
 {
-	return far->node.messenger->path;
+	return far->node.messenger->transport;
 }
 
 void fake_settle(struct fake_world *world)
@@ -107,7 +108,8 @@ void fake_settle(struct fake_world *world)
 		for (uint32_t i = 0; i < FAKE_ENDS; i++) {
 			struct messenger *messenger = world->nodes[i].node.messenger;
 			if (messenger != NULL)
-				moved += messenger_progress(messenger) + path_look(messenger->path);
+				moved += messenger_progress(messenger) +
+					 transport_progress_full(messenger->transport);
 		}
 		quiet = moved == 0 ? quiet + 1 : 0;
 	}
@@ -169,7 +171,7 @@ void fake_talk(struct fake_world *world, struct far_node *from, struct correspon
 
 void fake_wish(const struct far_node *whom, bool network)
 {
-	const struct member *member = fake_path(whom)->ports[0].member;
+	const struct member *member = fake_transport(whom)->ports[0].member;
 
 	shared_store_u64(&region_slot(whom->region, member->slot)->way,
 			 network ? (uint64_t)member->epoch << 32 | 1 : 0);

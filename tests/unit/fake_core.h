@@ -37,7 +37,7 @@ void fake_close(struct fake_world *world);
 struct correspondent *fake_peer(struct far_node *from, const struct far_node *to);
 /* `whom` as `at` knows it, in the region that they share, or shared: it may confirm nobody any more. */
 struct correspondent *fake_neighbour(const struct far_node *at, const struct far_node *whom);
-struct path *fake_path(const struct far_node *far);
+struct transport *fake_transport(const struct far_node *far);
 /* All nodes make progress until nothing moves. */
 void fake_settle(struct fake_world *world);
 /* Send or receive with a completion. */

@@ -6,7 +6,7 @@
 #ifndef VICINAL_TESTS_FAKE_END_H
 #define VICINAL_TESTS_FAKE_END_H
 
-#include "path/network_path.h"
+#include "transport/network_transport.h"
 
 /* Ends that reach each other, in one array: the first byte of an end's name is its place there. */
 #define FAKE_ENDS 3U

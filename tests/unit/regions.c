@@ -10,8 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "path/move.h"
-#include "path/region_path.h"
+#include "transport/move.h"
+#include "transport/region_transport.h"
 
 char said[300];
 char files[REGIONS][40];
@@ -85,7 +85,7 @@ void open_endpoint(uint8_t index, const char *list)
 	node_open(&far->node, far->region);
 	for (uint32_t i = 1; i < domain->region_count; i++)
 		assert_int_equal(messenger_join(far->node.messenger, domain->regions[i], 0, &error), 0);
-	assert_int_equal(network_open(far->node.messenger->path, &far->end->core, &far->directory), 0);
+	assert_int_equal(network_open(far->node.messenger->transport, &far->end->core, &far->directory), 0);
 	endpoints[index].messenger = far->node.messenger;
 	domain->endpoints = &endpoints[index];
 }
@@ -108,24 +108,24 @@ void close_endpoints(void)
 	close_files();
 }
 
-struct path *path_of(int index)
+struct transport *transport_of(int index)
 {
-	return fake_path(&world.nodes[index]);
+	return fake_transport(&world.nodes[index]);
 }
 
 struct member *member_in(int index, char region)
 {
-	for (uint32_t i = 0; i < path_of(index)->port_count; i++)
-		if (path_of(index)->ports[i].region->id[1] == (uint64_t)(region - '0'))
-			return path_of(index)->ports[i].member;
+	for (uint32_t i = 0; i < transport_of(index)->port_count; i++)
+		if (transport_of(index)->ports[i].region->id[1] == (uint64_t)(region - '0'))
+			return transport_of(index)->ports[i].member;
 	fail_msg("endpoint %d is not in region %c", index, region);
 	return NULL;
 }
 
 struct address address_of(int index)
 {
-	const struct member *first = path_of(index)->ports[0].member;
-	const struct core_name *name = network_name(path_of(index)->network);
+	const struct member *first = transport_of(index)->ports[0].member;
+	const struct core_name *name = network_name(transport_of(index)->network);
 	struct address address = {
 		.version = ADDRESS_FORMAT_VERSION,
 		.slot = (uint16_t)first->slot,
@@ -151,13 +151,13 @@ struct correspondent *meet(int at, int whom)
 
 	if (source == PLACE_NONE) {
 		uint32_t place = directory_add(&world.nodes[at].directory, address.nonce,
-					       network_name(path_of(whom)->network));
+					       network_name(transport_of(whom)->network));
 		assert_int_not_equal(place, DIRECTORY_NONE);
-		peer = network_meet(path_of(at), path_of(at)->members + place);
+		peer = network_meet(transport_of(at), transport_of(at)->members + place);
 	} else {
-		peer = path_meet(path_of(at), source, epoch, address.nonce);
+		peer = transport_meet(transport_of(at), source, epoch, address.nonce);
 		if (peer == NULL)
-			peer = path_of(at)->peers[source];
+			peer = transport_of(at)->peers[source];
 	}
 	assert_non_null(peer);
 	return (struct correspondent *)(void *)peer;
@@ -206,12 +206,12 @@ void settle_moves(void)
 	for (int round = 0; waiting > 0; round++) {
 		waiting = 0;
 		for (int i = 0; i < (int)FAKE_ENDS && world.nodes[i].node.messenger != NULL; i++) {
-			path_check_peers(path_of(i));
-			path_begin_moves(path_of(i));
+			transport_check_peers(transport_of(i));
+			transport_begin_moves(transport_of(i));
 		}
 		fake_settle(&world);
 		for (int i = 0; i < (int)FAKE_ENDS && world.nodes[i].node.messenger != NULL; i++)
-			waiting += path_of(i)->moves;
+			waiting += transport_of(i)->moves;
 		assert_true(round < GUARD_ROUNDS);
 		(void)nanosleep(&pause, NULL);
 	}
@@ -233,7 +233,7 @@ void assert_ways(int one, int other, bool by_network)
 void forge(int who, int whom, char region)
 {
 	struct section_header *header = section_of(who, region);
-	const struct member *first = path_of(whom)->ports[0].member;
+	const struct member *first = transport_of(whom)->ports[0].member;
 
 	shared_store_u64(&header->nonce, first->nonce);
 	shared_store_u64(&header->home[0], first->region->id[0]);

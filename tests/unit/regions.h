@@ -32,7 +32,7 @@ void open_endpoints(const char *of_a, const char *of_b, const char *of_c);
 void open_endpoint(uint8_t index, const char *list);
 void close_endpoints(void);
 
-struct path *path_of(int index);
+struct transport *transport_of(int index);
 struct member *member_in(int index, char region);
 struct section_header *section_of(int index, char region);
 struct address address_of(int index);

@@ -27,11 +27,11 @@ void join(struct side *side, struct region *region, uint32_t slot)
 	node_open(&side->node, region);
 	CHECK(node_slot(&side->node) == slot);
 	CHECK(single_copy_open(side->node.messenger, SINGLE_COPY_ON) == 0);
-	side->heap = side->node.messenger->path->heap->base;
+	side->heap = side->node.messenger->transport->heap->base;
 	while (!member_identify(region, !slot, &epoch, &nonce))
 		side_progress(side);
-	side->other =
-		(struct correspondent *)(void *)path_meet(side->node.messenger->path, !slot, epoch, nonce);
+	side->other = (struct correspondent *)(void *)transport_meet(side->node.messenger->transport, !slot,
+								     epoch, nonce);
 	CHECK(side->other != NULL);
 }
 

@@ -46,7 +46,7 @@ static int open_world(void **state)
 	node_open(initiator, world.region);
 	node_open(target, world.region);
 	registrations_open(&table);
-	memory = heap_allocate(target->messenger->path->heap, BYTES, 1, true);
+	memory = heap_allocate(target->messenger->transport->heap, BYTES, 1, true);
 	assert_non_null(memory);
 	memset(private, 0, sizeof(private));
 	register_memory(&registration, KEY, memory);
@@ -349,7 +349,7 @@ static void test_the_order_of_both_ways_is_that_of_the_calls(void **state)
 /* A registration that is closed is not reached any more, and its line is used again. */
 static void test_what_is_withdrawn_is_out_of_reach(void **state)
 {
-	unsigned char *other = heap_allocate(target->messenger->path->heap, BYTES, 1, true);
+	unsigned char *other = heap_allocate(target->messenger->transport->heap, BYTES, 1, true);
 	struct registration again;
 	uint64_t value = 7;
 
@@ -432,7 +432,7 @@ static void test_memory_in_the_heap_of_another_endpoint(void **state)
 	(void)state;
 	node_open(other, world.region);
 	world.count = 3;
-	unsigned char *block = heap_allocate(other->messenger->path->heap, BYTES, 1, true);
+	unsigned char *block = heap_allocate(other->messenger->transport->heap, BYTES, 1, true);
 	register_memory(&theirs, 9, block);
 	direct_expose(target->messenger, &theirs);
 	assert_direct(begin(REMOTE_WRITE, &value, 8, 9, 16, 0), &value);
@@ -497,7 +497,7 @@ static void test_a_target_that_is_gone(void **state)
 		if (way == 1) /* it left its blocks where they were */
 			(void)heap_release(memory);
 		node_open(target, world.region);
-		memory = heap_allocate(target->messenger->path->heap, BYTES, 1, true);
+		memory = heap_allocate(target->messenger->transport->heap, BYTES, 1, true);
 		registrations_remove(&table, &registration);
 		register_memory(&registration, KEY, memory);
 		target->messenger->registrations = &table;
@@ -516,7 +516,7 @@ static void test_a_successor_uses_its_heap_when_late_stores_are_over(void **stat
 	(void)state;
 	assert_direct(begin(REMOTE_WRITE, &value, 8, KEY, 0, 0), &value);
 	assert_int_equal(shared_load_u64(reaching), 0);
-	const struct member *member = target->messenger->path->ports[0].member;
+	const struct member *member = target->messenger->transport->ports[0].member;
 	uint64_t predecessor = (uint64_t)member->epoch << 32 | member->slot;
 	node_die(target);
 	(void)heap_release(memory);
@@ -529,9 +529,9 @@ static void test_a_successor_uses_its_heap_when_late_stores_are_over(void **stat
 		node_open(&others[i], world.region);
 	node_open(target, world.region);
 	assert_int_equal(node_slot(target), (uint32_t)predecessor);
-	heap = target->messenger->path->heap;
+	heap = target->messenger->transport->heap;
 	assert_null(heap_allocate(heap, 1, 1, false));
-	assert_non_null(memory = heap_allocate(others[0].messenger->path->heap, 1, 1, false));
+	assert_non_null(memory = heap_allocate(others[0].messenger->transport->heap, 1, 1, false));
 	(void)heap_release(memory);
 	shared_store_u64(reaching, 0);
 	/* A guard against hanging: a minute at least. */

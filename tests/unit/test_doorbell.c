@@ -91,18 +91,18 @@ static void send_byte(void)
 	assert_int_equal(node_send(&nodes[0], &nodes[1], &byte, 1, 0, FI_MSG, NULL), 0);
 }
 
-static struct path *sleeper(void)
+static struct transport *sleeper(void)
 {
-	return nodes[1].messenger->path;
+	return nodes[1].messenger->transport;
 }
 
 /* Begin to sleep. Returns whether all that comes is to end it. */
 static bool lie_down(void)
 {
-	path_sleep_begin(sleeper());
-	path_look(sleeper());
+	transport_sleep_begin(sleeper());
+	transport_progress_full(sleeper());
 	sleep_watch_open(&watch);
-	return path_sleep_watch(sleeper(), &watch);
+	return transport_sleep_watch(sleeper(), &watch);
 }
 
 static enum sleep_end sleep_for(uint64_t nanoseconds)
@@ -253,13 +253,13 @@ static void test_a_message_interrupts_one_that_sleeps(void **state)
 	assert_int_equal(sleep_for(LOST_NANOSECONDS), SLEEP_RUNG);
 	fake_doorbell_await(rings + 1);
 	/* The next sleep is another. */
-	path_look(sleeper());
+	transport_progress_full(sleeper());
 	sleep_watch_open(&watch);
-	assert_true(path_sleep_watch(sleeper(), &watch));
+	assert_true(transport_sleep_watch(sleeper(), &watch));
 	assert_int_equal(sleep_for(20 * A_MILLISECOND), SLEEP_ELAPSED);
 	assert_int_equal(fake_doorbell_rings(&last), rings + 1);
 	assert_int_equal(last, regions[1]->doorbell->word);
-	path_sleep_end(sleeper());
+	transport_sleep_end(sleeper());
 }
 
 static void test_an_interrupt_before_the_sleep_is_not_lost(void **state)
@@ -268,17 +268,17 @@ static void test_an_interrupt_before_the_sleep_is_not_lost(void **state)
 	open_pair();
 	uint32_t rings = fake_doorbell_rings(NULL);
 	uint32_t heard = doorbell_count(regions[1]->doorbell);
-	path_sleep_begin(sleeper());
-	path_look(sleeper());
+	transport_sleep_begin(sleeper());
+	transport_progress_full(sleeper());
 	/* Sent after the look, and all is over before the sleep begins. */
 	send_byte();
 	fake_doorbell_await(rings + 1);
 	while (doorbell_count(regions[1]->doorbell) == heard)
 		(void)usleep(100);
 	sleep_watch_open(&watch);
-	(void)path_sleep_watch(sleeper(), &watch);
+	(void)transport_sleep_watch(sleeper(), &watch);
 	assert_int_equal(sleep_for(LOST_NANOSECONDS), SLEEP_RUNG);
-	path_sleep_end(sleeper());
+	transport_sleep_end(sleeper());
 }
 
 /* Another thread's doing is a change of a word of this process, which an interrupt is not. */
@@ -292,7 +292,7 @@ static void test_other_words_end_the_sleep_too(void **state)
 	sleep_on_private(&watch, &word, 0);
 	sleep_wake_private(&word);
 	assert_int_equal(sleep_for(LOST_NANOSECONDS), SLEEP_RUNG);
-	path_sleep_end(sleeper());
+	transport_sleep_end(sleeper());
 }
 
 static void test_one_that_cannot_ring_makes_sleeps_short(void **state)
@@ -300,11 +300,11 @@ static void test_one_that_cannot_ring_makes_sleeps_short(void **state)
 	(void)state;
 	open_pair();
 	assert_true(lie_down());
-	path_sleep_end(sleeper());
+	transport_sleep_end(sleeper());
 	shared_store_u64(&section_of(0)->interrupt, 0);
-	nodes[1].messenger->path->ports[0].next_survey = 0;
+	nodes[1].messenger->transport->ports[0].next_survey = 0;
 	assert_false(lie_down());
-	path_sleep_end(sleeper());
+	transport_sleep_end(sleeper());
 }
 
 static void test_members_say_whether_they_can_be_interrupted(void **state)
@@ -322,7 +322,7 @@ static void test_members_say_whether_they_can_be_interrupted(void **state)
 	send_byte();
 	assert_int_equal(sleep_for(20 * A_MILLISECOND), SLEEP_ELAPSED);
 	assert_int_equal(fake_doorbell_rings(NULL), rings);
-	path_sleep_end(sleeper());
+	transport_sleep_end(sleeper());
 }
 
 /* ---- what peers may do ---- */
@@ -345,7 +345,7 @@ static void test_a_forged_word_rings_and_does_nothing_else(void **state)
 		fake_doorbell_await(rings + 1);
 		(void)fake_doorbell_rings(&last);
 		assert_int_equal(last, words[i]);
-		path_sleep_end(sleeper());
+		transport_sleep_end(sleeper());
 		assert_true(messenger_progress(nodes[1].messenger) > 0);
 	}
 	/* One that takes its offer back harms itself. */
@@ -355,7 +355,7 @@ static void test_a_forged_word_rings_and_does_nothing_else(void **state)
 	send_byte();
 	assert_int_equal(sleep_for(20 * A_MILLISECOND), SLEEP_ELAPSED);
 	assert_int_equal(fake_doorbell_rings(NULL), rings);
-	path_sleep_end(sleeper());
+	transport_sleep_end(sleeper());
 }
 
 static void test_an_agent_that_dies_is_not_waited_for(void **state)
@@ -365,13 +365,13 @@ static void test_an_agent_that_dies_is_not_waited_for(void **state)
 	assert_true(lie_down());
 	fake_doorbell_end();
 	assert_int_equal(sleep_for(LOST_NANOSECONDS), SLEEP_RUNG);
-	path_sleep_end(sleeper());
+	transport_sleep_end(sleeper());
 	assert_false(doorbell_works(regions[1]->doorbell));
 	assert_false(lie_down());
 	assert_int_equal(shared_load_u32(&section_of(1)->sleeping) & SLEEPING_INTERRUPTED, 0);
 	/* It can be left all the same, and has messages. */
 	send_byte();
-	path_sleep_end(sleeper());
+	transport_sleep_end(sleeper());
 	assert_true(messenger_progress(nodes[1].messenger) > 0);
 }
 
@@ -395,7 +395,7 @@ static void test_a_forked_child_has_no_interrupts(void **state)
 	assert_true(lie_down());
 	send_byte();
 	assert_int_equal(sleep_for(LOST_NANOSECONDS), SLEEP_RUNG);
-	path_sleep_end(sleeper());
+	transport_sleep_end(sleeper());
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_regions, close_regions)

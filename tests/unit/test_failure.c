@@ -46,20 +46,21 @@ static void run_all_but(struct node *asleep, uint32_t steps)
 static void assert_clean(void)
 {
 	const struct messenger *messenger = self->messenger;
-	struct path *path = messenger->path;
+	struct transport *transport = messenger->transport;
 
 	/* The living gave theirs back, which is looked at only when chunks are wanted. */
-	for (uint32_t slot = 0; slot < path->ports[0].region->members; slot++)
-		if (path->peers[slot] != NULL && path->peers[slot]->state == PEER_PRESENT)
-			assert_true(chunk_collect(&path->ports[0].chunks, &path->peers[slot]->account) >= 0);
+	for (uint32_t slot = 0; slot < transport->ports[0].region->members; slot++)
+		if (transport->peers[slot] != NULL && transport->peers[slot]->state == PEER_PRESENT)
+			assert_true(chunk_collect(&transport->ports[0].chunks,
+						  &transport->peers[slot]->account) >= 0);
 
 	assert_true(match_is_empty(&messenger->pumping));
 	assert_true(match_is_empty(&messenger->awaiting));
 	assert_true(match_is_empty(&messenger->incoming));
 	assert_int_equal(messenger->waiting_controls, 0);
 	for (uint32_t i = 0; i < CHUNK_CLASSES; i++)
-		assert_int_equal(path->ports[0].chunks.classes[i].free_count,
-				 path->ports[0].chunks.classes[i].count);
+		assert_int_equal(transport->ports[0].chunks.classes[i].free_count,
+				 transport->ports[0].chunks.classes[i].count);
 }
 
 static void reopen(void)
@@ -77,9 +78,9 @@ static void end(enum ending ending)
 		return;
 	}
 	/* It does not wait for us: what it sent lies in its section, and it goes. */
-	other->messenger->path->ports[0].member->process = 0;
+	other->messenger->transport->ports[0].member->process = 0;
 	shared_store_u64(&region_slot(world.region, node_slot(other))->claim,
-			 (uint64_t)other->messenger->path->ports[0].member->epoch << 32 | SLOT_FREE);
+			 (uint64_t)other->messenger->transport->ports[0].member->epoch << 32 | SLOT_FREE);
 	node_close(other);
 }
 
@@ -319,9 +320,9 @@ static void test_a_successor_is_not_taken_for_its_predecessor(void **state)
 	assert_null(world_peer(self, other)->holding);
 	struct peer *back = &world_peer(other, self)->peer;
 	ring_push(&back->out, control_word(WIRE_RECLAIM, 0, 0), 1);
-	path_wake(back);
+	transport_wake(back);
 	world_settle(&world);
-	assert_int_equal(chunk_collect(&other->messenger->path->ports[0].chunks, &back->account), 0);
+	assert_int_equal(chunk_collect(&other->messenger->transport->ports[0].chunks, &back->account), 0);
 	/* What was claimed whole is there; what was not, fails; neither disturbs the successor. */
 	assert_int_equal(node_receive(self, NULL, &byte, 1, 2, FI_TAGGED | FI_CLAIM, &byte), 0);
 	assert_int_equal(world_await(&world, &self->receives).error, 0);
@@ -448,21 +449,21 @@ static void test_a_violator_without_a_ring_hears_of_it(void **state)
 /* Paused for so long that another took our slot: we speak to nobody any more, and disturb nothing. */
 static void test_one_that_was_replaced_knows_it(void **state)
 {
-	const struct member *member = self->messenger->path->ports[0].member;
+	const struct member *member = self->messenger->transport->ports[0].member;
 	uint64_t successor = (uint64_t)(member->epoch + 1) << 32 | SLOT_JOINED;
 	shared_u64 *claim = &region_slot(world.region, member->slot)->claim;
-	const struct member *peer = other->messenger->path->ports[0].member;
+	const struct member *peer = other->messenger->transport->ports[0].member;
 
 	(void)state;
 	assert_int_equal(node_receive(self, other, target, 8, TAG, FI_TAGGED, NULL), 0);
 	assert_int_equal(node_send(self, other, source, LONGEST, TAG, FI_TAGGED, NULL), 0);
 	world_settle(&world);
 	shared_store_u64(claim, successor);
-	path_check_peers(self->messenger->path);
+	transport_check_peers(self->messenger->transport);
 	(void)messenger_progress(self->messenger);
 	assert_int_equal(world_await(&world, &self->sends).error, ECONNABORTED);
 	assert_int_equal(world_await(&world, &self->receives).error, ECONNABORTED);
-	assert_null(path_meet(self->messenger->path, peer->slot, peer->epoch, peer->nonce));
+	assert_null(transport_meet(self->messenger->transport, peer->slot, peer->epoch, peer->nonce));
 	node_close(self);
 	assert_int_equal(shared_load_u64(claim), successor);
 }
@@ -483,7 +484,7 @@ static void test_closing_with_everything_under_way_frees_it(void **state)
 /* ---- one failure in the middle of another's report ---- */
 
 struct chain {
-	struct path *path;
+	struct transport *transport;
 	struct peer *next; /* fails when another is told */
 	uint32_t told;
 };
@@ -494,33 +495,34 @@ static bool tell(void *context, struct peer *peer)
 
 	(void)peer;
 	chain->told++;
-	path_fail(chain->path, chain->next, -EPROTO, "the other failed");
+	transport_fail(chain->transport, chain->next, -EPROTO, "the other failed");
 	return true;
 }
 
 static void test_none_is_forgotten_that_fails_while_another_is_told(void **state)
 {
-	static const struct path_user user = {.peer_bytes = sizeof(struct peer), .failed = tell};
+	static const struct transport_user user = {.peer_bytes = sizeof(struct peer), .failed = tell};
 	struct chain chain = {0};
 	struct region_error error;
 	struct peer *peers[2];
 
 	(void)state;
-	assert_int_equal(path_open(&chain.path, world.region, 0, WORLD_TIMEOUT, &user, &chain, &error), 0);
+	assert_int_equal(
+		transport_open(&chain.transport, world.region, 0, WORLD_TIMEOUT, &user, &chain, &error), 0);
 	for (uint32_t i = 0; i < 2; i++) {
-		const struct member *member = world.nodes[i].messenger->path->ports[0].member;
-		peers[i] = path_meet(chain.path, member->slot, member->epoch, member->nonce);
+		const struct member *member = world.nodes[i].messenger->transport->ports[0].member;
+		peers[i] = transport_meet(chain.transport, member->slot, member->epoch, member->nonce);
 		assert_non_null(peers[i]);
 	}
 	/* The one with the lower slot: reporting has passed it by then. */
 	assert_true(peers[0]->slot < peers[1]->slot);
 	chain.next = peers[0];
-	path_fail(chain.path, peers[1], -EPROTO, "first");
-	path_look(chain.path);
-	path_look(chain.path);
+	transport_fail(chain.transport, peers[1], -EPROTO, "first");
+	transport_progress_full(chain.transport);
+	transport_progress_full(chain.transport);
 	assert_int_equal(chain.told, 2);
-	assert_int_equal(chain.path->failures, 0);
-	path_close(chain.path);
+	assert_int_equal(chain.transport->failures, 0);
+	transport_close(chain.transport);
 }
 
 #define WITH_WORLD(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)

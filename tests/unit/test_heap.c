@@ -31,7 +31,7 @@ static int close_region(void **state)
 
 static struct heap *heap_at(const struct node *node)
 {
-	return node->messenger->path->heap;
+	return node->messenger->transport->heap;
 }
 
 static uint32_t slot_state(uint32_t slot)
@@ -220,7 +220,7 @@ static void test_blocks_outlive_their_endpoint(void **state)
 	node_open(&node, region);
 	node_open(&other, region);
 	uint32_t slot = node_slot(&node);
-	uint32_t epoch = node.messenger->path->ports[0].member->epoch;
+	uint32_t epoch = node.messenger->transport->ports[0].member->epoch;
 	unsigned char *block = heap_allocate(heap_at(&node), 100000, 1, true);
 	unsigned char *second = heap_allocate(heap_at(&node), 100, 1, false);
 	fill_bytes(block, 100000, 3);
@@ -233,7 +233,7 @@ static void test_blocks_outlive_their_endpoint(void **state)
 	assert_true(heap_resize(block, 90000));
 	assert_int_equal(heap_block_bytes(block), 22 * REGION_PAGE);
 	struct pulse pulse = {0};
-	assert_int_equal(member_observe(other.messenger->path->ports[0].member, slot, epoch, &pulse,
+	assert_int_equal(member_observe(other.messenger->transport->ports[0].member, slot, epoch, &pulse,
 					monotonic_now(), 1),
 			 MEMBER_LEFT);
 	/* The others take what there is, and that is not ours. */
@@ -424,7 +424,7 @@ static void test_an_evicted_endpoint_allocates_no_more(void **state)
 	unsigned char *block = heap_allocate(heap, 1, 1, false);
 	uint64_t claim = shared_load_u64(&region_slot(region, slot)->claim);
 	shared_store_u64(&region_slot(region, slot)->claim, claim + (UINT64_C(1) << 32));
-	path_check_peers(node.messenger->path);
+	transport_check_peers(node.messenger->transport);
 	assert_null(heap_allocate(heap, 1, 1, false));
 	node_close(&node);
 	assert_true(heap_release(block));

@@ -10,7 +10,8 @@
 
 #define SENDERS 40U
 #define SECTION_BYTES (964U * 1024U)
-/* As path/region_attend.c has them: an idle ring is cold after so many polls, but for the first few. */
+/* As transport/region_progress.c has them: an idle ring is cold after so many polls, but for the first few.
+ */
 #define POLLS_UNTIL_COLD (2U * 4096U)
 #define RINGS_KEPT 8U
 
@@ -18,9 +19,9 @@ static struct region *region;
 static struct node receiver;
 static struct node senders[SENDERS];
 
-static struct path *path(void)
+static struct transport *transport(void)
 {
-	return receiver.messenger->path;
+	return receiver.messenger->transport;
 }
 
 static void open_all(void)
@@ -45,15 +46,15 @@ static void assert_list(void)
 {
 	uint32_t hot = 0;
 
-	for (uint32_t i = 0; i < path()->hot_count; i++) {
-		const struct hot_ring *ring = &path()->hot[i];
+	for (uint32_t i = 0; i < transport()->hot_count; i++) {
+		const struct hot_ring *ring = &transport()->hot[i];
 		assert_int_equal(ring->peer->hot_place, i + 1);
 		assert_ptr_equal(ring->control, &ring_at(&ring->peer->in, 0)->control);
 		assert_int_equal(ring->lap, ring_lap(ring->peer->in.position, ring->peer->in.shift));
 	}
-	for (uint32_t source = 0; source < path()->peer_end; source++)
-		hot += path()->peers[source] != NULL && path()->peers[source]->hot_place != 0;
-	assert_int_equal(hot, path()->hot_count);
+	for (uint32_t source = 0; source < transport()->peer_end; source++)
+		hot += transport()->peers[source] != NULL && transport()->peers[source]->hot_place != 0;
+	assert_int_equal(hot, transport()->hot_count);
 }
 
 static void send_to_receiver(uint32_t sender)
@@ -76,12 +77,12 @@ static void test_the_list_is_so_whatever_comes(void **state)
 		case 0: /* all that are silent for so long leave the list */
 			for (uint32_t poll = 0; poll < POLLS_UNTIL_COLD; poll++)
 				(void)messenger_progress(receiver.messenger);
-			assert_true(path()->hot_count <= RINGS_KEPT);
+			assert_true(transport()->hot_count <= RINGS_KEPT);
 			break;
 		case 1: /* dies, and another takes the slot */
 			node_die(&senders[sender]);
 			for (int check = 0; check < 4; check++) {
-				path_check_peers(path());
+				transport_check_peers(transport());
 				(void)messenger_progress(receiver.messenger);
 			}
 			node_open(&senders[sender], region);
@@ -106,7 +107,7 @@ static void test_a_busy_ring_stays(void **state)
 			send_to_receiver(SENDERS - 1);
 		(void)messenger_progress(receiver.messenger);
 	}
-	assert_true(path()->hot_count <= RINGS_KEPT);
+	assert_true(transport()->hot_count <= RINGS_KEPT);
 	assert_true(world_peer(&receiver, &senders[SENDERS - 1])->peer.hot_place != 0);
 	assert_list();
 	close_all();
@@ -128,8 +129,8 @@ static void test_all_have_rings_in_the_smallest_sections(void **state)
 		for (uint32_t from = 0; from < members[i];
 		     from += from + 1 < members[i] - 1 ? members[i] / 2 : 1)
 			for (uint32_t to = 0; to < members[i]; to++)
-				assert_int_equal(path_connect(&world_peer(&nodes[from], &nodes[to])->peer),
-						 0);
+				assert_int_equal(
+					transport_connect(&world_peer(&nodes[from], &nodes[to])->peer), 0);
 		for (uint32_t node = 0; node < members[i]; node++)
 			node_die(&nodes[node]);
 		region_detach(region);

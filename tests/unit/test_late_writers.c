@@ -21,8 +21,9 @@ static struct transfer_line *begin_into_heap(unsigned char *source)
 	node_open(right, world.region);
 	assert_int_equal(single_copy_open(left->messenger, SINGLE_COPY_AUTO), 0);
 	assert_int_equal(single_copy_open(right->messenger, SINGLE_COPY_AUTO), 0);
-	assert_int_equal(
-		node_receive(right, left, right->messenger->path->heap->base, LENGTH, 5, FI_TAGGED, NULL), 0);
+	assert_int_equal(node_receive(right, left, right->messenger->transport->heap->base, LENGTH, 5,
+				      FI_TAGGED, NULL),
+			 0);
 	assert_int_equal(node_send(left, right, source, LENGTH, 5, FI_TAGGED, NULL), 0);
 	while (match_is_empty(&left->messenger->pumping)) {
 		(void)messenger_progress(right->messenger);
@@ -36,7 +37,7 @@ static struct transfer_line *begin_into_heap(unsigned char *source)
 
 static struct heap *heap_of(const struct node *node)
 {
-	return node->messenger->path->heap;
+	return node->messenger->transport->heap;
 }
 
 static void *allocate(struct node *node)
@@ -104,7 +105,8 @@ static void test_other_claims_leave_a_heap_open(void **state)
 	for (int which = 0; which < 4; which++) {
 		struct transfer_line *line = begin_into_heap(source);
 		uint64_t peer = shared_load_u64(&line->peer);
-		assert_int_equal(peer, (uint64_t)right->messenger->path->ports[0].member->epoch << 32 | 1);
+		assert_int_equal(peer,
+				 (uint64_t)right->messenger->transport->ports[0].member->epoch << 32 | 1);
 		shared_store_u64(&line->claimed, 0);
 		node_die(right);
 		node_open(right, world.region);

@@ -343,8 +343,8 @@ static void test_peers_that_fail_meanwhile(void **state)
 	assert_int_equal(a->end->held_count + b->end->held_count, 4);
 	assert_int_equal(a->end->registered + b->end->registered, 2);
 	assert_int_equal(registration.loans, 2);
-	path_fail(fake_path(a), &to_b->peer, -ECONNRESET, "it is said to be gone");
-	path_fail(fake_path(b), &from_a->peer, -ECONNRESET, "it is said to be gone");
+	transport_fail(fake_transport(a), &to_b->peer, -ECONNRESET, "it is said to be gone");
+	transport_fail(fake_transport(b), &from_a->peer, -ECONNRESET, "it is said to be gone");
 	fake_settle(&world);
 	assert_int_equal(a->end->registered + b->end->registered, 0);
 	/* The write has ended; the read's buffer is still written. */

@@ -13,7 +13,7 @@
 #define MEMBERS 200U
 #define LOOKING 100U /* members 0 to 99 look after their peers, the others compute */
 #define SECTION_BYTES (512U * 1024U)
-/* Of the kernel's walk over its locks, by all members in 50 ms: see path/region_liveness.c. */
+/* Of the kernel's walk over its locks, by all members in 50 ms: see transport/region_liveness.c. */
 #define STEPS_MOST 262144U
 /* All peers are looked at in so many checks. */
 #define ROUND (MEMBERS / 64U + 1U)
@@ -34,14 +34,14 @@ int fcntl(int fd, int command, ...)
 	return (int)syscall(SYS_fcntl, fd, command, argument);
 }
 
-static struct path *path_of(uint32_t index)
+static struct transport *transport_of(uint32_t index)
 {
-	return nodes[index].messenger->path;
+	return nodes[index].messenger->transport;
 }
 
 static const struct peer *peer_of(uint32_t index, uint32_t other)
 {
-	return path_of(index)->peers[other];
+	return transport_of(index)->peers[other];
 }
 
 /* Everybody's slot is its index. */
@@ -70,7 +70,7 @@ static void check_all(uint32_t checks)
 	for (uint32_t check = 0; check < checks; check++)
 		for (uint32_t i = 0; i < LOOKING; i++)
 			if (nodes[i].messenger != NULL)
-				path_check_peers(path_of(i));
+				transport_check_peers(transport_of(i));
 }
 
 static uint32_t count_who_knows(uint32_t dead)
@@ -119,7 +119,7 @@ static void test_one_that_looks_alone_may_ask_for_all(void **state)
 	open_all();
 	questions = 0;
 	for (uint32_t check = 0; check < 3 * ROUND; check++)
-		path_check_peers(path_of(0));
+		transport_check_peers(transport_of(0));
 	assert_true(questions >= MEMBERS - 1);
 	assert_in_range(questions, MEMBERS - 1, 3 * ROUND * 128);
 	close_all();
@@ -159,8 +159,8 @@ static void test_who_is_said_to_be_dead_is_asked_for_first(void **state)
 	node_die(&nodes[199]);
 	/* Its turn has just been, and comes late. */
 	for (uint32_t i = 0; i < LOOKING; i++)
-		path_of(i)->next_asked = LOOKING;
-	member_publish_death(path_of(3)->ports[0].member, 199, peer_of(3, 199)->tenure);
+		transport_of(i)->next_asked = LOOKING;
+	member_publish_death(transport_of(3)->ports[0].member, 199, peer_of(3, 199)->tenure);
 	check_all(ROUND);
 	assert_int_equal(count_who_knows(199), LOOKING);
 	close_all();
@@ -178,7 +178,7 @@ static void test_an_obituary_that_lies(void **state)
 		UINT64_C(1) << 32 | 0xffffffff,                /* no slot */
 		UINT64_C(1) << 32 | MEMBERS,
 		UINT64_C(77) << 32 | 150, /* nobody we know */
-		(uint64_t)path_of(0)->ports[0].member->epoch << 32 | 0,
+		(uint64_t)transport_of(0)->ports[0].member->epoch << 32 | 0,
 		UINT64_MAX,
 	};
 	for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {

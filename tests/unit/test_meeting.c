@@ -13,9 +13,9 @@
 #include <ucontext.h>
 
 /* Everything that is not to be replaced. */
-#include "path/path.h"
 #include "proto/buffer.h"
 #include "region/process.h"
+#include "transport/transport.h"
 
 #ifdef __SANITIZE_THREAD__
 #include <sanitizer/tsan_interface.h>
@@ -385,7 +385,7 @@ static void be_sender(void)
 			end_send();
 		/* What is noticed now and then is noticed at once. */
 		if (fails_at != 0)
-			path_check_peers(left->messenger->path);
+			transport_check_peers(left->messenger->transport);
 		flush();
 		change();
 	}
@@ -395,8 +395,8 @@ static void be_receiver(void)
 {
 	for (uint32_t polls = 1; !is_over() && polls < POLLS_MOST; polls++) {
 		if (polls == fails_at)
-			path_fail(right->messenger->path, &world_peer(right, left)->peer, -EPROTO,
-				  "the test wants it");
+			transport_fail(right->messenger->transport, &world_peer(right, left)->peer, -EPROTO,
+				       "the test wants it");
 		(void)messenger_progress(right->messenger);
 		if (!completion_is_empty(&right->receives))
 			end_receive();
@@ -492,10 +492,12 @@ static void open_world(enum place place)
 		node_open(&world.nodes[i], world.region);
 		assert_int_equal(single_copy_open(world.nodes[i].messenger, SINGLE_COPY_ON), 0);
 	}
-	source_bytes = place == HEAP_OF_SENDER || place == HEAP_OF_BOTH ? left->messenger->path->heap->base
-									: private_bytes[0];
-	target_bytes = place == HEAP_OF_RECEIVER || place == HEAP_OF_BOTH ? right->messenger->path->heap->base
-									  : private_bytes[1];
+	source_bytes = place == HEAP_OF_SENDER || place == HEAP_OF_BOTH
+			       ? left->messenger->transport->heap->base
+			       : private_bytes[0];
+	target_bytes = place == HEAP_OF_RECEIVER || place == HEAP_OF_BOTH
+			       ? right->messenger->transport->heap->base
+			       : private_bytes[1];
 	room = LENGTH;
 	messages = 1;
 	seed = 0;

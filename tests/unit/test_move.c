@@ -2,7 +2,7 @@
 /* Peers of one region that move to the network and back: when, in which steps, and who cannot. */
 #include "fake_core.h"
 
-#include "path/move.h"
+#include "transport/move.h"
 
 #include <stdlib.h>
 
@@ -23,23 +23,23 @@ static void look(void)
 	for (int round = 0; round < 4; round++) {
 		for (uint32_t i = 0; i < FAKE_ENDS; i++)
 			if (fakes.nodes[i].node.messenger != NULL)
-				path_begin_moves(fake_path(&fakes.nodes[i]));
+				transport_begin_moves(fake_transport(&fakes.nodes[i]));
 		fake_settle(&fakes);
 	}
 }
 
 static enum connection_way way(const struct far_node *from, const struct far_node *to)
 {
-	path_publish_way(fake_path(from), &fake_neighbour(from, to)->peer);
-	return shared_load_u32(&section_connection(from->region, fake_path(from)->ports[0].member->slot,
-						   fake_path(to)->ports[0].member->slot)
+	transport_publish_route(fake_transport(from), &fake_neighbour(from, to)->peer);
+	return shared_load_u32(&section_connection(from->region, fake_transport(from)->ports[0].member->slot,
+						   fake_transport(to)->ports[0].member->slot)
 					->way);
 }
 
 static void talk(struct far_node *from, struct far_node *to, size_t length, uint64_t seed)
 {
-	fake_talk(&fakes, from, fake_neighbour(from, to), to, fake_path(from)->ports[0].member->slot, length,
-		  seed);
+	fake_talk(&fakes, from, fake_neighbour(from, to), to, fake_transport(from)->ports[0].member->slot,
+		  length, seed);
 }
 
 static void talk_all(uint64_t seed)
@@ -75,9 +75,9 @@ static void test_there_and_back(void **state)
 		talk_all(1000 * round + 500);
 		assert_int_equal(a->end->frames, frames);
 	}
-	assert_int_equal(fake_path(a)->moves, 0);
-	const struct network *network = fake_path(a)->network;
-	assert_int_equal(fake_path(a)->attention, network->busy + fake_path(a)->sparse);
+	assert_int_equal(fake_transport(a)->moves, 0);
+	const struct network *network = fake_transport(a)->network;
+	assert_int_equal(fake_transport(a)->attention, network->busy + fake_transport(a)->sparse);
 }
 
 /* Nobody talked yet: the way is found when somebody does. */
@@ -159,7 +159,7 @@ static void test_a_receiver_that_does_not_look(void **state)
 	look();
 	fake_wish(a, false);
 	/* Only a looks: its last slot over the network is out. */
-	path_begin_moves(fake_path(a));
+	transport_begin_moves(fake_transport(a));
 	assert_int_equal(way(a, b), CONNECTION_MOVES);
 	assert_int_equal(fake_send(a, fake_neighbour(a, b), &sent, 8, 5), -EAGAIN);
 	for (int i = 0; i < 1000; i++)
@@ -204,7 +204,7 @@ static void test_who_cannot_be_reached_stays(void **state)
 	talk(a, b, 100000, 3);
 
 	/* One whose place cannot be one, and one that has none. */
-	struct section_header *header = section_header(c->region, fake_path(c)->ports[0].member->slot);
+	struct section_header *header = section_header(c->region, fake_transport(c)->ports[0].member->slot);
 	shared_store_u32(&header->core, 8 | 1 << 16);
 	talk(a, c, 8, 4);
 	look();
@@ -252,21 +252,21 @@ static void test_a_peer_that_dies_while_it_moves(void **state)
 		look();
 		fake_wish(b, !back);
 		if (back) {
-			path_begin_moves(fake_path(a));
+			transport_begin_moves(fake_transport(a));
 			assert_int_equal(way(a, b), CONNECTION_MOVES);
 		}
 		struct peer *dying = &fake_neighbour(a, b)->peer;
 		assert_int_equal(fake_receive(a, dying->source, in, 8, 9), 0);
 		node_die(&b->node);
 		/* What may be on its way over the network is waited for. */
-		path_check_peers(fake_path(a));
+		transport_check_peers(fake_transport(a));
 		assert_true(dying->framed);
 		assert_int_equal(dying->state, PEER_PRESENT);
 		dying->gone -= UINT64_C(1100000000);
-		path_check_peers(fake_path(a));
-		(void)path_look(fake_path(a));
+		transport_check_peers(fake_transport(a));
+		(void)transport_progress_full(fake_transport(a));
 		assert_int_equal(fake_next(&a->node.receives).error, FI_ECONNRESET);
-		assert_int_equal(fake_path(a)->moves, 0);
+		assert_int_equal(fake_transport(a)->moves, 0);
 		(void)messenger_progress(a->node.messenger);
 		assert_int_equal(fake_send(a, fake_neighbour(a, c), "12345678", 8, 2), 0);
 	}
@@ -281,8 +281,8 @@ static void test_a_copy_goes_on(void **state)
 	fake_open_together(&fakes, UINT64_C(16) << 20);
 	assert_int_equal(single_copy_open(a->node.messenger, SINGLE_COPY_ON), 0);
 	assert_int_equal(single_copy_open(b->node.messenger, SINGLE_COPY_ON), 0);
-	unsigned char *from = heap_allocate(fake_path(a)->heap, LONG, 1, true);
-	unsigned char *to = heap_allocate(fake_path(b)->heap, LONG, 1, true);
+	unsigned char *from = heap_allocate(fake_transport(a)->heap, LONG, 1, true);
+	unsigned char *to = heap_allocate(fake_transport(b)->heap, LONG, 1, true);
 	fill_bytes(from, LONG, 9);
 	talk(a, b, 8, 1);
 	talk(b, a, 8, 2);
@@ -290,18 +290,18 @@ static void test_a_copy_goes_on(void **state)
 	struct peer *at_b = &fake_neighbour(b, a)->peer;
 	/* Each answers only whom it asks itself. */
 	for (bool proved = false; !proved;) {
-		proved = network_prove(fake_path(a), at_a);
-		proved = network_prove(fake_path(b), at_b) && proved;
+		proved = network_prove(fake_transport(a), at_a);
+		proved = network_prove(fake_transport(b), at_b) && proved;
 		if (!proved)
 			fake_settle(&fakes);
 	}
 	assert_int_equal(fake_receive(b, at_b->source, to, LONG, 9), 0);
 	assert_int_equal(fake_send(a, fake_neighbour(a, b), from, LONG, 9), 0);
-	for (int i = 0; i < 10 && !fake_path(b)->user->reaches(b->node.messenger, at_b); i++)
+	for (int i = 0; i < 10 && !fake_transport(b)->user->reaches(b->node.messenger, at_b); i++)
 		(void)messenger_progress(b->node.messenger);
 	fake_wish(a, true);
-	path_begin_moves(fake_path(a));
-	path_begin_moves(fake_path(b));
+	transport_begin_moves(fake_transport(a));
+	transport_begin_moves(fake_transport(b));
 	assert_true(at_a->moving && at_b->moving);
 	for (int i = 0; i < 10 && (at_a->network == NULL || at_b->network == NULL); i++) {
 		(void)messenger_progress(b->node.messenger);
@@ -309,7 +309,7 @@ static void test_a_copy_goes_on(void **state)
 	}
 	assert_non_null(at_a->network);
 	assert_non_null(at_b->network);
-	assert_true(fake_path(a)->user->reaches(a->node.messenger, at_a));
+	assert_true(fake_transport(a)->user->reaches(a->node.messenger, at_a));
 	assert_int_equal(way(a, b), CONNECTION_MOVES);
 	assert_true(completion_is_empty(&b->node.receives));
 	fake_settle(&fakes);

@@ -5,7 +5,7 @@
  */
 #include "fake_core.h"
 
-#include "path/move.h"
+#include "transport/move.h"
 
 #define BYTES 100000U
 
@@ -18,8 +18,8 @@ static struct far_node *hostile = &fakes.nodes[1];
 static void look(void)
 {
 	for (int round = 0; round < 4; round++) {
-		path_begin_moves(fake_path(victim));
-		path_begin_moves(fake_path(hostile));
+		transport_begin_moves(fake_transport(victim));
+		transport_begin_moves(fake_transport(hostile));
 		fake_settle(&fakes);
 	}
 }
@@ -40,7 +40,7 @@ static void go_on(void)
 {
 	for (int i = 0; i < 200; i++) {
 		(void)messenger_progress(victim->node.messenger);
-		(void)path_look(fake_path(victim));
+		(void)transport_progress_full(fake_transport(victim));
 	}
 }
 
@@ -60,7 +60,7 @@ static void assert_violation(const char *what)
 	go_on();
 	if (lost->state != PEER_FAILED || lost->failure != -EPROTO)
 		fail_msg("this was accepted: %s", what);
-	assert_int_equal(fake_path(victim)->moves, 0);
+	assert_int_equal(fake_transport(victim)->moves, 0);
 }
 
 static void deliver(enum frame_kind kind, uint32_t sequence, const void *rest, size_t length)
@@ -71,8 +71,8 @@ static void deliver(enum frame_kind kind, uint32_t sequence, const void *rest, s
 		.version = FRAME_VERSION,
 		.kind = (uint8_t)kind,
 		.slots = kind == FRAME_SLOTS,
-		.to = fake_path(victim)->ports[0].member->nonce,
-		.from = fake_path(hostile)->ports[0].member->nonce,
+		.to = fake_transport(victim)->ports[0].member->nonce,
+		.from = fake_transport(hostile)->ports[0].member->nonce,
 		.sequence = sequence,
 	};
 
@@ -88,7 +88,7 @@ static void push(struct far_node *from, const struct far_node *to, uint32_t kind
 
 	shared_store_u64(&ring_next(&peer_there->out, 0)->word, 0);
 	ring_push(&peer_there->out, control_word(kind, 0, 0), 1);
-	path_wake(peer_there);
+	transport_wake(peer_there);
 }
 
 /* What comes over the network while the ring is still there. */
@@ -102,7 +102,7 @@ static void test_frames_of_one_that_did_not_move(void **state)
 			(void)open_world(state);
 		}
 		/* Known to the network, but not there yet. */
-		assert_true(network_attach(fake_path(victim), &fake_neighbour(victim, hostile)->peer));
+		assert_true(network_attach(fake_transport(victim), &fake_neighbour(victim, hostile)->peer));
 		switch (which) {
 		case 0:
 			deliver(FRAME_SLOTS, 0, &slot, sizeof(slot));
@@ -118,7 +118,7 @@ static void test_frames_of_one_that_did_not_move(void **state)
 			break;
 		default:
 			fake_wish(hostile, true);
-			path_begin_moves(fake_path(victim));
+			transport_begin_moves(fake_transport(victim));
 			deliver(FRAME_MOVED, 0, NULL, 0); /* an answer to a MOVE through the region */
 			break;
 		}
@@ -140,7 +140,7 @@ static void test_moved_that_cannot_be(void **state)
 		assert_non_null(moving->network);
 		if (which > 0) {
 			fake_wish(hostile, false);
-			path_begin_moves(fake_path(victim));
+			transport_begin_moves(fake_transport(victim));
 			assert_true(moving->moving);
 		}
 		deliver(FRAME_MOVED, moving->beyond->sequence - (which == 1), NULL, 0);
@@ -154,7 +154,7 @@ static void test_moved_that_cannot_be(void **state)
 static void test_a_ring_that_was_left(void **state)
 {
 	(void)state;
-	assert_true(network_attach(fake_path(victim), &fake_neighbour(victim, hostile)->peer));
+	assert_true(network_attach(fake_transport(victim), &fake_neighbour(victim, hostile)->peer));
 	assert_int_equal(fake_receive(victim, MATCH_ANY_SOURCE, in, 1, 1), 0); /* takes what is there */
 	push(hostile, victim, WIRE_MOVE);
 	push(hostile, victim, WIRE_MOVE);
@@ -166,14 +166,14 @@ static void test_a_ring_that_was_left(void **state)
 	assert_true(fake_neighbour(victim, hostile)->peer.framed);
 	assert_int_equal(fake_neighbour(victim, hostile)->peer.state, PEER_PRESENT);
 	/* Its bell alone says nothing; another ring cannot be. */
-	path_ring(&fake_neighbour(hostile, victim)->peer);
+	transport_ring(&fake_neighbour(hostile, victim)->peer);
 	go_on();
 	assert_int_equal(fake_neighbour(victim, hostile)->peer.state, PEER_PRESENT);
 	struct connection_line *line =
-		section_connection(hostile->region, fake_path(hostile)->ports[0].member->slot,
-				   fake_path(victim)->ports[0].member->slot);
+		section_connection(hostile->region, fake_transport(hostile)->ports[0].member->slot,
+				   fake_transport(victim)->ports[0].member->slot);
 	shared_store_u32(&line->id, shared_load_u32(&line->id) + 2);
-	path_ring(&fake_neighbour(hostile, victim)->peer);
+	transport_ring(&fake_neighbour(hostile, victim)->peer);
 	assert_left_for_good("a ring of one that is in the network");
 }
 
@@ -197,8 +197,8 @@ static void test_moves_in_frames(void **state)
 			.version = FRAME_VERSION,
 			.kind = FRAME_SLOTS,
 			.slots = which == 0 ? 2 : 1,
-			.to = fake_path(victim)->ports[0].member->nonce,
-			.from = fake_path(hostile)->ports[0].member->nonce,
+			.to = fake_transport(victim)->ports[0].member->nonce,
+			.from = fake_transport(hostile)->ports[0].member->nonce,
 			.sequence = beyond->expected + 1,
 		};
 		memcpy(frame, &header, sizeof(header));
@@ -218,9 +218,9 @@ static void test_moves_in_frames(void **state)
 	assert_int_equal(fake_send(hostile, to, "x", 1, 1), 0);
 	shared_store_u64(&ring_next(&to->peer.out, 0)->word, 0);
 	ring_push(&to->peer.out, control_word(WIRE_MOVE, 0, 0), 1);
-	path_wake(&to->peer);
+	transport_wake(&to->peer);
 	go_on();
-	assert_int_equal(fake_path(victim)->peers[place]->failure, -EPROTO);
+	assert_int_equal(fake_transport(victim)->peers[place]->failure, -EPROTO);
 }
 
 /* All is taken, it says, and it kept some of our chunks. */
@@ -231,15 +231,15 @@ static void test_chunks_that_do_not_come_back(void **state)
 	fake_wish(hostile, true);
 	/* Only we look, so that the other's answers are ours to write. */
 	for (int i = 0; i < 100 && !fake_neighbour(victim, hostile)->peer.moving; i++) {
-		path_begin_moves(fake_path(victim));
-		path_begin_moves(fake_path(hostile));
-		(void)path_look(fake_path(victim));
-		(void)network_look(fake_path(hostile));
+		transport_begin_moves(fake_transport(victim));
+		transport_begin_moves(fake_transport(hostile));
+		(void)transport_progress_full(fake_transport(victim));
+		(void)network_look(fake_transport(hostile));
 	}
 	struct peer *moving = &fake_neighbour(victim, hostile)->peer;
 	assert_true(moving->moving);
 	shared_store_u64(&section_credit(victim->region, moving->slot,
-					 fake_path(victim)->ports[0].member->slot)
+					 fake_transport(victim)->ports[0].member->slot)
 				  ->consumed,
 			 (uint64_t)moving->out.connection << 32 | moving->out.position);
 	assert_left_for_good("a chunk that is not given back");
@@ -266,7 +266,7 @@ static void test_a_successor_of_one_that_moved(void **state)
 	before = hostile->node;
 	node_die(&before);
 	node_open(&hostile->node, hostile->region);
-	assert_int_equal(fake_path(hostile)->ports[0].member->slot, slot);
+	assert_int_equal(fake_transport(hostile)->ports[0].member->slot, slot);
 	/* It is met as somebody new, by the same struct peer. */
 	struct correspondent *now = fake_neighbour(victim, hostile);
 	assert_ptr_equal(&now->peer, old);
@@ -280,7 +280,7 @@ static void test_a_successor_of_one_that_moved(void **state)
 	assert_int_equal(fake_next(&hostile->node.receives).length, 4000);
 	assert_bytes(in, 4000, 6);
 	assert_int_equal(beyond->in_flight, 0);
-	const struct chunk_pool *pool = &fake_path(victim)->network->chunks;
+	const struct chunk_pool *pool = &fake_transport(victim)->network->chunks;
 	uint32_t back = 0;
 	for (uint32_t i = 0; i < CHUNK_CLASSES; i++)
 		back += pool->classes[i].free_count;

@@ -8,7 +8,7 @@
 #include "fake_core.h"
 #include "random.h"
 
-#include "path/move.h"
+#include "transport/move.h"
 
 #include <stdlib.h>
 
@@ -60,15 +60,15 @@ static uint64_t wishes;
 static uint64_t moves;       /* of one direction of a pair */
 static uint64_t late_copies; /* looks that saw a single copy go on after a move */
 
-static struct path *path_of(const struct player *player)
+static struct transport *transport_of(const struct player *player)
 {
-	return player->far->node.messenger->path;
+	return player->far->node.messenger->transport;
 }
 
 static uint32_t number_of(uint64_t source)
 {
 	for (uint32_t i = 0; i < FAKE_ENDS; i++)
-		if (path_of(&players[i])->ports[0].member->slot == (uint32_t)source)
+		if (transport_of(&players[i])->ports[0].member->slot == (uint32_t)source)
 			return i;
 	fail_msg("a message from nobody");
 	return 0;
@@ -81,7 +81,7 @@ static struct correspondent *peer(const struct player *at, const struct player *
 
 static void *get(const struct player *player, bool in_heap, size_t bytes)
 {
-	void *memory = in_heap ? heap_allocate(path_of(player)->heap, bytes, 1, true) : calloc(1, bytes);
+	void *memory = in_heap ? heap_allocate(transport_of(player)->heap, bytes, 1, true) : calloc(1, bytes);
 
 	assert_non_null(memory);
 	return memory;
@@ -307,7 +307,7 @@ static void take_completions(struct player *player)
 
 static void flip(struct player *player)
 {
-	const struct member *member = path_of(player)->ports[0].member;
+	const struct member *member = transport_of(player)->ports[0].member;
 	struct member_slot *slot = region_slot(player->far->region, member->slot);
 	bool network = shared_load_u64(&slot->way) != 0;
 
@@ -328,11 +328,13 @@ static void count_moves(void)
 	for (uint32_t i = 0; i < FAKE_ENDS; i++)
 		for (uint32_t k = 0; k < FAKE_ENDS; k++) {
 			const struct peer *to =
-				path_of(&players[i])->peers[path_of(&players[k])->ports[0].member->slot];
+				transport_of(&players[i])
+					->peers[transport_of(&players[k])->ports[0].member->slot];
 			const struct network_peer *now = to != NULL ? to->network : NULL;
 			moves += (now != NULL) != (before[i][k] != NULL);
 			late_copies += now != NULL &&
-				       path_of(&players[i])->user->reaches(path_of(&players[i])->context, to);
+				       transport_of(&players[i])
+					       ->user->reaches(transport_of(&players[i])->context, to);
 			before[i][k] = now;
 		}
 }
@@ -349,7 +351,7 @@ static void act(void)
 	case 1:
 	case 2:
 	case 3:
-		path_begin_moves(path_of(player));
+		transport_begin_moves(transport_of(player));
 		break;
 	case 4:
 		player->far->end->refusals = random_below(&seed, 20);
@@ -368,7 +370,7 @@ static void act(void)
 			progress(player);
 		break;
 	case 9:
-		(void)path_look(path_of(player));
+		(void)transport_progress_full(transport_of(player));
 		break;
 	default:
 		if (random_below(&seed, 2) == 0)
@@ -396,7 +398,7 @@ static void finish(void)
 			for (uint32_t k = 0; k < AT_ONCE; k++)
 				missing += player->buffers[k].use != NOTHING &&
 					   player->buffers[k].use != RECEIVES;
-			(void)path_look(path_of(player));
+			(void)transport_progress_full(transport_of(player));
 			progress(player);
 		}
 		if (missing == 0)
@@ -416,7 +418,7 @@ static void finish(void)
 		memcpy(&counter, players[i].window + (size_t)i * WINDOW_BYTES, 8);
 		assert_int_equal(counter, players[(i + FAKE_ENDS - 1) % FAKE_ENDS].added);
 		assert_int_equal(players[i].far->end->registered, 0);
-		assert_int_equal(path_of(&players[i])->failures, 0);
+		assert_int_equal(transport_of(&players[i])->failures, 0);
 	}
 }
 

@@ -174,9 +174,9 @@ static void test_who_leaves_is_told(void **state)
 	struct correspondent *to_b = fake_peer(a, b);
 	uint32_t from_a = fake_peer(b, a)->peer.source;
 	assert_int_equal(fake_send(a, to_b, "12345678", 8, 1), 0);
-	assert_false(network_drained(a->node.messenger->path));
+	assert_false(network_drained(a->node.messenger->transport));
 	fake_settle(&world);
-	assert_true(network_drained(a->node.messenger->path));
+	assert_true(network_drained(a->node.messenger->transport));
 	assert_int_equal(fake_receive(b, from_a, in, 8, 1), 0);
 	assert_int_equal(fake_next(&b->node.receives).error, 0);
 	assert_int_equal(known(b, a)->peer->failure, -ECONNABORTED);
@@ -193,7 +193,7 @@ static size_t frame_of(unsigned char *frame, size_t length)
 
 static uint64_t strays(const struct far_node *at)
 {
-	return at->node.messenger->path->network->strays;
+	return at->node.messenger->transport->network->strays;
 }
 
 /* What is not for us, or from nobody that we know, is dropped and nothing else. */
@@ -253,7 +253,7 @@ static void test_another_version_is_said_once(void **state)
 	(void)state;
 	fake_open(&world);
 	said_count = 0;
-	network_say_to(b->node.messenger->path, hear);
+	network_say_to(b->node.messenger->transport, hear);
 	(void)fake_peer(b, a);
 	size_t length = frame_of(frame, 8);
 	fake_settle(&world);
@@ -293,8 +293,8 @@ static void test_hellos_that_cannot_be(void **state)
 		.magic = FRAME_MAGIC,
 		.version = FRAME_VERSION,
 		.kind = FRAME_HELLO,
-		.to = b->node.messenger->path->ports[0].member->nonce,
-		.from = a->node.messenger->path->ports[0].member->nonce,
+		.to = b->node.messenger->transport->ports[0].member->nonce,
+		.from = a->node.messenger->transport->ports[0].member->nonce,
 	};
 	frame.hello = (struct frame_hello){.provider = 7, .length = 1, .name = {2}};
 	assert_true(fake_deliver(b->end, &frame, sizeof(frame)));
@@ -316,7 +316,7 @@ static void test_hellos_that_cannot_be(void **state)
 	frame.header.from++;
 	struct core_name name = {.provider = 7, .length = 1, .bytes = {2}};
 	uint32_t place = directory_add(&b->directory, frame.header.from, &name);
-	assert_null(network_meet(b->node.messenger->path, b->region->members + place));
+	assert_null(network_meet(b->node.messenger->transport, b->region->members + place));
 	b->end->info.addr_format = FI_FORMAT_UNSPEC;
 	assert_int_equal(known(b, a)->peer->state, PEER_PRESENT);
 	fake_close(&world);
@@ -492,7 +492,7 @@ static void test_polls_that_are_far_apart(void **state)
 		assert_in_range(polls, 1, FEW);
 		assert_int_equal(fake_next(receives).length, 8);
 		/* It is not taken for one that is awaited next: that is looked for at every poll. */
-		fake_path(b)->network->patience = 1;
+		fake_transport(b)->network->patience = 1;
 		(void)messenger_progress(b->node.messenger);
 	}
 	fake_close(&world);

@@ -29,8 +29,8 @@ static void deliver_ahead(struct far_node *from, uint32_t ahead, uint32_t bytes)
 		.version = FRAME_VERSION,
 		.kind = FRAME_SLOTS,
 		.slots = 1,
-		.to = fake_path(b)->ports[0].member->nonce,
-		.from = fake_path(from)->ports[0].member->nonce,
+		.to = fake_transport(b)->ports[0].member->nonce,
+		.from = fake_transport(from)->ports[0].member->nonce,
 		.sequence = known(b, from)->expected + ahead,
 		.bytes = bytes,
 	};
@@ -51,11 +51,11 @@ static void test_waiting_frames_take_no_buffers(void **state)
 	}
 	assert_int_equal(known(b, a)->peer->state, PEER_PRESENT);
 	/* The frame that is missing does not come, at so many looks after the peer. */
-	for (uint64_t i = 0; i < fake_path(b)->timeout / LIVENESS_INTERVAL + 3; i++)
-		network_check(fake_path(b), monotonic_now());
+	for (uint64_t i = 0; i < fake_transport(b)->timeout / LIVENESS_INTERVAL + 3; i++)
+		network_check(fake_transport(b), monotonic_now());
 	assert_int_equal(known(b, a)->peer->failure, -EPROTO);
 	fake_settle(&world);
-	assert_int_equal(fake_path(b)->network->held_bytes, 0);
+	assert_int_equal(fake_transport(b)->network->held_bytes, 0);
 	fake_close(&world);
 }
 
@@ -69,12 +69,12 @@ static void test_room_for_waiting_frames_is_bounded(void **state)
 	for (uint32_t ahead = 1; ahead <= NETWORK_HELD_MOST; ahead++)
 		deliver_ahead(a, ahead, FRAME_CHUNK_MOST);
 	/* Other peers have the rest of the room. */
-	fake_path(b)->network->held_bytes = NETWORK_HELD_BYTES_MOST;
+	fake_transport(b)->network->held_bytes = NETWORK_HELD_BYTES_MOST;
 	deliver_ahead(c, 1, 8);
 	assert_int_equal(known(b, a)->peer->state, PEER_FAILED);
 	assert_int_equal(known(b, c)->peer->state, PEER_PRESENT);
 	assert_non_null(known(b, c)->held);
-	fake_path(b)->network->held_bytes = known(b, c)->held_bytes;
+	fake_transport(b)->network->held_bytes = known(b, c)->held_bytes;
 	fake_close(&world);
 }
 
@@ -89,7 +89,7 @@ static void test_a_stuck_peer_leaves_room(void **state)
 	fake_talk(&world, a, to_b, b, fake_peer(b, a)->peer.source, 8, 1);
 	fake_talk(&world, a, to_c, c, from_a, 8, 1);
 	struct network_peer *stuck = to_b->peer.network;
-	struct network *network = fake_path(a)->network;
+	struct network *network = fake_transport(a)->network;
 	a->end->holds_sends = true;
 	b->end->sinks = true;
 	for (uint32_t i = 0; i < 2 * NETWORK_FRAMES; i++)
@@ -172,7 +172,7 @@ static void test_what_waits_takes_turns(void **state)
 	a->end->holds_sends = true;
 	uint32_t before = a->end->frames;
 	for (uint32_t look = 1; look <= 2; look++) {
-		assert_int_equal(network_poll(fake_path(a)->network), NETWORK_FRAMES_PER_LOOK);
+		assert_int_equal(network_poll(fake_transport(a)->network), NETWORK_FRAMES_PER_LOOK);
 		assert_int_equal(a->end->frames - before, look * NETWORK_FRAMES_PER_LOOK);
 	}
 	/* Both had a turn. */
@@ -181,7 +181,7 @@ static void test_what_waits_takes_turns(void **state)
 	fake_release_sends(a->end);
 	fake_settle(&world);
 	assert_int_equal(a->end->frames - before, 2 * EACH);
-	assert_int_equal(fake_path(a)->network->backlog_count, 0);
+	assert_int_equal(fake_transport(a)->network->backlog_count, 0);
 	fake_close(&world);
 }
 

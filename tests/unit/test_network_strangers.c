@@ -21,7 +21,7 @@ static struct sockaddr_in named_at;
 
 static struct network *network_of_b(void)
 {
-	return fake_path(b)->network;
+	return fake_transport(b)->network;
 }
 
 static struct sockaddr_in address_of(int socket)
@@ -87,7 +87,7 @@ static void deliver(enum frame_kind kind, uint64_t nonce)
 		.header = {.magic = FRAME_MAGIC,
 			   .version = FRAME_VERSION,
 			   .kind = (uint8_t)kind,
-			   .to = fake_path(b)->ports[0].member->nonce,
+			   .to = fake_transport(b)->ports[0].member->nonce,
 			   .from = nonce},
 		.hello = {.provider = FAKE_PROVIDER, .length = sizeof(named_at), .flags = CORE_NAME_PULSE},
 	};
@@ -127,7 +127,7 @@ static void check_for_seconds(uint32_t seconds)
 	uint64_t began = monotonic_now() + ahead;
 
 	for (uint32_t i = 1; i <= 2 * seconds; i++)
-		network_check(fake_path(b), began + i * SECOND / 2);
+		network_check(fake_transport(b), began + i * SECOND / 2);
 	ahead += seconds * SECOND;
 }
 
@@ -136,7 +136,7 @@ static struct network_peer *stranger(uint64_t nonce)
 	uint32_t place = directory_find(&b->directory, nonce);
 
 	assert_int_not_equal(place, DIRECTORY_NONE);
-	return fake_path(b)->peers[fake_path(b)->members + place]->beyond;
+	return fake_transport(b)->peers[fake_transport(b)->members + place]->beyond;
 }
 
 /* Of the address that a stranger names nothing is asked, and nothing is answered to it. */
@@ -305,7 +305,7 @@ static void test_few_are_answered_without_proof(void **state)
 		assert_int_equal(network_make_reachable(stranger(i)), i <= NETWORK_UNPROVED_MOST);
 	}
 	assert_int_equal(network_of_b()->unproved, NETWORK_UNPROVED_MOST);
-	check_for_seconds((uint32_t)(fake_path(b)->timeout / SECOND) + 3);
+	check_for_seconds((uint32_t)(fake_transport(b)->timeout / SECOND) + 3);
 	assert_int_equal(stranger(1)->peer->state, PEER_PRESENT);
 	assert_int_equal(stranger(NETWORK_UNPROVED_MOST + 1)->peer->failure, -ECONNRESET);
 }
@@ -325,7 +325,7 @@ static void test_strangers_are_bounded(void **state)
 
 	(void)state;
 	said = 0;
-	network_say_to(fake_path(b), hear);
+	network_say_to(fake_transport(b), hear);
 	for (uint64_t i = 1; i <= NETWORK_STRANGERS_MOST + 5; i++)
 		deliver(FRAME_HELLO, i);
 	assert_int_equal(b->directory.count, NETWORK_STRANGERS_MOST);
@@ -360,7 +360,7 @@ static void test_questions_take_turns(void **state)
 	(void)state;
 	network_of_b()->questions = NETWORK_QUESTIONS_MOST;
 	uint32_t place = directory_add(&b->directory, 1, &name);
-	struct peer *peer = network_meet(fake_path(b), fake_path(b)->members + place);
+	struct peer *peer = network_meet(fake_transport(b), fake_transport(b)->members + place);
 	peer->sending = true;
 	uint32_t before = count_descriptors();
 	check_for_seconds(20);

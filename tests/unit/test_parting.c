@@ -5,13 +5,13 @@
  */
 #include "regions.h"
 
-#include "path/move.h"
-#include "path/network_path.h"
-#include "path/region_path.h"
+#include "transport/move.h"
+#include "transport/network_transport.h"
+#include "transport/region_transport.h"
 
 static void wish(int index, enum member_wish wanted)
 {
-	const struct member *member = path_of(index)->ports[0].member;
+	const struct member *member = transport_of(index)->ports[0].member;
 
 	shared_store_u64(&region_slot(member->region, member->slot)->way,
 			 (uint64_t)member->epoch << 32 | wanted);
@@ -38,8 +38,8 @@ static void assert_through_region(int one, int other)
 /* Each knows where the other is in the network, and that it is reached there. */
 static void prove(void)
 {
-	assert_true(network_attach(path_of(A), &meet(A, B)->peer));
-	assert_true(network_attach(path_of(B), &meet(B, A)->peer));
+	assert_true(network_attach(transport_of(A), &meet(A, B)->peer));
+	assert_true(network_attach(transport_of(B), &meet(B, A)->peer));
 	beyond(A, B)->proved = true;
 	beyond(B, A)->proved = true;
 }
@@ -52,7 +52,7 @@ static void say_part(void)
 	(void)meet(B, A);
 	wish(A, WISH_LEAVE);
 	prove();
-	path_begin_moves(path_of(A));
+	transport_begin_moves(transport_of(A));
 	assert_int_equal(beyond(A, B)->part_said, WORD_FIRST);
 	assert_true(beyond(A, B)->hushed);
 	static const unsigned char word[8] = {1};
@@ -85,7 +85,7 @@ static void test_a_parting_that_began_fails_over(void **state)
 {
 	(void)state;
 	say_part();
-	path_break(path_of(A), &meet(A, B)->peer, -EPROTO, "the test says so");
+	transport_break(transport_of(A), &meet(A, B)->peer, -EPROTO, "the test says so");
 	settle();
 	assert_int_equal(meet(A, B)->peer.renewal, RENEWAL_DONE);
 	static const unsigned char word[8] = {2};
@@ -106,7 +106,7 @@ static void test_who_parted_is_called_back_by_who_stays(void **state)
 	(void)meet(B, A);
 	wish(A, WISH_LEAVE);
 	prove();
-	path_begin_moves(path_of(B));
+	transport_begin_moves(transport_of(B));
 	wish(A, WISH_RETURN);
 	settle();
 	talk_of_all(A, B);
@@ -124,7 +124,7 @@ static void test_who_could_not_say_that_it_parts_stays(void **state)
 	wish(A, WISH_LEAVE);
 	prove();
 	world.ends[B].refusals = 1;
-	path_begin_moves(path_of(B));
+	transport_begin_moves(transport_of(B));
 	assert_int_equal(world.ends[B].refusals, 0);
 	wish(A, WISH_RETURN);
 	settle();
@@ -138,12 +138,12 @@ static void part(void)
 {
 	open_endpoints("1", "1", "");
 	talk_of_all(A, B);
-	path_of(A)->ports[0].next_look = UINT64_MAX;
-	path_of(A)->ports[0].region->lost = true;
+	transport_of(A)->ports[0].next_look = UINT64_MAX;
+	transport_of(A)->ports[0].region->lost = true;
 	wish(A, WISH_LEAVE);
 	settle();
 	assert_null(meet(A, B)->peer.port);
-	assert_false(path_of(A)->ports[0].region->left);
+	assert_false(transport_of(A)->ports[0].region->left);
 }
 
 /* A asks B to meet again, and leaves before it hears an answer. */
@@ -152,17 +152,17 @@ static void test_who_calls_back_and_leaves_lives_on(void **state)
 	(void)state;
 	part();
 	wish(A, WISH_RETURN);
-	path_begin_moves(path_of(A));
-	path_check_peers(path_of(A));
-	(void)network_look(path_of(B));
+	transport_begin_moves(transport_of(A));
+	transport_check_peers(transport_of(A));
+	(void)network_look(transport_of(B));
 	assert_non_null(meet(B, A)->peer.port);
 	wish(A, WISH_LEAVE);
-	path_of(A)->ports[0].region->lost = false;
-	path_begin_moves(path_of(A));
-	assert_true(path_of(A)->ports[0].region->left);
+	transport_of(A)->ports[0].region->lost = false;
+	transport_begin_moves(transport_of(A));
+	assert_true(transport_of(A)->ports[0].region->left);
 	/* It is long ago for B. */
 	meet(B, A)->peer.gone = 1;
-	path_check_peers(path_of(B));
+	transport_check_peers(transport_of(B));
 	assert_null(meet(B, A)->peer.port);
 	assert_int_equal(meet(B, A)->peer.state, PEER_PRESENT);
 	settle();
@@ -176,9 +176,9 @@ static void test_who_was_not_met_again_is_parted_from(void **state)
 	(void)state;
 	part();
 	wish(A, WISH_RETURN);
-	path_begin_moves(path_of(A));
-	path_check_peers(path_of(A));
-	(void)network_look(path_of(B));
+	transport_begin_moves(transport_of(A));
+	transport_check_peers(transport_of(A));
+	(void)network_look(transport_of(B));
 	assert_non_null(meet(B, A)->peer.port);
 	wish(A, WISH_LEAVE);
 	settle();
@@ -200,21 +200,21 @@ static void part_again(void)
 	assert_through_region(A, B);
 	/* Polls do not look after peers by the clock: what is said comes in the order that is written here.
 	 */
-	path_of(A)->next_check = UINT64_MAX;
-	path_of(B)->next_check = UINT64_MAX;
+	transport_of(A)->next_check = UINT64_MAX;
+	transport_of(B)->next_check = UINT64_MAX;
 	wish(A, WISH_LEAVE);
 	prove();
-	path_begin_moves(path_of(A));
-	path_begin_moves(path_of(B));
-	while (path_of(A)->moves + path_of(B)->moves > 0)
+	transport_begin_moves(transport_of(A));
+	transport_begin_moves(transport_of(B));
+	while (transport_of(A)->moves + transport_of(B)->moves > 0)
 		fake_settle(&world);
-	path_begin_moves(path_of(A));
-	path_begin_moves(path_of(B));
-	(void)network_look(path_of(A));
-	(void)network_look(path_of(B));
+	transport_begin_moves(transport_of(A));
+	transport_begin_moves(transport_of(B));
+	(void)network_look(transport_of(A));
+	(void)network_look(transport_of(B));
 	assert_int_equal(beyond(A, B)->part_heard, WORD_FIRST);
 	assert_int_equal(beyond(B, A)->part_heard, WORD_FIRST);
-	path_begin_moves(path_of(A));
+	transport_begin_moves(transport_of(A));
 	assert_null(meet(A, B)->peer.port);
 }
 
@@ -224,15 +224,15 @@ static void test_who_parts_meets_nobody_before_it_parted(void **state)
 	(void)state;
 	part_again();
 	wish(A, WISH_RETURN);
-	path_begin_moves(path_of(A));
-	path_check_peers(path_of(A));
-	(void)network_look(path_of(B));
+	transport_begin_moves(transport_of(A));
+	transport_check_peers(transport_of(A));
+	(void)network_look(transport_of(B));
 	assert_int_equal(beyond(B, A)->part_heard, WORD_SECOND);
 	/* If B answered, A would say that it heard that, and move back, before it hears that B has parted. */
-	(void)network_look(path_of(A));
-	(void)network_look(path_of(B));
-	path_begin_moves(path_of(B));
-	path_begin_moves(path_of(A));
+	(void)network_look(transport_of(A));
+	(void)network_look(transport_of(B));
+	transport_begin_moves(transport_of(B));
+	transport_begin_moves(transport_of(A));
 	settle();
 	assert_int_equal(meet(A, B)->peer.state, PEER_PRESENT);
 	assert_int_equal(meet(B, A)->peer.state, PEER_PRESENT);
@@ -247,10 +247,10 @@ static void test_who_was_refused_for_a_while_asks_again(void **state)
 	(void)state;
 	part_again();
 	wish(A, WISH_RETURN);
-	path_begin_moves(path_of(A));
-	path_check_peers(path_of(A));
-	(void)network_look(path_of(B));
-	path_begin_moves(path_of(B));
+	transport_begin_moves(transport_of(A));
+	transport_check_peers(transport_of(A));
+	(void)network_look(transport_of(B));
+	transport_begin_moves(transport_of(B));
 	wish(A, WISH_NETWORK);
 	settle();
 	assert_null(meet(A, B)->peer.port);

@@ -390,7 +390,7 @@ static uint32_t find_cold(void)
 /* It sends, and its doorbell gets lost. */
 static void send_unheard(uint32_t at, uint64_t tag)
 {
-	struct port *port = &crowd.hub.messenger->path->ports[0];
+	struct port *port = &crowd.hub.messenger->transport->ports[0];
 	uint32_t slot = node_slot(&crowd.peers[at]);
 
 	assert_int_equal(node_send(&crowd.peers[at], &crowd.hub, "x", 1, tag, FI_TAGGED, NULL), 0);
@@ -411,7 +411,7 @@ static void test_cold_rings_are_woken(void **state)
 		if (round % 10 == 0)
 			idle(6000, 0);
 		if (round % 10 == 0 && round > 50)
-			assert_true(crowd.hub.messenger->path->hot_count <= 9);
+			assert_true(crowd.hub.messenger->transport->hot_count <= 9);
 		/* A doorbell, not the sweep, finds it. */
 		hear(random_below(&seed, COLD_PEERS), 1000 + round, 200, 0);
 	}
@@ -464,7 +464,7 @@ static void test_who_rings_before_the_first_look_is_heard(void **state)
 	assert_int_equal(node_send(&early, &node, "x", 1, 7, FI_TAGGED, NULL), 0);
 	/* The same words, as if meant for the next to take the slot: it finds all of them. */
 	struct connection_line *line = section_connection(region, node_slot(&early), node_slot(&node));
-	shared_store_u32(&line->receiver_epoch, node.messenger->path->ports[0].member->epoch + 1);
+	shared_store_u32(&line->receiver_epoch, node.messenger->transport->ports[0].member->epoch + 1);
 	node_die(&node);
 	node_open(&node, region);
 	assert_int_equal(node_receive(&node, NULL, &byte, 1, 7, FI_TAGGED, NULL), 0);
@@ -476,7 +476,7 @@ static void test_who_rings_before_the_first_look_is_heard(void **state)
 	/* What was offered to a former occupant is none of its successor's. */
 	node_die(&node);
 	node_open(&node, region);
-	assert_null(node.messenger->path->peers[node_slot(&early)]);
+	assert_null(node.messenger->transport->peers[node_slot(&early)]);
 	node_die(&node);
 	node_die(&early);
 	region_detach(region);

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "path/region_path.h"
+#include "transport/region_transport.h"
 
 static void test_each_pair_by_what_it_shares(void **state)
 {
@@ -24,7 +24,7 @@ static void test_each_pair_by_what_it_shares(void **state)
 			talk_of_all(one, other);
 	/* What each region says of it, for people. */
 	for (int i = A; i <= C; i++)
-		path_publish_counts(path_of(i));
+		transport_publish_counts(transport_of(i));
 	const struct region *first = domains[A].regions[0];
 	const struct region *second = domains[C].regions[0];
 	assert_true(
@@ -124,8 +124,8 @@ static void test_a_region_that_is_full(void **state)
 	for (uint32_t i = 0; i < MEMBERS; i++)
 		member_leave(members[i]);
 	/* All is as before. */
-	assert_int_equal(path_of(C)->port_count, 1);
-	assert_int_equal(path_of(C)->members, MEMBERS);
+	assert_int_equal(transport_of(C)->port_count, 1);
+	assert_int_equal(transport_of(C)->members, MEMBERS);
 	talk_of_all(C, C);
 	region_detach(region);
 	close_endpoints();
@@ -155,7 +155,7 @@ static void test_the_heap_is_in_the_first_region(void **state)
 	open_endpoints("12", "1", "2");
 	for (int i = A; i <= C; i++)
 		assert_int_equal(single_copy_open(world.nodes[i].node.messenger, SINGLE_COPY_ON), 0);
-	struct heap *heap = path_of(A)->heap;
+	struct heap *heap = transport_of(A)->heap;
 	assert_non_null(heap);
 	unsigned char *bytes = heap_allocate(heap, LONG, 64, false);
 	assert_non_null(bytes);
@@ -176,7 +176,7 @@ static void test_the_heap_is_in_the_first_region(void **state)
 	/* It is the first region's: nothing of it goes with the second. */
 	cut_file('2');
 	settle_moves();
-	assert_true(path_of(A)->ports[1].cut);
+	assert_true(transport_of(A)->ports[1].cut);
 	assert_true(heap_release(bytes));
 	bytes = heap_allocate(heap, LONG, 64, false);
 	assert_non_null(bytes);
@@ -215,11 +215,11 @@ static void test_a_sleep_ends_by_each_region(void **state)
 	open_endpoints("12", "1", "2");
 	talk(B, A, 8, 1);
 	talk(C, A, 8, 2);
-	path_sleep_begin(path_of(A));
-	(void)path_look(path_of(A));
+	transport_sleep_begin(transport_of(A));
+	(void)transport_progress_full(transport_of(A));
 	for (int from = B; from <= C; from++) {
 		sleep_watch_open(&watch);
-		(void)path_sleep_watch(path_of(A), &watch);
+		(void)transport_sleep_watch(transport_of(A), &watch);
 		if (sleep_waits_on_many())
 			assert_int_equal(watch.count, 2 * (1 + MEMBERS));
 		assert_int_equal(sleep_until(&watch, monotonic_now() + 1000000), SLEEP_ELAPSED);
@@ -228,12 +228,12 @@ static void test_a_sleep_ends_by_each_region(void **state)
 		if (sleep_waits_on_many())
 			assert_int_equal(sleep_until(&watch, monotonic_now() + UINT64_C(60000000000)),
 					 SLEEP_RUNG);
-		assert_int_equal(path_look(path_of(A)), 0);
+		assert_int_equal(transport_progress_full(transport_of(A)), 0);
 	}
-	path_sleep_end(path_of(A));
+	transport_sleep_end(transport_of(A));
 	for (uint32_t i = 0; i < 2; i++)
-		assert_int_equal(shared_load_u32(&section_header(path_of(A)->ports[i].region,
-								 path_of(A)->ports[i].member->slot)
+		assert_int_equal(shared_load_u32(&section_header(transport_of(A)->ports[i].region,
+								 transport_of(A)->ports[i].member->slot)
 							  ->sleeping),
 				 0);
 	fake_settle(&world);

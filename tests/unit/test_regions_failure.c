@@ -4,7 +4,7 @@
  */
 #include "regions.h"
 
-#include "path/region_path.h"
+#include "transport/region_transport.h"
 
 static void test_the_others_go_on_when_a_file_is_cut(void **state)
 {
@@ -52,12 +52,12 @@ static void test_the_others_go_on_when_a_slot_is_lost(void **state)
 	shared_store_u64(&region_slot(lost->region, lost->slot)->claim,
 			 (uint64_t)(lost->epoch + 1) << 32 | SLOT_CLAIMED);
 	settle_moves();
-	assert_true(path_of(A)->ports[1].evicted);
-	assert_false(path_of(A)->ports[0].evicted);
+	assert_true(transport_of(A)->ports[1].evicted);
+	assert_false(transport_of(A)->ports[0].evicted);
 	assert_ways(A, B, false);
 	talk_of_all(A, B);
 	/* The other found out as well, or is told; both go on. */
-	assert_int_equal(path_of(A)->peers[MEMBERS + member_in(C, '2')->slot]->renewal, RENEWAL_DONE);
+	assert_int_equal(transport_of(A)->peers[MEMBERS + member_in(C, '2')->slot]->renewal, RENEWAL_DONE);
 	close_endpoints();
 }
 
@@ -109,7 +109,7 @@ static void test_who_leaves_one_of_two_that_are_shared(void **state)
 			talk_of_all(A, B);
 		talk_of_all(A, C);
 		wish_of_a('2', WISH_LEAVE);
-		assert_true(path_of(A)->ports[1].region->left);
+		assert_true(transport_of(A)->ports[1].region->left);
 		assert_ways(A, C, true);
 		assert_ways(A, B, false);
 		assert_int_equal(region_between(A, B), '1');
@@ -135,11 +135,11 @@ static void test_a_member_that_dies(void **state)
 	assert_int_equal(fake_receive(&world.nodes[A], of_c, in, 8, 3), 0);
 	node_die(&world.nodes[C].node);
 	for (int round = 0; round < 2; round++) {
-		path_check_peers(path_of(A));
+		transport_check_peers(transport_of(A));
 		(void)messenger_progress(world.nodes[A].node.messenger);
 	}
 	assert_int_equal(fake_next(&world.nodes[A].node.receives).error, ECONNRESET);
-	assert_int_equal(path_of(A)->peers[of_c]->state, PEER_FAILED);
+	assert_int_equal(transport_of(A)->peers[of_c]->state, PEER_FAILED);
 	talk_of_all(A, B);
 	close_endpoints();
 }
@@ -152,15 +152,15 @@ static void test_all_are_lost_in_a_child(void **state)
 	talk(A, B, 8, 1);
 	talk(A, C, 8, 2);
 	uint32_t posted = world.ends[A].posted_count;
-	path_lose(path_of(A));
+	transport_lose(transport_of(A));
 	(void)messenger_progress(world.nodes[A].node.messenger);
 	assert_int_equal(world.ends[A].posted_count, posted);
 	for (uint32_t i = 0; i < 2; i++) {
-		assert_true(path_of(A)->ports[i].evicted);
-		assert_int_equal(path_of(A)->ports[i].member->lock_fd, -1);
+		assert_true(transport_of(A)->ports[i].evicted);
+		assert_int_equal(transport_of(A)->ports[i].member->lock_fd, -1);
 	}
-	assert_int_equal(path_of(A)->peers[member_in(B, '1')->slot]->state, PEER_FAILED);
-	assert_int_equal(path_of(A)->peers[MEMBERS + member_in(C, '2')->slot]->state, PEER_FAILED);
+	assert_int_equal(transport_of(A)->peers[member_in(B, '1')->slot]->state, PEER_FAILED);
+	assert_int_equal(transport_of(A)->peers[MEMBERS + member_in(C, '2')->slot]->state, PEER_FAILED);
 	/* The core is the parent's as well. */
 	assert_false(world.ends[A].closed);
 	world.ends[A].closed = true;
@@ -173,7 +173,7 @@ static void test_a_child_does_not_begin_to_listen(void **state)
 	(void)state;
 	open_endpoints("1", "1", "");
 	uint32_t posted = world.ends[A].posted_count;
-	path_lose(path_of(A));
+	transport_lose(transport_of(A));
 	(void)messenger_progress(world.nodes[A].node.messenger);
 	assert_int_equal(world.ends[A].posted_count, posted);
 	world.ends[A].closed = true;

@@ -5,7 +5,7 @@
  */
 #include "regions.h"
 
-#include "path/region_path.h"
+#include "transport/region_transport.h"
 
 /* Of A and B, and the region by which they reach each other. */
 static const struct {
@@ -40,7 +40,7 @@ static uint64_t call(struct correspondent *to)
 /* A is told of the address now, and this is who it is; from here on they talk. */
 static void assert_known_as(uint64_t source, bool was_broken)
 {
-	const struct peer *stranger = path_of(A)->peers[(uint32_t)source];
+	const struct peer *stranger = transport_of(A)->peers[(uint32_t)source];
 
 	assert_ptr_equal(stranger, &meet(A, B)->peer);
 	assert_int_equal(correspondent_source(meet(A, B)), source);
@@ -112,13 +112,13 @@ static void test_a_stranger_that_comes_after_the_cut(void **state)
 		settle_moves();
 		assert_int_equal(called->renewal, RENEWAL_DONE);
 		uint32_t source = 0;
-		for (uint32_t k = 0; k < path_of(A)->port_count; k++)
-			if (path_of(A)->ports[k].region->id[1] == (uint64_t)(lists[i].shared - '0'))
-				source = path_of(A)->ports[k].base + slot;
-		assert_non_null(path_of(A)->peers[source]);
+		for (uint32_t k = 0; k < transport_of(A)->port_count; k++)
+			if (transport_of(A)->ports[k].region->id[1] == (uint64_t)(lists[i].shared - '0'))
+				source = transport_of(A)->ports[k].base + slot;
+		assert_non_null(transport_of(A)->peers[source]);
 		/* B had called, as far as it knows; A had not. */
 		assert_true(fake_send(&world.nodes[B], meet(B, A), out, 8, 9) < 0);
-		assert_known_as(correspondent_source((void *)path_of(A)->peers[source]), false);
+		assert_known_as(correspondent_source((void *)transport_of(A)->peers[source]), false);
 		close_endpoints();
 	}
 }
@@ -129,11 +129,12 @@ static void test_a_stranger_beyond(void **state)
 	(void)state;
 	for (size_t i = 0; i < LISTS; i++) {
 		open_endpoints(lists[i].of_a, lists[i].of_b, "3");
-		network_listen(path_of(A));
+		network_listen(transport_of(A));
 		uint32_t place = directory_add(&world.nodes[B].directory, address_of(A).nonce,
-					       network_name(path_of(A)->network));
-		uint64_t source = call((void *)network_meet(path_of(B), path_of(B)->members + place));
-		assert_true((uint32_t)source >= path_of(A)->members);
+					       network_name(transport_of(A)->network));
+		uint64_t source =
+			call((void *)network_meet(transport_of(B), transport_of(B)->members + place));
+		assert_true((uint32_t)source >= transport_of(A)->members);
 		assert_int_equal(region_between(A, B), '0');
 		assert_known_as(source, false);
 		close_endpoints();
@@ -151,7 +152,7 @@ static void test_a_liar_is_not_told_of(void **state)
 	uint64_t liar = hear(word);
 	cut_file('2');
 	settle_moves();
-	assert_ptr_not_equal(path_of(A)->peers[(uint32_t)liar], &meet(A, B)->peer);
+	assert_ptr_not_equal(transport_of(A)->peers[(uint32_t)liar], &meet(A, B)->peer);
 	assert_int_equal(region_between(A, B), '1');
 	talk_of_all(A, B);
 	close_endpoints();

@@ -11,16 +11,16 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "path/move.h"
-#include "path/network_path.h"
-#include "path/part.h"
-#include "path/region_path.h"
-#include "path/rejoin.h"
 #include "proto/single_copy.h"
+#include "transport/move.h"
+#include "transport/network_transport.h"
+#include "transport/part.h"
+#include "transport/region_transport.h"
+#include "transport/rejoin.h"
 
 static struct port *port_of(int index)
 {
-	struct port *home = &path_of(index)->ports[0];
+	struct port *home = &transport_of(index)->ports[0];
 
 	return home->next != NULL ? home->next : home;
 }
@@ -52,12 +52,12 @@ static void settle(void)
 
 static void hold_still(int index)
 {
-	path_of(index)->ports[0].next_look = UINT64_MAX;
+	transport_of(index)->ports[0].next_look = UINT64_MAX;
 }
 
 static void look_now(int index)
 {
-	path_of(index)->ports[0].next_look = 0;
+	transport_of(index)->ports[0].next_look = 0;
 	settle();
 }
 
@@ -256,14 +256,14 @@ static void test_nothing_is_kept_of_a_region_that_is_unmapped(void **state)
 	talk_of_all(A, B);
 	talk_of_all(A, C);
 	/* One of them fails there. */
-	path_fail(path_of(A), &meet(A, C)->peer, -ECONNRESET, "the test says so");
+	transport_fail(transport_of(A), &meet(A, C)->peer, -ECONNRESET, "the test says so");
 	settle();
 	const struct region gone = *port_of(A)->region;
 	leave(A);
 	plug('3', '1');
-	const struct path *path = path_of(A);
-	for (uint32_t source = 0; source < path->peer_end; source++) {
-		const struct peer *peer = path->peers[source];
+	const struct transport *transport = transport_of(A);
+	for (uint32_t source = 0; source < transport->peer_end; source++) {
+		const struct peer *peer = transport->peers[source];
 		if (peer == NULL)
 			continue;
 		assert_outside(&gone, peer->active_word);
@@ -278,10 +278,10 @@ static void test_nothing_is_kept_of_a_region_that_is_unmapped(void **state)
 		assert_outside(&gone, peer->account.credit);
 		assert_outside(&gone, peer->returns.credit);
 	}
-	uint32_t room = path->hot_room;
+	uint32_t room = transport->hot_room;
 	look_now(A);
 	assert_int_equal(port_of(A)->region->id[1], 3);
-	assert_int_equal(path->hot_room, room);
+	assert_int_equal(transport->hot_room, room);
 	talk_of_all(A, B);
 	talk_of_all(A, A);
 	close_endpoints();
@@ -326,8 +326,8 @@ static void test_who_is_called_back_in_time(void **state)
 	struct messenger *stopped = world.nodes[C].node.messenger;
 	world.nodes[C].node.messenger = NULL;
 	for (int round = 0; round < 20; round++) {
-		path_begin_moves(path_of(A));
-		path_begin_moves(path_of(B));
+		transport_begin_moves(transport_of(A));
+		transport_begin_moves(transport_of(B));
 		fake_settle(&world);
 	}
 	world.nodes[C].node.messenger = stopped;
@@ -359,20 +359,20 @@ static void test_who_is_called_back_while_it_parts(void **state)
 			assert_true(round < 1000);
 			for (int at = A; at <= B; at++) {
 				if (at == B)
-					path_begin_moves(path_of(B));
+					transport_begin_moves(transport_of(B));
 				(void)messenger_progress(world.nodes[at].node.messenger);
-				(void)path_look(path_of(at));
+				(void)transport_progress_full(transport_of(at));
 				if (at == B)
-					path_begin_moves(path_of(A));
+					transport_begin_moves(transport_of(A));
 			}
 		}
 		/* On a slow machine B may have looked by its clock, and answered: that must end well, too. */
 		if (heard) {
-			(void)network_look(path_of(B));
-			path_begin_moves(path_of(B));
+			(void)network_look(transport_of(B));
+			transport_begin_moves(transport_of(B));
 		}
 		wish(A, WISH_RETURN);
-		path_begin_moves(path_of(A));
+		transport_begin_moves(transport_of(A));
 		world.nodes[C].node.messenger = stopped;
 		settle();
 		assert_int_equal(meet(B, A)->peer.state, PEER_PRESENT);
@@ -398,7 +398,7 @@ static void test_all_meet_in_a_region_of_another(void **state)
 	/* B's own mapping is of the file that has no name any more: what the manager writes, it writes there.
 	 */
 	const struct member *b = port_of(B)->member;
-	path_of(B)->ports[0].next_look = UINT64_MAX;
+	transport_of(B)->ports[0].next_look = UINT64_MAX;
 	shared_store_u64(&region_slot(b->region, b->slot)->way, (uint64_t)b->epoch << 32 | WISH_LEAVE);
 	settle();
 	assert_true(has_left(B));
@@ -515,20 +515,20 @@ static void test_a_newcomer_in_its_slot(void **state)
 	}
 	assert_non_null(newcomer);
 	struct peer *before = &meet(B, A)->peer;
-	struct path *path = path_of(B);
+	struct transport *transport = transport_of(B);
 	/* Without a place in the network it cannot be told apart, and is not met. */
-	assert_null(path_meet(path, slot, newcomer->epoch, newcomer->nonce));
-	const struct core_name *core = network_name(path->network);
+	assert_null(transport_meet(transport, slot, newcomer->epoch, newcomer->nonce));
+	const struct core_name *core = network_name(transport->network);
 	struct member_core where = {.provider = core->provider, .length = core->length, .flags = core->flags};
 	memcpy(where.name, core->bytes, core->length);
 	where.name[0] ^= 0x55; /* somewhere else */
 	member_publish_core(newcomer, &where);
-	struct peer *peer = path_meet(path, slot, newcomer->epoch, newcomer->nonce);
+	struct peer *peer = transport_meet(transport, slot, newcomer->epoch, newcomer->nonce);
 	assert_non_null(peer);
 	assert_ptr_not_equal(peer, before);
-	assert_true(peer->source >= path->members);
-	assert_ptr_equal(path_peer_in(&path->ports[0], slot, newcomer->epoch), peer);
-	assert_ptr_equal(path_meet(path, slot, newcomer->epoch, newcomer->nonce), peer);
+	assert_true(peer->source >= transport->members);
+	assert_ptr_equal(transport_peer_in(&transport->ports[0], slot, newcomer->epoch), peer);
+	assert_ptr_equal(transport_meet(transport, slot, newcomer->epoch, newcomer->nonce), peer);
 	assert_ptr_equal(&meet(B, A)->peer, before);
 	talk_of_all(A, B);
 	for (uint32_t i = 0; i < MEMBERS; i++)
@@ -549,14 +549,16 @@ static void test_who_comes_later(void **state)
 		leave(A);
 		open_endpoint(C, "1");
 		if (first == 0) /* as one does whose address vector had it before */
-			assert_null(path_meet(path_of(C), address.slot, address.epoch, address.nonce)->port);
+			assert_null(
+				transport_meet(transport_of(C), address.slot, address.epoch, address.nonce)
+					->port);
 		if (first == 1)
 			talk(A, C, 8, 1);
 		talk_of_all(C, A);
 		talk_of_all(A, C);
 		talk_of_all(B, C);
 		assert_true(through_region(B, C));
-		assert_int_equal(meet(C, A)->peer.source < path_of(C)->members, first == 0);
+		assert_int_equal(meet(C, A)->peer.source < transport_of(C)->members, first == 0);
 		wish(A, WISH_RETURN);
 		look_now(A);
 		for (int other = B; other <= C; other++) {
@@ -579,8 +581,8 @@ static void deliver(int to, int from, enum frame_kind kind, uint32_t sequence, u
 		.magic = FRAME_MAGIC,
 		.version = FRAME_VERSION,
 		.kind = (uint8_t)kind,
-		.to = path_of(to)->ports[0].member->nonce,
-		.from = path_of(from)->ports[0].member->nonce,
+		.to = transport_of(to)->ports[0].member->nonce,
+		.from = transport_of(from)->ports[0].member->nonce,
 		.sequence = sequence,
 		.bytes = bytes,
 	};
@@ -666,9 +668,9 @@ static void test_who_parts_and_sends_loses_its_path(void **state)
 	talk_of_all(A, C);
 	fake_wish(&world.nodes[B], true);
 	for (int round = 0; round < 3; round++) {
-		path_begin_moves(path_of(A));
-		(void)network_look(path_of(A));
-		(void)network_look(path_of(B));
+		transport_begin_moves(transport_of(A));
+		(void)network_look(transport_of(A));
+		(void)network_look(transport_of(B));
 	}
 	assert_true(meet(A, B)->peer.receiving);
 	deliver(A, B, FRAME_PART, 0, network_tenancy(port_of(A)->region, port_of(B)->member->epoch), NULL);

@@ -95,7 +95,7 @@ static void test_what_is_not_granted_is_refused(void **state)
 	registrations_open(&table);
 	target->messenger->registrations = &table;
 	struct correspondent *to = world_peer(initiator, target);
-	assert_int_equal(path_connect(&to->peer), 0);
+	assert_int_equal(transport_connect(&to->peer), 0);
 	for (size_t i = 0; i < sizeof(registrations) / sizeof(registrations[0]); i++) {
 		registrations[i].base = memory;
 		registrations[i].length = REACHABLE;
@@ -105,11 +105,11 @@ static void test_what_is_not_granted_is_refused(void **state)
 	for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
 		uint64_t header[4] = {refusals[i].payload[0], refusals[i].payload[1]};
 		if (refusals[i].kind == WIRE_WRITE_CHUNK || refusals[i].kind == WIRE_ATOMIC_CHUNK) {
-			struct path *path = initiator->messenger->path;
-			uint32_t chunk = path_chunk(path, &to->peer, refusals[i].length);
+			struct transport *transport = initiator->messenger->transport;
+			uint32_t chunk = transport_chunk(transport, &to->peer, refusals[i].length);
 			assert_int_not_equal(chunk, CHUNK_NONE);
 			header[refusals[i].kind == WIRE_WRITE_CHUNK ? 3 : 2] =
-				(uint64_t)chunk_place(&path->ports[0].chunks, chunk, NULL) << 32 | chunk;
+				(uint64_t)chunk_place(&transport->ports[0].chunks, chunk, NULL) << 32 | chunk;
 		}
 		/* It counts on, as an honest one does whose bytes had left: it is told of the error alone. */
 		to->remote.requests++;

@@ -13,9 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "path/move.h"
-#include "path/region_path.h"
-#include "path/renew.h"
+#include "transport/move.h"
+#include "transport/region_transport.h"
+#include "transport/renew.h"
 
 #define BYTES ((size_t)1 << 20)
 #define LONG 300000U /* more than goes without an answer */
@@ -29,8 +29,8 @@ static struct far_node *c = &fakes.nodes[2];
 
 static struct connection_line *line(const struct far_node *from, const struct far_node *to)
 {
-	return section_connection(from->region, fake_path(from)->ports[0].member->slot,
-				  fake_path(to)->ports[0].member->slot);
+	return section_connection(from->region, fake_transport(from)->ports[0].member->slot,
+				  fake_transport(to)->ports[0].member->slot);
 }
 
 /* Until nobody waits for anybody's answer: they ask now and then. */
@@ -44,7 +44,7 @@ static void settle(void)
 		waiting = 0;
 		fake_settle(&fakes);
 		for (uint32_t i = 0; i < FAKE_ENDS; i++)
-			waiting += fake_path(&fakes.nodes[i])->moves;
+			waiting += fake_transport(&fakes.nodes[i])->moves;
 		assert_true(round < GUARD_ROUNDS);
 		(void)nanosleep(&pause, NULL);
 	}
@@ -95,15 +95,15 @@ static void assert_renewed(struct far_node *at, const struct far_node *whom)
 	assert_int_equal(there->renewal, RENEWAL_DONE);
 	assert_non_null(there->network);
 	assert_true(there->framed);
-	assert_int_equal(fake_path(at)->moves, 0);
-	if (!fake_path(at)->ports[0].evicted)
+	assert_int_equal(fake_transport(at)->moves, 0);
+	if (!fake_transport(at)->ports[0].evicted)
 		assert_int_equal(shared_load_u32(&line(at, whom)->way), CONNECTION_ENDED);
 }
 
 static void assert_given_up(const struct far_node *at, const struct far_node *whom)
 {
 	assert_int_equal(fake_neighbour(at, whom)->peer.state, PEER_FAILED);
-	assert_int_equal(fake_path(at)->moves, 0);
+	assert_int_equal(fake_transport(at)->moves, 0);
 	assert_true(fake_send((struct far_node *)(uintptr_t)at, fake_neighbour(at, whom), "x", 1, 1) < 0);
 }
 
@@ -173,12 +173,12 @@ static void test_what_is_posted_meanwhile_waits(void **state)
 	violate();
 	for (int i = 0; i < 100; i++) {
 		(void)messenger_progress(a->node.messenger);
-		(void)path_look(fake_path(a));
+		(void)transport_progress_full(fake_transport(a));
 	}
-	assert_true(path_is_renewing(&fake_neighbour(a, b)->peer));
+	assert_true(transport_is_renewing(&fake_neighbour(a, b)->peer));
 	/* Nothing was under way, that could have told of it. */
 	assert_false(messenger_may_receive(a->node.messenger, fake_neighbour(a, b), &request));
-	assert_int_equal(path_refuse(&fake_neighbour(a, b)->peer), -EPROTO);
+	assert_int_equal(transport_refuse(&fake_neighbour(a, b)->peer), -EPROTO);
 	assert_true(messenger_may_receive(a->node.messenger, fake_neighbour(a, b), &request));
 	assert_int_equal(fake_send(a, fake_neighbour(a, b), "x", 1, 5), -EAGAIN);
 	assert_int_equal(fake_receive(a, fake_neighbour(a, b)->peer.source, in, 1, 6), 0);
@@ -200,8 +200,8 @@ static void test_whatever_it_is(void **state)
 			(void)fake_teardown(state);
 			(void)open_world(state);
 		}
-		uint32_t self = fake_path(a)->ports[0].member->slot;
-		uint32_t other = fake_path(b)->ports[0].member->slot;
+		uint32_t self = fake_transport(a)->ports[0].member->slot;
+		uint32_t other = fake_transport(b)->ports[0].member->slot;
 		struct credit_line *credit = section_credit(a->region, other, self);
 		const struct ring_out *ring = &fake_neighbour(a, b)->peer.out;
 		switch (which) {
@@ -213,19 +213,19 @@ static void test_whatever_it_is(void **state)
 			break;
 		case 2: /* another ring */
 			shared_store_u32(&line(b, a)->id, shared_load_u32(&line(b, a)->id) + 2);
-			path_ring(&fake_neighbour(b, a)->peer);
+			transport_ring(&fake_neighbour(b, a)->peer);
 			break;
 		case 3: /* what b would say if it had found something */
-			shared_store_u32(&line(b, a)->ended, fake_path(a)->ports[0].member->epoch);
-			path_ring_doorbell(&fake_neighbour(b, a)->peer);
+			shared_store_u32(&line(b, a)->ended, fake_transport(a)->ports[0].member->epoch);
+			transport_ring_doorbell(&fake_neighbour(b, a)->peer);
 			break;
 		case 4: /* its slot is another's, which has the nonce that it had */
 			shared_store_u64(&region_slot(a->region, other)->claim,
 					 (uint64_t)9 << 32 | SLOT_JOINED);
-			path_ring_doorbell(&fake_neighbour(b, a)->peer);
+			transport_ring_doorbell(&fake_neighbour(b, a)->peer);
 			for (int i = 0; i < 70; i++)
-				(void)path_look(fake_path(a));
-			assert_ptr_equal(fake_path(a)->peers[other], &fake_neighbour(a, b)->peer);
+				(void)transport_progress_full(fake_transport(a));
+			assert_ptr_equal(fake_transport(a)->peers[other], &fake_neighbour(a, b)->peer);
 			break;
 		case 5: /* its slot is nobody's */
 			shared_store_u64(&region_slot(a->region, other)->claim, (uint64_t)99 << 32);
@@ -235,14 +235,14 @@ static void test_whatever_it_is(void **state)
 			break;
 		}
 		for (uint32_t i = 0; i < FAKE_ENDS; i++)
-			path_check_peers(fake_path(&fakes.nodes[i]));
+			transport_check_peers(fake_transport(&fakes.nodes[i]));
 		settle();
 		assert_renewed(a, b);
 		assert_renewed(b, a);
 		drop_completions();
 		talk_of_all(a, b);
 		/* Its bell says nothing any more. */
-		path_ring_doorbell(&fake_neighbour(b, a)->peer);
+		transport_ring_doorbell(&fake_neighbour(b, a)->peer);
 		talk_of_all(b, a);
 	}
 }
@@ -264,7 +264,7 @@ static void wish(bool network)
 	fake_wish(b, network);
 	for (int round = 0; round < 4; round++) {
 		for (uint32_t i = 0; i < FAKE_ENDS; i++)
-			path_begin_moves(fake_path(&fakes.nodes[i]));
+			transport_begin_moves(fake_transport(&fakes.nodes[i]));
 		fake_settle(&fakes);
 	}
 }
@@ -273,7 +273,7 @@ static void wish(bool network)
 static void test_frames_of_before_are_dropped(void **state)
 {
 	unsigned char old[FRAME_MOST];
-	struct network *network = fake_path(a)->network;
+	struct network *network = fake_transport(a)->network;
 
 	(void)state;
 	wish(true);
@@ -286,16 +286,16 @@ static void test_frames_of_before_are_dropped(void **state)
 	memcpy(old, a->end->last, length);
 	b->end->sinks = false;
 	assert_int_equal(fake_neighbour(a, b)->peer.beyond->in_flight, 1);
-	shared_store_u32(&line(b, a)->ended, fake_path(a)->ports[0].member->epoch);
-	path_ring_doorbell(&fake_neighbour(b, a)->peer);
+	shared_store_u32(&line(b, a)->ended, fake_transport(a)->ports[0].member->epoch);
+	transport_ring_doorbell(&fake_neighbour(b, a)->peer);
 	settle();
 	assert_renewed(a, b);
 	assert_renewed(b, a);
 	drop_completions();
-	uint64_t strays = fake_path(b)->network->strays;
+	uint64_t strays = fake_transport(b)->network->strays;
 	assert_true(fake_deliver(b->end, old, length));
 	fake_settle(&fakes);
-	assert_int_equal(fake_path(b)->network->strays, strays + 1);
+	assert_int_equal(fake_transport(b)->network->strays, strays + 1);
 	talk_of_all(a, b);
 	(void)chunk_collect(&network->chunks, &fake_neighbour(a, b)->peer.account);
 	uint32_t back = 0;
@@ -315,8 +315,8 @@ static void test_a_hello_in_place_of_an_answer(void **state)
 	violate();
 	a->end->sinks = true;
 	fake_settle(&fakes);
-	assert_true(path_is_renewing(&fake_neighbour(a, b)->peer));
-	while (path_is_renewing(&fake_neighbour(b, a)->peer))
+	assert_true(transport_is_renewing(&fake_neighbour(a, b)->peer));
+	while (transport_is_renewing(&fake_neighbour(b, a)->peer))
 		fake_settle(&fakes);
 	assert_renewed(b, a);
 	struct {
@@ -326,9 +326,9 @@ static void test_a_hello_in_place_of_an_answer(void **state)
 			      .version = FRAME_VERSION,
 			      .kind = FRAME_HELLO,
 			      .stream = 1,
-			      .to = fake_path(a)->ports[0].member->nonce,
-			      .from = fake_path(b)->ports[0].member->nonce}};
-	network_write_hello(fake_path(b)->network, &frame.hello);
+			      .to = fake_transport(a)->ports[0].member->nonce,
+			      .from = fake_transport(b)->ports[0].member->nonce}};
+	network_write_hello(fake_transport(b)->network, &frame.hello);
 	a->end->sinks = false;
 	assert_true(fake_deliver(a->end, &frame, sizeof(frame)));
 	/* It went already, into the sink. */
@@ -341,7 +341,7 @@ static void test_a_hello_in_place_of_an_answer(void **state)
 static void test_without_a_way(void **state)
 {
 	(void)state;
-	struct section_header *header = section_header(b->region, fake_path(b)->ports[0].member->slot);
+	struct section_header *header = section_header(b->region, fake_transport(b)->ports[0].member->slot);
 	shared_store_u32(&header->core, 0);
 	fake_neighbour(a, b)->peer.where.length = 0;
 	a->end->sinks = true;
@@ -349,7 +349,7 @@ static void test_without_a_way(void **state)
 	fake_settle(&fakes);
 	assert_given_up(a, b);
 	/* It asks, and nobody hears it. */
-	assert_true(path_is_renewing(&fake_neighbour(b, a)->peer));
+	assert_true(transport_is_renewing(&fake_neighbour(b, a)->peer));
 	fake_neighbour(b, a)->peer.beyond->renewing -= UINT64_C(4000000000);
 	settle();
 	assert_given_up(b, a);
@@ -361,7 +361,7 @@ static void test_without_a_way(void **state)
 	violate();
 	fake_settle(&fakes);
 	struct peer *lost = &fake_neighbour(a, b)->peer;
-	assert_true(path_is_renewing(lost));
+	assert_true(transport_is_renewing(lost));
 	assert_int_equal(fake_receive(a, lost->source, in, 8, 9), 0);
 	lost->beyond->renewing -= UINT64_C(4000000000);
 	settle();
@@ -373,9 +373,9 @@ static void test_without_a_way(void **state)
 static void test_one_that_was_taken_for_dead_is_refused(void **state)
 {
 	(void)state;
-	assert_true(network_attach(fake_path(a), &fake_neighbour(a, b)->peer));
+	assert_true(network_attach(fake_transport(a), &fake_neighbour(a, b)->peer));
 	assert_int_equal(fake_receive(b, fake_neighbour(b, a)->peer.source, in, 8, 9), 0);
-	path_fail(fake_path(a), &fake_neighbour(a, b)->peer, -ECONNRESET, "it died");
+	transport_fail(fake_transport(a), &fake_neighbour(a, b)->peer, -ECONNRESET, "it died");
 	settle();
 	assert_given_up(a, b);
 	assert_given_up(b, a);
@@ -397,8 +397,8 @@ static void test_only_once(void **state)
 				      .kind = FRAME_SLOTS,
 				      .slots = 1,
 				      .stream = 1,
-				      .to = fake_path(a)->ports[0].member->nonce,
-				      .from = fake_path(b)->ports[0].member->nonce,
+				      .to = fake_transport(a)->ports[0].member->nonce,
+				      .from = fake_transport(b)->ports[0].member->nonce,
 				      .sequence = fake_neighbour(a, b)->peer.beyond->expected};
 	memcpy(frame, &header, sizeof(header));
 	memcpy(frame + sizeof(header), &slot, sizeof(slot));
@@ -416,20 +416,20 @@ struct renewal_frame {
 
 static struct renewal_frame renewal(const struct far_node *from, const struct far_node *to)
 {
-	const struct member *member = fake_path(from)->ports[0].member;
+	const struct member *member = fake_transport(from)->ports[0].member;
 	struct renewal_frame frame = {
 		.header = {.magic = FRAME_MAGIC,
 			   .version = FRAME_VERSION,
 			   .kind = FRAME_RENEW,
 			   .stream = 1,
-			   .to = fake_path(to)->ports[0].member->nonce,
+			   .to = fake_transport(to)->ports[0].member->nonce,
 			   .from = member->nonce},
 		.renew = {.region = {member->region->id[0], member->region->id[1]},
 			  .slot = member->slot,
 			  .epoch = member->epoch},
 	};
 
-	network_write_hello(fake_path(from)->network, &frame.renew.hello);
+	network_write_hello(fake_transport(from)->network, &frame.renew.hello);
 	return frame;
 }
 
@@ -437,7 +437,7 @@ static struct renewal_frame renewal(const struct far_node *from, const struct fa
 static void test_renewals_that_cannot_be(void **state)
 {
 	(void)state;
-	network_listen(fake_path(a));
+	network_listen(fake_transport(a));
 	for (int which = 0; which < 10; which++) {
 		struct renewal_frame frame = renewal(b, a);
 		size_t length = sizeof(frame);
@@ -458,7 +458,7 @@ static void test_renewals_that_cannot_be(void **state)
 			frame.renew.slot = UINT32_MAX;
 			break;
 		case 5:
-			frame.renew.slot = fake_path(a)->ports[0].member->slot;
+			frame.renew.slot = fake_transport(a)->ports[0].member->slot;
 			break;
 		case 6:
 			frame.renew.epoch++;
@@ -473,10 +473,10 @@ static void test_renewals_that_cannot_be(void **state)
 			frame.renew.hello.length = CORE_NAME_MOST + 1;
 			break;
 		}
-		uint64_t strays = fake_path(a)->network->strays;
+		uint64_t strays = fake_transport(a)->network->strays;
 		assert_true(fake_deliver(a->end, &frame, length));
 		fake_settle(&fakes);
-		assert_int_equal(fake_path(a)->network->strays, strays + 1);
+		assert_int_equal(fake_transport(a)->network->strays, strays + 1);
 		assert_int_equal(fake_neighbour(a, b)->peer.state, PEER_PRESENT);
 		assert_int_equal(fake_neighbour(a, b)->peer.renewal, RENEWAL_NONE);
 	}
@@ -489,7 +489,7 @@ static void test_renewals_that_cannot_be(void **state)
 static void test_renewals_of_a_liar(void **state)
 {
 	(void)state;
-	network_listen(fake_path(a));
+	network_listen(fake_transport(a));
 	struct renewal_frame frame = renewal(b, a);
 	assert_true(fake_deliver(a->end, &frame, sizeof(frame)));
 	settle();
@@ -546,7 +546,7 @@ static void cut(void)
 {
 	assert_int_equal(ftruncate(file_fd, 0), 0);
 	for (uint32_t i = 0; i < FAKE_ENDS; i++)
-		path_check_peers(fake_path(&fakes.nodes[i]));
+		transport_check_peers(fake_transport(&fakes.nodes[i]));
 	settle();
 }
 
@@ -580,25 +580,25 @@ static void test_new_pairs_after_the_cut(void **state)
 
 	(void)state;
 	open_on_file();
-	const struct member *member = fake_path(c)->ports[0].member;
-	assert_null(
-		path_meet_without_region(fake_path(a), member->slot, member->epoch, member->nonce, &where));
+	const struct member *member = fake_transport(c)->ports[0].member;
+	assert_null(transport_meet_without_region(fake_transport(a), member->slot, member->epoch,
+						  member->nonce, &where));
 	cut();
-	assert_null(path_meet(fake_path(a), member->slot, member->epoch, member->nonce));
-	assert_null(path_meet_without_region(fake_path(a), FAKE_MEMBERS, 1, 1, &where));
-	struct peer *met =
-		path_meet_without_region(fake_path(a), member->slot, member->epoch, member->nonce, &where);
+	assert_null(transport_meet(fake_transport(a), member->slot, member->epoch, member->nonce));
+	assert_null(transport_meet_without_region(fake_transport(a), FAKE_MEMBERS, 1, 1, &where));
+	struct peer *met = transport_meet_without_region(fake_transport(a), member->slot, member->epoch,
+							 member->nonce, &where);
 	assert_non_null(met);
-	assert_ptr_equal(met, path_meet_without_region(fake_path(a), member->slot, member->epoch,
-						       member->nonce, &where));
-	assert_null(path_meet_without_region(fake_path(a), member->slot, member->epoch, 1, &where));
+	assert_ptr_equal(met, transport_meet_without_region(fake_transport(a), member->slot, member->epoch,
+							    member->nonce, &where));
+	assert_null(transport_meet_without_region(fake_transport(a), member->slot, member->epoch, 1, &where));
 	assert_int_equal(fake_receive(c, MATCH_ANY_SOURCE, in, 5, 1), 0);
 	fake_settle(&fakes);
 	assert_int_equal(fake_send(a, (struct correspondent *)(void *)met, "12345", 5, 1), 0);
 	fake_settle(&fakes);
 	struct completion got = fake_next(&c->node.receives);
 	assert_int_equal(got.error, 0);
-	assert_int_equal((uint32_t)got.source, fake_path(a)->ports[0].member->slot);
+	assert_int_equal((uint32_t)got.source, fake_transport(a)->ports[0].member->slot);
 	assert_memory_equal(in, "12345", 5);
 	drop_completions();
 	talk_of_all(a, c);
@@ -612,12 +612,12 @@ static void test_new_pairs_after_the_cut(void **state)
 static void test_one_whose_slot_is_anothers(void **state)
 {
 	(void)state;
-	shared_store_u64(&region_slot(b->region, fake_path(b)->ports[0].member->slot)->claim,
+	shared_store_u64(&region_slot(b->region, fake_transport(b)->ports[0].member->slot)->claim,
 			 (uint64_t)99 << 32 | 2);
 	for (uint32_t i = 0; i < FAKE_ENDS; i++)
-		path_check_peers(fake_path(&fakes.nodes[i]));
+		transport_check_peers(fake_transport(&fakes.nodes[i]));
 	fake_settle(&fakes);
-	assert_true(fake_path(b)->ports[0].evicted);
+	assert_true(fake_transport(b)->ports[0].evicted);
 	assert_renewed(a, b);
 	assert_renewed(b, a);
 	talk_of_all(a, b);

@@ -309,7 +309,7 @@ static void test_what_waits_ends_with_its_peer(void **state)
 	assert_true(waiting > COUNT);
 	node_die(busy);
 	step_others(100);
-	path_check_peers(sender->messenger->path);
+	transport_check_peers(sender->messenger->transport);
 	step_others(100);
 	for (; !completion_is_empty(&sender->sends); sender->sends.head++) {
 		const struct completion *entry = completion_first(&sender->sends);

@@ -41,7 +41,7 @@ static void open_with(enum single_copy_policy policy, bool heaps)
 /* Where the application's memory begins in the section of a node. */
 static unsigned char *heap_of(const struct node *node)
 {
-	return node->messenger->path->heap->base;
+	return node->messenger->transport->heap->base;
 }
 
 static int open_world(void **state)
@@ -463,7 +463,8 @@ static void test_a_failed_receive_waits_for_the_last_write(void **state)
 	struct process_line *line = &left->messenger->single->offer.record->transfers[0].line;
 	assert_int_not_equal(line->id, 0);
 	line->claimed = LENGTH - 1000;
-	path_fail(right->messenger->path, &world_peer(right, left)->peer, -EPROTO, "the test wants it");
+	transport_fail(right->messenger->transport, &world_peer(right, left)->peer, -EPROTO,
+		       "the test wants it");
 	for (int i = 0; i < 1000; i++)
 		(void)messenger_progress(right->messenger);
 	assert_true(completion_is_empty(&right->receives));

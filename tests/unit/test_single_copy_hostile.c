@@ -70,7 +70,7 @@ static void end_nodes(const char *what, uint32_t operations)
 	node_die(hostile);
 	for (int round = 0; round < 2; round++) {
 		step(victim, 100);
-		path_check_peers(victim->messenger->path);
+		transport_check_peers(victim->messenger->transport);
 	}
 	/* Who failed before is asked for some times a second. */
 	uint32_t ended = 0;
@@ -105,7 +105,7 @@ static void assert_failed(const char *what, bool expected)
 
 static unsigned char *heap_of(const struct node *node)
 {
-	return node->messenger->path->heap->base;
+	return node->messenger->transport->heap->base;
 }
 
 /* One message between the two, as far as the stage says. */
@@ -464,7 +464,7 @@ static void test_an_answer_to_no_offer(void **state)
 						 .place = WORLD_SECTION_BYTES});
 	assert_failed("an answer to no offer", true);
 	node_die(hostile);
-	path_check_peers(victim->messenger->path);
+	transport_check_peers(victim->messenger->transport);
 	step(victim, 100);
 	assert_int_equal(completion_first(&victim->sends)->error, EPROTO);
 	node_close(victim);

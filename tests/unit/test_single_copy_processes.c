@@ -184,7 +184,7 @@ static void test_an_end_that_is_killed(void **state)
 		struct node successor;
 		node_open(&successor, region);
 		assert_int_equal(node_slot(&successor), 1);
-		void *block = heap_allocate(successor.messenger->path->heap, 100000, 1, false);
+		void *block = heap_allocate(successor.messenger->transport->heap, 100000, 1, false);
 		assert_non_null(block);
 		assert_true(heap_release(block));
 		node_close(&successor);
@@ -202,7 +202,7 @@ static void be_forked(struct side *side, struct region *region, bool sends, unsi
 	struct completion_queue *queue = sends ? &side->node.sends : &side->node.receives;
 
 	region_lose(region);
-	path_lose(side->node.messenger->path);
+	transport_lose(side->node.messenger->transport);
 	/* The acknowledgement may be in its parent's ring when it looks there for the last time. */
 	int error = await(side, queue).error;
 	CHECK(error == ECONNABORTED || (sends && error == 0));

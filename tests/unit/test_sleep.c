@@ -26,7 +26,7 @@ struct side {
 /* Looks, and then sleeps until the next message is there. False if a wake was lost. */
 static bool await_message(struct side *side)
 {
-	struct path *path = side->node.messenger->path;
+	struct transport *transport = side->node.messenger->transport;
 	struct completion_queue *queue = &side->node.receives;
 
 	while (completion_is_empty(queue)) {
@@ -36,11 +36,11 @@ static bool await_message(struct side *side)
 			(void)messenger_progress(side->node.messenger);
 		if (!completion_is_empty(queue))
 			break;
-		path_sleep_begin(path);
-		path_look(path);
+		transport_sleep_begin(transport);
+		transport_progress_full(transport);
 		if (messenger_progress(side->node.messenger) == 0 && completion_is_empty(queue)) {
 			sleep_watch_open(&watch);
-			if (!path_sleep_watch(path, &watch)) {
+			if (!transport_sleep_watch(transport, &watch)) {
 				side->failure = "a sleep is uncertain";
 				return false;
 			}
@@ -50,7 +50,7 @@ static bool await_message(struct side *side)
 				return false;
 			}
 		}
-		path_sleep_end(path);
+		transport_sleep_end(transport);
 	}
 	queue->head++;
 	return true;
@@ -113,23 +113,24 @@ static void test_no_wake_is_lost(void **state)
 
 static uint32_t published(const struct node *node)
 {
-	const struct path *path = node->messenger->path;
+	const struct transport *transport = node->messenger->transport;
 
-	return shared_load_u32(&section_header(path->ports[0].region, path->ports[0].member->slot)->sleeping);
+	return shared_load_u32(
+		&section_header(transport->ports[0].region, transport->ports[0].member->slot)->sleeping);
 }
 
 static uint64_t active(const struct node *node)
 {
-	const struct path *path = node->messenger->path;
+	const struct transport *transport = node->messenger->transport;
 
 	return shared_load_u64(
-		&section_header(path->ports[0].region, path->ports[0].member->slot)->active[0]);
+		&section_header(transport->ports[0].region, transport->ports[0].member->slot)->active[0]);
 }
 
 static uint32_t rung(const struct node *at, const struct node *by)
 {
 	return shared_load_u32(
-		section_doorbell(at->messenger->path->ports[0].region, node_slot(at), node_slot(by)));
+		section_doorbell(at->messenger->transport->ports[0].region, node_slot(at), node_slot(by)));
 }
 
 /* A pair that is connected, from 0 to 1. */
@@ -153,9 +154,9 @@ static void test_a_poll_that_hears_a_doorbell_is_not_the_last(void **state)
 	open_pair(&world);
 	struct messenger *sleeper = world.nodes[1].messenger;
 	to = world_peer(&world.nodes[0], &world.nodes[1]);
-	while (messenger_progress(sleeper) != 0 || (sleeper->path->polls & 63) != 63)
+	while (messenger_progress(sleeper) != 0 || (sleeper->transport->polls & 63) != 63)
 		;
-	path_ring(&to->peer);
+	transport_ring(&to->peer);
 	assert_int_not_equal(messenger_progress(sleeper), 0);
 	assert_int_equal(messenger_progress(sleeper), 0);
 	world_close(&world);
@@ -177,12 +178,12 @@ static void test_senders_ring_one_that_sleeps(void **state)
 	assert_int_equal(node_send(sender, sleeper, &byte, 1, 0, FI_MSG, NULL), 0);
 	assert_int_equal(rung(sleeper, sender), rings);
 
-	path_sleep_begin(sleeper->messenger->path);
+	transport_sleep_begin(sleeper->messenger->transport);
 	assert_int_equal(active(sleeper), 0);
 	assert_int_not_equal(published(sleeper), 0);
-	path_look(sleeper->messenger->path);
+	transport_progress_full(sleeper->messenger->transport);
 	sleep_watch_open(&watch);
-	(void)path_sleep_watch(sleeper->messenger->path, &watch);
+	(void)transport_sleep_watch(sleeper->messenger->transport, &watch);
 	uint32_t first = published(sleeper);
 	assert_int_equal(node_send(sender, sleeper, &byte, 1, 0, FI_MSG, NULL), 0);
 	assert_int_equal(rung(sleeper, sender), rings + 1);
@@ -190,17 +191,17 @@ static void test_senders_ring_one_that_sleeps(void **state)
 	if (sleep_waits_on_many())
 		assert_int_equal(sleep_until(&watch, monotonic_now() + LOST_NANOSECONDS), SLEEP_RUNG);
 	/* The next sleep is another, and is over soon if nothing comes. */
-	path_look(sleeper->messenger->path);
+	transport_progress_full(sleeper->messenger->transport);
 	sleep_watch_open(&watch);
-	(void)path_sleep_watch(sleeper->messenger->path, &watch);
+	(void)transport_sleep_watch(sleeper->messenger->transport, &watch);
 	assert_int_not_equal(published(sleeper), first);
 	assert_int_equal(sleep_until(&watch, monotonic_now() + 1000000), SLEEP_ELAPSED);
 
 	/* Two sleep: the first to end leaves it to the other. */
-	path_sleep_begin(sleeper->messenger->path);
-	path_sleep_end(sleeper->messenger->path);
+	transport_sleep_begin(sleeper->messenger->transport);
+	transport_sleep_end(sleeper->messenger->transport);
 	assert_int_equal(active(sleeper), 0);
-	path_sleep_end(sleeper->messenger->path);
+	transport_sleep_end(sleeper->messenger->transport);
 	assert_int_equal(active(sleeper), before);
 	assert_int_equal(published(sleeper), 0);
 	world_close(&world);
@@ -213,34 +214,34 @@ static void test_what_cannot_be_relied_on_is_said(void **state)
 
 	(void)state;
 	open_pair(&world);
-	struct path *path = world.nodes[1].messenger->path;
+	struct transport *transport = world.nodes[1].messenger->transport;
 	shared_u32 *membarrier = &section_header(world.region, node_slot(&world.nodes[0]))->membarrier;
 	bool possible = sleep_is_ordered() && sleep_waits_on_many();
 	atomic_uint word = 0;
 
-	path_sleep_begin(path);
+	transport_sleep_begin(transport);
 	sleep_watch_open(&watch);
-	assert_int_equal(path_sleep_watch(path, &watch), possible);
+	assert_int_equal(transport_sleep_watch(transport, &watch), possible);
 	/* A peer that our barriers do not reach. */
 	assert_int_equal(shared_load_u32(membarrier), sleep_is_ordered());
 	shared_store_u32(membarrier, 0);
 	sleep_watch_open(&watch);
-	assert_false(path_sleep_watch(path, &watch));
+	assert_false(transport_sleep_watch(transport, &watch));
 	shared_store_u32(membarrier, sleep_is_ordered());
 	/* Room: nobody rings for it for sure. */
-	path->short_of_room = true;
+	transport->short_of_room = true;
 	sleep_watch_open(&watch);
-	assert_false(path_sleep_watch(path, &watch));
+	assert_false(transport_sleep_watch(transport, &watch));
 	assert_true((published(&world.nodes[1]) & SLEEPING_FOR_ROOM) != 0);
 	/* It was so once. */
 	sleep_watch_open(&watch);
-	assert_int_equal(path_sleep_watch(path, &watch), possible);
+	assert_int_equal(transport_sleep_watch(transport, &watch), possible);
 	/* More words than a call takes. */
 	sleep_watch_open(&watch);
 	for (uint32_t i = 0; i < SLEEP_WORDS_MAX - 2; i++)
 		sleep_on_private(&watch, &word, 0);
-	assert_false(path_sleep_watch(path, &watch));
-	path_sleep_end(path);
+	assert_false(transport_sleep_watch(transport, &watch));
+	transport_sleep_end(transport);
 	world_close(&world);
 }
 
@@ -260,17 +261,17 @@ static void test_who_waits_for_room_is_rung(void **state)
 	for (int i = 0; i < 10000 && result == 0; i++)
 		result = node_send(sender, receiver, bytes, sizeof(bytes), 0, FI_MSG, NULL);
 	assert_int_equal(result, -EAGAIN);
-	assert_true(sender->messenger->path->short_of_room);
-	path_sleep_begin(sender->messenger->path);
-	path_look(sender->messenger->path);
+	assert_true(sender->messenger->transport->short_of_room);
+	transport_sleep_begin(sender->messenger->transport);
+	transport_progress_full(sender->messenger->transport);
 	sleep_watch_open(&watch);
-	(void)path_sleep_watch(sender->messenger->path, &watch);
+	(void)transport_sleep_watch(sender->messenger->transport, &watch);
 	uint32_t rings = rung(sender, receiver);
 	for (int i = 0; i < 64; i++)
 		(void)messenger_progress(receiver->messenger);
 	assert_true(rung(sender, receiver) > rings);
 	assert_int_equal(sleep_until(&watch, monotonic_now() + LOST_NANOSECONDS), SLEEP_RUNG);
-	path_sleep_end(sender->messenger->path);
+	transport_sleep_end(sender->messenger->transport);
 	assert_int_equal(node_send(sender, receiver, bytes, sizeof(bytes), 0, FI_MSG, NULL), 0);
 	world_close(&world);
 }

@@ -208,7 +208,8 @@ static void copy_once_in_two_threads(enum place place)
 		sides[i].other = &sides[!i];
 		node_open(&sides[i].node, region);
 		assert_int_equal(single_copy_open(sides[i].node.messenger, SINGLE_COPY_ON), 0);
-		larges[i].bytes = in_heap[i] ? sides[i].node.messenger->path->heap->base : malloc(LARGE_MOST);
+		larges[i].bytes =
+			in_heap[i] ? sides[i].node.messenger->transport->heap->base : malloc(LARGE_MOST);
 		assert_non_null(larges[i].bytes);
 	}
 	for (int i = 0; i < 2; i++)
@@ -246,7 +247,7 @@ static void *run_visitor(void *argument)
 	struct completion entry;
 
 	for (side->laps = 0; side->laps < VISITS && side->failure[0] == '\0'; side->laps++) {
-		node_open(&side->node, side->other->node.messenger->path->ports[0].region);
+		node_open(&side->node, side->other->node.messenger->transport->ports[0].region);
 		ssize_t result = 0;
 		while ((result = node_send(&side->node, &side->other->node, &side->laps, sizeof(side->laps),
 					   9, FI_TAGGED | FI_DELIVERY_COMPLETE, NULL)) == -EAGAIN)
@@ -279,7 +280,7 @@ static void test_members_come_and_go_while_others_work(void **state)
 
 	(void)state;
 	node_open(&host.node, world_region(4, REGION_SECTION_MIN));
-	struct region *region = host.node.messenger->path->ports[0].region;
+	struct region *region = host.node.messenger->transport->ports[0].region;
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(pthread_create(&visitors[i].thread, NULL, run_visitor, &visitors[i]), 0);
 	bool good = host_visitors(&host, 2 * VISITS);

@@ -156,13 +156,13 @@ static void test_a_slot_that_was_written_over(void **state)
 	for (size_t i = 0; i < sizeof(laps) / sizeof(laps[0]); i++) {
 		struct ring_slot *next = ring_next(&world_peer(hostile, victim)->peer.out, 0);
 		/* What a sound sender leaves there. */
-		path_check_peers(victim->messenger->path);
+		transport_check_peers(victim->messenger->transport);
 		progress();
 		assert_int_equal(hostile_peer()->state, PEER_PRESENT);
 		shared_store_u64(&next->control, control_word(WIRE_INLINE, 0, 0) | laps[i]);
 		progress();
 		assert_int_equal(hostile_peer()->state, PEER_PRESENT);
-		path_check_peers(victim->messenger->path);
+		transport_check_peers(victim->messenger->transport);
 		assert_violation("a slot of another lap");
 		(void)close_hostile_world(state);
 		(void)open_hostile_world(state);
@@ -179,7 +179,7 @@ static void test_rings_are_sound_at_every_place(void **state)
 		assert_true(ring_is_sound(&hostile_peer()->in));
 		progress();
 		world_step(&world);
-		(void)path_refresh(hostile->messenger->path, &world_peer(hostile, victim)->peer, 1);
+		(void)transport_refresh(hostile->messenger->transport, &world_peer(hostile, victim)->peer, 1);
 	}
 	assert_int_equal(hostile_peer()->state, PEER_PRESENT);
 }
@@ -337,7 +337,7 @@ static void test_credit_and_chunks_that_cannot_be(void **state)
 	uint64_t id = (uint64_t)hostile_peer()->out.connection << 32;
 
 	shared_store_u64(&line->consumed, id | (hostile_peer()->out.position + 1));
-	path_check_peers(victim->messenger->path);
+	transport_check_peers(victim->messenger->transport);
 	progress();
 	assert_violation("credit for what was not sent");
 
@@ -391,7 +391,7 @@ static void test_rings_that_cannot_be(void **state)
 			struct connection_line *line =
 				section_connection(world.region, node_slot(from), node_slot(victim));
 			shared_store_u32(&line->receiver_epoch,
-					 victim->messenger->path->ports[0].member->epoch);
+					 victim->messenger->transport->ports[0].member->epoch);
 			shared_store_u64(&line->ring, cases[i].offset);
 			shared_store_u32(&line->slots, cases[i].slots);
 			shared_release_u32(&line->id, cases[i].id);

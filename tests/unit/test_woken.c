@@ -67,7 +67,7 @@ static void exchange(struct node *from, struct node *to, const void *message, si
 /* As if its heart had stood still for the timeout: another has its slot, and its peer knows. */
 static void give_slot_away(void)
 {
-	struct member *member = woken->messenger->path->ports[0].member;
+	struct member *member = woken->messenger->transport->ports[0].member;
 	uint32_t slot = member->slot;
 
 	assert_int_equal(close(member->lock_fd), 0);
@@ -75,7 +75,7 @@ static void give_slot_away(void)
 	node_open(&successor, world.region);
 	assert_int_equal(node_slot(&successor), slot);
 	for (uint32_t i = 0; i < POLLS; i++) {
-		path_check_peers(peer->messenger->path);
+		transport_check_peers(peer->messenger->transport);
 		(void)messenger_progress(peer->messenger);
 	}
 	peer->sends.head = peer->sends.tail;
@@ -129,7 +129,7 @@ static void test_sends(void **state)
 		assert_region_unchanged("a message");
 	}
 	poll_woken("polls after messages", POLLS);
-	assert_true(woken->messenger->path->ports[0].evicted);
+	assert_true(woken->messenger->transport->ports[0].evicted);
 	node_close(woken);
 	assert_region_unchanged("closing");
 	exchange(&successor, peer, bytes, LARGE);
@@ -189,7 +189,7 @@ static bool is_in_the_middle(void)
 /* Parts of a message that is copied once, by it alone: into the peer's heap, or out of it. */
 static void copy_once(bool sends)
 {
-	unsigned char *heap = peer->messenger->path->heap->base;
+	unsigned char *heap = peer->messenger->transport->heap->base;
 	unsigned char *private = malloc(LARGEST);
 	struct node *from = sends ? woken : peer;
 	struct node *to = sends ? peer : woken;
@@ -229,7 +229,7 @@ static void test_memory_that_it_reaches(void **state)
 	struct registration_table table;
 	struct registration registration = {
 		.key = 7,
-		.base = peer->messenger->path->heap->base,
+		.base = peer->messenger->transport->heap->base,
 		.length = REGION_PAGE,
 		.access = FI_REMOTE_READ | FI_REMOTE_WRITE,
 		.enabled = true,
@@ -293,19 +293,19 @@ static void test_what_came_before(void **state)
 /* It slept when it was paused: it says in its section when it sleeps and which rings it looks at. */
 static void test_a_sleep(void **state)
 {
-	struct path *path = woken->messenger->path;
+	struct transport *transport = woken->messenger->transport;
 
 	(void)state;
 	exchange(peer, woken, bytes, 8);
-	path_sleep_begin(path);
+	transport_sleep_begin(transport);
 	give_slot_away();
 	remember_region();
-	path_sleep_end(path);
+	transport_sleep_end(transport);
 	assert_region_unchanged("the end of a sleep");
-	path_sleep_begin(path);
-	(void)path_look(path);
+	transport_sleep_begin(transport);
+	(void)transport_progress_full(transport);
 	assert_region_unchanged("the beginning of a sleep");
-	path_sleep_end(path);
+	transport_sleep_end(transport);
 	poll_woken("polls after a sleep", POLLS);
 }
 
@@ -328,7 +328,7 @@ static void test_a_slot_that_was_being_written(void **state)
 	}
 	assert_int_equal(node_receive(peer, &successor, target, 8, 9, FI_TAGGED, NULL), 0);
 	/* A check of its peers in between would find the slot written over, and end the connection. */
-	peer->messenger->path->next_check = UINT64_MAX;
+	peer->messenger->transport->next_check = UINT64_MAX;
 	shared_store_u64(&ring_next(ring, 0)->word, 9);
 	ring_push(ring, control_word(WIRE_INLINE, WIRE_TAGGED, 8), 1);
 	for (uint32_t i = 0; i < POLLS; i++)

@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Enough quiet rounds to pass every "now and then" of path_attend() but the liveness check. */
+/* Enough quiet rounds to pass every "now and then" of transport_progress_slow() but the liveness check. */
 #define QUIET_ROUNDS 256U
 
 /*
@@ -99,7 +99,7 @@ void node_close(struct node *node)
 void node_die(struct node *node)
 {
 	/* Not to be this process is what a forked child is: it leaves without a word. */
-	node->messenger->path->ports[0].member->process = 0;
+	node->messenger->transport->ports[0].member->process = 0;
 	node_close(node);
 }
 
@@ -172,20 +172,21 @@ void world_check_peers(struct world *world)
 		world_settle(world);
 		for (uint32_t i = 0; i < world->count; i++)
 			if (world->nodes[i].messenger != NULL)
-				path_check_peers(world->nodes[i].messenger->path);
+				transport_check_peers(world->nodes[i].messenger->transport);
 	}
 	world_settle(world);
 }
 
 uint32_t node_slot(const struct node *node)
 {
-	return node->messenger->path->ports[0].member->slot;
+	return node->messenger->transport->ports[0].member->slot;
 }
 
 struct correspondent *world_peer(const struct node *from, const struct node *to)
 {
-	const struct member *member = to->messenger->path->ports[0].member;
-	struct peer *peer = path_meet(from->messenger->path, member->slot, member->epoch, member->nonce);
+	const struct member *member = to->messenger->transport->ports[0].member;
+	struct peer *peer =
+		transport_meet(from->messenger->transport, member->slot, member->epoch, member->nonce);
 
 	assert_non_null(peer);
 	return (struct correspondent *)(void *)peer;

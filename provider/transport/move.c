@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* move.c - see move.h. */
+#include "transport/move.h"
+
+#include "region/detach.h"
+#include "transport/network.h"
+#include "transport/part.h"
+#include "transport/region_transport.h"
+#include "transport/renew.h"
+#include "transport/states.h"
+
+/* ---- what the manager wants, and what there is ---- */
+
+/* A parting that began goes on to its end, whatever the manager wants by now: then they meet again. */
+static bool wants_network(const struct peer *peer)
+{
+	const struct region *region = peer->port->region;
+	const struct member *self = peer->port->member;
+
+	return transport_is_parting(peer) || member_wish(region, peer->slot, peer->tenure) != WISH_REGION ||
+	       member_wish(region, self->slot, self->epoch) != WISH_REGION;
+}
+
+/* May one end reach into the other's memory? Not from the wish on. */
+static void settle_mapped(struct peer *peer, bool wanted)
+{
+	peer->mapped =
+		transport_may_map(peer) && !wanted && peer->network == NULL && !peer->framed && !peer->moving;
+}
+
+/*
+ * What we say to ourselves is copied by words of the region as well: not from the wish to leave on, and not
+ * afterwards, when those words are our own memory and the region's slot is not ours.
+ */
+static void settle_self(struct peer *peer)
+{
+	const struct member *self = peer->port->member;
+
+	peer->mapped = transport_may_map(peer) &&
+		       member_wish(peer->port->region, self->slot, self->epoch) != WISH_LEAVE;
+}
+
+static enum connection_way way_of(const struct transport *transport, const struct peer *peer)
+{
+	if (peer->renewal != RENEWAL_NONE)
+		return CONNECTION_ENDED;
+	if (peer->moving)
+		return CONNECTION_MOVES;
+	if (peer->network != NULL)
+		/* While the other's memory is copied from, the region is still needed. */
+		return transport->user->reaches(transport->context, peer) ? CONNECTION_MOVES
+									  : CONNECTION_BY_NETWORK;
+	if (!peer->sending || !wants_network(peer))
+		return CONNECTION_BY_REGION;
+	return network_is_hopeless(peer) ? CONNECTION_STAYS : CONNECTION_MOVES;
+}
+
+void transport_publish_route(const struct transport *transport, const struct peer *peer)
+{
+	const struct port *port = peer->port;
+	struct connection_line *line = section_connection(port->region, port->member->slot, peer->slot);
+
+	if (attachment_holds_slot(port))
+		shared_store_u32(&line->way, way_of(transport, peer));
+}
+
+/* The moves under way, of either direction. */
+static void count(struct transport *transport, int change)
+{
+	transport->moves += (uint32_t)change;
+	transport->attention += (uint32_t)change;
+}
+
+/* ---- the sender ---- */
+
+/* What was asked for cannot be: said once, since the command that asked says it for each. */
+static void refuse(struct transport *transport, const struct peer *peer)
+{
+	struct region_error notice;
+
+	const struct region *region = peer->port->region;
+
+	if (transport->moves_refused || region->notice == NULL)
+		return;
+	transport->moves_refused = true;
+	(void)region_fail(
+		&notice, 0,
+		"the member in slot %u is to be reached over the network, but it has no address there "
+		"that this process can use: it is reached through the region still (VICINAL_NET must "
+		"choose the same provider everywhere)",
+		peer->slot);
+	region->notice(notice.text);
+}
+
+static void begin(struct transport *transport, struct peer *peer)
+{
+	if (!transport_room(transport, peer, 1))
+		return;
+	transport->user->move(transport->context, peer);
+	peer->moving = true;
+	peer->out.limit = peer->out.position;
+	count(transport, 1);
+	transport_publish_route(transport, peer);
+}
+
+static void consider(struct transport *transport, struct peer *peer)
+{
+	bool wanted = wants_network(peer);
+
+	settle_mapped(peer, wanted);
+	if (!wanted && peer->network == NULL)
+		network_forget_proof(peer);
+	if (wanted && !network_prove(transport, peer)) {
+		if (network_is_hopeless(peer))
+			refuse(transport, peer);
+		return;
+	}
+	/*
+	 * It is not known yet whether the other expects that. Nor if one of us said that it parts: the other
+	 * may have forgotten the region already. They part then, and meet there again.
+	 */
+	if (!wanted && peer->network != NULL && (network_awaits_entry(peer) || transport_is_parting(peer)))
+		return;
+	if (peer->sending && !peer->moving && wanted != (peer->network != NULL))
+		begin(transport, peer);
+}
+
+void transport_begin_moves(struct transport *transport)
+{
+	transport_meet_leavers(transport);
+	for (uint32_t source = 0; source < transport->peer_end; source++) {
+		struct peer *peer = transport_peer_in_region(transport, source);
+		if (peer == NULL || peer->state == PEER_FAILED || peer->renewal != RENEWAL_NONE ||
+		    peer->port->evicted)
+			continue;
+		if (peer_is_self(peer)) {
+			settle_self(peer);
+			continue;
+		}
+		consider(transport, peer);
+		transport_publish_route(transport, peer);
+		transport_part(transport, peer);
+	}
+	transport_leave_regions(transport);
+}
+
+static void leave_region(struct peer *peer)
+{
+	const struct port *port = peer->port;
+
+	/* The ring is not there any more: a newcomer that reads the line takes none. */
+	shared_store_u32(&section_connection(port->region, port->member->slot, peer->slot)->id, 0);
+	network_enter(peer);
+}
+
+static void return_to_region(struct transport *transport, struct peer *peer)
+{
+	peer->network = NULL;
+	/* The other took this instead of parting. */
+	network_stop_parting(peer);
+	transport_send_by_region(peer);
+	/*
+	 * There is room: that of the ring that there was before; or, of one that is met in a region we came
+	 * to later, that of the smallest, which transport_connect() leaves for every member.
+	 */
+	if (transport_connect(peer) != 0)
+		transport_fail(transport, peer, -ENOMEM, "there is no room in the region to return to");
+}
+
+/* Is our last slot taken, and all that we had lent given back? */
+static bool is_taken(struct transport *transport, struct peer *peer)
+{
+	enum ring_credit_result credit = ring_credit(&peer->out);
+	bool all = peer->out.limit == peer->out.position + peer->out.mask + 1;
+
+	peer->out.limit = peer->out.position;
+	if (credit == RING_CREDIT_VIOLATION)
+		transport_fail(transport, peer, -EPROTO, "it gave credit that cannot be");
+	else if (credit == RING_CREDIT_CLOSED)
+		transport_break(transport, peer, -ECONNABORTED,
+				"it took us for dead or for hostile, and reads no more");
+	if (credit != RING_CREDIT_OK || !all)
+		return false;
+	/* The core may still have what is taken: then its word comes later. */
+	if (peer->network != NULL && !network_has_moved(peer))
+		return false;
+	if (chunk_collect(peer->pool, &peer->account) < 0 ||
+	    (peer->account.lent > 0 && peer->network == NULL)) {
+		transport_fail(transport, peer, -EPROTO, "it did not give back what it cannot have any more");
+		return false;
+	}
+	return peer->account.lent == 0;
+}
+
+static void go_on(struct transport *transport, struct peer *peer)
+{
+	if (peer->owes_moved && network_tell_moved(peer)) {
+		peer->owes_moved = false;
+		count(transport, -1);
+	}
+	if (!peer->moving || !is_taken(transport, peer))
+		return;
+	peer->moving = false;
+	count(transport, -1);
+	if (peer->network == NULL)
+		leave_region(peer);
+	else
+		return_to_region(transport, peer);
+	settle_mapped(peer, wants_network(peer));
+	transport_publish_route(transport, peer);
+}
+
+void transport_go_on_moving(struct transport *transport)
+{
+	for (uint32_t source = 0; source < transport->peer_end && transport->moves > 0; source++) {
+		struct peer *peer = transport_peer_in_region(transport, source);
+		if (peer == NULL || peer->state == PEER_FAILED)
+			continue;
+		if (transport_is_renewing(peer))
+			transport_go_on_renewing(transport, peer);
+		else if (peer->moving || peer->owes_moved)
+			go_on(transport, peer);
+	}
+}
+
+void transport_end_move(struct transport *transport, struct peer *peer)
+{
+	count(transport, -(int)peer->moving - (int)peer->owes_moved - (int)transport_is_renewing(peer));
+	peer->moving = false;
+	peer->owes_moved = false;
+	peer->mapped = false;
+	if (transport_is_renewing(peer))
+		peer_set_renewal(peer, RENEWAL_DONE);
+}
+
+/* ---- the receiver ---- */
+
+/* From the region to the network. */
+static void leave_ring(struct transport *transport, struct peer *peer)
+{
+	if (!network_attach(transport, peer)) {
+		transport_fail(transport, peer, -EPROTO,
+			       "it moves to the network, where there is no way to it");
+		return;
+	}
+	if (transport->user->settle(transport->context, peer) != 0) {
+		transport_fail(transport, peer, -ENOMEM, "it sent more than there is memory for");
+		return;
+	}
+	/* All is out of its chunks: this tells it so, and pairs with the acquire load in is_taken(). */
+	peer->in.position++;
+	ring_publish(&peer->in);
+	network_leave_ring(peer);
+	transport_stop_reading(transport, peer);
+	peer->framed = true;
+	peer->mapped = false;
+}
+
+/* From the network to the region: its ring is offered when it has heard of this. */
+static void leave_frames(struct transport *transport, struct peer *peer)
+{
+	peer->framed = false;
+	peer->gone = 0;
+	network_entered(peer);
+	network_stop_parting(peer);
+	transport_receive_by_region(peer);
+	if (!peer->owes_moved)
+		count(transport, 1);
+	peer->owes_moved = true;
+}
+
+void transport_take_move(struct transport *transport, struct peer *peer)
+{
+	if (peer->port == NULL || peer_is_self(peer))
+		transport_fail(transport, peer, -EPROTO, "it moves, and there is no other way to it");
+	else if (peer->framed)
+		leave_frames(transport, peer);
+	else
+		leave_ring(transport, peer);
+}
+
+void transport_end_slots(struct transport *transport, struct peer *peer, int result)
+{
+	if (result == TRANSPORT_MOVES)
+		transport_take_move(transport, peer);
+	else if (result == TRANSPORT_HOLDS)
+		peer->held = peer->in.position + 1;
+	else
+		transport_fail(transport, peer, result,
+			       result == -ENOMEM ? "it sent more than there is memory for"
+						 : "it broke the protocol");
+}

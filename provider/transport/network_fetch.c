@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * network_fetch.c - reading a peer's memory by the core: of large messages and long one-sided operations,
+ * straight into the buffer that they are for. The owner lends what may be read for as long as that is under
+ * way.
+ */
+#include <rdma/fi_rma.h>
+
+#include "transport/network_transport.h"
+
+bool network_reads(const struct peer *peer)
+{
+	return peer->beyond != NULL && !peer->beyond->network->lost && peer->beyond->network->core->reads;
+}
+
+bool network_lend(struct peer *peer, void *buffer, size_t length, struct network_loan *loan)
+{
+	struct network *network = peer->beyond->network;
+	struct core *core = network->core;
+	struct fid_mr *mr = NULL;
+
+	if (network->lost || !core->reads ||
+	    fi_mr_reg(core->domain, buffer, length, FI_REMOTE_READ, 0, ++core->mr_key, 0, &mr, NULL) != 0)
+		return false;
+	network->loans++;
+	loan->mr = mr;
+	loan->network = network;
+	loan->key = fi_mr_key(mr);
+	loan->address = (core->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR) != 0 ? (uintptr_t)buffer : 0;
+	return true;
+}
+
+void network_take_back(struct network_loan *loan)
+{
+	if (loan->mr == NULL)
+		return;
+	loan->network->loans--;
+	if (!loan->network->lost)
+		(void)fi_close(&loan->mr->fid);
+	loan->mr = NULL;
+}
+
+/*
+ * The processor's string copy goes byte by byte where the target begins up to 31 bytes after the source, as
+ * far as the low 12 bits of their addresses tell: 3 GB/s instead of 26 (AMD Zen 5). A kernel that copies what
+ * tcp answers with, 16 bytes of a header and then the peer's buffer, to the beginning of a page meets just
+ * that if the buffer begins with a page too. So what follows its first line is asked for first, and that line
+ * last: docs/decisions/0010
+ */
+#define FIRST_LINE 64U
+#define TURNED_LEAST 4096U
+
+static ssize_t read_turned(const struct network *network, fi_addr_t from, char *to, size_t length,
+			   uint64_t address, uint64_t key, void *operation)
+{
+	const struct iovec local[] = {{to + FIRST_LINE, length - FIRST_LINE}, {to, FIRST_LINE}};
+	const struct fi_rma_iov remote[] = {{address + FIRST_LINE, length - FIRST_LINE, key},
+					    {address, FIRST_LINE, key}};
+
+	return fi_readmsg(network->core->endpoint,
+			  &(struct fi_msg_rma){
+				  .msg_iov = local,
+				  .iov_count = 2,
+				  .addr = from,
+				  .rma_iov = remote,
+				  .rma_iov_count = 2,
+				  .context = operation,
+			  },
+			  FI_COMPLETION);
+}
+
+/* A peer that does not answer leaves as many to the others as it has. Each has one of its own besides. */
+static struct fetch *take_fetch(struct network_peer *from)
+{
+	struct network *network = from->network;
+	struct fetch *fetch = NULL;
+
+	if (from->fetching < NETWORK_FETCHES - network->fetches_taken) {
+		fetch = network->free_fetches;
+		if (fetch != NULL)
+			network->free_fetches = fetch->next;
+		else
+			fetch = &network->fetches[network->fetches_used++];
+		network->fetches_taken++;
+	} else if (!from->own_fetch_used) {
+		fetch = &from->own_fetch;
+		from->own_fetch_used = true;
+	} else {
+		return NULL;
+	}
+	from->fetching++;
+	fetch->from = from;
+	return fetch;
+}
+
+static void give_fetch(struct fetch *fetch)
+{
+	struct network *network = fetch->from->network;
+
+	fetch->from->fetching--;
+	if (fetch == &fetch->from->own_fetch) {
+		fetch->from->own_fetch_used = false;
+		return;
+	}
+	fetch->next = network->free_fetches;
+	network->free_fetches = fetch;
+	network->fetches_taken--;
+}
+
+int network_fetch(struct peer *peer, const struct network_loan *loan, uint64_t offset, void *to,
+		  size_t length, void *cookie)
+{
+	struct network_peer *from = peer->beyond;
+	struct network *network = from->network;
+
+	if (network->lost || peer->state == PEER_FAILED)
+		return -ECONNABORTED;
+	if (!network->core->reads)
+		return -EOPNOTSUPP;
+	if (!network_make_reachable(from))
+		return network_may_reach(from) ? -EHOSTUNREACH : -EAGAIN;
+	struct fetch *fetch = take_fetch(from);
+	if (fetch == NULL)
+		return -EAGAIN;
+	fetch->operation.use = CORE_FETCHES;
+	fetch->stream = from->stream;
+	fetch->cookie = cookie;
+	fetch->length = length;
+	ssize_t result = 0;
+	if (network->core->reads_pieces && length >= TURNED_LEAST)
+		result = read_turned(network, from->address, to, length, loan->address + offset, loan->key,
+				     fetch);
+	else
+		result = fi_read(network->core->endpoint, to, length, NULL, from->address,
+				 loan->address + offset, loan->key, fetch);
+	if (result != 0) {
+		give_fetch(fetch);
+		return (int)result;
+	}
+	network_stay_busy(network);
+	return 0;
+}
+
+void network_fetched(struct network *network, struct fetch *fetch, int error)
+{
+	struct transport *transport = network->transport;
+	void *cookie = fetch->cookie;
+	size_t length = fetch->length;
+
+	/* Of before a renewal it is over anyway, and what there was to read may be gone. */
+	if (error != 0 && fetch->stream == fetch->from->stream)
+		network_fail(fetch->from, error);
+	give_fetch(fetch);
+	transport->user->fetched(transport->context, cookie, length, error);
+}

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * network_part.c - what is said over the network when peers part from a region, and when they meet in one:
+ * see part.h and rejoin.h. What comes is from anybody who knows our nonce, as all frames are; a liar takes a
+ * pair of its own out of the region, or says that it is where it is not, which the region's words show.
+ */
+#include "transport/network_transport.h"
+#include "transport/part.h"
+#include "transport/rejoin.h"
+
+/* Of frame_header.sequence in a FRAME_REGION. */
+enum region_step { REGION_ASKS = 0, REGION_ANSWERS = 1, REGION_ENDS = 2 };
+
+/* ---- parting ---- */
+
+bool network_is_parting(const struct peer *peer)
+{
+	return peer->beyond != NULL &&
+	       (peer->beyond->part_said != WORD_NONE || peer->beyond->part_heard != WORD_NONE);
+}
+
+bool network_owes_part(const struct peer *peer)
+{
+	return peer->beyond != NULL && peer->beyond->part_said != WORD_NONE &&
+	       peer->beyond->part_heard != WORD_SECOND;
+}
+
+bool network_is_hushed(const struct peer *peer)
+{
+	return peer->beyond != NULL && peer->beyond->hushed;
+}
+
+void network_stop_parting(struct peer *peer)
+{
+	struct network_peer *to = peer->beyond;
+
+	to->part_said = WORD_NONE;
+	to->part_heard = WORD_NONE;
+	to->hushed = false;
+}
+
+bool network_part(struct peer *peer)
+{
+	struct network_peer *to = peer->beyond;
+
+	/* That we are in the region goes first: afterwards it would call back whom we part from. */
+	if (to->owes_region)
+		return false;
+	enum network_word word = to->part_heard == WORD_NONE ? WORD_FIRST : WORD_SECOND;
+	if (to->part_said < word) {
+		/* Without room for it nothing has begun: the manager may think better of it meanwhile. */
+		if (!network_send_part(to, word == WORD_SECOND))
+			return false;
+		to->part_said = word;
+		network_stay_busy(to->network);
+	}
+	if (peer->network == NULL) {
+		network_enter(peer);
+		peer->out.limit = peer->out.position;
+		to->hushed = to->part_heard != WORD_SECOND;
+	}
+	return to->part_said == WORD_SECOND;
+}
+
+void network_part_again(struct network_peer *to)
+{
+	to->owes_part = !network_send_part(to, true);
+	network_stay_busy(to->network);
+}
+
+void network_take_part(struct network_peer *from, const struct frame_header *header)
+{
+	struct peer *peer = from->peer;
+	enum network_word word = header->sequence == 0 ? WORD_FIRST : WORD_SECOND;
+
+	/* One that is in no region with us has nothing to part from, unless it did just now. */
+	if ((peer->port == NULL && from->part_said == WORD_NONE) || peer->renewal != RENEWAL_NONE)
+		return;
+	/* It met us in a region, and parts from us before we met it there: we have parted already. */
+	if (peer->port == NULL && from->part_heard == WORD_SECOND && word == WORD_FIRST) {
+		network_part_again(from);
+		return;
+	}
+	/* Of another time that we were in a region together. */
+	if (peer->port != NULL && header->bytes != PART_ANY &&
+	    header->bytes != network_tenancy(peer->port->region, peer->tenure))
+		return;
+	if (peer->receiving || header->sequence > 1) {
+		network_violate(from, -EPROTO, "it parted from a region through which it sends");
+		return;
+	}
+	if (word > from->part_heard)
+		from->part_heard = word;
+	peer->framed = true;
+	peer->mapped = false;
+	if (from->part_heard != WORD_SECOND || peer->network == NULL)
+		return;
+	from->hushed = false;
+	/* It expects frames: it hears who we are, though there may be nothing to send yet. */
+	network_ship(peer);
+}
+
+void network_stay_with(struct peer *peer)
+{
+	struct network_peer *to = peer->beyond;
+
+	/* Nobody else writes this one. */
+	shared_store_u64(&to->claim, (uint64_t)peer->tenure << 32);
+	peer->claim = &to->claim;
+}
+
+/* ---- meeting ---- */
+
+bool network_awaits_entry(const struct peer *peer)
+{
+	return peer->beyond != NULL && peer->beyond->awaits_entry;
+}
+
+void network_entered(struct peer *peer)
+{
+	peer->beyond->awaits_entry = false;
+}
+
+void network_forget_region(struct peer *peer)
+{
+	struct network_peer *to = peer->beyond;
+
+	to->part_said = WORD_NONE;
+	to->part_heard = WORD_NONE;
+	to->hushed = false;
+	to->owes_part = false;
+	to->asked_in = 0;
+	to->awaits_entry = true;
+}
+
+static uint32_t bit_of(const struct transport *transport, const struct port *port)
+{
+	return UINT32_C(1) << (port - transport->ports);
+}
+
+void network_forget_asking(struct transport *transport, const struct port *port)
+{
+	for (uint32_t source = transport->members; source < transport->peer_end; source++) {
+		const struct peer *peer = transport->peers[source];
+		if (peer != NULL && peer->beyond != NULL)
+			peer->beyond->asked_in &= ~bit_of(transport, port);
+	}
+}
+
+void network_ask_again(const struct port *port, struct peer *peer)
+{
+	peer->beyond->asked_in &= ~bit_of(port->transport, port);
+}
+
+/* Does it know us? A frame of one whom it has not heard of, it drops. */
+static bool is_acquainted(const struct network_peer *peer)
+{
+	return peer->sequence > 0 || peer->expected > 0 || peer->part_heard != WORD_NONE;
+}
+
+void network_ask_who_is_in(struct transport *transport, const struct port *port)
+{
+	if (member_wish(port->region, port->member->slot, port->member->epoch) != WISH_REGION)
+		return;
+	for (uint32_t source = transport->members; source < transport->peer_end; source++) {
+		const struct peer *peer = transport->peers[source];
+		struct network_peer *to = peer != NULL ? peer->beyond : NULL;
+		if (to == NULL || peer->port != NULL || peer->state != PEER_PRESENT ||
+		    peer->renewal != RENEWAL_NONE || !network_is_used(to) || !is_acquainted(to) ||
+		    (to->asked_in & bit_of(transport, port)) != 0)
+			continue;
+		if (!network_send_region(to, port->member, REGION_ASKS))
+			return; /* there is no room now */
+		to->asked_in |= bit_of(transport, port);
+		network_stay_busy(transport->network);
+	}
+}
+
+void network_answer(struct network_peer *to)
+{
+	to->owes_region =
+		to->peer->port != NULL && !network_send_region(to, to->peer->port->member, to->answer);
+	network_stay_busy(to->network);
+}
+
+void network_take_region(struct network_peer *from, const struct frame_header *header,
+			 const struct frame_view *frame)
+{
+	struct transport *transport = from->network->transport;
+	struct peer *peer = from->peer;
+	struct frame_region said;
+
+	if (frame->length != sizeof(*header) + sizeof(said))
+		return;
+	memcpy(&said, frame->bytes + sizeof(*header), sizeof(said));
+	struct port *port = network_port_in(transport, said.region);
+	if (port == NULL || !transport_enter(port, peer, said.slot, said.epoch, said.nonce))
+		return;
+	if (header->sequence != REGION_ASKS)
+		network_entered(peer);
+	/*
+	 * It asks, and we still part from it since we met it here before: it has parted already. The answer
+	 * would tell it that we meet again, and it would move back to what we forget right afterwards.
+	 */
+	if (header->sequence >= REGION_ENDS || network_is_parting(peer))
+		return;
+	from->answer = header->sequence == REGION_ASKS ? REGION_ANSWERS : REGION_ENDS;
+	network_answer(from);
+}
+
+uint32_t network_place_member(struct transport *transport, const struct port *port, uint32_t slot,
+			      uint32_t epoch, uint64_t nonce)
+{
+	struct network *network = transport->network;
+	struct member_core said;
+	struct core_name name;
+
+	if (!member_core(port->region, slot, epoch, &said))
+		return 0;
+	name = (struct core_name){.provider = said.provider, .length = said.length, .flags = said.flags};
+	memcpy(name.bytes, said.name, said.length);
+	uint32_t place = core_accepts(network->core, &name) ? directory_add(network->directory, nonce, &name)
+							    : DIRECTORY_NONE;
+	return place != DIRECTORY_NONE ? transport->members + place : 0;
+}

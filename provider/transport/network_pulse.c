@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * network_pulse.c - finding out that a process beyond the region ended, though the core does not say
+ * so: tcp retries a connection that is refused for ever, and cannot tell one that is gone from one
+ * that does not look.
+ *
+ * Each endpoint binds a UDP socket to the address and port that the core has for its own protocol,
+ * and says so in its address. A datagram to it is kept or dropped by the kernel while the process lives,
+ * however busy or stopped it is; afterwards the kernel answers that nobody has the port, and if the whole
+ * host is gone, a router or our own kernel says that it cannot be reached. One socket asks all peers: the
+ * kernel keeps the answers in the socket's error queue, each with the address that was asked.
+ *
+ * The datagram has the nonces of both, and has an endpoint look at its core whose application knows nobody
+ * beyond the region. A sender that only said itself where it is gets one back, with a challenge; its next
+ * datagram, with that as its answer, shows that it is at the address that it named.
+ */
+#include <errno.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+/* It wants struct timespec before itself. */
+#include <linux/errqueue.h>
+
+#include "transport/network_transport.h"
+
+/* One that is silent is asked after so long, and each time after twice as long, up to the second. */
+#define FIRST_NANOSECONDS UINT64_C(500000000)
+#define LAST_NANOSECONDS UINT64_C(4000000000)
+
+/* Refused for so long, without a frame meanwhile, it is gone. */
+#define REFUSED_NANOSECONDS UINT64_C(300000000)
+
+socklen_t network_address_of(const struct core_name *name, struct sockaddr_storage *address)
+{
+	*address = (struct sockaddr_storage){0};
+	memcpy(address, name->bytes, name->length);
+	if (address->ss_family == AF_INET && name->length >= sizeof(struct sockaddr_in))
+		return sizeof(struct sockaddr_in);
+	if (address->ss_family == AF_INET6 && name->length >= sizeof(struct sockaddr_in6))
+		return sizeof(struct sockaddr_in6);
+	return 0;
+}
+
+static int open_socket(const struct sockaddr_storage *address)
+{
+	return socket(address->ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
+/* Not more is kept of what comes, and of the answers of kernels. */
+#define BUFFER_BYTES (64 * 1024)
+
+static void set_options(int pulse, int family)
+{
+	const int most = BUFFER_BYTES;
+	const int on = 1;
+
+	(void)setsockopt(pulse, SOL_SOCKET, SO_RCVBUF, &most, sizeof(most));
+	if (family == AF_INET6)
+		(void)setsockopt(pulse, IPPROTO_IPV6, IPV6_RECVERR, &on, sizeof(on));
+	else
+		(void)setsockopt(pulse, IPPROTO_IP, IP_RECVERR, &on, sizeof(on));
+}
+
+void network_pulse_open(struct network *network)
+{
+	struct core_name *name = &network->core->name;
+	struct sockaddr_storage address;
+	socklen_t length = network_address_of(name, &address);
+
+	network->pulse = length > 0 ? open_socket(&address) : -1;
+	if (network->pulse < 0)
+		return;
+	set_options(network->pulse, address.ss_family);
+	/* If it cannot be bound, it asks others all the same. */
+	network->pulse_bound = bind(network->pulse, (const struct sockaddr *)&address, length) == 0;
+	if (network->pulse_bound)
+		name->flags |= CORE_NAME_PULSE;
+}
+
+void network_pulse_close(struct network *network)
+{
+	if (network->pulse >= 0)
+		(void)close(network->pulse);
+	network->pulse = -1;
+}
+
+/* ---- what comes ---- */
+
+/* What a datagram says, in little endian. */
+struct pulse_datagram {
+	uint32_t magic;
+	uint32_t version;
+	uint64_t to;
+	uint64_t from;
+	uint64_t challenge; /* what the receiver is to answer; 0: nothing */
+	uint64_t answer;    /* the challenge that came last; 0: none did */
+};
+#define PULSE_MAGIC 0x4b4e4356U /* the bytes "VCNK" */
+#define PULSE_VERSION 2U
+/* So many datagrams, and so many answers, are taken at once. */
+#define TAKEN_AT_ONCE 32
+
+/* Returns 0 if it went out. */
+static int send_datagram(const struct network *network, const struct pulse_datagram *says,
+			 const struct sockaddr_storage *address)
+{
+	socklen_t length =
+		address->ss_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+	ssize_t sent = sendto(network->pulse, says, sizeof(*says), MSG_DONTWAIT,
+			      (const struct sockaddr *)address, length);
+
+	return sent < 0 ? -errno : 0;
+}
+
+/* Only peers that we were told of, or that answered ours, have an answer: to anybody else nothing goes. */
+static void answer(const struct network *network, const struct pulse_datagram *said,
+		   const struct sockaddr_storage *from)
+{
+	const struct network_peer *peer = network_beyond(network, said->from);
+	struct pulse_datagram says = {PULSE_MAGIC, PULSE_VERSION,  said->from, network->nonce,
+				      0,           said->challenge};
+
+	if (peer != NULL && network_is_confirmed(peer) && network_is_at(peer, from))
+		(void)send_datagram(network, &says, from);
+}
+
+/* Of one who knows our nonce; all others are of strangers whom we do not look up. */
+static bool take_datagrams(struct network *network)
+{
+	struct pulse_datagram said;
+	bool knocked = false;
+
+	for (int i = 0; i < TAKEN_AT_ONCE; i++) {
+		struct sockaddr_storage from = {0};
+		socklen_t length = sizeof(from);
+		ssize_t bytes = recvfrom(network->pulse, &said, sizeof(said), MSG_DONTWAIT | MSG_TRUNC,
+					 (struct sockaddr *)&from, &length);
+		if (bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+			break;
+		if (bytes != (ssize_t)sizeof(said) || said.magic != PULSE_MAGIC ||
+		    said.version != PULSE_VERSION || said.to != network->nonce)
+			continue;
+		knocked = true;
+		if (said.challenge != 0)
+			answer(network, &said, &from);
+		uint64_t challenge = network_take_knock(network, said.from, said.answer, &from);
+		struct pulse_datagram asks = {PULSE_MAGIC,    PULSE_VERSION, said.from,
+					      network->nonce, challenge,     0};
+		if (challenge != 0)
+			(void)send_datagram(network, &asks, &from);
+	}
+	return knocked;
+}
+
+static void note_error(struct network *network, const struct sockaddr_storage *asked, int error)
+{
+	const struct transport *transport = network->transport;
+
+	for (uint32_t source = transport->members; source < transport->peer_end; source++) {
+		struct network_peer *peer =
+			transport->peers[source] != NULL ? transport->peers[source]->beyond : NULL;
+		if (peer != NULL && peer->asked != 0 && network_is_at(peer, asked))
+			peer->pulse_error = error;
+	}
+}
+
+static void take_errors(struct network *network)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[256];
+	} control;
+
+	for (int i = 0; i < TAKEN_AT_ONCE; i++) {
+		struct sockaddr_storage asked = {0};
+		struct msghdr message = {
+			.msg_name = &asked,
+			.msg_namelen = sizeof(asked),
+			.msg_control = &control,
+			.msg_controllen = sizeof(control),
+		};
+		if (recvmsg(network->pulse, &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0)
+			return;
+		for (struct cmsghdr *header = CMSG_FIRSTHDR(&message); header != NULL;
+		     header = CMSG_NXTHDR(&message, header)) {
+			struct sock_extended_err error;
+			if (!((header->cmsg_level == IPPROTO_IP && header->cmsg_type == IP_RECVERR) ||
+			      (header->cmsg_level == IPPROTO_IPV6 && header->cmsg_type == IPV6_RECVERR)))
+				continue;
+			memcpy(&error, CMSG_DATA(header), sizeof(error));
+			note_error(network, &asked, (int)error.ee_errno);
+		}
+	}
+}
+
+void network_pulse_take(struct network *network)
+{
+	if (network->pulse < 0)
+		return;
+	take_errors(network);
+	(void)take_datagrams(network);
+}
+
+bool network_was_knocked(struct network *network)
+{
+	/* Where nobody can knock, anybody may have come. */
+	return !network->pulse_bound || take_datagrams(network);
+}
+
+/* ---- what goes ---- */
+
+void network_knock(struct network_peer *to)
+{
+	struct network *network = to->network;
+	const struct core_name *name = &network->directory->identities[to->place].name;
+	struct pulse_datagram says = {PULSE_MAGIC, PULSE_VERSION, to->peer->nonce, network->nonce, 0, 0};
+	struct sockaddr_storage address;
+	int error = 0;
+
+	if (network->pulse < 0 || (name->flags & CORE_NAME_PULSE) == 0 ||
+	    network_address_of(name, &address) == 0)
+		return;
+	/* The first error may be of a question to another peer. */
+	for (int i = 0; i < 2; i++) {
+		error = send_datagram(network, &says, &address);
+		if (error == 0)
+			return;
+		if (i == 0)
+			take_errors(network);
+	}
+	if (error == -EHOSTUNREACH || error == -ENETUNREACH)
+		to->pulse_error = -error;
+}
+
+void network_probe_end(struct network_peer *peer)
+{
+	peer->pulse_error = 0;
+	network_host_end(peer);
+}
+
+void network_probe(struct network_peer *peer, const struct core_name *name, uint64_t now, uint64_t timeout)
+{
+	int error = peer->pulse_error;
+
+	peer->pulse_error = 0;
+	if (!network_is_confirmed(peer))
+		return;
+	if (network_host_is_gone(peer, name, now, timeout)) {
+		network_fail(peer, ETIMEDOUT);
+		return;
+	}
+	/*
+	 * What it sent before may still be on its way to us through the core: that goes first. It is not
+	 * asked again meanwhile: a kernel answers a host's datagrams to nobody six times at once, and then
+	 * once a second, and others of our host ask as well.
+	 */
+	if (error == ECONNREFUSED)
+		peer->refused = now;
+	else if (peer->heard > peer->refused)
+		peer->refused = 0;
+	if (peer->refused != 0) {
+		if (now - peer->refused > REFUSED_NANOSECONDS)
+			network_fail(peer, ECONNREFUSED);
+		return;
+	}
+	if (error == EHOSTUNREACH || error == ENETUNREACH) {
+		peer->unreachable = peer->unreachable == 0 ? now : peer->unreachable;
+		if (now - peer->unreachable > timeout) {
+			network_fail(peer, error);
+			return;
+		}
+	}
+	if (now - peer->heard < peer->patience || now - peer->asked < peer->patience) {
+		if (now - peer->heard < FIRST_NANOSECONDS) {
+			peer->patience = FIRST_NANOSECONDS;
+			peer->unreachable = 0;
+		}
+		return;
+	}
+	peer->asked = now;
+	peer->patience = peer->patience < FIRST_NANOSECONDS  ? FIRST_NANOSECONDS
+			 : peer->patience < LAST_NANOSECONDS ? 2 * peer->patience
+							     : LAST_NANOSECONDS;
+	if ((name->flags & CORE_NAME_PULSE) != 0)
+		network_knock(peer);
+	else if (peer->peer->sending)
+		(void)network_send_notice(peer, FRAME_PING);
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * network_renew.c - a stream of frames that begins anew, with a peer of the region that the region is of no
+ * use for any more: see renew.h. What comes here is from anybody who knows our nonce, as all frames are.
+ */
+#include "transport/network_transport.h"
+#include "transport/region_transport.h"
+#include "transport/renew.h"
+
+/* So often is it asked. */
+#define ASK_NANOSECONDS UINT64_C(50000000)
+/* Without an answer for so long, it is not reached. It may be busy, and look at the region seldom. */
+#define HOPE_NANOSECONDS UINT64_C(3000000000)
+
+bool network_begin_renewal(struct transport *transport, struct peer *peer)
+{
+	uint64_t now = monotonic_now();
+
+	if (!network_attach(transport, peer))
+		return false;
+	struct network_peer *to = peer->beyond;
+	network_leave_backlog(to);
+	to->stream = 1;
+	to->sequence = 0;
+	to->expected = 0;
+	to->moved = false;
+	to->hushed = false; /* nobody parts from what is of no use */
+	to->left = false;
+	to->leave_sent = false;
+	to->owes_left = false;
+	to->stuck = 0;
+	to->refused = 0;
+	to->unreachable = 0;
+	to->heard = now;
+	to->renewing = now;
+	to->renewal_asked = 0;
+	network_stay_busy(transport->network);
+	return true;
+}
+
+void network_enter_renewed(struct peer *peer)
+{
+	struct network_peer *to = peer->beyond;
+
+	/* Nobody else writes this one. */
+	shared_store_u64(&to->claim, (uint64_t)peer->tenure << 32);
+	peer->claim = &to->claim;
+	network_enter(peer);
+}
+
+void network_ask_renewal(struct peer *peer)
+{
+	struct network_peer *to = peer->beyond;
+	uint64_t now = monotonic_now();
+
+	if (now - to->renewal_asked < ASK_NANOSECONDS || to->in_flight > 0)
+		return;
+	to->renewal_asked = now;
+	(void)network_send_renew(to, false);
+	network_stay_busy(to->network);
+}
+
+bool network_renewal_is_hopeless(const struct peer *peer)
+{
+	return monotonic_now() - peer->beyond->renewing > HOPE_NANOSECONDS;
+}
+
+struct port *network_port_in(struct transport *transport, const uint64_t id[2])
+{
+	for (uint32_t i = 0; i < transport->port_count; i++) {
+		const struct region *region = transport->ports[i].region;
+		if (region->id[0] == id[0] && region->id[1] == id[1] && !region->left)
+			return &transport->ports[i];
+	}
+	return NULL;
+}
+
+/* As our region has it, or, if that is of no use, as the frame says. */
+static struct peer *meet(struct transport *transport, const struct frame_renew *renew, uint64_t nonce,
+			 const struct member_core *where)
+{
+	const struct port *port = network_port_in(transport, renew->region);
+
+	if (port == NULL || renew->slot >= port->region->members || renew->slot == port->member->slot)
+		return NULL;
+	struct peer *guest = transport_peer_in(port, renew->slot, renew->epoch);
+	if (guest != NULL && guest->nonce == nonce)
+		return guest;
+	if (port->base == TRANSPORT_NO_BASE)
+		return NULL;
+	uint32_t source = port->base + renew->slot;
+	struct peer *peer = transport->peers[source];
+	if (peer == NULL || peer->epoch != renew->epoch || peer->nonce != nonce)
+		peer = transport_meet(transport, source, renew->epoch, nonce);
+	return peer != NULL ? peer
+			    : transport_meet_without_region(transport, source, renew->epoch, nonce, where);
+}
+
+struct network_peer *network_renewing_peer(struct network *network, const struct frame_header *header,
+					   const struct frame_view *frame)
+{
+	struct frame_renew renew;
+	struct core_name name;
+	struct member_core where = {0};
+
+	if (frame->length != sizeof(*header) + sizeof(renew) || header->stream != 1 || header->sequence > 1)
+		return NULL;
+	memcpy(&renew, frame->bytes + sizeof(*header), sizeof(renew));
+	if (!network_read_hello(network, &renew.hello, &name))
+		return NULL;
+	where = (struct member_core){.provider = name.provider, .length = name.length, .flags = name.flags};
+	memcpy(where.name, name.bytes, sizeof(where.name));
+	struct peer *peer = meet(network->transport, &renew, header->from, &where);
+	/* One that parted from a region has none to renew a stream for. */
+	if (peer == NULL || peer->port == NULL)
+		return NULL;
+	if (peer->where.length == 0)
+		transport_set_core_address(peer, &where);
+	return network_attach(network->transport, peer) ? peer->beyond : NULL;
+}
+
+void network_take_renew(struct network_peer *from, const struct frame_header *header)
+{
+	struct transport *transport = from->network->transport;
+	struct peer *peer = from->peer;
+
+	switch (peer->renewal) {
+	case RENEWAL_NONE:
+		transport_break(transport, peer, -ECONNABORTED,
+				"it took us for hostile, or lost the region, and goes on over the network");
+		break;
+	case RENEWAL_DRAINS:
+		break; /* it asks again */
+	case RENEWAL_ASKS:
+	case RENEWAL_DONE:
+		if (header->sequence == 0)
+			(void)network_send_renew(from, true);
+		if (peer->renewal == RENEWAL_ASKS)
+			transport_renewed(transport, peer);
+		break;
+	}
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * network_strangers.c - what may go to peers that only said themselves who they are, and where.
+ *
+ * A stranger that knows our nonce can name any address in its HELLO, and write any address on a datagram as
+ * its source. Nothing goes there until a random challenge was answered from it: no question whether it lives,
+ * no answer to its notices, and no descriptor is spent. Every peer sends a datagram before its first frame,
+ * and again while it hears nothing, from the socket that is bound to its core's address; the challenge goes
+ * back to where that came from, one for each and no longer than it, so that nobody can have us send more
+ * than was sent to us.
+ *
+ * What the application itself asked for, the answer to a large message that it receives from anybody, waits
+ * for that answer too, but not for ever: UDP may not pass between the hosts, or there is no such socket.
+ * Then a few strangers are answered without proof.
+ */
+#include <netinet/in.h>
+#include <sys/random.h>
+
+#include "transport/network_transport.h"
+
+/* A datagram that was lost on the way comes again after half a second, and after one more. */
+#define PROOF_NANOSECONDS UINT64_C(2000000000)
+
+static const struct identity *identity_of(const struct network_peer *peer)
+{
+	return &peer->network->directory->identities[peer->place];
+}
+
+bool network_is_confirmed(const struct network_peer *peer)
+{
+	return peer->proved_address || peer->peer->port != NULL || identity_of(peer)->told;
+}
+
+bool network_may_reach(struct network_peer *peer)
+{
+	struct network *network = peer->network;
+	bool can_prove = network->pulse_bound && (identity_of(peer)->name.flags & CORE_NAME_PULSE) != 0;
+
+	if (peer->unproved || network_is_confirmed(peer))
+		return true;
+	if (peer->wanted == 0)
+		peer->wanted = monotonic_now();
+	if (can_prove && monotonic_now() - peer->met < PROOF_NANOSECONDS)
+		return false;
+	if (network->unproved == NETWORK_UNPROVED_MOST)
+		return false;
+	network->unproved++;
+	peer->unproved = true;
+	return true;
+}
+
+bool network_is_at(const struct network_peer *peer, const struct sockaddr_storage *address)
+{
+	struct sockaddr_storage own;
+
+	if (network_address_of(&identity_of(peer)->name, &own) == 0 || own.ss_family != address->ss_family)
+		return false;
+	if (own.ss_family == AF_INET) {
+		const struct sockaddr_in *one = (const struct sockaddr_in *)(const void *)&own;
+		const struct sockaddr_in *other = (const struct sockaddr_in *)(const void *)address;
+		return one->sin_port == other->sin_port && one->sin_addr.s_addr == other->sin_addr.s_addr;
+	}
+	const struct sockaddr_in6 *one = (const struct sockaddr_in6 *)(const void *)&own;
+	const struct sockaddr_in6 *other = (const struct sockaddr_in6 *)(const void *)address;
+	return one->sin6_port == other->sin6_port &&
+	       memcmp(&one->sin6_addr, &other->sin6_addr, sizeof(one->sin6_addr)) == 0;
+}
+
+static bool is_same_address(const struct sockaddr_storage *one, const struct sockaddr_storage *other)
+{
+	return memcmp(one, other, sizeof(*one)) == 0;
+}
+
+/* Where no random word can be had nobody is challenged, and nobody proves where it is. */
+static uint64_t new_challenge(void)
+{
+	uint64_t challenge = 0;
+
+	return getrandom(&challenge, sizeof(challenge), GRND_NONBLOCK) == sizeof(challenge) ? challenge : 0;
+}
+
+struct network_peer *network_beyond(const struct network *network, uint64_t nonce)
+{
+	uint32_t place = directory_find(network->directory, nonce);
+	const struct peer *peer = place != DIRECTORY_NONE
+					  ? network->transport->peers[network->transport->members + place]
+					  : NULL;
+
+	return peer != NULL ? peer->beyond : NULL;
+}
+
+/* Of one that has not said yet who it is: its HELLO comes by the core. */
+static uint64_t keep_knock(struct network *network, uint64_t nonce, uint64_t answer,
+			   const struct sockaddr_storage *address)
+{
+	struct knock *knock = NULL;
+
+	for (uint32_t i = 0; i < NETWORK_KNOCKS; i++)
+		if (network->knocks[i].challenge != 0 && network->knocks[i].nonce == nonce &&
+		    is_same_address(&network->knocks[i].address, address))
+			knock = &network->knocks[i];
+	if (knock == NULL) {
+		knock = &network->knocks[network->next_knock++ % NETWORK_KNOCKS];
+		*knock = (struct knock){.nonce = nonce, .address = *address, .challenge = new_challenge()};
+	}
+	knock->answered = knock->answered || (knock->challenge != 0 && answer == knock->challenge);
+	return knock->answered ? 0 : knock->challenge;
+}
+
+uint64_t network_take_knock(struct network *network, uint64_t nonce, uint64_t answer,
+			    const struct sockaddr_storage *address)
+{
+	struct network_peer *peer = network_beyond(network, nonce);
+
+	if (peer == NULL)
+		return keep_knock(network, nonce, answer, address);
+	if (network_is_confirmed(peer) || !network_is_at(peer, address))
+		return 0;
+	if (peer->challenge == 0)
+		peer->challenge = new_challenge();
+	peer->proved_address = peer->challenge != 0 && answer == peer->challenge;
+	return peer->proved_address ? 0 : peer->challenge;
+}
+
+void network_find_knock(struct network_peer *peer)
+{
+	const struct network *network = peer->network;
+
+	for (uint32_t i = 0; i < NETWORK_KNOCKS; i++) {
+		const struct knock *knock = &network->knocks[i];
+		if (knock->challenge == 0 || knock->nonce != peer->peer->nonce ||
+		    !network_is_at(peer, &knock->address))
+			continue;
+		peer->challenge = knock->challenge;
+		peer->proved_address = peer->proved_address || knock->answered;
+	}
+}
+
+void network_check_stranger(struct network_peer *peer, uint64_t now, uint64_t timeout)
+{
+	if (peer->unproved && network_is_confirmed(peer)) {
+		peer->unproved = false;
+		peer->network->unproved--;
+	}
+	if (peer->wanted == 0)
+		return;
+	if (peer->reachable)
+		peer->wanted = 0;
+	else if (now > peer->wanted && now - peer->wanted > timeout + PROOF_NANOSECONDS)
+		transport_fail(peer->network->transport, peer->peer, -ECONNRESET,
+			       "it does not show that it is at the network address that it named");
+}

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* region_connect.c - rings of a region: offering one to a peer, and taking those that are offered. */
+#include "transport/network.h"
+#include "transport/region_transport.h"
+
+#include <sys/random.h>
+
+/* Rings of 128 slots take windows of 64 small messages twice; later peers get smaller ones. */
+#define RING_SLOTS_USUAL 128U
+
+/* Room for a ring of `count` slots, that leaves a smallest one for everybody without. */
+static bool ring_fits(const struct port *port, uint32_t count)
+{
+	uint64_t others = port->region->members - port->rings - 1;
+	uint64_t needed =
+		count * sizeof(struct ring_slot) + others * RING_SLOTS_MIN * sizeof(struct ring_slot);
+
+	return needed <= port->ring_end - port->ring_next;
+}
+
+int transport_connect(struct peer *peer)
+{
+	if (peer->network != NULL)
+		return network_connect(peer);
+
+	struct port *port = peer->port;
+	struct region *region = port->region;
+	uint32_t self = port->member->slot;
+	struct connection_line *line = section_connection(region, self, peer->slot);
+
+	if (!transport_holds_slot(peer))
+		return -EAGAIN;
+	uint32_t slots = RING_SLOTS_USUAL;
+	uint32_t id = 0;
+
+	if (port->ring_of[peer->slot] == 0) {
+		while (slots > RING_SLOTS_MIN && !ring_fits(port, slots))
+			slots /= 2;
+		if (port->ring_end - port->ring_next < slots * sizeof(struct ring_slot))
+			return -ENOMEM;
+		port->ring_of[peer->slot] = port->ring_next;
+		port->ring_slots_of[peer->slot] = slots;
+		port->ring_next += slots * (uint32_t)sizeof(struct ring_slot);
+		port->rings++;
+		transport_publish_arena_used(port);
+	}
+	slots = port->ring_slots_of[peer->slot];
+	if (getrandom(&id, sizeof(id), 0) != (ssize_t)sizeof(id))
+		id = (uint32_t)monotonic_now();
+	id |= CONNECTION_OPEN; /* and so never zero */
+
+	/* Withdraw what a former occupant of the slot was offered, then offer the new. */
+	shared_store_u32(&line->id, 0);
+	shared_fence_stores();
+	shared_bytes *memory =
+		section_view(region, self, port->ring_of[peer->slot], slots * sizeof(struct ring_slot));
+	shared_clear(memory, slots * sizeof(struct ring_slot));
+	ring_out_open(&peer->out, (struct ring_slot *)(void *)memory, slots, peer->account.credit, id);
+	ring_out_begin(&peer->out);
+	peer->account.connection = id;
+	shared_store_u32(&line->receiver_epoch, peer->tenure);
+	shared_store_u64(&line->ring, port->ring_of[peer->slot]);
+	shared_store_u32(&line->slots, slots);
+	/* Pairs with the acquire load in accept_connection(). */
+	shared_release_u32(&line->id, id);
+	transport_ring(peer);
+	peer->sending = true;
+	return 0;
+}
+
+/* Somebody rang. Take its ring if it is offered to us and we did not already. */
+static void accept_connection(struct port *port, uint32_t slot)
+{
+	struct transport *transport = port->transport;
+	struct region *region = port->region;
+	const struct member *self = port->member;
+	const struct connection_line *line = section_connection(region, slot, self->slot);
+	uint32_t epoch = 0;
+	uint64_t nonce = 0;
+
+	if (!member_identify(region, slot, &epoch, &nonce))
+		return;
+	/* Pairs with the release store in transport_connect(). */
+	uint32_t id = shared_acquire_u32(&line->id);
+	uint32_t receiver_epoch = shared_load_u32(&line->receiver_epoch);
+	uint64_t offset = shared_load_u64(&line->ring);
+	uint32_t slots = shared_load_u32(&line->slots);
+	bool ended = shared_load_u32(&line->ended) == self->epoch;
+	/* It changes just now: its writer rings when it is done. */
+	shared_fence_loads();
+	if (shared_load_u32(&line->id) != id || !member_is_intact(region, slot, epoch))
+		return;
+	/* Offered to nobody any more, or to a former occupant of our slot? */
+	if (!ended && (id == 0 || receiver_epoch != self->epoch))
+		return;
+	struct peer *peer = transport_peer_in(port, slot, epoch);
+	if (peer == NULL && port->base != TRANSPORT_NO_BASE)
+		peer = transport_meet(transport, port->base + slot, epoch, nonce);
+	struct credit_line *credit = section_credit(region, self->slot, slot);
+
+	if (peer == NULL || peer->port != port)
+		return;
+	if (peer->renewal != RENEWAL_NONE)
+		return; /* the region has no say in it */
+	if (ended) {
+		transport_break(transport, peer, -ECONNABORTED, "it took us for hostile, and reads no more");
+		return;
+	}
+	if (peer->state == PEER_FAILED) {
+		ring_refuse(credit, id);
+		return;
+	}
+	if (peer->receiving && peer->in.connection == id) {
+		transport_warm(transport, peer);
+		return;
+	}
+	/* The ring that it left: it takes the offer back when it hears that we did. */
+	if (peer->framed && network_left_ring(peer, id))
+		return;
+	if (peer->receiving || peer->framed || (id & CONNECTION_OPEN) == 0 || slots < RING_SLOTS_MIN ||
+	    slots > RING_SLOTS_MAX || (slots & (slots - 1)) != 0 || offset % REGION_LINE != 0 ||
+	    section_view(region, slot, offset, slots * sizeof(struct ring_slot)) == NULL) {
+		transport_fail(transport, peer, -EPROTO, "it offered a ring that cannot be");
+		return;
+	}
+	const shared_bytes *memory = section_view(region, slot, offset, slots * sizeof(struct ring_slot));
+	ring_in_open(&peer->in, (const struct ring_slot *)(const void *)memory, slots, credit, id);
+	ring_in_begin(&peer->in);
+	peer->returns = (struct chunk_returns){.credit = credit};
+	for (uint32_t word = 0; word < CHUNK_WORDS; word++)
+		shared_store_u64(&credit->returned[word], 0);
+	/* Release: the sender that sees its id sees the cleared bits too. */
+	ring_publish(&peer->in);
+	peer->receiving = true;
+	transport_warm(transport, peer);
+}
+
+void transport_take_first_rings(struct port *port)
+{
+	for (uint32_t slot = 0; slot < port->region->members; slot++) {
+		/* Before the look: who offers a ring after it rings once more. */
+		port->doorbells_seen[slot] =
+			shared_acquire_u32(section_doorbell(port->region, port->member->slot, slot));
+		accept_connection(port, slot);
+	}
+}
+
+uint32_t transport_read_doorbells(struct port *port)
+{
+	uint32_t self = port->member->slot;
+	uint32_t heard = 0;
+
+	if (!attachment_holds_slot(port))
+		return 0;
+	for (uint32_t slot = 0; slot < port->region->members; slot++) {
+		uint32_t rung = shared_acquire_u32(section_doorbell(port->region, self, slot));
+		if (rung == port->doorbells_seen[slot])
+			continue;
+		port->doorbells_seen[slot] = rung;
+		accept_connection(port, slot);
+		heard++;
+	}
+	return heard;
+}

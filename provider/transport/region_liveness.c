@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * region_liveness.c - finding out which peers died, and whether we are still members ourselves.
+ *
+ * A peer that checks its own peers counts its heartbeat up: to see that it lives costs one load. A peer that
+ * computes does not count. Only the kernel knows whether such a peer lives, because the peer holds a lock.
+ * For each question the kernel walks a list of all locks of the region's file, and processes that ask wait
+ * for each other. So with N members, M of which ask, a question costs N steps of that walk, and each member
+ * asks about ASKED_STEPS / (N * M) peers in LIVENESS_INTERVAL. All questions together then take a few
+ * hundredths of a processor, however many members there are. Measured: docs/decisions/0024.
+ *
+ * Peers whose heartbeat has just stopped come first, and peers that another member found dead. The other
+ * quiet peers follow in turn.
+ */
+#include "transport/move.h"
+#include "transport/network.h"
+#include "transport/part.h"
+#include "transport/region_transport.h"
+#include "transport/rejoin.h"
+#include "transport/renew.h"
+
+#include "region/guard.h"
+
+/* Peers that one check looks at. The most members that a region can have take 8 checks, 0.4 s. */
+#define LOOKED_AT_ONCE 64U
+/* Steps of the kernel's walk that all members may cause in LIVENESS_INTERVAL. A step takes 4 ns: 1 ms, 2 %.
+ */
+#define ASKED_STEPS 262144U
+/* Questions: one about a peer that has just fallen quiet, and one about the peer whose turn it is. */
+#define ASKED_LEAST 2U
+
+/* How long frames are awaited from a peer that the region says is gone. */
+#define GONE_NANOSECONDS UINT64_C(1000000000)
+
+/* ---- ourselves ---- */
+
+/* What we write now would be another's, or nobody's. */
+void transport_evict(struct port *port, const char *reason)
+{
+	port->evicted = true;
+	transport_break_all(port, reason);
+}
+
+/*
+ * We were paused for so long that another has our slot: what we write now would be its. Or
+ * the region is gone altogether.
+ */
+static bool check_ourselves(struct port *port)
+{
+	struct transport *transport = port->transport;
+
+	if (port->evicted || member_is_joined(port->member))
+		return true;
+	if (atomic_load_explicit(&port->region->cut, memory_order_relaxed))
+		transport_go_on_alone(port, port->region->kind == REGION_FILE
+						    ? "the region's file was cut short"
+						    : "the region's device was unplugged");
+	else if (guard_is_gone(port->region))
+		transport_go_on_alone(port, port->region->kind == REGION_FILE
+						    ? "the region's file was emptied"
+						    : "the region's device was unplugged");
+	else
+		transport_evict(port, "this endpoint was taken for dead, and another has its slot");
+	if (port == &transport->ports[0] && transport->heap != NULL)
+		heap_stop(transport->heap);
+	return false;
+}
+
+bool transport_check_slots(struct transport *transport)
+{
+	bool kept = true;
+
+	for (uint32_t i = 0; i < transport->port_count; i++)
+		kept = check_ourselves(&transport->ports[i]) && kept;
+	return kept;
+}
+
+/* ---- peers ---- */
+
+/* The last frames of a peer that is gone need a moment, and the last of them says that it left. */
+static bool may_be_on_its_way(struct peer *peer, uint64_t now)
+{
+	if (peer->gone == 0)
+		peer->gone = now;
+	return now - peer->gone < GONE_NANOSECONDS;
+}
+
+static bool is_watched(const struct peer *peer)
+{
+	return peer != NULL && peer->state != PEER_FAILED && peer->renewal == RENEWAL_NONE;
+}
+
+static void take_for_gone(struct transport *transport, struct peer *peer, enum member_state state,
+			  uint64_t now)
+{
+	uint64_t control = 0;
+
+	if (transport_undo_entry(peer))
+		return;
+	/* Over the network it says that it left the region, and there it is looked after. */
+	if (state == MEMBER_LEFT && transport_is_parting(peer))
+		return;
+	if (peer->framed && may_be_on_its_way(peer, now))
+		return;
+	/* What it sent before it went is still there: read that first, if there is room for it. */
+	if (peer->receiving && ring_peek(&peer->in, &control) && peer->held != peer->in.position + 1 &&
+	    transport_intact(peer)) {
+		transport_warm(transport, peer);
+		return;
+	}
+	if (state == MEMBER_LEFT)
+		transport_fail(transport, peer, -ECONNABORTED, "it left the region");
+	else if (transport_intact(peer))
+		transport_fail(transport, peer, -ECONNRESET, "it died");
+	else /* or somebody wrote over its slot: it may live */
+		transport_break(transport, peer, -ECONNRESET, "its slot is another's: it died");
+}
+
+static void take_for_alive(struct transport *transport, struct peer *peer)
+{
+	peer->gone = 0;
+	(void)transport_refresh(transport, peer, 0);
+	if (peer->receiving && !ring_is_sound(&peer->in) && transport_intact(peer))
+		transport_fail(transport, peer, -EPROTO, "its ring was written over");
+}
+
+static void deal_with(struct transport *transport, struct peer *peer, enum member_state state, uint64_t now)
+{
+	if (state == MEMBER_ALIVE || state == MEMBER_QUIET)
+		take_for_alive(transport, peer);
+	else
+		take_for_gone(transport, peer, state, now);
+}
+
+/* Ask the kernel. A question that finds a dead peer does not count: others may have died with it. */
+static void ask_for(struct transport *transport, struct peer *peer, uint64_t now)
+{
+	const struct member *self = peer->port->member;
+	enum member_state state =
+		member_observe(self, peer->slot, peer->tenure, &peer->pulse, now, transport->timeout);
+
+	if (state == MEMBER_DIED && !peer->port->evicted)
+		member_publish_death(self, peer->slot, peer->tenure);
+	else
+		transport->questions--;
+	deal_with(transport, peer, state, now);
+}
+
+/* `herald` may have found a peer of ours dead. */
+static void heed_obituary(struct transport *transport, const struct peer *herald, uint64_t now)
+{
+	uint32_t slot = 0;
+	uint32_t epoch = 0;
+
+	if (transport->questions <= transport->questions_in_turn ||
+	    !member_says_dead(herald->port->region, herald->slot, &slot, &epoch))
+		return;
+	struct peer *peer = transport_peer_in(herald->port, slot, epoch);
+	if (peer != NULL && is_watched(peer) && peer->quiet)
+		ask_for(transport, peer, now);
+}
+
+static void look_at(struct transport *transport, struct peer *peer, uint64_t now)
+{
+	enum member_state state = member_look(peer->port->member, peer->slot, peer->tenure, &peer->pulse, now,
+					      transport->timeout);
+	bool was_quiet = peer->quiet;
+
+	peer->quiet = state == MEMBER_QUIET;
+	transport->awake_now += state == MEMBER_ALIVE;
+	if (peer->quiet && !was_quiet && transport->questions > transport->questions_in_turn)
+		ask_for(transport, peer, now);
+	else
+		deal_with(transport, peer, state, now);
+	if (peer->port != NULL)
+		heed_obituary(transport, peer, now);
+}
+
+/* As the top of this file says. Half of the questions are for the peers whose turn it is. */
+static void count_questions(struct transport *transport)
+{
+	uint32_t members = 1; /* one too many, and never none */
+
+	for (uint32_t i = 0; i < transport->port_count; i++)
+		members += transport->ports[i].region->members;
+	transport->questions = ASKED_STEPS / (members * (1 + transport->awake));
+	if (transport->questions < ASKED_LEAST)
+		transport->questions = ASKED_LEAST;
+	transport->questions_in_turn = transport->questions / 2;
+}
+
+static uint32_t after(const struct transport *transport, uint32_t source)
+{
+	return source + 1 < transport->peer_end ? source + 1 : 0;
+}
+
+static void look_at_some(struct transport *transport, uint64_t now)
+{
+	for (uint32_t i = 0; i < LOOKED_AT_ONCE && i < transport->peer_end; i++) {
+		struct peer *peer = transport_peer_in_region(transport, transport->next_looked);
+		if (is_watched(peer))
+			look_at(transport, peer, now);
+		transport->next_looked = after(transport, transport->next_looked);
+		if (transport->next_looked == 0) {
+			transport->awake = transport->awake_now;
+			transport->awake_now = 0;
+		}
+	}
+}
+
+static void ask_for_some(struct transport *transport, uint64_t now)
+{
+	for (uint32_t i = 0; i < LOOKED_AT_ONCE && i < transport->peer_end && transport->questions > 0; i++) {
+		struct peer *peer = transport_peer_in_region(transport, transport->next_asked);
+		if (is_watched(peer) && peer->quiet)
+			ask_for(transport, peer, now);
+		transport->next_asked = after(transport, transport->next_asked);
+	}
+}
+
+void transport_check_peers(struct transport *transport)
+{
+	uint64_t now = monotonic_now();
+
+	(void)transport_check_slots(transport);
+	for (uint32_t i = 0; i < transport->port_count; i++) {
+		if (!transport->ports[i].evicted && !transport->ports[i].region->left)
+			member_beat(transport->ports[i].member);
+	}
+	count_questions(transport);
+	look_at_some(transport, now);
+	ask_for_some(transport, now);
+	network_check(transport, now);
+	transport_check_rejoining(transport, now);
+}

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* region_sleep.c - going to sleep over the rings of a region, and waking who does. */
+#include "region/doorbell.h"
+#include "transport/network.h"
+#include "transport/region_transport.h"
+
+static struct section_header *own_header(const struct port *port)
+{
+	return section_header(port->region, port->member->slot);
+}
+
+static void publish_active(const struct port *port, bool sleeps)
+{
+	uint32_t words = (port->region->members + 63) / 64;
+
+	for (uint32_t i = 0; i < words; i++)
+		shared_store_u64(&own_header(port)->active[i], sleeps ? 0 : port->active[i]);
+}
+
+/* How a waker can reach us: nothing, where members look by themselves now and then. */
+static uint32_t ways_to_wake(const struct port *port)
+{
+	if (doorbell_works(port->region->doorbell))
+		return SLEEPING_INTERRUPTED;
+	if (port->region->kind != REGION_FILE)
+		return 0;
+	return sleep_waits_on_many() ? SLEEPING_ON_DOORBELLS | SLEEPING_ON_WORD : SLEEPING_ON_WORD;
+}
+
+static void publish_sleeping(struct port *port)
+{
+	uint32_t flags = ways_to_wake(port) | (port->transport->short_of_room ? SLEEPING_FOR_ROOM : 0);
+
+	port->sleeping = (port->sleeping / SLEEPING_STEP + 1) * SLEEPING_STEP + flags;
+	shared_store_u32(&own_header(port)->sleeping, port->sleeping);
+}
+
+void transport_sleep_begin(struct transport *transport)
+{
+	bool files = false;
+	bool interrupted = false;
+
+	if (transport->sleepers++ > 0)
+		return;
+	for (uint32_t i = 0; i < transport->port_count; i++) {
+		struct port *port = &transport->ports[i];
+		if (!attachment_holds_slot(port))
+			continue;
+		publish_active(port, true);
+		publish_sleeping(port);
+		files = files || port->region->kind == REGION_FILE;
+		interrupted = interrupted || doorbell_works(port->region->doorbell);
+	}
+	/* Pairs with nothing in transport_wake(): it is for senders that did not pay for a fence. */
+	transport->ordered = !files || sleep_order_senders();
+	shared_fence_full();
+	if (interrupted) /* the same, for senders that no barrier of ours reaches */
+		sleep_settle();
+}
+
+void transport_sleep_end(struct transport *transport)
+{
+	/* A thread may have begun on a path that was closed and opened again meanwhile. */
+	if (transport->sleepers == 0 || --transport->sleepers > 0)
+		return;
+	for (uint32_t i = 0; i < transport->port_count; i++) {
+		const struct port *port = &transport->ports[i];
+		if (!attachment_holds_slot(port))
+			continue;
+		shared_store_u32(&own_header(port)->sleeping, 0);
+		publish_active(port, false);
+	}
+}
+
+static bool is_ordered(const struct port *port, uint32_t slot)
+{
+	return shared_load_u32(&section_header(port->region, slot)->membarrier) == 1;
+}
+
+/* Does the member wake us when it rings: by its kernel, which is ours, or by the doorbell of the device? */
+static bool wakes_us(const struct port *port, uint32_t slot)
+{
+	if (port->region->doorbell == NULL)
+		return is_ordered(port, slot);
+	return (shared_load_u64(&section_header(port->region, slot)->interrupt) & INTERRUPTIBLE) != 0;
+}
+
+/* Members that do not: any of them may ring, and we would not be woken. */
+static void survey_strangers(struct port *port)
+{
+	uint64_t now = monotonic_now();
+
+	if (now < port->next_survey)
+		return;
+	port->next_survey = now + LIVENESS_INTERVAL;
+	port->strangers = false;
+	for (uint32_t slot = 0; slot < port->region->members && !port->strangers; slot++)
+		port->strangers =
+			(uint32_t)shared_load_u64(&region_slot(port->region, slot)->claim) == SLOT_JOINED &&
+			!wakes_us(port, slot);
+}
+
+/* Watch the port's own word. Returns whether whoever rings is bound to be noticed. */
+static bool watch_port(struct port *port, struct sleep_watch *watch)
+{
+	const struct transport *transport = port->transport;
+	struct doorbell *doorbell = port->region->doorbell;
+
+	if (port->evicted || (doorbell == NULL && port->region->kind != REGION_FILE))
+		return false;
+	survey_strangers(port);
+	if (doorbell != NULL) {
+		sleep_on_private(watch, &doorbell->rung, port->interrupts_seen);
+		return doorbell_works(doorbell) && !port->strangers;
+	}
+	sleep_on_shared(watch, &own_header(port)->sleeping, transport->sleepers > 0 ? port->sleeping : 0);
+	return !port->strangers;
+}
+
+static bool is_sender(const struct port *port, uint32_t slot)
+{
+	const struct peer *guest = port->guests != NULL ? port->guests[slot] : NULL;
+	const struct peer *peer =
+		port->base != TRANSPORT_NO_BASE ? port->transport->peers[port->base + slot] : NULL;
+
+	return (peer != NULL && peer->port == port && peer->receiving) || (guest != NULL && guest->receiving);
+}
+
+/* The doorbells of those that send to us, or of the others. Are barriers heeded by all that send? */
+static bool watch_doorbells(const struct port *port, struct sleep_watch *watch, bool senders)
+{
+	bool certain = true;
+
+	if (port->evicted || port->region->kind != REGION_FILE)
+		return certain;
+	for (uint32_t slot = 0; slot < port->region->members; slot++) {
+		if (is_sender(port, slot) != senders)
+			continue;
+		certain = certain && (!senders || is_ordered(port, slot));
+		sleep_on_shared(watch, section_doorbell(port->region, port->member->slot, slot),
+				port->doorbells_seen[slot]);
+	}
+	return certain;
+}
+
+bool transport_sleep_watch(struct transport *transport, struct sleep_watch *watch)
+{
+	/* What comes over the network wakes nobody. */
+	bool certain = transport->ordered && sleep_waits_on_many() && !transport->short_of_room &&
+		       !network_has_peers(transport);
+
+	/* A thread may wait with the others before any of them sleeps: see api/watch.c. */
+	for (uint32_t i = 0; i < transport->port_count && transport->sleepers > 0; i++)
+		if (!transport->ports[i].evicted)
+			publish_sleeping(&transport->ports[i]);
+	/* Pairs with the fence in transport_ring(): it sees that we sleep, or we its ring. */
+	shared_fence_full();
+	transport->short_of_room = false;
+	for (uint32_t i = 0; i < transport->port_count; i++)
+		certain = watch_port(&transport->ports[i], watch) && certain;
+	if (!sleep_waits_on_many())
+		return false;
+	/* Those that send to us first, should there be more than fit. */
+	for (uint32_t i = 0; i < transport->port_count; i++)
+		certain = watch_doorbells(&transport->ports[i], watch, true) && certain;
+	for (uint32_t i = 0; i < transport->port_count; i++)
+		(void)watch_doorbells(&transport->ports[i], watch, false);
+	return certain && watch->missing == 0;
+}
+
+/* Who sleeps is woken once a sleep: then it looks, or sees at the next try that its doorbell changed. */
+static void wake(struct peer *peer, uint32_t sleeping)
+{
+	const struct region *region = peer->port->region;
+	bool woken = false;
+
+	if ((sleeping & SLEEPING_INTERRUPTED) != 0 && region->doorbell != NULL)
+		woken = doorbell_ring(region->doorbell,
+				      shared_load_u64(&section_header(region, peer->slot)->interrupt));
+	if ((sleeping & SLEEPING_ON_DOORBELLS) != 0)
+		woken = sleep_wake_shared(peer->doorbell);
+	if (!woken && (sleeping & SLEEPING_ON_WORD) != 0)
+		woken = sleep_wake_shared(peer->sleeping_word);
+	if (woken)
+		peer->woken = sleeping;
+}
+
+void transport_ring_doorbell(struct peer *peer)
+{
+	shared_release_u32(peer->doorbell, ++peer->doorbell_count);
+	/* Pairs with the fence in transport_sleep_watch(). */
+	shared_fence_full();
+	uint32_t sleeping = shared_load_u32(peer->sleeping_word);
+	if (sleeping != 0 && sleeping != peer->woken)
+		wake(peer, sleeping);
+}
+
+__attribute__((cold, noinline)) void transport_ring(struct peer *peer)
+{
+	if (peer->network != NULL)
+		network_ship(peer);
+	else
+		transport_ring_doorbell(peer);
+}
+
+void transport_wake_for_room(struct transport *transport)
+{
+	for (uint32_t i = 0; i < transport->hot_count; i++) {
+		struct peer *peer = transport->hot[i].peer;
+		uint32_t sleeping = shared_load_u32(peer->sleeping_word);
+		if (__builtin_expect((sleeping & SLEEPING_FOR_ROOM) == 0 || sleeping == peer->woken, 1))
+			continue;
+		ring_publish(&peer->in);
+		transport_ring_doorbell(peer); /* of its ring in the region, whichever way ours goes */
+	}
+}

@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* region_transport.c - the path through the region: joining and leaving, and peers that come, fail and go. */
+#include "transport/region_transport.h"
+
+#include "transport/move.h"
+#include "transport/network.h"
+#include "transport/part.h"
+#include "transport/rejoin.h"
+#include "transport/renew.h"
+#include "transport/states.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+/* What SECTION_LEAST leaves for chunks, but for a page. */
+#define CHUNKS_LEAST (128U * 1024U)
+
+void attachment_divide_arena(struct port *port)
+{
+	struct region *region = port->region;
+	uint64_t arena = section_arena_end(region) - SECTION_ARENA_OFFSET(region->members);
+	/* A ring of the smallest kind for everybody, or an eighth if that is more. */
+	uint64_t needed = (uint64_t)region->members * RING_SLOTS_MIN * sizeof(struct ring_slot);
+	uint64_t rings = needed < arena / 8 ? arena / 8 : needed;
+	/*
+	 * Without this the first rings of all members lie at the same offset of a page, and their slots in a
+	 * few sets of the receiver's cache: a load of each of 511 slots took 3.3 ns, with it 0.9. Each
+	 * member's rings begin at another line of a page, where there is room for that.
+	 */
+	uint64_t colour = port->member->slot % (REGION_PAGE / REGION_LINE) * REGION_LINE;
+
+	/* What is left for chunks is 128 KiB at least, but for that page: see SECTION_LEAST. */
+	rings = REGION_ROUND_UP(rings, REGION_PAGE);
+	if (rings - needed < REGION_PAGE && arena - rings >= CHUNKS_LEAST + REGION_PAGE)
+		rings += REGION_PAGE;
+	port->ring_begin =
+		(uint32_t)(SECTION_ARENA_OFFSET(region->members) + (colour <= rings - needed ? colour : 0));
+	port->ring_next = port->ring_begin;
+	port->ring_end = (uint32_t)(SECTION_ARENA_OFFSET(region->members) + rings);
+	chunk_pool_open(&port->chunks, region, port->member->slot, port->ring_end, arena - rings);
+}
+
+/* Of all that there may ever be. */
+static size_t peers_bytes(void)
+{
+	return TRANSPORT_PEERS_MOST * sizeof(struct peer *);
+}
+
+void attachment_free(struct port *port)
+{
+	free(port->doorbells_seen);
+	free(port->ring_of);
+	free(port->ring_slots_of);
+	free(port->guests);
+}
+
+int attachment_allocate(struct port *port)
+{
+	struct transport *transport = port->transport;
+	uint32_t members = port->region->members;
+	struct hot_ring *hot = realloc(transport->hot, (transport->hot_room + members) * sizeof(*hot));
+
+	if (hot != NULL)
+		transport->hot = hot;
+	port->doorbells_seen = calloc(members, sizeof(*port->doorbells_seen));
+	port->ring_of = calloc(members, sizeof(*port->ring_of));
+	port->ring_slots_of = calloc(members, sizeof(*port->ring_slots_of));
+	if (hot == NULL || port->doorbells_seen == NULL || port->ring_of == NULL ||
+	    port->ring_slots_of == NULL) {
+		attachment_free(port);
+		return -ENOMEM;
+	}
+	transport->hot_room += members;
+	return 0;
+}
+
+/* Take part in one more region. */
+static int open_port(struct transport *transport, struct region *region, uint32_t endpoint,
+		     struct region_error *error)
+{
+	struct port *port = &transport->ports[transport->port_count];
+
+	*port = (struct port){
+		.transport = transport, .region = region, .base = transport->members, .endpoint = endpoint};
+	if (attachment_allocate(port) != 0)
+		return region_fail(error, -ENOMEM, "no memory is left for an endpoint: free some");
+	int result = member_join_as(transport->port_count > 0 ? transport->ports[0].member : NULL, region,
+				    endpoint, transport->timeout, &port->member, error);
+	if (result != 0) {
+		attachment_free(port);
+		return result;
+	}
+	transport->port_count++;
+	transport->members += region->members;
+	transport->peer_end = transport->members;
+	attachment_divide_arena(port);
+	return 0;
+}
+
+int transport_open(struct transport **opened, struct region *region, uint32_t endpoint, uint64_t timeout,
+		   const struct transport_user *user, void *context, struct region_error *error)
+{
+	struct transport *transport = calloc(1, sizeof(*transport));
+
+	if (transport == NULL)
+		return region_fail(error, -ENOMEM, "no memory is left for an endpoint: free some");
+	transport->user = user;
+	transport->context = context;
+	transport->timeout = timeout;
+	transport->rated = monotonic_now();
+	/* Room for more peers than there are is address space alone. */
+	transport->peers = mmap(NULL, peers_bytes(), PROT_READ | PROT_WRITE,
+				MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (transport->peers == MAP_FAILED) {
+		free(transport);
+		return region_fail(error, -ENOMEM, "no memory is left for an endpoint: free some");
+	}
+	int result = open_port(transport, region, endpoint, error);
+	if (result == 0)
+		result = heap_open(&transport->heap, transport->ports[0].member, error);
+	if (result != 0) {
+		transport_close(transport);
+		return result;
+	}
+	transport_take_first_rings(&transport->ports[0]);
+	*opened = transport;
+	return 0;
+}
+
+int transport_join(struct transport *transport, struct region *region, uint32_t endpoint,
+		   struct region_error *error)
+{
+	int result = transport->port_count < TRANSPORT_ATTACHMENTS_MOST
+			     ? open_port(transport, region, endpoint, error)
+			     : region_fail(error, -E2BIG, "an endpoint can be in %u regions and no more",
+					   TRANSPORT_ATTACHMENTS_MOST);
+
+	if (result == 0)
+		transport_take_first_rings(&transport->ports[transport->port_count - 1]);
+	return result;
+}
+
+void transport_close(struct transport *transport)
+{
+	transport_publish_counts(transport);
+	for (uint32_t i = 0; i < transport->port_count; i++) {
+		/* What the application has there keeps the slot from being taken. */
+		if (i == 0 && transport->heap != NULL)
+			heap_leave(transport->heap, transport->ports[i].member);
+		else
+			member_leave(transport->ports[i].member);
+	}
+	network_close(transport);
+	/* One of a region that is in the network too has a place there besides: it comes first. */
+	for (uint32_t source = transport->peer_end; source-- > 0;)
+		if (transport->peers[source] != NULL && transport->peers[source]->source == source)
+			free(transport->peers[source]);
+	(void)munmap(transport->peers, peers_bytes());
+	for (uint32_t i = 0; i < transport->port_count; i++) {
+		attachment_free(&transport->ports[i]);
+		/* What we came back to nobody else of our process has. */
+		if (transport->ports[i].base == TRANSPORT_NO_BASE)
+			region_detach(transport->ports[i].region);
+	}
+	free(transport->hot);
+	free(transport);
+}
+
+void transport_send_by_region(struct peer *peer)
+{
+	struct port *port = peer->port;
+	uint32_t self = port->member->slot;
+
+	peer->pool = &port->chunks;
+	peer->active_word = &section_header(port->region, peer->slot)->active[self / 64];
+	peer->active_bit = UINT64_C(1) << self % 64;
+	peer->account = (struct chunk_account){
+		.credit = section_credit(port->region, peer->slot, self),
+	};
+}
+
+void transport_receive_by_region(struct peer *peer)
+{
+	const struct region *region = peer->port->region;
+
+	peer->section = (shared_bytes *)region_section(region, peer->slot);
+	peer->section_bytes = region->section_bytes;
+	peer->claim = &region_slot(region, peer->slot)->claim;
+}
+
+void transport_bind_slot(struct port *port, struct peer *peer, uint32_t slot, uint32_t epoch)
+{
+	struct region *region = port->region;
+
+	peer->port = port;
+	peer->own_claim = &region_slot(region, port->member->slot)->claim;
+	peer->own_tenure = port->member->epoch;
+	peer->slot = slot;
+	peer->tenure = epoch;
+	peer->pulse = (struct pulse){0};
+	peer->gone = 0;
+	peer->woken = 0;
+	peer->doorbell = section_doorbell(region, slot, port->member->slot);
+	peer->doorbell_count = shared_load_u32(peer->doorbell); /* our own word, from a former life */
+	peer->sleeping_word = &section_header(region, slot)->sleeping;
+}
+
+void transport_unbind_slot(struct peer *peer)
+{
+	static shared_u64 nobody;
+
+	peer->own_claim = &nobody;
+	peer->own_tenure = 0;
+}
+
+struct peer *transport_peer_in(const struct port *port, uint32_t slot, uint32_t epoch)
+{
+	struct peer *guest = port->guests != NULL ? port->guests[slot] : NULL;
+	struct peer *peer =
+		port->base != TRANSPORT_NO_BASE ? port->transport->peers[port->base + slot] : NULL;
+
+	if (guest != NULL && guest->tenure == epoch)
+		return guest;
+	return peer != NULL && peer->port == port && peer->tenure == epoch ? peer : NULL;
+}
+
+void transport_reset_peer(struct port *port, struct peer *peer, uint32_t slot, uint32_t epoch, uint64_t nonce)
+{
+	struct region *region = port->region;
+
+	memset(peer, 0, sizeof(*peer));
+	peer->source = port->base + slot;
+	peer->epoch = epoch;
+	peer->nonce = nonce;
+	peer->state = PEER_PRESENT;
+	transport_bind_slot(port, peer, slot, epoch);
+	peer->mapped = transport_may_map(peer);
+	transport_send_by_region(peer);
+	transport_receive_by_region(peer);
+	/* Now, since the region may be of no use when it is needed. */
+	peer->said = member_identity_said(region, slot, epoch, nonce);
+	if (!member_core(region, slot, epoch, &peer->where))
+		peer->where = (struct member_core){0};
+}
+
+void transport_fail(struct transport *transport, struct peer *peer, int failure, const char *reason)
+{
+	if (peer->state == PEER_FAILED)
+		return;
+	peer_set_state(peer, PEER_FAILED);
+	peer->failure = failure != 0 ? failure : -EPROTO;
+	peer->reason = reason;
+	peer->broken = peer->failure == -EPROTO;
+	transport->failures++;
+	transport->attention++;
+}
+
+void transport_break(struct transport *transport, struct peer *peer, int failure, const char *reason)
+{
+	if (peer->state == PEER_FAILED)
+		return;
+	transport_fail(transport, peer, failure, reason);
+	peer->broken = true;
+}
+
+/* In the first of our regions: who looks finds out by the nonce whom it means. */
+static void publish_counts_beyond(const struct transport *transport, const struct peer *peer)
+{
+	const struct port *home =
+		transport->ports[0].next != NULL ? transport->ports[0].next : &transport->ports[0];
+	uint32_t place = network_place_of(peer);
+
+	if (!attachment_holds_slot(home) || place >= REGION_NETWORK_LINES)
+		return;
+	struct network_line *line = section_network(home->region, home->member->slot, place);
+	shared_store_u64(&line->nonce, peer->nonce);
+	shared_store_u64(&line->messages, peer->messages);
+	shared_store_u64(&line->bytes, peer->bytes);
+}
+
+static void publish_counts_of(const struct transport *transport, const struct peer *peer)
+{
+	const struct port *port = peer->port;
+
+	if (!peer->sending)
+		return;
+	if (port == NULL) {
+		publish_counts_beyond(transport, peer);
+		return;
+	}
+	if (!attachment_holds_slot(port))
+		return;
+	struct connection_line *line = section_connection(port->region, port->member->slot, peer->slot);
+	shared_store_u64(&line->messages, peer->messages);
+	shared_store_u64(&line->bytes, peer->bytes);
+}
+
+void transport_report_failures(struct transport *transport)
+{
+	for (uint32_t source = 0; transport->failures > 0 && source < transport->peer_end; source++) {
+		struct peer *peer = transport->peers[source];
+		if (peer == NULL || peer->state != PEER_FAILED || peer->reported)
+			continue;
+		bool renews = transport_may_renew(transport, peer);
+		peer->reported = true;
+		transport->failures--;
+		transport->attention--;
+		transport_end_move(transport, peer);
+		transport_tell_end(peer);
+		transport_stop_receiving(transport, peer);
+		publish_counts_of(transport, peer); /* the last that people will see of it */
+		peer->sending = false;
+		if (peer->beyond != NULL)
+			network_stop(peer, renews);
+		if (peer->network == NULL || network_is_quiet(peer))
+			chunk_recall(peer->pool, &peer->account);
+		/* Another may fail meanwhile: it is told at the next poll, if its number is behind us. */
+		bool told = transport->user->failed(transport->context, peer);
+		if (renews)
+			transport_renew(transport, peer, told);
+	}
+}
+
+struct peer *transport_new_peer(const struct transport *transport)
+{
+	size_t bytes = transport->user->peer_bytes;
+	struct peer *peer = aligned_alloc(REGION_LINE, bytes);
+
+	if (peer == NULL)
+		return NULL;
+	memset(peer, 0, bytes);
+	transport_unbind_slot(peer);
+	return peer;
+}
+
+struct peer *transport_meet(struct transport *transport, uint32_t source, uint32_t epoch, uint64_t nonce)
+{
+	struct port *port = transport_attachment(transport, source);
+	struct peer *peer = NULL;
+
+	if (port == NULL || port->evicted ||
+	    !member_confirm(port->region, source - port->base, epoch, nonce) ||
+	    member_is_guest(port->region, source - port->base))
+		return NULL;
+	peer = transport->peers[source];
+	if (peer != NULL && peer->epoch == epoch)
+		return peer;
+	/* Its number is that of one who left the region, and lives on elsewhere. */
+	if (peer != NULL && (peer->port != port || peer->guest) && peer->state != PEER_FAILED)
+		return transport_meet_guest(port, source - port->base, epoch, nonce);
+	if (peer == NULL) {
+		/* It has left, and said hello from where it is: it has another number. */
+		if (member_departed(port->region, source - port->base, epoch) &&
+		    network_has_met(transport, nonce))
+			return NULL;
+		peer = transport_new_peer(transport);
+		if (peer == NULL)
+			return NULL;
+		transport->peers[source] = peer;
+	} else if (peer->nonce == nonce) {
+		/* A successor would have chosen its own: somebody wrote over the claim word. */
+		if (peer->renewal == RENEWAL_NONE)
+			transport_break(transport, peer, -EPROTO, "somebody wrote over its slot");
+		return NULL;
+	} else {
+		/* Somebody else took the slot: what concerned the former occupant ends first. */
+		transport_fail(transport, peer, -ECONNRESET, "it is gone, and its slot was taken by another");
+		transport_report_failures(transport);
+		if (peer->beyond != NULL && !network_bury(transport, peer))
+			return NULL;
+		transport->user->replaced(transport->context, peer);
+	}
+	transport_reset_peer(port, peer, source - port->base, epoch, nonce);
+	if (member_departed(port->region, peer->slot, epoch) && !transport_part_at_once(transport, peer))
+		transport_fail(transport, peer, -ECONNABORTED, "it left the region");
+	return peer;
+}
+
+/* What becomes of the heap is the heap's own affair: see region/heap.c. */
+void transport_lose(struct transport *transport)
+{
+	const char *reason = "this process was forked, and the endpoint is its parent's";
+
+	/* First: the core is the parent's, and what follows would ask it for messages of strangers. */
+	network_lose(transport, reason);
+	for (uint32_t i = 0; i < transport->port_count; i++) {
+		struct port *port = &transport->ports[i];
+		member_lose(port->member);
+		if (port->base == TRANSPORT_NO_BASE)
+			region_lose(port->region);
+		transport_evict(port, reason);
+	}
+}
+
+void transport_publish_arena_used(const struct port *port)
+{
+	uint32_t used = port->ring_next - port->ring_begin;
+
+	for (uint32_t i = 0; i < CHUNK_CLASSES; i++) {
+		const struct chunk_class *class = &port->chunks.classes[i];
+		used += (class->count - class->free_count) * class->stride;
+	}
+	shared_store_u32(&section_header(port->region, port->member->slot)->arena_used, used);
+}
+
+void transport_publish_counts(struct transport *transport)
+{
+	uint32_t end = transport->members + REGION_NETWORK_LINES;
+
+	for (uint32_t source = 0; source < transport->peer_end && source < end; source++)
+		if (transport->peers[source] != NULL)
+			publish_counts_of(transport, transport->peers[source]);
+	for (uint32_t i = 0; i < transport->port_count; i++)
+		if (attachment_holds_slot(&transport->ports[i]))
+			transport_publish_arena_used(&transport->ports[i]);
+}

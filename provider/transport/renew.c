@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* renew.c - see renew.h. */
+#include "transport/renew.h"
+
+#include "transport/move.h"
+#include "transport/network.h"
+#include "transport/region_transport.h"
+#include "transport/states.h"
+
+#include <stdlib.h>
+
+bool transport_may_renew(const struct transport *transport, const struct peer *peer)
+{
+	if (!peer->broken || peer->renewal != RENEWAL_NONE || peer->port == NULL)
+		return false;
+	/* What one says to itself goes through memory of its own, while there is any. */
+	if (peer_is_self(peer))
+		return peer->port->cut;
+	return network_is_there(transport);
+}
+
+void transport_tell_end(struct peer *peer)
+{
+	const struct port *port = peer->port;
+
+	if (port == NULL || !attachment_holds_slot(port) || port->cut || peer_is_self(peer) ||
+	    peer->renewal != RENEWAL_NONE || !transport_intact(peer))
+		return;
+	shared_store_u32(&section_connection(port->region, port->member->slot, peer->slot)->ended,
+			 peer->tenure);
+	transport_ring_doorbell(peer);
+}
+
+/* The memory that was the region is still there, and what is in it comes from us. */
+static void renew_ourselves(struct peer *peer)
+{
+	peer->reported = false;
+	peer->broken = false;
+	peer->sending = false;
+	peer->out = (struct ring_out){0}; /* no room, until it is connected */
+	peer->doorbell_count = shared_load_u32(peer->doorbell);
+	transport_send_by_region(peer);
+	transport_receive_by_region(peer);
+}
+
+/* Nothing finds room until it is over: callers try again, as with a ring that is full. */
+static void begin(struct transport *transport, struct peer *peer)
+{
+	const struct port *port = peer->port;
+
+	peer->reported = false;
+	peer->broken = false;
+	peer->mapped = false;
+	peer_set_renewal(peer, RENEWAL_DRAINS);
+	peer->sending = true;
+	peer->out.limit = peer->out.position;
+	transport->moves++;
+	transport->attention++;
+	/* There is no ring any more. */
+	if (attachment_holds_slot(port))
+		shared_store_u32(&section_connection(port->region, port->member->slot, peer->slot)->id, 0);
+	transport_publish_route(transport, peer);
+}
+
+int transport_refuse(struct peer *peer)
+{
+	int failure = peer->failure;
+
+	if (peer->state == PEER_UNTOLD)
+		peer_set_state(peer, PEER_PRESENT);
+	return failure;
+}
+
+void transport_renew(struct transport *transport, struct peer *peer, bool told)
+{
+	if (peer_is_self(peer))
+		renew_ourselves(peer);
+	else if (network_begin_renewal(transport, peer))
+		begin(transport, peer);
+	else
+		return;
+	peer_set_state(peer, told ? PEER_PRESENT : PEER_UNTOLD);
+}
+
+/* All that the core had of before has left: what is sent next is of the new stream. */
+static bool enter(struct transport *transport, struct peer *peer)
+{
+	if (!network_is_quiet(peer))
+		return false;
+	chunk_recall(peer->pool, &peer->account);
+	peer->framed = true;
+	network_enter_renewed(peer);
+	if (peer->state == PEER_FAILED)
+		return false;
+	peer->out.limit = peer->out.position;
+	peer_set_renewal(peer, RENEWAL_ASKS);
+	transport_publish_route(transport, peer);
+	return true;
+}
+
+void transport_go_on_renewing(struct transport *transport, struct peer *peer)
+{
+	if (network_renewal_is_hopeless(peer)) {
+		transport_fail(
+			transport, peer, -EHOSTUNREACH,
+			"it is not reached through the region any more, and not over the network either");
+		return;
+	}
+	if (peer->renewal == RENEWAL_ASKS || enter(transport, peer))
+		network_ask_renewal(peer);
+}
+
+void transport_renewed(struct transport *transport, struct peer *peer)
+{
+	peer_set_renewal(peer, RENEWAL_DONE);
+	transport->moves--;
+	transport->attention--;
+	transport_publish_route(transport, peer);
+	/* It hears who we are, though there is nothing to send yet. */
+	network_ship(peer);
+}
+
+void transport_break_all(struct port *port, const char *reason)
+{
+	struct transport *transport = port->transport;
+
+	for (uint32_t source = 0; source < transport->peer_end; source++) {
+		struct peer *peer = transport_peer_in_region(transport, source);
+		if (peer != NULL && peer->port == port && peer->renewal == RENEWAL_NONE)
+			transport_break(transport, peer, -ECONNABORTED, reason);
+	}
+	/* Peers that we have not met yet may call. */
+	if (network_is_there(transport))
+		network_listen(transport);
+}
+
+void transport_go_on_alone(struct port *port, const char *reason)
+{
+	port->cut = true;
+	member_restore(port->member);
+	transport_break_all(port, reason);
+}
+
+void transport_set_core_address(struct peer *peer, const struct member_core *where)
+{
+	if (where->length > 0 && where->length <= MEMBER_CORE_MOST)
+		peer->where = *where;
+}
+
+struct peer *transport_meet_without_region(struct transport *transport, uint32_t source, uint32_t epoch,
+					   uint64_t nonce, const struct member_core *where)
+{
+	struct port *port = transport_attachment(transport, source);
+	struct peer *peer = port != NULL ? transport->peers[source] : NULL;
+
+	if (port == NULL || (!port->evicted && !port->cut) || port->region->left ||
+	    source == port->base + port->member->slot || !network_is_there(transport))
+		return NULL;
+	if (peer != NULL)
+		return peer->epoch == epoch && peer->nonce == nonce ? peer : NULL;
+	peer = transport_new_peer(transport);
+	if (peer == NULL)
+		return NULL;
+	transport_reset_peer(port, peer, source - port->base, epoch, nonce);
+	transport_set_core_address(peer, where);
+	if (!network_begin_renewal(transport, peer)) {
+		free(peer);
+		return NULL;
+	}
+	transport->peers[source] = peer;
+	begin(transport, peer);
+	return peer;
+}

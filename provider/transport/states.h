@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * states.h - which state of a peer may follow which. tests/model has the same tables in states.pml, and a
+ * test compares them. Builds with assert() end at a step that stands in neither.
+ */
+#ifndef VICINAL_TRANSPORT_STATES_H
+#define VICINAL_TRANSPORT_STATES_H
+
+#include "transport/transport.h"
+
+/* By the state before, and the one after it. */
+extern const bool peer_state_follows[PEER_UNTOLD + 1][PEER_UNTOLD + 1];
+extern const bool peer_renewal_follows[RENEWAL_DONE + 1][RENEWAL_DONE + 1];
+
+/* The only way to another state, but for a peer that was just met. */
+void peer_set_state(struct peer *peer, enum peer_state next);
+void peer_set_renewal(struct peer *peer, enum peer_renewal next);
+
+#endif
