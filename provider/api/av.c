@@ -86,14 +86,16 @@ fi_addr_t av_name_sender(struct av *av, uint64_t source)
 static struct peer *meet_beyond(struct transport *transport, const struct av_entry *entry,
 				const struct address *address)
 {
-	for (uint32_t i = 0; i < transport->port_count && transport->peers[entry->source] == NULL; i++) {
-		struct port *port = &transport->ports[i];
-		const struct region *region = port->region;
+	for (uint32_t i = 0; i < transport->attachment_count && transport->peers[entry->source] == NULL;
+	     i++) {
+		struct attachment *attachment = &transport->attachments[i];
+		const struct region *region = attachment->region;
 		if (region->id[0] != address->region[0] || region->id[1] != address->region[1] ||
-		    region->left || port->base == TRANSPORT_NO_BASE || address->slot >= region->members)
+		    region->left || attachment->base == TRANSPORT_NO_BASE || address->slot >= region->members)
 			continue;
 		/* It comes to the same number. */
-		(void)transport_meet(transport, port->base + address->slot, address->epoch, address->nonce);
+		(void)transport_meet(transport, attachment->base + address->slot, address->epoch,
+				     address->nonce);
 	}
 	return network_meet(transport, entry->source);
 }

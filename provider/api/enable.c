@@ -62,13 +62,13 @@ static const char *remedy_of(const struct region *region)
 static int check_memory(const struct messenger *messenger)
 {
 	const struct transport *transport = messenger->transport;
-	const struct region *slowest = transport->ports[0].region;
+	const struct region *slowest = transport->attachments[0].region;
 	double slower = 0;
 	struct region_error error;
 
-	for (uint32_t i = 0; i < transport->port_count; i++) {
-		const struct region *region = transport->ports[i].region;
-		double measured = member_measure(transport->ports[i].member, SLOW_MEMORY);
+	for (uint32_t i = 0; i < transport->attachment_count; i++) {
+		const struct region *region = transport->attachments[i].region;
+		double measured = member_measure(transport->attachments[i].member, SLOW_MEMORY);
 		FI_INFO(&provider, FI_LOG_EP_CTRL,
 			"a copy through region %s takes %.1f times one through private memory\n",
 			region->name, measured);

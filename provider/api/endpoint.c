@@ -313,7 +313,7 @@ static int getname(fid_t fid, void *buffer, size_t *length)
 	/* A name is a place in the region, and that is taken when the endpoint is enabled. */
 	if (endpoint->messenger == NULL)
 		return -FI_EOPBADSTATE;
-	const struct member *member = endpoint->messenger->transport->ports[0].member;
+	const struct member *member = endpoint->messenger->transport->attachments[0].member;
 	struct address address = {
 		.version = ADDRESS_FORMAT_VERSION,
 		.slot = (uint16_t)member->slot,

@@ -82,7 +82,7 @@ void extension_offer_heap(const struct messenger *messenger)
 				&said,
 				"libvicinal-heap.so was preloaded, and region %s has no heap: create it with "
 				"'vicinal region create --heap SIZE', or do not preload it",
-				messenger->transport->ports[0].region->path);
+				messenger->transport->attachments[0].region->path);
 		return;
 	}
 	int result = heap_offer(heap, parameter_heap_threshold(), &error);

@@ -20,7 +20,7 @@ bool domain_has(const struct domain *domain, uint64_t nonce)
 {
 	for (const struct endpoint *endpoint = domain->endpoints; endpoint != NULL; endpoint = endpoint->next)
 		if (endpoint->messenger != NULL &&
-		    endpoint->messenger->transport->ports[0].member->nonce == nonce)
+		    endpoint->messenger->transport->attachments[0].member->nonce == nonce)
 			return true;
 	return false;
 }
@@ -72,7 +72,7 @@ static bool are_contested(const struct domain *domain, const struct region *regi
 		if (endpoint->messenger == NULL)
 			continue;
 		struct member_identity own =
-			member_identity_of(endpoint->messenger->transport->ports[0].member);
+			member_identity_of(endpoint->messenger->transport->attachments[0].member);
 		if (find(region, &own, &slot, &epoch) == MEMBER_CONTESTED)
 			return true;
 	}
@@ -96,7 +96,7 @@ bool address_is_of(const struct transport *transport, const struct peer *peer, c
 
 	if (peer->nonce != address->nonce)
 		return false;
-	if (peer->port != NULL && said->region[0] == address->region[0] &&
+	if (peer->attachment != NULL && said->region[0] == address->region[0] &&
 	    said->region[1] == address->region[1] && said->slot == address->slot &&
 	    said->epoch == address->epoch)
 		return true;
@@ -183,7 +183,7 @@ static bool is_of_another(const struct domain *domain, uint32_t index, uint32_t 
 		const struct peer *peer =
 			endpoint->messenger != NULL ? endpoint->messenger->transport->peers[number] : NULL;
 		if (peer != NULL && peer->epoch != epoch && peer->state != PEER_FAILED &&
-		    (peer->port == NULL || peer->guest))
+		    (peer->attachment == NULL || peer->alias))
 			return true;
 	}
 	return false;
@@ -237,7 +237,7 @@ static uint32_t next_region(const struct domain *domain, const struct address *a
 
 uint32_t domain_place(const struct domain *domain, const struct address *address, uint32_t *epoch)
 {
-	bool tried[TRANSPORT_ATTACHMENTS_MOST] = {false};
+	bool tried[ATTACHMENTS_MOST] = {false};
 	uint32_t slot = 0;
 
 	if (peer_beyond(domain, address) != NULL) {

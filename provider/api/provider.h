@@ -106,8 +106,7 @@ struct endpoint_list {
 struct domain {
 	struct fid_domain fid;
 	struct fabric *fabric;
-	struct region
-		*regions[TRANSPORT_ATTACHMENTS_MOST]; /* that each of its endpoints joins, in this order */
+	struct region *regions[ATTACHMENTS_MOST]; /* that each of its endpoints joins, in this order */
 	uint32_t region_count;
 	uint32_t members; /* of all of them */
 	/* Taken in every call unless the application serialises its calls (FI_THREAD_DOMAIN). */

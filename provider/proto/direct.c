@@ -24,7 +24,7 @@ void direct_expose(struct messenger *messenger, const struct registration *regis
 	struct heap_part part;
 	uint32_t access = 0;
 
-	if (!messenger->exposes || !attachment_holds_slot(&messenger->transport->ports[0]) ||
+	if (!messenger->exposes || !attachment_holds_slot(&messenger->transport->attachments[0]) ||
 	    !registration->enabled ||
 	    (registration->owner != NULL && registration->owner != messenger->owner))
 		return;
@@ -34,17 +34,20 @@ void direct_expose(struct messenger *messenger, const struct registration *regis
 	if ((registration->access & FI_REMOTE_WRITE) != 0 && messenger->remote_write_counter == NULL &&
 	    registration->counter == NULL)
 		access |= EXPOSED_TO_WRITE;
-	if (access == 0 || !heap_overlap(messenger->transport->heap, messenger->transport->ports[0].region,
-					 registration->base, registration->length, &part))
+	if (access == 0 ||
+	    !heap_overlap(messenger->transport->heap, messenger->transport->attachments[0].region,
+			  registration->base, registration->length, &part))
 		return;
-	exposure_publish(&messenger->exposures, messenger->transport->ports[0].member, registration,
+	exposure_publish(&messenger->exposures, messenger->transport->attachments[0].member, registration,
 			 registration->key, registration->address + part.before, access, &part);
 }
 
 void direct_conceal(struct messenger *messenger, const struct registration *registration)
 {
-	if (messenger->exposures.published != 0 && attachment_holds_slot(&messenger->transport->ports[0]))
-		exposure_withdraw(&messenger->exposures, messenger->transport->ports[0].member, registration);
+	if (messenger->exposures.published != 0 &&
+	    attachment_holds_slot(&messenger->transport->attachments[0]))
+		exposure_withdraw(&messenger->exposures, messenger->transport->attachments[0].member,
+				  registration);
 }
 
 /* ---- the initiator: where it is ---- */
@@ -59,7 +62,8 @@ static uint32_t place_of(uint64_t key)
 static __attribute__((noinline)) bool look(struct messenger *messenger, struct correspondent *to,
 					   uint64_t key, struct exposed *known)
 {
-	if (exposure_look(messenger->transport->ports[0].region, to->peer.slot, to->peer.epoch, key, known))
+	if (exposure_look(messenger->transport->attachments[0].region, to->peer.slot, to->peer.epoch, key,
+			  known))
 		return true;
 	transport_fail(messenger->transport, &to->peer, -EPROTO, "it let us reach memory that cannot be");
 	return false;
@@ -78,14 +82,14 @@ static bool is_theirs(const struct messenger *messenger, const struct correspond
 {
 	return transport_intact(&to->peer) && transport_holds_slot(&to->peer) &&
 	       (__builtin_expect(reached->slot == to->peer.slot, 1) ||
-		member_is_intact(messenger->transport->ports[0].region, reached->slot, reached->epoch));
+		member_is_intact(messenger->transport->attachments[0].region, reached->slot, reached->epoch));
 }
 
 /* We are going to write there. False if it is not theirs any more. */
 static bool enter(const struct messenger *messenger, const struct correspondent *to,
 		  const struct reached *reached)
 {
-	exposure_enter(messenger->transport->ports[0].member, reached->slot, reached->epoch);
+	exposure_enter(messenger->transport->attachments[0].member, reached->slot, reached->epoch);
 	return is_theirs(messenger, to, reached);
 }
 
@@ -262,7 +266,7 @@ bool direct_carry_out(struct messenger *messenger, const struct remote_request *
 	bool done = carry_out(messenger, request, reached);
 	/* What is complete is seen by all: by whoever then reads what we write elsewhere, or we read. */
 	if (request->kind != REMOTE_READ) {
-		exposure_leave(messenger->transport->ports[0].member);
+		exposure_leave(messenger->transport->attachments[0].member);
 		shared_fence_full();
 	}
 	to->peer.messages++;

@@ -264,9 +264,9 @@ int messenger_join(struct messenger *messenger, struct region *region, uint32_t 
 {
 	uint32_t members = messenger->transport->members + region->members;
 
-	if (members > TRANSPORT_ATTACHMENTS_MOST * REGION_MEMBERS_MAX)
+	if (members > ATTACHMENTS_MOST * REGION_MEMBERS_MAX)
 		return region_fail(error, -E2BIG, "an endpoint can be in %u regions and no more",
-				   TRANSPORT_ATTACHMENTS_MOST);
+				   ATTACHMENTS_MOST);
 	/* Before anybody there sends to us. */
 	(void)peer_added(messenger, members - 1);
 	return transport_join(messenger->transport, region, endpoint, error);
@@ -303,7 +303,7 @@ bool messenger_may_close(struct messenger *messenger)
 	struct closing *closing = &messenger->closing;
 
 	/* A forked child has its parent's, and says nothing. */
-	if (messenger->transport->ports[0].member->process != getpid())
+	if (messenger->transport->attachments[0].member->process != getpid())
 		return true;
 	if (!closing->begun)
 		begin_to_close(messenger);
@@ -368,7 +368,8 @@ void messenger_close(struct messenger *messenger)
 bool messenger_owes(const struct messenger *messenger)
 {
 	/* A forked child has its parent's, and sends nothing. */
-	return messenger->transport->ports[0].member->process == getpid() && send_queues_owed(messenger);
+	return messenger->transport->attachments[0].member->process == getpid() &&
+	       send_queues_owed(messenger);
 }
 
 uint32_t messenger_progress(struct messenger *messenger)

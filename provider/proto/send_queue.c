@@ -217,7 +217,8 @@ bool send_queues_owed(const struct messenger *messenger)
 
 	for (struct match_link *link = queues->waiting.next; link != &queues->waiting; link = link->next) {
 		const struct peer *peer = &of_queue(link)->peer;
-		if (peer->port == NULL || !member_is_of_this_process(peer->port->region, peer->slot))
+		if (peer->attachment == NULL ||
+		    !member_is_of_this_process(peer->attachment->region, peer->slot))
 			return true;
 	}
 	return false;

@@ -45,7 +45,7 @@ static struct transfer_line *region_line(const struct messenger *messenger, cons
 {
 	const struct transport *transport = messenger->transport;
 
-	return section_transfer(transport->ports[0].region, transport->ports[0].member->slot,
+	return section_transfer(transport->attachments[0].region, transport->attachments[0].member->slot,
 				transfer_index(copy->own));
 }
 
@@ -129,8 +129,8 @@ static enum meeting look(struct messenger *messenger, struct single_copy *copy,
 	uint64_t until = 0;
 
 	if (copy->way == WIRE_BY_REGION) {
-		const struct transfer_line *line = section_transfer(messenger->transport->ports[0].region,
-								    copy->slot, transfer_index(copy->other));
+		const struct transfer_line *line = section_transfer(
+			messenger->transport->attachments[0].region, copy->slot, transfer_index(copy->other));
 		/* Not intact: a successor has the section, and nothing there is this message's any more. */
 		if (!transfer_look(line, copy->other, &claimed, &until) || !transport_intact(&other->peer))
 			return MEETING_ENDED;
@@ -393,7 +393,7 @@ static uint32_t pull(struct messenger *messenger, struct single_copy *copy, uint
 /* Does the sender live? Asks the kernel seldom. */
 static bool lives(const struct transport *transport, struct single_copy *copy, uint64_t now)
 {
-	const struct member *self = transport->ports[0].member;
+	const struct member *self = transport->attachments[0].member;
 	struct pulse *pulse = &copy->receive->from->peer.pulse;
 	enum member_state state = member_look(self, copy->slot, copy->epoch, pulse, now, transport->timeout);
 
@@ -413,8 +413,8 @@ static bool may_write_in_region(const struct messenger *messenger, struct single
 	uint64_t until = 0;
 
 	/* Evicted, or forked: the section is another's. */
-	return !transport->ports[0].evicted &&
-	       transfer_look(section_transfer(transport->ports[0].region, copy->slot,
+	return !transport->attachments[0].evicted &&
+	       transfer_look(section_transfer(transport->attachments[0].region, copy->slot,
 					      transfer_index(copy->other)),
 			     copy->other, &claimed, &until) &&
 	       claimed < until && lives(transport, copy, monotonic_now());
@@ -443,7 +443,7 @@ static void close_line(const struct messenger *messenger, const struct single_co
 {
 	if (copy->way == WIRE_BY_PROCESS)
 		atomic_store_explicit(&process_line(messenger, copy)->id, 0, memory_order_relaxed);
-	else if (attachment_holds_slot(&messenger->transport->ports[0]))
+	else if (attachment_holds_slot(&messenger->transport->attachments[0]))
 		transfer_close(region_line(messenger, copy));
 	transfer_fence();
 }

@@ -28,7 +28,7 @@ int single_copy_open(struct messenger *messenger, enum single_copy_policy policy
 	single->process = policy == SINGLE_COPY_ON || process_measure() <= WORTH_AT_MOST;
 	/* Who cannot show itself, for want of locks, only is not found. */
 	if (single->process)
-		(void)process_offer_open(&single->offer, messenger->transport->ports[0].member);
+		(void)process_offer_open(&single->offer, messenger->transport->attachments[0].member);
 	messenger->single = single;
 	return 0;
 }
@@ -39,11 +39,12 @@ void single_copy_close(struct messenger *messenger)
 		return;
 	/* Buffers are the application's from here on: who still copies finds out. */
 	const struct transport *transport = messenger->transport;
-	for (uint32_t index = 0; transport->ports[0].member->process == getpid() &&
-				 attachment_holds_slot(&transport->ports[0]) && index < REGION_TRANSFERS;
+	for (uint32_t index = 0;
+	     transport->attachments[0].member->process == getpid() &&
+	     attachment_holds_slot(&transport->attachments[0]) && index < REGION_TRANSFERS;
 	     index++)
-		transfer_close(section_transfer(transport->ports[0].region, transport->ports[0].member->slot,
-						index));
+		transfer_close(section_transfer(transport->attachments[0].region,
+						transport->attachments[0].member->slot, index));
 	process_offer_close(&messenger->single->offer);
 	free(messenger->single);
 	messenger->single = NULL;
@@ -84,9 +85,9 @@ static struct single_copy *take(struct messenger *messenger, const struct corres
 static bool is_where_it_began(const struct messenger *messenger, const struct single_copy *copy,
 			      const struct peer *peer)
 {
-	const struct port *home = &messenger->transport->ports[0];
+	const struct attachment *home = &messenger->transport->attachments[0];
 
-	return peer->port == home && !peer->guest && !home->region->left && !home->evicted &&
+	return peer->attachment == home && !peer->alias && !home->region->left && !home->evicted &&
 	       peer->slot == copy->slot && peer->tenure == copy->epoch;
 }
 
@@ -101,7 +102,8 @@ static void show(struct messenger *messenger, const struct single_copy *copy,
 	uint64_t other = (uint64_t)peer->peer.epoch << 32 | peer->peer.slot;
 	const struct transfer_words words = {.claimed = claimed, .done = done, .place = place, .peer = other};
 
-	transfer_open(section_transfer(transport->ports[0].region, transport->ports[0].member->slot, index),
+	transfer_open(section_transfer(transport->attachments[0].region,
+				       transport->attachments[0].member->slot, index),
 		      copy->own, &words);
 	if (messenger->single->offer.record == NULL)
 		return;
@@ -124,9 +126,9 @@ void single_copy_release(struct messenger *messenger, struct single_copy *copy)
 	uint32_t index = index_of(messenger, copy);
 
 	/* Before the buffer is the application's again, which the caller says next. */
-	if (attachment_holds_slot(&transport->ports[0]))
-		transfer_close(section_transfer(transport->ports[0].region, transport->ports[0].member->slot,
-						index));
+	if (attachment_holds_slot(&transport->attachments[0]))
+		transfer_close(section_transfer(transport->attachments[0].region,
+						transport->attachments[0].member->slot, index));
 	if (single->offer.record != NULL)
 		atomic_store_explicit(&single->offer.record->transfers[index].line.id, 0,
 				      memory_order_seq_cst);
@@ -159,7 +161,7 @@ static bool process_is_proved(struct messenger *messenger, struct correspondent 
 	if ((tries & (tries - 1)) != 0)
 		return false;
 	process_offer_renew(&single->offer);
-	if (!process_prove(messenger->transport->ports[0].member, peer->peer.slot, peer->peer.epoch,
+	if (!process_prove(messenger->transport->attachments[0].member, peer->peer.slot, peer->peer.epoch,
 			   peer->peer.nonce, &peer->process))
 		return false;
 	peer->process_state = PROCESS_PROVED;
@@ -178,7 +180,7 @@ void single_copy_refuse_process(struct correspondent *peer)
 static bool read_theirs(struct messenger *messenger, struct single_copy *copy, struct correspondent *peer,
 			uint32_t id, uint64_t operation, uint64_t bytes)
 {
-	const struct member *self = messenger->transport->ports[0].member;
+	const struct member *self = messenger->transport->attachments[0].member;
 	struct process_transfer theirs;
 	uint64_t sum = 0;
 
@@ -253,7 +255,7 @@ int single_copy_answered(struct messenger *messenger, struct send *send, const s
 	switch (clear->way) {
 	case WIRE_BY_REGION:
 		if (clear->place != 0) {
-			copy->view = transfer_view(messenger->transport->ports[0].region, copy->slot,
+			copy->view = transfer_view(messenger->transport->attachments[0].region, copy->slot,
 						   clear->place, clear->accepted);
 			if (copy->view == NULL)
 				return -EPROTO;
@@ -291,8 +293,8 @@ bool single_copy_accept(struct messenger *messenger, struct receive *receive, ui
 	if (copy == NULL)
 		return false;
 	uint64_t place = place_of(messenger, &receive->buffer, accepted);
-	copy->view = transfer_source(messenger->transport->ports[0].region, from->peer.slot, receive->offered,
-				     receive->total);
+	copy->view = transfer_source(messenger->transport->attachments[0].region, from->peer.slot,
+				     receive->offered, receive->total);
 	if (copy->view != NULL || place != 0) {
 		copy->copies = copy->view != NULL;
 		copy->way = WIRE_BY_REGION;

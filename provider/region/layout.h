@@ -214,7 +214,7 @@ struct section_header {
 	 * 1: the owner came back to a region, and has another nonce in its address: it is met over the
 	 * network, and never by this section. Before SLOT_JOINED.
 	 */
-	shared_u32 guest; /* 56 */
+	shared_u32 alias; /* 56 */
 	shared_u32 job;   /* 60  which job of the region's the owner belongs to, 0 if unknown; for people */
 	/*
 	 * line 1: on a line of its own since it changes while others read line 0. heartbeat changes while the
@@ -280,7 +280,7 @@ _Static_assert(sizeof(struct section_header) == REGION_PAGE, "the section header
 _Static_assert(offsetof(struct section_header, home) == 32, "documented offset");
 _Static_assert(offsetof(struct section_header, home_slot) == 48, "documented offset");
 _Static_assert(offsetof(struct section_header, home_epoch) == 52, "documented offset");
-_Static_assert(offsetof(struct section_header, guest) == 56, "documented offset");
+_Static_assert(offsetof(struct section_header, alias) == 56, "documented offset");
 _Static_assert(offsetof(struct section_header, heartbeat) == 64, "documented offset");
 _Static_assert(offsetof(struct section_header, obituary) == 72, "documented offset");
 _Static_assert(offsetof(struct section_header, hostname) == 128, "documented offset");

@@ -352,7 +352,7 @@ static void write_section(const struct member *self, uint32_t endpoint)
 	shared_store_u64(&header->home[1], self->home[1]);
 	shared_store_u32(&header->home_slot, self->home_slot);
 	shared_store_u32(&header->home_epoch, self->home_epoch);
-	shared_store_u32(&header->guest, self->guest);
+	shared_store_u32(&header->alias, self->alias);
 	shared_store_u32(&header->job, job_number());
 	/* A guest's kernel has no part in the barriers of its host's. */
 	shared_store_u32(&header->membarrier, region->kind == REGION_FILE && sleep_is_ordered());
@@ -432,7 +432,7 @@ static int join(const struct member *first, struct region *region, uint32_t endp
 				   "region %.1024s was replaced or closed while joining (%s): start again",
 				   region->path, strerror(-result));
 	}
-	self->guest = timeout == NULL;
+	self->alias = timeout == NULL;
 	choose_identity(self, first);
 	if (!claim_any(self) && (timeout == NULL || !claim_stale(self, *timeout))) {
 		if (self->lock_fd >= 0)
@@ -475,7 +475,7 @@ int member_join_as(const struct member *first, struct region *region, uint32_t e
 	return join(first, region, endpoint, &timeout, member, error);
 }
 
-int member_join_as_guest(struct region *region, uint32_t endpoint, struct member **member,
+int member_join_as_alias(struct region *region, uint32_t endpoint, struct member **member,
 			 struct region_error *error)
 {
 	return join(NULL, region, endpoint, NULL, member, error);

@@ -25,7 +25,7 @@ struct member {
 	pid_t process;  /* a forked child must not leave in its parent's name */
 	bool beating;   /* the heartbeat thread runs */
 	uint64_t beats; /* of member_beat() */
-	bool guest;     /* we came back to a region: see section_header.guest */
+	bool alias;     /* we came back to a region: see section_header.alias */
 	bool ready;     /* to leave the region together with the others of its mapping: see leave.h */
 	struct member *next_joined;
 	atomic_bool stop;
@@ -60,7 +60,7 @@ int member_join_as(const struct member *first, struct region *region, uint32_t e
  * The same as member_join(), for a guest: one who has been a member of another region, or of this one before,
  * and whose application waits for other things meanwhile. Where no slot is free it is -ENOSPC at once.
  */
-int member_join_as_guest(struct region *region, uint32_t endpoint, struct member **member,
+int member_join_as_alias(struct region *region, uint32_t endpoint, struct member **member,
 			 struct region_error *error);
 void member_leave(struct member *member);
 
@@ -88,9 +88,9 @@ bool member_is_joined(const struct member *member);
 bool member_confirm(const struct region *region, uint32_t slot, uint32_t epoch, uint64_t nonce);
 
 /* Is whoever occupies `slot` met over the network alone? */
-static inline bool member_is_guest(const struct region *region, uint32_t slot)
+static inline bool member_is_alias(const struct region *region, uint32_t slot)
 {
-	return shared_load_u32(&section_header(region, slot)->guest) != 0;
+	return shared_load_u32(&section_header(region, slot)->alias) != 0;
 }
 
 /* Who occupies `slot`, or did last and left? Returns false if nobody does, or somebody joins just now. */

@@ -14,8 +14,8 @@
 /* A parting that began goes on to its end, whatever the manager wants by now: then they meet again. */
 static bool wants_network(const struct peer *peer)
 {
-	const struct region *region = peer->port->region;
-	const struct member *self = peer->port->member;
+	const struct region *region = peer->attachment->region;
+	const struct member *self = peer->attachment->member;
 
 	return transport_is_parting(peer) || member_wish(region, peer->slot, peer->tenure) != WISH_REGION ||
 	       member_wish(region, self->slot, self->epoch) != WISH_REGION;
@@ -34,10 +34,10 @@ static void settle_mapped(struct peer *peer, bool wanted)
  */
 static void settle_self(struct peer *peer)
 {
-	const struct member *self = peer->port->member;
+	const struct member *self = peer->attachment->member;
 
 	peer->mapped = transport_may_map(peer) &&
-		       member_wish(peer->port->region, self->slot, self->epoch) != WISH_LEAVE;
+		       member_wish(peer->attachment->region, self->slot, self->epoch) != WISH_LEAVE;
 }
 
 static enum connection_way way_of(const struct transport *transport, const struct peer *peer)
@@ -57,10 +57,11 @@ static enum connection_way way_of(const struct transport *transport, const struc
 
 void transport_publish_route(const struct transport *transport, const struct peer *peer)
 {
-	const struct port *port = peer->port;
-	struct connection_line *line = section_connection(port->region, port->member->slot, peer->slot);
+	const struct attachment *attachment = peer->attachment;
+	struct connection_line *line =
+		section_connection(attachment->region, attachment->member->slot, peer->slot);
 
-	if (attachment_holds_slot(port))
+	if (attachment_holds_slot(attachment))
 		shared_store_u32(&line->way, way_of(transport, peer));
 }
 
@@ -78,7 +79,7 @@ static void refuse(struct transport *transport, const struct peer *peer)
 {
 	struct region_error notice;
 
-	const struct region *region = peer->port->region;
+	const struct region *region = peer->attachment->region;
 
 	if (transport->moves_refused || region->notice == NULL)
 		return;
@@ -131,7 +132,7 @@ void transport_begin_moves(struct transport *transport)
 	for (uint32_t source = 0; source < transport->peer_end; source++) {
 		struct peer *peer = transport_peer_in_region(transport, source);
 		if (peer == NULL || peer->state == PEER_FAILED || peer->renewal != RENEWAL_NONE ||
-		    peer->port->evicted)
+		    peer->attachment->evicted)
 			continue;
 		if (peer_is_self(peer)) {
 			settle_self(peer);
@@ -146,10 +147,11 @@ void transport_begin_moves(struct transport *transport)
 
 static void leave_region(struct peer *peer)
 {
-	const struct port *port = peer->port;
+	const struct attachment *attachment = peer->attachment;
 
 	/* The ring is not there any more: a newcomer that reads the line takes none. */
-	shared_store_u32(&section_connection(port->region, port->member->slot, peer->slot)->id, 0);
+	shared_store_u32(&section_connection(attachment->region, attachment->member->slot, peer->slot)->id,
+			 0);
 	network_enter(peer);
 }
 
@@ -271,7 +273,7 @@ static void leave_frames(struct transport *transport, struct peer *peer)
 
 void transport_take_move(struct transport *transport, struct peer *peer)
 {
-	if (peer->port == NULL || peer_is_self(peer))
+	if (peer->attachment == NULL || peer_is_self(peer))
 		transport_fail(transport, peer, -EPROTO, "it moves, and there is no other way to it");
 	else if (peer->framed)
 		leave_frames(transport, peer);

@@ -34,7 +34,7 @@
 #include "transport/transport.h"
 
 /* The numbers that peers of one path may have, in all. */
-#define TRANSPORT_PEERS_MOST (TRANSPORT_ATTACHMENTS_MOST * REGION_MEMBERS_MAX + NETWORK_PEERS_MOST)
+#define TRANSPORT_PEERS_MOST (ATTACHMENTS_MOST * REGION_MEMBERS_MAX + NETWORK_PEERS_MOST)
 
 /* Network peers have one epoch: an address that was used once is never another's. */
 #define NETWORK_EPOCH 1U
@@ -140,16 +140,16 @@ void network_stay_with(struct peer *peer);
 bool network_is_hushed(const struct peer *peer);
 bool network_awaits_entry(const struct peer *peer);
 void network_entered(struct peer *peer);
-/* Ask whoever was not asked yet whether it is in the region of `port`; and let all be asked again. */
-void network_ask_who_is_in(struct transport *transport, const struct port *port);
-void network_forget_asking(struct transport *transport, const struct port *port);
+/* Ask whoever was not asked yet whether it is in the region of `attachment`; and let all be asked again. */
+void network_ask_who_is_in(struct transport *transport, const struct attachment *attachment);
+void network_forget_asking(struct transport *transport, const struct attachment *attachment);
 /* The same of one peer, which is reached over the network. */
-void network_ask_again(const struct port *port, struct peer *peer);
+void network_ask_again(const struct attachment *attachment, struct peer *peer);
 /*
  * The place in the network of the member in `slot`, which is to be known by that; its number here. 0 if it
  * has none.
  */
-uint32_t network_place_member(struct transport *transport, const struct port *port, uint32_t slot,
+uint32_t network_place_member(struct transport *transport, const struct attachment *attachment, uint32_t slot,
 			      uint32_t epoch, uint64_t nonce);
 
 /* ---- peers of the region that it is of no use for: see renew.h ---- */

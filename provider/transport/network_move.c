@@ -17,7 +17,7 @@ static uint32_t place_of(struct network *network, const struct peer *peer)
 	struct member_core said = peer->where;
 	struct core_name name;
 
-	if (said.length == 0 && !member_core(peer->port->region, peer->slot, peer->tenure, &said))
+	if (said.length == 0 && !member_core(peer->attachment->region, peer->slot, peer->tenure, &said))
 		return DIRECTORY_NONE;
 	name = (struct core_name){.provider = said.provider, .length = said.length, .flags = said.flags};
 	memcpy(name.bytes, said.name, said.length);

@@ -74,16 +74,16 @@ void network_take_part(struct network_peer *from, const struct frame_header *hea
 	enum network_word word = header->sequence == 0 ? WORD_FIRST : WORD_SECOND;
 
 	/* One that is in no region with us has nothing to part from, unless it did just now. */
-	if ((peer->port == NULL && from->part_said == WORD_NONE) || peer->renewal != RENEWAL_NONE)
+	if ((peer->attachment == NULL && from->part_said == WORD_NONE) || peer->renewal != RENEWAL_NONE)
 		return;
 	/* It met us in a region, and parts from us before we met it there: we have parted already. */
-	if (peer->port == NULL && from->part_heard == WORD_SECOND && word == WORD_FIRST) {
+	if (peer->attachment == NULL && from->part_heard == WORD_SECOND && word == WORD_FIRST) {
 		network_part_again(from);
 		return;
 	}
 	/* Of another time that we were in a region together. */
-	if (peer->port != NULL && header->bytes != PART_ANY &&
-	    header->bytes != network_tenancy(peer->port->region, peer->tenure))
+	if (peer->attachment != NULL && header->bytes != PART_ANY &&
+	    header->bytes != network_tenancy(peer->attachment->region, peer->tenure))
 		return;
 	if (peer->receiving || header->sequence > 1) {
 		network_violate(from, -EPROTO, "it parted from a region through which it sends");
@@ -133,23 +133,23 @@ void network_forget_region(struct peer *peer)
 	to->awaits_entry = true;
 }
 
-static uint32_t bit_of(const struct transport *transport, const struct port *port)
+static uint32_t bit_of(const struct transport *transport, const struct attachment *attachment)
 {
-	return UINT32_C(1) << (port - transport->ports);
+	return UINT32_C(1) << (attachment - transport->attachments);
 }
 
-void network_forget_asking(struct transport *transport, const struct port *port)
+void network_forget_asking(struct transport *transport, const struct attachment *attachment)
 {
 	for (uint32_t source = transport->members; source < transport->peer_end; source++) {
 		const struct peer *peer = transport->peers[source];
 		if (peer != NULL && peer->beyond != NULL)
-			peer->beyond->asked_in &= ~bit_of(transport, port);
+			peer->beyond->asked_in &= ~bit_of(transport, attachment);
 	}
 }
 
-void network_ask_again(const struct port *port, struct peer *peer)
+void network_ask_again(const struct attachment *attachment, struct peer *peer)
 {
-	peer->beyond->asked_in &= ~bit_of(port->transport, port);
+	peer->beyond->asked_in &= ~bit_of(attachment->transport, attachment);
 }
 
 /* Does it know us? A frame of one whom it has not heard of, it drops. */
@@ -158,28 +158,29 @@ static bool is_acquainted(const struct network_peer *peer)
 	return peer->sequence > 0 || peer->expected > 0 || peer->part_heard != WORD_NONE;
 }
 
-void network_ask_who_is_in(struct transport *transport, const struct port *port)
+void network_ask_who_is_in(struct transport *transport, const struct attachment *attachment)
 {
-	if (member_wish(port->region, port->member->slot, port->member->epoch) != WISH_REGION)
+	if (member_wish(attachment->region, attachment->member->slot, attachment->member->epoch) !=
+	    WISH_REGION)
 		return;
 	for (uint32_t source = transport->members; source < transport->peer_end; source++) {
 		const struct peer *peer = transport->peers[source];
 		struct network_peer *to = peer != NULL ? peer->beyond : NULL;
-		if (to == NULL || peer->port != NULL || peer->state != PEER_PRESENT ||
+		if (to == NULL || peer->attachment != NULL || peer->state != PEER_PRESENT ||
 		    peer->renewal != RENEWAL_NONE || !network_is_used(to) || !is_acquainted(to) ||
-		    (to->asked_in & bit_of(transport, port)) != 0)
+		    (to->asked_in & bit_of(transport, attachment)) != 0)
 			continue;
-		if (!network_send_region(to, port->member, REGION_ASKS))
+		if (!network_send_region(to, attachment->member, REGION_ASKS))
 			return; /* there is no room now */
-		to->asked_in |= bit_of(transport, port);
+		to->asked_in |= bit_of(transport, attachment);
 		network_stay_busy(transport->network);
 	}
 }
 
 void network_answer(struct network_peer *to)
 {
-	to->owes_region =
-		to->peer->port != NULL && !network_send_region(to, to->peer->port->member, to->answer);
+	to->owes_region = to->peer->attachment != NULL &&
+			  !network_send_region(to, to->peer->attachment->member, to->answer);
 	network_stay_busy(to->network);
 }
 
@@ -193,8 +194,8 @@ void network_take_region(struct network_peer *from, const struct frame_header *h
 	if (frame->length != sizeof(*header) + sizeof(said))
 		return;
 	memcpy(&said, frame->bytes + sizeof(*header), sizeof(said));
-	struct port *port = network_port_in(transport, said.region);
-	if (port == NULL || !transport_enter(port, peer, said.slot, said.epoch, said.nonce))
+	struct attachment *attachment = network_attachment_in(transport, said.region);
+	if (attachment == NULL || !transport_enter(attachment, peer, said.slot, said.epoch, said.nonce))
 		return;
 	if (header->sequence != REGION_ASKS)
 		network_entered(peer);
@@ -208,14 +209,14 @@ void network_take_region(struct network_peer *from, const struct frame_header *h
 	network_answer(from);
 }
 
-uint32_t network_place_member(struct transport *transport, const struct port *port, uint32_t slot,
+uint32_t network_place_member(struct transport *transport, const struct attachment *attachment, uint32_t slot,
 			      uint32_t epoch, uint64_t nonce)
 {
 	struct network *network = transport->network;
 	struct member_core said;
 	struct core_name name;
 
-	if (!member_core(port->region, slot, epoch, &said))
+	if (!member_core(attachment->region, slot, epoch, &said))
 		return 0;
 	name = (struct core_name){.provider = said.provider, .length = said.length, .flags = said.flags};
 	memcpy(name.bytes, said.name, said.length);

@@ -102,7 +102,7 @@ int network_open(struct transport *transport, struct core *core, struct director
 	network->transport = transport;
 	network->core = core;
 	network->directory = directory;
-	network->nonce = transport->ports[0].member->nonce; /* the same in all */
+	network->nonce = transport->attachments[0].member->nonce; /* the same in all */
 	network->buffers = reserve(buffers_bytes());
 	network->slots = reserve(scratch_bytes());
 	if (network->buffers == NULL || network->slots == NULL) {
@@ -112,8 +112,8 @@ int network_open(struct transport *transport, struct core *core, struct director
 	network->unread = (struct credit_line *)(void *)(network->slots + NETWORK_RING_SLOTS);
 	network_pulse_open(network);
 	transport->network = network;
-	for (uint32_t i = 0; i < transport->port_count; i++)
-		publish_name(transport->ports[i].member, &core->name);
+	for (uint32_t i = 0; i < transport->attachment_count; i++)
+		publish_name(transport->attachments[i].member, &core->name);
 	return 0;
 }
 

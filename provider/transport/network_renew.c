@@ -65,12 +65,12 @@ bool network_renewal_is_hopeless(const struct peer *peer)
 	return monotonic_now() - peer->beyond->renewing > HOPE_NANOSECONDS;
 }
 
-struct port *network_port_in(struct transport *transport, const uint64_t id[2])
+struct attachment *network_attachment_in(struct transport *transport, const uint64_t id[2])
 {
-	for (uint32_t i = 0; i < transport->port_count; i++) {
-		const struct region *region = transport->ports[i].region;
+	for (uint32_t i = 0; i < transport->attachment_count; i++) {
+		const struct region *region = transport->attachments[i].region;
 		if (region->id[0] == id[0] && region->id[1] == id[1] && !region->left)
-			return &transport->ports[i];
+			return &transport->attachments[i];
 	}
 	return NULL;
 }
@@ -79,16 +79,17 @@ struct port *network_port_in(struct transport *transport, const uint64_t id[2])
 static struct peer *meet(struct transport *transport, const struct frame_renew *renew, uint64_t nonce,
 			 const struct member_core *where)
 {
-	const struct port *port = network_port_in(transport, renew->region);
+	const struct attachment *attachment = network_attachment_in(transport, renew->region);
 
-	if (port == NULL || renew->slot >= port->region->members || renew->slot == port->member->slot)
+	if (attachment == NULL || renew->slot >= attachment->region->members ||
+	    renew->slot == attachment->member->slot)
 		return NULL;
-	struct peer *guest = transport_peer_in(port, renew->slot, renew->epoch);
-	if (guest != NULL && guest->nonce == nonce)
-		return guest;
-	if (port->base == TRANSPORT_NO_BASE)
+	struct peer *alias = transport_peer_in(attachment, renew->slot, renew->epoch);
+	if (alias != NULL && alias->nonce == nonce)
+		return alias;
+	if (attachment->base == TRANSPORT_NO_BASE)
 		return NULL;
-	uint32_t source = port->base + renew->slot;
+	uint32_t source = attachment->base + renew->slot;
 	struct peer *peer = transport->peers[source];
 	if (peer == NULL || peer->epoch != renew->epoch || peer->nonce != nonce)
 		peer = transport_meet(transport, source, renew->epoch, nonce);
@@ -112,7 +113,7 @@ struct network_peer *network_renewing_peer(struct network *network, const struct
 	memcpy(where.name, name.bytes, sizeof(where.name));
 	struct peer *peer = meet(network->transport, &renew, header->from, &where);
 	/* One that parted from a region has none to renew a stream for. */
-	if (peer == NULL || peer->port == NULL)
+	if (peer == NULL || peer->attachment == NULL)
 		return NULL;
 	if (peer->where.length == 0)
 		transport_set_core_address(peer, &where);

@@ -289,7 +289,7 @@ bool network_send_notice(struct network_peer *to, enum frame_kind kind)
 
 bool network_send_part(struct network_peer *to, bool heard)
 {
-	const struct port *port = to->peer->port;
+	const struct attachment *attachment = to->peer->attachment;
 	unsigned char head[sizeof(struct frame_header)];
 	struct packing packing = {.length = sizeof(head), .chunk = CHUNK_NONE};
 
@@ -297,7 +297,9 @@ bool network_send_part(struct network_peer *to, bool heard)
 		return false;
 	write_header(to, FRAME_PART, head, &packing);
 	packing.header.sequence = heard;
-	packing.header.bytes = port != NULL ? network_tenancy(port->region, port->member->epoch) : PART_ANY;
+	packing.header.bytes = attachment != NULL
+				       ? network_tenancy(attachment->region, attachment->member->epoch)
+				       : PART_ANY;
 	memcpy(head, &packing.header, sizeof(packing.header));
 	return send_frame(to, head, &packing);
 }
@@ -324,7 +326,7 @@ bool network_send_region(struct network_peer *to, const struct member *self, uin
 
 bool network_send_renew(struct network_peer *to, bool answers)
 {
-	const struct member *self = to->peer->port->member;
+	const struct member *self = to->peer->attachment->member;
 	unsigned char head[sizeof(struct frame_header) + sizeof(struct frame_renew)];
 	struct packing packing = {.length = sizeof(head), .chunk = CHUNK_NONE};
 	struct frame_renew renew = {

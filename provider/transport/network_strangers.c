@@ -28,7 +28,7 @@ static const struct identity *identity_of(const struct network_peer *peer)
 
 bool network_is_confirmed(const struct network_peer *peer)
 {
-	return peer->proved_address || peer->peer->port != NULL || identity_of(peer)->told;
+	return peer->proved_address || peer->peer->attachment != NULL || identity_of(peer)->told;
 }
 
 bool network_may_reach(struct network_peer *peer)

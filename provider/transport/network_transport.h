@@ -135,8 +135,8 @@ struct network_peer {
 	bool owes_region;             /* it was not told `answer`, for lack of room */
 	bool owes_part;               /* nor that we parted already */
 	uint32_t answer;              /* what it is told of our region */
-	uint32_t asked_in;            /* bit i: it was asked whether it is in the region of our port i */
-	uint64_t renewing;            /* since when */
+	uint32_t asked_in; /* bit i: it was asked whether it is in the region of our attachment i */
+	uint64_t renewing; /* since when */
 	uint64_t renewal_asked;
 	/* sending */
 	uint32_t shipped;  /* of the ring's positions */
@@ -294,7 +294,7 @@ void network_check_gap(struct network_peer *from, uint64_t timeout);
 
 /* network_renew.c */
 /* Where we are in the region with this id; NULL if we are not, or not any more. */
-struct port *network_port_in(struct transport *transport, const uint64_t id[2]);
+struct attachment *network_attachment_in(struct transport *transport, const uint64_t id[2]);
 /* Who sent this RENEW; NULL if it is nobody of our region. */
 struct network_peer *network_renewing_peer(struct network *network, const struct frame_header *header,
 					   const struct frame_view *frame);

@@ -7,14 +7,14 @@
 #include "transport/network.h"
 #include "transport/region_transport.h"
 
-static bool is_in_use(const struct port *port)
+static bool is_in_use(const struct attachment *attachment)
 {
-	return !port->evicted && !port->cut && !port->region->left;
+	return !attachment->evicted && !attachment->cut && !attachment->region->left;
 }
 
-static enum member_wish own_wish(const struct port *port)
+static enum member_wish own_wish(const struct attachment *attachment)
 {
-	return member_wish(port->region, port->member->slot, port->member->epoch);
+	return member_wish(attachment->region, attachment->member->slot, attachment->member->epoch);
 }
 
 bool transport_is_parting(const struct peer *peer)
@@ -25,13 +25,13 @@ bool transport_is_parting(const struct peer *peer)
 /* ---- meeting ---- */
 
 /* Is the one that says so there as well, in another of our regions? */
-static bool is_in(const struct port *port, const struct member_identity *said)
+static bool is_in(const struct attachment *attachment, const struct member_identity *said)
 {
-	const struct region *region = port->region;
+	const struct region *region = attachment->region;
 	uint32_t slot = 0;
 	uint32_t epoch = 0;
 
-	if (port->base == TRANSPORT_NO_BASE || !is_in_use(port))
+	if (attachment->base == TRANSPORT_NO_BASE || !is_in_use(attachment))
 		return false;
 	if (said->region[0] == region->id[0] && said->region[1] == region->id[1])
 		return member_confirm(region, said->slot, said->epoch, said->nonce) &&
@@ -43,18 +43,19 @@ static bool is_in(const struct port *port, const struct member_identity *said)
  * Who shares several regions with us is reached through one of them, and is one peer. A second for the same
  * one would be in the way where the first goes over to the network, in which it has one place.
  */
-static bool is_met_elsewhere(const struct port *port, uint32_t slot, uint32_t epoch, uint64_t nonce)
+static bool is_met_elsewhere(const struct attachment *attachment, uint32_t slot, uint32_t epoch,
+			     uint64_t nonce)
 {
-	const struct transport *transport = port->transport;
-	const struct member_identity said = member_identity_said(port->region, slot, epoch, nonce);
+	const struct transport *transport = attachment->transport;
+	const struct member_identity said = member_identity_said(attachment->region, slot, epoch, nonce);
 
 	if (network_has_met(transport, nonce))
 		return true;
-	for (uint32_t i = 0; i < transport->port_count; i++)
-		if (&transport->ports[i] != port &&
-		    identity_prefers(transport->ports[i].region, port->region, transport->ports[0].region->id,
-				     said.region) &&
-		    is_in(&transport->ports[i], &said))
+	for (uint32_t i = 0; i < transport->attachment_count; i++)
+		if (&transport->attachments[i] != attachment &&
+		    identity_prefers(transport->attachments[i].region, attachment->region,
+				     transport->attachments[0].region->id, said.region) &&
+		    is_in(&transport->attachments[i], &said))
 			return true;
 	return false;
 }
@@ -63,67 +64,70 @@ static bool is_met_elsewhere(const struct port *port, uint32_t slot, uint32_t ep
  * Who is in `slot`, or was and left for the network; met now if it was not, here or elsewhere. False if it
  * cannot be.
  */
-static bool meet(struct port *port, uint32_t slot)
+static bool meet(struct attachment *attachment, uint32_t slot)
 {
-	const struct region *region = port->region;
+	const struct region *region = attachment->region;
 	uint64_t claim = shared_acquire_u64(&region_slot(region, slot)->claim);
 	uint32_t epoch = 0;
 	uint64_t nonce = 0;
 
-	if ((uint32_t)claim != SLOT_JOINED || slot == port->member->slot || member_is_guest(region, slot))
+	if ((uint32_t)claim != SLOT_JOINED || slot == attachment->member->slot ||
+	    member_is_alias(region, slot))
 		return true;
-	return transport_peer_in(port, slot, (uint32_t)(claim >> 32)) != NULL ||
-	       !member_identify(region, slot, &epoch, &nonce) || is_met_elsewhere(port, slot, epoch, nonce) ||
-	       transport_meet(port->transport, port->base + slot, epoch, nonce) != NULL;
+	return transport_peer_in(attachment, slot, (uint32_t)(claim >> 32)) != NULL ||
+	       !member_identify(region, slot, &epoch, &nonce) ||
+	       is_met_elsewhere(attachment, slot, epoch, nonce) ||
+	       transport_meet(attachment->transport, attachment->base + slot, epoch, nonce) != NULL;
 }
 
-static bool meet_all(struct port *port)
+static bool meet_all(struct attachment *attachment)
 {
 	bool met = true;
 
 	/* Those that we came back to know us by the network: they offer us no ring before we part from them.
 	 */
-	for (uint32_t slot = 0; slot < port->region->members && port->base != TRANSPORT_NO_BASE; slot++)
-		met = meet(port, slot) && met;
+	for (uint32_t slot = 0; slot < attachment->region->members && attachment->base != TRANSPORT_NO_BASE;
+	     slot++)
+		met = meet(attachment, slot) && met;
 	return met;
 }
 
-static void meet_those_who_leave(struct port *port)
+static void meet_those_who_leave(struct attachment *attachment)
 {
-	const struct region *region = port->region;
+	const struct region *region = attachment->region;
 
-	for (uint32_t slot = 0; slot < region->members && port->base != TRANSPORT_NO_BASE; slot++) {
+	for (uint32_t slot = 0; slot < region->members && attachment->base != TRANSPORT_NO_BASE; slot++) {
 		uint64_t claim = shared_load_u64(&region_slot(region, slot)->claim);
 		if (member_wish(region, slot, (uint32_t)(claim >> 32)) == WISH_LEAVE)
-			(void)meet(port, slot);
+			(void)meet(attachment, slot);
 	}
 }
 
 /* The manager thinks better of it: those that we parted from already are called back. */
-static void stay(struct port *port)
+static void stay(struct attachment *attachment)
 {
-	port->leaving = false;
-	port->member->ready = false;
-	port->welcomes = true;
-	network_forget_asking(port->transport, port);
+	attachment->leaving = false;
+	attachment->member->ready = false;
+	attachment->welcomes = true;
+	network_forget_asking(attachment->transport, attachment);
 }
 
 void transport_meet_leavers(struct transport *transport)
 {
 	if (!network_is_there(transport))
 		return;
-	for (uint32_t i = 0; i < transport->port_count; i++) {
-		struct port *port = &transport->ports[i];
-		if (!is_in_use(port))
+	for (uint32_t i = 0; i < transport->attachment_count; i++) {
+		struct attachment *attachment = &transport->attachments[i];
+		if (!is_in_use(attachment))
 			continue;
-		bool leaves = own_wish(port) == WISH_LEAVE;
-		if (!leaves && port->leaving)
-			stay(port);
-		port->leaving = leaves;
+		bool leaves = own_wish(attachment) == WISH_LEAVE;
+		if (!leaves && attachment->leaving)
+			stay(attachment);
+		attachment->leaving = leaves;
 		if (leaves)
-			port->met_all = meet_all(port);
+			attachment->met_all = meet_all(attachment);
 		else
-			meet_those_who_leave(port);
+			meet_those_who_leave(attachment);
 	}
 }
 
@@ -138,13 +142,13 @@ static void forget_place(struct peer *peer)
 	static shared_u64 nobody;
 	static shared_u32 unheard;      /* rung and never read */
 	static shared_u32 never_asleep; /* read and never written */
-	struct port *port = peer->port;
+	struct attachment *attachment = peer->attachment;
 
-	if (port->guests != NULL && port->guests[peer->slot] == peer)
-		port->guests[peer->slot] = NULL;
-	peer->port = NULL;
+	if (attachment->aliases != NULL && attachment->aliases[peer->slot] == peer)
+		attachment->aliases[peer->slot] = NULL;
+	peer->attachment = NULL;
 	transport_unbind_slot(peer);
-	peer->guest = false;
+	peer->alias = false;
 	peer->mapped = false;
 	peer->claim = &nobody;
 	peer->doorbell = &unheard;
@@ -164,8 +168,8 @@ static void forget_place(struct peer *peer)
 
 static bool is_wished(const struct peer *peer)
 {
-	return own_wish(peer->port) == WISH_LEAVE ||
-	       member_wish(peer->port->region, peer->slot, peer->tenure) == WISH_LEAVE;
+	return own_wish(peer->attachment) == WISH_LEAVE ||
+	       member_wish(peer->attachment->region, peer->slot, peer->tenure) == WISH_LEAVE;
 }
 
 /* Nothing of either direction is in the region, or may come to be there. */
@@ -185,8 +189,8 @@ void transport_part(struct transport *transport, struct peer *peer)
 	peer->mapped = false;
 	if (network_part(peer)) {
 		/* Who stays, and parted because of what the manager wanted for a moment, calls it back. */
-		if (!peer->port->leaving)
-			peer->port->welcomes = true;
+		if (!peer->attachment->leaving)
+			peer->attachment->welcomes = true;
 		transport_publish_route(transport, peer);
 		forget_place(peer);
 	}
@@ -221,9 +225,9 @@ static bool is_done_with(const struct peer *peer)
 	return (peer->state == PEER_FAILED && peer->reported) || peer->renewal == RENEWAL_DONE;
 }
 
-static bool is_free(struct port *port)
+static bool is_free(struct attachment *attachment)
 {
-	struct transport *transport = port->transport;
+	struct transport *transport = attachment->transport;
 	bool free = true;
 
 	for (uint32_t source = 0; source < transport->peer_end; source++) {
@@ -231,44 +235,44 @@ static bool is_free(struct port *port)
 		if (peer == NULL || peer->source != source)
 			continue;
 		if (peer_is_self(peer))
-			free = free &&
-			       (peer->port != port || !transport->user->reaches(transport->context, peer));
-		else if (peer->port == port)
+			free = free && (peer->attachment != attachment ||
+					!transport->user->reaches(transport->context, peer));
+		else if (peer->attachment == attachment)
 			free = free && is_done_with(peer);
-		else if (peer->port == NULL && peer->state == PEER_PRESENT)
+		else if (peer->attachment == NULL && peer->state == PEER_PRESENT)
 			free = free && !network_owes_part(peer);
 	}
 	return free;
 }
 
-static void forget_all(struct port *port)
+static void forget_all(struct attachment *attachment)
 {
-	struct transport *transport = port->transport;
+	struct transport *transport = attachment->transport;
 
 	for (uint32_t source = 0; source < transport->peer_end; source++) {
 		struct peer *peer = transport_peer_in_region(transport, source);
-		if (peer != NULL && peer->port == port && !peer_is_self(peer))
+		if (peer != NULL && peer->attachment == attachment && !peer_is_self(peer))
 			forget_place(peer);
 	}
 }
 
 void transport_leave_regions(struct transport *transport)
 {
-	for (uint32_t i = 0; i < transport->port_count; i++) {
-		struct port *port = &transport->ports[i];
-		if (port->leaving && is_in_use(port)) {
-			port->member->ready = port->met_all && is_free(port);
-			if (port->member->ready)
-				(void)region_leave(port->region);
+	for (uint32_t i = 0; i < transport->attachment_count; i++) {
+		struct attachment *attachment = &transport->attachments[i];
+		if (attachment->leaving && is_in_use(attachment)) {
+			attachment->member->ready = attachment->met_all && is_free(attachment);
+			if (attachment->member->ready)
+				(void)region_leave(attachment->region);
 		}
 		/*
 		 * Afterwards, and only if it has been left: who stays is called by what he has in the
 		 * region. Another endpoint may have ended it, of those that share the mapping; then what
 		 * we knew of it points into memory of our own, until we come by here.
 		 */
-		if (port->leaving && port->region->left) {
-			forget_all(port);
-			port->leaving = false;
+		if (attachment->leaving && attachment->region->left) {
+			forget_all(attachment);
+			attachment->leaving = false;
 		}
 	}
 }

@@ -9,13 +9,13 @@
 #define RING_SLOTS_USUAL 128U
 
 /* Room for a ring of `count` slots, that leaves a smallest one for everybody without. */
-static bool ring_fits(const struct port *port, uint32_t count)
+static bool ring_fits(const struct attachment *attachment, uint32_t count)
 {
-	uint64_t others = port->region->members - port->rings - 1;
+	uint64_t others = attachment->region->members - attachment->rings - 1;
 	uint64_t needed =
 		count * sizeof(struct ring_slot) + others * RING_SLOTS_MIN * sizeof(struct ring_slot);
 
-	return needed <= port->ring_end - port->ring_next;
+	return needed <= attachment->ring_end - attachment->ring_next;
 }
 
 int transport_connect(struct peer *peer)
@@ -23,9 +23,9 @@ int transport_connect(struct peer *peer)
 	if (peer->network != NULL)
 		return network_connect(peer);
 
-	struct port *port = peer->port;
-	struct region *region = port->region;
-	uint32_t self = port->member->slot;
+	struct attachment *attachment = peer->attachment;
+	struct region *region = attachment->region;
+	uint32_t self = attachment->member->slot;
 	struct connection_line *line = section_connection(region, self, peer->slot);
 
 	if (!transport_holds_slot(peer))
@@ -33,18 +33,18 @@ int transport_connect(struct peer *peer)
 	uint32_t slots = RING_SLOTS_USUAL;
 	uint32_t id = 0;
 
-	if (port->ring_of[peer->slot] == 0) {
-		while (slots > RING_SLOTS_MIN && !ring_fits(port, slots))
+	if (attachment->ring_of[peer->slot] == 0) {
+		while (slots > RING_SLOTS_MIN && !ring_fits(attachment, slots))
 			slots /= 2;
-		if (port->ring_end - port->ring_next < slots * sizeof(struct ring_slot))
+		if (attachment->ring_end - attachment->ring_next < slots * sizeof(struct ring_slot))
 			return -ENOMEM;
-		port->ring_of[peer->slot] = port->ring_next;
-		port->ring_slots_of[peer->slot] = slots;
-		port->ring_next += slots * (uint32_t)sizeof(struct ring_slot);
-		port->rings++;
-		transport_publish_arena_used(port);
+		attachment->ring_of[peer->slot] = attachment->ring_next;
+		attachment->ring_slots_of[peer->slot] = slots;
+		attachment->ring_next += slots * (uint32_t)sizeof(struct ring_slot);
+		attachment->rings++;
+		transport_publish_arena_used(attachment);
 	}
-	slots = port->ring_slots_of[peer->slot];
+	slots = attachment->ring_slots_of[peer->slot];
 	if (getrandom(&id, sizeof(id), 0) != (ssize_t)sizeof(id))
 		id = (uint32_t)monotonic_now();
 	id |= CONNECTION_OPEN; /* and so never zero */
@@ -53,13 +53,13 @@ int transport_connect(struct peer *peer)
 	shared_store_u32(&line->id, 0);
 	shared_fence_stores();
 	shared_bytes *memory =
-		section_view(region, self, port->ring_of[peer->slot], slots * sizeof(struct ring_slot));
+		section_view(region, self, attachment->ring_of[peer->slot], slots * sizeof(struct ring_slot));
 	shared_clear(memory, slots * sizeof(struct ring_slot));
 	ring_out_open(&peer->out, (struct ring_slot *)(void *)memory, slots, peer->account.credit, id);
 	ring_out_begin(&peer->out);
 	peer->account.connection = id;
 	shared_store_u32(&line->receiver_epoch, peer->tenure);
-	shared_store_u64(&line->ring, port->ring_of[peer->slot]);
+	shared_store_u64(&line->ring, attachment->ring_of[peer->slot]);
 	shared_store_u32(&line->slots, slots);
 	/* Pairs with the acquire load in accept_connection(). */
 	shared_release_u32(&line->id, id);
@@ -69,11 +69,11 @@ int transport_connect(struct peer *peer)
 }
 
 /* Somebody rang. Take its ring if it is offered to us and we did not already. */
-static void accept_connection(struct port *port, uint32_t slot)
+static void accept_connection(struct attachment *attachment, uint32_t slot)
 {
-	struct transport *transport = port->transport;
-	struct region *region = port->region;
-	const struct member *self = port->member;
+	struct transport *transport = attachment->transport;
+	struct region *region = attachment->region;
+	const struct member *self = attachment->member;
 	const struct connection_line *line = section_connection(region, slot, self->slot);
 	uint32_t epoch = 0;
 	uint64_t nonce = 0;
@@ -93,12 +93,12 @@ static void accept_connection(struct port *port, uint32_t slot)
 	/* Offered to nobody any more, or to a former occupant of our slot? */
 	if (!ended && (id == 0 || receiver_epoch != self->epoch))
 		return;
-	struct peer *peer = transport_peer_in(port, slot, epoch);
-	if (peer == NULL && port->base != TRANSPORT_NO_BASE)
-		peer = transport_meet(transport, port->base + slot, epoch, nonce);
+	struct peer *peer = transport_peer_in(attachment, slot, epoch);
+	if (peer == NULL && attachment->base != TRANSPORT_NO_BASE)
+		peer = transport_meet(transport, attachment->base + slot, epoch, nonce);
 	struct credit_line *credit = section_credit(region, self->slot, slot);
 
-	if (peer == NULL || peer->port != port)
+	if (peer == NULL || peer->attachment != attachment)
 		return;
 	if (peer->renewal != RENEWAL_NONE)
 		return; /* the region has no say in it */
@@ -135,29 +135,29 @@ static void accept_connection(struct port *port, uint32_t slot)
 	transport_warm(transport, peer);
 }
 
-void transport_take_first_rings(struct port *port)
+void transport_take_first_rings(struct attachment *attachment)
 {
-	for (uint32_t slot = 0; slot < port->region->members; slot++) {
+	for (uint32_t slot = 0; slot < attachment->region->members; slot++) {
 		/* Before the look: who offers a ring after it rings once more. */
-		port->doorbells_seen[slot] =
-			shared_acquire_u32(section_doorbell(port->region, port->member->slot, slot));
-		accept_connection(port, slot);
+		attachment->doorbells_seen[slot] = shared_acquire_u32(
+			section_doorbell(attachment->region, attachment->member->slot, slot));
+		accept_connection(attachment, slot);
 	}
 }
 
-uint32_t transport_read_doorbells(struct port *port)
+uint32_t transport_read_doorbells(struct attachment *attachment)
 {
-	uint32_t self = port->member->slot;
+	uint32_t self = attachment->member->slot;
 	uint32_t heard = 0;
 
-	if (!attachment_holds_slot(port))
+	if (!attachment_holds_slot(attachment))
 		return 0;
-	for (uint32_t slot = 0; slot < port->region->members; slot++) {
-		uint32_t rung = shared_acquire_u32(section_doorbell(port->region, self, slot));
-		if (rung == port->doorbells_seen[slot])
+	for (uint32_t slot = 0; slot < attachment->region->members; slot++) {
+		uint32_t rung = shared_acquire_u32(section_doorbell(attachment->region, self, slot));
+		if (rung == attachment->doorbells_seen[slot])
 			continue;
-		port->doorbells_seen[slot] = rung;
-		accept_connection(port, slot);
+		attachment->doorbells_seen[slot] = rung;
+		accept_connection(attachment, slot);
 		heard++;
 	}
 	return heard;

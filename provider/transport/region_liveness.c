@@ -35,33 +35,33 @@
 /* ---- ourselves ---- */
 
 /* What we write now would be another's, or nobody's. */
-void transport_evict(struct port *port, const char *reason)
+void transport_evict(struct attachment *attachment, const char *reason)
 {
-	port->evicted = true;
-	transport_break_all(port, reason);
+	attachment->evicted = true;
+	transport_break_all(attachment, reason);
 }
 
 /*
  * We were paused for so long that another has our slot: what we write now would be its. Or
  * the region is gone altogether.
  */
-static bool check_ourselves(struct port *port)
+static bool check_ourselves(struct attachment *attachment)
 {
-	struct transport *transport = port->transport;
+	struct transport *transport = attachment->transport;
 
-	if (port->evicted || member_is_joined(port->member))
+	if (attachment->evicted || member_is_joined(attachment->member))
 		return true;
-	if (atomic_load_explicit(&port->region->cut, memory_order_relaxed))
-		transport_go_on_alone(port, port->region->kind == REGION_FILE
-						    ? "the region's file was cut short"
-						    : "the region's device was unplugged");
-	else if (guard_is_gone(port->region))
-		transport_go_on_alone(port, port->region->kind == REGION_FILE
-						    ? "the region's file was emptied"
-						    : "the region's device was unplugged");
+	if (atomic_load_explicit(&attachment->region->cut, memory_order_relaxed))
+		transport_go_on_alone(attachment, attachment->region->kind == REGION_FILE
+							  ? "the region's file was cut short"
+							  : "the region's device was unplugged");
+	else if (guard_is_gone(attachment->region))
+		transport_go_on_alone(attachment, attachment->region->kind == REGION_FILE
+							  ? "the region's file was emptied"
+							  : "the region's device was unplugged");
 	else
-		transport_evict(port, "this endpoint was taken for dead, and another has its slot");
-	if (port == &transport->ports[0] && transport->heap != NULL)
+		transport_evict(attachment, "this endpoint was taken for dead, and another has its slot");
+	if (attachment == &transport->attachments[0] && transport->heap != NULL)
 		heap_stop(transport->heap);
 	return false;
 }
@@ -70,8 +70,8 @@ bool transport_check_slots(struct transport *transport)
 {
 	bool kept = true;
 
-	for (uint32_t i = 0; i < transport->port_count; i++)
-		kept = check_ourselves(&transport->ports[i]) && kept;
+	for (uint32_t i = 0; i < transport->attachment_count; i++)
+		kept = check_ourselves(&transport->attachments[i]) && kept;
 	return kept;
 }
 
@@ -135,11 +135,11 @@ static void deal_with(struct transport *transport, struct peer *peer, enum membe
 /* Ask the kernel. A question that finds a dead peer does not count: others may have died with it. */
 static void ask_for(struct transport *transport, struct peer *peer, uint64_t now)
 {
-	const struct member *self = peer->port->member;
+	const struct member *self = peer->attachment->member;
 	enum member_state state =
 		member_observe(self, peer->slot, peer->tenure, &peer->pulse, now, transport->timeout);
 
-	if (state == MEMBER_DIED && !peer->port->evicted)
+	if (state == MEMBER_DIED && !peer->attachment->evicted)
 		member_publish_death(self, peer->slot, peer->tenure);
 	else
 		transport->questions--;
@@ -153,17 +153,17 @@ static void heed_obituary(struct transport *transport, const struct peer *herald
 	uint32_t epoch = 0;
 
 	if (transport->questions <= transport->questions_in_turn ||
-	    !member_says_dead(herald->port->region, herald->slot, &slot, &epoch))
+	    !member_says_dead(herald->attachment->region, herald->slot, &slot, &epoch))
 		return;
-	struct peer *peer = transport_peer_in(herald->port, slot, epoch);
+	struct peer *peer = transport_peer_in(herald->attachment, slot, epoch);
 	if (peer != NULL && is_watched(peer) && peer->quiet)
 		ask_for(transport, peer, now);
 }
 
 static void look_at(struct transport *transport, struct peer *peer, uint64_t now)
 {
-	enum member_state state = member_look(peer->port->member, peer->slot, peer->tenure, &peer->pulse, now,
-					      transport->timeout);
+	enum member_state state = member_look(peer->attachment->member, peer->slot, peer->tenure,
+					      &peer->pulse, now, transport->timeout);
 	bool was_quiet = peer->quiet;
 
 	peer->quiet = state == MEMBER_QUIET;
@@ -172,7 +172,7 @@ static void look_at(struct transport *transport, struct peer *peer, uint64_t now
 		ask_for(transport, peer, now);
 	else
 		deal_with(transport, peer, state, now);
-	if (peer->port != NULL)
+	if (peer->attachment != NULL)
 		heed_obituary(transport, peer, now);
 }
 
@@ -181,8 +181,8 @@ static void count_questions(struct transport *transport)
 {
 	uint32_t members = 1; /* one too many, and never none */
 
-	for (uint32_t i = 0; i < transport->port_count; i++)
-		members += transport->ports[i].region->members;
+	for (uint32_t i = 0; i < transport->attachment_count; i++)
+		members += transport->attachments[i].region->members;
 	transport->questions = ASKED_STEPS / (members * (1 + transport->awake));
 	if (transport->questions < ASKED_LEAST)
 		transport->questions = ASKED_LEAST;
@@ -223,9 +223,9 @@ void transport_check_peers(struct transport *transport)
 	uint64_t now = monotonic_now();
 
 	(void)transport_check_slots(transport);
-	for (uint32_t i = 0; i < transport->port_count; i++) {
-		if (!transport->ports[i].evicted && !transport->ports[i].region->left)
-			member_beat(transport->ports[i].member);
+	for (uint32_t i = 0; i < transport->attachment_count; i++) {
+		if (!transport->attachments[i].evicted && !transport->attachments[i].region->left)
+			member_beat(transport->attachments[i].member);
 	}
 	count_questions(transport);
 	look_at_some(transport, now);

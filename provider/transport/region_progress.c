@@ -35,15 +35,16 @@
 
 static void publish_active(const struct peer *peer)
 {
-	struct port *port = peer->port;
+	struct attachment *attachment = peer->attachment;
 	uint32_t word = peer->slot / 64;
 	uint64_t bit = UINT64_C(1) << peer->slot % 64;
 
-	port->active[word] = peer->hot_place != 0 ? port->active[word] | bit : port->active[word] & ~bit;
+	attachment->active[word] =
+		peer->hot_place != 0 ? attachment->active[word] | bit : attachment->active[word] & ~bit;
 	/* While one sleeps, every sender must ring. */
-	if (port->transport->sleepers == 0 && attachment_holds_slot(port))
-		shared_store_u64(&section_header(port->region, port->member->slot)->active[word],
-				 port->active[word]);
+	if (attachment->transport->sleepers == 0 && attachment_holds_slot(attachment))
+		shared_store_u64(&section_header(attachment->region, attachment->member->slot)->active[word],
+				 attachment->active[word]);
 }
 
 void transport_warm(struct transport *transport, struct peer *peer)
@@ -80,7 +81,7 @@ void transport_stop_reading(struct transport *transport, struct peer *peer)
 void transport_stop_receiving(struct transport *transport, struct peer *peer)
 {
 	/* The sender may live, and wait for us to read on. */
-	if (peer->receiving && attachment_holds_slot(peer->port))
+	if (peer->receiving && attachment_holds_slot(peer->attachment))
 		ring_refuse(peer->in.credit, peer->in.connection);
 	transport_stop_reading(transport, peer);
 }
@@ -182,8 +183,8 @@ static uint32_t read_all_doorbells(struct transport *transport)
 {
 	uint32_t heard = 0;
 
-	for (uint32_t i = 0; i < transport->port_count; i++)
-		heard += transport_read_doorbells(&transport->ports[i]);
+	for (uint32_t i = 0; i < transport->attachment_count; i++)
+		heard += transport_read_doorbells(&transport->attachments[i]);
 	return heard;
 }
 
@@ -197,10 +198,10 @@ static uint32_t attend_regions(struct transport *transport, bool idle)
 	if (!transport_check_slots(transport))
 		return 0;
 	/* One region's at a time: with several, nobody is heard less than a few hundred polls later. */
-	uint32_t heard = transport_read_doorbells(&transport->ports[transport->next_port]);
+	uint32_t heard = transport_read_doorbells(&transport->attachments[transport->next_attachment]);
 
-	if (++transport->next_port >= transport->port_count)
-		transport->next_port = 0;
+	if (++transport->next_attachment >= transport->attachment_count)
+		transport->next_attachment = 0;
 
 	if (idle)
 		publish_idle_credit(transport);
@@ -269,8 +270,9 @@ uint32_t transport_progress_full(struct transport *transport)
 	if (!transport_check_slots(transport))
 		transport_report_failures(transport);
 	/* What interrupts us from here on may be of something that this look does not find. */
-	for (uint32_t i = 0; i < transport->port_count; i++)
-		transport->ports[i].interrupts_seen = doorbell_count(transport->ports[i].region->doorbell);
+	for (uint32_t i = 0; i < transport->attachment_count; i++)
+		transport->attachments[i].interrupts_seen =
+			doorbell_count(transport->attachments[i].region->doorbell);
 	(void)read_all_doorbells(transport);
 	publish_idle_credit(transport);
 	sweep_cold_rings(transport);

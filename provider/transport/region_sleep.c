@@ -4,35 +4,36 @@
 #include "transport/network.h"
 #include "transport/region_transport.h"
 
-static struct section_header *own_header(const struct port *port)
+static struct section_header *own_header(const struct attachment *attachment)
 {
-	return section_header(port->region, port->member->slot);
+	return section_header(attachment->region, attachment->member->slot);
 }
 
-static void publish_active(const struct port *port, bool sleeps)
+static void publish_active(const struct attachment *attachment, bool sleeps)
 {
-	uint32_t words = (port->region->members + 63) / 64;
+	uint32_t words = (attachment->region->members + 63) / 64;
 
 	for (uint32_t i = 0; i < words; i++)
-		shared_store_u64(&own_header(port)->active[i], sleeps ? 0 : port->active[i]);
+		shared_store_u64(&own_header(attachment)->active[i], sleeps ? 0 : attachment->active[i]);
 }
 
 /* How a waker can reach us: nothing, where members look by themselves now and then. */
-static uint32_t ways_to_wake(const struct port *port)
+static uint32_t ways_to_wake(const struct attachment *attachment)
 {
-	if (doorbell_works(port->region->doorbell))
+	if (doorbell_works(attachment->region->doorbell))
 		return SLEEPING_INTERRUPTED;
-	if (port->region->kind != REGION_FILE)
+	if (attachment->region->kind != REGION_FILE)
 		return 0;
 	return sleep_waits_on_many() ? SLEEPING_ON_DOORBELLS | SLEEPING_ON_WORD : SLEEPING_ON_WORD;
 }
 
-static void publish_sleeping(struct port *port)
+static void publish_sleeping(struct attachment *attachment)
 {
-	uint32_t flags = ways_to_wake(port) | (port->transport->short_of_room ? SLEEPING_FOR_ROOM : 0);
+	uint32_t flags =
+		ways_to_wake(attachment) | (attachment->transport->short_of_room ? SLEEPING_FOR_ROOM : 0);
 
-	port->sleeping = (port->sleeping / SLEEPING_STEP + 1) * SLEEPING_STEP + flags;
-	shared_store_u32(&own_header(port)->sleeping, port->sleeping);
+	attachment->sleeping = (attachment->sleeping / SLEEPING_STEP + 1) * SLEEPING_STEP + flags;
+	shared_store_u32(&own_header(attachment)->sleeping, attachment->sleeping);
 }
 
 void transport_sleep_begin(struct transport *transport)
@@ -42,14 +43,14 @@ void transport_sleep_begin(struct transport *transport)
 
 	if (transport->sleepers++ > 0)
 		return;
-	for (uint32_t i = 0; i < transport->port_count; i++) {
-		struct port *port = &transport->ports[i];
-		if (!attachment_holds_slot(port))
+	for (uint32_t i = 0; i < transport->attachment_count; i++) {
+		struct attachment *attachment = &transport->attachments[i];
+		if (!attachment_holds_slot(attachment))
 			continue;
-		publish_active(port, true);
-		publish_sleeping(port);
-		files = files || port->region->kind == REGION_FILE;
-		interrupted = interrupted || doorbell_works(port->region->doorbell);
+		publish_active(attachment, true);
+		publish_sleeping(attachment);
+		files = files || attachment->region->kind == REGION_FILE;
+		interrupted = interrupted || doorbell_works(attachment->region->doorbell);
 	}
 	/* Pairs with nothing in transport_wake(): it is for senders that did not pay for a fence. */
 	transport->ordered = !files || sleep_order_senders();
@@ -63,82 +64,86 @@ void transport_sleep_end(struct transport *transport)
 	/* A thread may have begun on a path that was closed and opened again meanwhile. */
 	if (transport->sleepers == 0 || --transport->sleepers > 0)
 		return;
-	for (uint32_t i = 0; i < transport->port_count; i++) {
-		const struct port *port = &transport->ports[i];
-		if (!attachment_holds_slot(port))
+	for (uint32_t i = 0; i < transport->attachment_count; i++) {
+		const struct attachment *attachment = &transport->attachments[i];
+		if (!attachment_holds_slot(attachment))
 			continue;
-		shared_store_u32(&own_header(port)->sleeping, 0);
-		publish_active(port, false);
+		shared_store_u32(&own_header(attachment)->sleeping, 0);
+		publish_active(attachment, false);
 	}
 }
 
-static bool is_ordered(const struct port *port, uint32_t slot)
+static bool is_ordered(const struct attachment *attachment, uint32_t slot)
 {
-	return shared_load_u32(&section_header(port->region, slot)->membarrier) == 1;
+	return shared_load_u32(&section_header(attachment->region, slot)->membarrier) == 1;
 }
 
 /* Does the member wake us when it rings: by its kernel, which is ours, or by the doorbell of the device? */
-static bool wakes_us(const struct port *port, uint32_t slot)
+static bool wakes_us(const struct attachment *attachment, uint32_t slot)
 {
-	if (port->region->doorbell == NULL)
-		return is_ordered(port, slot);
-	return (shared_load_u64(&section_header(port->region, slot)->interrupt) & INTERRUPTIBLE) != 0;
+	if (attachment->region->doorbell == NULL)
+		return is_ordered(attachment, slot);
+	return (shared_load_u64(&section_header(attachment->region, slot)->interrupt) & INTERRUPTIBLE) != 0;
 }
 
 /* Members that do not: any of them may ring, and we would not be woken. */
-static void survey_strangers(struct port *port)
+static void survey_strangers(struct attachment *attachment)
 {
 	uint64_t now = monotonic_now();
 
-	if (now < port->next_survey)
+	if (now < attachment->next_survey)
 		return;
-	port->next_survey = now + LIVENESS_INTERVAL;
-	port->strangers = false;
-	for (uint32_t slot = 0; slot < port->region->members && !port->strangers; slot++)
-		port->strangers =
-			(uint32_t)shared_load_u64(&region_slot(port->region, slot)->claim) == SLOT_JOINED &&
-			!wakes_us(port, slot);
+	attachment->next_survey = now + LIVENESS_INTERVAL;
+	attachment->strangers = false;
+	for (uint32_t slot = 0; slot < attachment->region->members && !attachment->strangers; slot++)
+		attachment->strangers =
+			(uint32_t)shared_load_u64(&region_slot(attachment->region, slot)->claim) ==
+				SLOT_JOINED &&
+			!wakes_us(attachment, slot);
 }
 
-/* Watch the port's own word. Returns whether whoever rings is bound to be noticed. */
-static bool watch_port(struct port *port, struct sleep_watch *watch)
+/* Watch the attachment's own word. Returns whether whoever rings is bound to be noticed. */
+static bool watch_attachment(struct attachment *attachment, struct sleep_watch *watch)
 {
-	const struct transport *transport = port->transport;
-	struct doorbell *doorbell = port->region->doorbell;
+	const struct transport *transport = attachment->transport;
+	struct doorbell *doorbell = attachment->region->doorbell;
 
-	if (port->evicted || (doorbell == NULL && port->region->kind != REGION_FILE))
+	if (attachment->evicted || (doorbell == NULL && attachment->region->kind != REGION_FILE))
 		return false;
-	survey_strangers(port);
+	survey_strangers(attachment);
 	if (doorbell != NULL) {
-		sleep_on_private(watch, &doorbell->rung, port->interrupts_seen);
-		return doorbell_works(doorbell) && !port->strangers;
+		sleep_on_private(watch, &doorbell->rung, attachment->interrupts_seen);
+		return doorbell_works(doorbell) && !attachment->strangers;
 	}
-	sleep_on_shared(watch, &own_header(port)->sleeping, transport->sleepers > 0 ? port->sleeping : 0);
-	return !port->strangers;
+	sleep_on_shared(watch, &own_header(attachment)->sleeping,
+			transport->sleepers > 0 ? attachment->sleeping : 0);
+	return !attachment->strangers;
 }
 
-static bool is_sender(const struct port *port, uint32_t slot)
+static bool is_sender(const struct attachment *attachment, uint32_t slot)
 {
-	const struct peer *guest = port->guests != NULL ? port->guests[slot] : NULL;
-	const struct peer *peer =
-		port->base != TRANSPORT_NO_BASE ? port->transport->peers[port->base + slot] : NULL;
+	const struct peer *alias = attachment->aliases != NULL ? attachment->aliases[slot] : NULL;
+	const struct peer *peer = attachment->base != TRANSPORT_NO_BASE
+					  ? attachment->transport->peers[attachment->base + slot]
+					  : NULL;
 
-	return (peer != NULL && peer->port == port && peer->receiving) || (guest != NULL && guest->receiving);
+	return (peer != NULL && peer->attachment == attachment && peer->receiving) ||
+	       (alias != NULL && alias->receiving);
 }
 
 /* The doorbells of those that send to us, or of the others. Are barriers heeded by all that send? */
-static bool watch_doorbells(const struct port *port, struct sleep_watch *watch, bool senders)
+static bool watch_doorbells(const struct attachment *attachment, struct sleep_watch *watch, bool senders)
 {
 	bool certain = true;
 
-	if (port->evicted || port->region->kind != REGION_FILE)
+	if (attachment->evicted || attachment->region->kind != REGION_FILE)
 		return certain;
-	for (uint32_t slot = 0; slot < port->region->members; slot++) {
-		if (is_sender(port, slot) != senders)
+	for (uint32_t slot = 0; slot < attachment->region->members; slot++) {
+		if (is_sender(attachment, slot) != senders)
 			continue;
-		certain = certain && (!senders || is_ordered(port, slot));
-		sleep_on_shared(watch, section_doorbell(port->region, port->member->slot, slot),
-				port->doorbells_seen[slot]);
+		certain = certain && (!senders || is_ordered(attachment, slot));
+		sleep_on_shared(watch, section_doorbell(attachment->region, attachment->member->slot, slot),
+				attachment->doorbells_seen[slot]);
 	}
 	return certain;
 }
@@ -150,28 +155,28 @@ bool transport_sleep_watch(struct transport *transport, struct sleep_watch *watc
 		       !network_has_peers(transport);
 
 	/* A thread may wait with the others before any of them sleeps: see api/watch.c. */
-	for (uint32_t i = 0; i < transport->port_count && transport->sleepers > 0; i++)
-		if (!transport->ports[i].evicted)
-			publish_sleeping(&transport->ports[i]);
+	for (uint32_t i = 0; i < transport->attachment_count && transport->sleepers > 0; i++)
+		if (!transport->attachments[i].evicted)
+			publish_sleeping(&transport->attachments[i]);
 	/* Pairs with the fence in transport_ring(): it sees that we sleep, or we its ring. */
 	shared_fence_full();
 	transport->short_of_room = false;
-	for (uint32_t i = 0; i < transport->port_count; i++)
-		certain = watch_port(&transport->ports[i], watch) && certain;
+	for (uint32_t i = 0; i < transport->attachment_count; i++)
+		certain = watch_attachment(&transport->attachments[i], watch) && certain;
 	if (!sleep_waits_on_many())
 		return false;
 	/* Those that send to us first, should there be more than fit. */
-	for (uint32_t i = 0; i < transport->port_count; i++)
-		certain = watch_doorbells(&transport->ports[i], watch, true) && certain;
-	for (uint32_t i = 0; i < transport->port_count; i++)
-		(void)watch_doorbells(&transport->ports[i], watch, false);
+	for (uint32_t i = 0; i < transport->attachment_count; i++)
+		certain = watch_doorbells(&transport->attachments[i], watch, true) && certain;
+	for (uint32_t i = 0; i < transport->attachment_count; i++)
+		(void)watch_doorbells(&transport->attachments[i], watch, false);
 	return certain && watch->missing == 0;
 }
 
 /* Who sleeps is woken once a sleep: then it looks, or sees at the next try that its doorbell changed. */
 static void wake(struct peer *peer, uint32_t sleeping)
 {
-	const struct region *region = peer->port->region;
+	const struct region *region = peer->attachment->region;
 	bool woken = false;
 
 	if ((sleeping & SLEEPING_INTERRUPTED) != 0 && region->doorbell != NULL)

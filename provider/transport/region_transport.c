@@ -15,9 +15,9 @@
 /* What SECTION_LEAST leaves for chunks, but for a page. */
 #define CHUNKS_LEAST (128U * 1024U)
 
-void attachment_divide_arena(struct port *port)
+void attachment_divide_arena(struct attachment *attachment)
 {
-	struct region *region = port->region;
+	struct region *region = attachment->region;
 	uint64_t arena = section_arena_end(region) - SECTION_ARENA_OFFSET(region->members);
 	/* A ring of the smallest kind for everybody, or an eighth if that is more. */
 	uint64_t needed = (uint64_t)region->members * RING_SLOTS_MIN * sizeof(struct ring_slot);
@@ -27,17 +27,18 @@ void attachment_divide_arena(struct port *port)
 	 * few sets of the receiver's cache: a load of each of 511 slots took 3.3 ns, with it 0.9. Each
 	 * member's rings begin at another line of a page, where there is room for that.
 	 */
-	uint64_t colour = port->member->slot % (REGION_PAGE / REGION_LINE) * REGION_LINE;
+	uint64_t colour = attachment->member->slot % (REGION_PAGE / REGION_LINE) * REGION_LINE;
 
 	/* What is left for chunks is 128 KiB at least, but for that page: see SECTION_LEAST. */
 	rings = REGION_ROUND_UP(rings, REGION_PAGE);
 	if (rings - needed < REGION_PAGE && arena - rings >= CHUNKS_LEAST + REGION_PAGE)
 		rings += REGION_PAGE;
-	port->ring_begin =
+	attachment->ring_begin =
 		(uint32_t)(SECTION_ARENA_OFFSET(region->members) + (colour <= rings - needed ? colour : 0));
-	port->ring_next = port->ring_begin;
-	port->ring_end = (uint32_t)(SECTION_ARENA_OFFSET(region->members) + rings);
-	chunk_pool_open(&port->chunks, region, port->member->slot, port->ring_end, arena - rings);
+	attachment->ring_next = attachment->ring_begin;
+	attachment->ring_end = (uint32_t)(SECTION_ARENA_OFFSET(region->members) + rings);
+	chunk_pool_open(&attachment->chunks, region, attachment->member->slot, attachment->ring_end,
+			arena - rings);
 }
 
 /* Of all that there may ever be. */
@@ -46,28 +47,28 @@ static size_t peers_bytes(void)
 	return TRANSPORT_PEERS_MOST * sizeof(struct peer *);
 }
 
-void attachment_free(struct port *port)
+void attachment_free(struct attachment *attachment)
 {
-	free(port->doorbells_seen);
-	free(port->ring_of);
-	free(port->ring_slots_of);
-	free(port->guests);
+	free(attachment->doorbells_seen);
+	free(attachment->ring_of);
+	free(attachment->ring_slots_of);
+	free(attachment->aliases);
 }
 
-int attachment_allocate(struct port *port)
+int attachment_allocate(struct attachment *attachment)
 {
-	struct transport *transport = port->transport;
-	uint32_t members = port->region->members;
+	struct transport *transport = attachment->transport;
+	uint32_t members = attachment->region->members;
 	struct hot_ring *hot = realloc(transport->hot, (transport->hot_room + members) * sizeof(*hot));
 
 	if (hot != NULL)
 		transport->hot = hot;
-	port->doorbells_seen = calloc(members, sizeof(*port->doorbells_seen));
-	port->ring_of = calloc(members, sizeof(*port->ring_of));
-	port->ring_slots_of = calloc(members, sizeof(*port->ring_slots_of));
-	if (hot == NULL || port->doorbells_seen == NULL || port->ring_of == NULL ||
-	    port->ring_slots_of == NULL) {
-		attachment_free(port);
+	attachment->doorbells_seen = calloc(members, sizeof(*attachment->doorbells_seen));
+	attachment->ring_of = calloc(members, sizeof(*attachment->ring_of));
+	attachment->ring_slots_of = calloc(members, sizeof(*attachment->ring_slots_of));
+	if (hot == NULL || attachment->doorbells_seen == NULL || attachment->ring_of == NULL ||
+	    attachment->ring_slots_of == NULL) {
+		attachment_free(attachment);
 		return -ENOMEM;
 	}
 	transport->hot_room += members;
@@ -75,25 +76,25 @@ int attachment_allocate(struct port *port)
 }
 
 /* Take part in one more region. */
-static int open_port(struct transport *transport, struct region *region, uint32_t endpoint,
-		     struct region_error *error)
+static int open_attachment(struct transport *transport, struct region *region, uint32_t endpoint,
+			   struct region_error *error)
 {
-	struct port *port = &transport->ports[transport->port_count];
+	struct attachment *attachment = &transport->attachments[transport->attachment_count];
 
-	*port = (struct port){
+	*attachment = (struct attachment){
 		.transport = transport, .region = region, .base = transport->members, .endpoint = endpoint};
-	if (attachment_allocate(port) != 0)
+	if (attachment_allocate(attachment) != 0)
 		return region_fail(error, -ENOMEM, "no memory is left for an endpoint: free some");
-	int result = member_join_as(transport->port_count > 0 ? transport->ports[0].member : NULL, region,
-				    endpoint, transport->timeout, &port->member, error);
+	int result = member_join_as(transport->attachment_count > 0 ? transport->attachments[0].member : NULL,
+				    region, endpoint, transport->timeout, &attachment->member, error);
 	if (result != 0) {
-		attachment_free(port);
+		attachment_free(attachment);
 		return result;
 	}
-	transport->port_count++;
+	transport->attachment_count++;
 	transport->members += region->members;
 	transport->peer_end = transport->members;
-	attachment_divide_arena(port);
+	attachment_divide_arena(attachment);
 	return 0;
 }
 
@@ -115,14 +116,14 @@ int transport_open(struct transport **opened, struct region *region, uint32_t en
 		free(transport);
 		return region_fail(error, -ENOMEM, "no memory is left for an endpoint: free some");
 	}
-	int result = open_port(transport, region, endpoint, error);
+	int result = open_attachment(transport, region, endpoint, error);
 	if (result == 0)
-		result = heap_open(&transport->heap, transport->ports[0].member, error);
+		result = heap_open(&transport->heap, transport->attachments[0].member, error);
 	if (result != 0) {
 		transport_close(transport);
 		return result;
 	}
-	transport_take_first_rings(&transport->ports[0]);
+	transport_take_first_rings(&transport->attachments[0]);
 	*opened = transport;
 	return 0;
 }
@@ -130,25 +131,25 @@ int transport_open(struct transport **opened, struct region *region, uint32_t en
 int transport_join(struct transport *transport, struct region *region, uint32_t endpoint,
 		   struct region_error *error)
 {
-	int result = transport->port_count < TRANSPORT_ATTACHMENTS_MOST
-			     ? open_port(transport, region, endpoint, error)
+	int result = transport->attachment_count < ATTACHMENTS_MOST
+			     ? open_attachment(transport, region, endpoint, error)
 			     : region_fail(error, -E2BIG, "an endpoint can be in %u regions and no more",
-					   TRANSPORT_ATTACHMENTS_MOST);
+					   ATTACHMENTS_MOST);
 
 	if (result == 0)
-		transport_take_first_rings(&transport->ports[transport->port_count - 1]);
+		transport_take_first_rings(&transport->attachments[transport->attachment_count - 1]);
 	return result;
 }
 
 void transport_close(struct transport *transport)
 {
 	transport_publish_counts(transport);
-	for (uint32_t i = 0; i < transport->port_count; i++) {
+	for (uint32_t i = 0; i < transport->attachment_count; i++) {
 		/* What the application has there keeps the slot from being taken. */
 		if (i == 0 && transport->heap != NULL)
-			heap_leave(transport->heap, transport->ports[i].member);
+			heap_leave(transport->heap, transport->attachments[i].member);
 		else
-			member_leave(transport->ports[i].member);
+			member_leave(transport->attachments[i].member);
 	}
 	network_close(transport);
 	/* One of a region that is in the network too has a place there besides: it comes first. */
@@ -156,11 +157,11 @@ void transport_close(struct transport *transport)
 		if (transport->peers[source] != NULL && transport->peers[source]->source == source)
 			free(transport->peers[source]);
 	(void)munmap(transport->peers, peers_bytes());
-	for (uint32_t i = 0; i < transport->port_count; i++) {
-		attachment_free(&transport->ports[i]);
+	for (uint32_t i = 0; i < transport->attachment_count; i++) {
+		attachment_free(&transport->attachments[i]);
 		/* What we came back to nobody else of our process has. */
-		if (transport->ports[i].base == TRANSPORT_NO_BASE)
-			region_detach(transport->ports[i].region);
+		if (transport->attachments[i].base == TRANSPORT_NO_BASE)
+			region_detach(transport->attachments[i].region);
 	}
 	free(transport->hot);
 	free(transport);
@@ -168,39 +169,39 @@ void transport_close(struct transport *transport)
 
 void transport_send_by_region(struct peer *peer)
 {
-	struct port *port = peer->port;
-	uint32_t self = port->member->slot;
+	struct attachment *attachment = peer->attachment;
+	uint32_t self = attachment->member->slot;
 
-	peer->pool = &port->chunks;
-	peer->active_word = &section_header(port->region, peer->slot)->active[self / 64];
+	peer->pool = &attachment->chunks;
+	peer->active_word = &section_header(attachment->region, peer->slot)->active[self / 64];
 	peer->active_bit = UINT64_C(1) << self % 64;
 	peer->account = (struct chunk_account){
-		.credit = section_credit(port->region, peer->slot, self),
+		.credit = section_credit(attachment->region, peer->slot, self),
 	};
 }
 
 void transport_receive_by_region(struct peer *peer)
 {
-	const struct region *region = peer->port->region;
+	const struct region *region = peer->attachment->region;
 
 	peer->section = (shared_bytes *)region_section(region, peer->slot);
 	peer->section_bytes = region->section_bytes;
 	peer->claim = &region_slot(region, peer->slot)->claim;
 }
 
-void transport_bind_slot(struct port *port, struct peer *peer, uint32_t slot, uint32_t epoch)
+void transport_bind_slot(struct attachment *attachment, struct peer *peer, uint32_t slot, uint32_t epoch)
 {
-	struct region *region = port->region;
+	struct region *region = attachment->region;
 
-	peer->port = port;
-	peer->own_claim = &region_slot(region, port->member->slot)->claim;
-	peer->own_tenure = port->member->epoch;
+	peer->attachment = attachment;
+	peer->own_claim = &region_slot(region, attachment->member->slot)->claim;
+	peer->own_tenure = attachment->member->epoch;
 	peer->slot = slot;
 	peer->tenure = epoch;
 	peer->pulse = (struct pulse){0};
 	peer->gone = 0;
 	peer->woken = 0;
-	peer->doorbell = section_doorbell(region, slot, port->member->slot);
+	peer->doorbell = section_doorbell(region, slot, attachment->member->slot);
 	peer->doorbell_count = shared_load_u32(peer->doorbell); /* our own word, from a former life */
 	peer->sleeping_word = &section_header(region, slot)->sleeping;
 }
@@ -213,27 +214,29 @@ void transport_unbind_slot(struct peer *peer)
 	peer->own_tenure = 0;
 }
 
-struct peer *transport_peer_in(const struct port *port, uint32_t slot, uint32_t epoch)
+struct peer *transport_peer_in(const struct attachment *attachment, uint32_t slot, uint32_t epoch)
 {
-	struct peer *guest = port->guests != NULL ? port->guests[slot] : NULL;
-	struct peer *peer =
-		port->base != TRANSPORT_NO_BASE ? port->transport->peers[port->base + slot] : NULL;
+	struct peer *alias = attachment->aliases != NULL ? attachment->aliases[slot] : NULL;
+	struct peer *peer = attachment->base != TRANSPORT_NO_BASE
+				    ? attachment->transport->peers[attachment->base + slot]
+				    : NULL;
 
-	if (guest != NULL && guest->tenure == epoch)
-		return guest;
-	return peer != NULL && peer->port == port && peer->tenure == epoch ? peer : NULL;
+	if (alias != NULL && alias->tenure == epoch)
+		return alias;
+	return peer != NULL && peer->attachment == attachment && peer->tenure == epoch ? peer : NULL;
 }
 
-void transport_reset_peer(struct port *port, struct peer *peer, uint32_t slot, uint32_t epoch, uint64_t nonce)
+void transport_reset_peer(struct attachment *attachment, struct peer *peer, uint32_t slot, uint32_t epoch,
+			  uint64_t nonce)
 {
-	struct region *region = port->region;
+	struct region *region = attachment->region;
 
 	memset(peer, 0, sizeof(*peer));
-	peer->source = port->base + slot;
+	peer->source = attachment->base + slot;
 	peer->epoch = epoch;
 	peer->nonce = nonce;
 	peer->state = PEER_PRESENT;
-	transport_bind_slot(port, peer, slot, epoch);
+	transport_bind_slot(attachment, peer, slot, epoch);
 	peer->mapped = transport_may_map(peer);
 	transport_send_by_region(peer);
 	transport_receive_by_region(peer);
@@ -266,8 +269,9 @@ void transport_break(struct transport *transport, struct peer *peer, int failure
 /* In the first of our regions: who looks finds out by the nonce whom it means. */
 static void publish_counts_beyond(const struct transport *transport, const struct peer *peer)
 {
-	const struct port *home =
-		transport->ports[0].next != NULL ? transport->ports[0].next : &transport->ports[0];
+	const struct attachment *home = transport->attachments[0].next != NULL
+						? transport->attachments[0].next
+						: &transport->attachments[0];
 	uint32_t place = network_place_of(peer);
 
 	if (!attachment_holds_slot(home) || place >= REGION_NETWORK_LINES)
@@ -280,17 +284,18 @@ static void publish_counts_beyond(const struct transport *transport, const struc
 
 static void publish_counts_of(const struct transport *transport, const struct peer *peer)
 {
-	const struct port *port = peer->port;
+	const struct attachment *attachment = peer->attachment;
 
 	if (!peer->sending)
 		return;
-	if (port == NULL) {
+	if (attachment == NULL) {
 		publish_counts_beyond(transport, peer);
 		return;
 	}
-	if (!attachment_holds_slot(port))
+	if (!attachment_holds_slot(attachment))
 		return;
-	struct connection_line *line = section_connection(port->region, port->member->slot, peer->slot);
+	struct connection_line *line =
+		section_connection(attachment->region, attachment->member->slot, peer->slot);
 	shared_store_u64(&line->messages, peer->messages);
 	shared_store_u64(&line->bytes, peer->bytes);
 }
@@ -335,22 +340,22 @@ struct peer *transport_new_peer(const struct transport *transport)
 
 struct peer *transport_meet(struct transport *transport, uint32_t source, uint32_t epoch, uint64_t nonce)
 {
-	struct port *port = transport_attachment(transport, source);
+	struct attachment *attachment = transport_attachment(transport, source);
 	struct peer *peer = NULL;
 
-	if (port == NULL || port->evicted ||
-	    !member_confirm(port->region, source - port->base, epoch, nonce) ||
-	    member_is_guest(port->region, source - port->base))
+	if (attachment == NULL || attachment->evicted ||
+	    !member_confirm(attachment->region, source - attachment->base, epoch, nonce) ||
+	    member_is_alias(attachment->region, source - attachment->base))
 		return NULL;
 	peer = transport->peers[source];
 	if (peer != NULL && peer->epoch == epoch)
 		return peer;
 	/* Its number is that of one who left the region, and lives on elsewhere. */
-	if (peer != NULL && (peer->port != port || peer->guest) && peer->state != PEER_FAILED)
-		return transport_meet_guest(port, source - port->base, epoch, nonce);
+	if (peer != NULL && (peer->attachment != attachment || peer->alias) && peer->state != PEER_FAILED)
+		return transport_meet_alias(attachment, source - attachment->base, epoch, nonce);
 	if (peer == NULL) {
 		/* It has left, and said hello from where it is: it has another number. */
-		if (member_departed(port->region, source - port->base, epoch) &&
+		if (member_departed(attachment->region, source - attachment->base, epoch) &&
 		    network_has_met(transport, nonce))
 			return NULL;
 		peer = transport_new_peer(transport);
@@ -370,8 +375,9 @@ struct peer *transport_meet(struct transport *transport, uint32_t source, uint32
 			return NULL;
 		transport->user->replaced(transport->context, peer);
 	}
-	transport_reset_peer(port, peer, source - port->base, epoch, nonce);
-	if (member_departed(port->region, peer->slot, epoch) && !transport_part_at_once(transport, peer))
+	transport_reset_peer(attachment, peer, source - attachment->base, epoch, nonce);
+	if (member_departed(attachment->region, peer->slot, epoch) &&
+	    !transport_part_at_once(transport, peer))
 		transport_fail(transport, peer, -ECONNABORTED, "it left the region");
 	return peer;
 }
@@ -383,24 +389,24 @@ void transport_lose(struct transport *transport)
 
 	/* First: the core is the parent's, and what follows would ask it for messages of strangers. */
 	network_lose(transport, reason);
-	for (uint32_t i = 0; i < transport->port_count; i++) {
-		struct port *port = &transport->ports[i];
-		member_lose(port->member);
-		if (port->base == TRANSPORT_NO_BASE)
-			region_lose(port->region);
-		transport_evict(port, reason);
+	for (uint32_t i = 0; i < transport->attachment_count; i++) {
+		struct attachment *attachment = &transport->attachments[i];
+		member_lose(attachment->member);
+		if (attachment->base == TRANSPORT_NO_BASE)
+			region_lose(attachment->region);
+		transport_evict(attachment, reason);
 	}
 }
 
-void transport_publish_arena_used(const struct port *port)
+void transport_publish_arena_used(const struct attachment *attachment)
 {
-	uint32_t used = port->ring_next - port->ring_begin;
+	uint32_t used = attachment->ring_next - attachment->ring_begin;
 
 	for (uint32_t i = 0; i < CHUNK_CLASSES; i++) {
-		const struct chunk_class *class = &port->chunks.classes[i];
+		const struct chunk_class *class = &attachment->chunks.classes[i];
 		used += (class->count - class->free_count) * class->stride;
 	}
-	shared_store_u32(&section_header(port->region, port->member->slot)->arena_used, used);
+	shared_store_u32(&section_header(attachment->region, attachment->member->slot)->arena_used, used);
 }
 
 void transport_publish_counts(struct transport *transport)
@@ -410,7 +416,7 @@ void transport_publish_counts(struct transport *transport)
 	for (uint32_t source = 0; source < transport->peer_end && source < end; source++)
 		if (transport->peers[source] != NULL)
 			publish_counts_of(transport, transport->peers[source]);
-	for (uint32_t i = 0; i < transport->port_count; i++)
-		if (attachment_holds_slot(&transport->ports[i]))
-			transport_publish_arena_used(&transport->ports[i]);
+	for (uint32_t i = 0; i < transport->attachment_count; i++)
+		if (attachment_holds_slot(&transport->attachments[i]))
+			transport_publish_arena_used(&transport->attachments[i]);
 }

@@ -18,28 +18,30 @@ void transport_receive_by_region(struct peer *peer);
  */
 static inline bool transport_may_map(const struct peer *peer)
 {
-	return peer->port == &peer->port->transport->ports[0] && !peer->guest && !peer->port->region->left;
+	return peer->attachment == &peer->attachment->transport->attachments[0] && !peer->alias &&
+	       !peer->attachment->region->left;
 }
-/* Who is in the port's slot in this epoch, as far as we know it: by the slot's number, or as a guest. */
-struct peer *transport_peer_in(const struct port *port, uint32_t slot, uint32_t epoch);
+/* Who is in the attachment's slot in this epoch, as far as we know it: by the slot's number, or as a guest.
+ */
+struct peer *transport_peer_in(const struct attachment *attachment, uint32_t slot, uint32_t epoch);
 /* The words of the peer in `slot`, which is met there. */
-void transport_bind_slot(struct port *port, struct peer *peer, uint32_t slot, uint32_t epoch);
+void transport_bind_slot(struct attachment *attachment, struct peer *peer, uint32_t slot, uint32_t epoch);
 /* It is in no region with us. */
 void transport_unbind_slot(struct peer *peer);
 /* Its arena and tables of ours, for a region that was just joined; and giving them back. */
-int attachment_allocate(struct port *port);
-void attachment_free(struct port *port);
+int attachment_allocate(struct attachment *attachment);
+void attachment_free(struct attachment *attachment);
 /* Into rings and chunks, once we are a member. */
-void attachment_divide_arena(struct port *port);
+void attachment_divide_arena(struct attachment *attachment);
 /* Have we still our slots? One that we lost is evicted. Returns false if one was lost since the last time. */
 bool transport_check_slots(struct transport *transport);
 /* The slot is another's, or the region is gone: all that is reached through it ends. */
-void transport_evict(struct port *port, const char *reason);
+void transport_evict(struct attachment *attachment, const char *reason);
 /* Tell the user of the peers that failed, from a place where it may complete operations. */
 void transport_report_failures(struct transport *transport);
-void transport_publish_arena_used(const struct port *port);
-/* All that we know of the peer in `slot` of the port's region, of which nothing is known so far. */
-void transport_reset_peer(struct port *port, struct peer *peer, uint32_t slot, uint32_t epoch,
+void transport_publish_arena_used(const struct attachment *attachment);
+/* All that we know of the peer in `slot` of the attachment's region, of which nothing is known so far. */
+void transport_reset_peer(struct attachment *attachment, struct peer *peer, uint32_t slot, uint32_t epoch,
 			  uint64_t nonce);
 
 /* ---- region_connect.c: rings offered and taken ---- */
@@ -48,9 +50,9 @@ void transport_reset_peer(struct port *port, struct peer *peer, uint32_t slot, u
  * Once, when we have joined: doorbells still count what was rung for former occupants of our slot,
  * and somebody may have found us in the region and rung already. So every offer is looked at.
  */
-void transport_take_first_rings(struct port *port);
+void transport_take_first_rings(struct attachment *attachment);
 /* Look who rang since the last time, and take the rings that are offered. Returns how many rang. */
-uint32_t transport_read_doorbells(struct port *port);
+uint32_t transport_read_doorbells(struct attachment *attachment);
 
 /* ---- region_sleep.c ---- */
 

@@ -16,67 +16,72 @@
 
 /* ---- whom we find there ---- */
 
-static bool has_guests(struct port *port)
+static bool has_aliases(struct attachment *attachment)
 {
-	if (port->guests == NULL)
-		port->guests = calloc(port->region->members, sizeof(struct peer *));
-	return port->guests != NULL;
+	if (attachment->aliases == NULL)
+		attachment->aliases = calloc(attachment->region->members, sizeof(struct peer *));
+	return attachment->aliases != NULL;
 }
 
 /* May the two use this region, as far as the manager is concerned? */
-static bool is_welcome(const struct port *port, uint32_t slot, uint32_t epoch)
+static bool is_welcome(const struct attachment *attachment, uint32_t slot, uint32_t epoch)
 {
-	return member_wish(port->region, slot, epoch) == WISH_REGION &&
-	       member_wish(port->region, port->member->slot, port->member->epoch) == WISH_REGION;
+	return member_wish(attachment->region, slot, epoch) == WISH_REGION &&
+	       member_wish(attachment->region, attachment->member->slot, attachment->member->epoch) ==
+		       WISH_REGION;
 }
 
-/* Does somebody live there, by this port's words, whom we have met? */
-static bool is_taken(const struct port *port, uint32_t slot)
+/* Does somebody live there, by this attachment's words, whom we have met? */
+static bool is_taken(const struct attachment *attachment, uint32_t slot)
 {
-	const struct peer *guest = port->guests[slot];
-	const struct peer *peer =
-		port->base != TRANSPORT_NO_BASE ? port->transport->peers[port->base + slot] : NULL;
+	const struct peer *alias = attachment->aliases[slot];
+	const struct peer *peer = attachment->base != TRANSPORT_NO_BASE
+					  ? attachment->transport->peers[attachment->base + slot]
+					  : NULL;
 
-	return (guest != NULL && guest->state != PEER_FAILED) ||
-	       (peer != NULL && peer->port == port && !peer->guest && peer->state != PEER_FAILED);
+	return (alias != NULL && alias->state != PEER_FAILED) ||
+	       (peer != NULL && peer->attachment == attachment && !peer->alias && peer->state != PEER_FAILED);
 }
 
-bool transport_enter(struct port *port, struct peer *peer, uint32_t slot, uint32_t epoch, uint64_t nonce)
+bool transport_enter(struct attachment *attachment, struct peer *peer, uint32_t slot, uint32_t epoch,
+		     uint64_t nonce)
 {
-	if (peer->port == port && peer->guest && peer->slot == slot && peer->tenure == epoch)
+	if (peer->attachment == attachment && peer->alias && peer->slot == slot && peer->tenure == epoch)
 		return true;
-	if (peer->port != NULL || peer->state != PEER_PRESENT || peer->renewal != RENEWAL_NONE ||
+	if (peer->attachment != NULL || peer->state != PEER_PRESENT || peer->renewal != RENEWAL_NONE ||
 	    peer->network == NULL || !peer->framed || peer->moving || peer->owes_moved)
 		return false;
-	if (port->evicted || port->cut || slot >= port->region->members || slot == port->member->slot ||
-	    !member_confirm(port->region, slot, epoch, nonce) || !has_guests(port) || is_taken(port, slot))
+	if (attachment->evicted || attachment->cut || slot >= attachment->region->members ||
+	    slot == attachment->member->slot || !member_confirm(attachment->region, slot, epoch, nonce) ||
+	    !has_aliases(attachment) || is_taken(attachment, slot))
 		return false;
-	if (!is_welcome(port, slot, epoch)) {
+	if (!is_welcome(attachment, slot, epoch)) {
 		/* When that has changed we ask it, though we may have asked before. */
-		port->welcomes = true;
-		network_ask_again(port, peer);
+		attachment->welcomes = true;
+		network_ask_again(attachment, peer);
 		return false;
 	}
-	port->guests[slot] = peer;
-	peer->guest = true;
-	transport_bind_slot(port, peer, slot, epoch);
+	attachment->aliases[slot] = peer;
+	peer->alias = true;
+	transport_bind_slot(attachment, peer, slot, epoch);
 	network_stay_with(peer); /* what it sends comes in frames until it moves */
 	network_forget_region(peer);
 	return true;
 }
 
-struct peer *transport_meet_guest(struct port *port, uint32_t slot, uint32_t epoch, uint64_t nonce)
+struct peer *transport_meet_alias(struct attachment *attachment, uint32_t slot, uint32_t epoch,
+				  uint64_t nonce)
 {
-	struct transport *transport = port->transport;
+	struct transport *transport = attachment->transport;
 
-	if (!has_guests(port) || !network_is_there(transport))
+	if (!has_aliases(attachment) || !network_is_there(transport))
 		return NULL;
-	struct peer *known = port->guests[slot];
+	struct peer *known = attachment->aliases[slot];
 	if (known != NULL && known->tenure == epoch && known->nonce == nonce)
 		return known;
-	if (is_taken(port, slot))
+	if (is_taken(attachment, slot))
 		return NULL;
-	uint32_t source = network_place_member(transport, port, slot, epoch, nonce);
+	uint32_t source = network_place_member(transport, attachment, slot, epoch, nonce);
 	if (source == 0 || transport->peers[source] != NULL)
 		return NULL;
 	struct peer *peer = transport_new_peer(transport);
@@ -86,12 +91,12 @@ struct peer *transport_meet_guest(struct port *port, uint32_t slot, uint32_t epo
 		free(peer);
 		return NULL;
 	}
-	transport_reset_peer(port, peer, slot, epoch, nonce);
+	transport_reset_peer(attachment, peer, slot, epoch, nonce);
 	peer->source = source;
 	peer->epoch = NETWORK_EPOCH; /* as whom the network made known by this number */
-	peer->guest = true;
+	peer->alias = true;
 	peer->mapped = false;
-	port->guests[slot] = peer;
+	attachment->aliases[slot] = peer;
 	transport->peers[source] = peer;
 	if (source >= transport->peer_end)
 		transport->peer_end = source + 1;
@@ -101,23 +106,25 @@ struct peer *transport_meet_guest(struct port *port, uint32_t slot, uint32_t epo
 /* ---- finding it ---- */
 
 /* What we were in last, of the places that `home` has had. */
-static struct port *last_of(struct port *home)
+static struct attachment *last_of(struct attachment *home)
 {
 	return home->next != NULL ? home->next : home;
 }
 
 /* May it be one that we left and are still to stay away from; or that we are in already, by another name? */
-static bool is_forbidden(const struct port *home, const struct port *last, const struct region *region)
+static bool is_forbidden(const struct attachment *home, const struct attachment *last,
+			 const struct region *region)
 {
 	const struct transport *transport = home->transport;
 
-	for (uint32_t i = 0; i < transport->port_count; i++) {
-		const struct port *port = &transport->ports[i];
-		bool same = port->region->id[0] == region->id[0] && port->region->id[1] == region->id[1];
-		if (!same || (port->region->left && port != last))
+	for (uint32_t i = 0; i < transport->attachment_count; i++) {
+		const struct attachment *attachment = &transport->attachments[i];
+		bool same = attachment->region->id[0] == region->id[0] &&
+			    attachment->region->id[1] == region->id[1];
+		if (!same || (attachment->region->left && attachment != last))
 			continue;
-		if (!port->region->left ||
-		    member_wish(region, port->member->slot, port->member->epoch) == WISH_LEAVE)
+		if (!attachment->region->left ||
+		    member_wish(region, attachment->member->slot, attachment->member->epoch) == WISH_LEAVE)
 			return true;
 	}
 	return false;
@@ -148,38 +155,39 @@ static bool is_fast(const struct member *member, struct region_error *error)
 }
 
 /* The port that was ours in such a place before is used again. */
-static int open_port(struct port *home, struct member *member, struct region *region)
+static int open_attachment(struct attachment *home, struct member *member, struct region *region)
 {
 	struct transport *transport = home->transport;
-	struct port *port = home->next != NULL ? home->next : &transport->ports[transport->port_count];
-	struct port fresh = {.transport = transport,
-			     .region = region,
-			     .member = member,
-			     .base = TRANSPORT_NO_BASE,
-			     .endpoint = home->endpoint,
-			     .welcomes = true};
+	struct attachment *attachment =
+		home->next != NULL ? home->next : &transport->attachments[transport->attachment_count];
+	struct attachment fresh = {.transport = transport,
+				   .region = region,
+				   .member = member,
+				   .base = TRANSPORT_NO_BASE,
+				   .endpoint = home->endpoint,
+				   .welcomes = true};
 
 	if (attachment_allocate(&fresh) != 0)
 		return -ENOMEM;
-	if (home->next == port) {
-		transport->hot_room -= port->region->members;
-		member_leave(port->member);
-		region_detach(port->region);
-		attachment_free(port);
+	if (home->next == attachment) {
+		transport->hot_room -= attachment->region->members;
+		member_leave(attachment->member);
+		region_detach(attachment->region);
+		attachment_free(attachment);
 	} else {
-		transport->port_count++;
+		transport->attachment_count++;
 	}
-	*port = fresh;
-	home->next = port;
-	attachment_divide_arena(port);
+	*attachment = fresh;
+	home->next = attachment;
+	attachment_divide_arena(attachment);
 	network_publish(transport, member);
-	network_forget_asking(transport, port);
-	transport_take_first_rings(port);
+	network_forget_asking(transport, attachment);
+	transport_take_first_rings(attachment);
 	return 0;
 }
 
 /* With a text where it is not only that there is nothing yet. */
-static int come_back(struct port *home, struct region_error *error)
+static int come_back(struct attachment *home, struct region_error *error)
 {
 	const struct region *before = home->region;
 	struct region *region = NULL;
@@ -195,11 +203,11 @@ static int come_back(struct port *home, struct region_error *error)
 		region_detach(region);
 		return -ENOENT;
 	}
-	result = member_join_as_guest(region, home->endpoint, &member, error);
+	result = member_join_as_alias(region, home->endpoint, &member, error);
 	if (result == 0 && !is_fast(member, error))
 		result = -EIO;
 	if (result == 0) {
-		result = open_port(home, member, region);
+		result = open_attachment(home, member, region);
 		if (result == 0)
 			return 0;
 		(void)region_fail(error, result,
@@ -218,7 +226,7 @@ static bool is_expected(int result)
 	return result == -ENOENT || result == -ENODEV || result == -ENODATA || result == -ENXIO;
 }
 
-static void look(struct port *home)
+static void look(struct attachment *home)
 {
 	struct region_error error = {""};
 	int result = come_back(home, &error);
@@ -234,14 +242,15 @@ static void look(struct port *home)
 void transport_check_rejoining(struct transport *transport, uint64_t now)
 {
 	/* More may come to be, behind those that we began with. */
-	for (uint32_t i = 0; i < transport->port_count && network_is_there(transport); i++) {
-		struct port *port = &transport->ports[i];
-		if (port->welcomes && !port->evicted && !port->cut && !port->region->left)
-			network_ask_who_is_in(transport, port);
-		if (port->base == TRANSPORT_NO_BASE || !last_of(port)->region->left || !port->region->left ||
-		    port->evicted || now < port->next_look)
+	for (uint32_t i = 0; i < transport->attachment_count && network_is_there(transport); i++) {
+		struct attachment *attachment = &transport->attachments[i];
+		if (attachment->welcomes && !attachment->evicted && !attachment->cut &&
+		    !attachment->region->left)
+			network_ask_who_is_in(transport, attachment);
+		if (attachment->base == TRANSPORT_NO_BASE || !last_of(attachment)->region->left ||
+		    !attachment->region->left || attachment->evicted || now < attachment->next_look)
 			continue;
-		port->next_look = now + LOOK_NANOSECONDS;
-		look(port);
+		attachment->next_look = now + LOOK_NANOSECONDS;
+		look(attachment);
 	}
 }

@@ -28,12 +28,15 @@
 /* Now and then: look for a region, and ask who is in it. */
 void transport_check_rejoining(struct transport *transport, uint64_t now);
 /*
- * `peer`, which we reach over the network, says that it is in the port's region, with this slot, epoch and
- * nonce: it is from now on, if that is true and the manager wants nothing else. Returns whether it is.
+ * `peer`, which we reach over the network, says that it is in the attachment's region, with this slot, epoch
+ * and nonce: it is from now on, if that is true and the manager wants nothing else. Returns whether it is.
  */
-bool transport_enter(struct port *port, struct peer *peer, uint32_t slot, uint32_t epoch, uint64_t nonce);
-/* The member of the port's region whose slot's number is another's. NULL if it has no place in the network.
+bool transport_enter(struct attachment *attachment, struct peer *peer, uint32_t slot, uint32_t epoch,
+		     uint64_t nonce);
+/* The member of the attachment's region whose slot's number is another's. NULL if it has no place in the
+ * network.
  */
-struct peer *transport_meet_guest(struct port *port, uint32_t slot, uint32_t epoch, uint64_t nonce);
+struct peer *transport_meet_alias(struct attachment *attachment, uint32_t slot, uint32_t epoch,
+				  uint64_t nonce);
 
 #endif

@@ -11,22 +11,22 @@
 
 bool transport_may_renew(const struct transport *transport, const struct peer *peer)
 {
-	if (!peer->broken || peer->renewal != RENEWAL_NONE || peer->port == NULL)
+	if (!peer->broken || peer->renewal != RENEWAL_NONE || peer->attachment == NULL)
 		return false;
 	/* What one says to itself goes through memory of its own, while there is any. */
 	if (peer_is_self(peer))
-		return peer->port->cut;
+		return peer->attachment->cut;
 	return network_is_there(transport);
 }
 
 void transport_tell_end(struct peer *peer)
 {
-	const struct port *port = peer->port;
+	const struct attachment *attachment = peer->attachment;
 
-	if (port == NULL || !attachment_holds_slot(port) || port->cut || peer_is_self(peer) ||
-	    peer->renewal != RENEWAL_NONE || !transport_intact(peer))
+	if (attachment == NULL || !attachment_holds_slot(attachment) || attachment->cut ||
+	    peer_is_self(peer) || peer->renewal != RENEWAL_NONE || !transport_intact(peer))
 		return;
-	shared_store_u32(&section_connection(port->region, port->member->slot, peer->slot)->ended,
+	shared_store_u32(&section_connection(attachment->region, attachment->member->slot, peer->slot)->ended,
 			 peer->tenure);
 	transport_ring_doorbell(peer);
 }
@@ -46,7 +46,7 @@ static void renew_ourselves(struct peer *peer)
 /* Nothing finds room until it is over: callers try again, as with a ring that is full. */
 static void begin(struct transport *transport, struct peer *peer)
 {
-	const struct port *port = peer->port;
+	const struct attachment *attachment = peer->attachment;
 
 	peer->reported = false;
 	peer->broken = false;
@@ -57,8 +57,9 @@ static void begin(struct transport *transport, struct peer *peer)
 	transport->moves++;
 	transport->attention++;
 	/* There is no ring any more. */
-	if (attachment_holds_slot(port))
-		shared_store_u32(&section_connection(port->region, port->member->slot, peer->slot)->id, 0);
+	if (attachment_holds_slot(attachment))
+		shared_store_u32(
+			&section_connection(attachment->region, attachment->member->slot, peer->slot)->id, 0);
 	transport_publish_route(transport, peer);
 }
 
@@ -120,13 +121,13 @@ void transport_renewed(struct transport *transport, struct peer *peer)
 	network_ship(peer);
 }
 
-void transport_break_all(struct port *port, const char *reason)
+void transport_break_all(struct attachment *attachment, const char *reason)
 {
-	struct transport *transport = port->transport;
+	struct transport *transport = attachment->transport;
 
 	for (uint32_t source = 0; source < transport->peer_end; source++) {
 		struct peer *peer = transport_peer_in_region(transport, source);
-		if (peer != NULL && peer->port == port && peer->renewal == RENEWAL_NONE)
+		if (peer != NULL && peer->attachment == attachment && peer->renewal == RENEWAL_NONE)
 			transport_break(transport, peer, -ECONNABORTED, reason);
 	}
 	/* Peers that we have not met yet may call. */
@@ -134,11 +135,11 @@ void transport_break_all(struct port *port, const char *reason)
 		network_listen(transport);
 }
 
-void transport_go_on_alone(struct port *port, const char *reason)
+void transport_go_on_alone(struct attachment *attachment, const char *reason)
 {
-	port->cut = true;
-	member_restore(port->member);
-	transport_break_all(port, reason);
+	attachment->cut = true;
+	member_restore(attachment->member);
+	transport_break_all(attachment, reason);
 }
 
 void transport_set_core_address(struct peer *peer, const struct member_core *where)
@@ -150,18 +151,18 @@ void transport_set_core_address(struct peer *peer, const struct member_core *whe
 struct peer *transport_meet_without_region(struct transport *transport, uint32_t source, uint32_t epoch,
 					   uint64_t nonce, const struct member_core *where)
 {
-	struct port *port = transport_attachment(transport, source);
-	struct peer *peer = port != NULL ? transport->peers[source] : NULL;
+	struct attachment *attachment = transport_attachment(transport, source);
+	struct peer *peer = attachment != NULL ? transport->peers[source] : NULL;
 
-	if (port == NULL || (!port->evicted && !port->cut) || port->region->left ||
-	    source == port->base + port->member->slot || !network_is_there(transport))
+	if (attachment == NULL || (!attachment->evicted && !attachment->cut) || attachment->region->left ||
+	    source == attachment->base + attachment->member->slot || !network_is_there(transport))
 		return NULL;
 	if (peer != NULL)
 		return peer->epoch == epoch && peer->nonce == nonce ? peer : NULL;
 	peer = transport_new_peer(transport);
 	if (peer == NULL)
 		return NULL;
-	transport_reset_peer(port, peer, source - port->base, epoch, nonce);
+	transport_reset_peer(attachment, peer, source - attachment->base, epoch, nonce);
 	transport_set_core_address(peer, where);
 	if (!network_begin_renewal(transport, peer)) {
 		free(peer);

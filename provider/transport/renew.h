@@ -38,12 +38,12 @@ void transport_go_on_renewing(struct transport *transport, struct peer *peer);
 /* It has forgotten the old stream: from here on it is sent to. */
 void transport_renewed(struct transport *transport, struct peer *peer);
 
-/* All peers of the port's region fail, and may be gone on with over the network. */
-void transport_break_all(struct port *port, const char *reason);
+/* All peers of the attachment's region fail, and may be gone on with over the network. */
+void transport_break_all(struct attachment *attachment, const char *reason);
 /*
  * The region's file was cut, or its device unplugged: from here on the memory in its place is our own, and
  * nobody else is in it.
  */
-void transport_go_on_alone(struct port *port, const char *reason);
+void transport_go_on_alone(struct attachment *attachment, const char *reason);
 
 #endif

@@ -72,11 +72,11 @@ struct peer {
 	struct chunk_account account;
 	/* identity */
 	uint64_t nonce;
-	struct member_identity said; /* of one in a region: who it said it was, when it was met there */
-	struct port *port;           /* the region that it is in with us; NULL: in none */
-	uint32_t slot;               /* and its slot there */
-	bool guest;                  /* it is there by another number than its slot's: see rejoin.h */
-	bool receiving;              /* `in` is open */
+	struct member_identity said;   /* of one in a region: who it said it was, when it was met there */
+	struct attachment *attachment; /* the region that it is in with us; NULL: in none */
+	uint32_t slot;                 /* and its slot there */
+	bool alias;                    /* it is there by another number than its slot's: see rejoin.h */
+	bool receiving;                /* `in` is open */
 	bool mapped;   /* through the region both ways: one end may reach into the other's memory */
 	uint32_t held; /* 1 + the position of a slot that was told TRANSPORT_HOLDS; 0: none was */
 	/* life and end */
@@ -157,12 +157,12 @@ struct transport_user {
 #define TRANSPORT_HOLDS (INT_MIN + 1)
 
 /* So many regions an endpoint may be in. */
-#define TRANSPORT_ATTACHMENTS_MOST 4U
+#define ATTACHMENTS_MOST 4U
 /* No member has a number by a port with this base: all are guests there. */
 #define TRANSPORT_NO_BASE UINT32_MAX
 
 /* What an endpoint has in one region that it is in: its place there, rings, chunks and doorbells. */
-struct port {
+struct attachment {
 	struct transport *transport;
 	struct region *region;
 	struct member *member;
@@ -176,16 +176,16 @@ struct port {
 	uint32_t *ring_of;       /* by slot: section offset of a ring made before, 0 if none */
 	uint32_t *ring_slots_of; /* by slot */
 	uint32_t rings;
-	uint32_t endpoint;    /* which of our process we are: for people */
-	struct peer **guests; /* by slot: members that have another number here; NULL while there are none */
-	bool welcomes;     /* whoever reaches us over the network is asked whether it is here: see rejoin.h */
-	bool leaving;      /* we are to leave this region: see part.h */
-	bool met_all;      /* of those that are in it, for that */
-	struct port *next; /* what we came back to when we had left this one; NULL if we did not */
-	uint64_t next_look;    /* when we look again for a region to come back to */
-	uint32_t failed_looks; /* in a row, that found one of no use */
-	bool evicted;          /* we were taken for dead, and another has our slot and section */
-	bool cut;              /* the region's file was cut: what is mapped is ours alone */
+	uint32_t endpoint;     /* which of our process we are: for people */
+	struct peer **aliases; /* by slot: members that have another number here; NULL while there are none */
+	bool welcomes; /* whoever reaches us over the network is asked whether it is here: see rejoin.h */
+	bool leaving;  /* we are to leave this region: see part.h */
+	bool met_all;  /* of those that are in it, for that */
+	struct attachment *next; /* what we came back to when we had left this one; NULL if we did not */
+	uint64_t next_look;      /* when we look again for a region to come back to */
+	uint32_t failed_looks;   /* in a row, that found one of no use */
+	bool evicted;            /* we were taken for dead, and another has our slot and section */
+	bool cut;                /* the region's file was cut: what is mapped is ours alone */
 	/* sleeping */
 	uint32_t sleeping;        /* our own copy of what we publish */
 	bool strangers;           /* a member is there that barriers or futexes do not reach */
@@ -228,18 +228,18 @@ struct transport {
 	bool ordered;       /* the last sleep_begin() put a barrier into all senders */
 	bool short_of_room; /* for a ring or a chunk, since the last sleep */
 	struct heap *heap;  /* the application's memory in our section of the first; NULL if it has none */
-	uint32_t port_count;
-	uint32_t next_port; /* whose doorbells are read next */
+	uint32_t attachment_count;
+	uint32_t next_attachment; /* whose doorbells are read next */
 	/* The regions that we are in, the first first; then those that we came back to when we had left one.
 	 */
-	struct port ports[2 * TRANSPORT_ATTACHMENTS_MOST];
+	struct attachment attachments[2 * ATTACHMENTS_MOST];
 };
 
 /* Join `region`. Returns 0 or a negative errno with a text. */
 int transport_open(struct transport **transport, struct region *region, uint32_t endpoint, uint64_t timeout,
 		   const struct transport_user *user, void *context, struct region_error *error);
 /*
- * Join one more, before anybody is told of us, and before network_open(): at most TRANSPORT_ATTACHMENTS_MOST
+ * Join one more, before anybody is told of us, and before network_open(): at most ATTACHMENTS_MOST
  * in all. We are the same endpoint there. Returns 0 or a negative errno with a text, and then all is as
  * before.
  */
@@ -255,11 +255,11 @@ void transport_close(struct transport *transport);
 struct peer *transport_meet(struct transport *transport, uint32_t source, uint32_t epoch, uint64_t nonce);
 
 /* The port of the member with this number; NULL if it is none of our regions'. */
-static inline struct port *transport_attachment(struct transport *transport, uint32_t source)
+static inline struct attachment *transport_attachment(struct transport *transport, uint32_t source)
 {
-	for (uint32_t i = transport->port_count; i-- > 0;)
-		if (source >= transport->ports[i].base)
-			return source < transport->members ? &transport->ports[i] : NULL;
+	for (uint32_t i = transport->attachment_count; i-- > 0;)
+		if (source >= transport->attachments[i].base)
+			return source < transport->members ? &transport->attachments[i] : NULL;
 	return NULL;
 }
 
@@ -273,13 +273,13 @@ static inline struct peer *transport_peer_in_region(const struct transport *tran
 	struct peer *peer = transport->peers[source];
 
 	/* One in the network too has a second place. */
-	return peer != NULL && peer->source == source && peer->port != NULL ? peer : NULL;
+	return peer != NULL && peer->source == source && peer->attachment != NULL ? peer : NULL;
 }
 
 /* Is it this very endpoint, which may send to itself? */
 static inline bool peer_is_self(const struct peer *peer)
 {
-	return peer->port != NULL && peer->slot == peer->port->member->slot;
+	return peer->attachment != NULL && peer->slot == peer->attachment->member->slot;
 }
 
 /* Open the ring to `peer`. Returns 0, or -ENOMEM if our arena has no room for one. */
@@ -374,9 +374,10 @@ static inline bool transport_holds_slot(const struct peer *peer)
 }
 
 /* The same of a region, for what is written there seldom. */
-static inline bool attachment_holds_slot(const struct port *port)
+static inline bool attachment_holds_slot(const struct attachment *attachment)
 {
-	return !port->evicted && member_is_intact(port->region, port->member->slot, port->member->epoch);
+	return !attachment->evicted &&
+	       member_is_intact(attachment->region, attachment->member->slot, attachment->member->epoch);
 }
 
 /* May what is sent to the peer be written where it goes? */

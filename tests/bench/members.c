@@ -62,7 +62,7 @@ static void await(atomic_uint *number, uint32_t enough)
 
 static void meet_all(struct transport *transport)
 {
-	const struct region *region = transport->ports[0].region;
+	const struct region *region = transport->attachments[0].region;
 
 	for (uint32_t slot = 0; slot < count; slot++) {
 		uint32_t epoch = 0;

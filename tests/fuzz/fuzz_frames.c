@@ -228,7 +228,7 @@ static void send_frame(struct fuzz *fuzz)
 	struct frame_header header = {.magic = FRAME_MAGIC, .version = FRAME_VERSION};
 	header.kind = damage & 1 ? take_u8(&fuzz->input) % 9 : FRAME_SLOTS;
 	header.slots = damage & 2 ? take_u8(&fuzz->input) : 1 + style % 4U;
-	header.to = fuzz->victim->node.messenger->transport->ports[0].member->nonce;
+	header.to = fuzz->victim->node.messenger->transport->attachments[0].member->nonce;
 	header.from = damage & 4 ? take_u64(&fuzz->input) : fuzz->nonce;
 	header.sequence = fuzz->sequence + (damage & 8 ? take_u8(&fuzz->input) : 0U);
 	header.bytes = style & 16 ? take_u16(&fuzz->input) : 0;

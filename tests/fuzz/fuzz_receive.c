@@ -426,7 +426,7 @@ static void step(struct fuzz *fuzz)
 static void check_end(struct fuzz *fuzz)
 {
 	struct messenger *messenger = fuzz->messenger;
-	const struct chunk_pool *pool = &messenger->transport->ports[0].chunks;
+	const struct chunk_pool *pool = &messenger->transport->attachments[0].chunks;
 
 	set_claim(fuzz, HOSTILE, fuzz->hostile_epoch + 1000, SLOT_CLAIMED);
 	set_claim(fuzz, VICTIM, 77777, SLOT_FREE);
@@ -466,7 +466,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	ASAN_UNPOISON_MEMORY_REGION(shared_region.base, shared_region.bytes);
 	format_region();
 	require(messenger_open(&fuzz.messenger, fuzz.region, 0, UINT64_C(1) << 40, &error) == 0, error.text);
-	require(fuzz.messenger->transport->ports[0].member->slot == VICTIM, "the victim has another slot");
+	require(fuzz.messenger->transport->attachments[0].member->slot == VICTIM,
+		"the victim has another slot");
 	require(completion_open(&fuzz.completions, 1) == 0, "no memory");
 	require(single_copy_open(fuzz.messenger, SINGLE_COPY_AUTO) == 0, "no memory");
 	/* In the region alone: what the kernel copies, no sanitizer sees. */
@@ -481,7 +482,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		step(&fuzz);
 	check_end(&fuzz);
 	/* It ends without a word, so that it does not wait for the hostile member to read. */
-	fuzz.messenger->transport->ports[0].member->process = 0;
+	fuzz.messenger->transport->attachments[0].member->process = 0;
 	messenger_close(fuzz.messenger);
 	forget_network();
 	completion_close(&fuzz.completions);

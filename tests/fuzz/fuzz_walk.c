@@ -163,13 +163,14 @@ static void walk_wish(struct walk *walk)
 
 	if (!is_alive(at))
 		return;
-	const struct port *port = &transport_of(at)->ports[style / 4 % transport_of(at)->port_count];
-	if (region_attach(port->region->name, &region, &error) != 0)
+	const struct attachment *attachment =
+		&transport_of(at)->attachments[style / 4 % transport_of(at)->attachment_count];
+	if (region_attach(attachment->region->name, &region, &error) != 0)
 		return;
 	/* No manager writes WISH_REGION: it would take back where one went that has left. */
-	if (region->id[1] == port->region->id[1])
-		shared_store_u64(&region_slot(region, port->member->slot)->way,
-				 (uint64_t)port->member->epoch << 32 |
+	if (region->id[1] == attachment->region->id[1])
+		shared_store_u64(&region_slot(region, attachment->member->slot)->way,
+				 (uint64_t)attachment->member->epoch << 32 |
 					 ((style & 3) != 0 ? style & 3U : WISH_RETURN));
 	region_detach(region);
 }

@@ -35,7 +35,7 @@ void hostile_connect(struct fuzz *fuzz, bool good)
 	uint32_t slots = RING_SLOTS_MIN << take_u8(&fuzz->input) % 3;
 	uint64_t offset = SECTION_ARENA_OFFSET(MEMBERS);
 	uint32_t id = fuzz->hostile_epoch * 2 + 1;
-	uint32_t epoch = fuzz->messenger->transport->ports[0].member->epoch;
+	uint32_t epoch = fuzz->messenger->transport->attachments[0].member->epoch;
 
 	if (!good) {
 		slots = take_u32(&fuzz->input);
@@ -175,7 +175,7 @@ void hostile_transfer(struct fuzz *fuzz)
 		.claimed = take_u32(&fuzz->input) % 160000,
 		.done = take_u32(&fuzz->input) % 160000,
 		.place = HEAP_OFFSET + take_u8(&fuzz->input),
-		.peer = (uint64_t)fuzz->messenger->transport->ports[0].member->epoch << 32 | VICTIM,
+		.peer = (uint64_t)fuzz->messenger->transport->attachments[0].member->epoch << 32 | VICTIM,
 	};
 
 	if (style & 1)
@@ -230,8 +230,9 @@ void hostile_credit(struct fuzz *fuzz)
 		for (uint32_t word = 0; peer != NULL && word < CHUNK_WORDS; word++)
 			bits[word] = peer->account.returned[word];
 		for (uint32_t chunk = 0;
-		     peer != NULL && chunk < fuzz->messenger->transport->ports[0].chunks.count; chunk++)
-			if (fuzz->messenger->transport->ports[0].chunks.borrower[chunk] == &peer->account)
+		     peer != NULL && chunk < fuzz->messenger->transport->attachments[0].chunks.count; chunk++)
+			if (fuzz->messenger->transport->attachments[0].chunks.borrower[chunk] ==
+			    &peer->account)
 				bits[chunk / 64] ^= UINT64_C(1) << chunk % 64;
 		for (uint32_t word = 0; peer != NULL && word < CHUNK_WORDS; word++)
 			shared_store_u64(&line->returned[word], bits[word]);

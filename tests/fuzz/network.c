@@ -93,7 +93,7 @@ static void send_frame(struct fuzz *fuzz, uint8_t style)
 		.kind = style & 8 ? take_kind(input) : FRAME_SLOTS,
 		.slots = (uint16_t)(1U + style % 4),
 		.stream = beyond != NULL ? beyond->stream : 0,
-		.to = fuzz->messenger->transport->ports[0].member->nonce,
+		.to = fuzz->messenger->transport->attachments[0].member->nonce,
 		.from = shared_load_u64(&section_header(fuzz->region, HOSTILE)->nonce) + (style & 128),
 		.sequence = beyond != NULL ? beyond->expected : 0,
 	};
@@ -162,7 +162,7 @@ static void push_move(struct fuzz *fuzz)
 static void wish(struct fuzz *fuzz, uint8_t style)
 {
 	struct section_header *header = section_header(fuzz->region, HOSTILE);
-	uint32_t epoch = style & 8 ? fuzz->messenger->transport->ports[0].member->epoch
+	uint32_t epoch = style & 8 ? fuzz->messenger->transport->attachments[0].member->epoch
 				   : fuzz->hostile_epoch + (style & 16);
 	struct member_slot *slot = region_slot(fuzz->region, style & 8 ? VICTIM : HOSTILE);
 

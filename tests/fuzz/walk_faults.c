@@ -51,8 +51,8 @@ static void die(struct walk *walk, uint8_t index)
 	struct transport *transport = transport_of(index);
 
 	forget_operations(walk, index);
-	for (uint32_t i = 0; i < transport->port_count; i++)
-		transport->ports[i].member->process = 0;
+	for (uint32_t i = 0; i < transport->attachment_count; i++)
+		transport->attachments[i].member->process = 0;
 	node_die(&world.nodes[index].node);
 	directory_close(&world.nodes[index].directory);
 	for (uint32_t i = 0; i < domains[index].region_count; i++)
@@ -111,7 +111,7 @@ void walk_loss(struct walk *walk)
 static size_t write_payload(unsigned char *to, struct frame_header *header, uint8_t from, uint8_t choice)
 {
 	const struct transport *transport = transport_of(from);
-	const struct member *member = transport->ports[choice % transport->port_count].member;
+	const struct member *member = transport->attachments[choice % transport->attachment_count].member;
 
 	if (header->kind == FRAME_HELLO) {
 		struct frame_hello hello = {0};
@@ -212,14 +212,14 @@ void walk_eviction(struct walk *walk)
 	if (!(walk->allowed & FAULT_EVICTION) || at == other || !is_alive(at))
 		return;
 	struct transport *transport = transport_of(at);
-	struct port *port = &transport->ports[style / 4 % transport->port_count];
+	struct attachment *attachment = &transport->attachments[style / 4 % transport->attachment_count];
 	struct peer *peer = known(walk, at, other);
-	if (style % 4 == 0 && !port->region->left) {
+	if (style % 4 == 0 && !attachment->region->left) {
 		/* What it has with each of the others may end, and nothing that they have with each other. */
 		for (uint8_t i = 0; i < FAKE_ENDS; i++)
 			distrust(walk, at, i, TRUST_LOSSY);
-		shared_store_u64(&region_slot(port->region, port->member->slot)->claim,
-				 (uint64_t)(port->member->epoch + 1) << 32 | SLOT_CLAIMED);
+		shared_store_u64(&region_slot(attachment->region, attachment->member->slot)->claim,
+				 (uint64_t)(attachment->member->epoch + 1) << 32 | SLOT_CLAIMED);
 	} else if (style % 4 == 1 && peer != NULL && peer->network == NULL && peer->sending &&
 		   !peer->moving && peer->state == PEER_PRESENT && ring_has_room(&peer->out, 1)) {
 		distrust(walk, at, other, TRUST_HOSTILE);

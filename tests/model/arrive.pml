@@ -72,7 +72,7 @@ inline take_frame(i, j)
 #define may_find_dead(i, j) (dead[j] && is_present(i, j) && has_read_all(i, j) && (len(NET(j, i)) == 0))
 
 #define may_find_gone(i, j) \
-	(!dead[j] && is_present(i, j) && OF(i, j).renewal == RENEWAL_NONE && OF(i, j).port == HOME && \
+	(!dead[j] && is_present(i, j) && OF(i, j).renewal == RENEWAL_NONE && OF(i, j).attachment == HOME && \
 	 !evicted[i] && has_read_all(i, j) && \
 	 ((left[j] && !is_parting(i, j)) || usurped[j]))
 
@@ -107,7 +107,7 @@ inline find_evicted(i)
 	do
 	:: other < N ->
 		if
-		:: other != i && OF(i, other).port == HOME && OF(i, other).renewal == RENEWAL_NONE ->
+		:: other != i && OF(i, other).attachment == HOME && OF(i, other).renewal == RENEWAL_NONE ->
 			fail(i, other, 1)
 		:: else
 		fi;

@@ -11,7 +11,7 @@ inline report(i, j)
 	OF(i, j).owes_moved = 0;
 	OF(i, j).offer = 0;
 	if
-	:: OF(i, j).broken && OF(i, j).renewal == RENEWAL_NONE && OF(i, j).port != NOWHERE -> renews = 1
+	:: OF(i, j).broken && OF(i, j).renewal == RENEWAL_NONE && OF(i, j).attachment != NOWHERE -> renews = 1
 	:: else
 	fi;
 	if
@@ -19,13 +19,13 @@ inline report(i, j)
 	:: OF(i, j).renewal == RENEWAL_DONE
 	:: else ->
 		if
-		:: OF(i, j).port != NOWHERE && !(OF(i, j).port == HOME && evicted[i]) && is_intact(i, j) ->
+		:: OF(i, j).attachment != NOWHERE && !(OF(i, j).attachment == HOME && evicted[i]) && is_intact(i, j) ->
 			OF(i, j).ended = 1
 		:: else
 		fi
 	fi;
 	if
-	:: OF(i, j).receiving && !(OF(i, j).port == HOME && evicted[i]) -> OF(j, i).closed = 1
+	:: OF(i, j).receiving && !(OF(i, j).attachment == HOME && evicted[i]) -> OF(j, i).closed = 1
 	:: else
 	fi;
 	OF(i, j).receiving = 0;
@@ -63,11 +63,11 @@ inline enter_renewed(i, j)
 	set_renewal(i, j, RENEWAL_ASKS)
 }
 
-/* network_send_renew(), through peer->port: fault B2 */
+/* network_send_renew(), through peer->attachment: fault B2 */
 inline send_renew(i, j, answers)
 {
-	assert(OF(i, j).port != NOWHERE);
-	NET(i, j)!FRAME_RENEW, OF(i, j).port * 2 + answers, 1
+	assert(OF(i, j).attachment != NOWHERE);
+	NET(i, j)!FRAME_RENEW, OF(i, j).attachment * 2 + answers, 1
 }
 
 /* transport_renewed() */
@@ -81,7 +81,7 @@ inline renewed(i, j)
 }
 
 #define names_us(i, j, r) \
-	(is_in(i, r) && (OF(i, j).port == r || (r == HOME && (OF(i, j).port != NOWHERE || OLD_MEETING))))
+	(is_in(i, r) && (OF(i, j).attachment == r || (r == HOME && (OF(i, j).attachment != NOWHERE || OLD_MEETING))))
 #ifdef OLD_LEAVE
 #define OLD_MEETING 1
 #else

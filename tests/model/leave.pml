@@ -3,7 +3,7 @@
 
 /* ---- leaving: part.c and network_part.c ---- */
 
-#define is_wished(i, j) (OF(i, j).port == HOME && (wish[i] == WISH_LEAVE || wish[j] == WISH_LEAVE))
+#define is_wished(i, j) (OF(i, j).attachment == HOME && (wish[i] == WISH_LEAVE || wish[j] == WISH_LEAVE))
 /* an answer to REGION goes before PART, or it would call back whom we part from */
 #ifdef OLD_STAY
 #define owes_answer(i, j) 0
@@ -32,7 +32,7 @@ inline part(i, j)
 	word = own_word(i, j);
 	if
 	:: OF(i, j).part_said < word ->
-		NET(i, j)!FRAME_PART, OF(i, j).port * 2 + (word == WORD_SECOND), OF(i, j).stream;
+		NET(i, j)!FRAME_PART, OF(i, j).attachment * 2 + (word == WORD_SECOND), OF(i, j).stream;
 		OF(i, j).part_said = word
 	:: else
 	fi;
@@ -40,7 +40,7 @@ inline part(i, j)
 	if
 	:: OF(i, j).part_said == WORD_SECOND ->
 #ifndef OLD_STAY
-		welcomes[i] = welcomes[i] || (OF(i, j).port == HOME && !leaving[i]);
+		welcomes[i] = welcomes[i] || (OF(i, j).attachment == HOME && !leaving[i]);
 #endif
 		forget_place(i, j)
 	:: else
@@ -57,14 +57,14 @@ inline part(i, j)
 inline take_part(i, j, says)
 {
 	if
-	:: (OF(i, j).port == NOWHERE && OF(i, j).part_said == WORD_NONE) ||
+	:: (OF(i, j).attachment == NOWHERE && OF(i, j).part_said == WORD_NONE) ||
 	   OF(i, j).renewal != RENEWAL_NONE
 	:: else ->
 		if
-		:: OF(i, j).port == NOWHERE && OF(i, j).part_heard == WORD_SECOND && says % 2 == 0 ->
+		:: OF(i, j).attachment == NOWHERE && OF(i, j).part_heard == WORD_SECOND && says % 2 == 0 ->
 			/* it met us, and we did not meet it: it may go */
 			OF(i, j).owes_part = MAY_SAY_AGAIN
-		:: OF(i, j).port != NOWHERE && says / 2 != OF(i, j).port && says / 2 != NOWHERE
+		:: OF(i, j).attachment != NOWHERE && says / 2 != OF(i, j).attachment && says / 2 != NOWHERE
 			/* of another time */
 		:: else ->
 			if
@@ -94,10 +94,10 @@ inline take_part(i, j, says)
 /* is_free() of part.c, for one peer */
 #define is_free(i, j) \
 	(dead[i] || i == j || \
-	 (OF(i, j).port == HOME && \
+	 (OF(i, j).attachment == HOME && \
 	  ((OF(i, j).state == PEER_FAILED && OF(i, j).reported) || OF(i, j).renewal == RENEWAL_DONE)) || \
-	 (OF(i, j).port == OTHER) || \
-	 (OF(i, j).port == NOWHERE && \
+	 (OF(i, j).attachment == OTHER) || \
+	 (OF(i, j).attachment == NOWHERE && \
 	  !(OF(i, j).state == PEER_PRESENT && OF(i, j).part_said != WORD_NONE && \
 	    OF(i, j).part_heard != WORD_SECOND)))
 
@@ -114,7 +114,7 @@ inline forget_all(i)
 	do
 	:: other < N ->
 		if
-		:: other != i && OF(i, other).port == HOME -> forget_place(i, other)
+		:: other != i && OF(i, other).attachment == HOME -> forget_place(i, other)
 		:: else
 		fi;
 		other++

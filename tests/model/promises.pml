@@ -16,12 +16,12 @@ inline check_living(i, j)
 	:: OF(i, j).renewal == RENEWAL_DONE
 	:: else ->
 		/* who has both come back elsewhere meets there, and sends through that region */
-		assert(!(elsewhere[i] && elsewhere[j]) || OF(i, j).port == OTHER);
+		assert(!(elsewhere[i] && elsewhere[j]) || OF(i, j).attachment == OTHER);
 		/* who has stayed meets again where it was */
 		assert(left[i] || left[j] || wish[i] != WISH_REGION || wish[j] != WISH_REGION ||
-		       OF(i, j).port == HOME);
+		       OF(i, j).attachment == HOME);
 		assert(!OF(i, j).sending ||
-		       OF(i, j).network == (OF(i, j).port == NOWHERE || wanted(i, j)))
+		       OF(i, j).network == (OF(i, j).attachment == NOWHERE || wanted(i, j)))
 	fi
 }
 

@@ -22,7 +22,7 @@ inline forget_asking(i, r)
 /* network_ask_who_is_in(); the manager wants nothing else of OTHER than that it is used */
 #define may_ask(i, j, r) \
 	(is_in(i, r) && (r == OTHER || (welcomes[i] && !evicted[i] && wish[i] == WISH_REGION)) && \
-	 OF(i, j).port == NOWHERE && OF(i, j).state == PEER_PRESENT && \
+	 OF(i, j).attachment == NOWHERE && OF(i, j).state == PEER_PRESENT && \
 	 OF(i, j).renewal == RENEWAL_NONE && is_used(i, j) && (OF(i, j).asked_in & asks_in(r)) == 0 && \
 	 (len(NET(i, j)) < NET_ROOM))
 
@@ -38,17 +38,17 @@ inline ask(i, j, r)
 inline answer_region(i, j)
 {
 	if
-	:: OF(i, j).port != NOWHERE ->
-		NET(i, j)!FRAME_REGION, REGION_SAYS(OF(i, j).port, OF(i, j).answer), OF(i, j).stream
+	:: OF(i, j).attachment != NOWHERE ->
+		NET(i, j)!FRAME_REGION, REGION_SAYS(OF(i, j).attachment, OF(i, j).answer), OF(i, j).stream
 	:: else
 	fi;
 	OF(i, j).owes_region = 0;
 	OF(i, j).answer = 0
 }
 
-#define is_there(i, j, r) (OF(i, j).port == r && OF(i, j).guest)
+#define is_there(i, j, r) (OF(i, j).attachment == r && OF(i, j).alias)
 #define may_enter(i, j, r) \
-	(OF(i, j).port == NOWHERE && OF(i, j).state == PEER_PRESENT && \
+	(OF(i, j).attachment == NOWHERE && OF(i, j).state == PEER_PRESENT && \
 	 OF(i, j).renewal == RENEWAL_NONE && OF(i, j).network && OF(i, j).framed && !OF(i, j).moving && \
 	 !OF(i, j).owes_moved && !(r == HOME && (evicted[i] || usurped[j])) && is_in(j, r))
 #define is_welcome(i, j, r) (r == OTHER || (wish[i] == WISH_REGION && wish[j] == WISH_REGION))
@@ -66,8 +66,8 @@ inline take_region(i, j, r, step)
 	:: is_in(i, r) && (is_there(i, j, r) || (may_enter(i, j, r) && is_welcome(i, j, r))) ->
 		if
 		:: !is_there(i, j, r) ->
-			OF(i, j).port = r;
-			OF(i, j).guest = 1;
+			OF(i, j).attachment = r;
+			OF(i, j).alias = 1;
 			OF(i, j).part_said = WORD_NONE;
 			OF(i, j).part_heard = WORD_NONE;
 			OF(i, j).hushed = 0;

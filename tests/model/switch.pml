@@ -48,7 +48,7 @@ inline enter_network(i, j)
 #define has_room(i, j) \
 	(!OF(i, j).moving && !is_renewing(i, j) && \
 	 ((OF(i, j).network && !OF(i, j).hushed && len(NET(i, j)) < NET_ROOM - 1) || \
-	  (!OF(i, j).network && OF(i, j).port != NOWHERE && (len(RING(i, j)) < MESSAGES + 1))))
+	  (!OF(i, j).network && OF(i, j).attachment != NOWHERE && (len(RING(i, j)) < MESSAGES + 1))))
 
 #ifdef STAR
 #define is_talking(i, j) ((i) == 0 || (j) == 0)
@@ -62,7 +62,7 @@ inline enter_network(i, j)
 
 #define may_send(i, j) \
 	(is_present(i, j) && is_talking(i, j) && OF(i, j).sent < MESSAGES && \
-	 ((!OF(i, j).sending && OF(i, j).port != NOWHERE) || has_room(i, j)))
+	 ((!OF(i, j).sending && OF(i, j).attachment != NOWHERE) || has_room(i, j)))
 
 /* messenger_send(): one that failed and is gone on with says so once, by transport_refuse() */
 inline send(i, j)
@@ -82,7 +82,7 @@ inline send(i, j)
 		:: else ->
 			RING(i, j)!OF(i, j).sent;
 			if
-			:: offers > 0 && OF(i, j).port == HOME && !OF(i, j).guest ->
+			:: offers > 0 && OF(i, j).attachment == HOME && !OF(i, j).alias ->
 				offers--;
 				OF(i, j).offer = 1
 			:: else
@@ -97,10 +97,10 @@ inline take_answer(i, j)
 	OF(i, j).offer = 0;
 #ifdef OLD_OFFER
 	/* transfer_view() in the first of our regions, with the slot that the peer has now */
-	assert(OF(i, j).port == HOME && !OF(i, j).guest && !left[i] && !evicted[i]);
+	assert(OF(i, j).attachment == HOME && !OF(i, j).alias && !left[i] && !evicted[i]);
 #else
 	if
-	:: OF(i, j).port == HOME && !OF(i, j).guest && !left[i] && !evicted[i]
+	:: OF(i, j).attachment == HOME && !OF(i, j).alias && !left[i] && !evicted[i]
 	:: else ->
 		spoiled = 1;
 		fail(i, j, 1)
@@ -111,8 +111,8 @@ inline take_answer(i, j)
 /* ---- switching: move.c ---- */
 
 #define may_begin(i, j) \
-	(is_present(i, j) && OF(i, j).renewal == RENEWAL_NONE && OF(i, j).port != NOWHERE && \
-	 (OF(i, j).port != HOME || !evicted[i]))
+	(is_present(i, j) && OF(i, j).renewal == RENEWAL_NONE && OF(i, j).attachment != NOWHERE && \
+	 (OF(i, j).attachment != HOME || !evicted[i]))
 
 /* consider(), as far as it makes the peer's place in the network known */
 #define may_attach(i, j) (may_begin(i, j) && wanted(i, j) && !OF(i, j).attached)
@@ -156,7 +156,7 @@ inline go_on(i, j)
 /* is_taken() of move.c and transport_refresh(), which find that the credit was refused */
 #define may_find_closed(i, j) \
 	(is_present(i, j) && !OF(i, j).network && OF(i, j).sending && OF(i, j).closed && \
-	 OF(i, j).renewal == RENEWAL_NONE && OF(i, j).port != NOWHERE)
+	 OF(i, j).renewal == RENEWAL_NONE && OF(i, j).attachment != NOWHERE)
 
 /* leave_ring() */
 inline leave_ring(i, j)
@@ -170,7 +170,7 @@ inline leave_ring(i, j)
 /* leave_frames() */
 inline leave_frames(i, j)
 {
-	assert(OF(i, j).port != NOWHERE);
+	assert(OF(i, j).attachment != NOWHERE);
 	OF(i, j).framed = 0;
 	OF(i, j).awaits_entry = 0;
 	OF(i, j).owes_moved = 1
@@ -180,8 +180,8 @@ inline leave_frames(i, j)
 
 /* accept_connection(): what `j` offers to `i` */
 #define may_accept(i, j) \
-	(OF(i, j).port != NOWHERE && OF(j, i).port == OF(i, j).port && is_intact(i, j) && \
-	 !(OF(i, j).port == HOME && evicted[i]) && OF(i, j).renewal == RENEWAL_NONE && \
+	(OF(i, j).attachment != NOWHERE && OF(j, i).attachment == OF(i, j).attachment && is_intact(i, j) && \
+	 !(OF(i, j).attachment == HOME && evicted[i]) && OF(i, j).renewal == RENEWAL_NONE && \
 	 ((OF(j, i).ended && is_present(i, j)) || \
 	  (OF(j, i).line != 0 && !OF(j, i).accepted && !OF(j, i).closed && \
 	   !(OF(i, j).framed && OF(i, j).ring_left == OF(j, i).line))))

@@ -39,11 +39,11 @@ THREE = (
 """Three members, of which the first is told to leave."""
 
 OLD = {
-    "B1": ("OLD_OFFER OFFERS=1 WISHES=1", r"port==1.*guest.*left\[i\].*evicted\[i\]"),
-    "B2": ("OLD_LEAVE BREAKS=1 BUSY=1 WISHES=1", r"\(peers\[\(\(i\*2\)\+j\)\]\.port!=0\)"),
+    "B1": ("OLD_OFFER OFFERS=1 WISHES=1", r"attachment==1.*alias.*left\[i\].*evicted\[i\]"),
+    "B2": ("OLD_LEAVE BREAKS=1 BUSY=1 WISHES=1", r"\(peers\[\(\(i\*2\)\+j\)\]\.attachment!=0\)"),
     "B2 of three": (
         "OLD_LEAVE BREAKS=1 BUSY=1 WISHES=1 N=3 WHO=1 ATTACHED FROM_FIRST",
-        r"\(peers\[\(\(i\*3\)\+j\)\]\.port!=0\)",
+        r"\(peers\[\(\(i\*3\)\+j\)\]\.attachment!=0\)",
     ),
     "a parting that nobody ends": ("OLD_STAY WISHES=2", ""),
     "a wait that failing over forgets": ("OLD_HUSH WISHES=1 BREAKS=1", r"sent==1"),

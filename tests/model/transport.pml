@@ -78,12 +78,12 @@ typedef Peer {
 	unsigned renewal : 2;    /* enum peer_renewal */
 	unsigned part_said : 2;  /* enum network_word */
 	unsigned part_heard : 2; /* enum network_word */
-	unsigned port : 2;       /* the region that both are in: NOWHERE, HOME, OTHER */
+	unsigned attachment : 2;       /* the region that both are in: NOWHERE, HOME, OTHER */
 	unsigned asked_in : 2;   /* bit 0: of HOME, bit 1: of OTHER */
 	unsigned answer : 2;     /* enum region_step */
 	bit owes_region;
 	bit owes_part;
-	bit guest;
+	bit alias;
 	bit network;             /* what we send goes over the network */
 	bit sending;
 	bit moving;
@@ -126,10 +126,10 @@ chan net[ALL] = [NET_ROOM] of { byte, byte, bit };
 /* ---- what a member knows of itself, and the manager's word of it ---- */
 
 bit dead[N];
-bit left[N];       /* port->region->left, of HOME */
+bit left[N];       /* attachment->region->left, of HOME */
 bit elsewhere[N];  /* it came back to OTHER */
 bit leaving[N];
-bit welcomes[N];   /* port->welcomes, of HOME */
+bit welcomes[N];   /* attachment->welcomes, of HOME */
 bit usurped[N];    /* the claim word of its slot in HOME is another's */
 bit evicted[N];    /* and it knows */
 byte wish[N];      /* enum member_wish */
@@ -145,15 +145,15 @@ bit spoiled; /* a frame was lost, or somebody lied: what is promised then is saf
 
 #define in_use(i) (!evicted[i] && !left[i])
 #define is_asked_for(i, j) \
-	(OF(i, j).port == HOME && (wish[i] != WISH_REGION || wish[j] != WISH_REGION))
-#define is_intact(i, j) (OF(i, j).port != HOME || !usurped[j])
+	(OF(i, j).attachment == HOME && (wish[i] != WISH_REGION || wish[j] != WISH_REGION))
+#define is_intact(i, j) (OF(i, j).attachment != HOME || !usurped[j])
 #define is_parting(i, j) \
 	(OF(i, j).attached && (OF(i, j).part_said != WORD_NONE || OF(i, j).part_heard != WORD_NONE))
 /* wants_network() of move.c */
 #ifdef OLD_STAY
 #define wanted(i, j) is_asked_for(i, j)
 #else
-#define wanted(i, j) (is_asked_for(i, j) || (OF(i, j).port != NOWHERE && is_parting(i, j)))
+#define wanted(i, j) (is_asked_for(i, j) || (OF(i, j).attachment != NOWHERE && is_parting(i, j)))
 #endif
 #define is_renewing(i, j) (OF(i, j).renewal == RENEWAL_DRAINS || OF(i, j).renewal == RENEWAL_ASKS)
 #define is_in(i, r) ((r == HOME && !left[i]) || (r == OTHER && elsewhere[i]))
@@ -184,8 +184,8 @@ inline violate(i, j)
 /* forget_place() of part.c */
 inline forget_place(i, j)
 {
-	OF(i, j).port = NOWHERE;
-	OF(i, j).guest = 0
+	OF(i, j).attachment = NOWHERE;
+	OF(i, j).alias = 0
 }
 
 #include "switch.pml"
@@ -248,7 +248,7 @@ end:	do
 #if BREAKS
 	/* somebody wrote over the ring or the credit line that it reads */
 	:: atomic { !dead[i] && breaks > 0 && is_present(i, j) && OF(i, j).renewal == RENEWAL_NONE &&
-		    OF(i, j).port != NOWHERE &&
+		    OF(i, j).attachment != NOWHERE &&
 		    (OF(i, j).receiving || (OF(i, j).sending && !OF(i, j).network)) ->
 		breaks--;
 		fail(i, j, 1) }
@@ -320,7 +320,7 @@ init {
 			:: j < N ->
 				if
 				:: i != j ->
-					OF(i, j).port = HOME;
+					OF(i, j).attachment = HOME;
 #ifdef ATTACHED
 					OF(i, j).attached = 1;
 #endif

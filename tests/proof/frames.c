@@ -140,16 +140,17 @@ struct peer *transport_meet(struct transport *self, uint32_t source, uint32_t ep
 	return anybody();
 }
 
-struct peer *transport_peer_in(const struct port *port, uint32_t slot, uint32_t epoch)
+struct peer *transport_peer_in(const struct attachment *attachment, uint32_t slot, uint32_t epoch)
 {
 	(void)epoch;
-	(void)member_is_guest(port->region, slot);
+	(void)member_is_alias(attachment->region, slot);
 	return anybody();
 }
 
-bool transport_enter(struct port *port, struct peer *from, uint32_t slot, uint32_t epoch, uint64_t nonce)
+bool transport_enter(struct attachment *attachment, struct peer *from, uint32_t slot, uint32_t epoch,
+		     uint64_t nonce)
 {
-	(void)port->region;
+	(void)attachment->region;
 	(void)from->state;
 	(void)slot;
 	(void)epoch;
@@ -191,7 +192,7 @@ bool network_send_region(struct network_peer *to, const struct member *self, uin
 bool network_send_renew(struct network_peer *to, bool answers)
 {
 	(void)answers;
-	(void)to->peer->port->member->slot;
+	(void)to->peer->attachment->member->slot;
 	return network_send_notice(to, FRAME_RENEW);
 }
 
@@ -273,7 +274,7 @@ static void open_path(void)
 	transport.ports[0].transport = &transport;
 	transport.ports[0].region = &region;
 	transport.ports[0].member = &member;
-	transport.port_count = 1;
+	transport.attachment_count = 1;
 	transport.members = 2;
 	transport.peers = peers;
 	transport.user = &user;
@@ -295,7 +296,7 @@ static void open_path(void)
 	beyond.asking = any_u64;
 	peer.beyond = &beyond;
 	peer.network = any_u32 ? &beyond : NULL;
-	peer.port = any_u32 ? &transport.ports[0] : NULL;
+	peer.attachment = any_u32 ? &transport.ports[0] : NULL;
 	peer.state = (enum peer_state)(any_u32 % 3);
 	peer.renewal = (enum peer_renewal)(any_u32 % 4);
 	peer.framed = any_u32;

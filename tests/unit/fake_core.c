@@ -75,8 +75,9 @@ void fake_close(struct fake_world *world)
 
 struct correspondent *fake_peer(struct far_node *from, const struct far_node *to)
 {
-	uint32_t place = directory_add(
-		&from->directory, to->node.messenger->transport->ports[0].member->nonce, &to->end->core.name);
+	uint32_t place =
+		directory_add(&from->directory, to->node.messenger->transport->attachments[0].member->nonce,
+			      &to->end->core.name);
 
 	assert_int_not_equal(place, DIRECTORY_NONE);
 	struct peer *peer = network_meet(from->node.messenger->transport, from->region->members + place);
@@ -86,7 +87,7 @@ struct correspondent *fake_peer(struct far_node *from, const struct far_node *to
 
 struct correspondent *fake_neighbour(const struct far_node *at, const struct far_node *whom)
 {
-	const struct member *member = fake_transport(whom)->ports[0].member;
+	const struct member *member = fake_transport(whom)->attachments[0].member;
 	struct transport *transport = fake_transport(at);
 	struct peer *peer = transport_meet(transport, member->slot, member->epoch, member->nonce);
 
@@ -171,7 +172,7 @@ void fake_talk(struct fake_world *world, struct far_node *from, struct correspon
 
 void fake_wish(const struct far_node *whom, bool network)
 {
-	const struct member *member = fake_transport(whom)->ports[0].member;
+	const struct member *member = fake_transport(whom)->attachments[0].member;
 
 	shared_store_u64(&region_slot(whom->region, member->slot)->way,
 			 network ? (uint64_t)member->epoch << 32 | 1 : 0);

@@ -115,16 +115,16 @@ struct transport *transport_of(int index)
 
 struct member *member_in(int index, char region)
 {
-	for (uint32_t i = 0; i < transport_of(index)->port_count; i++)
-		if (transport_of(index)->ports[i].region->id[1] == (uint64_t)(region - '0'))
-			return transport_of(index)->ports[i].member;
+	for (uint32_t i = 0; i < transport_of(index)->attachment_count; i++)
+		if (transport_of(index)->attachments[i].region->id[1] == (uint64_t)(region - '0'))
+			return transport_of(index)->attachments[i].member;
 	fail_msg("endpoint %d is not in region %c", index, region);
 	return NULL;
 }
 
 struct address address_of(int index)
 {
-	const struct member *first = transport_of(index)->ports[0].member;
+	const struct member *first = transport_of(index)->attachments[0].member;
 	const struct core_name *name = network_name(transport_of(index)->network);
 	struct address address = {
 		.version = ADDRESS_FORMAT_VERSION,
@@ -171,11 +171,11 @@ char region_between(int at, int whom)
 	if (peer->network != NULL)
 		return '0';
 	/* It is that very member, there too. */
-	const struct member *member = member_in(whom, (char)('0' + peer->port->region->id[1]));
+	const struct member *member = member_in(whom, (char)('0' + peer->attachment->region->id[1]));
 	assert_int_equal(peer->slot, member->slot);
 	assert_int_equal(peer->epoch, member->epoch);
-	assert_int_equal(peer->source, peer->port->base + member->slot);
-	return (char)('0' + peer->port->region->id[1]);
+	assert_int_equal(peer->source, peer->attachment->base + member->slot);
+	return (char)('0' + peer->attachment->region->id[1]);
 }
 
 void talk(int from, int to, size_t length, uint64_t seed)
@@ -233,7 +233,7 @@ void assert_ways(int one, int other, bool by_network)
 void forge(int who, int whom, char region)
 {
 	struct section_header *header = section_of(who, region);
-	const struct member *first = transport_of(whom)->ports[0].member;
+	const struct member *first = transport_of(whom)->attachments[0].member;
 
 	shared_store_u64(&header->nonce, first->nonce);
 	shared_store_u64(&header->home[0], first->region->id[0]);

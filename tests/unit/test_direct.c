@@ -516,7 +516,7 @@ static void test_a_successor_uses_its_heap_when_late_stores_are_over(void **stat
 	(void)state;
 	assert_direct(begin(REMOTE_WRITE, &value, 8, KEY, 0, 0), &value);
 	assert_int_equal(shared_load_u64(reaching), 0);
-	const struct member *member = target->messenger->transport->ports[0].member;
+	const struct member *member = target->messenger->transport->attachments[0].member;
 	uint64_t predecessor = (uint64_t)member->epoch << 32 | member->slot;
 	node_die(target);
 	(void)heap_release(memory);

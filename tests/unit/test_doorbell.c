@@ -302,7 +302,7 @@ static void test_one_that_cannot_ring_makes_sleeps_short(void **state)
 	assert_true(lie_down());
 	transport_sleep_end(sleeper());
 	shared_store_u64(&section_of(0)->interrupt, 0);
-	nodes[1].messenger->transport->ports[0].next_survey = 0;
+	nodes[1].messenger->transport->attachments[0].next_survey = 0;
 	assert_false(lie_down());
 	transport_sleep_end(sleeper());
 }

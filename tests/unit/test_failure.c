@@ -49,9 +49,9 @@ static void assert_clean(void)
 	struct transport *transport = messenger->transport;
 
 	/* The living gave theirs back, which is looked at only when chunks are wanted. */
-	for (uint32_t slot = 0; slot < transport->ports[0].region->members; slot++)
+	for (uint32_t slot = 0; slot < transport->attachments[0].region->members; slot++)
 		if (transport->peers[slot] != NULL && transport->peers[slot]->state == PEER_PRESENT)
-			assert_true(chunk_collect(&transport->ports[0].chunks,
+			assert_true(chunk_collect(&transport->attachments[0].chunks,
 						  &transport->peers[slot]->account) >= 0);
 
 	assert_true(match_is_empty(&messenger->pumping));
@@ -59,8 +59,8 @@ static void assert_clean(void)
 	assert_true(match_is_empty(&messenger->incoming));
 	assert_int_equal(messenger->waiting_controls, 0);
 	for (uint32_t i = 0; i < CHUNK_CLASSES; i++)
-		assert_int_equal(transport->ports[0].chunks.classes[i].free_count,
-				 transport->ports[0].chunks.classes[i].count);
+		assert_int_equal(transport->attachments[0].chunks.classes[i].free_count,
+				 transport->attachments[0].chunks.classes[i].count);
 }
 
 static void reopen(void)
@@ -78,9 +78,10 @@ static void end(enum ending ending)
 		return;
 	}
 	/* It does not wait for us: what it sent lies in its section, and it goes. */
-	other->messenger->transport->ports[0].member->process = 0;
+	other->messenger->transport->attachments[0].member->process = 0;
 	shared_store_u64(&region_slot(world.region, node_slot(other))->claim,
-			 (uint64_t)other->messenger->transport->ports[0].member->epoch << 32 | SLOT_FREE);
+			 (uint64_t)other->messenger->transport->attachments[0].member->epoch << 32 |
+				 SLOT_FREE);
 	node_close(other);
 }
 
@@ -322,7 +323,8 @@ static void test_a_successor_is_not_taken_for_its_predecessor(void **state)
 	ring_push(&back->out, control_word(WIRE_RECLAIM, 0, 0), 1);
 	transport_wake(back);
 	world_settle(&world);
-	assert_int_equal(chunk_collect(&other->messenger->transport->ports[0].chunks, &back->account), 0);
+	assert_int_equal(chunk_collect(&other->messenger->transport->attachments[0].chunks, &back->account),
+			 0);
 	/* What was claimed whole is there; what was not, fails; neither disturbs the successor. */
 	assert_int_equal(node_receive(self, NULL, &byte, 1, 2, FI_TAGGED | FI_CLAIM, &byte), 0);
 	assert_int_equal(world_await(&world, &self->receives).error, 0);
@@ -449,10 +451,10 @@ static void test_a_violator_without_a_ring_hears_of_it(void **state)
 /* Paused for so long that another took our slot: we speak to nobody any more, and disturb nothing. */
 static void test_one_that_was_replaced_knows_it(void **state)
 {
-	const struct member *member = self->messenger->transport->ports[0].member;
+	const struct member *member = self->messenger->transport->attachments[0].member;
 	uint64_t successor = (uint64_t)(member->epoch + 1) << 32 | SLOT_JOINED;
 	shared_u64 *claim = &region_slot(world.region, member->slot)->claim;
-	const struct member *peer = other->messenger->transport->ports[0].member;
+	const struct member *peer = other->messenger->transport->attachments[0].member;
 
 	(void)state;
 	assert_int_equal(node_receive(self, other, target, 8, TAG, FI_TAGGED, NULL), 0);
@@ -510,7 +512,7 @@ static void test_none_is_forgotten_that_fails_while_another_is_told(void **state
 	assert_int_equal(
 		transport_open(&chain.transport, world.region, 0, WORLD_TIMEOUT, &user, &chain, &error), 0);
 	for (uint32_t i = 0; i < 2; i++) {
-		const struct member *member = world.nodes[i].messenger->transport->ports[0].member;
+		const struct member *member = world.nodes[i].messenger->transport->attachments[0].member;
 		peers[i] = transport_meet(chain.transport, member->slot, member->epoch, member->nonce);
 		assert_non_null(peers[i]);
 	}

@@ -78,7 +78,7 @@ static void cut_while_sending(off_t length)
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(world_await(&world, &receiver->receives).error, ECONNABORTED);
 	for (uint32_t i = 0; i < 2; i++) {
-		struct region *region = world.nodes[i].messenger->transport->ports[0].region;
+		struct region *region = world.nodes[i].messenger->transport->attachments[0].region;
 		assert_true(atomic_load(&region->cut));
 		node_close(&world.nodes[i]);
 		region_detach(region);

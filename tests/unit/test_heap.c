@@ -220,7 +220,7 @@ static void test_blocks_outlive_their_endpoint(void **state)
 	node_open(&node, region);
 	node_open(&other, region);
 	uint32_t slot = node_slot(&node);
-	uint32_t epoch = node.messenger->transport->ports[0].member->epoch;
+	uint32_t epoch = node.messenger->transport->attachments[0].member->epoch;
 	unsigned char *block = heap_allocate(heap_at(&node), 100000, 1, true);
 	unsigned char *second = heap_allocate(heap_at(&node), 100, 1, false);
 	fill_bytes(block, 100000, 3);
@@ -233,8 +233,8 @@ static void test_blocks_outlive_their_endpoint(void **state)
 	assert_true(heap_resize(block, 90000));
 	assert_int_equal(heap_block_bytes(block), 22 * REGION_PAGE);
 	struct pulse pulse = {0};
-	assert_int_equal(member_observe(other.messenger->transport->ports[0].member, slot, epoch, &pulse,
-					monotonic_now(), 1),
+	assert_int_equal(member_observe(other.messenger->transport->attachments[0].member, slot, epoch,
+					&pulse, monotonic_now(), 1),
 			 MEMBER_LEFT);
 	/* The others take what there is, and that is not ours. */
 	for (uint32_t i = 2; i < MEMBERS; i++)

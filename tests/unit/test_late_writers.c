@@ -105,8 +105,8 @@ static void test_other_claims_leave_a_heap_open(void **state)
 	for (int which = 0; which < 4; which++) {
 		struct transfer_line *line = begin_into_heap(source);
 		uint64_t peer = shared_load_u64(&line->peer);
-		assert_int_equal(peer,
-				 (uint64_t)right->messenger->transport->ports[0].member->epoch << 32 | 1);
+		assert_int_equal(
+			peer, (uint64_t)right->messenger->transport->attachments[0].member->epoch << 32 | 1);
 		shared_store_u64(&line->claimed, 0);
 		node_die(right);
 		node_open(right, world.region);

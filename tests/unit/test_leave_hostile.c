@@ -13,7 +13,7 @@
 /* As the manager does, or whoever may write to the region. */
 static void wish(int index, enum member_wish wanted)
 {
-	const struct member *member = transport_of(index)->ports[0].member;
+	const struct member *member = transport_of(index)->attachments[0].member;
 
 	shared_store_u64(&region_slot(member->region, member->slot)->way,
 			 (uint64_t)member->epoch << 32 | wanted);
@@ -28,7 +28,7 @@ static void settle(void)
 /* `from` says to `to` that it goes on over the network. */
 static void deliver_renew(int to, int from, uint32_t sequence)
 {
-	const struct member *member = transport_of(from)->ports[0].member;
+	const struct member *member = transport_of(from)->attachments[0].member;
 	struct {
 		struct frame_header header;
 		struct frame_renew renew;
@@ -38,7 +38,7 @@ static void deliver_renew(int to, int from, uint32_t sequence)
 			   .kind = FRAME_RENEW,
 			   .stream = 1,
 			   .sequence = sequence,
-			   .to = transport_of(to)->ports[0].member->nonce,
+			   .to = transport_of(to)->attachments[0].member->nonce,
 			   .from = member->nonce},
 		.renew = {.region = {member->region->id[0], member->region->id[1]},
 			  .slot = member->slot,
@@ -65,23 +65,23 @@ static void test_who_cannot_leave_forgets_nobody(void **state)
 	assert_non_null(block);
 	ring_push(&meet(B, A)->peer.out, control_word(200, 0, 0), 1);
 	settle();
-	struct peer *peer = transport_of(A)->peers[transport_of(B)->ports[0].member->slot];
+	struct peer *peer = transport_of(A)->peers[transport_of(B)->attachments[0].member->slot];
 	if (peer->state == PEER_UNTOLD)
 		(void)transport_refuse(peer);
 	assert_int_equal(peer->renewal, RENEWAL_DONE);
-	transport_of(A)->ports[0].next_look = UINT64_MAX; /* it comes back to no other region */
+	transport_of(A)->attachments[0].next_look = UINT64_MAX; /* it comes back to no other region */
 	wish(A, WISH_LEAVE);
 	settle();
-	assert_false(transport_of(A)->ports[0].region->left);
-	assert_non_null(peer->port);
+	assert_false(transport_of(A)->attachments[0].region->left);
+	assert_non_null(peer->attachment);
 	for (uint32_t sequence = 0; sequence < 2; sequence++)
 		deliver_renew(A, B, sequence);
 	assert_int_equal(peer->state, PEER_PRESENT);
 	/* Without that memory it leaves, and then it has nothing of the region any more. */
 	assert_true(heap_release(block));
 	settle();
-	assert_true(transport_of(A)->ports[0].region->left);
-	assert_null(peer->port);
+	assert_true(transport_of(A)->attachments[0].region->left);
+	assert_null(peer->attachment);
 	for (uint32_t sequence = 0; sequence < 2; sequence++)
 		deliver_renew(A, B, sequence);
 	assert_int_equal(peer->state, PEER_PRESENT);
@@ -93,17 +93,17 @@ static void test_who_cannot_leave_forgets_nobody(void **state)
 static void move_to_another(void)
 {
 	for (int i = A; i <= B; i++) {
-		transport_of(i)->ports[0].next_look = UINT64_MAX;
+		transport_of(i)->attachments[0].next_look = UINT64_MAX;
 		wish(i, WISH_LEAVE);
 		settle();
-		assert_true(transport_of(i)->ports[0].region->left);
+		assert_true(transport_of(i)->attachments[0].region->left);
 	}
 	assert_int_equal(unlink(files[0]), 0);
 	assert_int_equal(link(files[1], files[0]), 0);
 	for (int i = A; i <= B; i++) {
-		transport_of(i)->ports[0].next_look = 0;
+		transport_of(i)->attachments[0].next_look = 0;
 		settle();
-		assert_non_null(transport_of(i)->ports[0].next);
+		assert_non_null(transport_of(i)->attachments[0].next);
 	}
 }
 
@@ -128,7 +128,7 @@ static void test_an_offer_ends_with_its_region(void **state)
 	assert_non_null(send->copy);
 	assert_true(send->waits_for_clear);
 	move_to_another();
-	assert_true(to->peer.port == transport_of(A)->ports[0].next);
+	assert_true(to->peer.attachment == transport_of(A)->attachments[0].next);
 	struct control_slot clear = {
 		.control = control_word(WIRE_CLEAR, 0, 0),
 		.word = send->id,
@@ -136,7 +136,7 @@ static void test_an_offer_ends_with_its_region(void **state)
 			  .accepted = LONG,
 			  .way = WIRE_BY_REGION,
 			  .transfer = transfer_id(3, 1),
-			  .place = transport_of(A)->ports[0].region->section_bytes - heap_bytes},
+			  .place = transport_of(A)->attachments[0].region->section_bytes - heap_bytes},
 	};
 	struct node *other = &world.nodes[B].node;
 	assert_true(rendezvous_tell(other->messenger, meet(B, A), &clear));

@@ -160,7 +160,7 @@ static void test_who_is_said_to_be_dead_is_asked_for_first(void **state)
 	/* Its turn has just been, and comes late. */
 	for (uint32_t i = 0; i < LOOKING; i++)
 		transport_of(i)->next_asked = LOOKING;
-	member_publish_death(transport_of(3)->ports[0].member, 199, peer_of(3, 199)->tenure);
+	member_publish_death(transport_of(3)->attachments[0].member, 199, peer_of(3, 199)->tenure);
 	check_all(ROUND);
 	assert_int_equal(count_who_knows(199), LOOKING);
 	close_all();
@@ -178,7 +178,7 @@ static void test_an_obituary_that_lies(void **state)
 		UINT64_C(1) << 32 | 0xffffffff,                /* no slot */
 		UINT64_C(1) << 32 | MEMBERS,
 		UINT64_C(77) << 32 | 150, /* nobody we know */
-		(uint64_t)transport_of(0)->ports[0].member->epoch << 32 | 0,
+		(uint64_t)transport_of(0)->attachments[0].member->epoch << 32 | 0,
 		UINT64_MAX,
 	};
 	for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {

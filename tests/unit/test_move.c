@@ -31,15 +31,16 @@ static void look(void)
 static enum connection_way way(const struct far_node *from, const struct far_node *to)
 {
 	transport_publish_route(fake_transport(from), &fake_neighbour(from, to)->peer);
-	return shared_load_u32(&section_connection(from->region, fake_transport(from)->ports[0].member->slot,
-						   fake_transport(to)->ports[0].member->slot)
+	return shared_load_u32(&section_connection(from->region,
+						   fake_transport(from)->attachments[0].member->slot,
+						   fake_transport(to)->attachments[0].member->slot)
 					->way);
 }
 
 static void talk(struct far_node *from, struct far_node *to, size_t length, uint64_t seed)
 {
-	fake_talk(&fakes, from, fake_neighbour(from, to), to, fake_transport(from)->ports[0].member->slot,
-		  length, seed);
+	fake_talk(&fakes, from, fake_neighbour(from, to), to,
+		  fake_transport(from)->attachments[0].member->slot, length, seed);
 }
 
 static void talk_all(uint64_t seed)
@@ -204,7 +205,8 @@ static void test_who_cannot_be_reached_stays(void **state)
 	talk(a, b, 100000, 3);
 
 	/* One whose place cannot be one, and one that has none. */
-	struct section_header *header = section_header(c->region, fake_transport(c)->ports[0].member->slot);
+	struct section_header *header =
+		section_header(c->region, fake_transport(c)->attachments[0].member->slot);
 	shared_store_u32(&header->core, 8 | 1 << 16);
 	talk(a, c, 8, 4);
 	look();

@@ -71,8 +71,8 @@ static void deliver(enum frame_kind kind, uint32_t sequence, const void *rest, s
 		.version = FRAME_VERSION,
 		.kind = (uint8_t)kind,
 		.slots = kind == FRAME_SLOTS,
-		.to = fake_transport(victim)->ports[0].member->nonce,
-		.from = fake_transport(hostile)->ports[0].member->nonce,
+		.to = fake_transport(victim)->attachments[0].member->nonce,
+		.from = fake_transport(hostile)->attachments[0].member->nonce,
 		.sequence = sequence,
 	};
 
@@ -170,8 +170,8 @@ static void test_a_ring_that_was_left(void **state)
 	go_on();
 	assert_int_equal(fake_neighbour(victim, hostile)->peer.state, PEER_PRESENT);
 	struct connection_line *line =
-		section_connection(hostile->region, fake_transport(hostile)->ports[0].member->slot,
-				   fake_transport(victim)->ports[0].member->slot);
+		section_connection(hostile->region, fake_transport(hostile)->attachments[0].member->slot,
+				   fake_transport(victim)->attachments[0].member->slot);
 	shared_store_u32(&line->id, shared_load_u32(&line->id) + 2);
 	transport_ring(&fake_neighbour(hostile, victim)->peer);
 	assert_left_for_good("a ring of one that is in the network");
@@ -197,8 +197,8 @@ static void test_moves_in_frames(void **state)
 			.version = FRAME_VERSION,
 			.kind = FRAME_SLOTS,
 			.slots = which == 0 ? 2 : 1,
-			.to = fake_transport(victim)->ports[0].member->nonce,
-			.from = fake_transport(hostile)->ports[0].member->nonce,
+			.to = fake_transport(victim)->attachments[0].member->nonce,
+			.from = fake_transport(hostile)->attachments[0].member->nonce,
 			.sequence = beyond->expected + 1,
 		};
 		memcpy(frame, &header, sizeof(header));
@@ -239,7 +239,7 @@ static void test_chunks_that_do_not_come_back(void **state)
 	struct peer *moving = &fake_neighbour(victim, hostile)->peer;
 	assert_true(moving->moving);
 	shared_store_u64(&section_credit(victim->region, moving->slot,
-					 fake_transport(victim)->ports[0].member->slot)
+					 fake_transport(victim)->attachments[0].member->slot)
 				  ->consumed,
 			 (uint64_t)moving->out.connection << 32 | moving->out.position);
 	assert_left_for_good("a chunk that is not given back");
@@ -266,7 +266,7 @@ static void test_a_successor_of_one_that_moved(void **state)
 	before = hostile->node;
 	node_die(&before);
 	node_open(&hostile->node, hostile->region);
-	assert_int_equal(fake_transport(hostile)->ports[0].member->slot, slot);
+	assert_int_equal(fake_transport(hostile)->attachments[0].member->slot, slot);
 	/* It is met as somebody new, by the same struct peer. */
 	struct correspondent *now = fake_neighbour(victim, hostile);
 	assert_ptr_equal(&now->peer, old);

@@ -68,7 +68,7 @@ static struct transport *transport_of(const struct player *player)
 static uint32_t number_of(uint64_t source)
 {
 	for (uint32_t i = 0; i < FAKE_ENDS; i++)
-		if (transport_of(&players[i])->ports[0].member->slot == (uint32_t)source)
+		if (transport_of(&players[i])->attachments[0].member->slot == (uint32_t)source)
 			return i;
 	fail_msg("a message from nobody");
 	return 0;
@@ -307,7 +307,7 @@ static void take_completions(struct player *player)
 
 static void flip(struct player *player)
 {
-	const struct member *member = transport_of(player)->ports[0].member;
+	const struct member *member = transport_of(player)->attachments[0].member;
 	struct member_slot *slot = region_slot(player->far->region, member->slot);
 	bool network = shared_load_u64(&slot->way) != 0;
 
@@ -329,7 +329,7 @@ static void count_moves(void)
 		for (uint32_t k = 0; k < FAKE_ENDS; k++) {
 			const struct peer *to =
 				transport_of(&players[i])
-					->peers[transport_of(&players[k])->ports[0].member->slot];
+					->peers[transport_of(&players[k])->attachments[0].member->slot];
 			const struct network_peer *now = to != NULL ? to->network : NULL;
 			moves += (now != NULL) != (before[i][k] != NULL);
 			late_copies += now != NULL &&

@@ -293,8 +293,8 @@ static void test_hellos_that_cannot_be(void **state)
 		.magic = FRAME_MAGIC,
 		.version = FRAME_VERSION,
 		.kind = FRAME_HELLO,
-		.to = b->node.messenger->transport->ports[0].member->nonce,
-		.from = a->node.messenger->transport->ports[0].member->nonce,
+		.to = b->node.messenger->transport->attachments[0].member->nonce,
+		.from = a->node.messenger->transport->attachments[0].member->nonce,
 	};
 	frame.hello = (struct frame_hello){.provider = 7, .length = 1, .name = {2}};
 	assert_true(fake_deliver(b->end, &frame, sizeof(frame)));

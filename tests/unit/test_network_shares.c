@@ -29,8 +29,8 @@ static void deliver_ahead(struct far_node *from, uint32_t ahead, uint32_t bytes)
 		.version = FRAME_VERSION,
 		.kind = FRAME_SLOTS,
 		.slots = 1,
-		.to = fake_transport(b)->ports[0].member->nonce,
-		.from = fake_transport(from)->ports[0].member->nonce,
+		.to = fake_transport(b)->attachments[0].member->nonce,
+		.from = fake_transport(from)->attachments[0].member->nonce,
 		.sequence = known(b, from)->expected + ahead,
 		.bytes = bytes,
 	};

@@ -87,7 +87,7 @@ static void deliver(enum frame_kind kind, uint64_t nonce)
 		.header = {.magic = FRAME_MAGIC,
 			   .version = FRAME_VERSION,
 			   .kind = (uint8_t)kind,
-			   .to = fake_transport(b)->ports[0].member->nonce,
+			   .to = fake_transport(b)->attachments[0].member->nonce,
 			   .from = nonce},
 		.hello = {.provider = FAKE_PROVIDER, .length = sizeof(named_at), .flags = CORE_NAME_PULSE},
 	};

@@ -11,7 +11,7 @@
 
 static void wish(int index, enum member_wish wanted)
 {
-	const struct member *member = transport_of(index)->ports[0].member;
+	const struct member *member = transport_of(index)->attachments[0].member;
 
 	shared_store_u64(&region_slot(member->region, member->slot)->way,
 			 (uint64_t)member->epoch << 32 | wanted);
@@ -31,8 +31,8 @@ static struct network_peer *beyond(int at, int whom)
 static void assert_through_region(int one, int other)
 {
 	assert_ways(one, other, false);
-	assert_non_null(meet(one, other)->peer.port);
-	assert_non_null(meet(other, one)->peer.port);
+	assert_non_null(meet(one, other)->peer.attachment);
+	assert_non_null(meet(other, one)->peer.attachment);
 }
 
 /* Each knows where the other is in the network, and that it is reached there. */
@@ -138,12 +138,12 @@ static void part(void)
 {
 	open_endpoints("1", "1", "");
 	talk_of_all(A, B);
-	transport_of(A)->ports[0].next_look = UINT64_MAX;
-	transport_of(A)->ports[0].region->lost = true;
+	transport_of(A)->attachments[0].next_look = UINT64_MAX;
+	transport_of(A)->attachments[0].region->lost = true;
 	wish(A, WISH_LEAVE);
 	settle();
-	assert_null(meet(A, B)->peer.port);
-	assert_false(transport_of(A)->ports[0].region->left);
+	assert_null(meet(A, B)->peer.attachment);
+	assert_false(transport_of(A)->attachments[0].region->left);
 }
 
 /* A asks B to meet again, and leaves before it hears an answer. */
@@ -155,15 +155,15 @@ static void test_who_calls_back_and_leaves_lives_on(void **state)
 	transport_begin_moves(transport_of(A));
 	transport_check_peers(transport_of(A));
 	(void)network_look(transport_of(B));
-	assert_non_null(meet(B, A)->peer.port);
+	assert_non_null(meet(B, A)->peer.attachment);
 	wish(A, WISH_LEAVE);
-	transport_of(A)->ports[0].region->lost = false;
+	transport_of(A)->attachments[0].region->lost = false;
 	transport_begin_moves(transport_of(A));
-	assert_true(transport_of(A)->ports[0].region->left);
+	assert_true(transport_of(A)->attachments[0].region->left);
 	/* It is long ago for B. */
 	meet(B, A)->peer.gone = 1;
 	transport_check_peers(transport_of(B));
-	assert_null(meet(B, A)->peer.port);
+	assert_null(meet(B, A)->peer.attachment);
 	assert_int_equal(meet(B, A)->peer.state, PEER_PRESENT);
 	settle();
 	talk_of_all(A, B);
@@ -179,11 +179,11 @@ static void test_who_was_not_met_again_is_parted_from(void **state)
 	transport_begin_moves(transport_of(A));
 	transport_check_peers(transport_of(A));
 	(void)network_look(transport_of(B));
-	assert_non_null(meet(B, A)->peer.port);
+	assert_non_null(meet(B, A)->peer.attachment);
 	wish(A, WISH_LEAVE);
 	settle();
-	assert_null(meet(A, B)->peer.port);
-	assert_null(meet(B, A)->peer.port);
+	assert_null(meet(A, B)->peer.attachment);
+	assert_null(meet(B, A)->peer.attachment);
 	talk_of_all(A, B);
 	close_endpoints();
 }
@@ -215,7 +215,7 @@ static void part_again(void)
 	assert_int_equal(beyond(A, B)->part_heard, WORD_FIRST);
 	assert_int_equal(beyond(B, A)->part_heard, WORD_FIRST);
 	transport_begin_moves(transport_of(A));
-	assert_null(meet(A, B)->peer.port);
+	assert_null(meet(A, B)->peer.attachment);
 }
 
 /* A asks B to meet a second time, and B, which met A before, parts from that meeting still. */
@@ -253,8 +253,8 @@ static void test_who_was_refused_for_a_while_asks_again(void **state)
 	transport_begin_moves(transport_of(B));
 	wish(A, WISH_NETWORK);
 	settle();
-	assert_null(meet(A, B)->peer.port);
-	assert_null(meet(B, A)->peer.port);
+	assert_null(meet(A, B)->peer.attachment);
+	assert_null(meet(B, A)->peer.attachment);
 	wish(A, WISH_RETURN);
 	settle();
 	talk_of_all(A, B);

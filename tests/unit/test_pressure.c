@@ -390,12 +390,12 @@ static uint32_t find_cold(void)
 /* It sends, and its doorbell gets lost. */
 static void send_unheard(uint32_t at, uint64_t tag)
 {
-	struct port *port = &crowd.hub.messenger->transport->ports[0];
+	struct attachment *attachment = &crowd.hub.messenger->transport->attachments[0];
 	uint32_t slot = node_slot(&crowd.peers[at]);
 
 	assert_int_equal(node_send(&crowd.peers[at], &crowd.hub, "x", 1, tag, FI_TAGGED, NULL), 0);
 	shared_store_u32(section_doorbell(crowd.region, node_slot(&crowd.hub), slot),
-			 port->doorbells_seen[slot]);
+			 attachment->doorbells_seen[slot]);
 	assert_int_equal(node_receive(&crowd.hub, NULL, &unheard, 1, tag, FI_TAGGED, NULL), 0);
 }
 
@@ -464,7 +464,7 @@ static void test_who_rings_before_the_first_look_is_heard(void **state)
 	assert_int_equal(node_send(&early, &node, "x", 1, 7, FI_TAGGED, NULL), 0);
 	/* The same words, as if meant for the next to take the slot: it finds all of them. */
 	struct connection_line *line = section_connection(region, node_slot(&early), node_slot(&node));
-	shared_store_u32(&line->receiver_epoch, node.messenger->transport->ports[0].member->epoch + 1);
+	shared_store_u32(&line->receiver_epoch, node.messenger->transport->attachments[0].member->epoch + 1);
 	node_die(&node);
 	node_open(&node, region);
 	assert_int_equal(node_receive(&node, NULL, &byte, 1, 7, FI_TAGGED, NULL), 0);

@@ -124,7 +124,7 @@ static void test_a_region_that_is_full(void **state)
 	for (uint32_t i = 0; i < MEMBERS; i++)
 		member_leave(members[i]);
 	/* All is as before. */
-	assert_int_equal(transport_of(C)->port_count, 1);
+	assert_int_equal(transport_of(C)->attachment_count, 1);
 	assert_int_equal(transport_of(C)->members, MEMBERS);
 	talk_of_all(C, C);
 	region_detach(region);
@@ -176,7 +176,7 @@ static void test_the_heap_is_in_the_first_region(void **state)
 	/* It is the first region's: nothing of it goes with the second. */
 	cut_file('2');
 	settle_moves();
-	assert_true(transport_of(A)->ports[1].cut);
+	assert_true(transport_of(A)->attachments[1].cut);
 	assert_true(heap_release(bytes));
 	bytes = heap_allocate(heap, LONG, 64, false);
 	assert_non_null(bytes);
@@ -232,8 +232,8 @@ static void test_a_sleep_ends_by_each_region(void **state)
 	}
 	transport_sleep_end(transport_of(A));
 	for (uint32_t i = 0; i < 2; i++)
-		assert_int_equal(shared_load_u32(&section_header(transport_of(A)->ports[i].region,
-								 transport_of(A)->ports[i].member->slot)
+		assert_int_equal(shared_load_u32(&section_header(transport_of(A)->attachments[i].region,
+								 transport_of(A)->attachments[i].member->slot)
 							  ->sleeping),
 				 0);
 	fake_settle(&world);

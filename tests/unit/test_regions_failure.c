@@ -52,8 +52,8 @@ static void test_the_others_go_on_when_a_slot_is_lost(void **state)
 	shared_store_u64(&region_slot(lost->region, lost->slot)->claim,
 			 (uint64_t)(lost->epoch + 1) << 32 | SLOT_CLAIMED);
 	settle_moves();
-	assert_true(transport_of(A)->ports[1].evicted);
-	assert_false(transport_of(A)->ports[0].evicted);
+	assert_true(transport_of(A)->attachments[1].evicted);
+	assert_false(transport_of(A)->attachments[0].evicted);
 	assert_ways(A, B, false);
 	talk_of_all(A, B);
 	/* The other found out as well, or is told; both go on. */
@@ -109,7 +109,7 @@ static void test_who_leaves_one_of_two_that_are_shared(void **state)
 			talk_of_all(A, B);
 		talk_of_all(A, C);
 		wish_of_a('2', WISH_LEAVE);
-		assert_true(transport_of(A)->ports[1].region->left);
+		assert_true(transport_of(A)->attachments[1].region->left);
 		assert_ways(A, C, true);
 		assert_ways(A, B, false);
 		assert_int_equal(region_between(A, B), '1');
@@ -156,8 +156,8 @@ static void test_all_are_lost_in_a_child(void **state)
 	(void)messenger_progress(world.nodes[A].node.messenger);
 	assert_int_equal(world.ends[A].posted_count, posted);
 	for (uint32_t i = 0; i < 2; i++) {
-		assert_true(transport_of(A)->ports[i].evicted);
-		assert_int_equal(transport_of(A)->ports[i].member->lock_fd, -1);
+		assert_true(transport_of(A)->attachments[i].evicted);
+		assert_int_equal(transport_of(A)->attachments[i].member->lock_fd, -1);
 	}
 	assert_int_equal(transport_of(A)->peers[member_in(B, '1')->slot]->state, PEER_FAILED);
 	assert_int_equal(transport_of(A)->peers[MEMBERS + member_in(C, '2')->slot]->state, PEER_FAILED);

@@ -112,9 +112,10 @@ static void test_a_stranger_that_comes_after_the_cut(void **state)
 		settle_moves();
 		assert_int_equal(called->renewal, RENEWAL_DONE);
 		uint32_t source = 0;
-		for (uint32_t k = 0; k < transport_of(A)->port_count; k++)
-			if (transport_of(A)->ports[k].region->id[1] == (uint64_t)(lists[i].shared - '0'))
-				source = transport_of(A)->ports[k].base + slot;
+		for (uint32_t k = 0; k < transport_of(A)->attachment_count; k++)
+			if (transport_of(A)->attachments[k].region->id[1] ==
+			    (uint64_t)(lists[i].shared - '0'))
+				source = transport_of(A)->attachments[k].base + slot;
 		assert_non_null(transport_of(A)->peers[source]);
 		/* B had called, as far as it knows; A had not. */
 		assert_true(fake_send(&world.nodes[B], meet(B, A), out, 8, 9) < 0);

@@ -18,9 +18,9 @@
 #include "transport/region_transport.h"
 #include "transport/rejoin.h"
 
-static struct port *port_of(int index)
+static struct attachment *attachment_of(int index)
 {
-	struct port *home = &transport_of(index)->ports[0];
+	struct attachment *home = &transport_of(index)->attachments[0];
 
 	return home->next != NULL ? home->next : home;
 }
@@ -28,7 +28,7 @@ static struct port *port_of(int index)
 /* The manager's word of `index`, wherever it is now. */
 static void wish(int index, enum member_wish wanted)
 {
-	const struct member *member = port_of(index)->member;
+	const struct member *member = attachment_of(index)->member;
 	struct region *region = NULL;
 	struct region_error error;
 
@@ -40,7 +40,7 @@ static void wish(int index, enum member_wish wanted)
 
 static bool has_left(int index)
 {
-	return port_of(index)->region->left;
+	return attachment_of(index)->region->left;
 }
 
 /* Who left does not look for a region meanwhile, unless the test says so. */
@@ -52,12 +52,12 @@ static void settle(void)
 
 static void hold_still(int index)
 {
-	transport_of(index)->ports[0].next_look = UINT64_MAX;
+	transport_of(index)->attachments[0].next_look = UINT64_MAX;
 }
 
 static void look_now(int index)
 {
-	transport_of(index)->ports[0].next_look = 0;
+	transport_of(index)->attachments[0].next_look = 0;
 	settle();
 }
 
@@ -80,7 +80,7 @@ static bool through_region(int one, int other)
 {
 	const struct peer *peer = &meet(one, other)->peer;
 
-	return peer->network == NULL && !peer->framed && peer->port != NULL;
+	return peer->network == NULL && !peer->framed && peer->attachment != NULL;
 }
 
 static uint64_t claim_in_file(const char *file, uint32_t slot)
@@ -102,14 +102,14 @@ static void test_who_leaves_has_nothing_of_the_region(void **state)
 	open_endpoints("1", "1", "1");
 	talk_of_all(A, B);
 	talk_of_all(B, C);
-	const struct region *region = port_of(A)->region;
-	uint32_t slot = port_of(A)->member->slot;
-	uint32_t epoch = port_of(A)->member->epoch;
+	const struct region *region = attachment_of(A)->region;
+	uint32_t slot = attachment_of(A)->member->slot;
+	uint32_t epoch = attachment_of(A)->member->epoch;
 	leave(A);
 	assert_int_equal(region->fd, -1);
-	assert_int_equal(port_of(A)->member->lock_fd, -1);
+	assert_int_equal(attachment_of(A)->member->lock_fd, -1);
 	assert_int_equal(claim_in_file(files[0], slot), (uint64_t)epoch << 32 | SLOT_FREE);
-	assert_int_equal(shared_load_u64(&region_slot(region, port_of(B)->member->slot)->claim), 0);
+	assert_int_equal(shared_load_u64(&region_slot(region, attachment_of(B)->member->slot)->claim), 0);
 	/* The others are as they were, and A is with them by the network, whom it had not met too. */
 	assert_true(through_region(B, C));
 	talk_of_all(A, B);
@@ -211,7 +211,7 @@ static void test_another_region_is_joined(void **state)
 	plug('2', '1');
 	look_now(A);
 	assert_false(has_left(A));
-	assert_int_equal(port_of(A)->region->id[1], 2);
+	assert_int_equal(attachment_of(A)->region->id[1], 2);
 	assert_true(through_region(A, C));
 	assert_true(through_region(C, A));
 	assert_false(through_region(A, B));
@@ -228,7 +228,7 @@ static void test_another_region_is_joined(void **state)
 	talk_of_all(A, C);
 	plug('3', '1');
 	look_now(A);
-	assert_int_equal(port_of(A)->region->id[1], 3);
+	assert_int_equal(attachment_of(A)->region->id[1], 3);
 	talk_of_all(A, C);
 	talk_of_all(A, B);
 	close_endpoints();
@@ -258,7 +258,7 @@ static void test_nothing_is_kept_of_a_region_that_is_unmapped(void **state)
 	/* One of them fails there. */
 	transport_fail(transport_of(A), &meet(A, C)->peer, -ECONNRESET, "the test says so");
 	settle();
-	const struct region gone = *port_of(A)->region;
+	const struct region gone = *attachment_of(A)->region;
 	leave(A);
 	plug('3', '1');
 	const struct transport *transport = transport_of(A);
@@ -280,7 +280,7 @@ static void test_nothing_is_kept_of_a_region_that_is_unmapped(void **state)
 	}
 	uint32_t room = transport->hot_room;
 	look_now(A);
-	assert_int_equal(port_of(A)->region->id[1], 3);
+	assert_int_equal(attachment_of(A)->region->id[1], 3);
 	assert_int_equal(transport->hot_room, room);
 	talk_of_all(A, B);
 	talk_of_all(A, A);
@@ -332,7 +332,7 @@ static void test_who_is_called_back_in_time(void **state)
 	}
 	world.nodes[C].node.messenger = stopped;
 	assert_false(has_left(A));
-	assert_null(meet(A, B)->peer.port);
+	assert_null(meet(A, B)->peer.attachment);
 	wish(A, WISH_RETURN);
 	settle();
 	assert_true(through_region(A, B));
@@ -397,8 +397,8 @@ static void test_all_meet_in_a_region_of_another(void **state)
 	talk_of_all(A, B);
 	/* B's own mapping is of the file that has no name any more: what the manager writes, it writes there.
 	 */
-	const struct member *b = port_of(B)->member;
-	transport_of(B)->ports[0].next_look = UINT64_MAX;
+	const struct member *b = attachment_of(B)->member;
+	transport_of(B)->attachments[0].next_look = UINT64_MAX;
 	shared_store_u64(&region_slot(b->region, b->slot)->way, (uint64_t)b->epoch << 32 | WISH_LEAVE);
 	settle();
 	assert_true(has_left(B));
@@ -467,7 +467,7 @@ static void test_traffic_while_it_changes(void **state)
 /* A BAR that was unplugged reads as zeros, with no fault: put there by the test, in A's mapping alone. */
 static void unplug(int index)
 {
-	const struct region *region = port_of(index)->region;
+	const struct region *region = attachment_of(index)->region;
 
 	assert_ptr_not_equal(mmap(region->base, region->bytes, PROT_READ | PROT_WRITE,
 				  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0),
@@ -480,7 +480,7 @@ static void test_a_device_that_is_unplugged_unasked(void **state)
 	open_endpoints("1", "1", "1");
 	talk_of_all(A, B);
 	/* Not a file's words, but for what people are told of it. */
-	struct region *region = port_of(A)->region;
+	struct region *region = attachment_of(A)->region;
 	region->kind = REGION_PCI;
 	assert_int_equal(fake_receive(&world.nodes[A], meet(A, B)->peer.source, in, 8, 1), 0);
 	unplug(A);
@@ -502,7 +502,7 @@ static void test_a_newcomer_in_its_slot(void **state)
 	(void)state;
 	open_endpoints("1", "1", "1");
 	talk_of_all(A, B);
-	uint32_t slot = port_of(A)->member->slot;
+	uint32_t slot = attachment_of(A)->member->slot;
 	leave(A);
 	(void)snprintf(name, sizeof(name), "file:%s", files[0]);
 	assert_int_equal(region_attach(name, &mapping, &error), 0);
@@ -527,7 +527,7 @@ static void test_a_newcomer_in_its_slot(void **state)
 	assert_non_null(peer);
 	assert_ptr_not_equal(peer, before);
 	assert_true(peer->source >= transport->members);
-	assert_ptr_equal(transport_peer_in(&transport->ports[0], slot, newcomer->epoch), peer);
+	assert_ptr_equal(transport_peer_in(&transport->attachments[0], slot, newcomer->epoch), peer);
 	assert_ptr_equal(transport_meet(transport, slot, newcomer->epoch, newcomer->nonce), peer);
 	assert_ptr_equal(&meet(B, A)->peer, before);
 	talk_of_all(A, B);
@@ -551,7 +551,7 @@ static void test_who_comes_later(void **state)
 		if (first == 0) /* as one does whose address vector had it before */
 			assert_null(
 				transport_meet(transport_of(C), address.slot, address.epoch, address.nonce)
-					->port);
+					->attachment);
 		if (first == 1)
 			talk(A, C, 8, 1);
 		talk_of_all(C, A);
@@ -581,8 +581,8 @@ static void deliver(int to, int from, enum frame_kind kind, uint32_t sequence, u
 		.magic = FRAME_MAGIC,
 		.version = FRAME_VERSION,
 		.kind = (uint8_t)kind,
-		.to = transport_of(to)->ports[0].member->nonce,
-		.from = transport_of(from)->ports[0].member->nonce,
+		.to = transport_of(to)->attachments[0].member->nonce,
+		.from = transport_of(from)->attachments[0].member->nonce,
 		.sequence = sequence,
 		.bytes = bytes,
 	};
@@ -597,7 +597,7 @@ static void deliver(int to, int from, enum frame_kind kind, uint32_t sequence, u
 
 static struct frame_region place_of(int index)
 {
-	const struct member *member = port_of(index)->member;
+	const struct member *member = attachment_of(index)->member;
 
 	return (struct frame_region){
 		.region = {member->region->id[0], member->region->id[1]},
@@ -632,7 +632,7 @@ static void test_who_is_not_there_is_not_believed(void **state)
 	place = place_of(C);
 	deliver(C, A, FRAME_REGION, 0, 0, &place);
 	deliver(C, A, FRAME_REGION, 0, 0, NULL); /* too short */
-	assert_null(meet(C, A)->peer.port);
+	assert_null(meet(C, A)->peer.attachment);
 	assert_true(through_region(C, B));
 	talk_of_all(A, C);
 	talk_of_all(B, C);
@@ -650,7 +650,7 @@ static void test_a_part_of_another_time_is_dropped(void **state)
 	fake_wish(&world.nodes[B], true);
 	settle();
 	deliver(A, B, FRAME_PART, 1, 12345, NULL);
-	assert_non_null(meet(A, B)->peer.port);
+	assert_non_null(meet(A, B)->peer.attachment);
 	fake_wish(&world.nodes[B], false);
 	settle();
 	assert_true(through_region(A, B));
@@ -673,7 +673,8 @@ static void test_who_parts_and_sends_loses_its_path(void **state)
 		(void)network_look(transport_of(B));
 	}
 	assert_true(meet(A, B)->peer.receiving);
-	deliver(A, B, FRAME_PART, 0, network_tenancy(port_of(A)->region, port_of(B)->member->epoch), NULL);
+	deliver(A, B, FRAME_PART, 0,
+		network_tenancy(attachment_of(A)->region, attachment_of(B)->member->epoch), NULL);
 	assert_int_equal(meet(A, B)->peer.state, PEER_FAILED);
 	assert_int_equal(meet(A, B)->peer.failure, -EPROTO);
 	talk_of_all(A, C);

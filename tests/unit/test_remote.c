@@ -229,7 +229,8 @@ static void test_chunks_are_asked_back(void **state)
 	for (int side = 0; side < 2; side++) { /* the initiator's, then the target's */
 		struct node *from = side == 0 ? initiator : target;
 		struct node *to = side == 0 ? target : initiator;
-		const struct chunk_class *large = &from->messenger->transport->ports[0].chunks.classes[2];
+		const struct chunk_class *large =
+			&from->messenger->transport->attachments[0].chunks.classes[2];
 		while (node_send(from, to, bytes, 4000, 9, FI_TAGGED, NULL) == 0 &&
 		       large->free_count > large->reserve)
 			world_step(&world);
@@ -322,7 +323,7 @@ static void test_operations_with_the_dead_end(void **state)
 		assert_int_equal(ended, 5);
 		assert_true(failed > 0 || steps > 0);
 		assert_int_equal(initiator->messenger->remote_pending, 0);
-		const struct chunk_pool *pool = &initiator->messenger->transport->ports[0].chunks;
+		const struct chunk_pool *pool = &initiator->messenger->transport->attachments[0].chunks;
 		for (uint32_t i = 0; i < CHUNK_CLASSES; i++)
 			assert_int_equal(pool->classes[i].free_count, pool->classes[i].count);
 		node_open(target, world.region);

@@ -29,8 +29,8 @@ static struct far_node *c = &fakes.nodes[2];
 
 static struct connection_line *line(const struct far_node *from, const struct far_node *to)
 {
-	return section_connection(from->region, fake_transport(from)->ports[0].member->slot,
-				  fake_transport(to)->ports[0].member->slot);
+	return section_connection(from->region, fake_transport(from)->attachments[0].member->slot,
+				  fake_transport(to)->attachments[0].member->slot);
 }
 
 /* Until nobody waits for anybody's answer: they ask now and then. */
@@ -96,7 +96,7 @@ static void assert_renewed(struct far_node *at, const struct far_node *whom)
 	assert_non_null(there->network);
 	assert_true(there->framed);
 	assert_int_equal(fake_transport(at)->moves, 0);
-	if (!fake_transport(at)->ports[0].evicted)
+	if (!fake_transport(at)->attachments[0].evicted)
 		assert_int_equal(shared_load_u32(&line(at, whom)->way), CONNECTION_ENDED);
 }
 
@@ -200,8 +200,8 @@ static void test_whatever_it_is(void **state)
 			(void)fake_teardown(state);
 			(void)open_world(state);
 		}
-		uint32_t self = fake_transport(a)->ports[0].member->slot;
-		uint32_t other = fake_transport(b)->ports[0].member->slot;
+		uint32_t self = fake_transport(a)->attachments[0].member->slot;
+		uint32_t other = fake_transport(b)->attachments[0].member->slot;
 		struct credit_line *credit = section_credit(a->region, other, self);
 		const struct ring_out *ring = &fake_neighbour(a, b)->peer.out;
 		switch (which) {
@@ -216,7 +216,7 @@ static void test_whatever_it_is(void **state)
 			transport_ring(&fake_neighbour(b, a)->peer);
 			break;
 		case 3: /* what b would say if it had found something */
-			shared_store_u32(&line(b, a)->ended, fake_transport(a)->ports[0].member->epoch);
+			shared_store_u32(&line(b, a)->ended, fake_transport(a)->attachments[0].member->epoch);
 			transport_ring_doorbell(&fake_neighbour(b, a)->peer);
 			break;
 		case 4: /* its slot is another's, which has the nonce that it had */
@@ -286,7 +286,7 @@ static void test_frames_of_before_are_dropped(void **state)
 	memcpy(old, a->end->last, length);
 	b->end->sinks = false;
 	assert_int_equal(fake_neighbour(a, b)->peer.beyond->in_flight, 1);
-	shared_store_u32(&line(b, a)->ended, fake_transport(a)->ports[0].member->epoch);
+	shared_store_u32(&line(b, a)->ended, fake_transport(a)->attachments[0].member->epoch);
 	transport_ring_doorbell(&fake_neighbour(b, a)->peer);
 	settle();
 	assert_renewed(a, b);
@@ -326,8 +326,8 @@ static void test_a_hello_in_place_of_an_answer(void **state)
 			      .version = FRAME_VERSION,
 			      .kind = FRAME_HELLO,
 			      .stream = 1,
-			      .to = fake_transport(a)->ports[0].member->nonce,
-			      .from = fake_transport(b)->ports[0].member->nonce}};
+			      .to = fake_transport(a)->attachments[0].member->nonce,
+			      .from = fake_transport(b)->attachments[0].member->nonce}};
 	network_write_hello(fake_transport(b)->network, &frame.hello);
 	a->end->sinks = false;
 	assert_true(fake_deliver(a->end, &frame, sizeof(frame)));
@@ -341,7 +341,8 @@ static void test_a_hello_in_place_of_an_answer(void **state)
 static void test_without_a_way(void **state)
 {
 	(void)state;
-	struct section_header *header = section_header(b->region, fake_transport(b)->ports[0].member->slot);
+	struct section_header *header =
+		section_header(b->region, fake_transport(b)->attachments[0].member->slot);
 	shared_store_u32(&header->core, 0);
 	fake_neighbour(a, b)->peer.where.length = 0;
 	a->end->sinks = true;
@@ -397,8 +398,8 @@ static void test_only_once(void **state)
 				      .kind = FRAME_SLOTS,
 				      .slots = 1,
 				      .stream = 1,
-				      .to = fake_transport(a)->ports[0].member->nonce,
-				      .from = fake_transport(b)->ports[0].member->nonce,
+				      .to = fake_transport(a)->attachments[0].member->nonce,
+				      .from = fake_transport(b)->attachments[0].member->nonce,
 				      .sequence = fake_neighbour(a, b)->peer.beyond->expected};
 	memcpy(frame, &header, sizeof(header));
 	memcpy(frame + sizeof(header), &slot, sizeof(slot));
@@ -416,13 +417,13 @@ struct renewal_frame {
 
 static struct renewal_frame renewal(const struct far_node *from, const struct far_node *to)
 {
-	const struct member *member = fake_transport(from)->ports[0].member;
+	const struct member *member = fake_transport(from)->attachments[0].member;
 	struct renewal_frame frame = {
 		.header = {.magic = FRAME_MAGIC,
 			   .version = FRAME_VERSION,
 			   .kind = FRAME_RENEW,
 			   .stream = 1,
-			   .to = fake_transport(to)->ports[0].member->nonce,
+			   .to = fake_transport(to)->attachments[0].member->nonce,
 			   .from = member->nonce},
 		.renew = {.region = {member->region->id[0], member->region->id[1]},
 			  .slot = member->slot,
@@ -458,7 +459,7 @@ static void test_renewals_that_cannot_be(void **state)
 			frame.renew.slot = UINT32_MAX;
 			break;
 		case 5:
-			frame.renew.slot = fake_transport(a)->ports[0].member->slot;
+			frame.renew.slot = fake_transport(a)->attachments[0].member->slot;
 			break;
 		case 6:
 			frame.renew.epoch++;
@@ -580,7 +581,7 @@ static void test_new_pairs_after_the_cut(void **state)
 
 	(void)state;
 	open_on_file();
-	const struct member *member = fake_transport(c)->ports[0].member;
+	const struct member *member = fake_transport(c)->attachments[0].member;
 	assert_null(transport_meet_without_region(fake_transport(a), member->slot, member->epoch,
 						  member->nonce, &where));
 	cut();
@@ -598,7 +599,7 @@ static void test_new_pairs_after_the_cut(void **state)
 	fake_settle(&fakes);
 	struct completion got = fake_next(&c->node.receives);
 	assert_int_equal(got.error, 0);
-	assert_int_equal((uint32_t)got.source, fake_transport(a)->ports[0].member->slot);
+	assert_int_equal((uint32_t)got.source, fake_transport(a)->attachments[0].member->slot);
 	assert_memory_equal(in, "12345", 5);
 	drop_completions();
 	talk_of_all(a, c);
@@ -612,12 +613,12 @@ static void test_new_pairs_after_the_cut(void **state)
 static void test_one_whose_slot_is_anothers(void **state)
 {
 	(void)state;
-	shared_store_u64(&region_slot(b->region, fake_transport(b)->ports[0].member->slot)->claim,
+	shared_store_u64(&region_slot(b->region, fake_transport(b)->attachments[0].member->slot)->claim,
 			 (uint64_t)99 << 32 | 2);
 	for (uint32_t i = 0; i < FAKE_ENDS; i++)
 		transport_check_peers(fake_transport(&fakes.nodes[i]));
 	fake_settle(&fakes);
-	assert_true(fake_transport(b)->ports[0].evicted);
+	assert_true(fake_transport(b)->attachments[0].evicted);
 	assert_renewed(a, b);
 	assert_renewed(b, a);
 	talk_of_all(a, b);

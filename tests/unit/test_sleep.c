@@ -116,7 +116,8 @@ static uint32_t published(const struct node *node)
 	const struct transport *transport = node->messenger->transport;
 
 	return shared_load_u32(
-		&section_header(transport->ports[0].region, transport->ports[0].member->slot)->sleeping);
+		&section_header(transport->attachments[0].region, transport->attachments[0].member->slot)
+			 ->sleeping);
 }
 
 static uint64_t active(const struct node *node)
@@ -124,13 +125,14 @@ static uint64_t active(const struct node *node)
 	const struct transport *transport = node->messenger->transport;
 
 	return shared_load_u64(
-		&section_header(transport->ports[0].region, transport->ports[0].member->slot)->active[0]);
+		&section_header(transport->attachments[0].region, transport->attachments[0].member->slot)
+			 ->active[0]);
 }
 
 static uint32_t rung(const struct node *at, const struct node *by)
 {
-	return shared_load_u32(
-		section_doorbell(at->messenger->transport->ports[0].region, node_slot(at), node_slot(by)));
+	return shared_load_u32(section_doorbell(at->messenger->transport->attachments[0].region,
+						node_slot(at), node_slot(by)));
 }
 
 /* A pair that is connected, from 0 to 1. */

@@ -247,7 +247,7 @@ static void *run_visitor(void *argument)
 	struct completion entry;
 
 	for (side->laps = 0; side->laps < VISITS && side->failure[0] == '\0'; side->laps++) {
-		node_open(&side->node, side->other->node.messenger->transport->ports[0].region);
+		node_open(&side->node, side->other->node.messenger->transport->attachments[0].region);
 		ssize_t result = 0;
 		while ((result = node_send(&side->node, &side->other->node, &side->laps, sizeof(side->laps),
 					   9, FI_TAGGED | FI_DELIVERY_COMPLETE, NULL)) == -EAGAIN)
@@ -280,7 +280,7 @@ static void test_members_come_and_go_while_others_work(void **state)
 
 	(void)state;
 	node_open(&host.node, world_region(4, REGION_SECTION_MIN));
-	struct region *region = host.node.messenger->transport->ports[0].region;
+	struct region *region = host.node.messenger->transport->attachments[0].region;
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(pthread_create(&visitors[i].thread, NULL, run_visitor, &visitors[i]), 0);
 	bool good = host_visitors(&host, 2 * VISITS);

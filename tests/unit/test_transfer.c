@@ -100,8 +100,8 @@ static void check_receive(const struct transfer *transfer, const unsigned char *
 	assert_int_equal(entry->flags, FI_RECV | FI_TAGGED | (transfer->flags & FI_REMOTE_CQ_DATA));
 	if (transfer->flags & FI_REMOTE_CQ_DATA)
 		assert_int_equal(entry->data, UINT64_C(0x1122334455667788) + transfer->length);
-	assert_int_equal(entry->source, (uint64_t)from->transport->ports[0].member->epoch << 32 |
-						from->transport->ports[0].member->slot);
+	assert_int_equal(entry->source, (uint64_t)from->transport->attachments[0].member->epoch << 32 |
+						from->transport->attachments[0].member->slot);
 	assert_bytes(bytes, transfer->length, transfer->length);
 }
 

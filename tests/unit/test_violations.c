@@ -391,7 +391,7 @@ static void test_rings_that_cannot_be(void **state)
 			struct connection_line *line =
 				section_connection(world.region, node_slot(from), node_slot(victim));
 			shared_store_u32(&line->receiver_epoch,
-					 victim->messenger->transport->ports[0].member->epoch);
+					 victim->messenger->transport->attachments[0].member->epoch);
 			shared_store_u64(&line->ring, cases[i].offset);
 			shared_store_u32(&line->slots, cases[i].slots);
 			shared_release_u32(&line->id, cases[i].id);

@@ -67,7 +67,7 @@ static void exchange(struct node *from, struct node *to, const void *message, si
 /* As if its heart had stood still for the timeout: another has its slot, and its peer knows. */
 static void give_slot_away(void)
 {
-	struct member *member = woken->messenger->transport->ports[0].member;
+	struct member *member = woken->messenger->transport->attachments[0].member;
 	uint32_t slot = member->slot;
 
 	assert_int_equal(close(member->lock_fd), 0);
@@ -129,7 +129,7 @@ static void test_sends(void **state)
 		assert_region_unchanged("a message");
 	}
 	poll_woken("polls after messages", POLLS);
-	assert_true(woken->messenger->transport->ports[0].evicted);
+	assert_true(woken->messenger->transport->attachments[0].evicted);
 	node_close(woken);
 	assert_region_unchanged("closing");
 	exchange(&successor, peer, bytes, LARGE);

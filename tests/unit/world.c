@@ -99,7 +99,7 @@ void node_close(struct node *node)
 void node_die(struct node *node)
 {
 	/* Not to be this process is what a forked child is: it leaves without a word. */
-	node->messenger->transport->ports[0].member->process = 0;
+	node->messenger->transport->attachments[0].member->process = 0;
 	node_close(node);
 }
 
@@ -179,12 +179,12 @@ void world_check_peers(struct world *world)
 
 uint32_t node_slot(const struct node *node)
 {
-	return node->messenger->transport->ports[0].member->slot;
+	return node->messenger->transport->attachments[0].member->slot;
 }
 
 struct correspondent *world_peer(const struct node *from, const struct node *to)
 {
-	const struct member *member = to->messenger->transport->ports[0].member;
+	const struct member *member = to->messenger->transport->attachments[0].member;
 	struct peer *peer =
 		transport_meet(from->messenger->transport, member->slot, member->epoch, member->nonce);
 
