@@ -7,7 +7,7 @@
 
 static void progress(struct cntr *cntr)
 {
-	if (!domain_look_at_rest(cntr->domain))
+	if (!domain_poll_while_armed(cntr->domain))
 		return;
 	/* A memory region may be reached through any endpoint. */
 	if (cntr->region_count > 0) {

@@ -16,22 +16,22 @@ _Static_assert(offsetof(struct completion, context) == offsetof(struct fi_cq_tag
 
 /*
  * A rank that waits calls us in a loop, and what the MPI library does between two calls
- * costs more than a look: MPICH yields its core, a system call, each time. So for the
- * first reads that find nothing after one that found something, look several times before
- * saying so (thresholds.looks_per_read); 64 looks are one or two microseconds. Later reads look once: the
+ * costs more than a poll: MPICH yields its core, a system call, each time. So for the
+ * first reads that find nothing after one that found something, poll several times before
+ * saying so (thresholds.polls_per_read); 64 polls are one or two microseconds. Later reads poll once: the
  * answer is not microseconds away any more. Slots that came, or pieces that were copied, count as finding
  * something although no operation ended: a large message is on its way. But where no
- * operation waits for a peer, one look is all: MPICH reads on after what it waited for has
+ * operation waits for a peer, one poll is all: MPICH reads on after what it waited for has
  * come, and keeps untagged receives posted for ever. Measured: docs/decisions/0002.
  */
-#define READS_WITH_LOOKS 32U
+#define READS_WITH_POLLS 32U
 /* Where ranks share cores: what comes is likelier to come when another had ours. */
-#define LOOKS_PER_READ_CROWDED 8U
+#define POLLS_PER_READ_CROWDED 8U
 /* Whatever keeps coming, a read ends. */
-#define LOOKS_MOST 1024U
+#define POLLS_MOST 1024U
 
 /* One that asked for blocking would rather sleep. */
-#define READS_WITH_LOOKS_BLOCKING 4U
+#define READS_WITH_POLLS_BLOCKING 4U
 
 /*
  * What a reader may wait for without an entry in the queue: counters have counted, or messages that waited
@@ -58,17 +58,17 @@ static bool awaits(const struct cq *cq)
 
 static void progress(struct cq *cq)
 {
-	uint32_t with_looks =
-		cq->domain->mode == PROGRESS_BLOCK ? READS_WITH_LOOKS_BLOCKING : READS_WITH_LOOKS;
-	uint32_t looks_per_read = cq->domain->thresholds.looks_per_read;
-	if (looks_per_read > LOOKS_PER_READ_CROWDED && domain_is_crowded(cq->domain))
-		looks_per_read = LOOKS_PER_READ_CROWDED;
-	uint32_t looks = cq->empty_reads < with_looks && awaits(cq) ? looks_per_read : 1;
+	uint32_t with_polls =
+		cq->domain->mode == PROGRESS_BLOCK ? READS_WITH_POLLS_BLOCKING : READS_WITH_POLLS;
+	uint32_t polls_per_read = cq->domain->thresholds.polls_per_read;
+	if (polls_per_read > POLLS_PER_READ_CROWDED && domain_is_crowded(cq->domain))
+		polls_per_read = POLLS_PER_READ_CROWDED;
+	uint32_t polls = cq->empty_reads < with_polls && awaits(cq) ? polls_per_read : 1;
 
-	if (!domain_look_at_rest(cq->domain))
+	if (!domain_poll_while_armed(cq->domain))
 		return;
 	uint64_t counted_before = counted(cq);
-	for (uint32_t i = 0; i < LOOKS_MOST && looks > 0; i++, looks--) {
+	for (uint32_t i = 0; i < POLLS_MOST && polls > 0; i++, polls--) {
 		uint32_t found = 0;
 		for (size_t k = 0; k < cq->endpoints.count; k++)
 			found += messenger_progress(cq->endpoints.items[k]->messenger);
@@ -78,8 +78,8 @@ static void progress(struct cq *cq)
 			cq->empty_reads = 0;
 			if (counted(cq) != counted_before)
 				return;
-			looks = looks_per_read;
-		} else if (looks > 1) {
+			polls = polls_per_read;
+		} else if (polls > 1) {
 			cpu_pause();
 		}
 	}
@@ -164,7 +164,7 @@ static ssize_t cq_readfrom(struct fid_cq *fid, void *buffer, size_t count, fi_ad
 			domain_found(domain);
 		}
 		domain_unlock(domain);
-		/* After a nap there is something, most likely. */
+		/* After a sleep there is something, most likely. */
 		if (empty == 0 || !idle_pause(domain, empty) || !again || result != -FI_EAGAIN)
 			return result;
 	}

@@ -200,7 +200,7 @@ static void deliver_what_waits(struct endpoint *endpoint)
 		domain_lock(domain);
 		bool owes = endpoint->messenger != NULL && messenger_owes(endpoint->messenger);
 		if (owes) {
-			(void)domain_look(domain);
+			(void)domain_progress_full(domain);
 			if (!told && monotonic_now() > until) {
 				send_queues_tell(&endpoint->messenger->send_queues,
 						 "this process ends when they have taken them");

@@ -32,7 +32,7 @@ static int set_poll(struct fid_poll *fid, void **contexts, int count)
 	int found = 0;
 
 	domain_lock(set->domain);
-	if (domain_look_at_rest(set->domain))
+	if (domain_poll_while_armed(set->domain))
 		(void)domain_progress(set->domain);
 	for (size_t i = 0; i < set->count && found < count; i++)
 		if (has_something(set->members[i]))

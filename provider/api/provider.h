@@ -121,7 +121,7 @@ struct domain {
 	struct waiter *waiters;
 	uint32_t sleepers; /* threads that sleep, or are about to */
 	uint32_t armed;    /* of the waiters, those with descriptors */
-	bool resting;      /* among the sleepers, for calls that come later */
+	bool sleep_armed;  /* among the sleepers, for calls that come later */
 	/* the thread that makes progress: see watch.c */
 	bool automatic; /* always, and not only while somebody waits on a descriptor */
 	bool watched;   /* it runs */
@@ -350,13 +350,13 @@ bool address_from_text(const char *text, struct address *address);
 
 /*
  * idle.c: called, without the domain's lock, after `empty` reads in a row found nothing.
- * Returns whether to look again at once: it slept, or found something.
+ * Returns whether to poll again at once: it slept, or found something.
  */
 bool idle_pause(struct domain *domain, uint32_t empty);
 
 /*
  * An offer of the core that is taken adds CROWDING_STEP, one that is not takes one away again.
- * Each step halves how long a wait looks before it makes its first offer.
+ * Each step halves how long a wait polls before it makes its first offer.
  */
 #define CROWDING_STEP 64U
 #define CROWDING_MOST (9U * CROWDING_STEP)
@@ -367,7 +367,7 @@ void process_remove(struct domain *domain);
 /* How often a read of any of their queues found something. */
 uint32_t process_finds(void);
 
-/* Between two looks: leave the core's shared parts to its other thread for some cycles. */
+/* Between two polls: leave the core's shared parts to its other thread for some cycles. */
 static inline void cpu_pause(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -403,19 +403,19 @@ static inline void domain_found(struct domain *domain)
 {
 	atomic_store_explicit(&domain->finds, atomic_load_explicit(&domain->finds, memory_order_relaxed) + 1,
 			      memory_order_relaxed);
-	if (__builtin_expect(domain->resting, 0))
-		domain_rise(domain);
+	if (__builtin_expect(domain->sleep_armed, 0))
+		domain_sleep_disarm(domain);
 }
 
 /*
- * Before a read: between naps most looks pass by the doorbells, and this one must not. Returns
- * whether it is worth looking on: nobody rests, or something was found.
+ * Before a read: between sleeps most polls pass by the doorbells, and this one must not. Returns
+ * whether it is worth polling on: nobody rests, or something was found.
  */
-static inline bool domain_look_at_rest(struct domain *domain)
+static inline bool domain_poll_while_armed(struct domain *domain)
 {
-	if (__builtin_expect(!domain->resting, 1))
+	if (__builtin_expect(!domain->sleep_armed, 1))
 		return true;
-	if (domain_look(domain) == 0)
+	if (domain_progress_full(domain) == 0)
 		return false;
 	domain_found(domain);
 	return true;

@@ -8,10 +8,10 @@
  * What comes soon is not worth a sleep: to fall asleep and be woken takes 5 us and more.
  * Somebody who asked for blocking prefers to pay that.
  */
-#define LOOK_NANOSECONDS_ADAPTIVE 20000U
-#define LOOK_NANOSECONDS_BLOCK 2000U
-/* The clock is read once in so many looks. */
-#define LOOKS_PER_CLOCK 16U
+#define POLL_NANOSECONDS_ADAPTIVE 20000U
+#define POLL_NANOSECONDS_BLOCK 2000U
+/* The clock is read once in so many polls. */
+#define POLLS_PER_CLOCK 16U
 /* After so many rings for nothing somebody rings to keep us awake. */
 #define FRUITLESS_MOST 64U
 
@@ -27,7 +27,7 @@ uint32_t domain_progress(struct domain *domain)
 	return found;
 }
 
-uint32_t domain_look(struct domain *domain)
+uint32_t domain_progress_full(struct domain *domain)
 {
 	uint32_t found = 0;
 
@@ -35,7 +35,7 @@ uint32_t domain_look(struct domain *domain)
 		if (endpoint->messenger == NULL)
 			continue;
 		/* What waits may have got room since: nobody wakes a sleeper for that. */
-		endpoint->messenger->send_queues.rests = 0;
+		endpoint->messenger->send_queues.polls_to_skip = 0;
 		found += transport_progress_full(endpoint->messenger->transport);
 	}
 	return found + domain_progress(domain);
@@ -69,19 +69,19 @@ bool domain_watch(struct domain *domain, struct sleep_watch *watch)
 	return certain;
 }
 
-void domain_rest(struct domain *domain)
+void domain_sleep_arm(struct domain *domain)
 {
-	if (domain->resting)
+	if (domain->sleep_armed)
 		return;
-	domain->resting = true;
+	domain->sleep_armed = true;
 	domain_sleep_begin(domain);
 }
 
-void domain_rise(struct domain *domain)
+void domain_sleep_disarm(struct domain *domain)
 {
-	if (!domain->resting)
+	if (!domain->sleep_armed)
 		return;
-	domain->resting = false;
+	domain->sleep_armed = false;
 	domain_sleep_end(domain);
 }
 
@@ -164,7 +164,7 @@ static uint32_t sleep_once(struct domain *domain, struct waiter *waiter, uint64_
 
 	domain_lock(domain);
 	domain_sleep_begin(domain);
-	uint32_t found = domain_look(domain);
+	uint32_t found = domain_progress_full(domain);
 	if (found > 0 || waiter->ready(waiter)) {
 		domain_sleep_end(domain);
 		domain_unlock(domain);
@@ -196,18 +196,18 @@ uint64_t wait_end(int timeout)
 bool wait_until_ready(struct domain *domain, struct waiter *waiter, uint64_t until)
 {
 	enum progress_mode mode = domain->mode;
-	uint64_t patience = mode == PROGRESS_BLOCK ? LOOK_NANOSECONDS_BLOCK : LOOK_NANOSECONDS_ADAPTIVE;
-	uint64_t look_until = monotonic_now() + patience;
+	uint64_t patience = mode == PROGRESS_BLOCK ? POLL_NANOSECONDS_BLOCK : POLL_NANOSECONDS_ADAPTIVE;
+	uint64_t poll_until = monotonic_now() + patience;
 	struct wait_pace pace = {0};
 
-	for (uint32_t looks = 1;; looks++) {
+	for (uint32_t polls = 1;; polls++) {
 		domain_lock(domain);
 		uint32_t found = domain_progress(domain);
 		bool ready = waiter->ready(waiter);
 		domain_unlock(domain);
 		if (ready)
 			return true;
-		if (found == 0 && looks % LOOKS_PER_CLOCK != 0) {
+		if (found == 0 && polls % POLLS_PER_CLOCK != 0) {
 			cpu_pause();
 			continue;
 		}
@@ -215,14 +215,14 @@ bool wait_until_ready(struct domain *domain, struct waiter *waiter, uint64_t unt
 		if (now >= until)
 			return false;
 		if (found > 0) {
-			look_until = now + patience;
+			poll_until = now + patience;
 			pace = (struct wait_pace){0};
 		}
-		if (mode == PROGRESS_POLL || now < look_until)
+		if (mode == PROGRESS_POLL || now < poll_until)
 			continue;
 		if (sleep_once(domain, waiter, until, &pace) > 0)
-			look_until = monotonic_now() + patience;
-		/* The next look is the one for which we were woken; then the clock is read. */
-		looks = LOOKS_PER_CLOCK - 2;
+			poll_until = monotonic_now() + patience;
+		/* The next poll is the one for which we were woken; then the clock is read. */
+		polls = POLLS_PER_CLOCK - 2;
 	}
 }

@@ -30,8 +30,8 @@ struct wait_set;
 
 /* VICINAL_PROGRESS: what one does who finds nothing. */
 enum progress_mode {
-	PROGRESS_POLL,     /* look on, whatever it costs */
-	PROGRESS_ADAPTIVE, /* look on for a while, then offer the core, then sleep */
+	PROGRESS_POLL,     /* keep polling, whatever it costs */
+	PROGRESS_ADAPTIVE, /* keep polling for a while, then offer the core, then sleep */
 	PROGRESS_BLOCK,    /* sleep after some microseconds */
 };
 
@@ -62,18 +62,18 @@ struct wait_pace {
 
 /* ---- a domain's endpoints, with the domain's lock held ---- */
 
-/* Look at each endpoint's hot rings. Returns what messenger_progress() does, of all. */
+/* Poll each endpoint's hot rings. Returns what messenger_progress() does, of all. */
 uint32_t domain_progress(struct domain *domain);
-/* Look at everything, as before and after a sleep. Returns the same. */
-uint32_t domain_look(struct domain *domain);
+/* Poll everything, as before and after a sleep. Returns the same. */
+uint32_t domain_progress_full(struct domain *domain);
 /* Each endpoint's senders must ring from here on. Pairs with domain_sleep_end(). */
 void domain_sleep_begin(struct domain *domain);
 void domain_sleep_end(struct domain *domain);
 /* Add what ends a sleep. Returns whether everything that can come does. */
 bool domain_watch(struct domain *domain, struct sleep_watch *watch);
 /* Begin to sleep, or end it, on behalf of calls that come later: see idle.c, wait_arm(). */
-void domain_rest(struct domain *domain);
-void domain_rise(struct domain *domain);
+void domain_sleep_arm(struct domain *domain);
+void domain_sleep_disarm(struct domain *domain);
 /* An endpoint was enabled: those who sleep must hear of its doorbells. */
 void domain_joined(struct domain *domain, struct transport *transport);
 /* Wake those waiters whose objects are ready. */
@@ -93,7 +93,7 @@ void wait_slept(struct wait_pace *pace, enum sleep_end end, uint32_t found);
 
 /*
  * Wait until the waiter is ready or `until` (monotonic_now(), nanoseconds; UINT64_MAX for
- * ever) has come. Looks for some microseconds, then sleeps, unless VICINAL_PROGRESS=poll.
+ * ever) has come. Polls for some microseconds, then sleeps, unless VICINAL_PROGRESS=poll.
  * Returns whether it is ready.
  */
 bool wait_until_ready(struct domain *domain, struct waiter *waiter, uint64_t until);

@@ -14,8 +14,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* Where something comes at each look, the application may as well read on: see wait_arm(). */
-#define LOOKS_MOST 64U
+/* Where something comes at each poll, the application may as well read on: see wait_arm(). */
+#define POLLS_MOST 64U
 
 int wait_descriptor_open(void)
 {
@@ -146,16 +146,16 @@ int wait_arm(struct wait_object *object)
 	/* What makes it readable after this is news. */
 	if (object->kind == FI_WAIT_FD)
 		wait_descriptor_empty(object->waiter.descriptor);
-	domain_rest(domain);
+	domain_sleep_arm(domain);
 	bool quiet = false;
-	for (uint32_t looks = 0; looks < LOOKS_MOST && !quiet && !object->waiter.ready(&object->waiter);
-	     looks++)
-		quiet = domain_look(domain) == 0;
+	for (uint32_t polls = 0; polls < POLLS_MOST && !quiet && !object->waiter.ready(&object->waiter);
+	     polls++)
+		quiet = domain_progress_full(domain) == 0;
 	bool may_wait = quiet && !object->waiter.ready(&object->waiter);
 	if (may_wait)
 		arm(object);
 	else
-		domain_rise(domain);
+		domain_sleep_disarm(domain);
 	domain_unlock(domain);
 	return may_wait ? 0 : -FI_EAGAIN;
 }

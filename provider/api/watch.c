@@ -3,8 +3,8 @@
  * watch.c - the domain's thread. It makes progress where the application asked for that
  * (FI_PROGRESS_AUTO), and while the application waits on a descriptor (FI_WAIT_FD).
  *
- * It sleeps until a peer rings. But senders ring only while nobody looks, and a ring costs
- * them a system call: so while the application looks by itself, the thread stays out of its
+ * It sleeps until a peer rings. But senders ring only while nobody polls, and a ring costs
+ * them a system call: so while the application polls by itself, the thread stays out of its
  * way, and only comes by now and then to see whether it still does.
  */
 #include "api/provider.h"
@@ -17,7 +17,7 @@
  */
 #define VISIT_NANOSECONDS 200000U
 
-/* How often anybody looked at the rings of the domain. */
+/* How often anybody polled the rings of the domain. */
 static uint64_t count_polls(const struct domain *domain)
 {
 	uint64_t polls = 0;
@@ -29,7 +29,7 @@ static uint64_t count_polls(const struct domain *domain)
 }
 
 /*
- * Progress, and sleep if there is none to make. `polls` is how often there was a look before.
+ * Progress, and sleep if there is none to make. `polls` is how often there was a poll before.
  * While nobody waits on a descriptor the thread lies down all the same, among the same words:
  * who arms one later need not wake it for that.
  */
@@ -42,13 +42,13 @@ static void go_round(struct domain *domain, struct wait_pace *pace, uint64_t *po
 
 	sleep_watch_open(&watch);
 	domain_lock(domain);
-	bool application_looks = domain->automatic && count_polls(domain) != *polls;
-	bool guard = domain->automatic ? !application_looks : domain->armed > 0;
+	bool application_polls = domain->automatic && count_polls(domain) != *polls;
+	bool guard = domain->automatic ? !application_polls : domain->armed > 0;
 	if (guard)
 		domain_sleep_begin(domain);
-	uint32_t found = domain_look(domain);
+	uint32_t found = domain_progress_full(domain);
 	*polls = count_polls(domain);
-	if (application_looks)
+	if (application_polls)
 		longest = VISIT_NANOSECONDS;
 	else if (found == 0)
 		certain = domain_watch(domain, &watch) || !guard;

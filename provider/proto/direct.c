@@ -59,10 +59,10 @@ static uint32_t place_of(uint64_t key)
 }
 
 /* Of a key that we know nothing of any more. */
-static __attribute__((noinline)) bool look(struct messenger *messenger, struct correspondent *to,
-					   uint64_t key, struct exposed *known)
+static __attribute__((noinline)) bool find_exposed(struct messenger *messenger, struct correspondent *to,
+						   uint64_t key, struct exposed *known)
 {
-	if (exposure_look(messenger->transport->attachments[0].region, to->peer.slot, to->peer.epoch, key,
+	if (exposure_find(messenger->transport->attachments[0].region, to->peer.slot, to->peer.epoch, key,
 			  known))
 		return true;
 	transport_fail(messenger->transport, &to->peer, -EPROTO, "it let us reach memory that cannot be");
@@ -107,7 +107,7 @@ static bool reach(struct messenger *messenger, struct correspondent *to, const s
 	}
 	known += place_of(place->key);
 	if (__builtin_expect(known->key != place->key || !exposure_is_valid(known), 0) &&
-	    (!look(messenger, to, place->key, known) || known->word == NULL))
+	    (!find_exposed(messenger, to, place->key, known) || known->word == NULL))
 		return false;
 	/* Without bytes nothing is reached; but the target may count it. */
 	if (known->length == 0 || place->len == 0)

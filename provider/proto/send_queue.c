@@ -11,7 +11,7 @@
 /* In one poll, over all peers, so that what comes in meanwhile is seen to. */
 #define SENDS_PER_POLL 32U
 /* After a look that found no room so many polls go without one: each reads every waiting peer's credit. */
-#define POLLS_AT_REST 16U
+#define POLLS_TO_SKIP 16U
 /* A peer that took nothing for so long takes nothing for now. Rings are read within a few microseconds. */
 #define STILL_NANOSECONDS UINT64_C(100000)
 
@@ -189,8 +189,8 @@ uint32_t send_queues_work(struct messenger *messenger)
 	struct match_link *last = queues->waiting.previous;
 	uint32_t done = 0;
 
-	if (queues->rests > 0) {
-		queues->rests--;
+	if (queues->polls_to_skip > 0) {
+		queues->polls_to_skip--;
 		return 0;
 	}
 	/* Each once, and who had its turn is last from then on. */
@@ -207,7 +207,7 @@ uint32_t send_queues_work(struct messenger *messenger)
 			break;
 	}
 	if (done == 0)
-		queues->rests = POLLS_AT_REST;
+		queues->polls_to_skip = POLLS_TO_SKIP;
 	return done;
 }
 

@@ -17,7 +17,7 @@
 #define CLAIM_UNIT 4096U
 
 /* A line in another process is looked at at so many polls in a row, and then at one in as many. */
-#define LOOKS_AT_ONCE 64U
+#define POLLS_IN_A_ROW 64U
 
 static uint64_t next_claim(const struct single_copy *copy, uint64_t gap)
 {
@@ -122,8 +122,8 @@ static bool believe(struct single_copy *copy, uint64_t claimed, uint64_t until, 
 	return true;
 }
 
-static enum meeting look(struct messenger *messenger, struct single_copy *copy,
-			 const struct correspondent *other, bool of_sender, bool *nonsense)
+static enum meeting poll_other(struct messenger *messenger, struct single_copy *copy,
+			       const struct correspondent *other, bool of_sender, bool *nonsense)
 {
 	uint64_t claimed = 0;
 	uint64_t until = 0;
@@ -132,7 +132,7 @@ static enum meeting look(struct messenger *messenger, struct single_copy *copy,
 		const struct transfer_line *line = section_transfer(
 			messenger->transport->attachments[0].region, copy->slot, transfer_index(copy->other));
 		/* Not intact: a successor has the section, and nothing there is this message's any more. */
-		if (!transfer_look(line, copy->other, &claimed, &until) || !transport_intact(&other->peer))
+		if (!transfer_read(line, copy->other, &claimed, &until) || !transport_intact(&other->peer))
 			return MEETING_ENDED;
 	} else {
 		struct process_look seen;
@@ -209,7 +209,7 @@ static bool push_part(struct messenger *messenger, struct send *send)
 	uint64_t length = next_claim(copy, copy->mine - copy->theirs_claimed);
 	uint64_t from = copy->mine - length;
 	claim(messenger, copy, from);
-	enum meeting meeting = look(messenger, copy, send->to, false, &nonsense);
+	enum meeting meeting = poll_other(messenger, copy, send->to, false, &nonsense);
 	if (meeting == MEETING_GOES_ON && !nonsense && copy->theirs_claimed <= from)
 		meeting = write_part(send, from, length);
 	else if (meeting == MEETING_GOES_ON && !nonsense)
@@ -263,7 +263,7 @@ static enum meeting read_part(struct messenger *messenger, struct receive *recei
 						 length);
 		/* Also whether the bytes were still the message's when we had them. */
 		shared_fence_loads();
-		return look(messenger, copy, receive->from, true, nonsense);
+		return poll_other(messenger, copy, receive->from, true, nonsense);
 	}
 	struct process_look seen;
 	struct iovec here[BUFFER_PIECES];
@@ -330,7 +330,7 @@ static uint32_t pull_part(struct messenger *messenger, struct single_copy *copy)
 	if (copy->copies && copy->mine < copy->theirs_claimed) {
 		uint64_t length = next_claim(copy, copy->theirs_claimed - copy->mine);
 		copy->sealed = false;
-		copy->looks = 0;
+		copy->polls = 0;
 		claim(messenger, copy, copy->mine + length);
 		meeting = read_part(messenger, receive, length, &nonsense);
 		if (meeting == MEETING_GOES_ON || meeting == MEETING_UNCLEAR) {
@@ -338,11 +338,11 @@ static uint32_t pull_part(struct messenger *messenger, struct single_copy *copy)
 			copied = cost_of(length);
 		}
 	} else {
-		copy->looks++;
-		if (copy->way == WIRE_BY_PROCESS && copy->looks > LOOKS_AT_ONCE &&
-		    copy->looks % LOOKS_AT_ONCE != 0)
+		copy->polls++;
+		if (copy->way == WIRE_BY_PROCESS && copy->polls > POLLS_IN_A_ROW &&
+		    copy->polls % POLLS_IN_A_ROW != 0)
 			return 0;
-		meeting = look(messenger, copy, from, true, &nonsense);
+		meeting = poll_other(messenger, copy, from, true, &nonsense);
 	}
 	if (nonsense) {
 		transport_fail(messenger->transport, &from->peer, -EPROTO,
@@ -395,7 +395,8 @@ static bool lives(const struct transport *transport, struct single_copy *copy, u
 {
 	const struct member *self = transport->attachments[0].member;
 	struct pulse *pulse = &copy->receive->from->peer.pulse;
-	enum member_state state = member_look(self, copy->slot, copy->epoch, pulse, now, transport->timeout);
+	enum member_state state =
+		member_check_heartbeat(self, copy->slot, copy->epoch, pulse, now, transport->timeout);
 
 	if (state == MEMBER_QUIET && now >= copy->next_question) {
 		copy->next_question = now + LIVENESS_INTERVAL;
@@ -414,7 +415,7 @@ static bool may_write_in_region(const struct messenger *messenger, struct single
 
 	/* Evicted, or forked: the section is another's. */
 	return !transport->attachments[0].evicted &&
-	       transfer_look(section_transfer(transport->attachments[0].region, copy->slot,
+	       transfer_read(section_transfer(transport->attachments[0].region, copy->slot,
 					      transfer_index(copy->other)),
 			     copy->other, &claimed, &until) &&
 	       claimed < until && lives(transport, copy, monotonic_now());

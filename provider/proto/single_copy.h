@@ -69,7 +69,7 @@ struct single_copy {
 	bool finished;       /* the receiver has all of it but perhaps early pieces */
 	bool resumed;        /* the rest goes in pieces */
 	bool draining;       /* failed; ends when the sender does not write any more */
-	uint32_t looks;      /* since something was copied */
+	uint32_t polls;      /* since something was copied */
 	uint64_t first;      /* of the message, [first, end) goes this way */
 	uint64_t end;
 	uint64_t mine;           /* a receiver has copied what is before, a sender what is behind */

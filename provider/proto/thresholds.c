@@ -25,11 +25,11 @@ const struct threshold threshold_table[THRESHOLDS] = {
 	      "So many pieces of more than 16 KiB may be under way to a process."),
 	ENTRY(single_copy_bytes, "SINGLE_COPY_BYTES", SINGLE_COPY_BYTES, CHUNK_MEDIUM, 1U << 30,
 	      "Messages of more bytes are copied once, where that is possible."),
-	ENTRY(looks_per_read, "LOOKS_PER_READ", 64, 1, 1024,
-	      "So often a read of a completion queue looks before it says that nothing is there."),
+	ENTRY(polls_per_read, "POLLS_PER_READ", 64, 1, 1024,
+	      "How often a read of a completion queue polls before it reports that nothing is there."),
 	ENTRY(reads_before_yield, "READS_BEFORE_YIELD", 2000, 1, 1U << 24,
 	      "After so many reads in a row that find nothing a process offers its core to others."),
-	ENTRY(reads_before_nap, "READS_BEFORE_NAP", 20000, 1, 1U << 30,
+	ENTRY(reads_before_sleep, "READS_BEFORE_SLEEP", 20000, 1, 1U << 30,
 	      "After so many reads in a row that find nothing a process sleeps for a while."),
 };
 

@@ -18,9 +18,9 @@ struct thresholds {
 	uint32_t piece_bytes;        /* longer messages in pieces of so many at most */
 	uint32_t pieces_in_flight;   /* of those that take large chunks, to a peer */
 	uint32_t single_copy_bytes;  /* above so many one copy is offered */
-	uint32_t looks_per_read;     /* of a read that finds nothing at first */
+	uint32_t polls_per_read;     /* of a read that finds nothing at first */
 	uint32_t reads_before_yield; /* that found nothing in a row */
-	uint32_t reads_before_nap;   /* likewise */
+	uint32_t reads_before_sleep; /* likewise */
 };
 
 /* What is known of one: vicinal/tune/profile.py has the same table. */

@@ -94,7 +94,7 @@ static void remember(struct search *search, const struct region_error *error)
 }
 
 /* One that holds something else is passed by; one that cannot be used is reported, if none can. */
-static void look_at_ivshmem(struct search *search, const char *device)
+static void try_ivshmem(struct search *search, const char *device)
 {
 	struct region_error error;
 
@@ -110,7 +110,7 @@ static void look_at_ivshmem(struct search *search, const char *device)
 }
 
 /* A memory module may be anything else of its owner's, whom others have not to ask. */
-static void look_at_dax(struct search *search, const char *device)
+static void try_dax(struct search *search, const char *device)
 {
 	struct region_error error;
 
@@ -122,7 +122,7 @@ static void look_at_dax(struct search *search, const char *device)
 		remember(search, &error);
 }
 
-static void look_at_file(struct search *search, const char *file)
+static void try_file(struct search *search, const char *file)
 {
 	struct region_error error;
 
@@ -136,8 +136,8 @@ static void look_at_file(struct search *search, const char *file)
 		search->result = result;
 }
 
-static void look_at_devices(struct search *search, const char *directory, bool (*wanted)(const char *device),
-			    void (*look)(struct search *search, const char *device))
+static void try_devices(struct search *search, const char *directory, bool (*wanted)(const char *device),
+			void (*look)(struct search *search, const char *device))
 {
 	char names[DEVICES_MOST][DEVICE_NAME];
 	size_t count = search->result == 0 ? 0 : list_devices(directory, wanted, names);
@@ -150,11 +150,11 @@ int region_discover(char name[PATH_MAX], struct region_error *error)
 {
 	struct search search = {.name = name, .result = -ENODEV, .error = error};
 
-	look_at_devices(&search, PCI_DEVICES, is_ivshmem, look_at_ivshmem);
-	look_at_devices(&search, DAX_DEVICES, is_any, look_at_dax);
+	try_devices(&search, PCI_DEVICES, is_ivshmem, try_ivshmem);
+	try_devices(&search, DAX_DEVICES, is_any, try_dax);
 	for (size_t i = 0; i < sizeof(well_known_files) / sizeof(well_known_files[0]); i++)
 		if (search.result != 0)
-			look_at_file(&search, well_known_files[i]);
+			try_file(&search, well_known_files[i]);
 	if (search.result != -ENODEV)
 		return search.result;
 	if (search.hint.text[0] != '\0')

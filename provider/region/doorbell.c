@@ -168,25 +168,25 @@ static void give_back(struct doorbell *doorbell)
 
 static int refuse(const struct region *region, int code, struct region_error *error)
 {
-	const char *const naps = "whoever waits in this guest looks now and then instead";
+	const char *const remedy = "whoever waits in this guest looks now and then instead";
 
 	switch (code) {
 	case -EBUSY:
 		return region_fail(error, code,
 				   "the doorbell of region %.1024s has no interrupt left: %s; start fewer "
 				   "processes here, or give the device more vectors",
-				   region->path, naps);
+				   region->path, remedy);
 	case -ETIMEDOUT:
 		return region_fail(
 			error, code,
 			"the doorbell of region %.1024s was rung and nothing came: %s; see whether "
 			"its server on the host runs (docs/explanation/doorbell.md)",
-			region->path, naps);
+			region->path, remedy);
 	default:
 		return region_fail(error, code,
 				   "the doorbell of region %.1024s is of no use (%s): %s; see whether the "
 				   "guest's agent fits this provider (docs/explanation/doorbell.md)",
-				   region->path, strerror(-code), naps);
+				   region->path, strerror(-code), remedy);
 	}
 }
 

@@ -102,7 +102,7 @@ static bool can_be(const struct region *region, uint32_t slot, uint64_t place, s
 	return *gone || same;
 }
 
-bool exposure_look(const struct region *region, uint32_t slot, uint32_t epoch, uint64_t key,
+bool exposure_find(const struct region *region, uint32_t slot, uint32_t epoch, uint64_t key,
 		   struct exposed *known)
 {
 	const struct section_header *header = section_header(region, slot);

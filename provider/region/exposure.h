@@ -52,7 +52,7 @@ struct exposed {
  * Find out about `key` of the member (slot, epoch). Returns false if what it says cannot be,
  * so that it broke the protocol.
  */
-bool exposure_look(const struct region *region, uint32_t slot, uint32_t epoch, uint64_t key,
+bool exposure_find(const struct region *region, uint32_t slot, uint32_t epoch, uint64_t key,
 		   struct exposed *known);
 
 /*

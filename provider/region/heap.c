@@ -264,9 +264,9 @@ static bool is_settled(struct heap *heap)
 	if (__builtin_expect(heap->settled, 1))
 		return true;
 	uint64_t now = monotonic_now();
-	if (now < heap->next_look)
+	if (now < heap->next_check)
 		return false;
-	heap->next_look = now + LATE_WRITERS_INTERVAL;
+	heap->next_check = now + LATE_WRITERS_INTERVAL;
 	heap->settled = !late_writers_may_be(heap->occupant);
 	return heap->settled;
 }

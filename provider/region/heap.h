@@ -29,7 +29,7 @@ struct heap {
 	/* the rest is heap.c's own */
 	struct region *region;
 	const struct member *occupant; /* whose heap it is, while `open` */
-	uint64_t next_look;            /* for late writers, by our clock */
+	uint64_t next_check;           /* for late writers, by our clock */
 	bool settled;                  /* there are none */
 	struct member *member;         /* once its endpoint is closed while there are blocks */
 	struct extents extents;        /* in pages from `base` */

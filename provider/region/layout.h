@@ -143,7 +143,7 @@ enum liveness_kind {
 	/*
 	 * It holds a lock on byte `slot` of the region's file. While it checks its peers it counts
 	 * `heartbeat` up as well, so that its peers need not ask the kernel about the lock: see
-	 * member_look().
+	 * member_check_heartbeat().
 	 */
 	LIVENESS_LOCK = 1,
 	LIVENESS_HEARTBEAT = 2, /* it counts `heartbeat` up, ten times a second */
@@ -169,7 +169,7 @@ enum liveness_kind {
  *
  * sequence: 0 for a line that was never used, which ends the table; odd while there is nothing,
  *   or the line changes; else there is an exposure, and each has another. Released after the
- *   other words; pairs with the acquire loads in exposure_look() and exposure_is_valid(). Who
+ *   other words; pairs with the acquire loads in exposure_find() and exposure_is_valid(). Who
  *   reads the others loads it once more afterwards.
  */
 #define REGION_EXPOSURES 48U
@@ -358,7 +358,7 @@ _Static_assert(sizeof(struct connection_line) == REGION_LINE, "a connection is o
  * as receiver of that message. The other end reads it, and is told its index in a slot.
  *
  * id is 0 while the line is not in use, and else what the slot said: index | generation << 8. It
- *   is released after the others, and pairs with the acquire load in transfer_look().
+ *   is released after the others, and pairs with the acquire load in transfer_read().
  * claimed: the receiver is copying what is before this offset, the sender what is behind it.
  *   Stored, then a full fence, then the other's line is loaded: one of two that claim the same
  *   bytes at the same time sees the other.

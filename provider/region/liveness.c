@@ -27,8 +27,8 @@ static bool heart_beat(const struct section_header *header, struct pulse *pulse,
 	return !first;
 }
 
-enum member_state member_look(const struct member *self, uint32_t slot, uint32_t epoch, struct pulse *pulse,
-			      uint64_t now, uint64_t timeout)
+enum member_state member_check_heartbeat(const struct member *self, uint32_t slot, uint32_t epoch,
+					 struct pulse *pulse, uint64_t now, uint64_t timeout)
 {
 	const struct region *region = self->region;
 	const struct section_header *header = section_header(region, slot);
@@ -54,7 +54,7 @@ enum member_state member_look(const struct member *self, uint32_t slot, uint32_t
 enum member_state member_observe(const struct member *self, uint32_t slot, uint32_t epoch,
 				 struct pulse *pulse, uint64_t now, uint64_t timeout)
 {
-	enum member_state state = member_look(self, slot, epoch, pulse, now, timeout);
+	enum member_state state = member_check_heartbeat(self, slot, epoch, pulse, now, timeout);
 
 	if (state == MEMBER_QUIET)
 		return lock_held(self->lock_fd, slot) ? MEMBER_ALIVE : MEMBER_DIED;

@@ -42,7 +42,8 @@ enum member_state {
 	MEMBER_ALIVE,
 	MEMBER_LEFT, /* it gave its slot back in good order */
 	MEMBER_DIED,
-	MEMBER_QUIET, /* of member_look() only: its heartbeat stands still, and its lock may be free */
+	MEMBER_QUIET, /* of member_check_heartbeat() only: its heartbeat stands still, and its lock may be
+			 free */
 };
 
 /*
@@ -115,8 +116,8 @@ static inline bool member_is_intact(const struct region *region, uint32_t slot, 
  * How is the member (slot, epoch)? `pulse` is kept by the caller, zeroed at first. By loads alone:
  * MEMBER_QUIET means that only the kernel can tell.
  */
-enum member_state member_look(const struct member *self, uint32_t slot, uint32_t epoch, struct pulse *pulse,
-			      uint64_t now, uint64_t timeout);
+enum member_state member_check_heartbeat(const struct member *self, uint32_t slot, uint32_t epoch,
+					 struct pulse *pulse, uint64_t now, uint64_t timeout);
 
 /*
  * The same, but asks the kernel about a quiet member. The kernel walks a list of all locks of the file for

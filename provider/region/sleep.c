@@ -86,7 +86,7 @@ static struct timespec time_of(uint64_t nanoseconds)
 }
 
 /* Nothing can be waited on: there is no futex, or not any more. */
-static enum sleep_end doze(uint64_t deadline, uint64_t most)
+static enum sleep_end sleep_unwatched(uint64_t deadline, uint64_t most)
 {
 	uint64_t time = monotonic_now();
 	struct timespec pause = time_of(deadline > time && deadline - time < most ? deadline - time : most);
@@ -102,7 +102,7 @@ enum sleep_end sleep_until(const struct sleep_watch *watch, uint64_t deadline)
 	long result = 0;
 
 	if (watch->count == 0)
-		return doze(deadline, UINT64_MAX);
+		return sleep_unwatched(deadline, UINT64_MAX);
 	if (sleep_waits_on_many()) {
 		result = syscall(SYS_futex_waitv, watch->words, watch->count, 0, &until, CLOCK_MONOTONIC);
 	} else {
@@ -113,7 +113,7 @@ enum sleep_end sleep_until(const struct sleep_watch *watch, uint64_t deadline)
 	}
 	if (result >= 0 || errno == EAGAIN || errno == EINTR)
 		return SLEEP_RUNG;
-	return errno == ETIMEDOUT ? SLEEP_ELAPSED : doze(deadline, sleep_pause(0));
+	return errno == ETIMEDOUT ? SLEEP_ELAPSED : sleep_unwatched(deadline, sleep_pause(0));
 }
 
 bool sleep_wake_shared(const shared_u32 *word)

@@ -38,7 +38,7 @@ struct transfer_words {
 
 static inline void transfer_open(struct transfer_line *line, uint32_t id, const struct transfer_words *words)
 {
-	/* Who loads one of these finds the id of the former transfer gone: see transfer_look(). */
+	/* Who loads one of these finds the id of the former transfer gone: see transfer_read(). */
 	shared_fence_stores();
 	shared_store_u64(&line->place, words->place);
 	shared_store_u64(&line->peer, words->peer);
@@ -69,7 +69,7 @@ static inline void transfer_claim(struct transfer_line *line, uint64_t claimed)
 	shared_store_u64(&line->claimed, claimed);
 }
 
-/* After they are. Pairs with the acquire load in transfer_look(). */
+/* After they are. Pairs with the acquire load in transfer_read(). */
 static inline void transfer_done(struct transfer_line *line, uint64_t done)
 {
 	shared_release_u64(&line->done, done);
@@ -92,7 +92,7 @@ static inline void transfer_fence(void)
  * was, when the caller was told of it. The id last, so that these are not the words of a later
  * transfer.
  */
-static inline bool transfer_look(const struct transfer_line *line, uint32_t id, uint64_t *claimed,
+static inline bool transfer_read(const struct transfer_line *line, uint32_t id, uint64_t *claimed,
 				 uint64_t *done)
 {
 	*done = shared_acquire_u64(&line->done);

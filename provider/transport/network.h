@@ -177,9 +177,9 @@ void network_stop(struct peer *peer, bool renews);
 /* Does the core have nothing of ours that is for `peer`? */
 bool network_is_quiet(const struct peer *peer);
 /* What a poll does for the network; both return how many frames came, or went of those that had waited. */
-uint32_t network_attend(struct transport *transport, bool idle);
+uint32_t network_progress_slow(struct transport *transport, bool idle);
 /* The same, whether or not it is worth it just now. */
-uint32_t network_look(struct transport *transport);
+uint32_t network_progress_full(struct transport *transport);
 /* Are there peers that a sleep over the region does not wake for? */
 bool network_has_peers(const struct transport *transport);
 /* Now and then: peers that went without a word. */

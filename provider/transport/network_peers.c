@@ -23,7 +23,7 @@
  * region took 2 to 6 % longer: docs/decisions/0011
  */
 #define BUSY_NANOSECONDS 10000U
-#define LOOKS_SHARE 100U
+#define POLLS_SHARE 100U
 #define IDLE_NANOSECONDS_LEAST 50000U
 #define IDLE_NANOSECONDS_MOST 500000U
 #define POLLS_PER_CLOCK 512U
@@ -426,7 +426,7 @@ static bool is_listening(struct transport *transport)
 
 static void settle_interval(struct network *network, uint64_t took)
 {
-	uint64_t interval = took * LOOKS_SHARE;
+	uint64_t interval = took * POLLS_SHARE;
 
 	if (interval < IDLE_NANOSECONDS_LEAST)
 		interval = IDLE_NANOSECONDS_LEAST;
@@ -450,7 +450,7 @@ static bool may_be_knocked(struct network *network)
 	return true;
 }
 
-uint32_t network_attend(struct transport *transport, bool idle)
+uint32_t network_progress_slow(struct transport *transport, bool idle)
 {
 	struct network *network = transport->network;
 	bool seldom = (transport->polls & 63) == 0;
@@ -467,9 +467,9 @@ uint32_t network_attend(struct transport *transport, bool idle)
 		    (!seldom || (!network->busy && transport->polls % POLLS_PER_CLOCK != 0)))
 			return 0;
 		now = monotonic_now();
-		if (now - network->looked < (network->busy ? BUSY_NANOSECONDS : network->interval))
+		if (now - network->polled < (network->busy ? BUSY_NANOSECONDS : network->interval))
 			return 0;
-		network->looked = now;
+		network->polled = now;
 	}
 	uint32_t frames = look(network);
 	if (now != 0 && !network->busy)
@@ -477,7 +477,7 @@ uint32_t network_attend(struct transport *transport, bool idle)
 	return frames;
 }
 
-uint32_t network_look(struct transport *transport)
+uint32_t network_progress_full(struct transport *transport)
 {
 	return transport->network->lost || !is_listening(transport) ? 0 : look(transport->network);
 }

@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 /* Completions in one look, so that the region's turn comes. */
-#define COMPLETIONS_PER_LOOK 16U
+#define COMPLETIONS_PER_POLL 16U
 
 /* Its frame was dealt with: it is posted when the core is looked at next, after what came was handed on. */
 static void post_later(struct network *network, struct frame_in *buffer)
@@ -373,12 +373,12 @@ static void take_error(struct network *network)
 
 uint32_t network_poll(struct network *network)
 {
-	struct fi_cq_msg_entry entries[COMPLETIONS_PER_LOOK];
+	struct fi_cq_msg_entry entries[COMPLETIONS_PER_POLL];
 	uint32_t frames = 0;
 
 	if (network->unposted != NULL)
 		post_again(network);
-	ssize_t count = fi_cq_read(network->core->cq, entries, COMPLETIONS_PER_LOOK);
+	ssize_t count = fi_cq_read(network->core->cq, entries, COMPLETIONS_PER_POLL);
 
 	if (count == -FI_EAVAIL)
 		take_error(network);

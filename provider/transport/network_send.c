@@ -247,7 +247,7 @@ void network_ship_later(struct peer *peer)
 
 uint32_t network_ship_backlog(struct network *network)
 {
-	uint32_t budget = NETWORK_FRAMES_PER_LOOK;
+	uint32_t budget = NETWORK_FRAMES_PER_POLL;
 
 	/* Each once at most. Those whose turn it is not go before the others next time. */
 	for (uint32_t turns = network->backlog_count; turns > 0 && network->backlog != NULL && budget > 0;
@@ -258,7 +258,7 @@ uint32_t network_ship_backlog(struct network *network)
 		    to->peer->state != PEER_FAILED)
 			append_backlog(to);
 	}
-	return NETWORK_FRAMES_PER_LOOK - budget;
+	return NETWORK_FRAMES_PER_POLL - budget;
 }
 
 /* What the application did not ask for makes no stranger's address a place that we send to. */

@@ -27,7 +27,7 @@
  * Of what waits, so many frames go in one look, for all peers: each takes a system call of several
  * microseconds, and what comes in meanwhile waits.
  */
-#define NETWORK_FRAMES_PER_LOOK 4U
+#define NETWORK_FRAMES_PER_POLL 4U
 /* Buffers that the core receives into. */
 #define NETWORK_BUFFERS 16U
 /* Reads that the core may be making. */
@@ -192,7 +192,7 @@ struct network {
 	uint32_t patience;  /* looks that may find nothing until it is not busy any more */
 	uint32_t loans;     /* memory that peers may be reading now */
 	uint32_t waits;     /* patience that was lost since the last frame, while there were loans */
-	uint64_t looked;    /* when, by monotonic_now() */
+	uint64_t polled;    /* when, by monotonic_now() */
 	uint64_t interval;  /* nanoseconds from one look to the next while it is not busy */
 	uint64_t asked;     /* when a seldom poll last asked whether somebody knocked */
 	int pulse;          /* our UDP socket, or -1 */

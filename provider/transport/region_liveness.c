@@ -22,7 +22,7 @@
 #include "region/guard.h"
 
 /* Peers that one check looks at. The most members that a region can have take 8 checks, 0.4 s. */
-#define LOOKED_AT_ONCE 64U
+#define CHECKED_AT_ONCE 64U
 /* Steps of the kernel's walk that all members may cause in LIVENESS_INTERVAL. A step takes 4 ns: 1 ms, 2 %.
  */
 #define ASKED_STEPS 262144U
@@ -160,10 +160,10 @@ static void heed_obituary(struct transport *transport, const struct peer *herald
 		ask_for(transport, peer, now);
 }
 
-static void look_at(struct transport *transport, struct peer *peer, uint64_t now)
+static void check_heartbeat(struct transport *transport, struct peer *peer, uint64_t now)
 {
-	enum member_state state = member_look(peer->attachment->member, peer->slot, peer->tenure,
-					      &peer->pulse, now, transport->timeout);
+	enum member_state state = member_check_heartbeat(peer->attachment->member, peer->slot, peer->tenure,
+							 &peer->pulse, now, transport->timeout);
 	bool was_quiet = peer->quiet;
 
 	peer->quiet = state == MEMBER_QUIET;
@@ -194,14 +194,14 @@ static uint32_t after(const struct transport *transport, uint32_t source)
 	return source + 1 < transport->peer_end ? source + 1 : 0;
 }
 
-static void look_at_some(struct transport *transport, uint64_t now)
+static void check_some(struct transport *transport, uint64_t now)
 {
-	for (uint32_t i = 0; i < LOOKED_AT_ONCE && i < transport->peer_end; i++) {
-		struct peer *peer = transport_peer_in_region(transport, transport->next_looked);
+	for (uint32_t i = 0; i < CHECKED_AT_ONCE && i < transport->peer_end; i++) {
+		struct peer *peer = transport_peer_in_region(transport, transport->next_checked);
 		if (is_watched(peer))
-			look_at(transport, peer, now);
-		transport->next_looked = after(transport, transport->next_looked);
-		if (transport->next_looked == 0) {
+			check_heartbeat(transport, peer, now);
+		transport->next_checked = after(transport, transport->next_checked);
+		if (transport->next_checked == 0) {
 			transport->awake = transport->awake_now;
 			transport->awake_now = 0;
 		}
@@ -210,7 +210,8 @@ static void look_at_some(struct transport *transport, uint64_t now)
 
 static void ask_for_some(struct transport *transport, uint64_t now)
 {
-	for (uint32_t i = 0; i < LOOKED_AT_ONCE && i < transport->peer_end && transport->questions > 0; i++) {
+	for (uint32_t i = 0; i < CHECKED_AT_ONCE && i < transport->peer_end && transport->questions > 0;
+	     i++) {
 		struct peer *peer = transport_peer_in_region(transport, transport->next_asked);
 		if (is_watched(peer) && peer->quiet)
 			ask_for(transport, peer, now);
@@ -228,7 +229,7 @@ void transport_check_peers(struct transport *transport)
 			member_beat(transport->attachments[i].member);
 	}
 	count_questions(transport);
-	look_at_some(transport, now);
+	check_some(transport, now);
 	ask_for_some(transport, now);
 	network_check(transport, now);
 	transport_check_rejoining(transport, now);

@@ -253,7 +253,7 @@ uint32_t transport_progress_slow(struct transport *transport, bool idle)
 	if (seldom && (transport->attention != 0 || transport->polls % POLLS_PER_RATE == 0))
 		note_rate(transport);
 	if (transport->network != NULL)
-		handled = network_attend(transport, idle);
+		handled = network_progress_slow(transport, idle);
 	if (transport->moves != 0)
 		transport_go_on_moving(transport);
 	if (seldom || (transport->sparse && is_due(transport)))
@@ -265,7 +265,7 @@ uint32_t transport_progress_slow(struct transport *transport, bool idle)
 
 uint32_t transport_progress_full(struct transport *transport)
 {
-	uint32_t handled = transport->network != NULL ? network_look(transport) : 0;
+	uint32_t handled = transport->network != NULL ? network_progress_full(transport) : 0;
 
 	if (!transport_check_slots(transport))
 		transport_report_failures(transport);

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 
 /* A look opens a file or a device, and may list those that there are. */
-#define LOOK_NANOSECONDS UINT64_C(1000000000)
+#define SEARCH_NANOSECONDS UINT64_C(1000000000)
 /* A device that was just plugged may not be ours yet. If it is not after so many looks, people are told. */
-#define LOOKS_BEFORE_NOTICE 10U
+#define SEARCHES_BEFORE_NOTICE 10U
 /* As slow as no memory is that is mapped write-back: see member_measure(). */
 #define SLOW_MEMORY 20.0
 
@@ -232,10 +232,10 @@ static void look(struct attachment *home)
 	int result = come_back(home, &error);
 
 	if (result == 0 || is_expected(result)) {
-		home->failed_looks = 0;
+		home->failed_searches = 0;
 		return;
 	}
-	if (++home->failed_looks == LOOKS_BEFORE_NOTICE && home->region->notice != NULL)
+	if (++home->failed_searches == SEARCHES_BEFORE_NOTICE && home->region->notice != NULL)
 		home->region->notice(error.text);
 }
 
@@ -248,9 +248,9 @@ void transport_check_rejoining(struct transport *transport, uint64_t now)
 		    !attachment->region->left)
 			network_ask_who_is_in(transport, attachment);
 		if (attachment->base == TRANSPORT_NO_BASE || !last_of(attachment)->region->left ||
-		    !attachment->region->left || attachment->evicted || now < attachment->next_look)
+		    !attachment->region->left || attachment->evicted || now < attachment->next_search)
 			continue;
-		attachment->next_look = now + LOOK_NANOSECONDS;
+		attachment->next_search = now + SEARCH_NANOSECONDS;
 		look(attachment);
 	}
 }

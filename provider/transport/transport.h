@@ -181,11 +181,11 @@ struct attachment {
 	bool welcomes; /* whoever reaches us over the network is asked whether it is here: see rejoin.h */
 	bool leaving;  /* we are to leave this region: see part.h */
 	bool met_all;  /* of those that are in it, for that */
-	struct attachment *next; /* what we came back to when we had left this one; NULL if we did not */
-	uint64_t next_look;      /* when we look again for a region to come back to */
-	uint32_t failed_looks;   /* in a row, that found one of no use */
-	bool evicted;            /* we were taken for dead, and another has our slot and section */
-	bool cut;                /* the region's file was cut: what is mapped is ours alone */
+	struct attachment *next;  /* what we came back to when we had left this one; NULL if we did not */
+	uint64_t next_search;     /* when we look again for a region to come back to */
+	uint32_t failed_searches; /* in a row, that found one of no use */
+	bool evicted;             /* we were taken for dead, and another has our slot and section */
+	bool cut;                 /* the region's file was cut: what is mapped is ours alone */
 	/* sleeping */
 	uint32_t sleeping;        /* our own copy of what we publish */
 	bool strangers;           /* a member is there that barriers or futexes do not reach */
@@ -216,7 +216,7 @@ struct transport {
 	uint64_t next_attend;    /* while they are sparse: when the regions are attended to again */
 	uint64_t next_check;
 	/* finding out who died: see region_liveness.c */
-	uint32_t next_looked;       /* the number of the peer that is looked at next */
+	uint32_t next_checked;      /* the number of the peer that is looked at next */
 	uint32_t next_asked;        /* and of the one that the kernel is asked for next, if it is quiet */
 	uint32_t questions;         /* that may still be asked in this check */
 	uint32_t questions_in_turn; /* of them, for peers whose turn it is */

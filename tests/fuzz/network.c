@@ -194,7 +194,7 @@ void hostile_network(struct fuzz *fuzz)
 		break;
 	case 4:
 		if (!transport->network->lost && transport->network->directory->count > 0)
-			(void)network_look(transport);
+			(void)network_progress_full(transport);
 		break;
 	default:
 		send_frame(fuzz, style);

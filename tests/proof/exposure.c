@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * exposure.c - exposure_look() in a region in which every word is whatever a peer writes, at each load.
+ * exposure.c - exposure_find() in a region in which every word is whatever a peer writes, at each load.
  */
 #include "region/exposure.h"
 
@@ -25,7 +25,7 @@ void prove(void)
 	/* A slot of a peer that was met. */
 	if (slot >= MEMBERS)
 		return;
-	if (!exposure_look(&region, slot, any_u32, any_u64, &known))
+	if (!exposure_find(&region, slot, any_u32, any_u64, &known))
 		return;
 	(void)exposure_is_valid(&known);
 	if (known.bytes != NULL)

@@ -62,7 +62,7 @@ PROOFS = (
         "exposure",
         "prove",
         ("region/exposure.c",),
-        ("exposure_look", "read_line", "can_be", "same_process", "exposure_is_valid"),
+        ("exposure_find", "read_line", "can_be", "same_process", "exposure_is_valid"),
         ("region/exposure.c", "known->slot >= region->members", "known->slot > region->members"),
     ),
     Proof(

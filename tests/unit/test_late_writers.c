@@ -43,7 +43,7 @@ static struct heap *heap_of(const struct node *node)
 static void *allocate(struct node *node)
 {
 	/* It may have been asked just before. */
-	heap_of(node)->next_look = 0;
+	heap_of(node)->next_check = 0;
 	return heap_allocate(heap_of(node), LENGTH, 1, false);
 }
 

@@ -69,7 +69,7 @@ static void test_who_cannot_leave_forgets_nobody(void **state)
 	if (peer->state == PEER_UNTOLD)
 		(void)transport_refuse(peer);
 	assert_int_equal(peer->renewal, RENEWAL_DONE);
-	transport_of(A)->attachments[0].next_look = UINT64_MAX; /* it comes back to no other region */
+	transport_of(A)->attachments[0].next_search = UINT64_MAX; /* it comes back to no other region */
 	wish(A, WISH_LEAVE);
 	settle();
 	assert_false(transport_of(A)->attachments[0].region->left);
@@ -93,7 +93,7 @@ static void test_who_cannot_leave_forgets_nobody(void **state)
 static void move_to_another(void)
 {
 	for (int i = A; i <= B; i++) {
-		transport_of(i)->attachments[0].next_look = UINT64_MAX;
+		transport_of(i)->attachments[0].next_search = UINT64_MAX;
 		wish(i, WISH_LEAVE);
 		settle();
 		assert_true(transport_of(i)->attachments[0].region->left);
@@ -101,7 +101,7 @@ static void move_to_another(void)
 	assert_int_equal(unlink(files[0]), 0);
 	assert_int_equal(link(files[1], files[0]), 0);
 	for (int i = A; i <= B; i++) {
-		transport_of(i)->attachments[0].next_look = 0;
+		transport_of(i)->attachments[0].next_search = 0;
 		settle();
 		assert_non_null(transport_of(i)->attachments[0].next);
 	}

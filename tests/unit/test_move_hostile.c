@@ -234,7 +234,7 @@ static void test_chunks_that_do_not_come_back(void **state)
 		transport_begin_moves(fake_transport(victim));
 		transport_begin_moves(fake_transport(hostile));
 		(void)transport_progress_full(fake_transport(victim));
-		(void)network_look(fake_transport(hostile));
+		(void)network_progress_full(fake_transport(hostile));
 	}
 	struct peer *moving = &fake_neighbour(victim, hostile)->peer;
 	assert_true(moving->moving);

@@ -154,7 +154,7 @@ static void test_the_core_copies_few_frames_of_a_peer(void **state)
 /* Of what waits few frames go in one look, of all peers in turn. */
 static void test_what_waits_takes_turns(void **state)
 {
-	enum { EACH = 3 * NETWORK_FRAMES_PER_LOOK };
+	enum { EACH = 3 * NETWORK_FRAMES_PER_POLL };
 	static unsigned char large[4000];
 
 	(void)state;
@@ -172,12 +172,12 @@ static void test_what_waits_takes_turns(void **state)
 	a->end->holds_sends = true;
 	uint32_t before = a->end->frames;
 	for (uint32_t look = 1; look <= 2; look++) {
-		assert_int_equal(network_poll(fake_transport(a)->network), NETWORK_FRAMES_PER_LOOK);
-		assert_int_equal(a->end->frames - before, look * NETWORK_FRAMES_PER_LOOK);
+		assert_int_equal(network_poll(fake_transport(a)->network), NETWORK_FRAMES_PER_POLL);
+		assert_int_equal(a->end->frames - before, look * NETWORK_FRAMES_PER_POLL);
 	}
 	/* Both had a turn. */
-	assert_int_equal(to_b->peer.network->in_flight, NETWORK_FRAMES_PER_LOOK);
-	assert_int_equal(to_c->peer.network->in_flight, NETWORK_FRAMES_PER_LOOK);
+	assert_int_equal(to_b->peer.network->in_flight, NETWORK_FRAMES_PER_POLL);
+	assert_int_equal(to_c->peer.network->in_flight, NETWORK_FRAMES_PER_POLL);
 	fake_release_sends(a->end);
 	fake_settle(&world);
 	assert_int_equal(a->end->frames - before, 2 * EACH);

@@ -138,7 +138,7 @@ static void part(void)
 {
 	open_endpoints("1", "1", "");
 	talk_of_all(A, B);
-	transport_of(A)->attachments[0].next_look = UINT64_MAX;
+	transport_of(A)->attachments[0].next_search = UINT64_MAX;
 	transport_of(A)->attachments[0].region->lost = true;
 	wish(A, WISH_LEAVE);
 	settle();
@@ -154,7 +154,7 @@ static void test_who_calls_back_and_leaves_lives_on(void **state)
 	wish(A, WISH_RETURN);
 	transport_begin_moves(transport_of(A));
 	transport_check_peers(transport_of(A));
-	(void)network_look(transport_of(B));
+	(void)network_progress_full(transport_of(B));
 	assert_non_null(meet(B, A)->peer.attachment);
 	wish(A, WISH_LEAVE);
 	transport_of(A)->attachments[0].region->lost = false;
@@ -178,7 +178,7 @@ static void test_who_was_not_met_again_is_parted_from(void **state)
 	wish(A, WISH_RETURN);
 	transport_begin_moves(transport_of(A));
 	transport_check_peers(transport_of(A));
-	(void)network_look(transport_of(B));
+	(void)network_progress_full(transport_of(B));
 	assert_non_null(meet(B, A)->peer.attachment);
 	wish(A, WISH_LEAVE);
 	settle();
@@ -210,8 +210,8 @@ static void part_again(void)
 		fake_settle(&world);
 	transport_begin_moves(transport_of(A));
 	transport_begin_moves(transport_of(B));
-	(void)network_look(transport_of(A));
-	(void)network_look(transport_of(B));
+	(void)network_progress_full(transport_of(A));
+	(void)network_progress_full(transport_of(B));
 	assert_int_equal(beyond(A, B)->part_heard, WORD_FIRST);
 	assert_int_equal(beyond(B, A)->part_heard, WORD_FIRST);
 	transport_begin_moves(transport_of(A));
@@ -226,11 +226,11 @@ static void test_who_parts_meets_nobody_before_it_parted(void **state)
 	wish(A, WISH_RETURN);
 	transport_begin_moves(transport_of(A));
 	transport_check_peers(transport_of(A));
-	(void)network_look(transport_of(B));
+	(void)network_progress_full(transport_of(B));
 	assert_int_equal(beyond(B, A)->part_heard, WORD_SECOND);
 	/* If B answered, A would say that it heard that, and move back, before it hears that B has parted. */
-	(void)network_look(transport_of(A));
-	(void)network_look(transport_of(B));
+	(void)network_progress_full(transport_of(A));
+	(void)network_progress_full(transport_of(B));
 	transport_begin_moves(transport_of(B));
 	transport_begin_moves(transport_of(A));
 	settle();
@@ -249,7 +249,7 @@ static void test_who_was_refused_for_a_while_asks_again(void **state)
 	wish(A, WISH_RETURN);
 	transport_begin_moves(transport_of(A));
 	transport_check_peers(transport_of(A));
-	(void)network_look(transport_of(B));
+	(void)network_progress_full(transport_of(B));
 	transport_begin_moves(transport_of(B));
 	wish(A, WISH_NETWORK);
 	settle();

@@ -61,7 +61,7 @@ static void test_what_a_profile_says(void **state)
 				   "eager_bytes = 16K # 16384\n"
 				   "  pieces_in_flight=3\r\n"
 				   "\tsingle_copy_bytes\t=\t1M\n"
-				   "looks_per_read = 1";
+				   "polls_per_read = 1";
 	struct thresholds thresholds;
 	struct region_error error;
 
@@ -71,7 +71,7 @@ static void test_what_a_profile_says(void **state)
 	assert_int_equal(thresholds.eager_bytes, 16384);
 	assert_int_equal(thresholds.pieces_in_flight, 3);
 	assert_int_equal(thresholds.single_copy_bytes, 1048576);
-	assert_int_equal(thresholds.looks_per_read, 1);
+	assert_int_equal(thresholds.polls_per_read, 1);
 	assert_int_equal(thresholds.short_bytes, WIRE_SHORT_BYTES);
 	/* And beside lines that are wrong. */
 	assert_int_equal(profile_parse("p", "x\neager_bytes = 8K\n", 19, &thresholds, &error), 1);

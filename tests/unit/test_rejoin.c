@@ -52,12 +52,12 @@ static void settle(void)
 
 static void hold_still(int index)
 {
-	transport_of(index)->attachments[0].next_look = UINT64_MAX;
+	transport_of(index)->attachments[0].next_search = UINT64_MAX;
 }
 
-static void look_now(int index)
+static void search_now(int index)
 {
-	transport_of(index)->attachments[0].next_look = 0;
+	transport_of(index)->attachments[0].next_search = 0;
 	settle();
 }
 
@@ -209,7 +209,7 @@ static void test_another_region_is_joined(void **state)
 	uint32_t numbers[] = {meet(A, B)->peer.source, meet(A, C)->peer.source, meet(C, A)->peer.source};
 	leave(A);
 	plug('2', '1');
-	look_now(A);
+	search_now(A);
 	assert_false(has_left(A));
 	assert_int_equal(attachment_of(A)->region->id[1], 2);
 	assert_true(through_region(A, C));
@@ -227,7 +227,7 @@ static void test_another_region_is_joined(void **state)
 	leave(A);
 	talk_of_all(A, C);
 	plug('3', '1');
-	look_now(A);
+	search_now(A);
 	assert_int_equal(attachment_of(A)->region->id[1], 3);
 	talk_of_all(A, C);
 	talk_of_all(A, B);
@@ -251,7 +251,7 @@ static void test_nothing_is_kept_of_a_region_that_is_unmapped(void **state)
 	talk_of_all(A, C);
 	leave(A);
 	plug('2', '1');
-	look_now(A);
+	search_now(A);
 	assert_true(through_region(A, B));
 	talk_of_all(A, B);
 	talk_of_all(A, C);
@@ -279,7 +279,7 @@ static void test_nothing_is_kept_of_a_region_that_is_unmapped(void **state)
 		assert_outside(&gone, peer->returns.credit);
 	}
 	uint32_t room = transport->hot_room;
-	look_now(A);
+	search_now(A);
 	assert_int_equal(attachment_of(A)->region->id[1], 3);
 	assert_int_equal(transport->hot_room, room);
 	talk_of_all(A, B);
@@ -297,10 +297,10 @@ static void test_the_same_region_again(void **state)
 		leave(A);
 		talk_of_all(A, B);
 		talk_of_all(A, C);
-		look_now(A);
+		search_now(A);
 		assert_true(has_left(A));
 		wish(A, WISH_RETURN);
-		look_now(A);
+		search_now(A);
 		assert_false(has_left(A));
 		assert_true(through_region(A, B));
 		assert_true(through_region(B, A));
@@ -368,7 +368,7 @@ static void test_who_is_called_back_while_it_parts(void **state)
 		}
 		/* On a slow machine B may have looked by its clock, and answered: that must end well, too. */
 		if (heard) {
-			(void)network_look(transport_of(B));
+			(void)network_progress_full(transport_of(B));
 			transport_begin_moves(transport_of(B));
 		}
 		wish(A, WISH_RETURN);
@@ -393,16 +393,16 @@ static void test_all_meet_in_a_region_of_another(void **state)
 	talk_of_all(B, C);
 	leave(A);
 	plug('2', '1');
-	look_now(A);
+	search_now(A);
 	talk_of_all(A, B);
 	/* B's own mapping is of the file that has no name any more: what the manager writes, it writes there.
 	 */
 	const struct member *b = attachment_of(B)->member;
-	transport_of(B)->attachments[0].next_look = UINT64_MAX;
+	transport_of(B)->attachments[0].next_search = UINT64_MAX;
 	shared_store_u64(&region_slot(b->region, b->slot)->way, (uint64_t)b->epoch << 32 | WISH_LEAVE);
 	settle();
 	assert_true(has_left(B));
-	look_now(B);
+	search_now(B);
 	assert_true(through_region(A, B));
 	/* These two hear of each other only now. */
 	talk_of_all(A, C);
@@ -443,7 +443,7 @@ static void test_traffic_while_it_changes(void **state)
 			break;
 		case 1:
 			plug(round % 8 == 1 ? '2' : '3', '1');
-			look_now(A);
+			search_now(A);
 			assert_false(has_left(A));
 			break;
 		default:
@@ -560,7 +560,7 @@ static void test_who_comes_later(void **state)
 		assert_true(through_region(B, C));
 		assert_int_equal(meet(C, A)->peer.source < transport_of(C)->members, first == 0);
 		wish(A, WISH_RETURN);
-		look_now(A);
+		search_now(A);
 		for (int other = B; other <= C; other++) {
 			assert_true(through_region(A, other));
 			assert_true(through_region(other, A));
@@ -669,8 +669,8 @@ static void test_who_parts_and_sends_loses_its_path(void **state)
 	fake_wish(&world.nodes[B], true);
 	for (int round = 0; round < 3; round++) {
 		transport_begin_moves(transport_of(A));
-		(void)network_look(transport_of(A));
-		(void)network_look(transport_of(B));
+		(void)network_progress_full(transport_of(A));
+		(void)network_progress_full(transport_of(B));
 	}
 	assert_true(meet(A, B)->peer.receiving);
 	deliver(A, B, FRAME_PART, 0,

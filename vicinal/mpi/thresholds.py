@@ -39,9 +39,9 @@ THRESHOLDS = (
     Threshold("piece_bytes", 65_536, 4096, 65_536, "B", "pieces of large messages"),
     Threshold("pieces_in_flight", 8, 1, 64, "pieces", "region: pieces above 16 KiB"),
     Threshold("single_copy_bytes", 65_536, 16_384, 1 << 30, "B", "region: one copy above it"),
-    Threshold("looks_per_read", 64, 1, 1024, "looks", "ranks that begin to wait"),
+    Threshold("polls_per_read", 64, 1, 1024, "polls", "ranks that begin to wait"),
     Threshold("reads_before_yield", 2000, 1, 1 << 24, "reads", "ranks that wait: core offered"),
-    Threshold("reads_before_nap", 20_000, 1, 1 << 30, "reads", "ranks that wait: sleep"),
+    Threshold("reads_before_sleep", 20_000, 1, 1 << 30, "reads", "ranks that wait: sleep"),
 )
 
 

@@ -56,21 +56,21 @@ def pair() -> Iterator[GuestPair]:
 
 
 @pytest.fixture(scope="module")
-def doze(pair: GuestPair, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """doze.c in both guests, with the libfabric that the image has."""
-    target = tmp_path_factory.mktemp("doze") / "doze"
-    source = Path(__file__).parents[1] / "support/doze.c"
+def program(pair: GuestPair, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """sleeper.c in both guests, with the libfabric that the image has."""
+    target = tmp_path_factory.mktemp("sleeper") / "sleeper"
+    source = Path(__file__).parents[1] / "support/sleeper.c"
     directory = mpi_prefix(Mpi.MPICH) / "lib/mpich"
     command: list[str | Path] = ["gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror"]
     command += ["-o", target, source, directory / "libfabric.so.1", f"-Wl,-rpath,{directory}"]
     subprocess.run(command, check=True, timeout=120)
     for guest in pair.guests:
-        guest.copy_in(target, f"{HOME}/doze")
-    return f"{HOME}/doze"
+        guest.copy_in(target, f"{HOME}/sleeper")
+    return f"{HOME}/sleeper"
 
 
 @dataclass
-class Dozed:
+class Slept:
     """How two that block in fi_cq_sread() fared."""
 
     round_trips: list[float]
@@ -89,11 +89,12 @@ class Dozed:
         )
 
 
-def doze_and_wake(pair: GuestPair, doze: str, port: int, *before: str) -> Dozed:
+def sleep_and_wake(pair: GuestPair, program: str, port: int, *before: str) -> Slept:
     environment = {"FI_PROVIDER_PATH": str(provider_directory()), "FI_PROVIDER": "vicinal"}
     waker, sleeper = pair.guests
-    sleep = [*before, doze, "sleep", str(port), str(ROUNDS)]
-    wake = [*before, doze, "wake", guest_address(1), str(port), str(ROUNDS), str(GAP_MILLISECONDS)]
+    sleep = [*before, program, "sleep", str(port), str(ROUNDS)]
+    rounds = (str(port), str(ROUNDS), str(GAP_MILLISECONDS))
+    wake = [*before, program, "wake", guest_address(1), *rounds]
     with ThreadPoolExecutor() as pool:
         slept = pool.submit(sleeper.run, sleep, environment=environment, timeout=BOUND)
         woke = waker.run(wake, environment=environment, timeout=BOUND)
@@ -102,7 +103,7 @@ def doze_and_wake(pair: GuestPair, doze: str, port: int, *before: str) -> Dozed:
         assert each.returncode == 0, each.stderr
         assert each.stderr == ""
     told = json.loads(done.stdout)
-    return Dozed(
+    return Slept(
         round_trips=json.loads(woke.stdout)["microseconds"],
         processor=told["processor_seconds"] / told["seconds"],
         switches=told["switches"] / told["seconds"],
@@ -114,30 +115,30 @@ def vectors_in_use(guest: Guest) -> str:
     return guest.run(["sh", "-c", "grep vfio-msix /proc/interrupts; true"]).stdout
 
 
-def test_one_that_blocks_is_woken_by_the_interrupt(pair: GuestPair, doze: str) -> None:
+def test_one_that_blocks_is_woken_by_the_interrupt(pair: GuestPair, program: str) -> None:
     for port in PORTS:
-        woken = doze_and_wake(pair, doze, port)
-        naps = doze_and_wake(pair, doze, port + 1, *WITHOUT_AGENT)
-        for name, each in (("interrupts", woken), ("naps", naps)):
+        woken = sleep_and_wake(pair, program, port)
+        sleeps = sleep_and_wake(pair, program, port + 1, *WITHOUT_AGENT)
+        for name, each in (("interrupts", woken), ("sleeps", sleeps)):
             print(f"{pair.choice.accelerator.description}: {name}: {each}")
         # A message may also find it awake, as it looks 20 times a second.
         assert woken.interrupts > ROUNDS / 2
-        assert naps.interrupts == 0
+        assert sleeps.interrupts == 0
         # It looks so often whether its peers live, and says 10 times a second that it does.
         assert woken.switches < 80
         # A busy host lets neither sleep as it wants to: so one pair of all has to tell.
-        if woken.switches < naps.switches / 2 and woken.processor < naps.processor:
+        if woken.switches < sleeps.switches / 2 and woken.processor < sleeps.processor:
             break
     else:
-        pytest.fail("one that naps costs no more than one that waits for interrupts")
+        pytest.fail("short sleeps cost no more than waiting for interrupts")
 
 
-def test_interrupts_are_given_back(pair: GuestPair, doze: str) -> None:
+def test_interrupts_are_given_back(pair: GuestPair, program: str) -> None:
     """Those of processes that ended, also if they were killed; there are 32 in all."""
     environment = {"FI_PROVIDER_PATH": str(provider_directory()), "FI_PROVIDER": "vicinal"}
     script = f"""
         for i in $(seq 40); do
-            {doze} sleep 7003 1 2>&1 & sleeper=$!
+            {program} sleep 7003 1 2>&1 & sleeper=$!
             until grep -q vfio-msix /proc/interrupts; do sleep 0.02; done
             kill -9 $sleeper
             wait $sleeper 2>/dev/null

@@ -217,7 +217,7 @@ def in_force(region_path: Path, **variables: str) -> dict[str, int]:
 
 def test_the_provider_loads_it(region_path: Path, tmp_path: Path) -> None:
     usual = {each.key: each.usual for each in THRESHOLDS}
-    chosen = {"eager_bytes": 16384, "looks_per_read": 3}
+    chosen = {"eager_bytes": 16384, "polls_per_read": 3}
     path = tmp_path / "vicinal/profile"
     write_profile(path, chosen)
     assert in_force(region_path, XDG_CONFIG_HOME=str(tmp_path)) == usual | chosen
@@ -229,7 +229,7 @@ def test_the_provider_loads_it(region_path: Path, tmp_path: Path) -> None:
 
 def test_the_provider_warns_once_and_goes_on(region_path: Path, tmp_path: Path) -> None:
     path = tmp_path / "profile"
-    path.write_text("looks_per_read = 1\neager = 8192\n")
+    path.write_text("polls_per_read = 1\neager = 8192\n")
     path.chmod(0o644)
     warning = (
         f"vicinal: warning: profile {path}, line 2: there is no threshold eager: correct or delete "
@@ -250,7 +250,7 @@ def test_commands_refuse_values_that_cannot_be(vicinal: Vicinal) -> None:
 DIFFERENT = """
 case ${PMIX_RANK:-$PMI_RANK} in
 0) export VICINAL_PROFILE="$1" ;;
-*) export VICINAL_PROFILE= VICINAL_SHORT_BYTES=104 VICINAL_LOOKS_PER_READ=2 ;;
+*) export VICINAL_PROFILE= VICINAL_SHORT_BYTES=104 VICINAL_POLLS_PER_READ=2 ;;
 esac
 shift
 exec "$@"

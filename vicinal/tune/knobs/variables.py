@@ -37,9 +37,9 @@ _THRESHOLD_VALUES: Mapping[str, tuple[Value, ...]] = {
     "piece_bytes": (8192, 16_384, 32_768, 65_536),
     "pieces_in_flight": (2, 4, 8, 16),
     "single_copy_bytes": (16_384, 65_536, 262_144, 1_048_576),
-    "looks_per_read": (8, 64, 256, 1024),
+    "polls_per_read": (8, 64, 256, 1024),
     "reads_before_yield": (64, 500, 2000, 20_000),
-    "reads_before_nap": (2000, 20_000, 200_000),
+    "reads_before_sleep": (2000, 20_000, 200_000),
 }
 """Worth trying. Those that a machine was found to be best with go into its profile: profile.py."""
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * doze.c - libfabric alone, between two guests: one sends a message now and then and waits for the answer,
+ * sleeper.c - libfabric alone, between two guests: one sends a message now and then and waits for the answer,
  * the other waits for messages; both block in fi_cq_sread() meanwhile.
  *
- *	doze sleep PORT ROUNDS              doze wake HOST PORT ROUNDS MILLISECONDS
+ *	sleeper sleep PORT ROUNDS           sleeper wake HOST PORT ROUNDS MILLISECONDS
  *
  * They tell each other their addresses by TCP. From its first message on, which is left out, the sleeper
  * counts what it took of its processor, how often it gave that back, and the interrupts of the region's
@@ -40,7 +40,7 @@ static void check(long result, const char *what)
 {
 	if (result >= 0)
 		return;
-	fprintf(stderr, "doze: error: %s: %s\n", what, fi_strerror((int)-result));
+	fprintf(stderr, "sleeper: error: %s: %s\n", what, fi_strerror((int)-result));
 	exit(1);
 }
 
@@ -200,7 +200,7 @@ int main(int count, char **arguments)
 	int sleeps = count == 4 && strcmp(arguments[1], "sleep") == 0;
 
 	if (!sleeps && !(count == 6 && strcmp(arguments[1], "wake") == 0)) {
-		fprintf(stderr, "doze: error: call it as the top of doze.c says\n");
+		fprintf(stderr, "sleeper: error: call it as the top of sleeper.c says\n");
 		return 2;
 	}
 	open_endpoint();
