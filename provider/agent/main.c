@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * main.c - vicinal-doorbell-agent: holds a guest's ivshmem-doorbell device, which one process alone can, and
- * lends its interrupts to the ranks of the guest.
+ * grants its interrupts to the ranks of the guest.
  *
  *	vicinal-doorbell-agent ADDRESS GROUP
  *
- * ADDRESS is the device's, such as 0000:00:04.0; its driver is vfio-pci. Who is in GROUP may borrow. It takes
- * the device as root, and is `nobody` from then on. It has no part in messages:
+ * ADDRESS is the device's, such as 0000:00:04.0; its driver is vfio-pci. Who is in GROUP may ask for one. It
+ *takes the device as root, and is `nobody` from then on. It has no part in messages:
  * docs/explanation/doorbell.md.
  */
 #include <errno.h>
@@ -20,7 +20,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "agent/lender.h"
+#include "agent/interrupts.h"
 #include "region/doorbell.h"
 
 #define NOBODY 65534U
@@ -71,5 +71,5 @@ int main(int count, char **arguments)
 	(void)printf("vicinal-doorbell-agent: device %s, guest %u, %u interrupts\n", arguments[1],
 		     device.guest, device.vectors);
 	(void)fflush(stdout);
-	lend_interrupts(&device, listener);
+	grant_interrupts(&device, listener);
 }

@@ -90,7 +90,7 @@ static bool is_given_back(struct mr *mr)
 	mr->registration.enabled = false; /* nothing new is begun */
 	for (;;) {
 		progress(mr->domain);
-		if (mr->registration.loans == 0)
+		if (mr->registration.grants == 0)
 			return true;
 		if (monotonic_now() > until) {
 			if (recalled)
@@ -111,7 +111,7 @@ static int mr_close(struct fid *fid)
 	struct domain *domain = mr->domain;
 
 	domain_lock(domain);
-	if (mr->registration.loans > 0 && !is_given_back(mr)) {
+	if (mr->registration.grants > 0 && !is_given_back(mr)) {
 		domain_unlock(domain);
 		provider_say("memory stays registered: a peer's long write into it over the network has not "
 			     "ended for 1 s, and cannot be stopped. Close it after the peer's operation has "

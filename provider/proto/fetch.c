@@ -18,10 +18,10 @@ bool fetch_offer(const struct send_request *request, struct send *send, uint32_t
 	struct wire_offer header = {.data = request->data, .id = send->id, .total = request->length};
 
 	if (peer->network == NULL || request->count != 1 || request->length <= OFFER_BYTES ||
-	    !network_lend(peer, request->pieces[0].iov_base, request->length, &send->loan))
+	    !network_expose(peer, request->pieces[0].iov_base, request->length, &send->grant))
 		return false;
-	header.key = send->loan.key;
-	header.address = send->loan.address;
+	header.key = send->grant.key;
+	header.address = send->grant.address;
 	struct ring_slot *slot = ring_next(&peer->out, 0);
 	shared_store_u64(&slot->word, request->tag);
 	shared_copy_out(slot->payload, &header, sizeof(header));
@@ -94,7 +94,7 @@ bool fetch_begin(struct messenger *messenger, struct receive *receive, struct co
 	}
 	receive->fetching = true;
 	reading_begin(messenger, &receive->reading, from, &receive->buffer, receive->expected,
-		      &(struct network_loan){.key = offer->key, .address = offer->address}, ended);
+		      &(struct network_grant){.key = offer->key, .address = offer->address}, ended);
 	return true;
 }
 

@@ -234,12 +234,12 @@ int messenger_open(struct messenger **opened, struct region *region, uint32_t en
 	match_list_open(&messenger->remote_answering);
 	match_list_open(&messenger->remote_pumping);
 	match_list_open(&messenger->remote_awaiting);
-	match_list_open(&messenger->remote_lending);
-	match_list_open(&messenger->remote_loans);
+	match_list_open(&messenger->remote_by_core);
+	match_list_open(&messenger->remote_grants);
 	operations_open(&messenger->send_ids);
 	operations_open(&messenger->receive_ids);
 	operations_open(&messenger->remote_ids);
-	operations_open(&messenger->loan_ids);
+	operations_open(&messenger->grant_ids);
 	send_queues_open(&messenger->send_queues);
 	pool_open(&messenger->send_pool, sizeof(struct send));
 	pool_open(&messenger->receive_pool, sizeof(struct receive));
@@ -322,10 +322,10 @@ bool messenger_may_close(struct messenger *messenger)
 }
 
 /* The core cannot be closed while it has registrations. */
-static void take_back_loans(const struct match_link *head)
+static void revoke_grants(const struct match_link *head)
 {
 	for (struct match_link *link = head->next; link != head; link = link->next)
-		network_take_back(&((struct send *)(void *)link)->loan);
+		network_revoke(&((struct send *)(void *)link)->grant);
 }
 
 void messenger_close(struct messenger *messenger)
@@ -348,8 +348,8 @@ void messenger_close(struct messenger *messenger)
 		}
 	}
 	single_copy_close(messenger);
-	take_back_loans(&messenger->awaiting);
-	remote_take_back_loans(messenger);
+	revoke_grants(&messenger->awaiting);
+	remote_revoke_grants(messenger);
 	match_close(&messenger->tagged);
 	match_close(&messenger->untagged);
 	operations_close(&messenger->send_ids);
@@ -361,7 +361,7 @@ void messenger_close(struct messenger *messenger)
 	pool_close(&messenger->remote_pool);
 	transport_close(messenger->transport);
 	/* Until here the core may have written to registered memory. */
-	remote_free_loans(messenger);
+	remote_free_grants(messenger);
 	free(messenger);
 }
 

@@ -8,7 +8,7 @@
  * arrive.c     what comes out of rings
  * receive.c    posting, peeking, cancelling, delivering
  * fetch.c      large messages over the network
- * reading.h    what a peer lent, read by the core
+ * reading.h    what a peer exposed, read by the core
  * rendezvous.c large messages, and the control slots that wait for room
  * remote.h     reads, writes and atomics
  * direct.h     the same in memory that lies in the region
@@ -42,14 +42,14 @@
 struct message;
 struct receive;
 
-/* A control slot (CLEAR, ACKNOWLEDGE, LENT) that waits for room in a ring. */
+/* A control slot (CLEAR, ACKNOWLEDGE, GRANT) that waits for room in a ring. */
 struct control_slot {
 	uint64_t control;
 	uint64_t word;
 	union {
 		struct wire_clear clear;
 		struct wire_resume resume;
-		struct wire_lent lent;
+		struct wire_grant grant;
 		uint64_t error;
 	};
 };
@@ -69,7 +69,7 @@ struct correspondent {
 	uint32_t waiting_tail;
 	struct message *holding;    /* messages of its that hold chunks */
 	uint64_t held[CHUNK_WORDS]; /* which: none twice, so that no more than its section is copied out of */
-	uint32_t reads;             /* of memory that it lent, under way */
+	uint32_t reads;             /* of memory that it exposed, under way */
 	uint64_t copied;            /* bytes of theirs that were moved to private memory */
 	struct ways ways;
 	struct ways writing; /* our parts of single copies into its heap, timed here alone */
@@ -97,9 +97,9 @@ struct send {
 	bool waits_for_clear;
 	bool acknowledged;
 	uint64_t tag;
-	uint64_t flags;           /* as in send_request */
-	struct single_copy *copy; /* offered, or under way; else NULL */
-	struct network_loan loan; /* to a receiver that reads it over the network */
+	uint64_t flags;             /* as in send_request */
+	struct single_copy *copy;   /* offered, or under way; else NULL */
+	struct network_grant grant; /* to a receiver that reads it over the network */
 };
 
 /*
@@ -210,9 +210,9 @@ struct messenger {
 	struct match_link remote_answering; /* struct remote_peer: has answers to give */
 	struct match_link remote_pumping;   /* struct remote_operation: not all of it was sent */
 	struct match_link remote_awaiting;  /* struct remote_operation: all was sent, not all answered */
-	struct match_link remote_lending;   /* struct remote_operation: its bytes are the core's to move */
-	struct match_link remote_loans;     /* struct remote_loan: the same, of peers' operations */
-	uint32_t lends;                     /* entries of these two lists */
+	struct match_link remote_by_core;   /* struct remote_operation: its bytes are the core's to move */
+	struct match_link remote_grants;    /* struct remote_grant: the same, of peers' operations */
+	uint32_t by_core;                   /* entries of these two lists */
 	struct match_link pumping;          /* struct send: cleared, and copied into chunks as room allows */
 	struct match_link awaiting;         /* struct send: waits for CLEAR or ACKNOWLEDGE */
 	struct match_link incoming;         /* struct receive: large messages */
@@ -221,8 +221,8 @@ struct messenger {
 	struct send_queues send_queues;     /* what peers have no room for */
 	struct operation_table send_ids;
 	struct operation_table receive_ids;
-	struct operation_table remote_ids; /* of remote_lending */
-	struct operation_table loan_ids;   /* of remote_loans */
+	struct operation_table remote_ids; /* of remote_by_core */
+	struct operation_table grant_ids;  /* of remote_grants */
 	struct pool send_pool;
 	struct pool receive_pool;
 	struct pool message_pool;
@@ -326,7 +326,7 @@ static inline bool messenger_awaits(const struct messenger *messenger)
 	return messenger->tagged.posted != 0 || !match_is_empty(&messenger->awaiting) ||
 	       !match_is_empty(&messenger->incoming) || !match_is_empty(&messenger->pumping) ||
 	       !match_is_empty(&messenger->remote_awaiting) ||
-	       (messenger->remote_pending | messenger->lends | messenger->send_queues.count) != 0;
+	       (messenger->remote_pending | messenger->by_core | messenger->send_queues.count) != 0;
 }
 
 static inline bool is_failed(const struct correspondent *correspondent)

@@ -36,7 +36,7 @@ static uint32_t ask(struct messenger *messenger, struct reading *reading)
 
 	while (reading->asked < reading->length && from->reads < PIECES_AT_ONCE && !is_failed(from)) {
 		struct iovec piece = next_piece(reading);
-		int result = network_fetch(&from->peer, &reading->loan, reading->asked, piece.iov_base,
+		int result = network_fetch(&from->peer, &reading->grant, reading->asked, piece.iov_base,
 					   piece.iov_len, reading);
 		if (result == -EAGAIN) {
 			messenger->readings_wait = true;
@@ -70,13 +70,13 @@ static uint32_t ask_all(struct messenger *messenger, const struct correspondent 
 }
 
 void reading_begin(struct messenger *messenger, struct reading *reading, struct correspondent *from,
-		   const struct buffer *to, uint64_t length, const struct network_loan *loan,
+		   const struct buffer *to, uint64_t length, const struct network_grant *grant,
 		   reading_ended ended)
 {
 	*reading = (struct reading){
 		.from = from,
 		.to = to,
-		.loan = {.key = loan->key, .address = loan->address},
+		.grant = {.key = grant->key, .address = grant->address},
 		.length = length,
 		.ended = ended,
 	};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * reading.h - memory that a peer has lent, read by the core straight into a buffer of ours: of large
- * messages (fetch.c), and of long one-sided operations (remote_lend.c).
+ * reading.h - memory that a peer exposes, read by the core straight into a buffer of ours: of large
+ * messages (fetch.c), and of long one-sided operations (remote_core.c).
  *
  * It is read in pieces, a few at a time, so that what else comes by the same connection passes between
  * them; and no more than the core has room for. The buffer is the core's until the last piece has ended,
@@ -24,10 +24,10 @@ typedef void (*reading_ended)(struct messenger *messenger, struct reading *readi
 struct reading {
 	struct match_link link; /* in messenger.readings */
 	struct correspondent *from;
-	const struct buffer *to;  /* outlives it */
-	struct network_loan loan; /* the peer's: its key and address */
-	uint64_t length;          /* at least 1, and at most the buffer's */
-	uint64_t asked;           /* bytes of which the reads were begun */
+	const struct buffer *to;    /* outlives it */
+	struct network_grant grant; /* the peer's: its key and address */
+	uint64_t length;            /* at least 1, and at most the buffer's */
+	uint64_t asked;             /* bytes of which the reads were begun */
 	uint64_t arrived;
 	uint32_t pieces; /* reads under way */
 	bool abandoned;  /* its peer failed, and it ends with the last of the reads */
@@ -36,7 +36,7 @@ struct reading {
 
 /* `from` is in the network. The other fields of `reading` need not be set. */
 void reading_begin(struct messenger *messenger, struct reading *reading, struct correspondent *from,
-		   const struct buffer *to, uint64_t length, const struct network_loan *loan,
+		   const struct buffer *to, uint64_t length, const struct network_grant *grant,
 		   reading_ended ended);
 /* Its peer failed. True if reads are under way, and `ended` is called after them; else it is over now. */
 bool reading_abandon(struct messenger *messenger, struct reading *reading);

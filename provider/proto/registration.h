@@ -23,7 +23,7 @@ struct registration {
 	uint64_t access;   /* FI_REMOTE_READ and FI_REMOTE_WRITE */
 	const void *owner; /* the endpoint that it is reached through; NULL: any of the domain's */
 	struct completion_counter *counter; /* counts what was written to it, or NULL */
-	uint32_t loans; /* operations whose bytes the core moves to or from it: it must stay as it is */
+	uint32_t grants; /* operations whose bytes the core moves to or from it: it must stay as it is */
 	bool enabled;
 };
 

@@ -96,13 +96,13 @@ int remote_arrive(struct messenger *messenger, struct correspondent *from, uint6
 	case WIRE_REPLY_CHUNK:
 	case WIRE_DONE:
 		return remote_answered(messenger, from, control, slot);
-	case WIRE_LEND_WRITE:
-	case WIRE_LEND_READ:
+	case WIRE_CORE_WRITE:
+	case WIRE_CORE_READ:
 	case WIRE_RETURN:
-		return remote_lend_arrive(messenger, from, control, slot);
-	case WIRE_LENT:
+		return remote_core_arrive(messenger, from, control, slot);
+	case WIRE_GRANT:
 	case WIRE_ENDED:
-		return remote_lent(messenger, from, control, slot);
+		return remote_core_answered(messenger, from, control, slot);
 	default:
 		return -EPROTO;
 	}
@@ -180,8 +180,8 @@ static bool fail_operations(struct messenger *messenger, struct match_link *head
 bool remote_fail(struct messenger *messenger, struct correspondent *peer)
 {
 	remote_forget(messenger, peer);
-	remote_fail_loans(messenger, peer);
-	bool any = remote_fail_lends(messenger, peer);
+	remote_fail_grants(messenger, peer);
+	bool any = remote_core_fail(messenger, peer);
 	any |= fail_operations(messenger, &messenger->remote_pumping, peer);
 	any |= fail_operations(messenger, &messenger->remote_awaiting, peer);
 	return any;
@@ -202,5 +202,5 @@ bool messenger_is_quiet(const struct messenger *messenger, const struct correspo
 	       !concerns(&messenger->awaiting, to, true) &&
 	       !concerns(&messenger->remote_pumping, to, false) &&
 	       !concerns(&messenger->remote_awaiting, to, false) &&
-	       !concerns(&messenger->remote_lending, to, false);
+	       !concerns(&messenger->remote_by_core, to, false);
 }

@@ -18,13 +18,13 @@
  * a peer can name nothing but the number of a request.
  *
  * Memory in the region is reached without any of this: see direct.h. Long ones over the network
- * have their bytes moved by the core, and are not counted: see remote_lend.c.
+ * have their bytes moved by the core, and are not counted: see remote_core.c.
  *
  * remote.c         slots of both sides; progress; peers that failed
  * remote_request.c the initiator: requests
  * remote_answer.c  the initiator: answers, and operations that end
  * remote_target.c  the target
- * remote_lend.c, remote_lend_target.c both sides of what the core moves
+ * remote_core.c, remote_core_target.c both sides of what the core moves
  */
 #ifndef VICINAL_PROTO_REMOTE_H
 #define VICINAL_PROTO_REMOTE_H
@@ -78,7 +78,7 @@ struct remote_peer {
 	uint32_t expected_head;
 	uint32_t expected_tail;
 	uint32_t replies_expected;
-	uint32_t lends;          /* operations that the core moves */
+	uint32_t by_core;        /* operations that the core moves */
 	bool asks;               /* the next request asks for an answer, so that `answered` comes up */
 	struct exposed *exposed; /* what may be reached without it: see direct.c. NULL: none asked for yet */
 	/* as target */
@@ -87,7 +87,7 @@ struct remote_peer {
 	struct match_link answering; /* in messenger.remote_answering */
 	bool is_answering;
 	bool acknowledge; /* a DONE of all taken is asked for */
-	uint32_t loans;   /* of its operations, those that the core moves */
+	uint32_t grants;  /* of its operations, those that the core moves */
 	uint32_t owed_count;
 	uint32_t owed_replies;
 	struct owed_answer *owed;
@@ -96,7 +96,7 @@ struct remote_peer {
 
 /* An operation that is not over when its call returns. */
 struct remote_operation {
-	struct match_link link; /* in messenger.remote_pumping, remote_awaiting or remote_lending */
+	struct match_link link; /* in messenger.remote_pumping, remote_awaiting or remote_by_core */
 	struct correspondent *to;
 	void *context;
 	uint64_t flags; /* as in remote_request */
@@ -117,23 +117,23 @@ struct remote_operation {
 	struct fi_rma_iov places[REMOTE_PLACES];
 	/* of a long one that is to go by the core, or does */
 	bool by_core;
-	bool reading;             /* the target has lent its memory */
-	uint64_t id;              /* that the target knows it by; OPERATION_NO_ID: its peer failed */
-	const char *reason;       /* why that did */
-	struct network_loan loan; /* of a write: to the target */
-	uint64_t loan_id;         /* of a read: the target's */
+	bool reading;               /* the target exposes its memory */
+	uint64_t id;                /* that the target knows it by; OPERATION_NO_ID: its peer failed */
+	const char *reason;         /* why that did */
+	struct network_grant grant; /* of a write: to the target */
+	uint64_t grant_id;          /* of a read: the target's */
 	struct reading read;
 };
 
 /* An operation of a peer's whose bytes the core moves to or from our memory. */
-struct remote_loan {
-	struct match_link link; /* in messenger.remote_loans */
+struct remote_grant {
+	struct match_link link; /* in messenger.remote_grants */
 	struct correspondent *from;
 	struct registration *registration; /* which stays as long as this does */
 	bool reads;
 	/* a read: what the peer may read */
 	uint64_t id; /* ours */
-	struct network_loan loan;
+	struct network_grant grant;
 	/* a write: the peer's, read into our memory */
 	uint64_t initiator_id;
 	uint64_t data;
@@ -173,7 +173,7 @@ ssize_t messenger_remote(struct messenger *messenger, const struct remote_reques
 bool messenger_is_quiet(const struct messenger *messenger, const struct correspondent *to);
 /*
  * Who still reads this registration by the core has had time enough to say that it is done: it loses its
- * path at the next progress, and what it was lent is taken back. What our core writes stays.
+ * path at the next progress, and what it was granted is revoked. What our core writes stays.
  */
 void messenger_recall(struct messenger *messenger, const struct registration *registration);
 
@@ -218,25 +218,25 @@ void remote_complete(struct messenger *messenger, enum remote_kind kind, bool fe
 bool remote_is_an_error(uint64_t error);
 const char *remote_reason_of(int error);
 
-/* remote_lend.c */
+/* remote_core.c */
 /* May it go so, as far as is known before it begins? */
-bool remote_may_lend(const struct remote_request *request);
+bool remote_core_may_move(const struct remote_request *request);
 /*
  * Begin it, and take it from remote_pumping. False if there is no room now; or if it cannot go so after all,
  * and then `by_core` is not set any more.
  */
-bool remote_lend(struct messenger *messenger, struct remote_operation *operation);
-int remote_lent(struct messenger *messenger, struct correspondent *from, uint64_t control,
-		const struct ring_slot *slot);
-bool remote_fail_lends(struct messenger *messenger, const struct correspondent *to);
+bool remote_core_begin(struct messenger *messenger, struct remote_operation *operation);
+int remote_core_answered(struct messenger *messenger, struct correspondent *from, uint64_t control,
+			 const struct ring_slot *slot);
+bool remote_core_fail(struct messenger *messenger, const struct correspondent *to);
 
-/* remote_lend_target.c */
-int remote_lend_arrive(struct messenger *messenger, struct correspondent *from, uint64_t control,
+/* remote_core_target.c */
+int remote_core_arrive(struct messenger *messenger, struct correspondent *from, uint64_t control,
 		       const struct ring_slot *slot);
-void remote_fail_loans(struct messenger *messenger, const struct correspondent *from);
+void remote_fail_grants(struct messenger *messenger, const struct correspondent *from);
 /* Their memory is not reached any more: before the core is closed, and after. */
-void remote_take_back_loans(struct messenger *messenger);
-void remote_free_loans(struct messenger *messenger);
+void remote_revoke_grants(struct messenger *messenger);
+void remote_free_grants(struct messenger *messenger);
 
 /* remote_target.c */
 /* An operation that changed memory was carried out, or the last part of it. */

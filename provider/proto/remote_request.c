@@ -317,11 +317,11 @@ static uint32_t piece_chunk(struct messenger *messenger, struct correspondent *t
 	struct transport *transport = messenger->transport;
 	struct chunk_account *account = &to->peer.account;
 
-	if (account->lent_of[CHUNK_CLASS_LARGE] >= LARGE_CHUNKS_IN_FLIGHT) {
+	if (account->outstanding_of[CHUNK_CLASS_LARGE] >= LARGE_CHUNKS_IN_FLIGHT) {
 		if (chunk_collect(to->peer.pool, account) < 0)
 			transport_fail(transport, &to->peer, -EPROTO,
 				       "it returned a chunk that it does not have");
-		if (account->lent_of[CHUNK_CLASS_LARGE] >= LARGE_CHUNKS_IN_FLIGHT)
+		if (account->outstanding_of[CHUNK_CLASS_LARGE] >= LARGE_CHUNKS_IN_FLIGHT)
 			return CHUNK_NONE;
 	}
 	uint32_t chunk = transport_chunk(transport, &to->peer, length);
@@ -335,7 +335,7 @@ uint32_t remote_pump(struct messenger *messenger, struct remote_operation *opera
 	struct correspondent *to = operation->to;
 	bool reads = operation->kind == REMOTE_READ;
 
-	if (operation->by_core && remote_lend(messenger, operation))
+	if (operation->by_core && remote_core_begin(messenger, operation))
 		return budget - 1;
 	if (operation->by_core)
 		return budget;
@@ -403,7 +403,7 @@ static ssize_t request_long(struct messenger *messenger, const struct remote_req
 	operation->place_sent = 0;
 	operation->place = 0;
 	operation->place_count = (uint32_t)request->place_count;
-	operation->by_core = remote_may_lend(request);
+	operation->by_core = remote_core_may_move(request);
 	/* The target may have no chunks longer than ours: all members' sections are of one size. */
 	operation->piece = piece < largest ? piece : largest;
 	memcpy(operation->places, request->places, request->place_count * sizeof(*request->places));

@@ -115,13 +115,13 @@ void rendezvous_ask_chunks(struct messenger *messenger)
 
 	for (uint32_t source = 0; source < transport->peer_end; source++) {
 		struct correspondent *peer = (struct correspondent *)(void *)transport->peers[source];
-		if (peer == NULL || peer->peer.account.lent == 0 || is_failed(peer))
+		if (peer == NULL || peer->peer.account.outstanding == 0 || is_failed(peer))
 			continue;
 		/* Once for all that it holds now: it answers by giving them back. */
-		if (peer->peer.account.lent_reclaimed == peer->peer.account.lent_count ||
+		if (peer->peer.account.taken_at_reclaim == peer->peer.account.taken_count ||
 		    !transport_room(transport, &peer->peer, 1))
 			continue;
-		peer->peer.account.lent_reclaimed = peer->peer.account.lent_count;
+		peer->peer.account.taken_at_reclaim = peer->peer.account.taken_count;
 		push_control(&peer->peer,
 			     &(struct control_slot){.control = control_word(WIRE_RECLAIM, 0, 0)});
 	}
@@ -242,12 +242,13 @@ ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *
 		most = EARLY_PIECES_OFFERED;
 		piece = EARLY_PIECE_OFFERED;
 	}
-	if (peer->account.lent >= EARLY_CHUNKS_OUT && chunk_collect(peer->pool, &peer->account) < 0)
+	if (peer->account.outstanding >= EARLY_CHUNKS_OUT && chunk_collect(peer->pool, &peer->account) < 0)
 		transport_fail(transport, peer, -EPROTO, "it returned a chunk that it does not have");
 	/* Only what is certain is promised: a chunk and a slot for each early piece. */
 	for (uint64_t covered = 0; pieces < most && covered < request->length; covered += piece) {
-		if (peer->account.lent >= EARLY_CHUNKS_OUT ||
-		    peer->account.lent_of[CHUNK_CLASS_LARGE] >= messenger->thresholds.pieces_in_flight ||
+		if (peer->account.outstanding >= EARLY_CHUNKS_OUT ||
+		    peer->account.outstanding_of[CHUNK_CLASS_LARGE] >=
+			    messenger->thresholds.pieces_in_flight ||
 		    (pieces > 0 && !transport_room(transport, peer, pieces + 1)))
 			break;
 		chunks[pieces] = transport_chunk(transport, peer, piece);
@@ -323,13 +324,14 @@ static uint32_t pump(struct messenger *messenger, struct send *send, uint32_t bu
 		uint64_t rest = send->accepted - send->sent;
 		uint32_t length = rest < longest ? (uint32_t)rest : longest;
 
-		if (peer->account.lent_of[CHUNK_CLASS_LARGE] >= messenger->thresholds.pieces_in_flight) {
+		if (peer->account.outstanding_of[CHUNK_CLASS_LARGE] >=
+		    messenger->thresholds.pieces_in_flight) {
 			if (chunk_collect(pool, &peer->account) < 0) {
 				transport_fail(transport, peer, -EPROTO,
 					       "it returned a chunk that it does not have");
 				return budget;
 			}
-			if (peer->account.lent_of[CHUNK_CLASS_LARGE] >=
+			if (peer->account.outstanding_of[CHUNK_CLASS_LARGE] >=
 			    messenger->thresholds.pieces_in_flight)
 				return stall(messenger, send, budget);
 		}
@@ -390,7 +392,7 @@ int rendezvous_acknowledged(struct messenger *messenger, struct correspondent *f
 		return -EPROTO;
 	/* One copy, or read over the network, is always acknowledged: it is how the sender learns that its
 	 * buffer is free. */
-	if (send->copy == NULL && send->loan.mr == NULL &&
+	if (send->copy == NULL && send->grant.mr == NULL &&
 	    (send->sent < send->accepted || (send->flags & FI_DELIVERY_COMPLETE) == 0))
 		return -EPROTO;
 	send_end(messenger, send, 0, NULL);

@@ -29,8 +29,8 @@ void send_end(struct messenger *messenger, struct send *send, int error, const c
 	operations_remove(&messenger->send_ids, send->id);
 	if (send->copy != NULL)
 		single_copy_release(messenger, send->copy);
-	if (send->loan.mr != NULL)
-		network_take_back(&send->loan);
+	if (send->grant.mr != NULL)
+		network_revoke(&send->grant);
 	send_complete(messenger, send->context, send->flags, send->tag, error, reason);
 	pool_give(&messenger->send_pool, send);
 }

@@ -61,12 +61,12 @@ struct slot_shape wire_shape(uint64_t control)
 				  sizeof(struct wire_atomic) + offsetof(struct wire_piece, chunk));
 	case WIRE_REPLY:
 		return without_chunk(length);
-	case WIRE_LEND_WRITE:
-		return without_chunk(sizeof(struct wire_lend_write));
-	case WIRE_LEND_READ:
-		return without_chunk(sizeof(struct wire_lend_read));
-	case WIRE_LENT:
-		return without_chunk(sizeof(struct wire_lent));
+	case WIRE_CORE_WRITE:
+		return without_chunk(sizeof(struct wire_core_write));
+	case WIRE_CORE_READ:
+		return without_chunk(sizeof(struct wire_core_read));
+	case WIRE_GRANT:
+		return without_chunk(sizeof(struct wire_grant));
 	case WIRE_RETURN:
 		return without_chunk(0);
 	case WIRE_ENDED:

@@ -34,13 +34,13 @@
  *   REPLY_CHUNK sequence    struct wire_piece                               of the bytes
  *   DONE      sequence      0, or why that one was refused, 4 bytes         0
  *
- * Long ones over the network, whose bytes the core moves: see remote_lend.c. They are not counted, and
+ * Long ones over the network, whose bytes the core moves: see remote_core.c. They are not counted, and
  * begin and end apart from the others.
  *
- *   LEND_WRITE initiator's id struct wire_lend_write: read it from my memory    0
- *   LEND_READ  initiator's id struct wire_lend_read: let me read this           0
- *   LENT       initiator's id struct wire_lent: you may read it                 0
- *   RETURN     target's id    what was lent was read                            0
+ *   CORE_WRITE initiator's id struct wire_core_write: read it from my memory    0
+ *   CORE_READ  initiator's id struct wire_core_read: let me read this           0
+ *   GRANT      initiator's id struct wire_grant: you may read it                0
+ *   RETURN     target's id    the granted memory was read                       0
  *   ENDED      initiator's id 0: it was written; or why it was refused, 8 bytes 0
  */
 #ifndef VICINAL_PROTO_WIRE_H
@@ -70,9 +70,9 @@ enum wire_kind {
 	WIRE_REPLY = 21,
 	WIRE_REPLY_CHUNK = 22,
 	WIRE_DONE = 23,
-	WIRE_LEND_WRITE = 24, /* this and the next over the network alone */
-	WIRE_LEND_READ = 25,
-	WIRE_LENT = 26,
+	WIRE_CORE_WRITE = 24, /* this and the next over the network alone */
+	WIRE_CORE_READ = 25,
+	WIRE_GRANT = 26,
 	WIRE_RETURN = 27,
 	WIRE_ENDED = 28,
 };
@@ -179,24 +179,24 @@ struct wire_atomic {
 };
 
 /* A range of the target's memory, and where the core reads what is to be written there. */
-struct wire_lend_write {
+struct wire_core_write {
 	uint64_t key;
 	uint64_t address;
 	uint64_t total;
 	uint64_t data;
-	uint64_t loan_key;
-	uint64_t loan_address;
+	uint64_t grant_key;
+	uint64_t grant_address;
 };
 
 /* A range of the target's memory that the initiator wants to read by the core. */
-struct wire_lend_read {
+struct wire_core_read {
 	uint64_t key;
 	uint64_t address;
 	uint64_t total;
 };
 
 /* Where the core reads it. */
-struct wire_lent {
+struct wire_grant {
 	uint64_t id; /* the target's, for RETURN */
 	uint64_t key;
 	uint64_t address;
@@ -210,7 +210,7 @@ struct slot_shape wire_shape(uint64_t control);
 
 _Static_assert(sizeof(struct wire_atomic) == 16, "the same everywhere");
 _Static_assert(sizeof(struct wire_rendezvous) <= WIRE_INLINE_BYTES, "the largest header fits in a slot");
-_Static_assert(sizeof(struct wire_lend_write) <= WIRE_INLINE_BYTES, "and this one");
+_Static_assert(sizeof(struct wire_core_write) <= WIRE_INLINE_BYTES, "and this one");
 _Static_assert(WIRE_INLINE_BYTES + 8 == RING_PAYLOAD, "word and payload fill a slot");
 
 /* A rendezvous shows at most so many pieces before it is cleared. */
@@ -225,6 +225,6 @@ _Static_assert(WIRE_INLINE_BYTES + 8 == RING_PAYLOAD, "word and payload fill a s
 #define WIRE_REPLIES_MOST 64U
 #define WIRE_REQUESTS_MOST 1024U
 /* And so many operations of one peer's may be under way by the core. */
-#define WIRE_LENDS_MOST 64U
+#define WIRE_GRANTS_MOST 64U
 
 #endif

@@ -12,9 +12,9 @@ void chunk_untake(struct chunk_pool *pool, uint32_t chunk)
 	uint32_t index = chunk_class_of(pool, chunk);
 	struct chunk_class *class = &pool->classes[index];
 
-	pool->borrower[chunk]->lent--;
-	pool->borrower[chunk]->lent_of[index]--;
-	pool->borrower[chunk] = NULL;
+	pool->holder[chunk]->outstanding--;
+	pool->holder[chunk]->outstanding_of[index]--;
+	pool->holder[chunk] = NULL;
 	class->free[class->free_count++] = (uint16_t)chunk;
 }
 
@@ -98,7 +98,7 @@ int chunk_collect(struct chunk_pool *pool, struct chunk_account *account)
 		account->returned[word] = now;
 		for (; changed != 0; changed &= changed - 1) {
 			uint32_t chunk = word * 64 + (uint32_t)__builtin_ctzll(changed);
-			if (chunk >= pool->count || pool->borrower[chunk] != account)
+			if (chunk >= pool->count || pool->holder[chunk] != account)
 				return -1;
 			chunk_untake(pool, chunk);
 			collected++;
@@ -109,7 +109,7 @@ int chunk_collect(struct chunk_pool *pool, struct chunk_account *account)
 
 void chunk_recall(struct chunk_pool *pool, struct chunk_account *account)
 {
-	for (uint32_t chunk = 0; chunk < pool->count && account->lent > 0; chunk++)
-		if (pool->borrower[chunk] == account)
+	for (uint32_t chunk = 0; chunk < pool->count && account->outstanding > 0; chunk++)
+		if (pool->holder[chunk] == account)
 			chunk_untake(pool, chunk);
 }

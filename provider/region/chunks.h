@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * chunks.h - pieces of our own section that we lend to receivers, one message or part of
+ * chunks.h - pieces of our own section that we give to receivers, one message or part of
  * a message in each.
  *
  * All bookkeeping is private. A chunk comes back when the receiver flips its bit in the
@@ -31,15 +31,15 @@
 #define CHUNK_NONE UINT32_MAX
 #define CHUNK_WORDS (REGION_CHUNKS_MAX / 64)
 
-/* The lender's private account with one borrower. */
+/* The owner's private account with one holder. */
 struct chunk_account {
 	const struct credit_line *credit;
-	uint32_t connection;             /* the line is ours when it carries this id */
-	uint32_t lent;                   /* chunks out */
-	uint32_t lent_of[CHUNK_CLASSES]; /* of each class */
-	uint32_t lent_count;             /* chunks ever lent, modulo 2^32 */
-	uint32_t lent_reclaimed;         /* its value when the borrower was last asked for them */
-	uint64_t returned[CHUNK_WORDS];  /* the bits as last seen */
+	uint32_t connection;                    /* the line is ours when it carries this id */
+	uint32_t outstanding;                   /* chunks out */
+	uint32_t outstanding_of[CHUNK_CLASSES]; /* of each class */
+	uint32_t taken_count;                   /* chunks ever taken, modulo 2^32 */
+	uint32_t taken_at_reclaim;              /* its value when the holder was last asked for them */
+	uint64_t returned[CHUNK_WORDS];         /* the bits as last seen */
 };
 
 struct chunk_class {
@@ -57,7 +57,7 @@ struct chunk_pool {
 	uint32_t count;
 	uint32_t largest; /* bytes that the largest chunk holds: a small section has no large ones */
 	struct chunk_class classes[CHUNK_CLASSES];
-	struct chunk_account *borrower[REGION_CHUNKS_MAX]; /* NULL while it is ours */
+	struct chunk_account *holder[REGION_CHUNKS_MAX]; /* NULL while it is ours */
 };
 
 /* Divide `bytes` at section offset `offset` of our own section up into chunks. */
@@ -88,13 +88,13 @@ static inline uint32_t chunk_take(struct chunk_pool *pool, struct chunk_account 
 	for (uint32_t i = chunk_class_for(length); i < CHUNK_CLASSES; i++) {
 		struct chunk_class *class = &pool->classes[i];
 		if (__builtin_expect(class->free_count <= class->reserve, 0) &&
-		    (class->free_count == 0 || account->lent_of[i] != 0))
+		    (class->free_count == 0 || account->outstanding_of[i] != 0))
 			continue;
 		uint32_t chunk = class->free[--class->free_count];
-		pool->borrower[chunk] = account;
-		account->lent++;
-		account->lent_of[i]++;
-		account->lent_count++;
+		pool->holder[chunk] = account;
+		account->outstanding++;
+		account->outstanding_of[i]++;
+		account->taken_count++;
 		return chunk;
 	}
 	return CHUNK_NONE;
@@ -109,19 +109,19 @@ static inline uint32_t chunk_place(const struct chunk_pool *pool, uint32_t chunk
 	       (uint32_t)((uintptr_t)buffer % CHUNK_SKEW);
 }
 
-/* A chunk that was taken but not shown to its borrower after all. */
+/* A chunk that was taken but not shown to its holder after all. */
 void chunk_untake(struct chunk_pool *pool, uint32_t chunk);
 
 /*
- * Take back what the borrower returned. Returns how many, or -1 if it returned a chunk
+ * Take back what the holder returned. Returns how many, or -1 if it returned a chunk
  * that it does not have: a violation.
  */
 int chunk_collect(struct chunk_pool *pool, struct chunk_account *account);
 
-/* Take back everything, whatever the borrower says: it is dead, or its path is closed. */
+/* Take back everything, whatever the holder says: it is dead, or its path is closed. */
 void chunk_recall(struct chunk_pool *pool, struct chunk_account *account);
 
-/* A borrower's private side: the bits as it last wrote them. */
+/* A holder's private side: the bits as it last wrote them. */
 struct chunk_returns {
 	struct credit_line *credit;
 	uint64_t returned[CHUNK_WORDS];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* doorbell.c - an interrupt borrowed from the guest's agent, tried, and listened to. */
+/* doorbell.c - an interrupt granted from the guest's agent, tried, and listened to. */
 #include "region/doorbell.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@
 /* The same of the interrupt that we send to ourselves. */
 #define PROOF_MILLISECONDS 2000
 
-/* ---- borrowing ---- */
+/* ---- asking the agent ---- */
 
 static int connect_to(const char *path)
 {
@@ -40,14 +40,14 @@ static int connect_to(const char *path)
 	return agent;
 }
 
-/* The loan and its two descriptors. Returns 0 or a negative errno, and then no descriptor is left. */
-static int receive_loan(int agent, struct doorbell_loan *loan, int descriptors[2])
+/* The grant and its two descriptors. Returns 0 or a negative errno, and then no descriptor is left. */
+static int receive_grant(int agent, struct doorbell_grant *grant, int descriptors[2])
 {
 	union {
 		struct cmsghdr header;
 		char room[CMSG_SPACE(2 * sizeof(int))];
 	} control;
-	struct iovec bytes = {.iov_base = loan, .iov_len = sizeof(*loan)};
+	struct iovec bytes = {.iov_base = grant, .iov_len = sizeof(*grant)};
 	struct msghdr message = {.msg_iov = &bytes,
 				 .msg_iovlen = 1,
 				 .msg_control = &control,
@@ -59,34 +59,34 @@ static int receive_loan(int agent, struct doorbell_loan *loan, int descriptors[2
 	ssize_t length = recvmsg(agent, &message, MSG_CMSG_CLOEXEC);
 	if (length < 0)
 		return -errno;
-	if (length == 0) /* it has none left to lend */
+	if (length == 0) /* it has none left to grant */
 		return -EBUSY;
 	const struct cmsghdr *header = CMSG_FIRSTHDR(&message);
 	if (header == NULL || header->cmsg_type != SCM_RIGHTS)
 		return -EPROTO;
 	size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
 	memcpy(descriptors, CMSG_DATA(header), count * sizeof(int));
-	if (count == 2 && length == sizeof(*loan) && loan->version == DOORBELL_VERSION &&
-	    loan->place % sizeof(uint32_t) == 0 && loan->place <= REGION_PAGE - sizeof(uint32_t))
+	if (count == 2 && length == sizeof(*grant) && grant->version == DOORBELL_VERSION &&
+	    grant->place % sizeof(uint32_t) == 0 && grant->place <= REGION_PAGE - sizeof(uint32_t))
 		return 0;
 	for (size_t i = 0; i < count; i++)
 		(void)close(descriptors[i]);
 	return -EPROTO;
 }
 
-static int borrow(struct doorbell *doorbell, const char *path)
+static int request_grant(struct doorbell *doorbell, const char *path)
 {
-	struct doorbell_loan loan;
+	struct doorbell_grant grant;
 	int descriptors[2] = {-1, -1};
 
 	doorbell->agent = connect_to(path);
 	if (doorbell->agent < 0)
 		return doorbell->agent;
-	int result = receive_loan(doorbell->agent, &loan, descriptors);
+	int result = receive_grant(doorbell->agent, &grant, descriptors);
 	if (result != 0)
 		return result;
 	doorbell->interrupts = descriptors[0];
-	doorbell->word = loan.word;
+	doorbell->word = grant.word;
 	doorbell->registers = mmap(NULL, REGION_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, descriptors[1], 0);
 	result = doorbell->registers != MAP_FAILED ? 0 : -errno;
 	(void)close(descriptors[1]);
@@ -94,7 +94,7 @@ static int borrow(struct doorbell *doorbell, const char *path)
 		doorbell->registers = NULL;
 		return result;
 	}
-	doorbell->ring = (volatile uint32_t *)(void *)((unsigned char *)doorbell->registers + loan.place);
+	doorbell->ring = (volatile uint32_t *)(void *)((unsigned char *)doorbell->registers + grant.place);
 	return 0;
 }
 
@@ -208,7 +208,7 @@ int doorbell_attach(struct region *region, const char *socket, struct region_err
 	doorbell->agent = -1;
 	doorbell->interrupts = -1;
 	doorbell->process = getpid();
-	int result = borrow(doorbell, socket);
+	int result = request_grant(doorbell, socket);
 	if (result == 0 && !prove(doorbell))
 		result = -ETIMEDOUT;
 	atomic_store(&doorbell->works, result == 0);

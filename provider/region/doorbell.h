@@ -5,7 +5,7 @@
  * Guests share no kernel, so no futex of one wakes the other. But whoever writes a peer's word into the
  * device's doorbell register has QEMU interrupt that peer's guest, and Linux's vfio-pci makes an eventfd
  * readable for it. One process alone may have such a device: the guest's agent (provider/agent), which
- * lends each process that connects to its socket an interrupt of its own, and the register. From then on
+ * grants each process that connects to its socket an interrupt of its own, and the register. From then on
  * it has no part in anything: an interrupt goes from the kernel straight to the process, where a thread
  * waits for it and wakes who sleeps.
  */
@@ -23,10 +23,10 @@
 /*
  * What the agent says to each that connects, in one packet (SOCK_SEQPACKET) with two descriptors: an
  * eventfd that counts the interrupts, and the file of the device's registers, to be mapped. The
- * interrupt is lent until the connection ends.
+ * interrupt is granted until the connection ends.
  */
 #define DOORBELL_VERSION 1U
-struct doorbell_loan {
+struct doorbell_grant {
 	uint32_t version;
 	uint32_t word;  /* what others write into their registers to interrupt us: guest << 16 | vector */
 	uint32_t place; /* of the doorbell register in the file's first page */

@@ -169,7 +169,7 @@ static void return_to_region(struct transport *transport, struct peer *peer)
 		transport_fail(transport, peer, -ENOMEM, "there is no room in the region to return to");
 }
 
-/* Is our last slot taken, and all that we had lent given back? */
+/* Is our last slot taken, and are all our chunks given back? */
 static bool is_taken(struct transport *transport, struct peer *peer)
 {
 	enum ring_credit_result credit = ring_credit(&peer->out);
@@ -187,11 +187,11 @@ static bool is_taken(struct transport *transport, struct peer *peer)
 	if (peer->network != NULL && !network_has_moved(peer))
 		return false;
 	if (chunk_collect(peer->pool, &peer->account) < 0 ||
-	    (peer->account.lent > 0 && peer->network == NULL)) {
+	    (peer->account.outstanding > 0 && peer->network == NULL)) {
 		transport_fail(transport, peer, -EPROTO, "it did not give back what it cannot have any more");
 		return false;
 	}
-	return peer->account.lent == 0;
+	return peer->account.outstanding == 0;
 }
 
 static void go_on(struct transport *transport, struct peer *peer)

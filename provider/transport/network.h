@@ -77,23 +77,23 @@ struct peer *network_met(const struct transport *transport, uint64_t nonce, cons
 bool network_has_met(const struct transport *transport, uint64_t nonce);
 
 /* Memory that a peer may read by the core. */
-struct network_loan {
+struct network_grant {
 	struct fid_mr *mr; /* ours; NULL if it is another's, or given back */
 	struct network *network;
 	uint64_t key;
 	uint64_t address; /* what the core calls its first byte */
 };
 
-/* Can our core read what `peer`, which is in the network, lends; and let it read what we lend? */
+/* Can our core read what `peer`, which is in the network, exposes; and let it read what we expose? */
 bool network_reads(const struct peer *peer);
 /* Let `peer` read it. False if the core cannot do that. */
-bool network_lend(struct peer *peer, void *buffer, size_t length, struct network_loan *loan);
-void network_take_back(struct network_loan *loan);
+bool network_expose(struct peer *peer, void *buffer, size_t length, struct network_grant *grant);
+void network_revoke(struct network_grant *grant);
 /*
- * Read `length` bytes at `offset` of what `peer` lent. Returns 0, and then the path's user hears of
+ * Read `length` bytes at `offset` of what `peer` exposed. Returns 0, and then the path's user hears of
  * its end with `cookie`; -EAGAIN if there is no room now, or another errno.
  */
-int network_fetch(struct peer *peer, const struct network_loan *loan, uint64_t offset, void *to,
+int network_fetch(struct peer *peer, const struct network_grant *grant, uint64_t offset, void *to,
 		  size_t length, void *cookie);
 
 /* ---- peers of the region that are reached over the network for a while: see move.h ---- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * network_fetch.c - reading a peer's memory by the core: of large messages and long one-sided operations,
- * straight into the buffer that they are for. The owner lends what may be read for as long as that is under
+ * straight into the buffer that they are for. The owner exposes what may be read for as long as that is under
  * way.
  */
 #include <rdma/fi_rma.h>
@@ -13,7 +13,7 @@ bool network_reads(const struct peer *peer)
 	return peer->beyond != NULL && !peer->beyond->network->lost && peer->beyond->network->core->reads;
 }
 
-bool network_lend(struct peer *peer, void *buffer, size_t length, struct network_loan *loan)
+bool network_expose(struct peer *peer, void *buffer, size_t length, struct network_grant *grant)
 {
 	struct network *network = peer->beyond->network;
 	struct core *core = network->core;
@@ -22,22 +22,22 @@ bool network_lend(struct peer *peer, void *buffer, size_t length, struct network
 	if (network->lost || !core->reads ||
 	    fi_mr_reg(core->domain, buffer, length, FI_REMOTE_READ, 0, ++core->mr_key, 0, &mr, NULL) != 0)
 		return false;
-	network->loans++;
-	loan->mr = mr;
-	loan->network = network;
-	loan->key = fi_mr_key(mr);
-	loan->address = (core->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR) != 0 ? (uintptr_t)buffer : 0;
+	network->grants++;
+	grant->mr = mr;
+	grant->network = network;
+	grant->key = fi_mr_key(mr);
+	grant->address = (core->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR) != 0 ? (uintptr_t)buffer : 0;
 	return true;
 }
 
-void network_take_back(struct network_loan *loan)
+void network_revoke(struct network_grant *grant)
 {
-	if (loan->mr == NULL)
+	if (grant->mr == NULL)
 		return;
-	loan->network->loans--;
-	if (!loan->network->lost)
-		(void)fi_close(&loan->mr->fid);
-	loan->mr = NULL;
+	grant->network->grants--;
+	if (!grant->network->lost)
+		(void)fi_close(&grant->mr->fid);
+	grant->mr = NULL;
 }
 
 /*
@@ -107,7 +107,7 @@ static void give_fetch(struct fetch *fetch)
 	network->fetches_taken--;
 }
 
-int network_fetch(struct peer *peer, const struct network_loan *loan, uint64_t offset, void *to,
+int network_fetch(struct peer *peer, const struct network_grant *grant, uint64_t offset, void *to,
 		  size_t length, void *cookie)
 {
 	struct network_peer *from = peer->beyond;
@@ -128,11 +128,11 @@ int network_fetch(struct peer *peer, const struct network_loan *loan, uint64_t o
 	fetch->length = length;
 	ssize_t result = 0;
 	if (network->core->reads_pieces && length >= TURNED_LEAST)
-		result = read_turned(network, from->address, to, length, loan->address + offset, loan->key,
+		result = read_turned(network, from->address, to, length, grant->address + offset, grant->key,
 				     fetch);
 	else
 		result = fi_read(network->core->endpoint, to, length, NULL, from->address,
-				 loan->address + offset, loan->key, fetch);
+				 grant->address + offset, grant->key, fetch);
 	if (result != 0) {
 		give_fetch(fetch);
 		return (int)result;

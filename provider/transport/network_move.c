@@ -154,8 +154,8 @@ bool network_tell_moved(struct peer *peer)
 static void hand_over(struct chunk_pool *pool, const struct peer *from, struct peer *to)
 {
 	for (uint32_t chunk = 0; chunk < pool->count; chunk++)
-		if (pool->borrower[chunk] == &from->account)
-			pool->borrower[chunk] = &to->account;
+		if (pool->holder[chunk] == &from->account)
+			pool->holder[chunk] = &to->account;
 	to->account = from->account;
 	to->pool = from->pool;
 }

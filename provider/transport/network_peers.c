@@ -320,7 +320,7 @@ int network_connect(struct peer *peer)
 	ring_out_open(&peer->out, to->slots, NETWORK_RING_SLOTS, &to->credit, id);
 	shared_store_u64(&to->credit.consumed, (uint64_t)id << 32);
 	to->shipped = 0;
-	/* Nothing is lent: of a former time this way all was given back. */
+	/* Nothing is exposed: of a former time this way all was given back. */
 	for (uint32_t word = 0; word < CHUNK_WORDS; word++)
 		shared_store_u64(&to->credit.returned[word], 0);
 	to->returns = (struct chunk_returns){.credit = &to->credit};
@@ -404,7 +404,7 @@ static uint32_t look(struct network *network)
 	if (frames > 0) {
 		network_stay_busy(network);
 	} else if (network->busy && network->backlog == NULL && --network->patience == 0) {
-		if (network->loans > 0 && network->waits++ < WAITS_FOR_READS) {
+		if (network->grants > 0 && network->waits++ < WAITS_FOR_READS) {
 			network->patience = PATIENCE;
 			return 0;
 		}

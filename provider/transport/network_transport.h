@@ -190,8 +190,8 @@ struct network {
 	bool listening;     /* buffers are posted */
 	bool busy;          /* counted in transport->attention */
 	uint32_t patience;  /* looks that may find nothing until it is not busy any more */
-	uint32_t loans;     /* memory that peers may be reading now */
-	uint32_t waits;     /* patience that was lost since the last frame, while there were loans */
+	uint32_t grants;    /* memory that peers may be reading now */
+	uint32_t waits;     /* patience that was lost since the last frame, while there were grants */
 	uint64_t polled;    /* when, by monotonic_now() */
 	uint64_t interval;  /* nanoseconds from one look to the next while it is not busy */
 	uint64_t asked;     /* when a seldom poll last asked whether somebody knocked */

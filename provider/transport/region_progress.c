@@ -138,7 +138,7 @@ uint32_t transport_chunk_slow(struct transport *transport, struct peer *peer, ui
 {
 	for (uint32_t source = 0; source < transport->peer_end; source++) {
 		struct peer *other = transport->peers[source];
-		if (other != NULL && other->account.lent > 0 && other->state != PEER_FAILED &&
+		if (other != NULL && other->account.outstanding > 0 && other->state != PEER_FAILED &&
 		    chunk_collect(other->pool, &other->account) < 0)
 			transport_fail(transport, other, -EPROTO,
 				       "it returned a chunk that it does not have");

@@ -310,7 +310,7 @@ static void end(struct fuzz *fuzz)
 	for (uint32_t i = 0; i < OPERATIONS_MAX; i++)
 		require(!fuzz->operations[i].active || !fuzz->operations[i].send,
 			"a send to who is gone has not ended");
-	require(fuzz->registration.loans == 0, "memory is lent to who is gone");
+	require(fuzz->registration.grants == 0, "memory is exposed to who is gone");
 	fake_close(&fuzz->world);
 	registrations_close(&fuzz->table);
 	free(fuzz->reachable);

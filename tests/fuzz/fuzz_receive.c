@@ -422,7 +422,7 @@ static void step(struct fuzz *fuzz)
 	}
 }
 
-/* Everybody is gone, ourselves included: what concerned them must end, and nothing stay lent. */
+/* Everybody is gone, ourselves included: what concerned them must end, and nothing stay outstanding. */
 static void check_end(struct fuzz *fuzz)
 {
 	struct messenger *messenger = fuzz->messenger;
@@ -448,7 +448,7 @@ static void check_end(struct fuzz *fuzz)
 	require(messenger->copying == 0 && messenger->single->free_count == REGION_TRANSFERS,
 		"a single copy does not end");
 	for (uint32_t i = 0; i < CHUNK_CLASSES; i++)
-		require(pool->classes[i].free_count == pool->classes[i].count, "a chunk stays lent");
+		require(pool->classes[i].free_count == pool->classes[i].count, "a chunk stays outstanding");
 	for (uint32_t i = 0; i < OPERATIONS_MAX; i++)
 		require(!fuzz->operations[i].active || !fuzz->operations[i].directed,
 			"an operation with the hostile member does not end");

@@ -197,7 +197,7 @@ static void walk_core(struct walk *walk)
 	if (!is_alive(at))
 		return;
 	end->refusals = style & 1 ? style >> 4 : 0;
-	end->lends_nothing = style & 2;
+	end->exposes_nothing = style & 2;
 	if (style & 4)
 		end->holds_reads = true;
 	else
@@ -356,7 +356,7 @@ static void end(struct walk *walk)
 			continue;
 		world.ends[i].refusals = 0;
 		world.ends[i].sinks = false;
-		world.ends[i].lends_nothing = false;
+		world.ends[i].exposes_nothing = false;
 		fake_release(&world.ends[i]);
 		fake_release_sends(&world.ends[i]);
 	}

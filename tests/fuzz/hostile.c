@@ -225,14 +225,13 @@ void hostile_credit(struct fuzz *fuzz)
 		connection = peer->out.connection;
 		consumed = peer->out.position - (style & 1 ? take_u8(&fuzz->input) : 0);
 	}
-	if (style & 2) { /* give chunks back that are lent */
+	if (style & 2) { /* give outstanding chunks back */
 		uint64_t bits[CHUNK_WORDS];
 		for (uint32_t word = 0; peer != NULL && word < CHUNK_WORDS; word++)
 			bits[word] = peer->account.returned[word];
 		for (uint32_t chunk = 0;
 		     peer != NULL && chunk < fuzz->messenger->transport->attachments[0].chunks.count; chunk++)
-			if (fuzz->messenger->transport->attachments[0].chunks.borrower[chunk] ==
-			    &peer->account)
+			if (fuzz->messenger->transport->attachments[0].chunks.holder[chunk] == &peer->account)
 				bits[chunk / 64] ^= UINT64_C(1) << chunk % 64;
 		for (uint32_t word = 0; peer != NULL && word < CHUNK_WORDS; word++)
 			shared_store_u64(&line->returned[word], bits[word]);

@@ -8,7 +8,7 @@ from pathlib import Path
 INLINE, SHORT, CONTINUATION, EAGER, RENDEZVOUS = 1, 2, 3, 4, 5
 EARLY, CLEAR, PIECE, ACKNOWLEDGE, RECLAIM, RESUME, OFFER = 6, 7, 8, 9, 10, 11, 12
 WRITE, WRITE_CHUNK, READ, ATOMIC, ATOMIC_CHUNK, REPLY, REPLY_CHUNK, DONE = range(16, 24)
-LEND_WRITE, LEND_READ, LENT, RETURN, ENDED = range(24, 29)
+CORE_WRITE, CORE_READ, LENT, RETURN, ENDED = range(24, 29)
 
 # enum frame_kind
 HELLO, LEAVE, LEFT, REFUSE, PING = 2, 3, 4, 5, 6
@@ -61,16 +61,16 @@ def reach(length: int, style: int = 1) -> bytes:
     return bytes([210, style, length, 0])
 
 
-def lend_write(total: int, key: int = 1, flags: int = 8) -> bytes:
+def core_write(total: int, key: int = 1, flags: int = 8) -> bytes:
     header = struct.pack("<QQQQQQ", key, 0, total, 5, 6, 7)
-    return frame(slot(LEND_WRITE, 0, header, word=1, flags=flags))
+    return frame(slot(CORE_WRITE, 0, header, word=1, flags=flags))
 
 
-def lend_read(total: int, key: int = 1) -> bytes:
-    return frame(slot(LEND_READ, 0, struct.pack("<QQQ", key, 0, total), word=1))
+def core_read(total: int, key: int = 1) -> bytes:
+    return frame(slot(CORE_READ, 0, struct.pack("<QQQ", key, 0, total), word=1))
 
 
-def lent(word: int = 0) -> bytes:
+def grant(word: int = 0) -> bytes:
     return frame(slot(LENT, 0, struct.pack("<QQQ", 1, 2, 3), word))
 
 
@@ -131,18 +131,18 @@ SEEDS = {
     "write": frame(slot(WRITE, 8, struct.pack("<Q", 0)), slot(CONTINUATION, 0), slot(WRITE, 8)),
     "read": frame(slot(READ, 100, word=1)) + PROGRESS,
     "answers": frame(slot(REPLY, 8), slot(DONE, 0)) + PROGRESS,
-    "writes-by-the-core": lend_write(100000) + lend_write(100000, flags=10) + PROGRESS * 3,
-    "writes-refused": lend_write(100000, key=2) + lend_write(200001) + PROGRESS,
-    "reads-by-the-core": lend_read(100000)
-    + lend_read(200000)
+    "writes-by-the-core": core_write(100000) + core_write(100000, flags=10) + PROGRESS * 3,
+    "writes-refused": core_write(100000, key=2) + core_write(200001) + PROGRESS,
+    "reads-by-the-core": core_read(100000)
+    + core_read(200000)
     + PROGRESS
     + frame(slot(RETURN, 0), slot(RETURN, 0, word=1))
     + PROGRESS
     + frame(slot(RETURN, 0)),
-    "lent-and-never-returned": lend_read(100000) * 3 + PROGRESS,
+    "granted-and-never-returned": core_read(100000) * 3 + PROGRESS,
     "core-writes": reach(HUGE) + reach(HUGE, 9) + ended(0) + ended(13, 1) + PROGRESS,
-    "core-reads": reach(HUGE, 5) + reach(HUGE, 69) + lent() + lent(1) + PROGRESS * 3,
-    "core-reads-twice": reach(HUGE, 5) + lent() + lent() + PROGRESS,
+    "core-reads": reach(HUGE, 5) + reach(HUGE, 69) + grant() + grant(1) + PROGRESS * 3,
+    "core-reads-twice": reach(HUGE, 5) + grant() + grant() + PROGRESS,
     "core-refused": reach(HUGE, 5)
     + reach(HUGE, 1)
     + ended(0xFFFFFFFF)

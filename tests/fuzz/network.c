@@ -37,7 +37,7 @@ void fail_network(struct fuzz *fuzz)
 
 void forget_network(void)
 {
-	require(ends[0].registered == 0, "memory stays lent");
+	require(ends[0].registered == 0, "memory stays exposed");
 	directory_close(&directory);
 }
 
@@ -55,7 +55,7 @@ static unsigned char *take_slot(struct fuzz_input *input, unsigned char *to, uin
 					WIRE_MOVE,   WIRE_PIECE, WIRE_READ,       WIRE_REPLY_CHUNK};
 	uint8_t choice = take_u8(input);
 	uint32_t kind = choice & 128 ? choice & 31 : kinds[choice % 8];
-	bool bare = kind == WIRE_MOVE || kind == WIRE_OFFER || kind >= WIRE_LEND_WRITE;
+	bool bare = kind == WIRE_MOVE || kind == WIRE_OFFER || kind >= WIRE_CORE_WRITE;
 	uint32_t length = bare ? 0 : take_u16(input) % 5000;
 	uint64_t control = control_word(kind, kind == WIRE_MOVE ? 0 : take_u8(input) & 127, length);
 	struct slot_shape shape = wire_shape(control);

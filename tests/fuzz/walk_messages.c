@@ -362,8 +362,8 @@ static void take_completion(struct walk *walk, uint8_t at, const struct completi
 	}
 	if (!sends && (entry->error == 0 || entry->error == FI_ETRUNC))
 		check_message(walk, operation, entry);
-	/* The fake core reads memory that is exposed no more, where a true one fails: there the memory stays
-	 * until the end. */
+	/* The fake core reads memory that is no longer exposed, where a true one fails: there the memory
+	 * stays until the end. */
 	if (!sends ||
 	    (trust_of(walk, operation, operation->other) == TRUST_CLEAN && !has_forged_frames(walk, at)))
 		release_operation(operation);

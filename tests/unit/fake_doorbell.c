@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "agent/lender.h"
+#include "agent/interrupts.h"
 #include "region/member.h"
 
 /* BAR 0 of a device that does not begin with a page. */
@@ -34,7 +34,7 @@ static struct observed *observed;
 static pid_t agent;
 static unsigned char *registers;
 static _Atomic uint32_t *doorbell_register;
-/* What the lender's thread and the device's share. */
+/* What the agent's thread and the device's share. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static int eventfds[FAKE_VECTORS];
 
@@ -85,7 +85,7 @@ static __attribute__((noreturn)) void be_agent(int listener)
 		eventfds[vector] = -1;
 	if (pthread_create(&wire, NULL, carry, NULL) != 0)
 		_exit(1);
-	lend_interrupts(&device, listener);
+	grant_interrupts(&device, listener);
 }
 
 /* ---- the test's ---- */

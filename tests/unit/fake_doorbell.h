@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * fake_doorbell.h - a guest's agent, a process, with a device that is none: lending is the agent's own code,
+ * fake_doorbell.h - a guest's agent, a process, with a device that is none: granting is the agent's own code,
  * and instead of the device there is a page of memory, which a thread looks at to do what the device would.
  * There is one at a time.
  */

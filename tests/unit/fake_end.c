@@ -230,7 +230,7 @@ static int mr_reg(struct fid *fid, const void *buffer, size_t length, uint64_t a
 	(void)context;
 	assert_non_null(mr);
 	assert_int_equal(access, FI_REMOTE_READ);
-	if (end->lends_nothing) {
+	if (end->exposes_nothing) {
 		free(mr);
 		return -FI_ENOMEM;
 	}

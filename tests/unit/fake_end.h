@@ -43,18 +43,18 @@ struct fake_end {
 	uint32_t frames;                /* that left here */
 	int send_error;                 /* that sends end with */
 	int read_error;                 /* that reads end with */
-	uint32_t registered;            /* memory that is lent now */
+	uint32_t registered;            /* memory that is exposed now */
 	unsigned char last[FRAME_MOST]; /* the frame that left last */
 	size_t last_length;
 	struct fake_completion held[FAKE_QUEUE]; /* reads, while `holds_reads` */
 	struct fake_completion sent[FAKE_QUEUE]; /* while `holds_sends` */
 	uint32_t held_count;
 	uint32_t sent_count;
-	bool sinks;         /* frames to it leave, and come nowhere */
-	bool reads_nothing; /* its reads find zeros, whatever they are to read */
-	bool holds_reads;   /* those that it is asked for end when it is told: fake_release() */
-	bool holds_sends;   /* frames leave, but it says so when it is told: fake_release_sends() */
-	bool lends_nothing; /* no memory can be registered */
+	bool sinks;           /* frames to it leave, and come nowhere */
+	bool reads_nothing;   /* its reads find zeros, whatever they are to read */
+	bool holds_reads;     /* those that it is asked for end when it is told: fake_release() */
+	bool holds_sends;     /* frames leave, but it says so when it is told: fake_release_sends() */
+	bool exposes_nothing; /* no memory can be registered */
 	bool closed;
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Chunks: dividing the pool, lending, giving back, and borrowers that lie. */
+/* Chunks: dividing the pool, taking, giving back, and holders that lie. */
 #include "world.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #define CONNECTION 0xabcdef01U
 #define ARENA_BYTES (WORLD_SECTION_BYTES - SECTION_ARENA_OFFSET(3))
 
-/* A lender, and two borrowers that keep a credit line each. */
+/* An owner, and two holders that keep a credit line each. */
 struct bank {
 	struct region *region;
 	struct chunk_pool pool;
@@ -36,14 +36,14 @@ static void bank_close(struct bank *bank)
 	world_region_close(bank->region);
 }
 
-static uint32_t take(struct bank *bank, uint32_t borrower, uint32_t length)
+static uint32_t take(struct bank *bank, uint32_t holder, uint32_t length)
 {
-	return chunk_take(&bank->pool, &bank->account[borrower], length);
+	return chunk_take(&bank->pool, &bank->account[holder], length);
 }
 
-static int collect(struct bank *bank, uint32_t borrower)
+static int collect(struct bank *bank, uint32_t holder)
 {
-	return chunk_collect(&bank->pool, &bank->account[borrower]);
+	return chunk_collect(&bank->pool, &bank->account[holder]);
 }
 
 /* Bytes of the chunk that begins at the place of a buffer that lies at the end of a line. */
@@ -153,12 +153,12 @@ static void test_small_messages_take_small_chunks_first(void **state)
 		assert_int_equal(chunk_class_of(&bank.pool, take(&bank, 0, CHUNK_SMALL)), 0);
 	/* None left, but for others: a larger one will do. */
 	assert_int_equal(chunk_class_of(&bank.pool, take(&bank, 0, 1)), 1);
-	assert_int_equal(bank.account[0].lent, small + 3);
-	assert_int_equal(bank.account[0].lent_of[CHUNK_CLASS_LARGE], 1);
+	assert_int_equal(bank.account[0].outstanding, small + 3);
+	assert_int_equal(bank.account[0].outstanding_of[CHUNK_CLASS_LARGE], 1);
 	bank_close(&bank);
 }
 
-static void test_an_empty_pool_lends_nothing(void **state)
+static void test_an_empty_pool_gives_nothing(void **state)
 {
 	struct bank bank;
 	uint32_t count = 0;
@@ -170,7 +170,7 @@ static void test_an_empty_pool_lends_nothing(void **state)
 	assert_int_equal(count, bank.pool.count - reserved(&bank.pool));
 	assert_int_equal(take(&bank, 0, CHUNK_LARGE), CHUNK_NONE);
 	assert_int_equal(collect(&bank, 0), 0);
-	assert_int_equal(bank.account[0].lent + bank.account[1].lent, count);
+	assert_int_equal(bank.account[0].outstanding + bank.account[1].outstanding, count);
 	bank_close(&bank);
 }
 
@@ -183,30 +183,30 @@ static void test_nobody_takes_what_others_need(void **state)
 	bank_open(&bank, ARENA_BYTES);
 	while (take(&bank, 0, 1) != CHUNK_NONE)
 		;
-	assert_true(bank.account[0].lent > bank.pool.count / 2);
+	assert_true(bank.account[0].outstanding > bank.pool.count / 2);
 	assert_int_equal(chunk_class_of(&bank.pool, take(&bank, 1, CHUNK_LARGE)), 2);
 	assert_int_equal(chunk_class_of(&bank.pool, take(&bank, 1, CHUNK_MEDIUM)), 1);
 	assert_int_equal(chunk_class_of(&bank.pool, take(&bank, 1, CHUNK_SMALL)), 0);
 	bank_close(&bank);
 }
 
-/* Every chunk, given back in another order than lent, lap after lap: bits go up and down. */
-static void test_returned_chunks_can_be_lent_again(void **state)
+/* Every chunk, given back in another order than taken, lap after lap: bits go up and down. */
+static void test_returned_chunks_can_be_taken_again(void **state)
 {
 	struct bank bank;
-	uint32_t lent[REGION_CHUNKS_MAX];
+	uint32_t taken[REGION_CHUNKS_MAX];
 
 	(void)state;
 	bank_open(&bank, ARENA_BYTES);
 	for (uint32_t lap = 0; lap < 5; lap++) {
 		uint32_t count = 0;
-		while ((lent[count] = take(&bank, 0, 100)) != CHUNK_NONE)
+		while ((taken[count] = take(&bank, 0, 100)) != CHUNK_NONE)
 			count++;
 		assert_int_equal(count, bank.pool.count - reserved(&bank.pool));
 		for (uint32_t i = 0; i < count; i++)
-			chunk_return(&bank.returns[0], lent[(2 * count - 1 - i - lap) % count]);
+			chunk_return(&bank.returns[0], taken[(2 * count - 1 - i - lap) % count]);
 		assert_int_equal(collect(&bank, 0), (int)count);
-		assert_int_equal(bank.account[0].lent, 0);
+		assert_int_equal(bank.account[0].outstanding, 0);
 		assert_int_equal(free_chunks(&bank.pool), bank.pool.count);
 		assert_int_equal(collect(&bank, 0), 0);
 	}
@@ -228,7 +228,7 @@ static void test_no_notice_is_taken_of_another_connection(void **state)
 	bank_close(&bank);
 }
 
-static void test_lies_of_borrowers_are_violations(void **state)
+static void test_lies_of_holders_are_violations(void **state)
 {
 	struct bank bank;
 
@@ -240,14 +240,14 @@ static void test_lies_of_borrowers_are_violations(void **state)
 	/* A chunk that another one holds. */
 	chunk_return(&bank.returns[0], second);
 	assert_int_equal(collect(&bank, 0), -1);
-	assert_ptr_equal(bank.pool.borrower[second], &bank.account[1]);
+	assert_ptr_equal(bank.pool.holder[second], &bank.account[1]);
 
-	/* A chunk that is not lent at all, and one given back twice. */
+	/* A chunk that is not outstanding at all, and one given back twice. */
 	chunk_return(&bank.returns[1], second);
 	assert_int_equal(collect(&bank, 1), 1);
 	chunk_return(&bank.returns[1], second);
 	assert_int_equal(collect(&bank, 1), -1);
-	assert_ptr_equal(bank.pool.borrower[first], &bank.account[0]);
+	assert_ptr_equal(bank.pool.holder[first], &bank.account[0]);
 	bank_close(&bank);
 }
 
@@ -279,9 +279,9 @@ static void test_recall_takes_all_from_one_alone(void **state)
 		assert_int_not_equal(held, CHUNK_NONE);
 	}
 	chunk_recall(&bank.pool, &bank.account[0]);
-	assert_int_equal(bank.account[0].lent, 0);
-	assert_int_equal(bank.account[1].lent, 3);
-	assert_ptr_equal(bank.pool.borrower[held], &bank.account[1]);
+	assert_int_equal(bank.account[0].outstanding, 0);
+	assert_int_equal(bank.account[1].outstanding, 3);
+	assert_ptr_equal(bank.pool.holder[held], &bank.account[1]);
 	assert_int_equal(free_chunks(&bank.pool), bank.pool.count - 3);
 	chunk_recall(&bank.pool, &bank.account[1]);
 	assert_int_equal(free_chunks(&bank.pool), bank.pool.count);
@@ -298,7 +298,7 @@ static void test_an_untaken_chunk_is_free_again(void **state)
 	uint32_t large = take(&bank, 0, CHUNK_LARGE);
 	chunk_untake(&bank.pool, small);
 	chunk_untake(&bank.pool, large);
-	assert_int_equal(bank.account[0].lent, 0);
+	assert_int_equal(bank.account[0].outstanding, 0);
 	assert_int_equal(take(&bank, 1, 1), small);
 	assert_int_equal(take(&bank, 1, CHUNK_LARGE), large);
 	bank_close(&bank);
@@ -311,11 +311,11 @@ int main(void)
 		cmocka_unit_test(test_a_huge_arena_has_as_many_chunks_as_bits),
 		cmocka_unit_test(test_a_chunk_is_as_large_as_asked),
 		cmocka_unit_test(test_small_messages_take_small_chunks_first),
-		cmocka_unit_test(test_an_empty_pool_lends_nothing),
+		cmocka_unit_test(test_an_empty_pool_gives_nothing),
 		cmocka_unit_test(test_nobody_takes_what_others_need),
-		cmocka_unit_test(test_returned_chunks_can_be_lent_again),
+		cmocka_unit_test(test_returned_chunks_can_be_taken_again),
 		cmocka_unit_test(test_no_notice_is_taken_of_another_connection),
-		cmocka_unit_test(test_lies_of_borrowers_are_violations),
+		cmocka_unit_test(test_lies_of_holders_are_violations),
 		cmocka_unit_test(test_a_chunk_beyond_the_pool_is_a_violation),
 		cmocka_unit_test(test_recall_takes_all_from_one_alone),
 		cmocka_unit_test(test_an_untaken_chunk_is_free_again),

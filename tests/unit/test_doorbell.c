@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Interrupts between guests: borrowed, proved, slept on, lost, and rung by hostile peers' words. */
+/* Interrupts between guests: granted, proved, slept on, lost, and rung by hostile peers' words. */
 #include "fake_doorbell.h"
 
 #include <stdio.h>
@@ -115,9 +115,9 @@ static struct section_header *section_of(int node)
 	return section_header(regions[node], node_slot(&nodes[node]));
 }
 
-/* ---- borrowing ---- */
+/* ---- asking the agent ---- */
 
-static void test_interrupts_are_lent_for_as_long_as_they_are_used(void **state)
+static void test_interrupts_are_granted_for_as_long_as_they_are_used(void **state)
 {
 	struct region_error error;
 	struct region *more[FAKE_VECTORS];
@@ -138,7 +138,7 @@ static void test_interrupts_are_lent_for_as_long_as_they_are_used(void **state)
 	assert_int_equal(doorbell_attach(regions[0], fake_socket, &error), -EBUSY);
 	assert_non_null(strstr(error.text, "no interrupt left"));
 	assert_null(regions[0]->doorbell);
-	/* One is given back, and soon lent to another. */
+	/* One is given back, and soon granted to another. */
 	uint32_t word = more[1]->doorbell->word;
 	region_detach(more[1]);
 	int result = -EBUSY;
@@ -172,8 +172,8 @@ static void test_what_does_not_interrupt_is_not_relied_on(void **state)
 	assert_null(regions[0]->doorbell);
 }
 
-/* An agent that sends `length` bytes of `loan`, with so many descriptors. */
-static int borrow_from(const struct doorbell_loan *loan, size_t length, size_t descriptors)
+/* An agent that sends `length` bytes of `grant`, with so many descriptors. */
+static int request_grant_from(const struct doorbell_grant *grant, size_t length, size_t descriptors)
 {
 	struct sockaddr_un name = {.sun_family = AF_UNIX};
 	struct region_error error;
@@ -191,7 +191,7 @@ static int borrow_from(const struct doorbell_loan *loan, size_t length, size_t d
 		} control = {.header = {.cmsg_level = SOL_SOCKET,
 					.cmsg_type = SCM_RIGHTS,
 					.cmsg_len = CMSG_LEN(descriptors * sizeof(int))}};
-		struct doorbell_loan copy = *loan;
+		struct doorbell_grant copy = *grant;
 		struct iovec bytes = {.iov_base = &copy, .iov_len = length};
 		struct msghdr message = {.msg_iov = &bytes,
 					 .msg_iovlen = 1,
@@ -214,22 +214,22 @@ static int borrow_from(const struct doorbell_loan *loan, size_t length, size_t d
 
 static void test_an_agent_that_does_not_fit_is_refused(void **state)
 {
-	const struct doorbell_loan good = {.version = DOORBELL_VERSION, .place = 12};
-	struct doorbell_loan bad = good;
+	const struct doorbell_grant good = {.version = DOORBELL_VERSION, .place = 12};
+	struct doorbell_grant bad = good;
 
 	(void)state;
-	assert_int_equal(borrow_from(&good, sizeof(good), 0), -EPROTO);
-	assert_int_equal(borrow_from(&good, sizeof(good), 1), -EPROTO);
-	assert_int_equal(borrow_from(&good, sizeof(good) - 4, 2), -EPROTO);
+	assert_int_equal(request_grant_from(&good, sizeof(good), 0), -EPROTO);
+	assert_int_equal(request_grant_from(&good, sizeof(good), 1), -EPROTO);
+	assert_int_equal(request_grant_from(&good, sizeof(good) - 4, 2), -EPROTO);
 	bad.version = DOORBELL_VERSION + 1;
-	assert_int_equal(borrow_from(&bad, sizeof(bad), 2), -EPROTO);
-	bad = (struct doorbell_loan){.version = DOORBELL_VERSION, .place = REGION_PAGE - 3};
-	assert_int_equal(borrow_from(&bad, sizeof(bad), 2), -EPROTO);
+	assert_int_equal(request_grant_from(&bad, sizeof(bad), 2), -EPROTO);
+	bad = (struct doorbell_grant){.version = DOORBELL_VERSION, .place = REGION_PAGE - 3};
+	assert_int_equal(request_grant_from(&bad, sizeof(bad), 2), -EPROTO);
 	bad.place = REGION_PAGE;
-	assert_int_equal(borrow_from(&bad, sizeof(bad), 2), -EPROTO);
+	assert_int_equal(request_grant_from(&bad, sizeof(bad), 2), -EPROTO);
 	/* Not a file that can be mapped. */
-	assert_int_equal(borrow_from(&good, sizeof(good), 2), -ENODEV);
-	assert_int_equal(borrow_from(&good, 0, 0), -EBUSY);
+	assert_int_equal(request_grant_from(&good, sizeof(good), 2), -ENODEV);
+	assert_int_equal(request_grant_from(&good, 0, 0), -EBUSY);
 }
 
 /* ---- sleeping ---- */
@@ -403,7 +403,7 @@ static void test_a_forked_child_has_no_interrupts(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_interrupts_are_lent_for_as_long_as_they_are_used),
+		TEST(test_interrupts_are_granted_for_as_long_as_they_are_used),
 		TEST(test_without_an_agent_there_is_nothing_to_say),
 		TEST(test_what_does_not_interrupt_is_not_relied_on),
 		TEST(test_an_agent_that_does_not_fit_is_refused),

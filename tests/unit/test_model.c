@@ -156,8 +156,8 @@ static void check_accounts(const struct model *model)
 		free_count += model->pool.classes[i].free_count;
 	for (uint32_t at = model->head; at != model->tail; at++)
 		in_queue += model->queue[at % QUEUE].chunk != NO_CHUNK;
-	CHECK(model, free_count + model->account.lent == model->pool.count);
-	CHECK(model, model->account.lent == in_queue + model->held_count + model->uncollected);
+	CHECK(model, free_count + model->account.outstanding == model->pool.count);
+	CHECK(model, model->account.outstanding == in_queue + model->held_count + model->uncollected);
 	CHECK(model, model->out.limit - model->out.position <= model->out.mask + 1);
 	CHECK(model, model->out.position - model->in.position <= model->out.mask + 1);
 	CHECK(model, model->in.position - model->in.published < model->in.batch);
@@ -203,7 +203,7 @@ static void run(struct model *model, uint32_t slots, uint32_t position, uint64_t
 	while (model->held_count > 0)
 		receiver_gives_back(model);
 	sender_collects(model);
-	CHECK(model, model->account.lent == 0);
+	CHECK(model, model->account.outstanding == 0);
 }
 
 static void test_random_steps_agree_with_a_queue(void **state)

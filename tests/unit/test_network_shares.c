@@ -105,16 +105,16 @@ static void test_a_stuck_peer_leaves_room(void **state)
 	assert_int_equal(network->free_count, NETWORK_FRAMES);
 
 	/* It is the same with reads. */
-	struct network_loan loan = {.address = (uintptr_t)out, .key = sizeof(out)};
+	struct network_grant grant = {.address = (uintptr_t)out, .key = sizeof(out)};
 	a->end->holds_reads = true;
 	uint32_t reads = 0;
-	while (network_fetch(&to_b->peer, &loan, 0, in, 8, NULL) == 0)
+	while (network_fetch(&to_b->peer, &grant, 0, in, 8, NULL) == 0)
 		reads++;
 	assert_int_equal(reads, NETWORK_FETCHES / 2 + 1);
 	uint32_t taken = network->fetches_taken;
 	network->fetches_taken = NETWORK_FETCHES;
-	assert_int_equal(network_fetch(&to_c->peer, &loan, 0, in, 8, NULL), 0);
-	assert_int_equal(network_fetch(&to_c->peer, &loan, 0, in, 8, NULL), -EAGAIN);
+	assert_int_equal(network_fetch(&to_c->peer, &grant, 0, in, 8, NULL), 0);
+	assert_int_equal(network_fetch(&to_c->peer, &grant, 0, in, 8, NULL), -EAGAIN);
 	network->fetches_taken = taken;
 	a->end->head = a->end->tail; /* nobody waits for those reads */
 	a->end->held_count = 0;

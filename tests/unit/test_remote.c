@@ -236,7 +236,7 @@ static void test_chunks_are_asked_back(void **state)
 			world_step(&world);
 		while (transport_chunk(from->messenger->transport, &world_peer(from, to)->peer, 1) !=
 			       CHUNK_NONE &&
-		       world_peer(from, to)->peer.account.lent < 3)
+		       world_peer(from, to)->peer.account.outstanding < 3)
 			;
 	}
 	world_settle(&world);

@@ -224,7 +224,8 @@ static void test_they_decide(void **state)
 		       (struct seen){WIRE_EARLY, 4096});
 }
 
-/* Of a message whose receiver stopped after it said that it is there, so many large chunks are lent. */
+/* Of a message whose receiver stopped after it said that it is there, so many large chunks are outstanding.
+ */
 static void assert_in_flight(uint32_t pieces)
 {
 	const size_t length = 2UL * LONGEST;
@@ -236,7 +237,7 @@ static void assert_in_flight(uint32_t pieces)
 	(void)messenger_progress(right->messenger);
 	for (uint32_t i = 0; i < 100; i++)
 		(void)messenger_progress(left->messenger);
-	assert_int_equal(world_peer(left, right)->peer.account.lent_of[CHUNK_CLASS_LARGE], pieces);
+	assert_int_equal(world_peer(left, right)->peer.account.outstanding_of[CHUNK_CLASS_LARGE], pieces);
 	(void)world_await_good(&world, &right->receives);
 	(void)world_await_good(&world, &left->sends);
 	free(bytes);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * remote_lend.c - long reads and writes over the network, the initiator: the bytes are read by the core of
+ * remote_core.c - long reads and writes over the network, the initiator: the bytes are read by the core of
  * whichever side they come to, straight from one application's memory to the other's.
  *
  *   initiator                               target
- *   LEND_WRITE               ───────────▶   checked against its registrations
+ *   CORE_WRITE               ───────────▶   checked against its registrations
  *                            ◀── read ───   straight into the registered memory
  *                            ◀───────────   ENDED
  *
- *   LEND_READ                ───────────▶   checked against its registrations
- *                            ◀───────────   LENT
+ *   CORE_READ                ───────────▶   checked against its registrations
+ *                            ◀───────────   GRANT
  *                            ─── read ──▶   straight into the initiator's buffer
  *   RETURN                   ───────────▶
  *
@@ -24,13 +24,13 @@
 #include "proto/messenger.h"
 
 /* Shorter ones go by requests. Measured: docs/decisions/0010 */
-#define LEND_BYTES ((size_t)128 << 10)
+#define CORE_BYTES_MIN ((size_t)128 << 10)
 
-bool remote_may_lend(const struct remote_request *request)
+bool remote_core_may_move(const struct remote_request *request)
 {
 	const struct peer *peer = &request->to->peer;
 
-	return peer->network != NULL && request->length > LEND_BYTES && request->place_count == 1 &&
+	return peer->network != NULL && request->length > CORE_BYTES_MIN && request->place_count == 1 &&
 	       (request->kind == REMOTE_READ || request->count == 1) && network_reads(peer);
 }
 
@@ -40,21 +40,21 @@ static void push(struct remote_operation *operation)
 {
 	struct peer *peer = &operation->to->peer;
 	const struct fi_rma_iov *place = &operation->places[0];
-	const struct wire_lend_write header = {
+	const struct wire_core_write header = {
 		.key = place->key,
 		.address = place->addr,
 		.total = operation->buffer.length,
 		.data = operation->data,
-		.loan_key = operation->loan.key,
-		.loan_address = operation->loan.address,
+		.grant_key = operation->grant.key,
+		.grant_address = operation->grant.address,
 	};
-	_Static_assert(offsetof(struct wire_lend_write, data) == sizeof(struct wire_lend_read),
+	_Static_assert(offsetof(struct wire_core_write, data) == sizeof(struct wire_core_read),
 		       "the one begins as the other");
 	bool reads = operation->kind == REMOTE_READ;
 	uint32_t flags = WIRE_LAST | ((operation->flags & FI_REMOTE_CQ_DATA) != 0 ? WIRE_DATA : 0U);
 
-	remote_push(peer, control_word(reads ? WIRE_LEND_READ : WIRE_LEND_WRITE, reads ? 0 : flags, 0),
-		    operation->id, &header, reads ? sizeof(struct wire_lend_read) : sizeof(header), NULL, 0);
+	remote_push(peer, control_word(reads ? WIRE_CORE_READ : WIRE_CORE_WRITE, reads ? 0 : flags, 0),
+		    operation->id, &header, reads ? sizeof(struct wire_core_read) : sizeof(header), NULL, 0);
 }
 
 /* It goes by requests. */
@@ -64,7 +64,7 @@ static bool give_up(struct remote_operation *operation)
 	return false;
 }
 
-bool remote_lend(struct messenger *messenger, struct remote_operation *operation)
+bool remote_core_begin(struct messenger *messenger, struct remote_operation *operation)
 {
 	struct correspondent *to = operation->to;
 
@@ -72,15 +72,16 @@ bool remote_lend(struct messenger *messenger, struct remote_operation *operation
 	if (to->peer.network == NULL || !network_reads(&to->peer))
 		return give_up(operation);
 	/* The target counts too, and must not see this before the RETURN of one that is over. */
-	if (to->remote.lends == WIRE_LENDS_MOST || !rendezvous_told_all(to) ||
+	if (to->remote.by_core == WIRE_GRANTS_MOST || !rendezvous_told_all(to) ||
 	    remote_room(messenger, to, 1) != 0)
 		return false;
-	operation->loan = (struct network_loan){0};
+	operation->grant = (struct network_grant){0};
 	operation->id = operations_add(&messenger->remote_ids, operation);
 	if (operation->id == OPERATION_NO_ID)
 		return give_up(operation);
-	if (operation->kind == REMOTE_WRITE && !network_lend(&to->peer, operation->buffer.pieces[0].iov_base,
-							     operation->buffer.length, &operation->loan)) {
+	if (operation->kind == REMOTE_WRITE &&
+	    !network_expose(&to->peer, operation->buffer.pieces[0].iov_base, operation->buffer.length,
+			    &operation->grant)) {
 		operations_remove(&messenger->remote_ids, operation->id);
 		return give_up(operation);
 	}
@@ -88,9 +89,9 @@ bool remote_lend(struct messenger *messenger, struct remote_operation *operation
 	push(operation);
 	match_unlink(&operation->link);
 	messenger->remote_pending--;
-	match_append(&messenger->remote_lending, &operation->link);
-	messenger->lends++;
-	to->remote.lends++;
+	match_append(&messenger->remote_by_core, &operation->link);
+	messenger->by_core++;
+	to->remote.by_core++;
 	return true;
 }
 
@@ -100,8 +101,8 @@ bool remote_lend(struct messenger *messenger, struct remote_operation *operation
 static void leave(struct messenger *messenger, struct remote_operation *operation)
 {
 	match_unlink(&operation->link);
-	messenger->lends--;
-	network_take_back(&operation->loan);
+	messenger->by_core--;
+	network_revoke(&operation->grant);
 	if (operation->id != OPERATION_NO_ID)
 		operations_remove(&messenger->remote_ids, operation->id);
 }
@@ -129,10 +130,10 @@ static void read_ended(struct messenger *messenger, struct reading *reading)
 	if (!rendezvous_tell(messenger, to,
 			     &(struct control_slot){
 				     .control = control_word(WIRE_RETURN, 0, 0),
-				     .word = operation->loan_id,
+				     .word = operation->grant_id,
 			     }))
 		transport_fail(messenger->transport, &to->peer, -ENOMEM, "no memory is left to answer it");
-	to->remote.lends--;
+	to->remote.by_core--;
 	end(messenger, operation, 0, NULL);
 }
 
@@ -145,19 +146,19 @@ static void go_on_by_requests(struct messenger *messenger, struct remote_operati
 	messenger->remote_pending++;
 }
 
-static int take_lent(struct messenger *messenger, struct remote_operation *operation,
-		     const struct ring_slot *slot)
+static int take_grant(struct messenger *messenger, struct remote_operation *operation,
+		      const struct ring_slot *slot)
 {
-	struct wire_lent header;
+	struct wire_grant header;
 
 	shared_copy_in(&header, slot->payload, sizeof(header));
 	if (operation->kind != REMOTE_READ || operation->reading)
 		return -EPROTO;
 	operation->reading = true;
-	operation->loan_id = header.id;
+	operation->grant_id = header.id;
 	reading_begin(messenger, &operation->read, operation->to, &operation->buffer,
 		      operation->buffer.length,
-		      &(struct network_loan){.key = header.key, .address = header.address}, read_ended);
+		      &(struct network_grant){.key = header.key, .address = header.address}, read_ended);
 	return 1;
 }
 
@@ -170,7 +171,7 @@ static int take_ended(struct messenger *messenger, struct remote_operation *oper
 	if ((error != 0 && error != WIRE_BY_REQUESTS && !remote_is_an_error(error)) || operation->reading ||
 	    (error == 0 && operation->kind == REMOTE_READ))
 		return -EPROTO;
-	operation->to->remote.lends--;
+	operation->to->remote.by_core--;
 	if (error == WIRE_BY_REQUESTS)
 		go_on_by_requests(messenger, operation);
 	else
@@ -178,23 +179,23 @@ static int take_ended(struct messenger *messenger, struct remote_operation *oper
 	return 1;
 }
 
-int remote_lent(struct messenger *messenger, struct correspondent *from, uint64_t control,
-		const struct ring_slot *slot)
+int remote_core_answered(struct messenger *messenger, struct correspondent *from, uint64_t control,
+			 const struct ring_slot *slot)
 {
 	struct remote_operation *operation =
 		operations_find(&messenger->remote_ids, shared_load_u64(&slot->word));
 
 	if (operation == NULL || operation->to != from || control_length(control) != 0)
 		return -EPROTO;
-	return control_kind(control) == WIRE_LENT ? take_lent(messenger, operation, slot)
-						  : take_ended(messenger, operation, slot);
+	return control_kind(control) == WIRE_GRANT ? take_grant(messenger, operation, slot)
+						   : take_ended(messenger, operation, slot);
 }
 
-bool remote_fail_lends(struct messenger *messenger, const struct correspondent *to)
+bool remote_core_fail(struct messenger *messenger, const struct correspondent *to)
 {
 	bool any = false;
 
-	for (struct match_link *link = messenger->remote_lending.next; link != &messenger->remote_lending;) {
+	for (struct match_link *link = messenger->remote_by_core.next; link != &messenger->remote_by_core;) {
 		struct remote_operation *operation = (struct remote_operation *)(void *)link;
 		link = link->next;
 		/* One that was abandoned before has no id any more. */

@@ -65,8 +65,8 @@ static int close_world(void **state)
 	(void)state;
 	fake_close(&world);
 	registrations_close(&table);
-	assert_int_equal(registration.loans, 0);
-	assert_int_equal(read_only.loans, 0);
+	assert_int_equal(registration.grants, 0);
+	assert_int_equal(read_only.grants, 0);
 	return 0;
 }
 
@@ -139,7 +139,7 @@ static void test_every_length(void **state)
 			assert_bytes(memory + 37, lengths[i], i);
 			assert_int_equal(memory[36], 1);
 			assert_int_equal(memory[37 + lengths[i]], 1);
-			/* What lies in several pieces cannot be lent as one. */
+			/* What lies in several pieces cannot be exposed as one. */
 			assert_int_equal(to_b->remote.requests == requests, by_core && pieces == 1);
 			requests = to_b->remote.requests;
 			memset(mine, 2, sizeof(mine));
@@ -152,7 +152,7 @@ static void test_every_length(void **state)
 			assert_int_equal(mine[37 + lengths[i]], 2);
 			assert_int_equal(to_b->remote.requests == requests, by_core);
 			assert_int_equal(a->end->registered + b->end->registered, 0);
-			assert_int_equal(registration.loans, 0);
+			assert_int_equal(registration.grants, 0);
 		}
 	assert_int_equal(written.value, 12);
 	assert_int_equal(writes.value, 12);
@@ -173,7 +173,7 @@ static void test_remote_data(void **state)
 	assert_true(completion_is_empty(&b->node.receives));
 	assert_true(completion_is_empty(&a->node.sends));
 	assert_int_equal(written.value + writes.value + my_writes.value, 0);
-	assert_int_equal(registration.loans, 1);
+	assert_int_equal(registration.grants, 1);
 	fake_release(b->end);
 	fake_settle(&world);
 	struct completion told = fake_next(&b->node.receives);
@@ -224,7 +224,7 @@ static void test_what_comes_after_does_not_wait(void **state)
 /* More than may be under way at once, in both directions, where the core now and then has no room. */
 static void test_many_at_once(void **state)
 {
-	enum { MANY = 3 * WIRE_LENDS_MOST };
+	enum { MANY = 3 * WIRE_GRANTS_MOST };
 	uint32_t over = 0;
 
 	(void)state;
@@ -235,7 +235,7 @@ static void test_many_at_once(void **state)
 	fake_settle(&world);
 	/* The reads of the initiator are over. */
 	assert_int_equal(b->end->held_count, PIECES_AT_ONCE);
-	assert_in_range(from_a->remote.loans, 1, WIRE_LENDS_MOST);
+	assert_in_range(from_a->remote.grants, 1, WIRE_GRANTS_MOST);
 	fake_release(b->end);
 	for (uint32_t i = 0; i < 50; i++) {
 		a->end->refusals = b->end->refusals = i % 7;
@@ -243,9 +243,9 @@ static void test_many_at_once(void **state)
 		over += count_completions(&a->node.sends, 0);
 	}
 	assert_int_equal(over, MANY);
-	assert_int_equal(to_b->remote.lends, 0);
-	assert_int_equal(from_a->remote.loans, 0);
-	assert_int_equal(a->node.messenger->lends + b->node.messenger->lends, 0);
+	assert_int_equal(to_b->remote.by_core, 0);
+	assert_int_equal(from_a->remote.grants, 0);
+	assert_int_equal(a->node.messenger->by_core + b->node.messenger->by_core, 0);
 	assert_int_equal(to_b->peer.state, PEER_PRESENT);
 	assert_bytes(memory, LONG_BYTES, 3);
 }
@@ -276,7 +276,7 @@ static void test_refusals(void **state)
 	}
 	assert_int_equal(my_writes.errors, 3);
 	assert_int_equal(writes.value, 0);
-	assert_int_equal(to_b->remote.lends + from_a->remote.loans, 0);
+	assert_int_equal(to_b->remote.by_core + from_a->remote.grants, 0);
 	assert_int_equal(to_b->peer.state, PEER_PRESENT);
 	assert_int_equal(a->end->registered + b->end->registered, 0);
 }
@@ -288,8 +288,8 @@ static void test_cores_that_cannot(void **state)
 	for (int who = 0; who < 4; who++) {
 		a->end->core.reads = who != 0;
 		b->end->core.reads = who != 1;
-		a->end->lends_nothing = who == 2;
-		b->end->lends_nothing = who == 3;
+		a->end->exposes_nothing = who == 2;
+		b->end->exposes_nothing = who == 3;
 		uint64_t requests = to_b->remote.requests;
 		fill_bytes(mine, LONG_BYTES, (uint64_t)who);
 		assert_int_equal(begin_one(REMOTE_WRITE, 0), 0);
@@ -302,13 +302,13 @@ static void test_cores_that_cannot(void **state)
 		assert_int_equal(fake_next(&a->node.sends).error, 0);
 		assert_bytes(mine, LONG_BYTES, (uint64_t)who);
 		assert_true(to_b->remote.requests > requests);
-		assert_int_equal(to_b->remote.lends + from_a->remote.loans, 0);
+		assert_int_equal(to_b->remote.by_core + from_a->remote.grants, 0);
 	}
 }
 
 /* ---- ends ---- */
 
-/* The core cannot read what was lent: that peer is gone, and all that concerned it ends. */
+/* The core cannot read what was exposed: that peer is gone, and all that concerned it ends. */
 static void test_reads_that_fail(void **state)
 {
 	for (int kind = REMOTE_WRITE; kind <= REMOTE_READ; kind++) {
@@ -325,12 +325,12 @@ static void test_reads_that_fail(void **state)
 		if (kind == REMOTE_READ)
 			assert_int_equal(count_completions(&a->node.sends, FI_ECONNRESET), 2);
 		else
-			assert_int_equal(registration.loans, 0);
+			assert_int_equal(registration.grants, 0);
 	}
 }
 
 /*
- * A peer fails while the core moves bytes: what the core only reads is taken back at once, and what it writes
+ * A peer fails while the core moves bytes: what the core only reads is revoked at once, and what it writes
  * stays until it is done, with the operation of whose buffer it is.
  */
 static void test_peers_that_fail_meanwhile(void **state)
@@ -342,39 +342,39 @@ static void test_peers_that_fail_meanwhile(void **state)
 	fake_settle(&world);
 	assert_int_equal(a->end->held_count + b->end->held_count, 4);
 	assert_int_equal(a->end->registered + b->end->registered, 2);
-	assert_int_equal(registration.loans, 2);
+	assert_int_equal(registration.grants, 2);
 	transport_fail(fake_transport(a), &to_b->peer, -ECONNRESET, "it is said to be gone");
 	transport_fail(fake_transport(b), &from_a->peer, -ECONNRESET, "it is said to be gone");
 	fake_settle(&world);
 	assert_int_equal(a->end->registered + b->end->registered, 0);
 	/* The write has ended; the read's buffer is still written. */
 	assert_int_equal(count_completions(&a->node.sends, FI_ECONNRESET), 1);
-	assert_int_equal(registration.loans, 1);
+	assert_int_equal(registration.grants, 1);
 	assert_false(messenger_is_quiet(a->node.messenger, to_b));
 	fake_release(a->end);
 	fake_release(b->end);
 	fake_settle(&world);
 	assert_int_equal(count_completions(&a->node.sends, FI_ECONNRESET), 1);
-	assert_int_equal(registration.loans, 0);
+	assert_int_equal(registration.grants, 0);
 	assert_int_equal(written.value + writes.value, 0);
-	assert_int_equal(a->node.messenger->lends + b->node.messenger->lends, 0);
+	assert_int_equal(a->node.messenger->by_core + b->node.messenger->by_core, 0);
 	assert_true(messenger_is_quiet(a->node.messenger, to_b));
 }
 
-/* Who keeps what it was lent loses its path, and the memory is its owner's again. */
+/* A peer that keeps what it was granted loses its connection, and the memory is its owner's again. */
 static void test_recall(void **state)
 {
 	(void)state;
 	a->end->holds_reads = true;
 	assert_int_equal(begin_one(REMOTE_READ, 0), 0);
 	fake_settle(&world);
-	assert_int_equal(registration.loans, 1);
+	assert_int_equal(registration.grants, 1);
 	messenger_recall(b->node.messenger, &read_only); /* another */
 	fake_settle(&world);
 	assert_int_equal(from_a->peer.state, PEER_PRESENT);
 	messenger_recall(b->node.messenger, &registration);
 	fake_settle(&world);
-	assert_int_equal(registration.loans, 0);
+	assert_int_equal(registration.grants, 0);
 	assert_int_equal(from_a->peer.state, PEER_FAILED);
 	assert_int_equal(to_b->peer.state, PEER_FAILED); /* it was told */
 	fake_release(a->end);
@@ -382,7 +382,7 @@ static void test_recall(void **state)
 	assert_int_equal(count_completions(&a->node.sends, FI_ECONNABORTED), 1);
 }
 
-/* An endpoint closes while the core is at it: fake_close() finds nothing registered, and no loan is left. */
+/* An endpoint closes while the core is at it: fake_close() finds nothing registered, and no grant is left. */
 static void test_closing_meanwhile(void **state)
 {
 	(void)state;
@@ -390,7 +390,7 @@ static void test_closing_meanwhile(void **state)
 	assert_int_equal(begin_one(REMOTE_WRITE, 0), 0);
 	assert_int_equal(begin_one(REMOTE_READ, 0), 0);
 	fake_settle(&world);
-	assert_int_equal(registration.loans, 2);
+	assert_int_equal(registration.grants, 2);
 }
 
 /* ---- what cannot be ---- */
@@ -408,7 +408,7 @@ static void assert_violation(const char *what)
 {
 	if (from_a->peer.state != PEER_FAILED || from_a->peer.failure != -EPROTO)
 		fail_msg("this was accepted: %s", what);
-	assert_int_equal(registration.loans, 0);
+	assert_int_equal(registration.grants, 0);
 	assert_int_equal(b->end->registered, 0);
 }
 
@@ -427,24 +427,24 @@ static void test_requests_that_cannot_be(void **state)
 	static const uint64_t totals[] = {0, UINT64_MAX, UINT64_C(1) << 63};
 
 	for (size_t i = 0; i < sizeof(totals) / sizeof(totals[0]); i++) {
-		SAY(WIRE_LEND_WRITE, 1, WRITE_OF(totals[i]));
+		SAY(WIRE_CORE_WRITE, 1, WRITE_OF(totals[i]));
 		assert_violation("a write of a length that cannot be");
 		again(state);
-		SAY(WIRE_LEND_READ, 1, KEY, 0, totals[i]);
+		SAY(WIRE_CORE_READ, 1, KEY, 0, totals[i]);
 		assert_violation("a read of a length that cannot be");
 		again(state);
 	}
-	for (uint32_t i = 0; i < WIRE_LENDS_MOST; i++) {
-		SAY(WIRE_LEND_READ, i, KEY, 0, 1);
-		assert_int_equal(registration.loans, i + 1);
+	for (uint32_t i = 0; i < WIRE_GRANTS_MOST; i++) {
+		SAY(WIRE_CORE_READ, i, KEY, 0, 1);
+		assert_int_equal(registration.grants, i + 1);
 	}
-	SAY(WIRE_LEND_READ, 0, KEY, 0, 1);
+	SAY(WIRE_CORE_READ, 0, KEY, 0, 1);
 	assert_violation("one more than may be");
 	again(state);
 	b->end->holds_reads = true;
-	for (uint32_t i = 0; i < WIRE_LENDS_MOST; i++)
-		SAY(WIRE_LEND_WRITE, i, WRITE_OF(1));
-	SAY(WIRE_LEND_WRITE, 0, WRITE_OF(1));
+	for (uint32_t i = 0; i < WIRE_GRANTS_MOST; i++)
+		SAY(WIRE_CORE_WRITE, i, WRITE_OF(1));
+	SAY(WIRE_CORE_WRITE, 0, WRITE_OF(1));
 	fake_release(b->end);
 	fake_settle(&world);
 	assert_violation("one more write than may be");
@@ -455,26 +455,26 @@ static void test_returns_that_cannot_be(void **state)
 	SAY(WIRE_RETURN, 5, 0);
 	assert_violation("a return of nothing");
 	again(state);
-	SAY(WIRE_LEND_READ, 1, KEY, 0, 100);
-	uint64_t id = ((struct remote_loan *)(void *)b->node.messenger->remote_loans.next)->id;
+	SAY(WIRE_CORE_READ, 1, KEY, 0, 100);
+	uint64_t id = ((struct remote_grant *)(void *)b->node.messenger->remote_grants.next)->id;
 	SAY(WIRE_RETURN, id, 0);
-	assert_int_equal(registration.loans, 0);
+	assert_int_equal(registration.grants, 0);
 	assert_int_equal(reads.value, 1);
 	SAY(WIRE_RETURN, id, 0);
 	assert_violation("a second return");
 	again(state);
-	/* Of what another was lent. */
+	/* Of what another was granted. */
 	struct far_node *c = &world.nodes[2];
 	struct correspondent *c_to_b = fake_peer(c, b);
 	const uint64_t range[3] = {KEY, 0, 100};
 	c->end->sinks = true;
 	assert_int_equal(remote_room(c->node.messenger, c_to_b, 1), 0);
-	remote_push(&c_to_b->peer, control_word(WIRE_LEND_READ, 0, 0), 1, range, sizeof(range), NULL, 0);
+	remote_push(&c_to_b->peer, control_word(WIRE_CORE_READ, 0, 0), 1, range, sizeof(range), NULL, 0);
 	fake_settle(&world);
-	id = ((struct remote_loan *)(void *)b->node.messenger->remote_loans.next)->id;
+	id = ((struct remote_grant *)(void *)b->node.messenger->remote_grants.next)->id;
 	SAY(WIRE_RETURN, id, 0);
 	assert_int_equal(from_a->peer.failure, -EPROTO);
-	assert_int_equal(registration.loans, 1);
+	assert_int_equal(registration.grants, 1);
 	assert_int_equal(fake_peer(b, c)->peer.state, PEER_PRESENT);
 }
 
@@ -484,7 +484,7 @@ static uint64_t my_id(enum remote_kind kind)
 	b->end->sinks = true; /* the target does not hear of it */
 	assert_int_equal(begin_one(kind, 0), 0);
 	b->end->sinks = false;
-	return ((struct remote_operation *)(void *)a->node.messenger->remote_lending.previous)->id;
+	return ((struct remote_operation *)(void *)a->node.messenger->remote_by_core.previous)->id;
 }
 
 /* b's slot to a. */
@@ -503,7 +503,7 @@ static void test_answers_that_cannot_be(void **state)
 		if (i > 0)
 			again(state);
 		uint64_t id = my_id(i < 5 ? REMOTE_WRITE : REMOTE_READ);
-		uint64_t loan[2] = {LONG_BYTES, (uintptr_t)memory};
+		uint64_t grant[2] = {LONG_BYTES, (uintptr_t)memory};
 		uint32_t good = 0;
 		switch (i) {
 		case 0:
@@ -516,7 +516,7 @@ static void test_answers_that_cannot_be(void **state)
 			answer(WIRE_ENDED, id, UINT64_C(1) << 32 | FI_EACCES, 0, 0);
 			break;
 		case 3:
-			answer(WIRE_LENT, id, 1, loan[0], loan[1]); /* for a write */
+			answer(WIRE_GRANT, id, 1, grant[0], grant[1]); /* for a write */
 			break;
 		case 4:
 			answer(WIRE_ENDED, id, 0, 0, 0);
@@ -524,24 +524,24 @@ static void test_answers_that_cannot_be(void **state)
 			good = 1;
 			break;
 		case 5:
-			answer(WIRE_ENDED, id, 0, 0, 0); /* nothing was lent */
+			answer(WIRE_ENDED, id, 0, 0, 0); /* nothing was exposed */
 			break;
 		case 6:
-			answer(WIRE_LENT, id ^ UINT64_C(1) << 32, 1, loan[0], loan[1]);
+			answer(WIRE_GRANT, id ^ UINT64_C(1) << 32, 1, grant[0], grant[1]);
 			break;
 		case 7:
 			a->end->holds_reads = true;
-			answer(WIRE_LENT, id, 1, loan[0], loan[1]);
-			answer(WIRE_LENT, id, 1, loan[0], loan[1]); /* twice */
+			answer(WIRE_GRANT, id, 1, grant[0], grant[1]);
+			answer(WIRE_GRANT, id, 1, grant[0], grant[1]); /* twice */
 			break;
 		case 8:
 			a->end->holds_reads = true;
-			answer(WIRE_LENT, id, 1, loan[0], loan[1]);
+			answer(WIRE_GRANT, id, 1, grant[0], grant[1]);
 			answer(WIRE_ENDED, id, FI_EACCES, 0, 0); /* after all */
 			break;
 		default:
 			a->end->holds_reads = true;
-			answer(WIRE_LENT, id, 1, loan[0], loan[1]);
+			answer(WIRE_GRANT, id, 1, grant[0], grant[1]);
 			answer(WIRE_ENDED, id, WIRE_BY_REQUESTS, 0, 0);
 			break;
 		}
@@ -555,7 +555,7 @@ static void test_answers_that_cannot_be(void **state)
 		assert_int_equal(ends, 1);
 		assert_int_equal(successes, good);
 		assert_int_equal(a->end->registered, 0);
-		assert_int_equal(a->node.messenger->lends, 0);
+		assert_int_equal(a->node.messenger->by_core, 0);
 	}
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* lender.c - lends interrupts: see lender.h. */
-#include "agent/lender.h"
+/* interrupts.c - grants interrupts: see interrupts.h. */
+#include "agent/interrupts.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -11,14 +11,14 @@
 
 #include "region/doorbell.h"
 
-struct lender {
+struct server {
 	const struct device *device;
 	/* The connection that has a vector, or -1; after the last the listener. */
 	struct pollfd polled[DEVICE_VECTORS_MOST + 1];
 };
 
 /* Does not block: what is sent is the first in a fresh socket, and there is room. */
-static bool send_loan(int connection, const struct doorbell_loan *loan, int interrupts, int registers)
+static bool send_grant(int connection, const struct doorbell_grant *grant, int interrupts, int registers)
 {
 	const int descriptors[2] = {interrupts, registers};
 	union {
@@ -27,7 +27,7 @@ static bool send_loan(int connection, const struct doorbell_loan *loan, int inte
 	} control = {.header = {.cmsg_level = SOL_SOCKET,
 				.cmsg_type = SCM_RIGHTS,
 				.cmsg_len = CMSG_LEN(sizeof(descriptors))}};
-	struct doorbell_loan copy = *loan;
+	struct doorbell_grant copy = *grant;
 	struct iovec bytes = {.iov_base = &copy, .iov_len = sizeof(copy)};
 	struct msghdr message = {.msg_iov = &bytes,
 				 .msg_iovlen = 1,
@@ -38,9 +38,9 @@ static bool send_loan(int connection, const struct doorbell_loan *loan, int inte
 	return sendmsg(connection, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof(copy);
 }
 
-static bool lend(const struct device *device, uint32_t vector, int connection)
+static bool grant_vector(const struct device *device, uint32_t vector, int connection)
 {
-	const struct doorbell_loan loan = {
+	const struct doorbell_grant grant = {
 		.version = DOORBELL_VERSION,
 		.word = device->guest << 16 | vector,
 		.place = device->place + DEVICE_DOORBELL,
@@ -49,54 +49,54 @@ static bool lend(const struct device *device, uint32_t vector, int connection)
 
 	if (interrupts < 0)
 		return false;
-	bool lent = device_deliver(device, vector, interrupts) == 0;
-	if (lent && !send_loan(connection, &loan, interrupts, device->registers)) {
+	bool granted = device_deliver(device, vector, interrupts) == 0;
+	if (granted && !send_grant(connection, &grant, interrupts, device->registers)) {
 		(void)device_deliver(device, vector, -1);
-		lent = false;
+		granted = false;
 	}
-	(void)close(interrupts); /* the kernel and the borrower have it */
-	return lent;
+	(void)close(interrupts); /* the kernel and the client have it */
+	return granted;
 }
 
-static void take_back(struct lender *lender, uint32_t vector)
+static void revoke_vector(struct server *server, uint32_t vector)
 {
-	(void)device_deliver(lender->device, vector, -1);
-	(void)close(lender->polled[vector].fd);
-	lender->polled[vector].fd = -1;
+	(void)device_deliver(server->device, vector, -1);
+	(void)close(server->polled[vector].fd);
+	server->polled[vector].fd = -1;
 }
 
-static void accept_one(struct lender *lender, int listener)
+static void accept_one(struct server *server, int listener)
 {
 	int connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 	if (connection < 0)
 		return;
-	for (uint32_t vector = 0; vector < lender->device->vectors; vector++)
-		if (lender->polled[vector].fd < 0) {
-			if (!lend(lender->device, vector, connection))
+	for (uint32_t vector = 0; vector < server->device->vectors; vector++)
+		if (server->polled[vector].fd < 0) {
+			if (!grant_vector(server->device, vector, connection))
 				break;
-			lender->polled[vector].fd = connection;
+			server->polled[vector].fd = connection;
 			return;
 		}
 	(void)close(connection);
 }
 
-void lend_interrupts(const struct device *device, int listener)
+void grant_interrupts(const struct device *device, int listener)
 {
-	struct lender lender = {.device = device};
+	struct server server = {.device = device};
 	uint32_t vectors = device->vectors;
 
 	for (uint32_t vector = 0; vector < vectors; vector++)
-		lender.polled[vector] = (struct pollfd){.fd = -1, .events = POLLIN};
-	lender.polled[vectors] = (struct pollfd){.fd = listener, .events = POLLIN};
+		server.polled[vector] = (struct pollfd){.fd = -1, .events = POLLIN};
+	server.polled[vectors] = (struct pollfd){.fd = listener, .events = POLLIN};
 	for (;;) {
-		if (poll(lender.polled, vectors + 1, -1) < 0)
+		if (poll(server.polled, vectors + 1, -1) < 0)
 			continue;
-		/* A borrower has nothing to say: it is gone, or does not know what it does. */
+		/* A client has nothing to say: it is gone, or does not know what it does. */
 		for (uint32_t vector = 0; vector < vectors; vector++)
-			if (lender.polled[vector].fd >= 0 && lender.polled[vector].revents != 0)
-				take_back(&lender, vector);
-		if (lender.polled[vectors].revents != 0)
-			accept_one(&lender, listener);
+			if (server.polled[vector].fd >= 0 && server.polled[vector].revents != 0)
+				revoke_vector(&server, vector);
+		if (server.polled[vectors].revents != 0)
+			accept_one(&server, listener);
 	}
 }
