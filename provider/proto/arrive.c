@@ -269,7 +269,7 @@ static int arrive_rendezvous(struct messenger *messenger, struct arrival *arriva
 	    from->early_message != NULL)
 		return -EPROTO;
 	from->streak = 0;
-	ways_told(&from->ways, &header.taking);
+	copy_methods_told(&from->copy_methods, &header.taking);
 	arrival->data = header.data;
 	arrival->id = header.id;
 	uint32_t first = arrival->length;
@@ -288,7 +288,8 @@ static int arrive_rendezvous(struct messenger *messenger, struct arrival *arriva
 			return -ENOMEM;
 		from->early_receive = more ? receive : NULL;
 		if (first > 0) {
-			bool taken = rendezvous_piece(receive, bytes, first, ways_of_flags(arrival->flags));
+			bool taken =
+				rendezvous_piece(receive, bytes, first, copy_method_of_flags(arrival->flags));
 			chunk_return(&from->peer.returns, header.chunk);
 			if (!taken)
 				return -EPROTO;
@@ -359,7 +360,8 @@ static int arrive_early(struct messenger *messenger, struct arrival *arrival, co
 			return -EPROTO;
 		if (receive->arrived + arrival->length == receive->early)
 			from->early_receive = NULL;
-		bool taken = rendezvous_piece(receive, bytes, arrival->length, ways_of_flags(arrival->flags));
+		bool taken = rendezvous_piece(receive, bytes, arrival->length,
+					      copy_method_of_flags(arrival->flags));
 		chunk_return(&from->peer.returns, header.chunk);
 		if (!taken)
 			return -EPROTO;
@@ -389,7 +391,7 @@ static int arrive_piece(struct messenger *messenger, struct arrival *arrival, co
 	if (bytes == NULL || receive == NULL || receive->from != from || receive->arrived < receive->early ||
 	    arrival->length == 0 || (receive->copy != NULL && !receive->copy->resumed))
 		return -EPROTO;
-	bool taken = rendezvous_piece(receive, bytes, arrival->length, ways_of_flags(arrival->flags));
+	bool taken = rendezvous_piece(receive, bytes, arrival->length, copy_method_of_flags(arrival->flags));
 	chunk_return(&from->peer.returns, header.chunk);
 	if (!taken)
 		return -EPROTO;
@@ -402,7 +404,7 @@ static int arrive_clear(struct messenger *messenger, struct arrival *arrival, co
 	struct wire_clear header;
 
 	shared_copy_in(&header, slot->payload, sizeof(header));
-	ways_told(&arrival->from->ways, &header.taking);
+	copy_methods_told(&arrival->from->copy_methods, &header.taking);
 	int result = rendezvous_clear(messenger, arrival->from, arrival->tag, &header);
 	return result < 0 ? result : 1;
 }

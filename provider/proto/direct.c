@@ -135,7 +135,8 @@ static bool copy(const struct messenger *messenger, const struct remote_request 
 		if (request->kind == REMOTE_WRITE)
 			buffer_to_region(&buffer, offset + done, bytes, part);
 		else if (buffer_in_one(&buffer, offset + done, part))
-			/* The target may have just written it, so not by the string copy: see ways.h. */
+			/* The target may have just written it, so not by the string copy: see copy_method.h.
+			 */
 			copy_linewise_in(buffer_at(&buffer, offset + done), bytes, part);
 		else
 			(void)buffer_from_region(&buffer, offset + done, bytes, part);

@@ -25,6 +25,7 @@
 #include "match/match.h"
 #include "proto/buffer.h"
 #include "proto/completion.h"
+#include "proto/copy_method.h"
 #include "proto/direct.h"
 #include "proto/operations.h"
 #include "proto/pool.h"
@@ -34,7 +35,6 @@
 #include "proto/send_queue.h"
 #include "proto/single_copy.h"
 #include "proto/thresholds.h"
-#include "proto/ways.h"
 #include "proto/wire.h"
 #include "transport/network.h"
 #include "transport/transport.h"
@@ -71,8 +71,9 @@ struct correspondent {
 	uint64_t held[CHUNK_WORDS]; /* which: none twice, so that no more than its section is copied out of */
 	uint32_t reads;             /* of memory that it exposed, under way */
 	uint64_t copied;            /* bytes of theirs that were moved to private memory */
-	struct ways ways;
-	struct ways writing; /* our parts of single copies into its heap, timed here alone */
+	struct copy_methods copy_methods;
+	struct copy_methods
+		single_copy_methods; /* our parts of single copies into its heap, timed here alone */
 	struct remote_peer remote;
 	struct send_queue queue;
 	/* its process, for single copies: see single_copy_offer.c */
@@ -410,7 +411,8 @@ bool fetch_abandon(struct messenger *messenger, struct receive *receive);
 /* rendezvous.c */
 ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *request, uint32_t wire_flags);
 bool rendezvous_begin(struct messenger *messenger, struct receive *receive);
-bool rendezvous_piece(struct receive *receive, const shared_bytes *from, uint32_t length, enum way way);
+bool rendezvous_piece(struct receive *receive, const shared_bytes *from, uint32_t length,
+		      enum copy_method method);
 void rendezvous_end_if_complete(struct messenger *messenger, struct receive *receive);
 int rendezvous_clear(struct messenger *messenger, struct correspondent *from, uint64_t id,
 		     const struct wire_clear *clear);

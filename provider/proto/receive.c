@@ -239,7 +239,7 @@ static void deliver_rendezvous(struct messenger *messenger, struct receive *rece
 	}
 	for (uint32_t piece = 0; piece < message->pieces; piece++) {
 		bool taken = rendezvous_piece(receive, piece_bytes(message, piece),
-					      message->piece[piece].length, WAYS);
+					      message->piece[piece].length, COPY_METHODS);
 		transport_return_chunk(&from->peer, message->piece[piece].chunk);
 		/* Not too many: they were counted against `early` when they arrived. */
 		if (!taken) {

@@ -184,22 +184,22 @@ static uint32_t early_piece_length(uint32_t longest, uint64_t total, uint32_t st
 /* The next piece into a chunk. Returns the flag that tells the receiver which way it went. */
 static uint32_t copy_piece(struct send *send, shared_bytes *to, uint32_t length)
 {
-	struct ways *ways = &send->to->ways;
-	enum way way = ways->way;
+	struct copy_methods *methods = &send->to->copy_methods;
+	enum copy_method method = methods->method;
 
-	if (send->buffer.count != 1 || length < WAYS_BYTES) {
+	if (send->buffer.count != 1 || length < COPY_METHODS_BYTES) {
 		buffer_to_region(&send->buffer, send->sent, to, length);
 		return 0;
 	}
 	const char *from = buffer_at(&send->buffer, send->sent);
-	uint64_t began = ways_clock();
-	if (way == WAY_PAST)
+	uint64_t began = copy_methods_clock();
+	if (method == COPY_PAST_CACHE)
 		copy_past_cache_out(to, from, length);
 	else
 		shared_copy_out(to, from, length);
-	if (length >= WAYS_MEASURED_BYTES)
-		ways_copied(ways, ways_clock() - began, length);
-	return ways_wire_flags(way);
+	if (length >= COPY_METHODS_MEASURED_BYTES)
+		copy_methods_copied(methods, copy_methods_clock() - began, length);
+	return copy_method_wire_flags(method);
 }
 
 static void push_piece(struct send *send, uint32_t kind, uint64_t word, uint32_t chunk, uint32_t length)
@@ -261,7 +261,7 @@ ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *
 	uint32_t first = early < piece ? (uint32_t)early : piece;
 	header.id = send->id;
 	header.early = (uint32_t)early;
-	header.taking = ways_tell(&to->ways);
+	header.taking = copy_methods_tell(&to->copy_methods);
 	if (pieces > 0) {
 		header.chunk = chunks[0];
 		header.offset = chunk_place(peer->pool, chunks[0], request->pieces[0].iov_base);
@@ -453,7 +453,7 @@ bool rendezvous_begin(struct messenger *messenger, struct receive *receive)
 	if (receive->early == receive->total || is_failed(receive->from))
 		return true;
 	slot.clear.id = receive->id;
-	slot.clear.taking = ways_tell(&receive->from->ways);
+	slot.clear.taking = copy_methods_tell(&receive->from->copy_methods);
 	(void)single_copy_accept(messenger, receive, accepted, &slot.clear);
 	if (!rendezvous_tell(messenger, receive->from, &slot))
 		transport_fail(messenger->transport, &receive->from->peer, -ENOMEM,
@@ -461,31 +461,33 @@ bool rendezvous_begin(struct messenger *messenger, struct receive *receive)
 	return true;
 }
 
-static void take_piece(struct receive *receive, const shared_bytes *from, uint64_t length, enum way way)
+static void take_piece(struct receive *receive, const shared_bytes *from, uint64_t length,
+		       enum copy_method method)
 {
 	/* What is beyond the buffer is dropped; the completion says so. */
 	if (!buffer_in_one(&receive->buffer, receive->arrived, length))
 		(void)buffer_from_region(&receive->buffer, receive->arrived, from, length);
-	else if (way == WAY_LINEWISE)
+	else if (method == COPY_LINEWISE)
 		copy_linewise_in(buffer_at(&receive->buffer, receive->arrived), from, length);
 	else
 		shared_copy_in(buffer_at(&receive->buffer, receive->arrived), from, length);
 }
 
 /*
- * The next `length` bytes, that went this way, or WAYS if they have waited and so say nothing
+ * The next `length` bytes, that went this way, or COPY_METHODS if they have waited and so say nothing
  * of it. False if so many were not expected, or are gone with their sender.
  */
-bool rendezvous_piece(struct receive *receive, const shared_bytes *from, uint32_t length, enum way way)
+bool rendezvous_piece(struct receive *receive, const shared_bytes *from, uint32_t length,
+		      enum copy_method method)
 {
 	struct correspondent *sender = receive->from;
 
 	if (length > receive->expected - receive->arrived)
 		return false;
-	uint64_t began = ways_clock();
-	take_piece(receive, from, length, way);
-	if (length >= WAYS_MEASURED_BYTES && way < WAYS)
-		ways_taken(&sender->ways, way, ways_clock() - began, length);
+	uint64_t began = copy_methods_clock();
+	take_piece(receive, from, length, method);
+	if (length >= COPY_METHODS_MEASURED_BYTES && method < COPY_METHODS)
+		copy_methods_taken(&sender->copy_methods, method, copy_methods_clock() - began, length);
 	receive->arrived += length;
 	return transport_intact(&sender->peer);
 }

@@ -21,7 +21,7 @@
 
 static uint64_t next_claim(const struct single_copy *copy, uint64_t gap)
 {
-	bool process = copy->way == WIRE_BY_PROCESS;
+	bool process = copy->method == WIRE_BY_PROCESS;
 	uint64_t least = process ? CLAIM_LEAST_PROCESS : CLAIM_LEAST_REGION;
 	uint64_t most = process ? CLAIM_MOST_PROCESS : CLAIM_MOST_REGION;
 	uint64_t share = process ? CLAIM_SHARE_PROCESS : CLAIM_SHARE_REGION;
@@ -57,7 +57,7 @@ static struct process_line *process_line(const struct messenger *messenger, cons
 /* Say what we are going to copy, so that the other sees it before we look at its line. */
 static void claim(const struct messenger *messenger, const struct single_copy *copy, uint64_t claimed)
 {
-	if (copy->way == WIRE_BY_REGION)
+	if (copy->method == WIRE_BY_REGION)
 		transfer_claim(region_line(messenger, copy), claimed);
 	else
 		atomic_store_explicit(&process_line(messenger, copy)->claimed, claimed, memory_order_relaxed);
@@ -66,7 +66,7 @@ static void claim(const struct messenger *messenger, const struct single_copy *c
 
 static void done(const struct messenger *messenger, const struct single_copy *copy, uint64_t until)
 {
-	if (copy->way == WIRE_BY_REGION)
+	if (copy->method == WIRE_BY_REGION)
 		transfer_done(region_line(messenger, copy), until);
 	else
 		atomic_store_explicit(&process_line(messenger, copy)->done, until, memory_order_release);
@@ -128,7 +128,7 @@ static enum meeting poll_other(struct messenger *messenger, struct single_copy *
 	uint64_t claimed = 0;
 	uint64_t until = 0;
 
-	if (copy->way == WIRE_BY_REGION) {
+	if (copy->method == WIRE_BY_REGION) {
 		const struct transfer_line *line = section_transfer(
 			messenger->transport->attachments[0].region, copy->slot, transfer_index(copy->other));
 		/* Not intact: a successor has the section, and nothing there is this message's any more. */
@@ -160,30 +160,30 @@ static enum meeting poll_other(struct messenger *messenger, struct single_copy *
 
 /*
  * Into the receiver's heap, whose lines the receiver may have in its cache: past the cache is faster
- * then if the two caches are far from each other, and slower otherwise. See ways.h.
+ * then if the two caches are far from each other, and slower otherwise. See copy_method.h.
  */
 static void write_to_heap(const struct send *send, uint64_t from, uint64_t length)
 {
-	struct ways *ways = &send->to->writing;
+	struct copy_methods *methods = &send->to->single_copy_methods;
 	shared_bytes *to = send->copy->view + from;
 
-	if (!buffer_in_one(&send->buffer, from, length) || length < WAYS_MEASURED_BYTES) {
+	if (!buffer_in_one(&send->buffer, from, length) || length < COPY_METHODS_MEASURED_BYTES) {
 		buffer_to_region(&send->buffer, from, to, length);
 		return;
 	}
-	uint64_t began = ways_clock();
-	if (ways->way == WAY_PAST)
+	uint64_t began = copy_methods_clock();
+	if (methods->method == COPY_PAST_CACHE)
 		copy_past_cache_out(to, buffer_at(&send->buffer, from), length);
 	else
 		shared_copy_out(to, buffer_at(&send->buffer, from), length);
-	ways_copied(ways, ways_clock() - began, (uint32_t)length);
+	copy_methods_copied(methods, copy_methods_clock() - began, (uint32_t)length);
 }
 
 static enum meeting write_part(const struct send *send, uint64_t from, uint64_t length)
 {
 	const struct single_copy *copy = send->copy;
 
-	if (copy->way == WIRE_BY_REGION) {
+	if (copy->method == WIRE_BY_REGION) {
 		write_to_heap(send, from, length);
 		return MEETING_GOES_ON;
 	}
@@ -251,10 +251,10 @@ static enum meeting read_part(struct messenger *messenger, struct receive *recei
 {
 	struct single_copy *copy = receive->copy;
 
-	if (copy->way == WIRE_BY_REGION) {
+	if (copy->method == WIRE_BY_REGION) {
 		if (copy->view == NULL)
 			return MEETING_REFUSED; /* `copies` says that it is there */
-		/* The sender may have just written it, so not by the string copy: see ways.h. */
+		/* The sender may have just written it, so not by the string copy: see copy_method.h. */
 		if (buffer_in_one(&receive->buffer, copy->mine, length))
 			copy_linewise_in(buffer_at(&receive->buffer, copy->mine), copy->view + copy->mine,
 					 length);
@@ -339,7 +339,7 @@ static uint32_t pull_part(struct messenger *messenger, struct single_copy *copy)
 		}
 	} else {
 		copy->polls++;
-		if (copy->way == WIRE_BY_PROCESS && copy->polls > POLLS_IN_A_ROW &&
+		if (copy->method == WIRE_BY_PROCESS && copy->polls > POLLS_IN_A_ROW &&
 		    copy->polls % POLLS_IN_A_ROW != 0)
 			return 0;
 		meeting = poll_other(messenger, copy, from, true, &nonsense);
@@ -350,7 +350,7 @@ static uint32_t pull_part(struct messenger *messenger, struct single_copy *copy)
 		return copied;
 	}
 	if (meeting == MEETING_ENDED || meeting == MEETING_REFUSED) {
-		if (copy->way == WIRE_BY_PROCESS)
+		if (copy->method == WIRE_BY_PROCESS)
 			single_copy_refuse_process(from);
 		resume(messenger, copy);
 		return copied;
@@ -426,7 +426,7 @@ static bool may_write(const struct messenger *messenger, struct single_copy *cop
 {
 	struct process_look seen;
 
-	if (copy->way == WIRE_BY_REGION)
+	if (copy->method == WIRE_BY_REGION)
 		return may_write_in_region(messenger, copy);
 	switch (process_read(&copy->process, NULL, 0, NULL, 0, 0, transfer_index(copy->other), true, &seen)) {
 	case PROCESS_GONE:
@@ -442,7 +442,7 @@ static bool may_write(const struct messenger *messenger, struct single_copy *cop
 
 static void close_line(const struct messenger *messenger, const struct single_copy *copy)
 {
-	if (copy->way == WIRE_BY_PROCESS)
+	if (copy->method == WIRE_BY_PROCESS)
 		atomic_store_explicit(&process_line(messenger, copy)->id, 0, memory_order_relaxed);
 	else if (attachment_holds_slot(&messenger->transport->attachments[0]))
 		transfer_close(region_line(messenger, copy));

@@ -58,7 +58,7 @@ struct send;
 struct single_copy {
 	struct match_link link;  /* a receiver's: in single_copies.pulling */
 	struct receive *receive; /* a receiver's */
-	enum wire_way way;
+	enum wire_method method;
 	uint32_t own; /* transfer ids */
 	uint32_t other;
 	uint32_t slot;       /* the other's, in the region that we both were in when it began */

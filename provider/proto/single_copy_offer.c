@@ -237,8 +237,8 @@ int single_copy_answered(struct messenger *messenger, struct send *send, const s
 	struct single_copy *copy = send->copy;
 	struct correspondent *to = send->to;
 
-	to->takes_single = clear->way != WIRE_BY_PIECES;
-	if (clear->way == WIRE_BY_PIECES) {
+	to->takes_single = clear->method != WIRE_BY_PIECES;
+	if (clear->method == WIRE_BY_PIECES) {
 		if (copy != NULL)
 			single_copy_release(messenger, copy);
 		send->copy = NULL;
@@ -252,7 +252,7 @@ int single_copy_answered(struct messenger *messenger, struct send *send, const s
 	copy->end = clear->accepted;
 	copy->mine = clear->accepted;
 	copy->theirs_claimed = copy->first;
-	switch (clear->way) {
+	switch (clear->method) {
 	case WIRE_BY_REGION:
 		if (clear->place != 0) {
 			copy->view = transfer_view(messenger->transport->attachments[0].region, copy->slot,
@@ -263,12 +263,12 @@ int single_copy_answered(struct messenger *messenger, struct send *send, const s
 		} else if (place_of(messenger, &send->buffer, send->buffer.length) == 0) {
 			return -EPROTO; /* neither of us could */
 		}
-		copy->way = WIRE_BY_REGION;
+		copy->method = WIRE_BY_REGION;
 		break;
 	case WIRE_BY_PROCESS:
 		copy->copies = process_is_proved(messenger, to) &&
 			       read_theirs(messenger, copy, to, clear->transfer, send->id, clear->accepted);
-		copy->way = WIRE_BY_PROCESS;
+		copy->method = WIRE_BY_PROCESS;
 		break;
 	default:
 		return -EPROTO;
@@ -297,11 +297,11 @@ bool single_copy_accept(struct messenger *messenger, struct receive *receive, ui
 				     receive->offered, receive->total);
 	if (copy->view != NULL || place != 0) {
 		copy->copies = copy->view != NULL;
-		copy->way = WIRE_BY_REGION;
+		copy->method = WIRE_BY_REGION;
 	} else if (process_is_proved(messenger, from) &&
 		   read_theirs(messenger, copy, from, receive->offered, receive->sender_id, receive->total)) {
 		copy->copies = true;
-		copy->way = WIRE_BY_PROCESS;
+		copy->method = WIRE_BY_PROCESS;
 	} else {
 		single->free[single->free_count++] = (uint8_t)index_of(messenger, copy);
 		return false;
@@ -317,7 +317,7 @@ bool single_copy_accept(struct messenger *messenger, struct receive *receive, ui
 	receive->copy = copy;
 	match_append(&single->pulling, &copy->link);
 	messenger->copying++;
-	clear->way = copy->way;
+	clear->method = copy->method;
 	clear->transfer = copy->own;
 	clear->place = place;
 	return true;

@@ -82,7 +82,7 @@ enum wire_flags {
 	WIRE_DATA = 2,
 	WIRE_ACKNOWLEDGED = 4, /* an ACKNOWLEDGE is asked for, or a DONE */
 	WIRE_LAST = 8,         /* the last request of an operation */
-	/* with a piece: how it was copied into its chunk, and is best taken out. See ways.h */
+	/* with a piece: how it was copied into its chunk, and is best taken out. See copy_method.h */
 	WIRE_LINEWISE = 16,
 	WIRE_PAST_CACHE = 32,
 	/* with a REPLY_CHUNK: more of the answer follows, for which there are no chunks of that size */
@@ -107,7 +107,7 @@ struct wire_eager {
 
 /*
  * What it costs the sender of the slot to take the other's pieces out of its chunks, by the
- * ways of ways.h, in units of WIRE_TAKING_TICKS ticks for 64 KiB. 0: not measured. Advice alone.
+ * methods of copy_method.h, in units of WIRE_TAKING_TICKS ticks for 64 KiB. 0: not measured. Advice alone.
  */
 #define WIRE_TAKING_TICKS 64U
 struct wire_taking {
@@ -134,13 +134,13 @@ struct wire_clear {
 	uint64_t id;       /* the receiver's, for the pieces */
 	uint64_t accepted; /* bytes that the receiver wants in all, at most the total */
 	struct wire_taking taking;
-	uint32_t way;      /* enum wire_way */
-	uint32_t transfer; /* the receiver's, unless the way is WIRE_BY_PIECES */
+	uint32_t method;   /* enum wire_method */
+	uint32_t transfer; /* the receiver's, unless the method is WIRE_BY_PIECES */
 	uint64_t place;    /* section offset of the receiver's buffer, 0 if it is not in its heap */
 };
 
 /* How the rest of a large message goes. */
-enum wire_way {
+enum wire_method {
 	WIRE_BY_PIECES = 0,
 	WIRE_BY_REGION = 1,  /* one copy: one buffer lies in the region, or both */
 	WIRE_BY_PROCESS = 2, /* one copy, between the processes' memory */

@@ -31,7 +31,7 @@ static struct transfer_line *begin_into_heap(unsigned char *source)
 	}
 	const struct send *send = (const struct send *)(void *)left->messenger->pumping.next;
 	assert_non_null(send->copy);
-	assert_true(send->copy->way == WIRE_BY_REGION && send->copy->copies);
+	assert_true(send->copy->method == WIRE_BY_REGION && send->copy->copies);
 	return section_transfer(world.region, node_slot(left), transfer_index(send->copy->own));
 }
 

@@ -134,7 +134,7 @@ static void test_an_offer_ends_with_its_region(void **state)
 		.word = send->id,
 		.clear = {.id = 1,
 			  .accepted = LONG,
-			  .way = WIRE_BY_REGION,
+			  .method = WIRE_BY_REGION,
 			  .transfer = transfer_id(3, 1),
 			  .place = transport_of(A)->attachments[0].region->section_bytes - heap_bytes},
 	};

@@ -73,7 +73,7 @@ static int close_world(void **state)
 }
 
 /* Which way did the last answer of `right` say? Its ring to `left` has it. */
-static uint32_t last_way(void)
+static uint32_t last_method(void)
 {
 	const struct ring_out *ring = &world_peer(right, left)->peer.out;
 
@@ -83,7 +83,7 @@ static uint32_t last_way(void)
 		if (control_kind(shared_load_u64(&slot->control)) != WIRE_CLEAR)
 			continue;
 		shared_copy_in(&clear, slot->payload, sizeof(clear));
-		return clear.way;
+		return clear.method;
 	}
 	fail_msg("there was no answer");
 	return 0;
@@ -145,7 +145,7 @@ static void exchange(unsigned char *from, unsigned char *to, const struct length
 	free(copy);
 }
 
-static void exchange_many(unsigned char *from, unsigned char *to, uint32_t way)
+static void exchange_many(unsigned char *from, unsigned char *to, uint32_t method)
 {
 	static const struct lengths cases[] = {
 		{LENGTH, LENGTH},   {65537, 65537},       {65537, 2000000},
@@ -155,7 +155,7 @@ static void exchange_many(unsigned char *from, unsigned char *to, uint32_t way)
 
 	for (size_t i = 0; i < 2 * sizeof(cases) / sizeof(cases[0]); i++) {
 		exchange(from, to, &cases[i / 2], i % 2 != 0, i % 3 == 0 ? FI_DELIVERY_COMPLETE : 0);
-		assert_int_equal(last_way(), way);
+		assert_int_equal(last_method(), method);
 	}
 	/* Truncated to what came early, or to nothing: there is no more to copy. */
 	exchange(from, to, &(struct lengths){LENGTH, 0}, false, 0);
@@ -207,13 +207,13 @@ static void test_off_is_off(void **state)
 	assert_non_null(to);
 	open_with(SINGLE_COPY_OFF, false);
 	exchange(from, to, &(struct lengths){LENGTH, LENGTH}, false, 0);
-	assert_int_equal(last_way(), WIRE_BY_PIECES);
+	assert_int_equal(last_method(), WIRE_BY_PIECES);
 	(void)close_world(state);
 	/* One that will not does not hinder one that would. */
 	world_open(&world, 2, 4, SECTION_BYTES);
 	assert_int_equal(single_copy_open(left->messenger, SINGLE_COPY_ON), 0);
 	exchange(from, to, &(struct lengths){LENGTH, LENGTH}, false, 0);
-	assert_int_equal(last_way(), WIRE_BY_PIECES);
+	assert_int_equal(last_method(), WIRE_BY_PIECES);
 	(void)close_world(state);
 	free(from);
 	free(to);
@@ -238,9 +238,9 @@ static void test_both_ends_copy(void **state)
 		for (uint32_t i = 0; i < REGION_TRANSFERS; i++) {
 			const struct single_copy *sender = &left->messenger->single->copies[i];
 			const struct single_copy *receiver = &right->messenger->single->copies[i];
-			pushed = pushed || (sender->way == WIRE_BY_PROCESS && sender->mine < LENGTH);
+			pushed = pushed || (sender->method == WIRE_BY_PROCESS && sender->mine < LENGTH);
 			pulled = pulled ||
-				 (receiver->way == WIRE_BY_PROCESS && receiver->mine > receiver->first);
+				 (receiver->method == WIRE_BY_PROCESS && receiver->mine > receiver->first);
 		}
 	}
 	assert_true(pushed && pulled);
@@ -284,7 +284,7 @@ static void test_buffers_of_several_pieces(void **state)
 			 0);
 	(void)world_await_good(&world, &right->receives);
 	(void)world_await_good(&world, &left->sends);
-	assert_int_equal(last_way(), WIRE_BY_PROCESS);
+	assert_int_equal(last_method(), WIRE_BY_PROCESS);
 	assert_bytes(to, LENGTH, 3);
 	free(from);
 	free(to);
@@ -345,7 +345,7 @@ static void test_parts_of_a_buffer_for_several(void **state)
 		assert_bytes(entry.buffer, LENGTH, entry.buffer == to ? 1 : 2);
 		(void)world_await_good(&world, &left->sends);
 	}
-	assert_int_equal(last_way(), WIRE_BY_PROCESS);
+	assert_int_equal(last_method(), WIRE_BY_PROCESS);
 	assert_int_equal(messenger_cancel(right->messenger, to), 0);
 	assert_int_equal(world_await(&world, &right->receives).error, FI_ECANCELED);
 	free(from);
@@ -391,7 +391,7 @@ static void test_memory_that_the_kernel_will_not_copy(void **state)
 	assert_non_null(to);
 	assert_ptr_not_equal(from, MAP_FAILED);
 	exchange(from, to, &(struct lengths){LENGTH, LENGTH}, false, 0);
-	assert_int_equal(last_way(), WIRE_BY_PROCESS);
+	assert_int_equal(last_method(), WIRE_BY_PROCESS);
 	fill_bytes(from, LENGTH, 4);
 	assert_int_equal(node_send(left, right, from, LENGTH, 5, FI_TAGGED, from), 0);
 	world_settle(&world);
@@ -403,7 +403,7 @@ static void test_memory_that_the_kernel_will_not_copy(void **state)
 	(void)world_await_good(&world, &left->sends);
 	assert_bytes(to, LENGTH, 4);
 	exchange(from, to, &(struct lengths){LENGTH, LENGTH}, false, FI_DELIVERY_COMPLETE);
-	assert_int_equal(last_way(), WIRE_BY_PIECES);
+	assert_int_equal(last_method(), WIRE_BY_PIECES);
 	(void)munmap(from, LENGTH);
 	free(to);
 }
@@ -429,7 +429,7 @@ static void test_an_end_that_dies(void **state)
 		/* The receiver begins, the sender has its answer and begins. */
 		(void)messenger_progress(right->messenger);
 		(void)messenger_progress(left->messenger);
-		assert_int_equal(last_way(), round >= 2 ? WIRE_BY_REGION : WIRE_BY_PROCESS);
+		assert_int_equal(last_method(), round >= 2 ? WIRE_BY_REGION : WIRE_BY_PROCESS);
 		assert_true(completion_is_empty(&left->sends) && completion_is_empty(&right->receives));
 		node_die(dies);
 		world_check_peers(&world);

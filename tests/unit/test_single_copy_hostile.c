@@ -306,74 +306,80 @@ static void test_answers_that_cannot_be(void **state)
 		bool good;
 	} cases[] = {
 		{"a way that is none",
-		 {.way = 3, .transfer = FIRST_TRANSFER, .accepted = LENGTH},
+		 {.method = 3, .transfer = FIRST_TRANSFER, .accepted = LENGTH},
 		 true,
 		 false},
 		{"the last way that can be said",
-		 {.way = UINT32_MAX, .transfer = FIRST_TRANSFER, .accepted = LENGTH},
+		 {.method = UINT32_MAX, .transfer = FIRST_TRANSFER, .accepted = LENGTH},
 		 true,
 		 false},
 		{"a transfer behind the table",
-		 {.way = WIRE_BY_REGION,
+		 {.method = WIRE_BY_REGION,
 		  .transfer = 0x100 | REGION_TRANSFERS,
 		  .accepted = LENGTH,
 		  .place = heap},
 		 true,
 		 false},
 		{"one by the process behind the table",
-		 {.way = WIRE_BY_PROCESS, .transfer = UINT32_MAX, .accepted = LENGTH},
+		 {.method = WIRE_BY_PROCESS, .transfer = UINT32_MAX, .accepted = LENGTH},
 		 false,
 		 false},
 		{"a place before the heap",
-		 {.way = WIRE_BY_REGION, .transfer = FIRST_TRANSFER, .accepted = LENGTH, .place = heap - 1},
+		 {.method = WIRE_BY_REGION,
+		  .transfer = FIRST_TRANSFER,
+		  .accepted = LENGTH,
+		  .place = heap - 1},
 		 true,
 		 false},
 		{"a place across the heap's end",
-		 {.way = WIRE_BY_REGION,
+		 {.method = WIRE_BY_REGION,
 		  .transfer = FIRST_TRANSFER,
 		  .accepted = LENGTH,
 		  .place = SECTION_BYTES - LENGTH + 1},
 		 true,
 		 false},
 		{"a place behind the heap",
-		 {.way = WIRE_BY_REGION,
+		 {.method = WIRE_BY_REGION,
 		  .transfer = FIRST_TRANSFER,
 		  .accepted = LENGTH,
 		  .place = SECTION_BYTES},
 		 true,
 		 false},
 		{"a place far away",
-		 {.way = WIRE_BY_REGION,
+		 {.method = WIRE_BY_REGION,
 		  .transfer = FIRST_TRANSFER,
 		  .accepted = LENGTH,
 		  .place = UINT64_MAX - 10},
 		 true,
 		 false},
 		{"no place, and none of the victim's",
-		 {.way = WIRE_BY_REGION, .transfer = FIRST_TRANSFER, .accepted = LENGTH},
+		 {.method = WIRE_BY_REGION, .transfer = FIRST_TRANSFER, .accepted = LENGTH},
 		 false,
 		 false},
 		{"more than there is",
-		 {.way = WIRE_BY_REGION, .transfer = FIRST_TRANSFER, .accepted = LENGTH + 1, .place = heap},
+		 {.method = WIRE_BY_REGION,
+		  .transfer = FIRST_TRANSFER,
+		  .accepted = LENGTH + 1,
+		  .place = heap},
 		 true,
 		 false},
 		{"no more than came early",
-		 {.way = WIRE_BY_REGION, .transfer = FIRST_TRANSFER, .accepted = 8192, .place = heap},
+		 {.method = WIRE_BY_REGION, .transfer = FIRST_TRANSFER, .accepted = 8192, .place = heap},
 		 true,
 		 false},
 		{"a place at the heap's end",
-		 {.way = WIRE_BY_REGION,
+		 {.method = WIRE_BY_REGION,
 		  .transfer = FIRST_TRANSFER,
 		  .accepted = LENGTH,
 		  .place = SECTION_BYTES - LENGTH},
 		 true,
 		 true},
 		{"no place, the victim's is known",
-		 {.way = WIRE_BY_REGION, .transfer = FIRST_TRANSFER, .accepted = LENGTH},
+		 {.method = WIRE_BY_REGION, .transfer = FIRST_TRANSFER, .accepted = LENGTH},
 		 true,
 		 true},
 		{"a transfer of its process that is not open",
-		 {.way = WIRE_BY_PROCESS, .transfer = FIRST_TRANSFER, .accepted = LENGTH},
+		 {.method = WIRE_BY_PROCESS, .transfer = FIRST_TRANSFER, .accepted = LENGTH},
 		 false,
 		 true},
 	};
@@ -392,7 +398,7 @@ static void test_resumptions_that_cannot_be(void **state)
 	static const struct {
 		const char *what;
 		uint64_t from;
-		uint32_t way;
+		uint32_t method;
 		bool cleared;
 		bool good;
 	} cases[] = {
@@ -410,7 +416,7 @@ static void test_resumptions_that_cannot_be(void **state)
 		open_nodes(SINGLE_COPY_AUTO);
 		uint64_t id = offer(true);
 		if (cases[i].cleared)
-			clear(id, &(struct wire_clear){.way = cases[i].way,
+			clear(id, &(struct wire_clear){.method = cases[i].method,
 						       .transfer = FIRST_TRANSFER,
 						       .accepted = LENGTH});
 		assert_failed(cases[i].what, false);
@@ -458,7 +464,7 @@ static void test_an_answer_to_no_offer(void **state)
 {
 	(void)state;
 	open_nodes(SINGLE_COPY_OFF);
-	clear(offer(false), &(struct wire_clear){.way = WIRE_BY_REGION,
+	clear(offer(false), &(struct wire_clear){.method = WIRE_BY_REGION,
 						 .transfer = FIRST_TRANSFER,
 						 .accepted = LENGTH,
 						 .place = WORLD_SECTION_BYTES});
@@ -483,7 +489,7 @@ static void test_pieces_and_acknowledgements_out_of_turn(void **state)
 	const struct ring_slot *last = &ring->slots[(ring->position - 1) & ring->mask];
 	assert_int_equal(control_kind(shared_load_u64(&last->control)), WIRE_CLEAR);
 	shared_copy_in(&answer, last->payload, sizeof(answer));
-	assert_int_equal(answer.way, WIRE_BY_REGION);
+	assert_int_equal(answer.method, WIRE_BY_REGION);
 	write_slot(WIRE_PIECE, 1000, answer.id, &piece, sizeof(piece));
 	step(victim, 100);
 	assert_failed("a piece of one that is copied once", true);

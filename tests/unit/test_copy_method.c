@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Pieces through the cache or past it: copies past the cache are copies, whatever their
- * alignment; and the way that costs less is found, kept, and found again when it changes.
+ * alignment; and the method that costs less is found, kept, and found again when it changes.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,14 +12,15 @@
 
 #include <cmocka.h>
 
-#include "proto/ways.h"
+#include "proto/copy_method.h"
 #include "region/chunks.h"
 #include "region/copy.h"
 
-/* Ticks that a piece costs, by its way: to copy in, and to take out. In proportion to what was measured. */
+/* Ticks that a piece costs, by its method: to copy in, and to take out. In proportion to what was measured.
+ */
 struct machine {
-	uint64_t copying[WAYS];
-	uint64_t taking[WAYS];
+	uint64_t copying[COPY_METHODS];
+	uint64_t taking[COPY_METHODS];
 };
 
 static const struct machine shared_cache = {{9000, 12000, 8300}, {5300, 5300, 11600}};
@@ -32,8 +33,8 @@ static const struct machine no_clock = {{0, 0, 0}, {0, 0, 0}};
 #define PIECES_PER_MESSAGE 16U
 
 /* One side copies pieces and the other takes them. */
-static struct ways sender;
-static struct ways receiver;
+static struct copy_methods sender;
+static struct copy_methods receiver;
 
 static int reset(void **state)
 {
@@ -43,20 +44,20 @@ static int reset(void **state)
 	return 0;
 }
 
-/* Copy `pieces`; returns how many of them went this way. */
-static unsigned copy_pieces(struct machine machine, unsigned pieces, enum way way)
+/* Copy `pieces`; returns how many of them went this method. */
+static unsigned copy_pieces(struct machine machine, unsigned pieces, enum copy_method method)
 {
 	unsigned count = 0;
 
 	for (unsigned i = 0; i < pieces; i++) {
-		enum way now = ways_of_flags(ways_wire_flags(sender.way));
+		enum copy_method now = copy_method_of_flags(copy_method_wire_flags(sender.method));
 		if (i % PIECES_PER_MESSAGE == 0) {
-			struct wire_taking taking = ways_tell(&receiver);
-			ways_told(&sender, &taking);
+			struct wire_taking taking = copy_methods_tell(&receiver);
+			copy_methods_told(&sender, &taking);
 		}
-		ways_copied(&sender, machine.copying[now], CHUNK_LARGE);
-		ways_taken(&receiver, now, machine.taking[now], CHUNK_LARGE);
-		count += now == way;
+		copy_methods_copied(&sender, machine.copying[now], CHUNK_LARGE);
+		copy_methods_taken(&receiver, now, machine.taking[now], CHUNK_LARGE);
+		count += now == method;
 	}
 	return count;
 }
@@ -87,20 +88,20 @@ static void test_copies_of_every_alignment(void **state)
 }
 
 /* From the beginning, and in the long run, where the others are tried less and less. */
-static void assert_settles(struct machine machine, enum way way)
+static void assert_settles(struct machine machine, enum copy_method method)
 {
-	assert_in_range(copy_pieces(machine, 200, way), 60, 200);
-	(void)copy_pieces(machine, 2000, way);
-	assert_in_range(copy_pieces(machine, 100000, way), 98500, 99999);
+	assert_in_range(copy_pieces(machine, 200, method), 60, 200);
+	(void)copy_pieces(machine, 2000, method);
+	assert_in_range(copy_pieces(machine, 100000, method), 98500, 99999);
 }
 
-static void test_the_best_way_is_found(void **state)
+static void test_the_best_method_is_found(void **state)
 {
-	assert_settles(shared_cache, WAY_LINEWISE);
+	assert_settles(shared_cache, COPY_LINEWISE);
 	(void)reset(state);
-	assert_settles(shared_core, WAY_STRING);
+	assert_settles(shared_core, COPY_STRING);
 	(void)reset(state);
-	assert_settles(separate_caches, WAY_PAST);
+	assert_settles(separate_caches, COPY_PAST_CACHE);
 }
 
 /* One whose messages are never cleared is told nothing, and goes by its own copies. */
@@ -108,59 +109,61 @@ static void test_without_a_word_from_the_peer(void **state)
 {
 	(void)state;
 	for (unsigned i = 0; i < 2000; i++)
-		ways_copied(&sender, separate_caches.copying[sender.way], WAYS_MEASURED_BYTES);
-	assert_int_equal(sender.best, WAY_PAST);
+		copy_methods_copied(&sender, separate_caches.copying[sender.method],
+				    COPY_METHODS_MEASURED_BYTES);
+	assert_int_equal(sender.best, COPY_PAST_CACHE);
 }
 
 static void test_a_change_is_noticed(void **state)
 {
 	static const struct {
 		const struct machine *machine;
-		enum way way;
+		enum copy_method method;
 	} states[] = {
-		{&shared_cache, WAY_LINEWISE}, {&separate_caches, WAY_PAST},  {&shared_core, WAY_STRING},
-		{&separate_caches, WAY_PAST},  {&shared_cache, WAY_LINEWISE}, {&shared_core, WAY_STRING},
+		{&shared_cache, COPY_LINEWISE}, {&separate_caches, COPY_PAST_CACHE},
+		{&shared_core, COPY_STRING},    {&separate_caches, COPY_PAST_CACHE},
+		{&shared_cache, COPY_LINEWISE}, {&shared_core, COPY_STRING},
 	};
 
 	(void)state;
 	for (size_t i = 0; i < 12; i++) {
 		struct machine machine = *states[i % 6].machine;
-		enum way way = states[i % 6].way;
+		enum copy_method method = states[i % 6].method;
 		/* So many pieces it takes at most until both others were tried, twice. */
-		(void)copy_pieces(machine, 4U * 12U * 514U, way);
-		assert_in_range(copy_pieces(machine, 10000, way), 8500, 10000);
-		(void)copy_pieces(machine, 50000, way);
+		(void)copy_pieces(machine, 4U * 12U * 514U, method);
+		assert_in_range(copy_pieces(machine, 10000, method), 8500, 10000);
+		(void)copy_pieces(machine, 50000, method);
 	}
 }
 
 static void test_equal_costs_change_nothing(void **state)
 {
 	(void)state;
-	assert_in_range(copy_pieces(no_difference, 100000, WAY_LINEWISE), 98500, 99999);
+	assert_in_range(copy_pieces(no_difference, 100000, COPY_LINEWISE), 98500, 99999);
 }
 
 /* We were taken off the CPU, or the clock jumped back: not a measure of anything. */
 static void test_interruptions_do_not_count(void **state)
 {
 	(void)state;
-	(void)copy_pieces(shared_cache, 1000, WAY_LINEWISE);
-	struct ways before = sender;
+	(void)copy_pieces(shared_cache, 1000, COPY_LINEWISE);
+	struct copy_methods before = sender;
 	for (unsigned i = 0; i < 1000; i++) {
-		ways_copied(&sender, UINT64_C(1) << 40, CHUNK_LARGE);
-		ways_copied(&sender, (uint64_t)0 - 5, CHUNK_LARGE);
-		ways_taken(&sender, i % WAYS, (uint64_t)0 - 5, CHUNK_LARGE);
+		copy_methods_copied(&sender, UINT64_C(1) << 40, CHUNK_LARGE);
+		copy_methods_copied(&sender, (uint64_t)0 - 5, CHUNK_LARGE);
+		copy_methods_taken(&sender, i % COPY_METHODS, (uint64_t)0 - 5, CHUNK_LARGE);
 	}
 	assert_memory_equal(&before, &sender, sizeof(before));
 }
 
-/* Without a clock all ways cost nothing, and the first one is kept. */
+/* Without a clock all methods cost nothing, and the first one is kept. */
 static void test_without_a_clock(void **state)
 {
 	(void)state;
-	assert_in_range(copy_pieces(no_clock, 100000, WAY_LINEWISE), 98000, 99999);
+	assert_in_range(copy_pieces(no_clock, 100000, COPY_LINEWISE), 98000, 99999);
 }
 
-/* Whatever a peer says, pieces go one way or the other. */
+/* Whatever a peer says, pieces go one method or the other. */
 static void test_a_peer_that_lies(void **state)
 {
 	static const struct wire_taking lies[] = {
@@ -171,22 +174,22 @@ static void test_a_peer_that_lies(void **state)
 	};
 
 	for (unsigned i = 0; i < 100000; i++) {
-		ways_told(&sender, &lies[i / 7 % 4]);
-		ways_copied(&sender, shared_cache.copying[sender.way], CHUNK_LARGE);
-		assert_true(sender.way < WAYS && sender.best < WAYS);
+		copy_methods_told(&sender, &lies[i / 7 % 4]);
+		copy_methods_copied(&sender, shared_cache.copying[sender.method], CHUNK_LARGE);
+		assert_true(sender.method < COPY_METHODS && sender.best < COPY_METHODS);
 	}
 	(void)reset(state);
-	ways_told(&sender, &lies[1]);
+	copy_methods_told(&sender, &lies[1]);
 	for (unsigned i = 0; i < 1000; i++)
-		ways_copied(&sender, shared_cache.copying[sender.way], CHUNK_LARGE);
-	assert_int_equal(sender.best, WAY_PAST);
+		copy_methods_copied(&sender, shared_cache.copying[sender.method], CHUNK_LARGE);
+	assert_int_equal(sender.best, COPY_PAST_CACHE);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_copies_of_every_alignment),
-		cmocka_unit_test_setup(test_the_best_way_is_found, reset),
+		cmocka_unit_test_setup(test_the_best_method_is_found, reset),
 		cmocka_unit_test_setup(test_a_change_is_noticed, reset),
 		cmocka_unit_test_setup(test_equal_costs_change_nothing, reset),
 		cmocka_unit_test_setup(test_interruptions_do_not_count, reset),
@@ -195,5 +198,5 @@ int main(void)
 		cmocka_unit_test_setup(test_a_peer_that_lies, reset),
 	};
 
-	return cmocka_run_group_tests_name("ways", tests, NULL, NULL);
+	return cmocka_run_group_tests_name("methods", tests, NULL, NULL);
 }
