@@ -251,9 +251,9 @@ uint32_t domain_place(const struct domain *domain, const struct address *address
 			return base_of(domain, index) + slot;
 	}
 	/* One that is not there any more, and that there is no other way to: its sends fail, one by one. */
-	bool other_way = address->core_length != 0 && domain->network != NETWORK_NONE &&
-			 !domain_has(domain, address->nonce);
-	for (uint32_t index = 0; index < domain->region_count && !other_way; index++)
+	bool other_route = address->core_length != 0 && domain->network != NETWORK_NONE &&
+			   !domain_has(domain, address->nonce);
+	for (uint32_t index = 0; index < domain->region_count && !other_route; index++)
 		if (names(address, domain->regions[index])) {
 			*epoch = address->epoch;
 			return base_of(domain, index) + address->slot;

@@ -105,20 +105,20 @@ enum slot_state {
 };
 
 /*
- * way = epoch << 32 | enum member_wish: how the member with this epoch is to be reached, by all its peers,
- * and reaches them. Anything else: through the region. Writer: the manager alone, for `vicinal region
- * detach` and `attach`. It is a wish: who cannot says so in its connection lines.
+ * requested_route = epoch << 32 | enum requested_route: how the member with this epoch is to be reached, by
+ * all its peers, and reaches them. Anything else: through the region. Writer: the manager alone, for `vicinal
+ * region detach` and `attach`. It is a request: a member that cannot says so in its connection lines.
  */
-enum member_wish {
-	WISH_REGION = 0,
-	WISH_NETWORK = 1, /* over the network, and it stays a member */
-	WISH_LEAVE = 2,   /* over the network, and then it leaves the region */
-	WISH_RETURN = 3,  /* as WISH_REGION, and if it has left, it may come back */
+enum requested_route {
+	ROUTE_REGION = 0,
+	ROUTE_NETWORK = 1, /* over the network, and it stays a member */
+	ROUTE_LEAVE = 2,   /* over the network, and then it leaves the region */
+	ROUTE_RETURN = 3,  /* as ROUTE_REGION, and if it has left, it may come back */
 };
 
 struct member_slot {
-	shared_u64 claim; /*  0 */
-	shared_u64 way;   /*  8 */
+	shared_u64 claim;           /*  0 */
+	shared_u64 requested_route; /*  8 */
 	shared_bytes reserved[REGION_LINE - 16];
 };
 _Static_assert(sizeof(struct member_slot) == REGION_LINE, "one line a slot");
@@ -324,14 +324,14 @@ _Static_assert(sizeof(struct credit_line) == REGION_LINE, "a sender's credit is 
  * release order; pairs with the acquire load in accept_connection(), which loads it once
  * more after the others and believes them only if it is the same. A receiver takes the
  * ring only if receiver_epoch is its own epoch.
- * messages and bytes are for people, brought up to date now and then. way is for the manager and for
+ * messages and bytes are for people, brought up to date now and then. route is for the manager and for
  * people: how what the owner sends goes now. Over the network there is no ring, and id is zero.
  * ended is the receiver's epoch once the owner has found in the region, of that member, what cannot be,
  * and has nothing to do with it there any more, in either direction; else 0. The owner rings the
  * receiver's doorbell after it, with release order; pairs with the acquire load in
  * transport_read_doorbells(). For those that are in the network too: see transport/renew.h.
  */
-enum connection_way {
+enum connection_route {
 	CONNECTION_BY_REGION = 0,
 	CONNECTION_MOVES = 1, /* from one to the other */
 	CONNECTION_BY_NETWORK = 2,
@@ -344,7 +344,7 @@ struct connection_line {
 	shared_u32 receiver_epoch; /*  4 */
 	shared_u64 ring;           /*  8  section offset of the ring, a multiple of a line */
 	shared_u32 slots;          /* 16  slots in the ring, a power of two */
-	shared_u32 way;            /* 20  enum connection_way */
+	shared_u32 route;          /* 20  enum connection_route */
 	shared_u64 messages;       /* 24  sent so far */
 	shared_u64 bytes;          /* 32 */
 	shared_u32 ended;          /* 40 */

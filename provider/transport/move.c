@@ -2,7 +2,7 @@
 /* move.c - see move.h. */
 #include "transport/move.h"
 
-#include "region/detach.h"
+#include "region/route.h"
 #include "transport/network.h"
 #include "transport/part.h"
 #include "transport/region_transport.h"
@@ -17,11 +17,12 @@ static bool wants_network(const struct peer *peer)
 	const struct region *region = peer->attachment->region;
 	const struct member *self = peer->attachment->member;
 
-	return transport_is_parting(peer) || member_wish(region, peer->slot, peer->tenure) != WISH_REGION ||
-	       member_wish(region, self->slot, self->epoch) != WISH_REGION;
+	return transport_is_parting(peer) ||
+	       member_requested_route(region, peer->slot, peer->tenure) != ROUTE_REGION ||
+	       member_requested_route(region, self->slot, self->epoch) != ROUTE_REGION;
 }
 
-/* May one end reach into the other's memory? Not from the wish on. */
+/* May one end reach into the other's memory? Not after the request. */
 static void settle_mapped(struct peer *peer, bool wanted)
 {
 	peer->mapped =
@@ -29,18 +30,18 @@ static void settle_mapped(struct peer *peer, bool wanted)
 }
 
 /*
- * What we say to ourselves is copied by words of the region as well: not from the wish to leave on, and not
- * afterwards, when those words are our own memory and the region's slot is not ours.
+ * What we say to ourselves is copied by words of the region as well: not from the request to leave on, and
+ * not afterwards, when those words are our own memory and the region's slot is not ours.
  */
 static void settle_self(struct peer *peer)
 {
 	const struct member *self = peer->attachment->member;
 
-	peer->mapped = transport_may_map(peer) &&
-		       member_wish(peer->attachment->region, self->slot, self->epoch) != WISH_LEAVE;
+	peer->mapped = transport_may_map(peer) && member_requested_route(peer->attachment->region, self->slot,
+									 self->epoch) != ROUTE_LEAVE;
 }
 
-static enum connection_way way_of(const struct transport *transport, const struct peer *peer)
+static enum connection_route route_of(const struct transport *transport, const struct peer *peer)
 {
 	if (peer->renewal != RENEWAL_NONE)
 		return CONNECTION_ENDED;
@@ -62,7 +63,7 @@ void transport_publish_route(const struct transport *transport, const struct pee
 		section_connection(attachment->region, attachment->member->slot, peer->slot);
 
 	if (attachment_holds_slot(attachment))
-		shared_store_u32(&line->way, way_of(transport, peer));
+		shared_store_u32(&line->route, route_of(transport, peer));
 }
 
 /* The moves under way, of either direction. */

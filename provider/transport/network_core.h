@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "region/detach.h"
+#include "region/route.h"
 
 /* Of an address of the core: a sockaddr_in6 fits. */
 #define CORE_NAME_MOST MEMBER_CORE_MOST

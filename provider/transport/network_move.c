@@ -3,7 +3,7 @@
  * network_move.c - peers of the region that are reached over the network for a while. The struct peer
  * stays the one that the region made; its place in the directory leads to it as well.
  */
-#include "region/detach.h"
+#include "region/route.h"
 #include "transport/network_transport.h"
 
 #include <stdlib.h>

@@ -160,8 +160,8 @@ static bool is_acquainted(const struct network_peer *peer)
 
 void network_ask_who_is_in(struct transport *transport, const struct attachment *attachment)
 {
-	if (member_wish(attachment->region, attachment->member->slot, attachment->member->epoch) !=
-	    WISH_REGION)
+	if (member_requested_route(attachment->region, attachment->member->slot, attachment->member->epoch) !=
+	    ROUTE_REGION)
 		return;
 	for (uint32_t source = transport->members; source < transport->peer_end; source++) {
 		const struct peer *peer = transport->peers[source];

@@ -12,9 +12,10 @@ static bool is_in_use(const struct attachment *attachment)
 	return !attachment->evicted && !attachment->cut && !attachment->region->left;
 }
 
-static enum member_wish own_wish(const struct attachment *attachment)
+static enum requested_route own_requested_route(const struct attachment *attachment)
 {
-	return member_wish(attachment->region, attachment->member->slot, attachment->member->epoch);
+	return member_requested_route(attachment->region, attachment->member->slot,
+				      attachment->member->epoch);
 }
 
 bool transport_is_parting(const struct peer *peer)
@@ -98,7 +99,7 @@ static void meet_those_who_leave(struct attachment *attachment)
 
 	for (uint32_t slot = 0; slot < region->members && attachment->base != TRANSPORT_NO_BASE; slot++) {
 		uint64_t claim = shared_load_u64(&region_slot(region, slot)->claim);
-		if (member_wish(region, slot, (uint32_t)(claim >> 32)) == WISH_LEAVE)
+		if (member_requested_route(region, slot, (uint32_t)(claim >> 32)) == ROUTE_LEAVE)
 			(void)meet(attachment, slot);
 	}
 }
@@ -120,7 +121,7 @@ void transport_meet_leavers(struct transport *transport)
 		struct attachment *attachment = &transport->attachments[i];
 		if (!is_in_use(attachment))
 			continue;
-		bool leaves = own_wish(attachment) == WISH_LEAVE;
+		bool leaves = own_requested_route(attachment) == ROUTE_LEAVE;
 		if (!leaves && attachment->leaving)
 			stay(attachment);
 		attachment->leaving = leaves;
@@ -166,10 +167,10 @@ static void forget_place(struct peer *peer)
 		network_stay_with(peer);
 }
 
-static bool is_wished(const struct peer *peer)
+static bool is_requested(const struct peer *peer)
 {
-	return own_wish(peer->attachment) == WISH_LEAVE ||
-	       member_wish(peer->attachment->region, peer->slot, peer->tenure) == WISH_LEAVE;
+	return own_requested_route(peer->attachment) == ROUTE_LEAVE ||
+	       member_requested_route(peer->attachment->region, peer->slot, peer->tenure) == ROUTE_LEAVE;
 }
 
 /* Nothing of either direction is in the region, or may come to be there. */
@@ -182,7 +183,7 @@ static bool is_out_of_region(struct transport *transport, const struct peer *pee
 
 void transport_part(struct transport *transport, struct peer *peer)
 {
-	if (!is_wished(peer) && !network_is_parting(peer))
+	if (!is_requested(peer) && !network_is_parting(peer))
 		return;
 	if (!network_prove(transport, peer) || !is_out_of_region(transport, peer))
 		return;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * part.h - leaving a region for good: WISH_LEAVE, when the machine that we run on goes to another host.
+ * part.h - leaving a region for good: ROUTE_LEAVE, when the machine that we run on goes to another host.
  *
  * First each pair moves to the network, as in move.h. That both ends are there is not enough, for what they
  * know of each other they still read in the region. So they part, by words that go over the network alone:

@@ -26,9 +26,9 @@ static bool has_aliases(struct attachment *attachment)
 /* May the two use this region, as far as the manager is concerned? */
 static bool is_welcome(const struct attachment *attachment, uint32_t slot, uint32_t epoch)
 {
-	return member_wish(attachment->region, slot, epoch) == WISH_REGION &&
-	       member_wish(attachment->region, attachment->member->slot, attachment->member->epoch) ==
-		       WISH_REGION;
+	return member_requested_route(attachment->region, slot, epoch) == ROUTE_REGION &&
+	       member_requested_route(attachment->region, attachment->member->slot,
+				      attachment->member->epoch) == ROUTE_REGION;
 }
 
 /* Does somebody live there, by this attachment's words, whom we have met? */
@@ -124,7 +124,8 @@ static bool is_forbidden(const struct attachment *home, const struct attachment 
 		if (!same || (attachment->region->left && attachment != last))
 			continue;
 		if (!attachment->region->left ||
-		    member_wish(region, attachment->member->slot, attachment->member->epoch) == WISH_LEAVE)
+		    member_requested_route(region, attachment->member->slot, attachment->member->epoch) ==
+			    ROUTE_LEAVE)
 			return true;
 	}
 	return false;

@@ -14,11 +14,11 @@
 #include <limits.h>
 
 #include "region/chunks.h"
-#include "region/detach.h"
 #include "region/heap.h"
 #include "region/identity.h"
 #include "region/member.h"
 #include "region/ring.h"
+#include "region/route.h"
 #include "region/sleep.h"
 
 enum peer_state {

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "proto/single_copy.h"
-#include "region/detach.h"
+#include "region/route.h"
 #include "transport/move.h"
 #include "transport/region_transport.h"
 
@@ -154,7 +154,7 @@ static void settle(struct walk *walk)
 /* ---- steps ---- */
 
 /* The manager's word, by a mapping of the manager's: that of the endpoint may be its own memory by now. */
-static void walk_wish(struct walk *walk)
+static void walk_request_route(struct walk *walk)
 {
 	uint8_t at = take_u8(&walk->input) % FAKE_ENDS;
 	uint8_t style = take_u8(&walk->input);
@@ -167,11 +167,11 @@ static void walk_wish(struct walk *walk)
 		&transport_of(at)->attachments[style / 4 % transport_of(at)->attachment_count];
 	if (region_attach(attachment->region->name, &region, &error) != 0)
 		return;
-	/* No manager writes WISH_REGION: it would take back where one went that has left. */
+	/* No manager writes ROUTE_REGION: it would take back where one went that has left. */
 	if (region->id[1] == attachment->region->id[1])
-		shared_store_u64(&region_slot(region, attachment->member->slot)->way,
+		shared_store_u64(&region_slot(region, attachment->member->slot)->requested_route,
 				 (uint64_t)attachment->member->epoch << 32 |
-					 ((style & 3) != 0 ? style & 3U : WISH_RETURN));
+					 ((style & 3) != 0 ? style & 3U : ROUTE_RETURN));
 	region_detach(region);
 }
 
@@ -233,7 +233,7 @@ static void step(struct walk *walk)
 		break;
 	case 9:
 	case 10:
-		walk_wish(walk);
+		walk_request_route(walk);
 		break;
 	case 11:
 	case 12:

@@ -20,7 +20,7 @@ THIRDS = 8
 ONE_TAG, MANY_TAGS = 0, 0x80
 # And of its pattern: in which order, which bits of tags it ignores, from whom, of which size
 LAST_FIRST, ALL_BITS, HALF_OF_THEM, ONE_BIT_EACH, HALF_ANY, ALL_ANY = 1, 2, 4, 6, 8, 24
-# enum member_wish
+# enum requested_route
 REGION, NETWORK, LEAVE, RETURN = 0, 1, 2, 3
 # Indices into lengths[]
 EMPTY, SMALL, SHORT, EAGER, PIECES, LARGE = 0, 1, 4, 6, 8, 9
@@ -44,7 +44,7 @@ def receive(at: int, source: int, size: int, style: int = TAGGED) -> bytes:
     return bytes([RECEIVE, at + 16 * source, style, size - 1])
 
 
-def wish(at: int, wanted: int) -> bytes:
+def route(at: int, wanted: int) -> bytes:
     return bytes([WISH, at, wanted])
 
 
@@ -78,23 +78,23 @@ def death(at: int) -> bytes:
 
 CHANGES = {
     "messages": b"",
-    "network-switch": wish(A, NETWORK) + PASS + traffic() + wish(A, REGION) + PASS,
-    "detach-and-reattach": wish(A, LEAVE) + PASS + traffic() + wish(A, RETURN) + PASS + PASS,
-    "called-back": wish(A, LEAVE) + bytes([LOOK]) + send(A, B, LARGE) + wish(A, RETURN) + PASS,
-    "all-detach": b"".join(wish(each, LEAVE) for each in (A, B, C)) + PASS + traffic() + PASS,
-    "other-region": wish(A, LEAVE) + PASS + bytes([PLUG, 1]) + PASS + PASS,
-    "slow-core": wish(A, NETWORK) + bytes([CORE, A, 0x4D, CORE, B, 0x32]) + PASS + traffic(),
+    "network-switch": route(A, NETWORK) + PASS + traffic() + route(A, REGION) + PASS,
+    "detach-and-reattach": route(A, LEAVE) + PASS + traffic() + route(A, RETURN) + PASS + PASS,
+    "called-back": route(A, LEAVE) + bytes([LOOK]) + send(A, B, LARGE) + route(A, RETURN) + PASS,
+    "all-detach": b"".join(route(each, LEAVE) for each in (A, B, C)) + PASS + traffic() + PASS,
+    "other-region": route(A, LEAVE) + PASS + bytes([PLUG, 1]) + PASS + PASS,
+    "slow-core": route(A, NETWORK) + bytes([CORE, A, 0x4D, CORE, B, 0x32]) + PASS + traffic(),
 }
 
 FAULTS = {
     "death": death(C) + PASS + death(C) + bytes([0]) + traffic() + PASS,
-    "death-while-it-leaves": wish(C, LEAVE)
+    "death-while-it-leaves": route(C, LEAVE)
     + bytes([LOOK])
     + death(C)
     + PASS
     + death(C)
     + bytes([1]),
-    "loss": wish(A, NETWORK)
+    "loss": route(A, NETWORK)
     + PASS
     + bytes([LOSS, B])
     + traffic()
@@ -104,8 +104,11 @@ FAULTS = {
     "eviction": bytes([EVICTION, A + 16 * B, 0]) + PASS + traffic() + PASS,
     "violation": bytes([EVICTION, A + 16 * B, 1]) + PASS + traffic() + PASS,
     "given-up": bytes([EVICTION, A + 16 * B, 66]) + PASS + traffic() + PASS,
-    "frames": wish(A, NETWORK) + PASS + b"".join(frame(B, A, kind) for kind in range(1, 12)) + PASS,
-    "changed-frames": wish(A, NETWORK)
+    "frames": route(A, NETWORK)
+    + PASS
+    + b"".join(frame(B, A, kind) for kind in range(1, 12))
+    + PASS,
+    "changed-frames": route(A, NETWORK)
     + PASS
     + traffic()
     + bytes([FRAME, B, 0xA4, 3, 0, 1]) * 3
@@ -154,7 +157,7 @@ BURST_CHANGES = {
     "posted-and-left": burst(B, A, RECEIVES)
     + burst(B, C, RECEIVES, ALL_BITS)
     + burst(A, B, SENDS, LAST_FIRST, 30)
-    + wish(A, LEAVE)
+    + route(A, LEAVE)
     + PASS
     + burst(A, B, SENDS)
     + PASS,

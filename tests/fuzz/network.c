@@ -159,16 +159,16 @@ static void push_move(struct fuzz *fuzz)
 }
 
 /* In the victim's region or out of it: whom, and where the hostile member says that it is. */
-static void wish(struct fuzz *fuzz, uint8_t style)
+static void request_route(struct fuzz *fuzz, uint8_t style)
 {
 	struct section_header *header = section_header(fuzz->region, HOSTILE);
 	uint32_t epoch = style & 8 ? fuzz->messenger->transport->attachments[0].member->epoch
 				   : fuzz->hostile_epoch + (style & 16);
 	struct member_slot *slot = region_slot(fuzz->region, style & 8 ? VICTIM : HOSTILE);
 
-	shared_store_u64(&slot->way, (uint64_t)epoch << 32 | (style & 32  ? WISH_REGION
-							      : style & 2 ? WISH_LEAVE
-									  : WISH_NETWORK));
+	shared_store_u64(&slot->requested_route, (uint64_t)epoch << 32 | (style & 32  ? ROUTE_REGION
+									  : style & 2 ? ROUTE_LEAVE
+										      : ROUTE_NETWORK));
 	shared_store_u32(&header->core,
 			 style & 64 ? take_u32(&fuzz->input) : FAKE_PROVIDER | UINT32_C(1) << 16);
 }
@@ -181,7 +181,7 @@ void hostile_network(struct fuzz *fuzz)
 	open_network(fuzz);
 	switch (take_u8(&fuzz->input) % 6) {
 	case 0:
-		wish(fuzz, style);
+		request_route(fuzz, style);
 		break;
 	case 1:
 		transport_begin_moves(transport);

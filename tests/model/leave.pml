@@ -3,7 +3,7 @@
 
 /* ---- leaving: part.c and network_part.c ---- */
 
-#define is_wished(i, j) (OF(i, j).attachment == HOME && (wish[i] == WISH_LEAVE || wish[j] == WISH_LEAVE))
+#define is_requested(i, j) (OF(i, j).attachment == HOME && (requested[i] == ROUTE_LEAVE || requested[j] == ROUTE_LEAVE))
 /* an answer to REGION goes before PART, or it would call back whom we part from */
 #ifdef OLD_STAY
 #define owes_answer(i, j) 0
@@ -16,7 +16,7 @@
 #define own_word(i, j) (OF(i, j).part_heard == WORD_NONE -> WORD_FIRST : WORD_SECOND)
 
 #define may_part(i, j) \
-	(may_begin(i, j) && (is_wished(i, j) || is_parting(i, j)) && is_proved(i, j) && \
+	(may_begin(i, j) && (is_requested(i, j) || is_parting(i, j)) && is_proved(i, j) && \
 	 is_out_of_region(i, j) && (len(NET(i, j)) < NET_ROOM) && \
 	 (!OF(i, j).network || OF(i, j).part_said < own_word(i, j)))
 
@@ -146,5 +146,5 @@ inline meet_leavers(i)
 		forget_asking(i, HOME)
 	:: else
 	fi;
-	leaving[i] = (wish[i] == WISH_LEAVE)
+	leaving[i] = (requested[i] == ROUTE_LEAVE)
 }

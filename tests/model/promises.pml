@@ -18,14 +18,14 @@ inline check_living(i, j)
 		/* who has both come back elsewhere meets there, and sends through that region */
 		assert(!(elsewhere[i] && elsewhere[j]) || OF(i, j).attachment == OTHER);
 		/* who has stayed meets again where it was */
-		assert(left[i] || left[j] || wish[i] != WISH_REGION || wish[j] != WISH_REGION ||
+		assert(left[i] || left[j] || requested[i] != ROUTE_REGION || requested[j] != ROUTE_REGION ||
 		       OF(i, j).attachment == HOME);
 		assert(!OF(i, j).sending ||
 		       OF(i, j).network == (OF(i, j).attachment == NOWHERE || wanted(i, j)))
 	fi
 }
 
-#define has_left(i) (wish[i] != WISH_LEAVE || left[i] || evicted[i])
+#define has_left(i) (requested[i] != ROUTE_LEAVE || left[i] || evicted[i])
 
 inline check_pair(i, j)
 {

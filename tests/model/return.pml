@@ -21,7 +21,7 @@ inline forget_asking(i, r)
 
 /* network_ask_who_is_in(); the manager wants nothing else of OTHER than that it is used */
 #define may_ask(i, j, r) \
-	(is_in(i, r) && (r == OTHER || (welcomes[i] && !evicted[i] && wish[i] == WISH_REGION)) && \
+	(is_in(i, r) && (r == OTHER || (welcomes[i] && !evicted[i] && requested[i] == ROUTE_REGION)) && \
 	 OF(i, j).attachment == NOWHERE && OF(i, j).state == PEER_PRESENT && \
 	 OF(i, j).renewal == RENEWAL_NONE && is_used(i, j) && (OF(i, j).asked_in & asks_in(r)) == 0 && \
 	 (len(NET(i, j)) < NET_ROOM))
@@ -51,7 +51,7 @@ inline answer_region(i, j)
 	(OF(i, j).attachment == NOWHERE && OF(i, j).state == PEER_PRESENT && \
 	 OF(i, j).renewal == RENEWAL_NONE && OF(i, j).network && OF(i, j).framed && !OF(i, j).moving && \
 	 !OF(i, j).owes_moved && !(r == HOME && (evicted[i] || usurped[j])) && is_in(j, r))
-#define is_welcome(i, j, r) (r == OTHER || (wish[i] == WISH_REGION && wish[j] == WISH_REGION))
+#define is_welcome(i, j, r) (r == OTHER || (requested[i] == ROUTE_REGION && requested[j] == ROUTE_REGION))
 
 /* network_take_region() and transport_enter() */
 inline take_region(i, j, r, step)

@@ -25,10 +25,10 @@
 #define REGION_ANSWERS 1
 #define REGION_ENDS 2
 
-/* enum member_wish; WISH_RETURN is as WISH_REGION */
-#define WISH_REGION 0
-#define WISH_NETWORK 1
-#define WISH_LEAVE 2
+/* enum requested_route; ROUTE_RETURN is as ROUTE_REGION */
+#define ROUTE_REGION 0
+#define ROUTE_NETWORK 1
+#define ROUTE_LEAVE 2
 
 /* enum frame_kind */
 #define FRAME_SLOTS 1

@@ -21,32 +21,32 @@ COMPILE = (
 )
 
 PAIR = (
-    "WISHES=3",
-    "WISHES=2 BUSY=1 DEATHS=1",
-    "WISHES=2 MESSAGES=2 ATTACHED",
-    "WISHES=1 BREAKS=1 DEATHS=1",
-    "WISHES=1 EVICTIONS=1",
-    "WISHES=1 LOSSES=1 DEATHS=1",
-    "WISHES=1 OFFERS=1 BUSY=1",
+    "REQUESTS=3",
+    "REQUESTS=2 BUSY=1 DEATHS=1",
+    "REQUESTS=2 MESSAGES=2 ATTACHED",
+    "REQUESTS=1 BREAKS=1 DEATHS=1",
+    "REQUESTS=1 EVICTIONS=1",
+    "REQUESTS=1 LOSSES=1 DEATHS=1",
+    "REQUESTS=1 OFFERS=1 BUSY=1",
 )
 """Two members, each of which sends to the other."""
 
 THREE = (
-    "N=3 WHO=1 ATTACHED WISHES=1 STAR",
-    "N=3 WHO=1 ATTACHED WISHES=1 FROM_FIRST DEATHS=1",
-    "N=3 WHO=1 ATTACHED WISHES=1 FROM_FIRST LOSSES=1",
+    "N=3 WHO=1 ATTACHED REQUESTS=1 STAR",
+    "N=3 WHO=1 ATTACHED REQUESTS=1 FROM_FIRST DEATHS=1",
+    "N=3 WHO=1 ATTACHED REQUESTS=1 FROM_FIRST LOSSES=1",
 )
 """Three members, of which the first is told to leave."""
 
 OLD = {
-    "B1": ("OLD_OFFER OFFERS=1 WISHES=1", r"attachment==1.*alias.*left\[i\].*evicted\[i\]"),
-    "B2": ("OLD_LEAVE BREAKS=1 BUSY=1 WISHES=1", r"\(peers\[\(\(i\*2\)\+j\)\]\.attachment!=0\)"),
+    "B1": ("OLD_OFFER OFFERS=1 REQUESTS=1", r"attachment==1.*alias.*left\[i\].*evicted\[i\]"),
+    "B2": ("OLD_LEAVE BREAKS=1 BUSY=1 REQUESTS=1", r"\(peers\[\(\(i\*2\)\+j\)\]\.attachment!=0\)"),
     "B2 of three": (
-        "OLD_LEAVE BREAKS=1 BUSY=1 WISHES=1 N=3 WHO=1 ATTACHED FROM_FIRST",
+        "OLD_LEAVE BREAKS=1 BUSY=1 REQUESTS=1 N=3 WHO=1 ATTACHED FROM_FIRST",
         r"\(peers\[\(\(i\*3\)\+j\)\]\.attachment!=0\)",
     ),
-    "a parting that nobody ends": ("OLD_STAY WISHES=2", ""),
-    "a wait that failing over forgets": ("OLD_HUSH WISHES=1 BREAKS=1", r"sent==1"),
+    "a parting that nobody ends": ("OLD_STAY REQUESTS=2", ""),
+    "a wait that failing over forgets": ("OLD_HUSH REQUESTS=1 BREAKS=1", r"sent==1"),
 }
 """Rules that were, and the assertion that the search must find violated."""
 

@@ -14,7 +14,7 @@ LEFT_OUT = {
     "FRAME_LEFT": "see FRAME_LEAVE",
     "FRAME_PING": "is_proved() of the model",
     "FRAME_PONG": "is_proved() of the model",
-    "WISH_RETURN": "member_wish() makes it WISH_REGION; who left may always come back in the model",
+    "ROUTE_RETURN": "as ROUTE_REGION in the code; in the model a member that left may come back",
 }
 """Names of the code that the model does not have, and why."""
 
@@ -23,7 +23,7 @@ ENUMS = {
     "peer_renewal": "transport/transport.h",
     "network_word": "transport/network_transport.h",
     "region_step": "transport/network_part.c",
-    "member_wish": "region/layout.h",
+    "requested_route": "region/layout.h",
     "frame_kind": "transport/network_frame.h",
 }
 

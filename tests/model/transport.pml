@@ -32,8 +32,8 @@
 #ifndef MESSAGES
 #define MESSAGES 1
 #endif
-#ifndef WISHES
-#define WISHES 0
+#ifndef REQUESTS
+#define REQUESTS 0
 #endif
 #ifndef DEATHS
 #define DEATHS 0
@@ -132,9 +132,9 @@ bit leaving[N];
 bit welcomes[N];   /* attachment->welcomes, of HOME */
 bit usurped[N];    /* the claim word of its slot in HOME is another's */
 bit evicted[N];    /* and it knows */
-byte wish[N];      /* enum member_wish */
+byte requested[N];      /* enum requested_route */
 
-byte wishes = WISHES, deaths = DEATHS, losses = LOSSES, breaks = BREAKS, evictions = EVICTIONS;
+byte requests = REQUESTS, deaths = DEATHS, losses = LOSSES, breaks = BREAKS, evictions = EVICTIONS;
 byte busy = BUSY, offers = OFFERS;
 
 /* scratch, 0 between two steps */
@@ -145,7 +145,7 @@ bit spoiled; /* a frame was lost, or somebody lied: what is promised then is saf
 
 #define in_use(i) (!evicted[i] && !left[i])
 #define is_asked_for(i, j) \
-	(OF(i, j).attachment == HOME && (wish[i] != WISH_REGION || wish[j] != WISH_REGION))
+	(OF(i, j).attachment == HOME && (requested[i] != ROUTE_REGION || requested[j] != ROUTE_REGION))
 #define is_intact(i, j) (OF(i, j).attachment != HOME || !usurped[j])
 #define is_parting(i, j) \
 	(OF(i, j).attached && (OF(i, j).part_said != WORD_NONE || OF(i, j).part_heard != WORD_NONE))
@@ -260,7 +260,7 @@ end:	do
 proctype member(byte i)
 {
 end:	do
-	:: atomic { !dead[i] && in_use(i) && leaving[i] != (wish[i] == WISH_LEAVE) -> meet_leavers(i) }
+	:: atomic { !dead[i] && in_use(i) && leaving[i] != (requested[i] == ROUTE_LEAVE) -> meet_leavers(i) }
 	:: atomic { !dead[i] && in_use(i) && leaving[i] && are_free(i) -> leave_regions(i) }
 	:: atomic { !dead[i] && left[i] && !elsewhere[i] -> elsewhere[i] = 1; forget_asking(i, OTHER) }
 	:: atomic { !dead[i] && usurped[i] && in_use(i) -> find_evicted(i) }
@@ -273,10 +273,10 @@ proctype world()
 	byte i, j;
 
 end:	do
-	:: atomic { wishes > 0 -> wishes--; pick_one(i); if
-		:: wish[i] != WISH_REGION -> wish[i] = WISH_REGION
-		:: wish[i] != WISH_NETWORK -> wish[i] = WISH_NETWORK
-		:: wish[i] != WISH_LEAVE -> wish[i] = WISH_LEAVE
+	:: atomic { requests > 0 -> requests--; pick_one(i); if
+		:: requested[i] != ROUTE_REGION -> requested[i] = ROUTE_REGION
+		:: requested[i] != ROUTE_NETWORK -> requested[i] = ROUTE_NETWORK
+		:: requested[i] != ROUTE_LEAVE -> requested[i] = ROUTE_LEAVE
 		fi; i = 0 }
 #if DEATHS
 	:: atomic { deaths > 0 -> deaths--; pick(i); dead[i] = 1; i = 0 }

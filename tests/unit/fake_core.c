@@ -170,11 +170,11 @@ void fake_talk(struct fake_world *world, struct far_node *from, struct correspon
 	assert_bytes(in, length, seed);
 }
 
-void fake_wish(const struct far_node *whom, bool network)
+void fake_request_route(const struct far_node *whom, bool network)
 {
 	const struct member *member = fake_transport(whom)->attachments[0].member;
 
-	shared_store_u64(&region_slot(whom->region, member->slot)->way,
+	shared_store_u64(&region_slot(whom->region, member->slot)->requested_route,
 			 network ? (uint64_t)member->epoch << 32 | 1 : 0);
 }
 

@@ -54,7 +54,7 @@ struct completion fake_next(struct completion_queue *queue);
 void fake_talk(struct fake_world *world, struct far_node *from, struct correspondent *to,
 	       struct far_node *receiver, uint32_t source, size_t length, uint64_t seed);
 /* What the manager writes: this one is to be reached over the network. */
-void fake_wish(const struct far_node *whom, bool network);
+void fake_request_route(const struct far_node *whom, bool network);
 
 /* The world of tests that all want the same, with everybody in one region: the setup and teardown of each. */
 extern struct fake_world fakes;

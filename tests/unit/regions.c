@@ -224,7 +224,7 @@ struct section_header *section_of(int index, char region)
 	return section_header(member->region, member->slot);
 }
 
-void assert_ways(int one, int other, bool by_network)
+void assert_routes(int one, int other, bool by_network)
 {
 	assert_int_equal(meet(one, other)->peer.network != NULL, by_network);
 	assert_int_equal(meet(other, one)->peer.network != NULL, by_network);

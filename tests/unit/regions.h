@@ -41,7 +41,7 @@ struct correspondent *meet(int at, int whom);
 /* By which region they reach each other, as `at` has it; '0': over the network. */
 char region_between(int at, int whom);
 /* Both reach each other so. */
-void assert_ways(int one, int other, bool by_network);
+void assert_routes(int one, int other, bool by_network);
 
 /* `who` says in `region` that it is `whom`. */
 void forge(int who, int whom, char region);

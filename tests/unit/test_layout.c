@@ -48,7 +48,7 @@ static void test_fields_lie_where_the_format_says(void **state)
 	assert_int_equal(offsetof(struct connection_line, receiver_epoch), 4);
 	assert_int_equal(offsetof(struct connection_line, ring), 8);
 	assert_int_equal(offsetof(struct connection_line, slots), 16);
-	assert_int_equal(offsetof(struct connection_line, way), 20);
+	assert_int_equal(offsetof(struct connection_line, route), 20);
 	assert_int_equal(offsetof(struct connection_line, messages), 24);
 	assert_int_equal(offsetof(struct connection_line, bytes), 32);
 	assert_int_equal(offsetof(struct credit_line, consumed), 0);

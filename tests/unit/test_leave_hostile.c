@@ -11,11 +11,11 @@
 #include "transport/renew.h"
 
 /* As the manager does, or whoever may write to the region. */
-static void wish(int index, enum member_wish wanted)
+static void request_route(int index, enum requested_route wanted)
 {
 	const struct member *member = transport_of(index)->attachments[0].member;
 
-	shared_store_u64(&region_slot(member->region, member->slot)->way,
+	shared_store_u64(&region_slot(member->region, member->slot)->requested_route,
 			 (uint64_t)member->epoch << 32 | wanted);
 }
 
@@ -70,7 +70,7 @@ static void test_who_cannot_leave_forgets_nobody(void **state)
 		(void)transport_refuse(peer);
 	assert_int_equal(peer->renewal, RENEWAL_DONE);
 	transport_of(A)->attachments[0].next_search = UINT64_MAX; /* it comes back to no other region */
-	wish(A, WISH_LEAVE);
+	request_route(A, ROUTE_LEAVE);
 	settle();
 	assert_false(transport_of(A)->attachments[0].region->left);
 	assert_non_null(peer->attachment);
@@ -94,7 +94,7 @@ static void move_to_another(void)
 {
 	for (int i = A; i <= B; i++) {
 		transport_of(i)->attachments[0].next_search = UINT64_MAX;
-		wish(i, WISH_LEAVE);
+		request_route(i, ROUTE_LEAVE);
 		settle();
 		assert_true(transport_of(i)->attachments[0].region->left);
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Membership: joining, leaving, proving who is there, and taking the slots of the dead. */
-#include "region/detach.h"
+#include "region/route.h"
 #include "world.h"
 
 #include <signal.h>
@@ -207,12 +207,12 @@ static void test_leaving_is_seen_and_does_not_look_like_dying(void **state)
 static void test_one_that_left_for_the_network_is_known_as_such(void **state)
 {
 	static const struct {
-		enum member_wish wish;
+		enum requested_route route;
 		bool departed;
-	} cases[] = {{WISH_REGION, false},
-		     {WISH_NETWORK, true},
-		     {WISH_LEAVE, true},
-		     {WISH_RETURN, true},
+	} cases[] = {{ROUTE_REGION, false},
+		     {ROUTE_NETWORK, true},
+		     {ROUTE_LEAVE, true},
+		     {ROUTE_RETURN, true},
 		     {9, false}};
 	struct member *member = join();
 	uint32_t slot = member->slot;
@@ -220,15 +220,17 @@ static void test_one_that_left_for_the_network_is_known_as_such(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		shared_store_u64(&region_slot(region, slot)->way, (uint64_t)epoch << 32 | cases[i].wish);
+		shared_store_u64(&region_slot(region, slot)->requested_route,
+				 (uint64_t)epoch << 32 | cases[i].route);
 		assert_false(member_departed(region, slot, epoch));
 	}
 	member_leave(member);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		shared_store_u64(&region_slot(region, slot)->way, (uint64_t)epoch << 32 | cases[i].wish);
+		shared_store_u64(&region_slot(region, slot)->requested_route,
+				 (uint64_t)epoch << 32 | cases[i].route);
 		assert_int_equal(member_departed(region, slot, epoch), cases[i].departed);
-		shared_store_u64(&region_slot(region, slot)->way,
-				 (uint64_t)(epoch + 1) << 32 | cases[i].wish);
+		shared_store_u64(&region_slot(region, slot)->requested_route,
+				 (uint64_t)(epoch + 1) << 32 | cases[i].route);
 		assert_false(member_departed(region, slot, epoch));
 	}
 }

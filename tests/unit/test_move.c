@@ -28,13 +28,13 @@ static void look(void)
 	}
 }
 
-static enum connection_way way(const struct far_node *from, const struct far_node *to)
+static enum connection_route route(const struct far_node *from, const struct far_node *to)
 {
 	transport_publish_route(fake_transport(from), &fake_neighbour(from, to)->peer);
 	return shared_load_u32(&section_connection(from->region,
 						   fake_transport(from)->attachments[0].member->slot,
 						   fake_transport(to)->attachments[0].member->slot)
-					->way);
+					->route);
 }
 
 static void talk(struct far_node *from, struct far_node *to, size_t length, uint64_t seed)
@@ -61,17 +61,17 @@ static void test_there_and_back(void **state)
 	talk_all(0);
 	for (uint64_t round = 1; round < 4; round++) {
 		uint32_t frames = a->end->frames;
-		fake_wish(a, true);
+		fake_request_route(a, true);
 		look();
-		assert_int_equal(way(a, b), CONNECTION_BY_NETWORK);
-		assert_int_equal(way(b, a), CONNECTION_BY_NETWORK);
-		assert_int_equal(way(c, b), CONNECTION_BY_REGION);
+		assert_int_equal(route(a, b), CONNECTION_BY_NETWORK);
+		assert_int_equal(route(b, a), CONNECTION_BY_NETWORK);
+		assert_int_equal(route(c, b), CONNECTION_BY_REGION);
 		talk_all(1000 * round);
 		assert_true(a->end->frames > frames + 10);
-		fake_wish(a, false);
+		fake_request_route(a, false);
 		look();
-		assert_int_equal(way(a, b), CONNECTION_BY_REGION);
-		assert_int_equal(way(b, a), CONNECTION_BY_REGION);
+		assert_int_equal(route(a, b), CONNECTION_BY_REGION);
+		assert_int_equal(route(b, a), CONNECTION_BY_REGION);
 		frames = a->end->frames;
 		talk_all(1000 * round + 500);
 		assert_int_equal(a->end->frames, frames);
@@ -85,14 +85,14 @@ static void test_there_and_back(void **state)
 static void test_before_the_first_message(void **state)
 {
 	(void)state;
-	fake_wish(b, true);
+	fake_request_route(b, true);
 	look();
 	talk(a, b, 8, 1);
 	look();
 	talk_all(2);
 	look();
-	assert_int_equal(way(a, b), CONNECTION_BY_NETWORK);
-	assert_int_equal(way(c, b), CONNECTION_BY_NETWORK);
+	assert_int_equal(route(a, b), CONNECTION_BY_NETWORK);
+	assert_int_equal(route(c, b), CONNECTION_BY_NETWORK);
 }
 
 /* What waits for a receive keeps its place, whichever way it came; nothing stays in chunks. */
@@ -105,7 +105,7 @@ static void test_unexpected_messages_keep_their_order(void **state)
 	talk(a, b, 8, 1);
 	for (uint64_t i = 0; i < 3 * COUNT; i++) {
 		if (i % COUNT == 3) {
-			fake_wish(a, i / COUNT % 2 == 0);
+			fake_request_route(a, i / COUNT % 2 == 0);
 			look();
 		}
 		fill_bytes(out, sizes[i % COUNT], i);
@@ -156,18 +156,18 @@ static void test_a_receiver_that_does_not_look(void **state)
 
 	(void)state;
 	talk(a, b, 8, 1);
-	fake_wish(a, true);
+	fake_request_route(a, true);
 	look();
-	fake_wish(a, false);
+	fake_request_route(a, false);
 	/* Only a looks: its last slot over the network is out. */
 	transport_begin_moves(fake_transport(a));
-	assert_int_equal(way(a, b), CONNECTION_MOVES);
+	assert_int_equal(route(a, b), CONNECTION_MOVES);
 	assert_int_equal(fake_send(a, fake_neighbour(a, b), &sent, 8, 5), -EAGAIN);
 	for (int i = 0; i < 1000; i++)
 		(void)messenger_progress(a->node.messenger);
 	assert_int_equal(fake_send(a, fake_neighbour(a, b), &sent, 8, 5), -EAGAIN);
 	look();
-	assert_int_equal(way(a, b), CONNECTION_BY_REGION);
+	assert_int_equal(route(a, b), CONNECTION_BY_REGION);
 	talk(a, b, 8, 7);
 }
 
@@ -180,13 +180,13 @@ static void test_a_core_without_room(void **state)
 	for (int round = 0; round < 4; round++) {
 		a->end->refusals = 3;
 		b->end->refusals = 2;
-		fake_wish(b, round % 2 == 0);
+		fake_request_route(b, round % 2 == 0);
 		look();
 		look();
 		talk(a, b, 100000, 3);
 		talk(b, a, 3000, 4);
-		assert_int_equal(way(a, b), round % 2 == 0 ? CONNECTION_BY_NETWORK : CONNECTION_BY_REGION);
-		assert_int_equal(way(b, a), round % 2 == 0 ? CONNECTION_BY_NETWORK : CONNECTION_BY_REGION);
+		assert_int_equal(route(a, b), round % 2 == 0 ? CONNECTION_BY_NETWORK : CONNECTION_BY_REGION);
+		assert_int_equal(route(b, a), round % 2 == 0 ? CONNECTION_BY_NETWORK : CONNECTION_BY_REGION);
 	}
 }
 
@@ -196,12 +196,12 @@ static void test_who_cannot_be_reached_stays(void **state)
 	(void)state;
 	talk(a, b, 8, 1);
 	a->end->refusals = UINT32_MAX;
-	fake_wish(a, true);
+	fake_request_route(a, true);
 	look();
-	assert_int_equal(way(a, b), CONNECTION_MOVES); /* there is hope yet */
+	assert_int_equal(route(a, b), CONNECTION_MOVES); /* there is hope yet */
 	talk(a, b, 8, 2);
 	fake_neighbour(a, b)->peer.beyond->asking -= UINT64_C(4000000000);
-	assert_int_equal(way(a, b), CONNECTION_STAYS);
+	assert_int_equal(route(a, b), CONNECTION_STAYS);
 	talk(a, b, 100000, 3);
 
 	/* One whose place cannot be one, and one that has none. */
@@ -210,17 +210,17 @@ static void test_who_cannot_be_reached_stays(void **state)
 	shared_store_u32(&header->core, 8 | 1 << 16);
 	talk(a, c, 8, 4);
 	look();
-	assert_int_equal(way(a, c), CONNECTION_STAYS);
+	assert_int_equal(route(a, c), CONNECTION_STAYS);
 	shared_store_u32(&header->core, 7 | 200 << 16);
 	look();
-	assert_int_equal(way(a, c), CONNECTION_STAYS);
+	assert_int_equal(route(a, c), CONNECTION_STAYS);
 	shared_store_u32(&header->core, 0);
 	look();
-	assert_int_equal(way(a, c), CONNECTION_STAYS);
+	assert_int_equal(route(a, c), CONNECTION_STAYS);
 	talk(a, c, 100000, 5);
-	fake_wish(a, false);
+	fake_request_route(a, false);
 	look();
-	assert_int_equal(way(a, c), CONNECTION_BY_REGION);
+	assert_int_equal(route(a, c), CONNECTION_BY_REGION);
 }
 
 /* An error of the core while it is asked harms nobody. */
@@ -229,13 +229,13 @@ static void test_a_ping_that_fails(void **state)
 	(void)state;
 	talk(a, b, 8, 1);
 	a->end->send_error = ECONNREFUSED;
-	fake_wish(a, true);
+	fake_request_route(a, true);
 	look();
 	assert_int_equal(fake_neighbour(a, b)->peer.state, PEER_PRESENT);
 	talk(a, b, 100000, 2);
 	a->end->send_error = 0;
 	look();
-	assert_int_equal(way(a, b), CONNECTION_BY_NETWORK);
+	assert_int_equal(route(a, b), CONNECTION_BY_NETWORK);
 	talk(a, b, 100000, 3);
 }
 
@@ -250,12 +250,12 @@ static void test_a_peer_that_dies_while_it_moves(void **state)
 		talk(a, b, 8, 1);
 		talk(b, a, 8, 1);
 		talk(c, a, 8, 1);
-		fake_wish(b, true);
+		fake_request_route(b, true);
 		look();
-		fake_wish(b, !back);
+		fake_request_route(b, !back);
 		if (back) {
 			transport_begin_moves(fake_transport(a));
-			assert_int_equal(way(a, b), CONNECTION_MOVES);
+			assert_int_equal(route(a, b), CONNECTION_MOVES);
 		}
 		struct peer *dying = &fake_neighbour(a, b)->peer;
 		assert_int_equal(fake_receive(a, dying->source, in, 8, 9), 0);
@@ -301,7 +301,7 @@ static void test_a_copy_goes_on(void **state)
 	assert_int_equal(fake_send(a, fake_neighbour(a, b), from, LONG, 9), 0);
 	for (int i = 0; i < 10 && !fake_transport(b)->user->reaches(b->node.messenger, at_b); i++)
 		(void)messenger_progress(b->node.messenger);
-	fake_wish(a, true);
+	fake_request_route(a, true);
 	transport_begin_moves(fake_transport(a));
 	transport_begin_moves(fake_transport(b));
 	assert_true(at_a->moving && at_b->moving);
@@ -312,13 +312,13 @@ static void test_a_copy_goes_on(void **state)
 	assert_non_null(at_a->network);
 	assert_non_null(at_b->network);
 	assert_true(fake_transport(a)->user->reaches(a->node.messenger, at_a));
-	assert_int_equal(way(a, b), CONNECTION_MOVES);
+	assert_int_equal(route(a, b), CONNECTION_MOVES);
 	assert_true(completion_is_empty(&b->node.receives));
 	fake_settle(&fakes);
 	assert_int_equal(fake_next(&a->node.sends).error, 0);
 	assert_int_equal(fake_next(&b->node.receives).length, LONG);
 	assert_bytes(to, LONG, 9);
-	assert_int_equal(way(a, b), CONNECTION_BY_NETWORK);
+	assert_int_equal(route(a, b), CONNECTION_BY_NETWORK);
 	/* None is offered from here on, and none accepted. */
 	assert_false(at_a->mapped || at_b->mapped);
 	talk(a, b, BYTES, 10);

@@ -117,7 +117,7 @@ static void test_frames_of_one_that_did_not_move(void **state)
 			deliver(FRAME_MOVED, 0, NULL, 0);
 			break;
 		default:
-			fake_wish(hostile, true);
+			fake_request_route(hostile, true);
 			transport_begin_moves(fake_transport(victim));
 			deliver(FRAME_MOVED, 0, NULL, 0); /* an answer to a MOVE through the region */
 			break;
@@ -134,12 +134,12 @@ static void test_moved_that_cannot_be(void **state)
 			(void)fake_teardown(state);
 			(void)open_world(state);
 		}
-		fake_wish(hostile, true);
+		fake_request_route(hostile, true);
 		look();
 		struct peer *moving = &fake_neighbour(victim, hostile)->peer;
 		assert_non_null(moving->network);
 		if (which > 0) {
-			fake_wish(hostile, false);
+			fake_request_route(hostile, false);
 			transport_begin_moves(fake_transport(victim));
 			assert_true(moving->moving);
 		}
@@ -189,7 +189,7 @@ static void test_moves_in_frames(void **state)
 			(void)fake_teardown(state);
 			(void)open_world(state);
 		}
-		fake_wish(hostile, true);
+		fake_request_route(hostile, true);
 		look();
 		struct network_peer *beyond = fake_neighbour(victim, hostile)->peer.beyond;
 		struct frame_header header = {
@@ -228,7 +228,7 @@ static void test_chunks_that_do_not_come_back(void **state)
 {
 	(void)state;
 	assert_int_equal(fake_send(victim, fake_neighbour(victim, hostile), out, 4000, 1), 0);
-	fake_wish(hostile, true);
+	fake_request_route(hostile, true);
 	/* Only we look, so that the other's answers are ours to write. */
 	for (int i = 0; i < 100 && !fake_neighbour(victim, hostile)->peer.moving; i++) {
 		transport_begin_moves(fake_transport(victim));
@@ -254,7 +254,7 @@ static void test_a_successor_of_one_that_moved(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
 		node_open(&others[i], victim->region);
-	fake_wish(hostile, true);
+	fake_request_route(hostile, true);
 	look();
 	struct peer *old = &fake_neighbour(victim, hostile)->peer;
 	struct network_peer *beyond = old->beyond;

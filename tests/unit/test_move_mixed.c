@@ -56,7 +56,7 @@ static struct player players[FAKE_ENDS];
 static uint64_t seed;
 static uint64_t messages;
 static uint64_t operations;
-static uint64_t wishes;
+static uint64_t requests;
 static uint64_t moves;       /* of one direction of a pair */
 static uint64_t late_copies; /* looks that saw a single copy go on after a move */
 
@@ -309,10 +309,10 @@ static void flip(struct player *player)
 {
 	const struct member *member = transport_of(player)->attachments[0].member;
 	struct member_slot *slot = region_slot(player->far->region, member->slot);
-	bool network = shared_load_u64(&slot->way) != 0;
+	bool network = shared_load_u64(&slot->requested_route) != 0;
 
-	shared_store_u64(&slot->way, network ? 0 : (uint64_t)member->epoch << 32 | 1);
-	wishes++;
+	shared_store_u64(&slot->requested_route, network ? 0 : (uint64_t)member->epoch << 32 | 1);
+	requests++;
 }
 
 static void progress(struct player *player)
@@ -439,8 +439,8 @@ static void test_everything_at_once(void **state)
 		finish();
 		close_players(heaps);
 	}
-	print_message("%lu messages, %lu one-sided operations, %lu wishes, %lu moves, %lu late copies\n",
-		      (unsigned long)messages, (unsigned long)operations, (unsigned long)wishes,
+	print_message("%lu messages, %lu one-sided operations, %lu requests, %lu moves, %lu late copies\n",
+		      (unsigned long)messages, (unsigned long)operations, (unsigned long)requests,
 		      (unsigned long)moves, (unsigned long)late_copies);
 	assert_true(moves > 100);
 	assert_true(messages > 1000);

@@ -9,11 +9,11 @@
 #include "transport/network_transport.h"
 #include "transport/region_transport.h"
 
-static void wish(int index, enum member_wish wanted)
+static void request_route(int index, enum requested_route wanted)
 {
 	const struct member *member = transport_of(index)->attachments[0].member;
 
-	shared_store_u64(&region_slot(member->region, member->slot)->way,
+	shared_store_u64(&region_slot(member->region, member->slot)->requested_route,
 			 (uint64_t)member->epoch << 32 | wanted);
 }
 
@@ -30,7 +30,7 @@ static struct network_peer *beyond(int at, int whom)
 
 static void assert_through_region(int one, int other)
 {
-	assert_ways(one, other, false);
+	assert_routes(one, other, false);
 	assert_non_null(meet(one, other)->peer.attachment);
 	assert_non_null(meet(other, one)->peer.attachment);
 }
@@ -50,7 +50,7 @@ static void say_part(void)
 	open_endpoints("1", "1", "");
 	(void)meet(A, B);
 	(void)meet(B, A);
-	wish(A, WISH_LEAVE);
+	request_route(A, ROUTE_LEAVE);
 	prove();
 	transport_begin_moves(transport_of(A));
 	assert_int_equal(beyond(A, B)->part_said, WORD_FIRST);
@@ -58,7 +58,7 @@ static void say_part(void)
 	static const unsigned char word[8] = {1};
 	assert_int_equal(fake_send(&world.nodes[B], meet(B, A), word, sizeof(word), 7), 0);
 	assert_null(meet(B, A)->peer.network);
-	wish(A, WISH_RETURN);
+	request_route(A, ROUTE_RETURN);
 }
 
 static void receive_word(void)
@@ -104,10 +104,10 @@ static void test_who_parted_is_called_back_by_who_stays(void **state)
 	open_endpoints("1", "1", "");
 	(void)meet(A, B);
 	(void)meet(B, A);
-	wish(A, WISH_LEAVE);
+	request_route(A, ROUTE_LEAVE);
 	prove();
 	transport_begin_moves(transport_of(B));
-	wish(A, WISH_RETURN);
+	request_route(A, ROUTE_RETURN);
 	settle();
 	talk_of_all(A, B);
 	assert_through_region(A, B);
@@ -121,12 +121,12 @@ static void test_who_could_not_say_that_it_parts_stays(void **state)
 	open_endpoints("1", "1", "");
 	(void)meet(A, B);
 	(void)meet(B, A);
-	wish(A, WISH_LEAVE);
+	request_route(A, ROUTE_LEAVE);
 	prove();
 	world.ends[B].refusals = 1;
 	transport_begin_moves(transport_of(B));
 	assert_int_equal(world.ends[B].refusals, 0);
-	wish(A, WISH_RETURN);
+	request_route(A, ROUTE_RETURN);
 	settle();
 	talk_of_all(A, B);
 	assert_through_region(A, B);
@@ -140,7 +140,7 @@ static void part(void)
 	talk_of_all(A, B);
 	transport_of(A)->attachments[0].next_search = UINT64_MAX;
 	transport_of(A)->attachments[0].region->lost = true;
-	wish(A, WISH_LEAVE);
+	request_route(A, ROUTE_LEAVE);
 	settle();
 	assert_null(meet(A, B)->peer.attachment);
 	assert_false(transport_of(A)->attachments[0].region->left);
@@ -151,12 +151,12 @@ static void test_who_calls_back_and_leaves_lives_on(void **state)
 {
 	(void)state;
 	part();
-	wish(A, WISH_RETURN);
+	request_route(A, ROUTE_RETURN);
 	transport_begin_moves(transport_of(A));
 	transport_check_peers(transport_of(A));
 	(void)network_progress_full(transport_of(B));
 	assert_non_null(meet(B, A)->peer.attachment);
-	wish(A, WISH_LEAVE);
+	request_route(A, ROUTE_LEAVE);
 	transport_of(A)->attachments[0].region->lost = false;
 	transport_begin_moves(transport_of(A));
 	assert_true(transport_of(A)->attachments[0].region->left);
@@ -175,12 +175,12 @@ static void test_who_was_not_met_again_is_parted_from(void **state)
 {
 	(void)state;
 	part();
-	wish(A, WISH_RETURN);
+	request_route(A, ROUTE_RETURN);
 	transport_begin_moves(transport_of(A));
 	transport_check_peers(transport_of(A));
 	(void)network_progress_full(transport_of(B));
 	assert_non_null(meet(B, A)->peer.attachment);
-	wish(A, WISH_LEAVE);
+	request_route(A, ROUTE_LEAVE);
 	settle();
 	assert_null(meet(A, B)->peer.attachment);
 	assert_null(meet(B, A)->peer.attachment);
@@ -195,14 +195,14 @@ static void test_who_was_not_met_again_is_parted_from(void **state)
 static void part_again(void)
 {
 	part();
-	wish(A, WISH_RETURN);
+	request_route(A, ROUTE_RETURN);
 	settle();
 	assert_through_region(A, B);
 	/* Polls do not look after peers by the clock: what is said comes in the order that is written here.
 	 */
 	transport_of(A)->next_check = UINT64_MAX;
 	transport_of(B)->next_check = UINT64_MAX;
-	wish(A, WISH_LEAVE);
+	request_route(A, ROUTE_LEAVE);
 	prove();
 	transport_begin_moves(transport_of(A));
 	transport_begin_moves(transport_of(B));
@@ -223,7 +223,7 @@ static void test_who_parts_meets_nobody_before_it_parted(void **state)
 {
 	(void)state;
 	part_again();
-	wish(A, WISH_RETURN);
+	request_route(A, ROUTE_RETURN);
 	transport_begin_moves(transport_of(A));
 	transport_check_peers(transport_of(A));
 	(void)network_progress_full(transport_of(B));
@@ -246,16 +246,16 @@ static void test_who_was_refused_for_a_while_asks_again(void **state)
 {
 	(void)state;
 	part_again();
-	wish(A, WISH_RETURN);
+	request_route(A, ROUTE_RETURN);
 	transport_begin_moves(transport_of(A));
 	transport_check_peers(transport_of(A));
 	(void)network_progress_full(transport_of(B));
 	transport_begin_moves(transport_of(B));
-	wish(A, WISH_NETWORK);
+	request_route(A, ROUTE_NETWORK);
 	settle();
 	assert_null(meet(A, B)->peer.attachment);
 	assert_null(meet(B, A)->peer.attachment);
-	wish(A, WISH_RETURN);
+	request_route(A, ROUTE_RETURN);
 	settle();
 	talk_of_all(A, B);
 	assert_through_region(A, B);

@@ -28,10 +28,10 @@ static void test_the_others_go_on_when_a_file_is_cut(void **state)
 		fake_settle(&world);
 		assert_int_equal(fake_next(&world.nodes[A].node.receives).error, 0);
 		assert_int_equal(fake_next(&world.nodes[stays].node.sends).error, 0);
-		assert_ways(A, stays, false);
+		assert_routes(A, stays, false);
 		assert_int_equal(meet(A, gone)->peer.renewal, RENEWAL_DONE);
 		assert_int_equal(meet(gone, A)->peer.renewal, RENEWAL_DONE);
-		assert_ways(A, gone, true);
+		assert_routes(A, gone, true);
 		assert_int_equal(meet(A, stays)->peer.renewal, RENEWAL_NONE);
 		/* Where nothing was under way the first who asks is told. */
 		assert_int_equal(fake_send(&world.nodes[gone], meet(gone, A), out, 8, 9), -ECONNABORTED);
@@ -54,40 +54,41 @@ static void test_the_others_go_on_when_a_slot_is_lost(void **state)
 	settle_moves();
 	assert_true(transport_of(A)->attachments[1].evicted);
 	assert_false(transport_of(A)->attachments[0].evicted);
-	assert_ways(A, B, false);
+	assert_routes(A, B, false);
 	talk_of_all(A, B);
 	/* The other found out as well, or is told; both go on. */
 	assert_int_equal(transport_of(A)->peers[MEMBERS + member_in(C, '2')->slot]->renewal, RENEWAL_DONE);
 	close_endpoints();
 }
 
-static void test_a_wish_is_of_one_region(void **state)
+static void test_a_request_is_of_one_region(void **state)
 {
 	(void)state;
 	open_endpoints("12", "1", "2");
 	talk_of_all(A, B);
 	talk_of_all(A, C);
 	const struct member *moved = member_in(A, '2');
-	shared_store_u64(&region_slot(moved->region, moved->slot)->way, (uint64_t)moved->epoch << 32 | 1);
+	shared_store_u64(&region_slot(moved->region, moved->slot)->requested_route,
+			 (uint64_t)moved->epoch << 32 | 1);
 	for (int round = 0; round < 20; round++)
 		settle_moves();
-	assert_ways(A, B, false);
-	assert_ways(A, C, true);
+	assert_routes(A, B, false);
+	assert_routes(A, C, true);
 	talk_of_all(A, B);
 	talk_of_all(A, C);
-	shared_store_u64(&region_slot(moved->region, moved->slot)->way, 0);
+	shared_store_u64(&region_slot(moved->region, moved->slot)->requested_route, 0);
 	for (int round = 0; round < 20; round++)
 		settle_moves();
-	assert_ways(A, C, false);
+	assert_routes(A, C, false);
 	talk_of_all(A, C);
 	close_endpoints();
 }
 
-static void wish_of_a(char region, enum member_wish wanted)
+static void request_of_a(char region, enum requested_route wanted)
 {
 	const struct member *member = member_in(A, region);
 
-	shared_store_u64(&region_slot(member->region, member->slot)->way,
+	shared_store_u64(&region_slot(member->region, member->slot)->requested_route,
 			 (uint64_t)member->epoch << 32 | wanted);
 	for (int round = 0; round < 20; round++)
 		settle_moves();
@@ -108,18 +109,18 @@ static void test_who_leaves_one_of_two_that_are_shared(void **state)
 		if (met)
 			talk_of_all(A, B);
 		talk_of_all(A, C);
-		wish_of_a('2', WISH_LEAVE);
+		request_of_a('2', ROUTE_LEAVE);
 		assert_true(transport_of(A)->attachments[1].region->left);
-		assert_ways(A, C, true);
-		assert_ways(A, B, false);
+		assert_routes(A, C, true);
+		assert_routes(A, B, false);
 		assert_int_equal(region_between(A, B), '1');
 		assert_int_equal(region_between(B, A), '1');
 		talk_of_all(A, B);
-		wish_of_a('1', WISH_NETWORK);
-		assert_ways(A, B, true);
+		request_of_a('1', ROUTE_NETWORK);
+		assert_routes(A, B, true);
 		talk_of_all(A, B);
-		wish_of_a('1', WISH_RETURN);
-		assert_ways(A, B, false);
+		request_of_a('1', ROUTE_RETURN);
+		assert_routes(A, B, false);
 		talk_of_all(A, B);
 		close_endpoints();
 	}
@@ -185,7 +186,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_the_others_go_on_when_a_file_is_cut),
 		cmocka_unit_test(test_the_others_go_on_when_a_slot_is_lost),
-		cmocka_unit_test(test_a_wish_is_of_one_region),
+		cmocka_unit_test(test_a_request_is_of_one_region),
 		cmocka_unit_test(test_who_leaves_one_of_two_that_are_shared),
 		cmocka_unit_test(test_a_member_that_dies),
 		cmocka_unit_test(test_all_are_lost_in_a_child),

@@ -26,7 +26,7 @@ static struct attachment *attachment_of(int index)
 }
 
 /* The manager's word of `index`, wherever it is now. */
-static void wish(int index, enum member_wish wanted)
+static void request_route(int index, enum requested_route wanted)
 {
 	const struct member *member = attachment_of(index)->member;
 	struct region *region = NULL;
@@ -34,7 +34,8 @@ static void wish(int index, enum member_wish wanted)
 
 	/* By a mapping of the manager's: that of the endpoint may be its own memory by now. */
 	assert_int_equal(region_attach(member->region->name, &region, &error), 0);
-	shared_store_u64(&region_slot(region, member->slot)->way, (uint64_t)member->epoch << 32 | wanted);
+	shared_store_u64(&region_slot(region, member->slot)->requested_route,
+			 (uint64_t)member->epoch << 32 | wanted);
 	region_detach(region);
 }
 
@@ -64,7 +65,7 @@ static void search_now(int index)
 static void leave(int index)
 {
 	hold_still(index);
-	wish(index, WISH_LEAVE);
+	request_route(index, ROUTE_LEAVE);
 	settle();
 	assert_true(has_left(index));
 }
@@ -299,7 +300,7 @@ static void test_the_same_region_again(void **state)
 		talk_of_all(A, C);
 		search_now(A);
 		assert_true(has_left(A));
-		wish(A, WISH_RETURN);
+		request_route(A, ROUTE_RETURN);
 		search_now(A);
 		assert_false(has_left(A));
 		assert_true(through_region(A, B));
@@ -321,7 +322,7 @@ static void test_who_is_called_back_in_time(void **state)
 	talk_of_all(A, B);
 	talk_of_all(A, C);
 	hold_still(A);
-	wish(A, WISH_LEAVE);
+	request_route(A, ROUTE_LEAVE);
 	/* C does not hear of it: it makes no progress. */
 	struct messenger *stopped = world.nodes[C].node.messenger;
 	world.nodes[C].node.messenger = NULL;
@@ -333,7 +334,7 @@ static void test_who_is_called_back_in_time(void **state)
 	world.nodes[C].node.messenger = stopped;
 	assert_false(has_left(A));
 	assert_null(meet(A, B)->peer.attachment);
-	wish(A, WISH_RETURN);
+	request_route(A, ROUTE_RETURN);
 	settle();
 	assert_true(through_region(A, B));
 	assert_true(through_region(B, A));
@@ -351,7 +352,7 @@ static void test_who_is_called_back_while_it_parts(void **state)
 		open_endpoints("1", "1", "1");
 		talk_of_all(A, B);
 		hold_still(A);
-		wish(A, WISH_LEAVE);
+		request_route(A, ROUTE_LEAVE);
 		struct messenger *stopped = world.nodes[C].node.messenger;
 		world.nodes[C].node.messenger = NULL;
 		const struct peer *b = &meet(A, B)->peer;
@@ -371,7 +372,7 @@ static void test_who_is_called_back_while_it_parts(void **state)
 			(void)network_progress_full(transport_of(B));
 			transport_begin_moves(transport_of(B));
 		}
-		wish(A, WISH_RETURN);
+		request_route(A, ROUTE_RETURN);
 		transport_begin_moves(transport_of(A));
 		world.nodes[C].node.messenger = stopped;
 		settle();
@@ -399,7 +400,8 @@ static void test_all_meet_in_a_region_of_another(void **state)
 	 */
 	const struct member *b = attachment_of(B)->member;
 	transport_of(B)->attachments[0].next_search = UINT64_MAX;
-	shared_store_u64(&region_slot(b->region, b->slot)->way, (uint64_t)b->epoch << 32 | WISH_LEAVE);
+	shared_store_u64(&region_slot(b->region, b->slot)->requested_route,
+			 (uint64_t)b->epoch << 32 | ROUTE_LEAVE);
 	settle();
 	assert_true(has_left(B));
 	search_now(B);
@@ -559,7 +561,7 @@ static void test_who_comes_later(void **state)
 		talk_of_all(B, C);
 		assert_true(through_region(B, C));
 		assert_int_equal(meet(C, A)->peer.source < transport_of(C)->members, first == 0);
-		wish(A, WISH_RETURN);
+		request_route(A, ROUTE_RETURN);
 		search_now(A);
 		for (int other = B; other <= C; other++) {
 			assert_true(through_region(A, other));
@@ -647,11 +649,11 @@ static void test_a_part_of_another_time_is_dropped(void **state)
 	talk_of_all(A, B);
 	talk_of_all(A, C);
 	deliver(A, C, FRAME_PART, 1, 0, NULL);
-	fake_wish(&world.nodes[B], true);
+	fake_request_route(&world.nodes[B], true);
 	settle();
 	deliver(A, B, FRAME_PART, 1, 12345, NULL);
 	assert_non_null(meet(A, B)->peer.attachment);
-	fake_wish(&world.nodes[B], false);
+	fake_request_route(&world.nodes[B], false);
 	settle();
 	assert_true(through_region(A, B));
 	talk_of_all(A, B);
@@ -666,7 +668,7 @@ static void test_who_parts_and_sends_loses_its_path(void **state)
 	open_endpoints("1", "1", "1");
 	talk_of_all(A, B);
 	talk_of_all(A, C);
-	fake_wish(&world.nodes[B], true);
+	fake_request_route(&world.nodes[B], true);
 	for (int round = 0; round < 3; round++) {
 		transport_begin_moves(transport_of(A));
 		(void)network_progress_full(transport_of(A));

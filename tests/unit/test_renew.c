@@ -97,7 +97,7 @@ static void assert_renewed(struct far_node *at, const struct far_node *whom)
 	assert_true(there->framed);
 	assert_int_equal(fake_transport(at)->moves, 0);
 	if (!fake_transport(at)->attachments[0].evicted)
-		assert_int_equal(shared_load_u32(&line(at, whom)->way), CONNECTION_ENDED);
+		assert_int_equal(shared_load_u32(&line(at, whom)->route), CONNECTION_ENDED);
 }
 
 static void assert_given_up(const struct far_node *at, const struct far_node *whom)
@@ -259,9 +259,9 @@ static void test_both_at_once(void **state)
 	talk_of_all(a, b);
 }
 
-static void wish(bool network)
+static void request_route(bool network)
 {
-	fake_wish(b, network);
+	fake_request_route(b, network);
 	for (int round = 0; round < 4; round++) {
 		for (uint32_t i = 0; i < FAKE_ENDS; i++)
 			transport_begin_moves(fake_transport(&fakes.nodes[i]));
@@ -276,7 +276,7 @@ static void test_frames_of_before_are_dropped(void **state)
 	struct network *network = fake_transport(a)->network;
 
 	(void)state;
-	wish(true);
+	request_route(true);
 	assert_non_null(fake_neighbour(a, b)->peer.network);
 	talk(a, b, 4000, 5);
 	/* One that is sent, and comes after all else. */
@@ -303,7 +303,7 @@ static void test_frames_of_before_are_dropped(void **state)
 		back += network->chunks.classes[i].free_count;
 	assert_int_equal(back, network->chunks.count);
 	/* And the manager has no say in it. */
-	wish(false);
+	request_route(false);
 	assert_renewed(a, b);
 	talk_of_all(a, b);
 }

@@ -10,7 +10,7 @@ from typing import Any
 
 from vicinal.printable import printable
 from vicinal.region import Member, RegionState
-from vicinal.region.states import Way
+from vicinal.region.states import Route
 
 REGION_PATH = "region"
 NETWORK_PATH = "network"
@@ -149,7 +149,7 @@ def pair_traffic(state: RegionState) -> list[PairTraffic]:
             messages + connection.messages,
             count + connection.bytes,
         )
-        if connection.way in (Way.NETWORK, Way.ENDED):  # `vicinal region detach`
+        if connection.route in (Route.NETWORK, Route.ENDED):  # `vicinal region detach`
             moved.add((sender.rank, receiver.rank))
     return [
         PairTraffic(*pair, NETWORK_PATH if pair in moved else REGION_PATH, messages, count)

@@ -10,7 +10,7 @@ from vicinal.region.creation import user_name
 from vicinal.region.filesystem import advice, filesystem_type
 from vicinal.region.inspection import Connection, Home, Member, RegionState, inspect
 from vicinal.region.sizes import show_size
-from vicinal.region.states import Liveness, SlotState, Way
+from vicinal.region.states import Liveness, Route, SlotState
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def _connection(state: RegionState, connection: Connection) -> Iterator[Finding]
     sender = state.member(connection.sender)
     if sender is None or sender.state is not SlotState.JOINED:
         return
-    if connection.way in (Way.NETWORK, Way.ENDED) or not connection.offered:
+    if connection.route in (Route.NETWORK, Route.ENDED) or not connection.offered:
         return  # there is no ring
     slots, ring = connection.slots, connection.ring
     arena_end = state.header.section_bytes - state.header.heap_bytes

@@ -188,7 +188,7 @@ def _connection_table(state: inspection.RegionState) -> Table:
     table.add_column("to")
     for name in ("ring slots", "messages", "bytes"):
         table.add_column(name, justify="right")
-    table.add_column("way")
+    table.add_column("route")
     for connection in state.connections:
         table.add_row(
             Text(_who(state, connection.sender)),
@@ -196,7 +196,7 @@ def _connection_table(state: inspection.RegionState) -> Table:
             str(connection.slots),
             f"{connection.messages:,}",
             show_size(connection.bytes),
-            connection.way.name.lower(),
+            connection.route.name.lower(),
         )
     return table
 

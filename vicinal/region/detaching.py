@@ -15,7 +15,7 @@ from vicinal.errors import VicinalError, describe_os_error
 from vicinal.region.geometry import slot_offset
 from vicinal.region.inspection import Connection, Member, RegionState, inspect
 from vicinal.region.records import SLOT
-from vicinal.region.states import SlotState, Way, Wish
+from vicinal.region.states import RequestedRoute, Route, SlotState
 
 _STEP = 0.02
 """Seconds between two looks at what members say."""
@@ -61,7 +61,8 @@ def leave(
     """
     state = inspect(path, patience=0)
     asked = _choose(state, members)
-    _write(path, state.offset, {each.slot: each.epoch << 32 | Wish.LEAVE for each in asked})
+    leave = {each.slot: each.epoch << 32 | RequestedRoute.LEAVE for each in asked}
+    _write(path, state.offset, leave)
     deadline = time.monotonic() + timeout
     while True:
         time.sleep(_STEP)
@@ -107,7 +108,7 @@ def let_return(path: str | os.PathLike[str] | int, members: Collection[int] = ()
     words = _those_that_left(state)
     for each in state.members:
         if each.slot in members and each.leaving:
-            words[each.slot] = each.epoch << 32 | Wish.RETURN
+            words[each.slot] = each.epoch << 32 | RequestedRoute.RETURN
     if words:
         _write(path, state.offset, words)
 
@@ -118,8 +119,8 @@ def _wish(
     state = inspect(path, patience=0)
     asked = _choose(state, slots)
     # One that is about to leave may do so just now: others must find out where it went.
-    wish = Wish.NETWORK if network else Wish.RETURN
-    words = {each.slot: each.epoch << 32 | wish for each in asked}
+    requested = RequestedRoute.NETWORK if network else RequestedRoute.RETURN
+    words = {each.slot: each.epoch << 32 | requested for each in asked}
     _write(path, state.offset, words)
     named = {member.slot for member in asked}
     deadline = time.monotonic() + timeout
@@ -128,7 +129,7 @@ def _wish(
         state = inspect(path, patience=0)
         concerned = [each for each in state.connections if _concerns(state, each, named)]
         behind = [each for each in concerned if not _is_settled(state, each)]
-        waits = any(each.way not in (Way.STAYS, Way.ENDED) for each in behind)
+        waits = any(each.route not in (Route.STAYS, Route.ENDED) for each in behind)
         if not waits or time.monotonic() > deadline:
             break
     troubles = [_trouble(state, each, timeout) for each in behind]
@@ -168,7 +169,7 @@ def _write(path: str | os.PathLike[str] | int, offset: int, words: dict[int, int
             "run as the user it belongs to",
         ) from error
     try:
-        _, within = SLOT.fields["way"]
+        _, within = SLOT.fields["requested_route"]
         with mmap.mmap(fd, 0) as memory, memoryview(memory) as every:
             for slot, word in words.items():
                 start = offset + slot_offset(slot) + within
@@ -181,7 +182,7 @@ def _write(path: str | os.PathLike[str] | int, offset: int, words: dict[int, int
 def _those_that_left(state: RegionState) -> dict[int, int]:
     """What to write into the words of slots whose member was to leave, and has."""
     return {
-        each.slot: each.epoch << 32 | Wish.RETURN
+        each.slot: each.epoch << 32 | RequestedRoute.RETURN
         for each in state.members
         if each.leaving and each.state is not SlotState.JOINED
     }
@@ -221,7 +222,7 @@ def _concerns(state: RegionState, connection: Connection, slots: Collection[int]
 def _is_settled(state: RegionState, connection: Connection) -> bool:
     sender, receiver = state.member(connection.sender), state.member(connection.receiver)
     wanted = any(each is not None and each.detached for each in (sender, receiver))
-    return connection.way in ((Way.NETWORK, Way.ENDED) if wanted else (Way.REGION,))
+    return connection.route in ((Route.NETWORK, Route.ENDED) if wanted else (Route.REGION,))
 
 
 def _name(member: Member | None) -> str:
@@ -234,12 +235,12 @@ def _trouble(state: RegionState, connection: Connection, seconds: float) -> str:
     sender, receiver = state.member(connection.sender), state.member(connection.receiver)
     assert sender is not None
     assert receiver is not None
-    if connection.way is Way.ENDED:
+    if connection.route is Route.ENDED:
         return (
             f"{_name(sender)} and {_name(receiver)} found in the region what cannot be and use the "
             "network for good: run `vicinal region check` and start the job again"
         )
-    if connection.way is Way.STAYS:
+    if connection.route is Route.STAYS:
         for each in (receiver, sender):
             if not each.network:
                 return (

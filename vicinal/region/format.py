@@ -47,7 +47,7 @@ from vicinal.region.geometry import (
     verdicts_offset,
 )
 from vicinal.region.records import NO_RANK, Record
-from vicinal.region.states import Liveness, SlotState, Way, Wish
+from vicinal.region.states import Liveness, RequestedRoute, Route, SlotState
 
 __all__ = [
     "CONNECTION",
@@ -75,9 +75,9 @@ __all__ = [
     "VERDICT",
     "VERSION",
     "Liveness",
+    "RequestedRoute",
+    "Route",
     "SlotState",
-    "Way",
-    "Wish",
     "arena_offset",
     "connections_offset",
     "credits_offset",

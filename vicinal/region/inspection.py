@@ -19,7 +19,7 @@ from vicinal.region import records
 from vicinal.region.locks import is_locked
 from vicinal.region.module import region_offset
 from vicinal.region.records import Record, Value
-from vicinal.region.states import Liveness, SlotState, Way, Wish
+from vicinal.region.states import Liveness, RequestedRoute, Route, SlotState
 
 _ANEW = "remove it and create it anew"
 
@@ -116,7 +116,7 @@ class Connection:
     messages: int
     bytes: int
     """Messages and bytes sent, brought up to date now and then."""
-    way: Way = Way.REGION
+    route: Route = Route.REGION
     """How they go now. There is no ring while they go over the network."""
     offered: bool = True
     """Whether the receiver is told of a ring; a pair may be about to come from the network."""
@@ -188,7 +188,7 @@ class RegionState:
             ],
             "beyond": [vars(each) | {"nonce": f"{each.nonce:016x}"} for each in self.beyond],
             "connections": [
-                vars(connection) | {"way": connection.way.name.lower()}
+                vars(connection) | {"route": connection.route.name.lower()}
                 for connection in self.connections
             ],
         }
@@ -323,7 +323,7 @@ class _Reader:
         count = self.header.members
         slots = self._read(records.SLOT, layout.slot_offset(0), count)
         claims = [int(each["claim"]) for each in slots]
-        ways = [int(each["way"]) for each in slots]
+        requests = [int(each["requested_route"]) for each in slots]
         table = self._read(records.VERDICT, layout.verdicts_offset(count), count)
         verdicts = [int(each["verdict"]) for each in table]
         taken = [slot for slot in range(count) if claims[slot] != 0]
@@ -342,9 +342,10 @@ class _Reader:
             member = self._member(
                 slot, claim, sections[slot], False if condemned else alive.get(slot)
             )
-            wish = ways[slot] & 0xFFFFFFFF if ways[slot] >> 32 == claim >> 32 else 0
-            detached = wish in (Wish.NETWORK, Wish.LEAVE)
-            members.append(replace(member, detached=detached, leaving=wish == Wish.LEAVE))
+            requested = requests[slot] & 0xFFFFFFFF if requests[slot] >> 32 == claim >> 32 else 0
+            detached = requested in (RequestedRoute.NETWORK, RequestedRoute.LEAVE)
+            leaving = requested == RequestedRoute.LEAVE
+            members.append(replace(member, detached=detached, leaving=leaving))
         return tuple(members)
 
     def _member(
@@ -432,17 +433,17 @@ class _Reader:
                 ring=int(line["ring"]),
                 messages=int(line["messages"]),
                 bytes=int(line["bytes"]),
-                way=_way(int(line["way"])),
+                route=_route(int(line["route"])),
                 offered=int(line["id"]) != 0,
             )
             for receiver, line in enumerate(lines)
-            if int(line["id"]) != 0 or _way(int(line["way"])) is not Way.REGION
+            if int(line["id"]) != 0 or _route(int(line["route"])) is not Route.REGION
         ]
 
 
-def _way(number: int) -> Way:
+def _route(number: int) -> Route:
     """What a connection line says; what it cannot say is taken for nothing."""
-    return Way(number) if number in list(Way) else Way.REGION
+    return Route(number) if number in list(Route) else Route.REGION
 
 
 def _home(section: dict[str, Value]) -> Home | None:

@@ -61,8 +61,8 @@ NO_RANK = 0xFFFFFFFF
 HEADER = Record(PAGE, **HEADER_FIELDS)
 
 # claim = epoch << 32 | SlotState
-# way = epoch << 32 | 1 if the manager wants that member to be reached over the network
-SLOT = Record(SLOT_BYTES, claim=("<u8", 0), way=("<u8", 8))
+# requested_route = epoch << 32 | 1 if the manager wants that member to be reached over the network
+SLOT = Record(SLOT_BYTES, claim=("<u8", 0), requested_route=("<u8", 8))
 
 # verdict = epoch << 32 | 1 once the host's manager saw that member end
 VERDICT = Record(VERDICT_BYTES, verdict=("<u8", 0))
@@ -118,7 +118,7 @@ CONNECTION = Record(
     receiver_epoch=("<u4", 4),
     ring=("<u8", 8),
     slots=("<u4", 16),
-    way=("<u4", 20),
+    route=("<u4", 20),
     messages=("<u8", 24),
     bytes=("<u8", 32),
     ended=("<u4", 40),

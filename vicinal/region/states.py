@@ -24,12 +24,12 @@ class Liveness(IntEnum):
     """It counts `heartbeat` up, ten times a second."""
 
 
-class Way(IntEnum):
+class Route(IntEnum):
     """How what the owner of a connection line sends goes now."""
 
     REGION = 0
-    MOVES = 1
-    """It changes just now from one way to the other."""
+    SWITCHING = 1
+    """It changes just now from one route to the other."""
     NETWORK = 2
     """There is no ring then, and `id` is 0."""
     STAYS = 3
@@ -38,8 +38,8 @@ class Way(IntEnum):
     """Over the network for good: the region was of no use for the two."""
 
 
-class Wish(IntEnum):
-    """How the manager wants a member to be reached: the lower half of its slot's `way`."""
+class RequestedRoute(IntEnum):
+    """How the manager wants a member to be reached: the lower half of `requested_route`."""
 
     REGION = 0
     NETWORK = 1

@@ -15,7 +15,7 @@ from vicinal.cluster.appliance.disk_layout import ROOT_OFFSET
 from vicinal.mpi.environment import Mpi
 from vicinal.programs import mpi_program
 from vicinal.region import inspect
-from vicinal.region.format import Way
+from vicinal.region.format import Route
 
 pytestmark = pytest.mark.timeout(2400)  # the first test waits for all that is made
 
@@ -77,7 +77,7 @@ def test_an_mpi_job_goes_through_the_region(machine: Machine) -> None:
     state = inspect(machine.region)
     ranks = {member.slot: member.rank for member in state.members}
     assert {member.hostname for member in state.members} == {"appliance"}
-    talks = [each for each in state.connections if each.messages > 0 and each.way is Way.REGION]
+    talks = [each for each in state.connections if each.messages > 0 and each.route is Route.REGION]
     assert {(ranks[each.sender], ranks[each.receiver]) for each in talks} == {(0, 1), (1, 0)}
 
 

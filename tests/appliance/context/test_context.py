@@ -13,7 +13,7 @@ from context_support import DYNAMIC, NAMES, PASSWORD, STATIC, Job, documented, p
 from vicinal.mpi.environment import Mpi
 from vicinal.programs import mpi_program
 from vicinal.region import inspect
-from vicinal.region.format import Way
+from vicinal.region.format import Route
 
 ANEW = "10.0.5.22"
 KEPT = """
@@ -134,7 +134,7 @@ def test_an_mpi_job_over_both_goes_through_their_region(job: Job) -> None:
     state = inspect(job.region)
     hosts = {member.slot: member.hostname for member in state.members}
     assert set(hosts.values()) == set(NAMES)
-    talks = [each for each in state.connections if each.messages > 0 and each.way is Way.REGION]
+    talks = [each for each in state.connections if each.messages > 0 and each.route is Route.REGION]
     ways = {(hosts[each.sender], hosts[each.receiver]) for each in talks}
     assert ways == {(NAMES[0], NAMES[1]), (NAMES[1], NAMES[0])}
 

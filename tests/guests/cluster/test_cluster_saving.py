@@ -23,7 +23,7 @@ from vicinal.mpi.job import Job
 from vicinal.mpi.libraries import Mpi
 from vicinal.programs import mpi_program
 from vicinal.region import inspect
-from vicinal.region.format import Way
+from vicinal.region.format import Route
 
 ENDED = "the job has ended"
 
@@ -109,7 +109,7 @@ def messages(trial: Trial) -> int:
     return sum(
         each.messages
         for each in inspect(trial.region).connections
-        if each.sender != each.receiver and each.way is Way.REGION
+        if each.sender != each.receiver and each.route is Route.REGION
     )
 
 

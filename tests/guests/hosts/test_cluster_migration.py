@@ -76,7 +76,7 @@ class BridgedHosts(TwoHosts):
             each["slot"]: each["rank"] for each in state["members"] if each["state"] == "joined"
         }
         return {
-            (ranks[each["sender"]], ranks[each["receiver"]]): each["way"]
+            (ranks[each["sender"]], ranks[each["receiver"]]): each["route"]
             for each in state["connections"]
             if each["sender"] in ranks and each["receiver"] in ranks and each["messages"] > 0
         }

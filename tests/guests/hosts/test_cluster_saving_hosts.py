@@ -93,7 +93,7 @@ class SavedHosts(TwoHosts):
         return sum(
             each["messages"]
             for each in state["connections"]
-            if each["sender"] != each["receiver"] and each["way"] == "region"
+            if each["sender"] != each["receiver"] and each["route"] == "region"
         )
 
     def output(self) -> str:

@@ -43,7 +43,7 @@ from vicinal.mpi.job import Job
 from vicinal.mpi.libraries import Mpi
 from vicinal.programs import mpi_program
 from vicinal.region import Member, create, inspect
-from vicinal.region.format import SlotState, Way
+from vicinal.region.format import Route, SlotState
 
 # The host's way into a machine is an ssh that stays when what began it has ended.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -71,12 +71,12 @@ class Hosts:
             if each.state is SlotState.JOINED and each.rank is not None
         }
 
-    def ways(self) -> dict[tuple[int, int], tuple[Way, int]]:
+    def routes(self) -> dict[tuple[int, int], tuple[Route, int]]:
         """How ranks in the first host's region send to each other, and how many messages."""
         state = inspect(self.trial.region)
         ranks = {member.slot: rank for rank, member in self.members(self.here).items()}
         return {
-            (ranks[each.sender], ranks[each.receiver]): (each.way, each.messages)
+            (ranks[each.sender], ranks[each.receiver]): (each.route, each.messages)
             for each in state.connections
             if each.sender in ranks and each.receiver in ranks and each.sender != each.receiver
         }
@@ -164,8 +164,8 @@ def wait_until(what: str, true: Callable[[], bool]) -> None:
 
 def all_talk(hosts: Hosts) -> bool:
     """Whether every rank sends to every other through the first host's region."""
-    found = [way for way, messages in hosts.ways().values() if messages > 0]
-    return len(found) == RANKS * (RANKS - 1) and set(found) == {Way.REGION}
+    found = [route for route, messages in hosts.routes().values() if messages > 0]
+    return len(found) == RANKS * (RANKS - 1) and set(found) == {Route.REGION}
 
 
 def go_on_apart(hosts: Hosts) -> None:
@@ -174,9 +174,9 @@ def go_on_apart(hosts: Hosts) -> None:
     assert set(hosts.members(hosts.there)) == {2}
     # Those that stayed talk through their region all the time. A rank of this job has few messages
     # under way to all others at a time: that they go on says that the other takes its share.
-    before = hosts.ways()
-    assert {way for way, _ in before.values()} == {Way.REGION}, before
-    wait_until("messages go on", lambda: hosts.ways()[0, 1][1] > before[0, 1][1] + 200)
+    before = hosts.routes()
+    assert {route for route, _ in before.values()} == {Route.REGION}, before
+    wait_until("messages go on", lambda: hosts.routes()[0, 1][1] > before[0, 1][1] + 200)
 
 
 def end_job(trial: Trial) -> None:

@@ -39,7 +39,7 @@ from vicinal.mpi.libraries import Mpi
 from vicinal.opennebula.installation import Installation
 from vicinal.programs import mpi_program
 from vicinal.region import inspect
-from vicinal.region.format import SlotState, Way
+from vicinal.region.format import Route, SlotState
 
 JOB_SECONDS = 7200  # it is told when to end
 ENDED = "the job has ended"
@@ -261,7 +261,7 @@ class Trial:
         found = [
             each.messages
             for each in state.connections
-            if each.sender != each.receiver and each.way is Way.REGION
+            if each.sender != each.receiver and each.route is Route.REGION
         ]
         return sum(found) if len(found) == 2 and min(found) > 0 else 0
 

@@ -20,7 +20,7 @@ from vicinal import region
 from vicinal.cluster.native import NativeCluster
 from vicinal.launch.running import RunningJob
 from vicinal.mpi.job import Job
-from vicinal.region.format import SlotState, Way
+from vicinal.region.format import Route, SlotState
 
 RANKS = int(os.environ.get("SOAK_RANKS", "4"))
 SECONDS = float(os.environ.get("SOAK_SECONDS", "4"))
@@ -107,7 +107,7 @@ def test_the_command_moves_one_member(vicinal: Vicinal) -> None:
         assert "6 connections go over the network" in done.stdout
         shown = json.loads(vicinal("region", "show", "--json", path).stdout)
         assert [each["slot"] for each in shown["members"] if each["detached"]] == [slot]
-        ways = {(each["sender"], each["receiver"]): each["way"] for each in shown["connections"]}
+        ways = {(each["sender"], each["receiver"]): each["route"] for each in shown["connections"]}
         talking = {pair: way for pair, way in ways.items() if pair[0] != pair[1]}
         assert len(talking) == 12
         for (sender, receiver), way in talking.items():
@@ -124,7 +124,8 @@ def test_who_is_in_no_network_stays_and_is_named(vicinal: Vicinal) -> None:
         assert done.returncode == 1
         assert "is in no network and stays in the region" in done.stderr
         assert "VICINAL_NET" in done.stderr
-        assert {each.way for each in region.inspect(path).connections} <= {Way.STAYS, Way.REGION}
+        routes = {each.route for each in region.inspect(path).connections}
+        assert routes <= {Route.STAYS, Route.REGION}
 
 
 def test_who_makes_no_progress_is_named_and_moves_later() -> None:

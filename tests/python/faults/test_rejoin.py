@@ -25,7 +25,7 @@ from vicinal.cluster.native import NativeCluster
 from vicinal.cluster.native_layout import EXCHANGE
 from vicinal.launch.running import RunningJob
 from vicinal.mpi.job import Job
-from vicinal.region.format import SlotState, Way
+from vicinal.region.format import Route, SlotState
 
 RANKS = 4
 SEED = 20265
@@ -77,7 +77,7 @@ def all_talk(path: Path, ranks: set[int]) -> bool:
     for each in state.connections:
         sender, receiver = state.member(each.sender), state.member(each.receiver)
         if (
-            each.way is Way.REGION
+            each.route is Route.REGION
             and each.messages > 0
             and sender is not None
             and receiver is not None

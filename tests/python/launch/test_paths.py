@@ -32,7 +32,7 @@ from vicinal.mpi.traffic import (
     together,
 )
 from vicinal.region import Beyond, Connection, Header, Member, RegionState, create
-from vicinal.region.format import Liveness, SlotState, Way
+from vicinal.region.format import Liveness, Route, SlotState
 
 needs_provider = pytest.mark.parametrize("path", [REGION])
 
@@ -104,7 +104,7 @@ def test_members_without_a_rank_are_left_out() -> None:
 
 
 def test_a_pair_that_moved_to_the_network_is_shown_there() -> None:
-    moved = replace(connection(0, 1, 10, 100), way=Way.NETWORK)
+    moved = replace(connection(0, 1, 10, 100), route=Route.NETWORK)
     region = state([member(0, 0), member(1, 1)], [moved, connection(1, 0, 5, 50)])
     assert [(pair.sender, pair.path) for pair in pair_traffic(region)] == [
         (0, "network"),

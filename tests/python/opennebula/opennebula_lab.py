@@ -36,8 +36,8 @@ from vicinal.region.format import (
     SECTION,
     SLOT,
     Liveness,
+    RequestedRoute,
     SlotState,
-    Wish,
     section_offset,
     slot_offset,
 )
@@ -76,15 +76,15 @@ class Rank:
         return int(self._slot["claim"][0]) & 0xFFFFFFFF == SlotState.JOINED
 
     @property
-    def wish(self) -> int:
-        return int(self._slot["way"][0]) & 0xFFFFFFFF
+    def requested(self) -> int:
+        return int(self._slot["requested_route"][0]) & 0xFFFFFFFF
 
     def _live(self) -> None:
         while not self._over.wait(_BEAT_SECONDS):
             if self.still:
                 continue
             self._section["heartbeat"] += 1
-            if self._obeys and self.wish == Wish.LEAVE:
+            if self._obeys and self.requested == RequestedRoute.LEAVE:
                 self._slot["claim"] = 1 << 32 | SlotState.FREE
 
     def end(self) -> None:

@@ -23,7 +23,7 @@ from vicinal.opennebula.migration import migrate
 from vicinal.opennebula.placement import Placement, read_placement
 from vicinal.opennebula.repair import repair
 from vicinal.opennebula.suspending import restore, save
-from vicinal.region.format import Wish
+from vicinal.region.format import RequestedRoute
 from vicinal.signals import Ended
 
 ANYWHERE = Placement().to_json()
@@ -104,18 +104,18 @@ def test_a_region_that_others_have_is_kept_and_ranks_may_come_back(lab: Lab) -> 
     ours, others = lab.run_rank(0), lab.run_rank(1)
     assert do_save(lab) == 0
     assert lab.log[:2] == ["a: it stands still", "a: it goes on"]
-    assert (ours.is_in, ours.wish) == (False, Wish.LEAVE)
-    assert (others.is_in, others.wish) == (True, Wish.REGION)
+    assert (ours.is_in, ours.requested) == (False, RequestedRoute.LEAVE)
+    assert (others.is_in, others.requested) == (True, RequestedRoute.REGION)
     assert lab.a.region.exists()
     assert do_restore(lab) == 0
-    assert (ours.wish, others.wish) == (Wish.RETURN, Wish.REGION)
+    assert (ours.requested, others.requested) == (RequestedRoute.RETURN, RequestedRoute.REGION)
 
 
 def test_a_rank_that_is_dead_or_stopped_is_not_waited_for(lab: Lab) -> None:
     rank = lab.run_rank(0)
     rank.still = True
     assert do_save(lab) == 0
-    assert rank.wish == Wish.REGION
+    assert rank.requested == RequestedRoute.REGION
 
 
 def test_a_rank_that_does_not_leave_keeps_the_vm_running(
@@ -125,7 +125,7 @@ def test_a_rank_that_does_not_leave_keeps_the_vm_running(
     rank = lab.run_rank(0, obeys=False)
     with pytest.raises(VicinalError, match="not all ranks in one-7 leave the region"):
         do_save(lab)
-    assert rank.wish == Wish.RETURN
+    assert rank.requested == RequestedRoute.RETURN
     assert lab.is_whole("a")
 
 
@@ -151,7 +151,7 @@ def test_where_saving_fails_the_vm_runs_on_with_all(
             do_save(lab)
     wait_for(lambda: lab.domain("a").regions == [REQUEST.name])
     assert lab.is_whole("a")
-    assert rank.wish == Wish.RETURN
+    assert rank.requested == RequestedRoute.RETURN
 
 
 @pytest.mark.parametrize("prepared", [True, False])
@@ -359,7 +359,7 @@ def test_the_next_action_gives_a_vm_what_it_lacks(lab: Lab, how_far: int) -> Non
     assert lab.a.records.lacking() == [VM]
     repair(lab.a.site, "deploy", without=0)
     assert lab.is_whole("a")
-    assert rank.wish == Wish.RETURN
+    assert rank.requested == RequestedRoute.RETURN
 
 
 @pytest.mark.parametrize("error", [VicinalError("no", "none"), OSError(28, "No space left")])

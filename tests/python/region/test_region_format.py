@@ -40,11 +40,11 @@ CONSTANTS = {
     "SLOT_HELD": layout.SlotState.HELD,
     "LIVENESS_LOCK": layout.Liveness.LOCK,
     "LIVENESS_HEARTBEAT": layout.Liveness.HEARTBEAT,
-    "CONNECTION_BY_REGION": layout.Way.REGION,
-    "CONNECTION_MOVES": layout.Way.MOVES,
-    "CONNECTION_BY_NETWORK": layout.Way.NETWORK,
-    "CONNECTION_STAYS": layout.Way.STAYS,
-    "CONNECTION_ENDED": layout.Way.ENDED,
+    "CONNECTION_BY_REGION": layout.Route.REGION,
+    "CONNECTION_MOVES": layout.Route.SWITCHING,
+    "CONNECTION_BY_NETWORK": layout.Route.NETWORK,
+    "CONNECTION_STAYS": layout.Route.STAYS,
+    "CONNECTION_ENDED": layout.Route.ENDED,
 }
 
 MEMBER_COUNTS = (2, 3, 8, 15, 16, 17, 63, 64, 65, 511, 512)

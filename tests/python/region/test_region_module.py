@@ -227,8 +227,8 @@ def test_the_managers_words_are_written_where_members_look(
     assert seen.pid == member.pid
     region.detach(region_path, timeout=0.1)
     assert region.inspect(region_path).members[0].detached
-    way = words(region_path, SLOT, layout.slot_offset(seen.slot), "way")
-    assert way == seen.epoch << 32 | 1
+    requested = words(region_path, SLOT, layout.slot_offset(seen.slot), "requested_route")
+    assert requested == seen.epoch << 32 | 1
     assert condemn(region_path, seen.hostname) == [seen.slot]
     assert region.inspect(region_path).members[0].condition == "dead"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * detach.h - what members need to know to reach each other without the region, for a while: what the
+ * route.h - what members need to know to reach each other without the region, for a while: what the
  * manager wants, and where they are in the network. docs/explanation/network.md, "Switching transport".
  */
-#ifndef VICINAL_REGION_DETACH_H
-#define VICINAL_REGION_DETACH_H
+#ifndef VICINAL_REGION_ROUTE_H
+#define VICINAL_REGION_ROUTE_H
 
 #include "region/member.h"
 
@@ -19,15 +19,17 @@ struct member_core {
 	uint8_t name[MEMBER_CORE_MOST];
 };
 
-/* How the manager wants the member (slot, epoch) to be reached: as in member_slot.way. */
-static inline enum member_wish member_wish(const struct region *region, uint32_t slot, uint32_t epoch)
+/* How the manager wants the member (slot, epoch) to be reached: as in member_slot.requested_route. */
+static inline enum requested_route member_requested_route(const struct region *region, uint32_t slot,
+							  uint32_t epoch)
 {
-	uint64_t way = shared_load_u64(&region_slot(region, slot)->way);
+	uint64_t route = shared_load_u64(&region_slot(region, slot)->requested_route);
 
-	if (way >> 32 != epoch)
-		return WISH_REGION;
-	return (uint32_t)way == WISH_NETWORK || (uint32_t)way == WISH_LEAVE ? (enum member_wish)(uint32_t)way
-									    : WISH_REGION;
+	if (route >> 32 != epoch)
+		return ROUTE_REGION;
+	return (uint32_t)route == ROUTE_NETWORK || (uint32_t)route == ROUTE_LEAVE
+		       ? (enum requested_route)(uint32_t)route
+		       : ROUTE_REGION;
 }
 
 /* Is the member (slot, epoch) not in the region any more because the manager wanted it to leave for the

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* detach.c - where members are in the network, said in their sections. */
-#include "region/detach.h"
+/* route.c - where members are in the network, said in their sections. */
+#include "region/route.h"
 
 void member_publish_core(const struct member *self, const struct member_core *core)
 {
@@ -16,11 +16,11 @@ bool member_departed(const struct region *region, uint32_t slot, uint32_t epoch)
 {
 	uint64_t claim = shared_acquire_u64(&region_slot(region, slot)->claim);
 
-	uint64_t way = shared_load_u64(&region_slot(region, slot)->way);
+	uint64_t route = shared_load_u64(&region_slot(region, slot)->requested_route);
 
-	/* The manager may have had another wish since, or just when it left. */
-	return claim == ((uint64_t)epoch << 32 | SLOT_FREE) && (uint32_t)(way >> 32) == epoch &&
-	       (uint32_t)way >= WISH_NETWORK && (uint32_t)way <= WISH_RETURN;
+	/* The manager may have requested another route since, or just when it left. */
+	return claim == ((uint64_t)epoch << 32 | SLOT_FREE) && (uint32_t)(route >> 32) == epoch &&
+	       (uint32_t)route >= ROUTE_NETWORK && (uint32_t)route <= ROUTE_RETURN;
 }
 
 bool member_core(const struct region *region, uint32_t slot, uint32_t epoch, struct member_core *core)
