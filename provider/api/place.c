@@ -219,7 +219,7 @@ static bool is_there(const struct domain *domain, uint32_t index, const struct a
 	}
 	if (was_met_in(domain, index, address, slot, epoch))
 		return true;
-	/* The first of both confirms nobody once its file was cut: its members go on as renew.h has it. */
+	/* The first of both confirms nobody once its file was cut: its members go on as failover.h has it. */
 	return index == 0 && names(address, region) &&
 	       atomic_load_explicit(&region->cut, memory_order_relaxed);
 }

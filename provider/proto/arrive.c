@@ -430,14 +430,14 @@ static int arrive_reclaim(struct messenger *messenger, struct correspondent *fro
 }
 
 /* The peer sends by another way from here on, and not in the middle of anything. */
-static int arrive_move(const struct arrival *arrival)
+static int arrive_switch(const struct arrival *arrival)
 {
 	const struct correspondent *from = arrival->from;
 
 	if (arrival->length != 0 || arrival->flags != 0 || arrival->tag != 0 || from->early_receive != NULL ||
 	    from->early_message != NULL)
 		return -EPROTO;
-	return TRANSPORT_MOVES;
+	return TRANSPORT_SWITCHES;
 }
 
 int arrive(void *context, struct peer *peer, uint64_t control)
@@ -476,8 +476,8 @@ int arrive(void *context, struct peer *peer, uint64_t control)
 		return result < 0 ? result : 1;
 	case WIRE_RECLAIM:
 		return arrive_reclaim(messenger, arrival.from);
-	case WIRE_MOVE:
-		return arrive_move(&arrival);
+	case WIRE_SWITCH:
+		return arrive_switch(&arrival);
 	default:
 		return remote_arrive(messenger, arrival.from, control, slot);
 	}

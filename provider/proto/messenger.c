@@ -207,7 +207,7 @@ static const struct transport_user transport_user = {
 	.arrive = arrive,
 	.shape = wire_shape,
 	.fetched = reading_piece_ended,
-	.move = rendezvous_move,
+	.switch_route = rendezvous_switch,
 	.reaches = peer_reaches,
 };
 

@@ -433,7 +433,7 @@ uint32_t rendezvous_work(struct messenger *messenger);
 void rendezvous_ask_chunks(struct messenger *messenger);
 /* A call found no chunk, and will be made again: now and then, ask. */
 void rendezvous_miss_chunk(struct messenger *messenger);
-/* Push a MOVE. `context` is the messenger. */
-void rendezvous_move(void *context, struct peer *peer);
+/* Push a SWITCH. `context` is the messenger. */
+void rendezvous_switch(void *context, struct peer *peer);
 
 #endif

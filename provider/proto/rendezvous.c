@@ -103,10 +103,10 @@ bool rendezvous_acknowledge(struct messenger *messenger, struct correspondent *t
 			       });
 }
 
-void rendezvous_move(void *context, struct peer *peer)
+void rendezvous_switch(void *context, struct peer *peer)
 {
 	(void)context;
-	push_control(peer, &(struct control_slot){.control = control_word(WIRE_MOVE, 0, 0)});
+	push_control(peer, &(struct control_slot){.control = control_word(WIRE_SWITCH, 0, 0)});
 }
 
 void rendezvous_ask_chunks(struct messenger *messenger)

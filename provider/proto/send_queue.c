@@ -48,7 +48,7 @@ void send_queues_tell(const struct send_queues *queues, const char *consequence)
 }
 
 /* Is the peer at work on what it was sent? Then there is room soon, and no need to run ahead. */
-static bool is_moving(const struct send_queues *queues, struct send_queue *queue)
+static bool is_switching(const struct send_queues *queues, struct send_queue *queue)
 {
 	uint64_t now = monotonic_now();
 
@@ -67,7 +67,7 @@ static bool may_wait(const struct send_queues *queues, struct send_queue *queue)
 		queue->room--;
 		return true;
 	}
-	if (is_moving(queues, queue))
+	if (is_switching(queues, queue))
 		return false;
 	queue->room = queue->count + 1;
 	return true;

@@ -45,7 +45,7 @@ struct slot_shape wire_shape(uint64_t control)
 		return with_chunk(sizeof(struct wire_piece), offsetof(struct wire_piece, chunk));
 	case WIRE_ACKNOWLEDGE:
 	case WIRE_RECLAIM:
-	case WIRE_MOVE:
+	case WIRE_SWITCH:
 		return without_chunk(0);
 	case WIRE_WRITE:
 		return without_chunk(8 + data + length);

@@ -15,7 +15,7 @@
  *   RECLAIM   0             the sender is out of chunks: empty its messages 0
  *   RESUME    sender's id   struct wire_resume: go on with pieces           0
  *   OFFER     tag           struct wire_offer: a large message to be read   0
- *   MOVE      0             nothing more comes this way: see transport/move.h    0
+ *   SWITCH      0             nothing more comes this way: see transport/switch.h    0
  *
  * [data] is there with WIRE_DATA, [id] (the sender's) with WIRE_ACKNOWLEDGE. An id means
  * something only to the side that made it, which checks it when it comes back.
@@ -61,7 +61,7 @@ enum wire_kind {
 	WIRE_RECLAIM = 10,
 	WIRE_RESUME = 11,
 	WIRE_OFFER = 12, /* over the network alone */
-	WIRE_MOVE = 13,
+	WIRE_SWITCH = 13,
 	WIRE_WRITE = 16,
 	WIRE_WRITE_CHUNK = 17,
 	WIRE_READ = 18,

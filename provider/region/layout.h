@@ -329,11 +329,11 @@ _Static_assert(sizeof(struct credit_line) == REGION_LINE, "a sender's credit is 
  * ended is the receiver's epoch once the owner has found in the region, of that member, what cannot be,
  * and has nothing to do with it there any more, in either direction; else 0. The owner rings the
  * receiver's doorbell after it, with release order; pairs with the acquire load in
- * transport_read_doorbells(). For those that are in the network too: see transport/renew.h.
+ * transport_read_doorbells(). For those that are in the network too: see transport/failover.h.
  */
 enum connection_route {
 	CONNECTION_BY_REGION = 0,
-	CONNECTION_MOVES = 1, /* from one to the other */
+	CONNECTION_SWITCHING = 1, /* from one to the other */
 	CONNECTION_BY_NETWORK = 2,
 	CONNECTION_STAYS = 3, /* it is to go over the network, and there is none that works */
 	CONNECTION_ENDED = 4, /* over the network for good: see `ended` */

@@ -19,9 +19,9 @@
  * network_hold.c       frames that came too soon
  * network_strangers.c  what may go to peers that only said themselves who they are
  * network_fetch.c      reading a peer's memory
- * network_move.c       peers of the region that are reached over the network for a while
- * network_part.c       peers that part from a region, and meet in one
- * network_renew.c      and those that the region is of no use for
+ * network_switch.c       peers of the region that are reached over the network for a while
+ * network_detach.c       peers that detach from a region, and meet in one
+ * network_failover.c      and those that the region is of no use for
  * network_pulse.c      finding out that a peer is gone
  *
  * docs/explanation/network.md says the same in prose.
@@ -96,7 +96,7 @@ void network_revoke(struct network_grant *grant);
 int network_fetch(struct peer *peer, const struct network_grant *grant, uint64_t offset, void *to,
 		  size_t length, void *cookie);
 
-/* ---- peers of the region that are reached over the network for a while: see move.h ---- */
+/* ---- peers of the region that are reached over the network for a while: see switch.h ---- */
 
 /* Find out where it is. False if it is nowhere that our core reaches. */
 bool network_attach(struct transport *transport, struct peer *peer);
@@ -114,32 +114,32 @@ void network_enter(struct peer *peer);
 void network_leave_ring(struct peer *peer);
 bool network_left_ring(const struct peer *peer, uint32_t connection);
 /* Has it said that it took our last frame? */
-bool network_has_moved(const struct peer *peer);
+bool network_has_switched(const struct peer *peer);
 /* Tell it that we took its last frame. False if there is no room now. */
-bool network_tell_moved(struct peer *peer);
+bool network_send_switched(struct peer *peer);
 /* A newcomer has the slot of `peer`, which failed: what is left of it gets a place of its own. */
 bool network_bury(struct transport *transport, struct peer *peer);
 
-/* ---- peers that part from a region, and meet in one: see part.h and rejoin.h ---- */
+/* ---- peers that detach from a region, and meet in one: see detach.h and reattach.h ---- */
 
 /*
- * Say PART to `peer`, once what we send to it does not go through the region any more: from here on nothing
+ * Say DETACH to `peer`, once what we send to it does not go through the region any more: from here on nothing
  * does. True when it is known to have heard that, and has said so too.
  */
-bool network_part(struct peer *peer);
-/* Has it said PART? Then it does not use the region any more, whatever the manager's words are. */
-bool network_is_parting(const struct peer *peer);
-/* It moves back to the region: what was said before of parting is void. */
-void network_stop_parting(struct peer *peer);
-/* Does it still have to say that it heard ours? Of one that we have parted from. */
-bool network_owes_part(const struct peer *peer);
+bool network_detach(struct peer *peer);
+/* Has it said DETACH? Then it does not use the region any more, whatever the manager's words are. */
+bool network_is_detaching(const struct peer *peer);
+/* It moves back to the region: what was said before of detaching is void. */
+void network_stop_detaching(struct peer *peer);
+/* Does it still have to say that it heard ours? Of one that we have detached from. */
+bool network_owes_detach(const struct peer *peer);
 /* It is not known to be in our region from here on. */
 void network_forget_region(struct peer *peer);
 /* The region is not known to be where `peer` is: its words there are its own word. */
 void network_stay_with(struct peer *peer);
 bool network_is_hushed(const struct peer *peer);
-bool network_awaits_entry(const struct peer *peer);
-void network_entered(struct peer *peer);
+bool network_awaits_reattach(const struct peer *peer);
+void network_reattached(struct peer *peer);
 /* Ask whoever was not asked yet whether it is in the region of `attachment`; and let all be asked again. */
 void network_ask_who_is_in(struct transport *transport, const struct attachment *attachment);
 void network_forget_asking(struct transport *transport, const struct attachment *attachment);
@@ -152,17 +152,17 @@ void network_ask_again(const struct attachment *attachment, struct peer *peer);
 uint32_t network_place_member(struct transport *transport, const struct attachment *attachment, uint32_t slot,
 			      uint32_t epoch, uint64_t nonce);
 
-/* ---- peers of the region that it is of no use for: see renew.h ---- */
+/* ---- peers of the region that it is of no use for: see failover.h ---- */
 
 /* Is there a core that works? */
 bool network_is_there(const struct transport *transport);
 /* Nothing is known of before. False if the peer is nowhere that our core reaches. */
-bool network_begin_renewal(struct transport *transport, struct peer *peer);
+bool network_begin_failover(struct transport *transport, struct peer *peer);
 /* What we send goes there, as far as it is let. */
-void network_enter_renewed(struct peer *peer);
+void network_enter_failover(struct peer *peer);
 /* Now and then a frame to the peer, until it answers. */
-void network_ask_renewal(struct peer *peer);
-bool network_renewal_is_hopeless(const struct peer *peer);
+void network_ask_failover(struct peer *peer);
+bool network_failover_is_hopeless(const struct peer *peer);
 
 /* ---- for the path ---- */
 
@@ -172,8 +172,8 @@ int network_connect(struct peer *peer);
 void network_ship(struct peer *peer);
 /* What is pushed until the next look goes then, in as few frames as hold it. */
 void network_ship_later(struct peer *peer);
-/* `peer` failed: nothing more goes to it of what there is, nor at all unless it `renews`. */
-void network_stop(struct peer *peer, bool renews);
+/* `peer` failed: nothing more goes to it of what there is, nor at all unless it `fails_over`. */
+void network_stop(struct peer *peer, bool fails_over);
 /* Does the core have nothing of ours that is for `peer`? */
 bool network_is_quiet(const struct peer *peer);
 /* What a poll does for the network; both return how many frames came, or went of those that had waited. */

@@ -147,7 +147,7 @@ void network_fetched(struct network *network, struct fetch *fetch, int error)
 	void *cookie = fetch->cookie;
 	size_t length = fetch->length;
 
-	/* Of before a renewal it is over anyway, and what there was to read may be gone. */
+	/* Of before a failover it is over anyway, and what there was to read may be gone. */
 	if (error != 0 && fetch->stream == fetch->from->stream)
 		network_fail(fetch->from, error);
 	give_fetch(fetch);

@@ -11,18 +11,18 @@
  *   FRAME_REFUSE  nothing: what you sent cannot be, and no more of it is read
  *   FRAME_PING    nothing: are you there? Answered by PONG
  *   FRAME_PONG    nothing
- *   FRAME_MOVED   nothing: all up to your last slot this way was taken, and `sequence` frames in all
- *   FRAME_RENEW   struct frame_renew: I know nothing of before, and begin at 0 again, as you will. The
+ *   FRAME_SWITCHED   nothing: all up to your last slot this way was taken, and `sequence` frames in all
+ *   FRAME_FAILOVER   struct frame_failover: I know nothing of before, and begin at 0 again, as you will. The
  *                 `sequence` is 0 if you are to say so too, and 1 if this answers you
- *   FRAME_PART    nothing: nothing that I send you goes through the region we share. The `sequence` is 1
+ *   FRAME_DETACH    nothing: nothing that I send you goes through the region we share. The `sequence` is 1
  *                 if you have said so to me, and else 0; `bytes` says which region, and which epoch of
- *                 mine there: network_tenancy(); PART_ANY of one that shares none with you. See part.h
+ *                 mine there: network_tenancy(); DETACH_ANY of one that shares none with you. See detach.h
  *   FRAME_REGION  struct frame_region: I am in this region. The `sequence` is 0 if you are to say so if
- *                 you are too, 1 if this answers you, and 2 if that was heard: see rejoin.h
+ *                 you are too, 1 if this answers you, and 2 if that was heard: see reattach.h
  *
  * HELLO, SLOTS and LEAVE are numbered from 0 on by each sender for each receiver: one that is lost,
  * repeated or comes from another stream shows. The others say nothing that matters in which order.
- * `stream` is 0, and 1 after a RENEW: frames of the other one are dropped.
+ * `stream` is 0, and 1 after a FAILOVER: frames of the other one are dropped.
  *
  * A slot is its control word, its word, and as many bytes of its payload as the lowest 16 bits of
  * the control word say, where a ring has the lap. If its payload names a chunk, that is the one in
@@ -37,8 +37,8 @@
 #define FRAME_MAGIC 0x4e56U /* the bytes "VN" */
 #define FRAME_VERSION 1U
 
-/* frame_header.bytes of a PART. */
-#define PART_ANY 0U
+/* frame_header.bytes of a DETACH. */
+#define DETACH_ANY 0U
 
 enum frame_kind {
 	FRAME_SLOTS = 1,
@@ -48,9 +48,9 @@ enum frame_kind {
 	FRAME_REFUSE = 5,
 	FRAME_PING = 6,
 	FRAME_PONG = 7,
-	FRAME_MOVED = 8,
-	FRAME_RENEW = 9,
-	FRAME_PART = 10,
+	FRAME_SWITCHED = 8,
+	FRAME_FAILOVER = 9,
+	FRAME_DETACH = 10,
 	FRAME_REGION = 11,
 };
 
@@ -77,13 +77,13 @@ struct frame_hello {
 _Static_assert(sizeof(struct frame_hello) == 32, "the same everywhere");
 
 /* Who the sender is in the region by which the two knew each other; and where in the network. */
-struct frame_renew {
+struct frame_failover {
 	uint64_t region[2]; /* its id */
 	uint32_t slot;
 	uint32_t epoch;
 	struct frame_hello hello;
 };
-_Static_assert(sizeof(struct frame_renew) == 56, "the same everywhere");
+_Static_assert(sizeof(struct frame_failover) == 56, "the same everywhere");
 
 /* Who the sender is in a region, by what stands there: the nonce of its section is not that of its frames. */
 struct frame_region {

@@ -364,7 +364,7 @@ bool network_is_quiet(const struct peer *peer)
 	return peer->beyond->in_flight == 0;
 }
 
-void network_stop(struct peer *peer, bool renews)
+void network_stop(struct peer *peer, bool fails_over)
 {
 	struct network_peer *to = peer->beyond;
 
@@ -373,7 +373,7 @@ void network_stop(struct peer *peer, bool renews)
 	network_probe_end(to);
 	network_drop_held(to);
 	/* It may live, and wait for us to read on. */
-	if (!to->left && peer->failure == -EPROTO && network_is_used(to) && !renews)
+	if (!to->left && peer->failure == -EPROTO && network_is_used(to) && !fails_over)
 		(void)network_send_notice(to, FRAME_REFUSE);
 }
 
@@ -507,8 +507,8 @@ void network_check(struct transport *transport, uint64_t now)
 			network_answer(peer);
 		network_check_gap(peer, transport->timeout);
 		network_check_stranger(peer, now, transport->timeout);
-		if (peer->owes_part)
-			network_part_again(peer);
+		if (peer->owes_detach)
+			network_detach_again(peer);
 		network_probe(peer, &network->directory->identities[peer->place].name, now,
 			      transport->timeout);
 	}
@@ -524,7 +524,7 @@ bool network_drained(struct transport *transport)
 	for (uint32_t source = transport->members; source < transport->peer_end; source++) {
 		struct network_peer *peer = peer_at(transport, source);
 		if (peer == NULL || peer->peer->state == PEER_FAILED || peer->left || !peer->peer->sending ||
-		    peer->peer->network == NULL || transport_is_renewing(peer->peer))
+		    peer->peer->network == NULL || transport_is_failing_over(peer->peer))
 			continue;
 		if (peer->sequence == 0 || peer->shipped != peer->peer->out.position) {
 			drained = false;

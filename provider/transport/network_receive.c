@@ -4,9 +4,9 @@
  * every field is checked. What is not for us, or from nobody that we know, is dropped; what a peer
  * that we know sends and cannot be costs it the path.
  */
-#include "transport/move.h"
+#include "transport/failover.h"
 #include "transport/network_transport.h"
-#include "transport/renew.h"
+#include "transport/switch.h"
 
 #include <stdio.h>
 
@@ -90,7 +90,7 @@ static void take_slots(struct network_peer *from, const struct frame_header *hea
 	struct transport *transport = network->transport;
 	struct peer *peer = from->peer;
 	const unsigned char *bytes = unpack(network, header, frame);
-	bool moves = false;
+	bool switches = false;
 
 	if (bytes == NULL) {
 		network_violate(from, -EPROTO, "it sent a frame that cannot be");
@@ -105,9 +105,9 @@ static void take_slots(struct network_peer *from, const struct frame_header *hea
 		uint64_t control = shared_load_u64(&ring_at(&peer->in, 0)->control);
 		int slots = transport->user->arrive(transport->context, peer, control);
 		/* The last slot is the last of all, also of those that came too soon. */
-		moves = slots == TRANSPORT_MOVES && peer->in.position + 1 == header->slots &&
-			from->held == NULL;
-		if (moves)
+		switches = slots == TRANSPORT_SWITCHES && peer->in.position + 1 == header->slots &&
+			   from->held == NULL;
+		if (switches)
 			break;
 		if (slots <= 0 || (uint32_t)slots > header->slots - peer->in.position) {
 			network_violate(from, slots == -ENOMEM ? -ENOMEM : -EPROTO,
@@ -121,8 +121,8 @@ static void take_slots(struct network_peer *from, const struct frame_header *hea
 		transport_fail(transport, peer, -ENOMEM, "it sent more than there is memory for");
 	peer->section = NULL;
 	peer->section_bytes = 0;
-	if (moves && peer->state != PEER_FAILED)
-		transport_take_move(transport, peer);
+	if (switches && peer->state != PEER_FAILED)
+		transport_take_switch(transport, peer);
 }
 
 void network_violate(struct network_peer *from, int failure, const char *reason)
@@ -227,7 +227,7 @@ static void take_in_order(struct network_peer *from, const struct frame_header *
 {
 	struct network *network = from->network;
 
-	/* Of the time before a renewal. */
+	/* Of the time before a failover. */
 	if (header->stream != from->stream) {
 		network->strays++;
 		return;
@@ -237,8 +237,8 @@ static void take_in_order(struct network_peer *from, const struct frame_header *
 		return;
 	}
 	/* Its first of the new stream, before the answer that it overtook. */
-	if (from->peer->renewal == RENEWAL_ASKS)
-		transport_renewed(network->transport, from->peer);
+	if (from->peer->failover == FAILOVER_ASKING)
+		transport_finish_failover(network->transport, from->peer);
 	if (header->sequence != from->expected) {
 		if (!network_hold(from, frame, header->sequence))
 			network_violate(from, -EPROTO, "frames of it were lost on the way, or came twice");
@@ -272,16 +272,16 @@ static void take_notice(struct network_peer *from, const struct frame_header *he
 	case FRAME_PONG:
 		from->proved = from->proved || from->asking != 0;
 		break;
-	case FRAME_MOVED:
+	case FRAME_SWITCHED:
 		if (header->stream == from->stream)
-			network_take_moved(from, header);
+			network_take_switched(from, header);
 		break;
-	case FRAME_RENEW:
-		network_take_renew(from, header);
+	case FRAME_FAILOVER:
+		network_take_failover(from, header);
 		break;
-	case FRAME_PART:
+	case FRAME_DETACH:
 		if (header->stream == from->stream)
-			network_take_part(from, header);
+			network_take_detach(from, header);
 		break;
 	case FRAME_REGION:
 		network_take_region(from, header, frame);
@@ -331,8 +331,8 @@ static void take_frame(struct network *network, const struct frame_view *frame)
 		goto stray;
 	}
 	struct network_peer *from = header.kind == FRAME_HELLO ? take_hello(network, &header, frame)
-				    : header.kind == FRAME_RENEW
-					    ? network_renewing_peer(network, &header, frame)
+				    : header.kind == FRAME_FAILOVER
+					    ? network_peer_failing_over(network, &header, frame)
 					    : sender_of(network, header.from);
 	if (from == NULL)
 		goto stray;
@@ -342,7 +342,7 @@ static void take_frame(struct network *network, const struct frame_view *frame)
 		if (header.kind == FRAME_LEAVE)
 			from->owes_left = !network_send_notice(from, FRAME_LEFT);
 		/* Nor does it wait for an answer that does not come. */
-		if (header.kind == FRAME_RENEW && from->peer->reported)
+		if (header.kind == FRAME_FAILOVER && from->peer->reported)
 			(void)network_send_notice(from, FRAME_REFUSE);
 		return;
 	}

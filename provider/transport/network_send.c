@@ -276,7 +276,7 @@ bool network_send_notice(struct network_peer *to, enum frame_kind kind)
 	if (!may_tell(to))
 		return false;
 	write_header(to, kind, head, &packing);
-	if (kind == FRAME_MOVED) {
+	if (kind == FRAME_SWITCHED) {
 		packing.header.sequence = to->expected;
 		memcpy(head, &packing.header, sizeof(packing.header));
 	}
@@ -287,7 +287,7 @@ bool network_send_notice(struct network_peer *to, enum frame_kind kind)
 	return true;
 }
 
-bool network_send_part(struct network_peer *to, bool heard)
+bool network_send_detach(struct network_peer *to, bool heard)
 {
 	const struct attachment *attachment = to->peer->attachment;
 	unsigned char head[sizeof(struct frame_header)];
@@ -295,11 +295,11 @@ bool network_send_part(struct network_peer *to, bool heard)
 
 	if (to->network->lost || !network_make_reachable(to))
 		return false;
-	write_header(to, FRAME_PART, head, &packing);
+	write_header(to, FRAME_DETACH, head, &packing);
 	packing.header.sequence = heard;
 	packing.header.bytes = attachment != NULL
 				       ? network_tenancy(attachment->region, attachment->member->epoch)
-				       : PART_ANY;
+				       : DETACH_ANY;
 	memcpy(head, &packing.header, sizeof(packing.header));
 	return send_frame(to, head, &packing);
 }
@@ -324,20 +324,20 @@ bool network_send_region(struct network_peer *to, const struct member *self, uin
 	return send_frame(to, head, &packing);
 }
 
-bool network_send_renew(struct network_peer *to, bool answers)
+bool network_send_failover(struct network_peer *to, bool answers)
 {
 	const struct member *self = to->peer->attachment->member;
-	unsigned char head[sizeof(struct frame_header) + sizeof(struct frame_renew)];
+	unsigned char head[sizeof(struct frame_header) + sizeof(struct frame_failover)];
 	struct packing packing = {.length = sizeof(head), .chunk = CHUNK_NONE};
-	struct frame_renew renew = {
+	struct frame_failover failover = {
 		.region = {self->region->id[0], self->region->id[1]},
 		.slot = self->slot,
 		.epoch = self->epoch,
 	};
 
-	network_write_hello(to->network, &renew.hello);
-	memcpy(head + sizeof(struct frame_header), &renew, sizeof(renew));
-	write_header(to, FRAME_RENEW, head, &packing);
+	network_write_hello(to->network, &failover.hello);
+	memcpy(head + sizeof(struct frame_header), &failover, sizeof(failover));
+	write_header(to, FRAME_FAILOVER, head, &packing);
 	packing.header.sequence = answers;
 	memcpy(head, &packing.header, sizeof(packing.header));
 	return send_frame(to, head, &packing);

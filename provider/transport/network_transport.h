@@ -44,8 +44,8 @@
 /* Strangers that are sent to although they did not prove their address. */
 #define NETWORK_UNPROVED_MOST 16U
 
-/* How far a PART has come: the second has heard the other's. */
-enum network_word { WORD_NONE, WORD_FIRST, WORD_SECOND };
+/* How far a DETACH has come: the second has heard the other's. */
+enum detach_progress { DETACH_NONE, DETACH_FIRST, DETACH_SECOND };
 
 enum core_use { CORE_SENDS, CORE_RECEIVES, CORE_FETCHES };
 
@@ -121,23 +121,23 @@ struct network_peer {
 	uint64_t challenge;  /* that was sent there; 0: none was */
 	uint64_t met;        /* since when we know it */
 	uint64_t wanted;     /* since when something is to go to it, and may not; 0: nothing is */
-	/* of a peer of the region: see network_move.c */
+	/* of a peer of the region: see network_switch.c */
 	uint64_t asking;    /* since when it is pinged without an answer; 0: it is not */
 	bool proved;        /* it answered */
-	bool moved;         /* it took our last frame */
-	uint16_t stream;    /* of its frames and ours: see network_renew.c */
+	bool switched;      /* it took our last frame */
+	uint16_t stream;    /* of its frames and ours: see network_failover.c */
 	uint32_t ring_left; /* the connection that it left for the network */
-	/* parting from a region, and meeting in one: see part.h and rejoin.h */
-	enum network_word part_said;  /* PART, by us */
-	enum network_word part_heard; /* by it */
-	bool hushed;                  /* what is sent next waits until it is heard that it expects that */
-	bool awaits_entry;            /* we know that we share a region again, and it may not yet */
-	bool owes_region;             /* it was not told `answer`, for lack of room */
-	bool owes_part;               /* nor that we parted already */
-	uint32_t answer;              /* what it is told of our region */
-	uint32_t asked_in; /* bit i: it was asked whether it is in the region of our attachment i */
-	uint64_t renewing; /* since when */
-	uint64_t renewal_asked;
+	/* detaching from a region, and meeting in one: see detach.h and reattach.h */
+	enum detach_progress detach_said;  /* DETACH, by us */
+	enum detach_progress detach_heard; /* by it */
+	bool hushed;             /* what is sent next waits until it is heard that it expects that */
+	bool awaits_reattach;    /* we know that we share a region again, and it may not yet */
+	bool owes_region;        /* it was not told `answer`, for lack of room */
+	bool owes_detach;        /* nor that we detached already */
+	uint32_t answer;         /* what it is told of our region */
+	uint32_t asked_in;       /* bit i: it was asked whether it is in the region of our attachment i */
+	uint64_t failover_since; /* since when */
+	uint64_t failover_asked;
 	/* sending */
 	uint32_t shipped;  /* of the ring's positions */
 	uint32_t sequence; /* of the next frame */
@@ -247,9 +247,9 @@ bool network_make_reachable(struct network_peer *to);
 /* network_send.c */
 /* A frame without slots. `numbered` ones go after what was pushed before. Returns whether it went. */
 bool network_send_notice(struct network_peer *to, enum frame_kind kind);
-bool network_send_renew(struct network_peer *to, bool answers);
-/* What network_part.c says. */
-bool network_send_part(struct network_peer *to, bool heard);
+bool network_send_failover(struct network_peer *to, bool answers);
+/* What network_detach.c says. */
+bool network_send_detach(struct network_peer *to, bool heard);
 bool network_send_region(struct network_peer *to, const struct member *self, uint32_t step);
 void network_sent(struct frame_out *frame, int error);
 /* Send what waits, as far as there is room. Returns how many frames went. */
@@ -264,17 +264,17 @@ bool network_read_hello(const struct network *network, const struct frame_hello 
 			struct core_name *name);
 void network_write_hello(const struct network *network, struct frame_hello *hello);
 
-/* network_part.c */
+/* network_detach.c */
 /* Say again what there was no room for: `answer`. */
 void network_answer(struct network_peer *to);
-/* The same of PART, said by one that is in no region with `to`. */
-void network_part_again(struct network_peer *to);
+/* The same of DETACH, said by one that is in no region with `to`. */
+void network_detach_again(struct network_peer *to);
 /* What tells one occupation of a region's slot from those of other regions, and other times. */
 static inline uint32_t network_tenancy(const struct region *region, uint32_t epoch)
 {
 	return (uint32_t)region->id[0] ^ epoch;
 }
-void network_take_part(struct network_peer *from, const struct frame_header *header);
+void network_take_detach(struct network_peer *from, const struct frame_header *header);
 void network_take_region(struct network_peer *from, const struct frame_header *header,
 			 const struct frame_view *frame);
 
@@ -292,16 +292,16 @@ void network_drop_held(struct network_peer *from);
 /* Now and then: fails a peer whose missing frame does not come. */
 void network_check_gap(struct network_peer *from, uint64_t timeout);
 
-/* network_renew.c */
+/* network_failover.c */
 /* Where we are in the region with this id; NULL if we are not, or not any more. */
 struct attachment *network_attachment_in(struct transport *transport, const uint64_t id[2]);
-/* Who sent this RENEW; NULL if it is nobody of our region. */
-struct network_peer *network_renewing_peer(struct network *network, const struct frame_header *header,
-					   const struct frame_view *frame);
-void network_take_renew(struct network_peer *from, const struct frame_header *header);
+/* Who sent this FAILOVER; NULL if it is nobody of our region. */
+struct network_peer *network_peer_failing_over(struct network *network, const struct frame_header *header,
+					       const struct frame_view *frame);
+void network_take_failover(struct network_peer *from, const struct frame_header *header);
 
-/* network_move.c */
-void network_take_moved(struct network_peer *from, const struct frame_header *header);
+/* network_switch.c */
+void network_take_switched(struct network_peer *from, const struct frame_header *header);
 
 /* network_pulse.c */
 void network_pulse_open(struct network *network);

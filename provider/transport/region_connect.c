@@ -100,7 +100,7 @@ static void accept_connection(struct attachment *attachment, uint32_t slot)
 
 	if (peer == NULL || peer->attachment != attachment)
 		return;
-	if (peer->renewal != RENEWAL_NONE)
+	if (peer->failover != FAILOVER_NONE)
 		return; /* the region has no say in it */
 	if (ended) {
 		transport_break(transport, peer, -ECONNABORTED, "it took us for hostile, and reads no more");

@@ -12,12 +12,12 @@
  * Peers whose heartbeat has just stopped come first, and peers that another member found dead. The other
  * quiet peers follow in turn.
  */
-#include "transport/move.h"
+#include "transport/detach.h"
+#include "transport/failover.h"
 #include "transport/network.h"
-#include "transport/part.h"
+#include "transport/reattach.h"
 #include "transport/region_transport.h"
-#include "transport/rejoin.h"
-#include "transport/renew.h"
+#include "transport/switch.h"
 
 #include "region/guard.h"
 
@@ -52,13 +52,13 @@ static bool check_ourselves(struct attachment *attachment)
 	if (attachment->evicted || member_is_joined(attachment->member))
 		return true;
 	if (atomic_load_explicit(&attachment->region->cut, memory_order_relaxed))
-		transport_go_on_alone(attachment, attachment->region->kind == REGION_FILE
-							  ? "the region's file was cut short"
-							  : "the region's device was unplugged");
+		transport_continue_alone(attachment, attachment->region->kind == REGION_FILE
+							     ? "the region's file was cut short"
+							     : "the region's device was unplugged");
 	else if (guard_is_gone(attachment->region))
-		transport_go_on_alone(attachment, attachment->region->kind == REGION_FILE
-							  ? "the region's file was emptied"
-							  : "the region's device was unplugged");
+		transport_continue_alone(attachment, attachment->region->kind == REGION_FILE
+							     ? "the region's file was emptied"
+							     : "the region's device was unplugged");
 	else
 		transport_evict(attachment, "this endpoint was taken for dead, and another has its slot");
 	if (attachment == &transport->attachments[0] && transport->heap != NULL)
@@ -87,7 +87,7 @@ static bool may_be_on_its_way(struct peer *peer, uint64_t now)
 
 static bool is_watched(const struct peer *peer)
 {
-	return peer != NULL && peer->state != PEER_FAILED && peer->renewal == RENEWAL_NONE;
+	return peer != NULL && peer->state != PEER_FAILED && peer->failover == FAILOVER_NONE;
 }
 
 static void take_for_gone(struct transport *transport, struct peer *peer, enum member_state state,
@@ -95,10 +95,10 @@ static void take_for_gone(struct transport *transport, struct peer *peer, enum m
 {
 	uint64_t control = 0;
 
-	if (transport_undo_entry(peer))
+	if (transport_undo_reattach(peer))
 		return;
 	/* Over the network it says that it left the region, and there it is looked after. */
-	if (state == MEMBER_LEFT && transport_is_parting(peer))
+	if (state == MEMBER_LEFT && transport_is_detaching(peer))
 		return;
 	if (peer->framed && may_be_on_its_way(peer, now))
 		return;
@@ -232,5 +232,5 @@ void transport_check_peers(struct transport *transport)
 	check_some(transport, now);
 	ask_for_some(transport, now);
 	network_check(transport, now);
-	transport_check_rejoining(transport, now);
+	transport_check_reattaching(transport, now);
 }

@@ -4,9 +4,9 @@
  * cold or are, doorbells, credit and chunks that were given back.
  */
 #include "region/doorbell.h"
-#include "transport/move.h"
 #include "transport/network.h"
 #include "transport/region_transport.h"
+#include "transport/switch.h"
 
 /* Up to so many rings are all polled at every poll: a poll of an idle ring is an L1 hit. */
 #define HOT_RINGS_KEPT 8U
@@ -115,8 +115,8 @@ static void sweep_cold_rings(struct transport *transport)
 
 bool transport_refresh(struct transport *transport, struct peer *peer, uint32_t count)
 {
-	if (!peer->sending || !transport_may_write(peer) || peer->moving || transport_is_renewing(peer) ||
-	    network_is_hushed(peer))
+	if (!peer->sending || !transport_may_write(peer) || peer->switching ||
+	    transport_is_failing_over(peer) || network_is_hushed(peer))
 		return false;
 	switch (ring_credit(&peer->out)) {
 	case RING_CREDIT_VIOLATION:
@@ -153,9 +153,9 @@ bool transport_drained(struct transport *transport)
 	for (uint32_t source = 0; source < transport->peer_end; source++) {
 		struct peer *peer = transport_peer_in_region(transport, source);
 		if (peer == NULL || !peer->sending || peer->state == PEER_FAILED || peer_is_self(peer) ||
-		    transport_is_renewing(peer))
+		    transport_is_failing_over(peer))
 			continue;
-		if (peer->moving)
+		if (peer->switching)
 			return false;
 		if (peer->network != NULL || ring_credit(&peer->out) != RING_CREDIT_OK)
 			continue;
@@ -175,7 +175,7 @@ static void check_now_and_then(struct transport *transport)
 	if (transport->sparse)
 		sweep_cold_rings(transport);
 	transport_check_peers(transport);
-	transport_begin_moves(transport);
+	transport_begin_switches(transport);
 	transport_publish_counts(transport);
 }
 
@@ -254,8 +254,8 @@ uint32_t transport_progress_slow(struct transport *transport, bool idle)
 		note_rate(transport);
 	if (transport->network != NULL)
 		handled = network_progress_slow(transport, idle);
-	if (transport->moves != 0)
-		transport_go_on_moving(transport);
+	if (transport->switches != 0)
+		transport_continue_switches(transport);
 	if (seldom || (transport->sparse && is_due(transport)))
 		handled += attend_regions(transport, idle);
 	if (transport->failures != 0)
@@ -278,8 +278,8 @@ uint32_t transport_progress_full(struct transport *transport)
 	sweep_cold_rings(transport);
 	transport_wake_for_room(transport);
 	check_now_and_then(transport);
-	if (transport->moves != 0)
-		transport_go_on_moving(transport);
+	if (transport->switches != 0)
+		transport_continue_switches(transport);
 	if (transport->failures != 0)
 		transport_report_failures(transport);
 	return handled;

@@ -2,12 +2,12 @@
 /* region_transport.c - the path through the region: joining and leaving, and peers that come, fail and go. */
 #include "transport/region_transport.h"
 
-#include "transport/move.h"
+#include "transport/detach.h"
+#include "transport/failover.h"
 #include "transport/network.h"
-#include "transport/part.h"
-#include "transport/rejoin.h"
-#include "transport/renew.h"
+#include "transport/reattach.h"
 #include "transport/states.h"
+#include "transport/switch.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -306,23 +306,23 @@ void transport_report_failures(struct transport *transport)
 		struct peer *peer = transport->peers[source];
 		if (peer == NULL || peer->state != PEER_FAILED || peer->reported)
 			continue;
-		bool renews = transport_may_renew(transport, peer);
+		bool fails_over = transport_may_fail_over(transport, peer);
 		peer->reported = true;
 		transport->failures--;
 		transport->attention--;
-		transport_end_move(transport, peer);
+		transport_end_switch(transport, peer);
 		transport_tell_end(peer);
 		transport_stop_receiving(transport, peer);
 		publish_counts_of(transport, peer); /* the last that people will see of it */
 		peer->sending = false;
 		if (peer->beyond != NULL)
-			network_stop(peer, renews);
+			network_stop(peer, fails_over);
 		if (peer->network == NULL || network_is_quiet(peer))
 			chunk_recall(peer->pool, &peer->account);
 		/* Another may fail meanwhile: it is told at the next poll, if its number is behind us. */
 		bool told = transport->user->failed(transport->context, peer);
-		if (renews)
-			transport_renew(transport, peer, told);
+		if (fails_over)
+			transport_fail_over(transport, peer, told);
 	}
 }
 
@@ -364,7 +364,7 @@ struct peer *transport_meet(struct transport *transport, uint32_t source, uint32
 		transport->peers[source] = peer;
 	} else if (peer->nonce == nonce) {
 		/* A successor would have chosen its own: somebody wrote over the claim word. */
-		if (peer->renewal == RENEWAL_NONE)
+		if (peer->failover == FAILOVER_NONE)
 			transport_break(transport, peer, -EPROTO, "somebody wrote over its slot");
 		return NULL;
 	} else {
@@ -377,7 +377,7 @@ struct peer *transport_meet(struct transport *transport, uint32_t source, uint32
 	}
 	transport_reset_peer(attachment, peer, source - attachment->base, epoch, nonce);
 	if (member_departed(attachment->region, peer->slot, epoch) &&
-	    !transport_part_at_once(transport, peer))
+	    !transport_detach_at_once(transport, peer))
 		transport_fail(transport, peer, -ECONNABORTED, "it left the region");
 	return peer;
 }

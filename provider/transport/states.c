@@ -13,11 +13,11 @@ const bool peer_state_follows[PEER_UNTOLD + 1][PEER_UNTOLD + 1] = {
 	[PEER_UNTOLD][PEER_FAILED] = true,
 };
 
-const bool peer_renewal_follows[RENEWAL_DONE + 1][RENEWAL_DONE + 1] = {
-	[RENEWAL_NONE][RENEWAL_DRAINS] = true,
-	[RENEWAL_DRAINS][RENEWAL_ASKS] = true,
-	[RENEWAL_DRAINS][RENEWAL_DONE] = true, /* given up */
-	[RENEWAL_ASKS][RENEWAL_DONE] = true,
+const bool peer_failover_follows[FAILOVER_DONE + 1][FAILOVER_DONE + 1] = {
+	[FAILOVER_NONE][FAILOVER_DRAINING] = true,
+	[FAILOVER_DRAINING][FAILOVER_ASKING] = true,
+	[FAILOVER_DRAINING][FAILOVER_DONE] = true, /* given up */
+	[FAILOVER_ASKING][FAILOVER_DONE] = true,
 };
 /* clang-format on */
 
@@ -27,8 +27,8 @@ void peer_set_state(struct peer *peer, enum peer_state next)
 	peer->state = next;
 }
 
-void peer_set_renewal(struct peer *peer, enum peer_renewal next)
+void peer_set_failover(struct peer *peer, enum peer_failover next)
 {
-	assert(peer_renewal_follows[peer->renewal][next]);
-	peer->renewal = next;
+	assert(peer_failover_follows[peer->failover][next]);
+	peer->failover = next;
 }

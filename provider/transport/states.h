@@ -10,10 +10,10 @@
 
 /* By the state before, and the one after it. */
 extern const bool peer_state_follows[PEER_UNTOLD + 1][PEER_UNTOLD + 1];
-extern const bool peer_renewal_follows[RENEWAL_DONE + 1][RENEWAL_DONE + 1];
+extern const bool peer_failover_follows[FAILOVER_DONE + 1][FAILOVER_DONE + 1];
 
 /* The only way to another state, but for a peer that was just met. */
 void peer_set_state(struct peer *peer, enum peer_state next);
-void peer_set_renewal(struct peer *peer, enum peer_renewal next);
+void peer_set_failover(struct peer *peer, enum peer_failover next);
 
 #endif

@@ -27,12 +27,12 @@ enum peer_state {
 	PEER_UNTOLD,  /* it failed, but is gone on with: the first to ask for something is told, once */
 };
 
-/* Going on over the network with a peer of the region that the region is of no use for: see renew.h. */
-enum peer_renewal {
-	RENEWAL_NONE,
-	RENEWAL_DRAINS, /* the core still has frames of before */
-	RENEWAL_ASKS,   /* the peer has not said yet that it begins anew */
-	RENEWAL_DONE,   /* or given up: it is not tried again */
+/* Going on over the network with a peer of the region that the region is of no use for: see failover.h. */
+enum peer_failover {
+	FAILOVER_NONE,
+	FAILOVER_DRAINING, /* the core still has frames of before */
+	FAILOVER_ASKING,   /* the peer has not said yet that it begins anew */
+	FAILOVER_DONE,     /* or given up: it is not tried again */
 };
 
 /*
@@ -75,7 +75,7 @@ struct peer {
 	struct member_identity said;   /* of one in a region: who it said it was, when it was met there */
 	struct attachment *attachment; /* the region that it is in with us; NULL: in none */
 	uint32_t slot;                 /* and its slot there */
-	bool alias;                    /* it is there by another number than its slot's: see rejoin.h */
+	bool alias;                    /* it is there by another number than its slot's: see reattach.h */
 	bool receiving;                /* `in` is open */
 	bool mapped;   /* through the region both ways: one end may reach into the other's memory */
 	uint32_t held; /* 1 + the position of a slot that was told TRANSPORT_HOLDS; 0: none was */
@@ -87,13 +87,13 @@ struct peer {
 	int failure;   /* negative errno, once failed, or until that is told */
 	bool reported; /* the user was told */
 	const char *reason;
-	/* its way, and a change of it: see move.h */
+	/* its way, and a change of it: see switch.h */
 	struct network_peer *beyond; /* where it is in the network; NULL: in none, or nobody asked */
-	bool moving;                 /* our last slot this way is out: nothing is sent before it was taken */
-	bool owes_moved;             /* its last slot was taken, and it was not told */
+	bool switching;              /* our last slot this way is out: nothing is sent before it was taken */
+	bool owes_switched;          /* its last slot was taken, and it was not told */
 	bool framed;                 /* what it sends comes over the network */
 	bool broken;                 /* it failed for what is in the region, and may be elsewhere */
-	enum peer_renewal renewal;
+	enum peer_failover failover;
 	struct member_core where; /* in the network, as its address or its section said; length 0: unknown */
 } __attribute__((aligned(REGION_LINE)));
 _Static_assert(offsetof(struct peer, messages) == REGION_LINE, "a message that is sent: two lines");
@@ -146,13 +146,13 @@ struct transport_user {
 	/* What of a slot a frame must carry. */
 	struct slot_shape (*shape)(uint64_t control);
 	/* There is room for a slot: push that it is the last this way. */
-	void (*move)(void *user, struct peer *peer);
+	void (*switch_route)(void *user, struct peer *peer);
 	/* Does one of us still copy from or to the other's memory, for a message? */
 	bool (*reaches)(void *user, const struct peer *peer);
 };
 
 /* What a handler says of the last slot that comes this way. */
-#define TRANSPORT_MOVES INT_MIN
+#define TRANSPORT_SWITCHES INT_MIN
 /* It stays in the ring: nothing was done of it, and it is handled again at the next poll. */
 #define TRANSPORT_HOLDS (INT_MIN + 1)
 
@@ -178,8 +178,8 @@ struct attachment {
 	uint32_t rings;
 	uint32_t endpoint;     /* which of our process we are: for people */
 	struct peer **aliases; /* by slot: members that have another number here; NULL while there are none */
-	bool welcomes; /* whoever reaches us over the network is asked whether it is here: see rejoin.h */
-	bool leaving;  /* we are to leave this region: see part.h */
+	bool welcomes; /* whoever reaches us over the network is asked whether it is here: see reattach.h */
+	bool leaving;  /* we are to leave this region: see detach.h */
 	bool met_all;  /* of those that are in it, for that */
 	struct attachment *next;  /* what we came back to when we had left this one; NULL if we did not */
 	uint64_t next_search;     /* when we look again for a region to come back to */
@@ -206,12 +206,12 @@ struct transport {
 	uint32_t polls;
 	uint32_t failures;       /* peers failed but not yet told to the user */
 	uint32_t attention;      /* reasons to attend to more than the rings at every poll: failures, a busy
-				    network, moves, polls that are far apart */
+				    network, switches, polls that are far apart */
 	bool sparse;             /* they are */
 	uint32_t rated_polls;    /* as many there were when their rate was last noted */
 	uint64_t rated;          /* when that was */
-	uint32_t moves;          /* peers that are moving, or are owed a word of it */
-	bool moves_refused;      /* people were told that a peer cannot be moved */
+	uint32_t switches;       /* peers that are switching, or are owed a word of it */
+	bool switches_refused;   /* people were told that a peer cannot be moved */
 	struct network *network; /* NULL if there is none */
 	uint64_t next_attend;    /* while they are sparse: when the regions are attended to again */
 	uint64_t next_check;
@@ -290,7 +290,7 @@ void transport_fail(struct transport *transport, struct peer *peer, int failure,
 
 /*
  * The same where the region is what failed, and not the peer: it is gone on with over the network, if that
- * reaches it. So it is with every violation of what the region's words may be (-EPROTO). See renew.h.
+ * reaches it. So it is with every violation of what the region's words may be (-EPROTO). See failover.h.
  */
 void transport_break(struct transport *transport, struct peer *peer, int failure, const char *reason);
 
@@ -332,9 +332,9 @@ void transport_lose(struct transport *transport);
 void transport_check_peers(struct transport *transport);
 
 /* Is it neither reached through the region any more, nor over the network yet? */
-static inline bool transport_is_renewing(const struct peer *peer)
+static inline bool transport_is_failing_over(const struct peer *peer)
 {
-	return peer->renewal == RENEWAL_DRAINS || peer->renewal == RENEWAL_ASKS;
+	return peer->failover == FAILOVER_DRAINING || peer->failover == FAILOVER_ASKING;
 }
 
 /*
@@ -418,7 +418,7 @@ static inline void transport_wake(struct peer *peer)
 }
 
 /*
- * Deal with one slot. Returns how many slots it was, TRANSPORT_MOVES if it is the last that comes this
+ * Deal with one slot. Returns how many slots it was, TRANSPORT_SWITCHES if it is the last that comes this
  * way, or a negative errno: the peer broke the protocol. `control` was loaded once, from the slot at the
  * ring's position. A region's ring may be told TRANSPORT_HOLDS, too.
  */

@@ -20,8 +20,8 @@
 
 #include "proto/single_copy.h"
 #include "region/route.h"
-#include "transport/move.h"
 #include "transport/region_transport.h"
+#include "transport/switch.h"
 
 #define STEPS_MAX 160U
 #define ROUND_NANOSECONDS 1000000U
@@ -123,7 +123,7 @@ static void look_at_peers(void)
 	for (uint8_t i = 0; i < FAKE_ENDS; i++)
 		if (is_alive(i)) {
 			transport_check_peers(transport_of(i));
-			transport_begin_moves(transport_of(i));
+			transport_begin_switches(transport_of(i));
 		}
 }
 

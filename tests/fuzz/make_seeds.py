@@ -230,7 +230,7 @@ SEEDS = {
     + receive(SMALL)
     + send(SMALL)
     + PROGRESS,
-    "renewal-of-a-liar": OPEN
+    "failover-of-a-liar": OPEN
     + WISH
     + BEGIN
     + receive(SMALL)

@@ -4,8 +4,8 @@
  * what the input says, and changes of the way that look right, or not.
  */
 #include "fuzz/fuzz.h"
-#include "transport/move.h"
 #include "transport/network_transport.h"
+#include "transport/switch.h"
 #include "unit/fake_end.h"
 
 /* The victim's end is the first; what it sends to any is lost, and what it reads is zeros. */
@@ -52,14 +52,14 @@ static struct peer *hostile_peer(const struct fuzz *fuzz)
 static unsigned char *take_slot(struct fuzz_input *input, unsigned char *to, uint32_t *chunk)
 {
 	static const uint8_t kinds[] = {WIRE_INLINE, WIRE_EAGER, WIRE_RENDEZVOUS, WIRE_OFFER,
-					WIRE_MOVE,   WIRE_PIECE, WIRE_READ,       WIRE_REPLY_CHUNK};
+					WIRE_SWITCH, WIRE_PIECE, WIRE_READ,       WIRE_REPLY_CHUNK};
 	uint8_t choice = take_u8(input);
 	uint32_t kind = choice & 128 ? choice & 31 : kinds[choice % 8];
-	bool bare = kind == WIRE_MOVE || kind == WIRE_OFFER || kind >= WIRE_CORE_WRITE;
+	bool bare = kind == WIRE_SWITCH || kind == WIRE_OFFER || kind >= WIRE_CORE_WRITE;
 	uint32_t length = bare ? 0 : take_u16(input) % 5000;
-	uint64_t control = control_word(kind, kind == WIRE_MOVE ? 0 : take_u8(input) & 127, length);
+	uint64_t control = control_word(kind, kind == WIRE_SWITCH ? 0 : take_u8(input) & 127, length);
 	struct slot_shape shape = wire_shape(control);
-	struct frame_slot slot = {control | shape.payload, kind == WIRE_MOVE ? 0 : take_u8(input)};
+	struct frame_slot slot = {control | shape.payload, kind == WIRE_SWITCH ? 0 : take_u8(input)};
 
 	memcpy(to, &slot, sizeof(slot));
 	to += sizeof(slot);
@@ -76,7 +76,7 @@ static uint8_t take_kind(struct fuzz_input *input)
 {
 	uint8_t choice = take_u8(input);
 
-	return choice >= 224 ? (uint8_t)(FRAME_PART + choice % 2) : choice % 10;
+	return choice >= 224 ? (uint8_t)(FRAME_DETACH + choice % 2) : choice % 10;
 }
 
 static void send_frame(struct fuzz *fuzz, uint8_t style)
@@ -98,7 +98,7 @@ static void send_frame(struct fuzz *fuzz, uint8_t style)
 		.sequence = beyond != NULL ? beyond->expected : 0,
 	};
 
-	if (header.kind == FRAME_MOVED && beyond != NULL)
+	if (header.kind == FRAME_SWITCHED && beyond != NULL)
 		header.sequence = beyond->sequence;
 	if (style & 4)
 		header.sequence += take_u8(input) % 4;
@@ -110,8 +110,8 @@ static void send_frame(struct fuzz *fuzz, uint8_t style)
 		memcpy(end, &hello, sizeof(hello));
 		end += sizeof(hello);
 	}
-	if (header.kind == FRAME_RENEW) {
-		struct frame_renew renew = {
+	if (header.kind == FRAME_FAILOVER) {
+		struct frame_failover failover = {
 			.region = {fuzz->region->id[0] + (style & 1), fuzz->region->id[1]},
 			.slot = style & 32 ? take_u8(input) : HOSTILE,
 			.epoch = fuzz->hostile_epoch,
@@ -120,10 +120,10 @@ static void send_frame(struct fuzz *fuzz, uint8_t style)
 				  .name = {style & 64 ? take_u8(input) : 0}},
 		};
 		header.stream = style & 16 ? take_u8(input) : 1;
-		memcpy(end, &renew, sizeof(renew));
-		end += sizeof(renew);
+		memcpy(end, &failover, sizeof(failover));
+		end += sizeof(failover);
 	}
-	if (header.kind == FRAME_REGION || header.kind == FRAME_PART)
+	if (header.kind == FRAME_REGION || header.kind == FRAME_DETACH)
 		header.sequence = take_u8(input) % 4;
 	if (header.kind == FRAME_REGION) {
 		struct frame_region said = {
@@ -137,14 +137,14 @@ static void send_frame(struct fuzz *fuzz, uint8_t style)
 	}
 	memset(end, 3, chunk);
 	header.bytes = style & 16 ? take_u16(input) : chunk;
-	if (header.kind == FRAME_PART && (style & 32) == 0)
+	if (header.kind == FRAME_DETACH && (style & 32) == 0)
 		header.bytes = network_tenancy(fuzz->region, fuzz->hostile_epoch);
 	memcpy(frame, &header, sizeof(header));
 	(void)fake_deliver(&ends[0], frame, (size_t)(end - frame) + chunk);
 }
 
-/* A MOVE in the ring, where the victim looks next. */
-static void push_move(struct fuzz *fuzz)
+/* A SWITCH in the ring, where the victim looks next. */
+static void push_switch(struct fuzz *fuzz)
 {
 	if (fuzz->ring_slots == 0)
 		return;
@@ -154,7 +154,7 @@ static void push_move(struct fuzz *fuzz)
 	uint32_t shift = (uint32_t)__builtin_ctz(fuzz->ring_slots);
 	shared_store_u64(&slot->word, 0);
 	shared_store_u64(&slot->control,
-			 control_word(WIRE_MOVE, 0, 0) | ring_lap(fuzz->ring_position, shift));
+			 control_word(WIRE_SWITCH, 0, 0) | ring_lap(fuzz->ring_position, shift));
 	fuzz->ring_position++;
 }
 
@@ -184,13 +184,13 @@ void hostile_network(struct fuzz *fuzz)
 		request_route(fuzz, style);
 		break;
 	case 1:
-		transport_begin_moves(transport);
+		transport_begin_switches(transport);
 		break;
 	case 2:
 		ends[0].refusals = style;
 		break;
 	case 3:
-		push_move(fuzz);
+		push_switch(fuzz);
 		break;
 	case 4:
 		if (!transport->network->lost && transport->network->directory->count > 0)

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "transport/part.h"
+#include "transport/detach.h"
 #include "transport/region_transport.h"
 
 void distrust(struct walk *walk, uint8_t one, uint8_t other, enum trust most)
@@ -119,14 +119,14 @@ static size_t write_payload(unsigned char *to, struct frame_header *header, uint
 		memcpy(to, &hello, sizeof(hello));
 		return sizeof(hello);
 	}
-	if (header->kind == FRAME_RENEW) {
-		struct frame_renew renew = {.region = {member->region->id[0], member->region->id[1]},
-					    .slot = member->slot,
-					    .epoch = member->epoch};
-		network_write_hello(transport->network, &renew.hello);
+	if (header->kind == FRAME_FAILOVER) {
+		struct frame_failover failover = {.region = {member->region->id[0], member->region->id[1]},
+						  .slot = member->slot,
+						  .epoch = member->epoch};
+		network_write_hello(transport->network, &failover.hello);
 		header->stream = 1;
-		memcpy(to, &renew, sizeof(renew));
-		return sizeof(renew);
+		memcpy(to, &failover, sizeof(failover));
+		return sizeof(failover);
 	}
 	if (header->kind == FRAME_REGION) {
 		struct frame_region place = {.region = {member->region->id[0], member->region->id[1]},
@@ -136,7 +136,7 @@ static size_t write_payload(unsigned char *to, struct frame_header *header, uint
 		memcpy(to, &place, sizeof(place));
 		return sizeof(place);
 	}
-	if (header->kind == FRAME_PART)
+	if (header->kind == FRAME_DETACH)
 		header->bytes = network_tenancy(member->region, member->epoch);
 	return 0;
 }
@@ -166,7 +166,7 @@ static struct frame_header next_header(struct walk *walk, uint8_t to, uint8_t fr
 /* A frame of a sender that lies: the last one that it sent, or one that it could send; then changed. */
 void walk_frame(struct walk *walk)
 {
-	static unsigned char frame[FRAME_MOST + sizeof(struct frame_renew)];
+	static unsigned char frame[FRAME_MOST + sizeof(struct frame_failover)];
 	uint8_t ends = take_u8(&walk->input);
 	uint8_t style = take_u8(&walk->input);
 	uint8_t to = ends % FAKE_ENDS;
@@ -221,7 +221,7 @@ void walk_eviction(struct walk *walk)
 		shared_store_u64(&region_slot(attachment->region, attachment->member->slot)->claim,
 				 (uint64_t)(attachment->member->epoch + 1) << 32 | SLOT_CLAIMED);
 	} else if (style % 4 == 1 && peer != NULL && peer->network == NULL && peer->sending &&
-		   !peer->moving && peer->state == PEER_PRESENT && ring_has_room(&peer->out, 1)) {
+		   !peer->switching && peer->state == PEER_PRESENT && ring_has_room(&peer->out, 1)) {
 		distrust(walk, at, other, TRUST_HOSTILE);
 		ring_push(&peer->out, control_word(200, 0, 0), 1);
 	} else if (peer != NULL) {

@@ -13,7 +13,7 @@ inline take_numbered(i, j, number)
 		:: !OF(i, j).framed -> violate(i, j)
 		:: else ->
 			if
-			:: OF(i, j).renewal == RENEWAL_ASKS -> renewed(i, j)
+			:: OF(i, j).failover == FAILOVER_ASKING -> failover_done(i, j)
 			:: else
 			fi;
 			if
@@ -32,29 +32,29 @@ inline take_frame(i, j)
 	if
 	:: OF(i, j).state == PEER_FAILED ->
 		if
-		:: kind == FRAME_RENEW && OF(i, j).reported && names_us(i, j, says / 2) &&
+		:: kind == FRAME_FAILOVER && OF(i, j).reported && names_us(i, j, says / 2) &&
 		   (len(NET(i, j)) < NET_ROOM) -> NET(i, j)!FRAME_REFUSE, 0, OF(i, j).stream
 		:: else
 		fi
 	:: else ->
 		if
 		:: kind == FRAME_SLOTS || kind == FRAME_HELLO -> take_numbered(i, j, says)
-		:: kind == FRAME_MOVED ->
+		:: kind == FRAME_SWITCHED ->
 			if
 			:: stream != OF(i, j).stream
 			:: else ->
 				if
-				:: !OF(i, j).moving || !OF(i, j).network || OF(i, j).moved -> violate(i, j)
-				:: else -> OF(i, j).moved = 1
+				:: !OF(i, j).switching || !OF(i, j).network || OF(i, j).switched -> violate(i, j)
+				:: else -> OF(i, j).switched = 1
 				fi
 			fi
-		:: kind == FRAME_PART ->
+		:: kind == FRAME_DETACH ->
 			if
 			:: stream != OF(i, j).stream
-			:: else -> take_part(i, j, says)
+			:: else -> take_detach(i, j, says)
 			fi
 		:: kind == FRAME_REGION -> take_region(i, j, says / 4, says % 4)
-		:: kind == FRAME_RENEW -> take_renew(i, j, says)
+		:: kind == FRAME_FAILOVER -> take_failover(i, j, says)
 		:: kind == FRAME_REFUSE -> fail(i, j, 0)
 		fi
 	fi;
@@ -72,14 +72,14 @@ inline take_frame(i, j)
 #define may_find_dead(i, j) (dead[j] && is_present(i, j) && has_read_all(i, j) && (len(NET(j, i)) == 0))
 
 #define may_find_gone(i, j) \
-	(!dead[j] && is_present(i, j) && OF(i, j).renewal == RENEWAL_NONE && OF(i, j).attachment == HOME && \
+	(!dead[j] && is_present(i, j) && OF(i, j).failover == FAILOVER_NONE && OF(i, j).attachment == HOME && \
 	 !evicted[i] && has_read_all(i, j) && \
-	 ((left[j] && !is_parting(i, j)) || usurped[j]))
+	 ((left[j] && !is_detaching(i, j)) || usurped[j]))
 
 #ifdef OLD_STAY
 #define is_undone(i, j) 0
 #else
-#define is_undone(i, j) OF(i, j).awaits_entry
+#define is_undone(i, j) OF(i, j).awaits_reattach
 #endif
 
 inline find_gone(i, j)
@@ -87,8 +87,8 @@ inline find_gone(i, j)
 	if
 	:: is_undone(i, j) ->
 		/* it left before it heard that we met it there: nothing is in the region */
-		assert(OF(i, j).network && OF(i, j).framed && !OF(i, j).moving);
-		OF(i, j).awaits_entry = 0;
+		assert(OF(i, j).network && OF(i, j).framed && !OF(i, j).switching);
+		OF(i, j).awaits_reattach = 0;
 		forget_place(i, j)
 	:: else ->
 		if
@@ -107,7 +107,7 @@ inline find_evicted(i)
 	do
 	:: other < N ->
 		if
-		:: other != i && OF(i, other).attachment == HOME && OF(i, other).renewal == RENEWAL_NONE ->
+		:: other != i && OF(i, other).attachment == HOME && OF(i, other).failover == FAILOVER_NONE ->
 			fail(i, other, 1)
 		:: else
 		fi;

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* failover.pml - going on over the network when the region is of no use: renew.c, network_renew.c. */
+/* failover.pml - going on over the network when the region is of no use: failover.c, network_failover.c. */
 
-/* ---- failing over: renew.c and network_renew.c ---- */
+/* ---- failing over: failover.c and network_failover.c ---- */
 
-/* transport_report_failures(), transport_end_move(), transport_tell_end(), transport_may_renew(), transport_renew(), begin() */
+/* transport_report_failures(), transport_end_switch(), transport_tell_end(), transport_may_fail_over(), transport_fail_over(), begin() */
 inline report(i, j)
 {
 	OF(i, j).reported = 1;
-	OF(i, j).moving = 0;
-	OF(i, j).owes_moved = 0;
+	OF(i, j).switching = 0;
+	OF(i, j).owes_switched = 0;
 	OF(i, j).offer = 0;
 	if
-	:: OF(i, j).broken && OF(i, j).renewal == RENEWAL_NONE && OF(i, j).attachment != NOWHERE -> renews = 1
+	:: OF(i, j).broken && OF(i, j).failover == FAILOVER_NONE && OF(i, j).attachment != NOWHERE -> fails_over = 1
 	:: else
 	fi;
 	if
-	:: is_renewing(i, j) -> set_renewal(i, j, RENEWAL_DONE)
-	:: OF(i, j).renewal == RENEWAL_DONE
+	:: is_failing_over(i, j) -> set_failover(i, j, FAILOVER_DONE)
+	:: OF(i, j).failover == FAILOVER_DONE
 	:: else ->
 		if
 		:: OF(i, j).attachment != NOWHERE && !(OF(i, j).attachment == HOME && evicted[i]) && is_intact(i, j) ->
@@ -32,12 +32,12 @@ inline report(i, j)
 	OF(i, j).sending = 0;
 	OF(i, j).told = 1;
 	if
-	:: renews ->
+	:: fails_over ->
 		OF(i, j).attached = 1;
 		OF(i, j).stream = 1;
 		OF(i, j).greeted = 0;
 		OF(i, j).gap = 0;
-		OF(i, j).moved = 0;
+		OF(i, j).switched = 0;
 #ifndef OLD_HUSH
 		OF(i, j).hushed = 0;
 #endif
@@ -45,35 +45,35 @@ inline report(i, j)
 		OF(i, j).broken = 0;
 		OF(i, j).sending = 1;
 		OF(i, j).line = 0;
-		set_renewal(i, j, RENEWAL_DRAINS);
+		set_failover(i, j, FAILOVER_DRAINING);
 		if
 		:: set_state(i, j, PEER_PRESENT)
 		:: set_state(i, j, PEER_UNTOLD)
 		fi
 	:: else
 	fi;
-	renews = 0
+	fails_over = 0
 }
 
-/* enter() of renew.c: the core has nothing of the old stream any more */
-inline enter_renewed(i, j)
+/* enter() of failover.c: the core has nothing of the old stream any more */
+inline enter_failover(i, j)
 {
 	OF(i, j).framed = 1;
 	enter_network(i, j);
-	set_renewal(i, j, RENEWAL_ASKS)
+	set_failover(i, j, FAILOVER_ASKING)
 }
 
-/* network_send_renew(), through peer->attachment: fault B2 */
-inline send_renew(i, j, answers)
+/* network_send_failover(), through peer->attachment: fault B2 */
+inline send_failover(i, j, answers)
 {
 	assert(OF(i, j).attachment != NOWHERE);
-	NET(i, j)!FRAME_RENEW, OF(i, j).attachment * 2 + answers, 1
+	NET(i, j)!FRAME_FAILOVER, OF(i, j).attachment * 2 + answers, 1
 }
 
-/* transport_renewed() */
-inline renewed(i, j)
+/* transport_finish_failover() */
+inline failover_done(i, j)
 {
-	set_renewal(i, j, RENEWAL_DONE);
+	set_failover(i, j, FAILOVER_DONE);
 	if
 	:: (len(NET(i, j)) < NET_ROOM) -> greet(i, j)
 	:: else
@@ -88,23 +88,23 @@ inline renewed(i, j)
 #define OLD_MEETING 0
 #endif
 
-/* network_renewing_peer() and network_take_renew() */
-inline take_renew(i, j, says)
+/* network_peer_failing_over() and network_take_failover() */
+inline take_failover(i, j, says)
 {
 	if
 	:: !names_us(i, j, says / 2)
 	:: names_us(i, j, says / 2) ->
 		OF(i, j).attached = 1;
 		if
-		:: OF(i, j).renewal == RENEWAL_NONE -> fail(i, j, 1)
-		:: OF(i, j).renewal == RENEWAL_DRAINS
-		:: OF(i, j).renewal == RENEWAL_ASKS || OF(i, j).renewal == RENEWAL_DONE ->
+		:: OF(i, j).failover == FAILOVER_NONE -> fail(i, j, 1)
+		:: OF(i, j).failover == FAILOVER_DRAINING
+		:: OF(i, j).failover == FAILOVER_ASKING || OF(i, j).failover == FAILOVER_DONE ->
 			if
-			:: says % 2 == 0 && (len(NET(i, j)) < NET_ROOM) -> send_renew(i, j, 1)
+			:: says % 2 == 0 && (len(NET(i, j)) < NET_ROOM) -> send_failover(i, j, 1)
 			:: else
 			fi;
 			if
-			:: OF(i, j).renewal == RENEWAL_ASKS -> renewed(i, j)
+			:: OF(i, j).failover == FAILOVER_ASKING -> failover_done(i, j)
 			:: else
 			fi
 		fi

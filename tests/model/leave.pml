@@ -1,44 +1,44 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* leave.pml - parting from a region, and leaving it: part.c, network_part.c. */
+/* leave.pml - detaching from a region, and leaving it: detach.c, network_detach.c. */
 
-/* ---- leaving: part.c and network_part.c ---- */
+/* ---- leaving: detach.c and network_detach.c ---- */
 
 #define is_requested(i, j) (OF(i, j).attachment == HOME && (requested[i] == ROUTE_LEAVE || requested[j] == ROUTE_LEAVE))
-/* an answer to REGION goes before PART, or it would call back whom we part from */
+/* an answer to REGION goes before PART, or it would call back whom we detach from */
 #ifdef OLD_STAY
 #define owes_answer(i, j) 0
 #else
 #define owes_answer(i, j) OF(i, j).owes_region
 #endif
 #define is_out_of_region(i, j) \
-	(!owes_answer(i, j) && !OF(i, j).moving && !OF(i, j).owes_moved && !OF(i, j).receiving && \
+	(!owes_answer(i, j) && !OF(i, j).switching && !OF(i, j).owes_switched && !OF(i, j).receiving && \
 	 (OF(i, j).network || !OF(i, j).sending))
-#define own_word(i, j) (OF(i, j).part_heard == WORD_NONE -> WORD_FIRST : WORD_SECOND)
+#define own_word(i, j) (OF(i, j).detach_heard == DETACH_NONE -> DETACH_FIRST : DETACH_SECOND)
 
-#define may_part(i, j) \
-	(may_begin(i, j) && (is_requested(i, j) || is_parting(i, j)) && is_proved(i, j) && \
+#define may_detach(i, j) \
+	(may_begin(i, j) && (is_requested(i, j) || is_detaching(i, j)) && is_proved(i, j) && \
 	 is_out_of_region(i, j) && (len(NET(i, j)) < NET_ROOM) && \
-	 (!OF(i, j).network || OF(i, j).part_said < own_word(i, j)))
+	 (!OF(i, j).network || OF(i, j).detach_said < own_word(i, j)))
 
-/* transport_part() and network_part() */
-inline part(i, j)
+/* transport_detach_peer() and network_detach() */
+inline detach(i, j)
 {
 	if
 	:: !OF(i, j).network ->
 		enter_network(i, j);
-		OF(i, j).hushed = (OF(i, j).part_heard != WORD_SECOND)
+		OF(i, j).hushed = (OF(i, j).detach_heard != DETACH_SECOND)
 	:: else
 	fi;
 	word = own_word(i, j);
 	if
-	:: OF(i, j).part_said < word ->
-		NET(i, j)!FRAME_PART, OF(i, j).attachment * 2 + (word == WORD_SECOND), OF(i, j).stream;
-		OF(i, j).part_said = word
+	:: OF(i, j).detach_said < word ->
+		NET(i, j)!FRAME_DETACH, OF(i, j).attachment * 2 + (word == DETACH_SECOND), OF(i, j).stream;
+		OF(i, j).detach_said = word
 	:: else
 	fi;
 	word = 0;
 	if
-	:: OF(i, j).part_said == WORD_SECOND ->
+	:: OF(i, j).detach_said == DETACH_SECOND ->
 #ifndef OLD_STAY
 		welcomes[i] = welcomes[i] || (OF(i, j).attachment == HOME && !leaving[i]);
 #endif
@@ -53,32 +53,32 @@ inline part(i, j)
 #define MAY_SAY_AGAIN 1
 #endif
 
-/* network_take_part() */
-inline take_part(i, j, says)
+/* network_take_detach() */
+inline take_detach(i, j, says)
 {
 	if
-	:: (OF(i, j).attachment == NOWHERE && OF(i, j).part_said == WORD_NONE) ||
-	   OF(i, j).renewal != RENEWAL_NONE
+	:: (OF(i, j).attachment == NOWHERE && OF(i, j).detach_said == DETACH_NONE) ||
+	   OF(i, j).failover != FAILOVER_NONE
 	:: else ->
 		if
-		:: OF(i, j).attachment == NOWHERE && OF(i, j).part_heard == WORD_SECOND && says % 2 == 0 ->
+		:: OF(i, j).attachment == NOWHERE && OF(i, j).detach_heard == DETACH_SECOND && says % 2 == 0 ->
 			/* it met us, and we did not meet it: it may go */
-			OF(i, j).owes_part = MAY_SAY_AGAIN
+			OF(i, j).owes_detach = MAY_SAY_AGAIN
 		:: OF(i, j).attachment != NOWHERE && says / 2 != OF(i, j).attachment && says / 2 != NOWHERE
 			/* of another time */
 		:: else ->
 			if
 			:: OF(i, j).receiving -> violate(i, j)
 			:: else ->
-				word = (says % 2 -> WORD_SECOND : WORD_FIRST);
+				word = (says % 2 -> DETACH_SECOND : DETACH_FIRST);
 				if
-				:: word > OF(i, j).part_heard -> OF(i, j).part_heard = word
+				:: word > OF(i, j).detach_heard -> OF(i, j).detach_heard = word
 				:: else
 				fi;
 				word = 0;
 				OF(i, j).framed = 1;
 				if
-				:: OF(i, j).part_heard == WORD_SECOND && OF(i, j).network ->
+				:: OF(i, j).detach_heard == DETACH_SECOND && OF(i, j).network ->
 					OF(i, j).hushed = 0;
 					if
 					:: (len(NET(i, j)) < NET_ROOM) -> greet(i, j)
@@ -91,15 +91,15 @@ inline take_part(i, j, says)
 	fi
 }
 
-/* is_free() of part.c, for one peer */
+/* is_free() of detach.c, for one peer */
 #define is_free(i, j) \
 	(dead[i] || i == j || \
 	 (OF(i, j).attachment == HOME && \
-	  ((OF(i, j).state == PEER_FAILED && OF(i, j).reported) || OF(i, j).renewal == RENEWAL_DONE)) || \
+	  ((OF(i, j).state == PEER_FAILED && OF(i, j).reported) || OF(i, j).failover == FAILOVER_DONE)) || \
 	 (OF(i, j).attachment == OTHER) || \
 	 (OF(i, j).attachment == NOWHERE && \
-	  !(OF(i, j).state == PEER_PRESENT && OF(i, j).part_said != WORD_NONE && \
-	    OF(i, j).part_heard != WORD_SECOND)))
+	  !(OF(i, j).state == PEER_PRESENT && OF(i, j).detach_said != DETACH_NONE && \
+	    OF(i, j).detach_heard != DETACH_SECOND)))
 
 #if N == 2
 #define are_free(i) (is_free(i, 0) && is_free(i, 1))

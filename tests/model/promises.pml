@@ -7,13 +7,13 @@
 inline check_living(i, j)
 {
 	assert(OF(i, j).state != PEER_FAILED);
-	assert(!OF(i, j).moving && !OF(i, j).owes_moved && !OF(i, j).owes_region && !OF(i, j).owes_part);
-	assert(!is_renewing(i, j));
+	assert(!OF(i, j).switching && !OF(i, j).owes_switched && !OF(i, j).owes_region && !OF(i, j).owes_detach);
+	assert(!is_failing_over(i, j));
 	/* what was sent has come, unless one end was told of an error */
 	assert(OF(i, j).sent == MESSAGES || !is_talking(i, j));
-	assert(OF(j, i).got == OF(i, j).sent || OF(j, i).told || OF(i, j).renewal == RENEWAL_DONE);
+	assert(OF(j, i).got == OF(i, j).sent || OF(j, i).told || OF(i, j).failover == FAILOVER_DONE);
 	if
-	:: OF(i, j).renewal == RENEWAL_DONE
+	:: OF(i, j).failover == FAILOVER_DONE
 	:: else ->
 		/* who has both come back elsewhere meets there, and sends through that region */
 		assert(!(elsewhere[i] && elsewhere[j]) || OF(i, j).attachment == OTHER);

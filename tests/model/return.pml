@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* return.pml - coming back to a region, and meeting there: rejoin.c, network_part.c. */
+/* return.pml - coming back to a region, and meeting there: reattach.c, network_detach.c. */
 
-/* ---- coming back: rejoin.c and network_part.c ---- */
+/* ---- coming back: reattach.c and network_detach.c ---- */
 
 #define asks_in(r) (r)
 #define REGION_SAYS(r, step) ((r) * 4 + (step))
@@ -23,7 +23,7 @@ inline forget_asking(i, r)
 #define may_ask(i, j, r) \
 	(is_in(i, r) && (r == OTHER || (welcomes[i] && !evicted[i] && requested[i] == ROUTE_REGION)) && \
 	 OF(i, j).attachment == NOWHERE && OF(i, j).state == PEER_PRESENT && \
-	 OF(i, j).renewal == RENEWAL_NONE && is_used(i, j) && (OF(i, j).asked_in & asks_in(r)) == 0 && \
+	 OF(i, j).failover == FAILOVER_NONE && is_used(i, j) && (OF(i, j).asked_in & asks_in(r)) == 0 && \
 	 (len(NET(i, j)) < NET_ROOM))
 
 inline ask(i, j, r)
@@ -47,42 +47,42 @@ inline answer_region(i, j)
 }
 
 #define is_there(i, j, r) (OF(i, j).attachment == r && OF(i, j).alias)
-#define may_enter(i, j, r) \
+#define may_reattach(i, j, r) \
 	(OF(i, j).attachment == NOWHERE && OF(i, j).state == PEER_PRESENT && \
-	 OF(i, j).renewal == RENEWAL_NONE && OF(i, j).network && OF(i, j).framed && !OF(i, j).moving && \
-	 !OF(i, j).owes_moved && !(r == HOME && (evicted[i] || usurped[j])) && is_in(j, r))
+	 OF(i, j).failover == FAILOVER_NONE && OF(i, j).network && OF(i, j).framed && !OF(i, j).switching && \
+	 !OF(i, j).owes_switched && !(r == HOME && (evicted[i] || usurped[j])) && is_in(j, r))
 #define is_welcome(i, j, r) (r == OTHER || (requested[i] == ROUTE_REGION && requested[j] == ROUTE_REGION))
 
-/* network_take_region() and transport_enter() */
+/* network_take_region() and transport_reattach_peer() */
 inline take_region(i, j, r, step)
 {
 	if
 	:: !is_in(i, r)
-	:: is_in(i, r) && !is_there(i, j, r) && !may_enter(i, j, r) ->
+	:: is_in(i, r) && !is_there(i, j, r) && !may_reattach(i, j, r) ->
 		skip
-	:: is_in(i, r) && !is_there(i, j, r) && may_enter(i, j, r) && !is_welcome(i, j, r) ->
+	:: is_in(i, r) && !is_there(i, j, r) && may_reattach(i, j, r) && !is_welcome(i, j, r) ->
 		welcomes[i] = 1;
 		OF(i, j).asked_in = OF(i, j).asked_in & (3 - asks_in(r))
-	:: is_in(i, r) && (is_there(i, j, r) || (may_enter(i, j, r) && is_welcome(i, j, r))) ->
+	:: is_in(i, r) && (is_there(i, j, r) || (may_reattach(i, j, r) && is_welcome(i, j, r))) ->
 		if
 		:: !is_there(i, j, r) ->
 			OF(i, j).attachment = r;
 			OF(i, j).alias = 1;
-			OF(i, j).part_said = WORD_NONE;
-			OF(i, j).part_heard = WORD_NONE;
+			OF(i, j).detach_said = DETACH_NONE;
+			OF(i, j).detach_heard = DETACH_NONE;
 			OF(i, j).hushed = 0;
 #ifndef OLD_STAY
 			OF(i, j).asked_in = 0;
 #endif
-			OF(i, j).awaits_entry = 1
+			OF(i, j).awaits_reattach = 1
 		:: else
 		fi;
 		if
-		:: step != REGION_ASKS -> OF(i, j).awaits_entry = 0
+		:: step != REGION_ASKS -> OF(i, j).awaits_reattach = 0
 		:: else
 		fi;
 		if
-		:: step < REGION_ENDS && !is_parting(i, j) ->
+		:: step < REGION_ENDS && !is_detaching(i, j) ->
 			OF(i, j).answer = step + 1;
 			OF(i, j).owes_region = 1
 		:: else

@@ -9,16 +9,16 @@
 #define PEER_FAILED 1
 #define PEER_UNTOLD 2
 
-/* enum peer_renewal */
-#define RENEWAL_NONE 0
-#define RENEWAL_DRAINS 1
-#define RENEWAL_ASKS 2
-#define RENEWAL_DONE 3
+/* enum peer_failover */
+#define FAILOVER_NONE 0
+#define FAILOVER_DRAINING 1
+#define FAILOVER_ASKING 2
+#define FAILOVER_DONE 3
 
-/* enum network_word */
-#define WORD_NONE 0
-#define WORD_FIRST 1
-#define WORD_SECOND 2
+/* enum detach_progress */
+#define DETACH_NONE 0
+#define DETACH_FIRST 1
+#define DETACH_SECOND 2
 
 /* enum region_step */
 #define REGION_ASKS 0
@@ -34,9 +34,9 @@
 #define FRAME_SLOTS 1
 #define FRAME_HELLO 2
 #define FRAME_REFUSE 5
-#define FRAME_MOVED 8
-#define FRAME_RENEW 9
-#define FRAME_PART 10
+#define FRAME_SWITCHED 8
+#define FRAME_FAILOVER 9
+#define FRAME_DETACH 10
 #define FRAME_REGION 11
 
 /* which may follow which: the tables of provider/transport/states.c */
@@ -47,11 +47,11 @@
 	((from) == PEER_UNTOLD && (to) == PEER_PRESENT) || \
 	((from) == PEER_UNTOLD && (to) == PEER_FAILED))
 
-#define PEER_RENEWAL_FOLLOWS(from, to) ( \
-	((from) == RENEWAL_NONE && (to) == RENEWAL_DRAINS) || \
-	((from) == RENEWAL_DRAINS && (to) == RENEWAL_ASKS) || \
-	((from) == RENEWAL_DRAINS && (to) == RENEWAL_DONE) || \
-	((from) == RENEWAL_ASKS && (to) == RENEWAL_DONE))
+#define PEER_FAILOVER_FOLLOWS(from, to) ( \
+	((from) == FAILOVER_NONE && (to) == FAILOVER_DRAINING) || \
+	((from) == FAILOVER_DRAINING && (to) == FAILOVER_ASKING) || \
+	((from) == FAILOVER_DRAINING && (to) == FAILOVER_DONE) || \
+	((from) == FAILOVER_ASKING && (to) == FAILOVER_DONE))
 
 inline set_state(i, j, new_state)
 {
@@ -59,8 +59,8 @@ inline set_state(i, j, new_state)
 	OF(i, j).state = new_state
 }
 
-inline set_renewal(i, j, new_renewal)
+inline set_failover(i, j, new_failover)
 {
-	assert(PEER_RENEWAL_FOLLOWS(OF(i, j).renewal, new_renewal));
-	OF(i, j).renewal = new_renewal
+	assert(PEER_FAILOVER_FOLLOWS(OF(i, j).failover, new_failover));
+	OF(i, j).failover = new_failover
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* switch.pml - messages, rings, and switching transport while both are under way: move.c, region_connect.c. */
+/* switch.pml - messages, rings, and switching transport while both are under way: switch.c, region_connect.c. */
 
 /* ---- messages ---- */
 
@@ -41,12 +41,12 @@ inline greet(i, j)
 inline enter_network(i, j)
 {
 	OF(i, j).network = 1;
-	OF(i, j).moved = 0;
+	OF(i, j).switched = 0;
 	OF(i, j).sending = 1
 }
 
 #define has_room(i, j) \
-	(!OF(i, j).moving && !is_renewing(i, j) && \
+	(!OF(i, j).switching && !is_failing_over(i, j) && \
 	 ((OF(i, j).network && !OF(i, j).hushed && len(NET(i, j)) < NET_ROOM - 1) || \
 	  (!OF(i, j).network && OF(i, j).attachment != NOWHERE && (len(RING(i, j)) < MESSAGES + 1))))
 
@@ -108,22 +108,22 @@ inline take_answer(i, j)
 #endif
 }
 
-/* ---- switching: move.c ---- */
+/* ---- switching: switch.c ---- */
 
 #define may_begin(i, j) \
-	(is_present(i, j) && OF(i, j).renewal == RENEWAL_NONE && OF(i, j).attachment != NOWHERE && \
+	(is_present(i, j) && OF(i, j).failover == FAILOVER_NONE && OF(i, j).attachment != NOWHERE && \
 	 (OF(i, j).attachment != HOME || !evicted[i]))
 
 /* consider(), as far as it makes the peer's place in the network known */
 #define may_attach(i, j) (may_begin(i, j) && wanted(i, j) && !OF(i, j).attached)
 
 /* consider() and begin() */
-#define may_move(i, j) \
-	(may_begin(i, j) && OF(i, j).sending && !OF(i, j).moving && wanted(i, j) != OF(i, j).network && \
+#define may_switch(i, j) \
+	(may_begin(i, j) && OF(i, j).sending && !OF(i, j).switching && wanted(i, j) != OF(i, j).network && \
 	 (!wanted(i, j) || is_proved(i, j)) && \
-	 !(!wanted(i, j) && OF(i, j).network && OF(i, j).awaits_entry) && has_room(i, j))
+	 !(!wanted(i, j) && OF(i, j).network && OF(i, j).awaits_reattach) && has_room(i, j))
 
-inline begin_move(i, j)
+inline begin_switch(i, j)
 {
 	if
 	:: OF(i, j).network ->
@@ -131,18 +131,18 @@ inline begin_move(i, j)
 		NET(i, j)!FRAME_SLOTS, MOVE, OF(i, j).stream
 	:: else -> RING(i, j)!MOVE
 	fi;
-	OF(i, j).moving = 1
+	OF(i, j).switching = 1
 }
 
 #define may_go_on(i, j) \
-	(is_present(i, j) && OF(i, j).moving && \
+	(is_present(i, j) && OF(i, j).switching && \
 	 ((!OF(i, j).network && OF(i, j).accepted && (len(RING(i, j)) == 0)) || \
-	  (OF(i, j).network && OF(i, j).moved)))
+	  (OF(i, j).network && OF(i, j).switched)))
 
-/* go_on(), leave_region() and return_to_region() of move.c */
+/* go_on(), leave_region() and return_to_region() of switch.c */
 inline go_on(i, j)
 {
-	OF(i, j).moving = 0;
+	OF(i, j).switching = 0;
 	if
 	:: !OF(i, j).network ->
 		OF(i, j).line = 0;
@@ -153,10 +153,10 @@ inline go_on(i, j)
 	fi
 }
 
-/* is_taken() of move.c and transport_refresh(), which find that the credit was refused */
+/* is_taken() of switch.c and transport_refresh(), which find that the credit was refused */
 #define may_find_closed(i, j) \
 	(is_present(i, j) && !OF(i, j).network && OF(i, j).sending && OF(i, j).closed && \
-	 OF(i, j).renewal == RENEWAL_NONE && OF(i, j).attachment != NOWHERE)
+	 OF(i, j).failover == FAILOVER_NONE && OF(i, j).attachment != NOWHERE)
 
 /* leave_ring() */
 inline leave_ring(i, j)
@@ -172,8 +172,8 @@ inline leave_frames(i, j)
 {
 	assert(OF(i, j).attachment != NOWHERE);
 	OF(i, j).framed = 0;
-	OF(i, j).awaits_entry = 0;
-	OF(i, j).owes_moved = 1
+	OF(i, j).awaits_reattach = 0;
+	OF(i, j).owes_switched = 1
 }
 
 /* ---- the region: region_connect.c ---- */
@@ -181,7 +181,7 @@ inline leave_frames(i, j)
 /* accept_connection(): what `j` offers to `i` */
 #define may_accept(i, j) \
 	(OF(i, j).attachment != NOWHERE && OF(j, i).attachment == OF(i, j).attachment && is_intact(i, j) && \
-	 !(OF(i, j).attachment == HOME && evicted[i]) && OF(i, j).renewal == RENEWAL_NONE && \
+	 !(OF(i, j).attachment == HOME && evicted[i]) && OF(i, j).failover == FAILOVER_NONE && \
 	 ((OF(j, i).ended && is_present(i, j)) || \
 	  (OF(j, i).line != 0 && !OF(j, i).accepted && !OF(j, i).closed && \
 	   !(OF(i, j).framed && OF(i, j).ring_left == OF(j, i).line))))

@@ -45,7 +45,7 @@ OLD = {
         "OLD_LEAVE BREAKS=1 BUSY=1 REQUESTS=1 N=3 WHO=1 ATTACHED FROM_FIRST",
         r"\(peers\[\(\(i\*3\)\+j\)\]\.attachment!=0\)",
     ),
-    "a parting that nobody ends": ("OLD_STAY REQUESTS=2", ""),
+    "a detach that nobody ends": ("OLD_STAY REQUESTS=2", ""),
     "a wait that failing over forgets": ("OLD_HUSH REQUESTS=1 BREAKS=1", r"sent==1"),
 }
 """Rules that were, and the assertion that the search must find violated."""

@@ -20,9 +20,9 @@ LEFT_OUT = {
 
 ENUMS = {
     "peer_state": "transport/transport.h",
-    "peer_renewal": "transport/transport.h",
-    "network_word": "transport/network_transport.h",
-    "region_step": "transport/network_part.c",
+    "peer_failover": "transport/transport.h",
+    "detach_progress": "transport/network_transport.h",
+    "region_step": "transport/network_detach.c",
     "requested_route": "region/layout.h",
     "frame_kind": "transport/network_frame.h",
 }
@@ -74,7 +74,7 @@ def test_nothing_is_left_out_that_the_model_has_or_nobody_has() -> None:
     assert not [word for word in LEFT_OUT if re.search(rf"#define {word}\b", MODEL)]
 
 
-@pytest.mark.parametrize("name", ["peer_state", "peer_renewal"])
+@pytest.mark.parametrize("name", ["peer_state", "peer_failover"])
 def test_the_same_may_follow_in_both(name: str) -> None:
     assert table_of_code(name)
     assert table_of_model(name) == table_of_code(name)
@@ -86,11 +86,11 @@ def test_each_step_of_the_code_asks_the_table() -> None:
         (path.name, match[1])
         for path in (PROVIDER / "transport").glob("*.c")
         for match in re.finditer(
-            r"(\w+)->(?:state|renewal) = [^=;]*(?:PEER|RENEWAL)_", path.read_text()
+            r"(\w+)->(?:state|failover) = [^=;]*(?:PEER|FAILOVER)_", path.read_text()
         )
     }
     assert written == {
         ("region_transport.c", "peer"),  # transport_reset_peer()
         ("network_peers.c", "peer"),  # network_meet()
-        ("network_move.c", "rest"),  # network_bury()
+        ("network_switch.c", "rest"),  # network_bury()
     }

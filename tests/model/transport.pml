@@ -23,7 +23,7 @@
  *   -DOFFERS=1    offers of a single copy that a hostile receiver answers when it likes
  *   -DOLD_OFFER   the rule that fault B1 was: an offer was answered where the receiver is by now
  *   -DOLD_LEAVE   the rules that fault B2 was: members were forgotten before the region was left
- *   -DOLD_STAY    the rules by which a pair got stuck if the manager changed its mind while it parted
+ *   -DOLD_STAY    the rules by which a pair got stuck if the manager changed its mind while it detached
  *   -DOLD_HUSH    the same if the region failed meanwhile
  */
 #ifndef N
@@ -75,27 +75,27 @@
 
 typedef Peer {
 	unsigned state : 2;      /* enum peer_state */
-	unsigned renewal : 2;    /* enum peer_renewal */
-	unsigned part_said : 2;  /* enum network_word */
-	unsigned part_heard : 2; /* enum network_word */
+	unsigned failover : 2;    /* enum peer_failover */
+	unsigned detach_said : 2;  /* enum detach_progress */
+	unsigned detach_heard : 2; /* enum detach_progress */
 	unsigned attachment : 2;       /* the region that both are in: NOWHERE, HOME, OTHER */
 	unsigned asked_in : 2;   /* bit 0: of HOME, bit 1: of OTHER */
 	unsigned answer : 2;     /* enum region_step */
 	bit owes_region;
-	bit owes_part;
+	bit owes_detach;
 	bit alias;
 	bit network;             /* what we send goes over the network */
 	bit sending;
-	bit moving;
-	bit owes_moved;
+	bit switching;
+	bit owes_switched;
 	bit receiving;
 	bit framed;
 	bit broken;
 	bit reported;
 	bit attached;            /* peer->beyond is there: a ping is answered */
-	bit moved;
+	bit switched;
 	bit hushed;
-	bit awaits_entry;
+	bit awaits_reattach;
 	bit stream;
 	bit greeted;             /* network_peer.sequence > 0 */
 	bit offer;               /* a single copy was offered and not answered */
@@ -139,7 +139,7 @@ byte busy = BUSY, offers = OFFERS;
 
 /* scratch, 0 between two steps */
 byte word, other, kind, says;
-bit stream, renews;
+bit stream, fails_over;
 
 bit spoiled; /* a frame was lost, or somebody lied: what is promised then is safety alone */
 
@@ -147,15 +147,15 @@ bit spoiled; /* a frame was lost, or somebody lied: what is promised then is saf
 #define is_asked_for(i, j) \
 	(OF(i, j).attachment == HOME && (requested[i] != ROUTE_REGION || requested[j] != ROUTE_REGION))
 #define is_intact(i, j) (OF(i, j).attachment != HOME || !usurped[j])
-#define is_parting(i, j) \
-	(OF(i, j).attached && (OF(i, j).part_said != WORD_NONE || OF(i, j).part_heard != WORD_NONE))
-/* wants_network() of move.c */
+#define is_detaching(i, j) \
+	(OF(i, j).attached && (OF(i, j).detach_said != DETACH_NONE || OF(i, j).detach_heard != DETACH_NONE))
+/* wants_network() of switch.c */
 #ifdef OLD_STAY
 #define wanted(i, j) is_asked_for(i, j)
 #else
-#define wanted(i, j) (is_asked_for(i, j) || (OF(i, j).attachment != NOWHERE && is_parting(i, j)))
+#define wanted(i, j) (is_asked_for(i, j) || (OF(i, j).attachment != NOWHERE && is_detaching(i, j)))
 #endif
-#define is_renewing(i, j) (OF(i, j).renewal == RENEWAL_DRAINS || OF(i, j).renewal == RENEWAL_ASKS)
+#define is_failing_over(i, j) (OF(i, j).failover == FAILOVER_DRAINING || OF(i, j).failover == FAILOVER_ASKING)
 #define is_in(i, r) ((r == HOME && !left[i]) || (r == OTHER && elsewhere[i]))
 #define is_used(i, j) (OF(i, j).network || OF(i, j).framed)
 /* network_prove(): a ping is answered as soon as both ends know where the other is */
@@ -181,7 +181,7 @@ inline violate(i, j)
 	fail(i, j, 0)
 }
 
-/* forget_place() of part.c */
+/* forget_place() of detach.c */
 inline forget_place(i, j)
 {
 	OF(i, j).attachment = NOWHERE;
@@ -217,28 +217,28 @@ proctype pair(byte i; byte j)
 end:	do
 	:: atomic { !dead[i] && may_send(i, j) -> send(i, j) }
 	:: atomic { !dead[i] && may_attach(i, j) -> OF(i, j).attached = 1 }
-	:: atomic { !dead[i] && may_move(i, j) -> begin_move(i, j) }
+	:: atomic { !dead[i] && may_switch(i, j) -> begin_switch(i, j) }
 	:: atomic { !dead[i] && may_go_on(i, j) -> go_on(i, j) }
-	:: atomic { !dead[i] && is_present(i, j) && OF(i, j).owes_moved && (len(NET(i, j)) < NET_ROOM) ->
-		NET(i, j)!FRAME_MOVED, 0, OF(i, j).stream;
-		OF(i, j).owes_moved = 0 }
+	:: atomic { !dead[i] && is_present(i, j) && OF(i, j).owes_switched && (len(NET(i, j)) < NET_ROOM) ->
+		NET(i, j)!FRAME_SWITCHED, 0, OF(i, j).stream;
+		OF(i, j).owes_switched = 0 }
 	:: atomic { !dead[i] && may_find_closed(i, j) -> fail(i, j, 1) }
 	:: atomic { !dead[i] && may_accept(i, j) -> accept_connection(i, j) }
 	:: atomic { !dead[i] && may_drain(i, j) -> drain(i, j) }
 	:: atomic { !dead[i] && (len(NET(j, i)) > 0) -> take_frame(i, j) }
 	:: atomic { dead[i] && (len(NET(j, i)) > 0) -> NET(j, i)?kind, says, stream; kind = 0; says = 0; stream = 0 }
-	:: atomic { !dead[i] && may_part(i, j) -> part(i, j) }
+	:: atomic { !dead[i] && may_detach(i, j) -> detach(i, j) }
 	:: atomic { !dead[i] && may_ask(i, j, HOME) -> ask(i, j, HOME) }
 	:: atomic { !dead[i] && may_ask(i, j, OTHER) -> ask(i, j, OTHER) }
-	:: atomic { !dead[i] && OF(i, j).owes_part && len(NET(i, j)) < NET_ROOM ->
-		NET(i, j)!FRAME_PART, NOWHERE * 2 + 1, OF(i, j).stream;
-		OF(i, j).owes_part = 0 }
+	:: atomic { !dead[i] && OF(i, j).owes_detach && len(NET(i, j)) < NET_ROOM ->
+		NET(i, j)!FRAME_DETACH, NOWHERE * 2 + 1, OF(i, j).stream;
+		OF(i, j).owes_detach = 0 }
 	:: atomic { !dead[i] && may_answer(i, j) -> answer_region(i, j) }
 	:: atomic { !dead[i] && OF(i, j).state == PEER_FAILED && !OF(i, j).reported -> report(i, j) }
-	:: atomic { !dead[i] && OF(i, j).renewal == RENEWAL_DRAINS && is_present(i, j) -> enter_renewed(i, j) }
-	/* network_ask_renewal(): again and again, but one frame on its way says it all */
-	:: atomic { !dead[i] && OF(i, j).renewal == RENEWAL_ASKS && is_present(i, j) && (len(NET(i, j)) == 0) &&
-		    !dead[j] -> send_renew(i, j, 0) }
+	:: atomic { !dead[i] && OF(i, j).failover == FAILOVER_DRAINING && is_present(i, j) -> enter_failover(i, j) }
+	/* network_ask_failover(): again and again, but one frame on its way says it all */
+	:: atomic { !dead[i] && OF(i, j).failover == FAILOVER_ASKING && is_present(i, j) && (len(NET(i, j)) == 0) &&
+		    !dead[j] -> send_failover(i, j, 0) }
 	:: atomic { !dead[i] && may_find_dead(i, j) -> fail(i, j, 0) }
 	:: atomic { !dead[i] && may_find_gone(i, j) -> find_gone(i, j) }
 #if OFFERS
@@ -247,7 +247,7 @@ end:	do
 #endif
 #if BREAKS
 	/* somebody wrote over the ring or the credit line that it reads */
-	:: atomic { !dead[i] && breaks > 0 && is_present(i, j) && OF(i, j).renewal == RENEWAL_NONE &&
+	:: atomic { !dead[i] && breaks > 0 && is_present(i, j) && OF(i, j).failover == FAILOVER_NONE &&
 		    OF(i, j).attachment != NOWHERE &&
 		    (OF(i, j).receiving || (OF(i, j).sending && !OF(i, j).network)) ->
 		breaks--;

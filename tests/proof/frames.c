@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * frames.c - take_frame() of a frame of every length and any bytes, from a peer in any state:
- * network_receive.c, and what network_part.c and network_renew.c read of it. Of the frame only `length` bytes
- * are there: what lies behind them is uninitialized, and to copy it is an alarm.
+ * network_receive.c, and what network_detach.c and network_failover.c read of it. Of the frame only `length`
+ * bytes are there: what lies behind them is uninitialized, and to copy it is an alarm.
  *
  * Lengths are taken one by one as long as the slots may end there, since Eva knows no relation between two
  * words; all longer ones at once.
@@ -28,7 +28,7 @@ static size_t unpack_slot(const unsigned char *from, size_t rest, struct ring_sl
 
 /* So long are a slot, and a frame of a kind that has neither slots nor a chunk, at most. */
 #define SLOT_MOST (sizeof(struct frame_slot) + FRAME_PAYLOAD_MOST)
-#define LENGTHS_MOST (sizeof(struct frame_header) + sizeof(struct frame_renew) + 1)
+#define LENGTHS_MOST (sizeof(struct frame_header) + sizeof(struct frame_failover) + 1)
 
 static struct ring_slot slots[NETWORK_RING_SLOTS];
 static struct fi_info info;
@@ -147,8 +147,8 @@ struct peer *transport_peer_in(const struct attachment *attachment, uint32_t slo
 	return anybody();
 }
 
-bool transport_enter(struct attachment *attachment, struct peer *from, uint32_t slot, uint32_t epoch,
-		     uint64_t nonce)
+bool transport_reattach_peer(struct attachment *attachment, struct peer *from, uint32_t slot, uint32_t epoch,
+			     uint64_t nonce)
 {
 	(void)attachment->region;
 	(void)from->state;
@@ -177,9 +177,9 @@ bool network_send_notice(struct network_peer *to, enum frame_kind kind)
 	return to->network != NULL && any_u32;
 }
 
-bool network_send_part(struct network_peer *to, bool heard)
+bool network_send_detach(struct network_peer *to, bool heard)
 {
-	return network_send_notice(to, heard ? FRAME_PART : FRAME_PART);
+	return network_send_notice(to, heard ? FRAME_DETACH : FRAME_DETACH);
 }
 
 bool network_send_region(struct network_peer *to, const struct member *self, uint32_t step)
@@ -189,17 +189,17 @@ bool network_send_region(struct network_peer *to, const struct member *self, uin
 	return network_send_notice(to, FRAME_REGION);
 }
 
-bool network_send_renew(struct network_peer *to, bool answers)
+bool network_send_failover(struct network_peer *to, bool answers)
 {
 	(void)answers;
 	(void)to->peer->attachment->member->slot;
-	return network_send_notice(to, FRAME_RENEW);
+	return network_send_notice(to, FRAME_FAILOVER);
 }
 
-void network_take_moved(struct network_peer *from, const struct frame_header *header)
+void network_take_switched(struct network_peer *from, const struct frame_header *header)
 {
 	(void)header->sequence;
-	from->moved = true;
+	from->switched = true;
 }
 
 void network_stay_busy(struct network *self)
@@ -225,16 +225,16 @@ void network_enter(struct peer *from)
 	from->network = from->beyond;
 }
 
-void transport_take_move(struct transport *self, struct peer *from)
+void transport_take_switch(struct transport *self, struct peer *from)
 {
 	(void)self;
 	from->framed = false;
 }
 
-void transport_renewed(struct transport *self, struct peer *from)
+void transport_finish_failover(struct transport *self, struct peer *from)
 {
 	(void)self;
-	from->renewal = RENEWAL_DONE;
+	from->failover = FAILOVER_DONE;
 }
 
 struct peer *transport_meet_without_region(struct transport *self, uint32_t source, uint32_t epoch,
@@ -288,20 +288,20 @@ static void open_path(void)
 	network.unread = &unread;
 	beyond.network = &network;
 	beyond.peer = &peer;
-	beyond.part_said = (enum network_word)(any_u32 % 3);
-	beyond.part_heard = (enum network_word)(any_u32 % 3);
+	beyond.detach_said = (enum detach_progress)(any_u32 % 3);
+	beyond.detach_heard = (enum detach_progress)(any_u32 % 3);
 	beyond.stream = (uint16_t)any_u32;
 	beyond.expected = any_u32;
-	beyond.moved = any_u32;
+	beyond.switched = any_u32;
 	beyond.asking = any_u64;
 	peer.beyond = &beyond;
 	peer.network = any_u32 ? &beyond : NULL;
 	peer.attachment = any_u32 ? &transport.ports[0] : NULL;
 	peer.state = (enum peer_state)(any_u32 % 3);
-	peer.renewal = (enum peer_renewal)(any_u32 % 4);
+	peer.failover = (enum peer_failover)(any_u32 % 4);
 	peer.framed = any_u32;
 	peer.receiving = any_u32;
-	peer.moving = any_u32;
+	peer.switching = any_u32;
 }
 
 /* A frame of `length` bytes, which are the last of their memory. */

@@ -68,7 +68,7 @@ PROOFS = (
     Proof(
         "frames",
         "prove",
-        ("transport/network_part.c", "transport/network_renew.c"),
+        ("transport/network_detach.c", "transport/network_failover.c"),
         (
             "take_frame",
             "take_hello",
@@ -78,10 +78,10 @@ PROOFS = (
             "take_slots",
             "unpack",
             "network_read_hello",
-            "network_renewing_peer",
-            "network_take_part",
+            "network_peer_failing_over",
+            "network_take_detach",
             "network_take_region",
-            "network_take_renew",
+            "network_take_failover",
             "refuse_version",
         ),
         (
@@ -94,7 +94,7 @@ PROOFS = (
     Proof(
         "frames",
         "prove_slot",
-        ("transport/network_part.c", "transport/network_renew.c"),
+        ("transport/network_detach.c", "transport/network_failover.c"),
         ("unpack_slot",),
         (
             "transport/network_receive.c",

@@ -10,8 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "transport/move.h"
 #include "transport/region_transport.h"
+#include "transport/switch.h"
 
 char said[300];
 char files[REGIONS][40];
@@ -197,7 +197,7 @@ void talk_of_all(int one, int other)
 }
 
 /* Until nobody moves to another way, or waits to. */
-void settle_moves(void)
+void settle_switches(void)
 {
 	enum { GUARD_ROUNDS = 12000 }; /* a minute at least: against hanging */
 	const struct timespec pause = {.tv_nsec = 5000000};
@@ -207,11 +207,11 @@ void settle_moves(void)
 		waiting = 0;
 		for (int i = 0; i < (int)FAKE_ENDS && world.nodes[i].node.messenger != NULL; i++) {
 			transport_check_peers(transport_of(i));
-			transport_begin_moves(transport_of(i));
+			transport_begin_switches(transport_of(i));
 		}
 		fake_settle(&world);
 		for (int i = 0; i < (int)FAKE_ENDS && world.nodes[i].node.messenger != NULL; i++)
-			waiting += transport_of(i)->moves;
+			waiting += transport_of(i)->switches;
 		assert_true(round < GUARD_ROUNDS);
 		(void)nanosleep(&pause, NULL);
 	}

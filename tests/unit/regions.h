@@ -52,6 +52,6 @@ void talk(int from, int to, size_t length, uint64_t seed);
 /* By every protocol, both ways. */
 void talk_of_all(int one, int other);
 /* Until nobody moves to another way, or waits to. */
-void settle_moves(void);
+void settle_switches(void);
 
 #endif

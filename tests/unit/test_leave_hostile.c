@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "region/heap.h"
+#include "transport/failover.h"
 #include "transport/network_transport.h"
 #include "transport/region_transport.h"
-#include "transport/renew.h"
 
 /* As the manager does, or whoever may write to the region. */
 static void request_route(int index, enum requested_route wanted)
@@ -22,30 +22,30 @@ static void request_route(int index, enum requested_route wanted)
 static void settle(void)
 {
 	for (int round = 0; round < 8; round++)
-		settle_moves();
+		settle_switches();
 }
 
 /* `from` says to `to` that it goes on over the network. */
-static void deliver_renew(int to, int from, uint32_t sequence)
+static void deliver_failover(int to, int from, uint32_t sequence)
 {
 	const struct member *member = transport_of(from)->attachments[0].member;
 	struct {
 		struct frame_header header;
-		struct frame_renew renew;
+		struct frame_failover failover;
 	} frame = {
 		.header = {.magic = FRAME_MAGIC,
 			   .version = FRAME_VERSION,
-			   .kind = FRAME_RENEW,
+			   .kind = FRAME_FAILOVER,
 			   .stream = 1,
 			   .sequence = sequence,
 			   .to = transport_of(to)->attachments[0].member->nonce,
 			   .from = member->nonce},
-		.renew = {.region = {member->region->id[0], member->region->id[1]},
-			  .slot = member->slot,
-			  .epoch = member->epoch},
+		.failover = {.region = {member->region->id[0], member->region->id[1]},
+			     .slot = member->slot,
+			     .epoch = member->epoch},
 	};
 
-	network_write_hello(transport_of(from)->network, &frame.renew.hello);
+	network_write_hello(transport_of(from)->network, &frame.failover.hello);
 	assert_true(fake_deliver(&world.ends[to], &frame, sizeof(frame)));
 	fake_settle(&world);
 }
@@ -68,14 +68,14 @@ static void test_who_cannot_leave_forgets_nobody(void **state)
 	struct peer *peer = transport_of(A)->peers[transport_of(B)->attachments[0].member->slot];
 	if (peer->state == PEER_UNTOLD)
 		(void)transport_refuse(peer);
-	assert_int_equal(peer->renewal, RENEWAL_DONE);
+	assert_int_equal(peer->failover, FAILOVER_DONE);
 	transport_of(A)->attachments[0].next_search = UINT64_MAX; /* it comes back to no other region */
 	request_route(A, ROUTE_LEAVE);
 	settle();
 	assert_false(transport_of(A)->attachments[0].region->left);
 	assert_non_null(peer->attachment);
 	for (uint32_t sequence = 0; sequence < 2; sequence++)
-		deliver_renew(A, B, sequence);
+		deliver_failover(A, B, sequence);
 	assert_int_equal(peer->state, PEER_PRESENT);
 	/* Without that memory it leaves, and then it has nothing of the region any more. */
 	assert_true(heap_release(block));
@@ -83,7 +83,7 @@ static void test_who_cannot_leave_forgets_nobody(void **state)
 	assert_true(transport_of(A)->attachments[0].region->left);
 	assert_null(peer->attachment);
 	for (uint32_t sequence = 0; sequence < 2; sequence++)
-		deliver_renew(A, B, sequence);
+		deliver_failover(A, B, sequence);
 	assert_int_equal(peer->state, PEER_PRESENT);
 	close_endpoints();
 	heap_bytes = 0;

@@ -175,7 +175,7 @@ static void test_the_heap_is_in_the_first_region(void **state)
 	}
 	/* It is the first region's: nothing of it goes with the second. */
 	cut_file('2');
-	settle_moves();
+	settle_switches();
 	assert_true(transport_of(A)->attachments[1].cut);
 	assert_true(heap_release(bytes));
 	bytes = heap_allocate(heap, LONG, 64, false);

@@ -17,7 +17,7 @@ static void test_the_others_go_on_when_a_file_is_cut(void **state)
 		assert_int_equal(fake_receive(&world.nodes[A], meet(A, B)->peer.source, in, LONG, 3), 0);
 		assert_int_equal(fake_receive(&world.nodes[A], meet(A, C)->peer.source, in, LONG, 4), 0);
 		cut_file(which == 0 ? '1' : '2');
-		settle_moves();
+		settle_switches();
 		int gone = which == 0 ? B : C;
 		int stays = which == 0 ? C : B;
 		struct completion failed = fake_next(&world.nodes[A].node.receives);
@@ -29,10 +29,10 @@ static void test_the_others_go_on_when_a_file_is_cut(void **state)
 		assert_int_equal(fake_next(&world.nodes[A].node.receives).error, 0);
 		assert_int_equal(fake_next(&world.nodes[stays].node.sends).error, 0);
 		assert_routes(A, stays, false);
-		assert_int_equal(meet(A, gone)->peer.renewal, RENEWAL_DONE);
-		assert_int_equal(meet(gone, A)->peer.renewal, RENEWAL_DONE);
+		assert_int_equal(meet(A, gone)->peer.failover, FAILOVER_DONE);
+		assert_int_equal(meet(gone, A)->peer.failover, FAILOVER_DONE);
 		assert_routes(A, gone, true);
-		assert_int_equal(meet(A, stays)->peer.renewal, RENEWAL_NONE);
+		assert_int_equal(meet(A, stays)->peer.failover, FAILOVER_NONE);
 		/* Where nothing was under way the first who asks is told. */
 		assert_int_equal(fake_send(&world.nodes[gone], meet(gone, A), out, 8, 9), -ECONNABORTED);
 		talk_of_all(A, B);
@@ -51,13 +51,13 @@ static void test_the_others_go_on_when_a_slot_is_lost(void **state)
 	const struct member *lost = member_in(A, '2');
 	shared_store_u64(&region_slot(lost->region, lost->slot)->claim,
 			 (uint64_t)(lost->epoch + 1) << 32 | SLOT_CLAIMED);
-	settle_moves();
+	settle_switches();
 	assert_true(transport_of(A)->attachments[1].evicted);
 	assert_false(transport_of(A)->attachments[0].evicted);
 	assert_routes(A, B, false);
 	talk_of_all(A, B);
 	/* The other found out as well, or is told; both go on. */
-	assert_int_equal(transport_of(A)->peers[MEMBERS + member_in(C, '2')->slot]->renewal, RENEWAL_DONE);
+	assert_int_equal(transport_of(A)->peers[MEMBERS + member_in(C, '2')->slot]->failover, FAILOVER_DONE);
 	close_endpoints();
 }
 
@@ -71,14 +71,14 @@ static void test_a_request_is_of_one_region(void **state)
 	shared_store_u64(&region_slot(moved->region, moved->slot)->requested_route,
 			 (uint64_t)moved->epoch << 32 | 1);
 	for (int round = 0; round < 20; round++)
-		settle_moves();
+		settle_switches();
 	assert_routes(A, B, false);
 	assert_routes(A, C, true);
 	talk_of_all(A, B);
 	talk_of_all(A, C);
 	shared_store_u64(&region_slot(moved->region, moved->slot)->requested_route, 0);
 	for (int round = 0; round < 20; round++)
-		settle_moves();
+		settle_switches();
 	assert_routes(A, C, false);
 	talk_of_all(A, C);
 	close_endpoints();
@@ -91,7 +91,7 @@ static void request_of_a(char region, enum requested_route wanted)
 	shared_store_u64(&region_slot(member->region, member->slot)->requested_route,
 			 (uint64_t)member->epoch << 32 | wanted);
 	for (int round = 0; round < 20; round++)
-		settle_moves();
+		settle_switches();
 }
 
 /*

@@ -44,7 +44,7 @@ static void assert_known_as(uint64_t source, bool was_broken)
 
 	assert_ptr_equal(stranger, &meet(A, B)->peer);
 	assert_int_equal(correspondent_source(meet(A, B)), source);
-	settle_moves();
+	settle_switches();
 	/* Where nothing was under way the first who asks is told. */
 	if (was_broken) {
 		assert_true(fake_send(&world.nodes[B], meet(B, A), out, 8, 9) < 0);
@@ -76,7 +76,7 @@ static void test_a_stranger_of_a_region_that_is_cut(void **state)
 			uint64_t source = call(meet(B, A));
 			cut_file(lists[i].shared);
 			if (noticed)
-				settle_moves();
+				settle_switches();
 			assert_known_as(source, true);
 			close_endpoints();
 		}
@@ -94,7 +94,7 @@ static void test_a_stranger_whose_words_were_written_over(void **state)
 			shared_store_u64(&region_slot(lost->region, lost->slot)->claim,
 					 (uint64_t)(lost->epoch + 1) << 32 | SLOT_CLAIMED);
 			if (noticed)
-				settle_moves();
+				settle_switches();
 			assert_known_as(source, true);
 			close_endpoints();
 		}
@@ -109,8 +109,8 @@ static void test_a_stranger_that_comes_after_the_cut(void **state)
 		const struct peer *called = &meet(B, A)->peer;
 		const uint32_t slot = member_in(B, lists[i].shared)->slot;
 		cut_file(lists[i].shared);
-		settle_moves();
-		assert_int_equal(called->renewal, RENEWAL_DONE);
+		settle_switches();
+		assert_int_equal(called->failover, FAILOVER_DONE);
 		uint32_t source = 0;
 		for (uint32_t k = 0; k < transport_of(A)->attachment_count; k++)
 			if (transport_of(A)->attachments[k].region->id[1] ==
@@ -152,7 +152,7 @@ static void test_a_liar_is_not_told_of(void **state)
 	assert_int_equal(fake_send(&world.nodes[C], meet(C, A), &word, 8, 5), 0);
 	uint64_t liar = hear(word);
 	cut_file('2');
-	settle_moves();
+	settle_switches();
 	assert_ptr_not_equal(transport_of(A)->peers[(uint32_t)liar], &meet(A, B)->peer);
 	assert_int_equal(region_between(A, B), '1');
 	talk_of_all(A, B);

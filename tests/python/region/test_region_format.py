@@ -41,7 +41,7 @@ CONSTANTS = {
     "LIVENESS_LOCK": layout.Liveness.LOCK,
     "LIVENESS_HEARTBEAT": layout.Liveness.HEARTBEAT,
     "CONNECTION_BY_REGION": layout.Route.REGION,
-    "CONNECTION_MOVES": layout.Route.SWITCHING,
+    "CONNECTION_SWITCHING": layout.Route.SWITCHING,
     "CONNECTION_BY_NETWORK": layout.Route.NETWORK,
     "CONNECTION_STAYS": layout.Route.STAYS,
     "CONNECTION_ENDED": layout.Route.ENDED,

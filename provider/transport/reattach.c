@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* rejoin.c - see rejoin.h. */
-#include "transport/rejoin.h"
+/* reattach.c - see reattach.h. */
+#include "transport/reattach.h"
 
 #include "transport/network.h"
 #include "transport/region_transport.h"
@@ -43,13 +43,13 @@ static bool is_taken(const struct attachment *attachment, uint32_t slot)
 	       (peer != NULL && peer->attachment == attachment && !peer->alias && peer->state != PEER_FAILED);
 }
 
-bool transport_enter(struct attachment *attachment, struct peer *peer, uint32_t slot, uint32_t epoch,
-		     uint64_t nonce)
+bool transport_reattach_peer(struct attachment *attachment, struct peer *peer, uint32_t slot, uint32_t epoch,
+			     uint64_t nonce)
 {
 	if (peer->attachment == attachment && peer->alias && peer->slot == slot && peer->tenure == epoch)
 		return true;
-	if (peer->attachment != NULL || peer->state != PEER_PRESENT || peer->renewal != RENEWAL_NONE ||
-	    peer->network == NULL || !peer->framed || peer->moving || peer->owes_moved)
+	if (peer->attachment != NULL || peer->state != PEER_PRESENT || peer->failover != FAILOVER_NONE ||
+	    peer->network == NULL || !peer->framed || peer->switching || peer->owes_switched)
 		return false;
 	if (attachment->evicted || attachment->cut || slot >= attachment->region->members ||
 	    slot == attachment->member->slot || !member_confirm(attachment->region, slot, epoch, nonce) ||
@@ -240,7 +240,7 @@ static void look(struct attachment *home)
 		home->region->notice(error.text);
 }
 
-void transport_check_rejoining(struct transport *transport, uint64_t now)
+void transport_check_reattaching(struct transport *transport, uint64_t now)
 {
 	/* More may come to be, behind those that we began with. */
 	for (uint32_t i = 0; i < transport->attachment_count && network_is_there(transport); i++) {

@@ -8,7 +8,7 @@
 #include "fake_core.h"
 #include "random.h"
 
-#include "transport/move.h"
+#include "transport/switch.h"
 
 #include <stdlib.h>
 
@@ -57,7 +57,7 @@ static uint64_t seed;
 static uint64_t messages;
 static uint64_t operations;
 static uint64_t requests;
-static uint64_t moves;       /* of one direction of a pair */
+static uint64_t switches;    /* of one direction of a pair */
 static uint64_t late_copies; /* looks that saw a single copy go on after a move */
 
 static struct transport *transport_of(const struct player *player)
@@ -321,7 +321,7 @@ static void progress(struct player *player)
 	take_completions(player);
 }
 
-static void count_moves(void)
+static void count_switches(void)
 {
 	static const struct network_peer *before[FAKE_ENDS][FAKE_ENDS];
 
@@ -331,7 +331,7 @@ static void count_moves(void)
 				transport_of(&players[i])
 					->peers[transport_of(&players[k])->attachments[0].member->slot];
 			const struct network_peer *now = to != NULL ? to->network : NULL;
-			moves += (now != NULL) != (before[i][k] != NULL);
+			switches += (now != NULL) != (before[i][k] != NULL);
 			late_copies += now != NULL &&
 				       transport_of(&players[i])
 					       ->user->reaches(transport_of(&players[i])->context, to);
@@ -351,7 +351,7 @@ static void act(void)
 	case 1:
 	case 2:
 	case 3:
-		transport_begin_moves(transport_of(player));
+		transport_begin_switches(transport_of(player));
 		break;
 	case 4:
 		player->far->end->refusals = random_below(&seed, 20);
@@ -434,15 +434,15 @@ static void test_everything_at_once(void **state)
 		open_players(STEPS, heaps, run % 4 >= 2);
 		for (uint32_t step = 0; step < STEPS; step++) {
 			act();
-			count_moves();
+			count_switches();
 		}
 		finish();
 		close_players(heaps);
 	}
 	print_message("%lu messages, %lu one-sided operations, %lu requests, %lu moves, %lu late copies\n",
 		      (unsigned long)messages, (unsigned long)operations, (unsigned long)requests,
-		      (unsigned long)moves, (unsigned long)late_copies);
-	assert_true(moves > 100);
+		      (unsigned long)switches, (unsigned long)late_copies);
+	assert_true(switches > 100);
 	assert_true(messages > 1000);
 	assert_true(operations > 500);
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * move.h - changing the way to a peer of our region while messages are under way: to the network, and
+ * switch.h - changing the way to a peer of our region while messages are under way: to the network, and
  * back. Each direction of a pair moves by itself, and its sender moves it:
  *
  *   sender                                          receiver
- *   ..., MOVE      ────────── the old way ───────▶  all before it was taken; nothing is kept in the
+ *   ..., SWITCH      ────────── the old way ───────▶  all before it was taken; nothing is kept in the
  *                                                   sender's chunks any more
- *                  ◀───────── taken ─────────────   by the region: the credit, with MOVE counted in;
- *                                                   over the network: a frame of its own, MOVED
+ *                  ◀───────── taken ─────────────   by the region: the credit, with SWITCH counted in;
+ *                                                   over the network: a frame of its own, SWITCHED
  *   ...            ────────── the new way ───────▶
  *
  * So there is one order of slots over both ways, and nothing comes by the new one before the receiver
@@ -21,19 +21,19 @@
  *
  * The way to the network must be seen to work before it is taken: a ping is answered.
  */
-#ifndef VICINAL_TRANSPORT_MOVE_H
-#define VICINAL_TRANSPORT_MOVE_H
+#ifndef VICINAL_TRANSPORT_SWITCH_H
+#define VICINAL_TRANSPORT_SWITCH_H
 
 #include "transport/transport.h"
 
 /* Now and then: begin to move the peers that are to be reached another way. */
-void transport_begin_moves(struct transport *transport);
-/* At each poll while transport->moves is not 0. */
-void transport_go_on_moving(struct transport *transport);
+void transport_begin_switches(struct transport *transport);
+/* At each poll while transport->switches is not 0. */
+void transport_continue_switches(struct transport *transport);
 /* `peer` failed: it does not move any more. */
-void transport_end_move(struct transport *transport, struct peer *peer);
+void transport_end_switch(struct transport *transport, struct peer *peer);
 /* Its last slot through the region, or over the network, was taken out. */
-void transport_take_move(struct transport *transport, struct peer *peer);
+void transport_take_switch(struct transport *transport, struct peer *peer);
 /* Say for people and the manager how what we send to `peer` goes. */
 void transport_publish_route(const struct transport *transport, const struct peer *peer);
 

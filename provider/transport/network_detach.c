@@ -1,28 +1,29 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * network_part.c - what is said over the network when peers part from a region, and when they meet in one:
- * see part.h and rejoin.h. What comes is from anybody who knows our nonce, as all frames are; a liar takes a
- * pair of its own out of the region, or says that it is where it is not, which the region's words show.
+ * network_detach.c - what is said over the network when peers detach from a region, and when they meet in
+ * one: see detach.h and reattach.h. What comes is from anybody who knows our nonce, as all frames are; a liar
+ * takes a pair of its own out of the region, or says that it is where it is not, which the region's words
+ * show.
  */
+#include "transport/detach.h"
 #include "transport/network_transport.h"
-#include "transport/part.h"
-#include "transport/rejoin.h"
+#include "transport/reattach.h"
 
 /* Of frame_header.sequence in a FRAME_REGION. */
 enum region_step { REGION_ASKS = 0, REGION_ANSWERS = 1, REGION_ENDS = 2 };
 
-/* ---- parting ---- */
+/* ---- detaching ---- */
 
-bool network_is_parting(const struct peer *peer)
+bool network_is_detaching(const struct peer *peer)
 {
 	return peer->beyond != NULL &&
-	       (peer->beyond->part_said != WORD_NONE || peer->beyond->part_heard != WORD_NONE);
+	       (peer->beyond->detach_said != DETACH_NONE || peer->beyond->detach_heard != DETACH_NONE);
 }
 
-bool network_owes_part(const struct peer *peer)
+bool network_owes_detach(const struct peer *peer)
 {
-	return peer->beyond != NULL && peer->beyond->part_said != WORD_NONE &&
-	       peer->beyond->part_heard != WORD_SECOND;
+	return peer->beyond != NULL && peer->beyond->detach_said != DETACH_NONE &&
+	       peer->beyond->detach_heard != DETACH_SECOND;
 }
 
 bool network_is_hushed(const struct peer *peer)
@@ -30,70 +31,70 @@ bool network_is_hushed(const struct peer *peer)
 	return peer->beyond != NULL && peer->beyond->hushed;
 }
 
-void network_stop_parting(struct peer *peer)
+void network_stop_detaching(struct peer *peer)
 {
 	struct network_peer *to = peer->beyond;
 
-	to->part_said = WORD_NONE;
-	to->part_heard = WORD_NONE;
+	to->detach_said = DETACH_NONE;
+	to->detach_heard = DETACH_NONE;
 	to->hushed = false;
 }
 
-bool network_part(struct peer *peer)
+bool network_detach(struct peer *peer)
 {
 	struct network_peer *to = peer->beyond;
 
-	/* That we are in the region goes first: afterwards it would call back whom we part from. */
+	/* That we are in the region goes first: afterwards it would call back whom we detach from. */
 	if (to->owes_region)
 		return false;
-	enum network_word word = to->part_heard == WORD_NONE ? WORD_FIRST : WORD_SECOND;
-	if (to->part_said < word) {
+	enum detach_progress word = to->detach_heard == DETACH_NONE ? DETACH_FIRST : DETACH_SECOND;
+	if (to->detach_said < word) {
 		/* Without room for it nothing has begun: the manager may think better of it meanwhile. */
-		if (!network_send_part(to, word == WORD_SECOND))
+		if (!network_send_detach(to, word == DETACH_SECOND))
 			return false;
-		to->part_said = word;
+		to->detach_said = word;
 		network_stay_busy(to->network);
 	}
 	if (peer->network == NULL) {
 		network_enter(peer);
 		peer->out.limit = peer->out.position;
-		to->hushed = to->part_heard != WORD_SECOND;
+		to->hushed = to->detach_heard != DETACH_SECOND;
 	}
-	return to->part_said == WORD_SECOND;
+	return to->detach_said == DETACH_SECOND;
 }
 
-void network_part_again(struct network_peer *to)
+void network_detach_again(struct network_peer *to)
 {
-	to->owes_part = !network_send_part(to, true);
+	to->owes_detach = !network_send_detach(to, true);
 	network_stay_busy(to->network);
 }
 
-void network_take_part(struct network_peer *from, const struct frame_header *header)
+void network_take_detach(struct network_peer *from, const struct frame_header *header)
 {
 	struct peer *peer = from->peer;
-	enum network_word word = header->sequence == 0 ? WORD_FIRST : WORD_SECOND;
+	enum detach_progress word = header->sequence == 0 ? DETACH_FIRST : DETACH_SECOND;
 
-	/* One that is in no region with us has nothing to part from, unless it did just now. */
-	if ((peer->attachment == NULL && from->part_said == WORD_NONE) || peer->renewal != RENEWAL_NONE)
+	/* One that is in no region with us has nothing to detach from, unless it did just now. */
+	if ((peer->attachment == NULL && from->detach_said == DETACH_NONE) || peer->failover != FAILOVER_NONE)
 		return;
-	/* It met us in a region, and parts from us before we met it there: we have parted already. */
-	if (peer->attachment == NULL && from->part_heard == WORD_SECOND && word == WORD_FIRST) {
-		network_part_again(from);
+	/* It met us in a region, and detaches from us before we met it there: we have detached already. */
+	if (peer->attachment == NULL && from->detach_heard == DETACH_SECOND && word == DETACH_FIRST) {
+		network_detach_again(from);
 		return;
 	}
 	/* Of another time that we were in a region together. */
-	if (peer->attachment != NULL && header->bytes != PART_ANY &&
+	if (peer->attachment != NULL && header->bytes != DETACH_ANY &&
 	    header->bytes != network_tenancy(peer->attachment->region, peer->tenure))
 		return;
 	if (peer->receiving || header->sequence > 1) {
-		network_violate(from, -EPROTO, "it parted from a region through which it sends");
+		network_violate(from, -EPROTO, "it detached from a region through which it sends");
 		return;
 	}
-	if (word > from->part_heard)
-		from->part_heard = word;
+	if (word > from->detach_heard)
+		from->detach_heard = word;
 	peer->framed = true;
 	peer->mapped = false;
-	if (from->part_heard != WORD_SECOND || peer->network == NULL)
+	if (from->detach_heard != DETACH_SECOND || peer->network == NULL)
 		return;
 	from->hushed = false;
 	/* It expects frames: it hears who we are, though there may be nothing to send yet. */
@@ -111,26 +112,26 @@ void network_stay_with(struct peer *peer)
 
 /* ---- meeting ---- */
 
-bool network_awaits_entry(const struct peer *peer)
+bool network_awaits_reattach(const struct peer *peer)
 {
-	return peer->beyond != NULL && peer->beyond->awaits_entry;
+	return peer->beyond != NULL && peer->beyond->awaits_reattach;
 }
 
-void network_entered(struct peer *peer)
+void network_reattached(struct peer *peer)
 {
-	peer->beyond->awaits_entry = false;
+	peer->beyond->awaits_reattach = false;
 }
 
 void network_forget_region(struct peer *peer)
 {
 	struct network_peer *to = peer->beyond;
 
-	to->part_said = WORD_NONE;
-	to->part_heard = WORD_NONE;
+	to->detach_said = DETACH_NONE;
+	to->detach_heard = DETACH_NONE;
 	to->hushed = false;
-	to->owes_part = false;
+	to->owes_detach = false;
 	to->asked_in = 0;
-	to->awaits_entry = true;
+	to->awaits_reattach = true;
 }
 
 static uint32_t bit_of(const struct transport *transport, const struct attachment *attachment)
@@ -155,7 +156,7 @@ void network_ask_again(const struct attachment *attachment, struct peer *peer)
 /* Does it know us? A frame of one whom it has not heard of, it drops. */
 static bool is_acquainted(const struct network_peer *peer)
 {
-	return peer->sequence > 0 || peer->expected > 0 || peer->part_heard != WORD_NONE;
+	return peer->sequence > 0 || peer->expected > 0 || peer->detach_heard != DETACH_NONE;
 }
 
 void network_ask_who_is_in(struct transport *transport, const struct attachment *attachment)
@@ -167,7 +168,7 @@ void network_ask_who_is_in(struct transport *transport, const struct attachment 
 		const struct peer *peer = transport->peers[source];
 		struct network_peer *to = peer != NULL ? peer->beyond : NULL;
 		if (to == NULL || peer->attachment != NULL || peer->state != PEER_PRESENT ||
-		    peer->renewal != RENEWAL_NONE || !network_is_used(to) || !is_acquainted(to) ||
+		    peer->failover != FAILOVER_NONE || !network_is_used(to) || !is_acquainted(to) ||
 		    (to->asked_in & bit_of(transport, attachment)) != 0)
 			continue;
 		if (!network_send_region(to, attachment->member, REGION_ASKS))
@@ -195,15 +196,16 @@ void network_take_region(struct network_peer *from, const struct frame_header *h
 		return;
 	memcpy(&said, frame->bytes + sizeof(*header), sizeof(said));
 	struct attachment *attachment = network_attachment_in(transport, said.region);
-	if (attachment == NULL || !transport_enter(attachment, peer, said.slot, said.epoch, said.nonce))
+	if (attachment == NULL ||
+	    !transport_reattach_peer(attachment, peer, said.slot, said.epoch, said.nonce))
 		return;
 	if (header->sequence != REGION_ASKS)
-		network_entered(peer);
+		network_reattached(peer);
 	/*
-	 * It asks, and we still part from it since we met it here before: it has parted already. The answer
-	 * would tell it that we meet again, and it would move back to what we forget right afterwards.
+	 * It asks, and we still detach from it since we met it here before: it has detached already. The
+	 * answer would tell it that we meet again, and it would move back to what we forget right afterwards.
 	 */
-	if (header->sequence >= REGION_ENDS || network_is_parting(peer))
+	if (header->sequence >= REGION_ENDS || network_is_detaching(peer))
 		return;
 	from->answer = header->sequence == REGION_ASKS ? REGION_ANSWERS : REGION_ENDS;
 	network_answer(from);

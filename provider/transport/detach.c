@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* part.c - see part.h. */
-#include "transport/part.h"
+/* detach.c - see detach.h. */
+#include "transport/detach.h"
 
 #include "region/leave.h"
-#include "transport/move.h"
 #include "transport/network.h"
 #include "transport/region_transport.h"
+#include "transport/switch.h"
 
 static bool is_in_use(const struct attachment *attachment)
 {
@@ -18,9 +18,9 @@ static enum requested_route own_requested_route(const struct attachment *attachm
 				      attachment->member->epoch);
 }
 
-bool transport_is_parting(const struct peer *peer)
+bool transport_is_detaching(const struct peer *peer)
 {
-	return network_is_parting(peer);
+	return network_is_detaching(peer);
 }
 
 /* ---- meeting ---- */
@@ -85,7 +85,8 @@ static bool meet_all(struct attachment *attachment)
 {
 	bool met = true;
 
-	/* Those that we came back to know us by the network: they offer us no ring before we part from them.
+	/* Those that we came back to know us by the network: they offer us no ring before we detach from
+	 * them.
 	 */
 	for (uint32_t slot = 0; slot < attachment->region->members && attachment->base != TRANSPORT_NO_BASE;
 	     slot++)
@@ -104,7 +105,7 @@ static void meet_those_who_leave(struct attachment *attachment)
 	}
 }
 
-/* The manager thinks better of it: those that we parted from already are called back. */
+/* The manager thinks better of it: those that we detached from already are called back. */
 static void stay(struct attachment *attachment)
 {
 	attachment->leaving = false;
@@ -132,7 +133,7 @@ void transport_meet_leavers(struct transport *transport)
 	}
 }
 
-/* ---- parting ---- */
+/* ---- detaching ---- */
 
 /*
  * Of a peer that asks the region for nothing and is asked for nothing there. The region may be unmapped
@@ -176,20 +177,20 @@ static bool is_requested(const struct peer *peer)
 /* Nothing of either direction is in the region, or may come to be there. */
 static bool is_out_of_region(struct transport *transport, const struct peer *peer)
 {
-	return !peer->moving && !peer->owes_moved && !peer->receiving &&
+	return !peer->switching && !peer->owes_switched && !peer->receiving &&
 	       (peer->network != NULL || !peer->sending) &&
 	       !transport->user->reaches(transport->context, peer);
 }
 
-void transport_part(struct transport *transport, struct peer *peer)
+void transport_detach_peer(struct transport *transport, struct peer *peer)
 {
-	if (!is_requested(peer) && !network_is_parting(peer))
+	if (!is_requested(peer) && !network_is_detaching(peer))
 		return;
 	if (!network_prove(transport, peer) || !is_out_of_region(transport, peer))
 		return;
 	peer->mapped = false;
-	if (network_part(peer)) {
-		/* Who stays, and parted because of what the manager wanted for a moment, calls it back. */
+	if (network_detach(peer)) {
+		/* Who stays, and detached because of what the manager wanted for a moment, calls it back. */
 		if (!peer->attachment->leaving)
 			peer->attachment->welcomes = true;
 		transport_publish_route(transport, peer);
@@ -197,16 +198,16 @@ void transport_part(struct transport *transport, struct peer *peer)
 	}
 }
 
-bool transport_undo_entry(struct peer *peer)
+bool transport_undo_reattach(struct peer *peer)
 {
-	if (!network_awaits_entry(peer))
+	if (!network_awaits_reattach(peer))
 		return false;
-	network_entered(peer);
+	network_reattached(peer);
 	forget_place(peer);
 	return true;
 }
 
-bool transport_part_at_once(struct transport *transport, struct peer *peer)
+bool transport_detach_at_once(struct transport *transport, struct peer *peer)
 {
 	if (!network_attach(transport, peer))
 		return false;
@@ -223,7 +224,7 @@ bool transport_part_at_once(struct transport *transport, struct peer *peer)
 /* Nothing is expected of it any more by the region's words. */
 static bool is_done_with(const struct peer *peer)
 {
-	return (peer->state == PEER_FAILED && peer->reported) || peer->renewal == RENEWAL_DONE;
+	return (peer->state == PEER_FAILED && peer->reported) || peer->failover == FAILOVER_DONE;
 }
 
 static bool is_free(struct attachment *attachment)
@@ -241,7 +242,7 @@ static bool is_free(struct attachment *attachment)
 		else if (peer->attachment == attachment)
 			free = free && is_done_with(peer);
 		else if (peer->attachment == NULL && peer->state == PEER_PRESENT)
-			free = free && !network_owes_part(peer);
+			free = free && !network_owes_detach(peer);
 	}
 	return free;
 }

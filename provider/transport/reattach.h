@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * rejoin.h - coming back to a region, after we have left one: to another, on the host that our machine went
+ * reattach.h - coming back to a region, after we have left one: to another, on the host that our machine went
  * to, or to the same.
  *
  * About once a second the place where we found our region is looked at. When there is one we take a slot in
@@ -13,26 +13,26 @@
  *              ◀───────────────────────────   REGION 1: so am I
  *   REGION 2: I heard that  ──────────────▶   both may move from here on
  *
- * Who still parts from the other (part.h) does not answer, and asks itself when it has parted. Who was asked
- * and may not meet the other now, as the manager wants it, asks when it may.
+ * Who still detaches from the other (detach.h) does not answer, and asks itself when it has detached. Who was
+ * asked and may not meet the other now, as the manager wants it, asks when it may.
  *
- * Then each moves what it sends into the region, as in move.h. A peer that is met so keeps its number, which
- * is not that of its slot; and so its slot's number stays with whom it was given to, if that one lives on
- * elsewhere.
+ * Then each moves what it sends into the region, as in switch.h. A peer that is met so keeps its number,
+ * which is not that of its slot; and so its slot's number stays with whom it was given to, if that one lives
+ * on elsewhere.
  */
-#ifndef VICINAL_TRANSPORT_REJOIN_H
-#define VICINAL_TRANSPORT_REJOIN_H
+#ifndef VICINAL_TRANSPORT_REATTACH_H
+#define VICINAL_TRANSPORT_REATTACH_H
 
 #include "transport/transport.h"
 
 /* Now and then: look for a region, and ask who is in it. */
-void transport_check_rejoining(struct transport *transport, uint64_t now);
+void transport_check_reattaching(struct transport *transport, uint64_t now);
 /*
  * `peer`, which we reach over the network, says that it is in the attachment's region, with this slot, epoch
  * and nonce: it is from now on, if that is true and the manager wants nothing else. Returns whether it is.
  */
-bool transport_enter(struct attachment *attachment, struct peer *peer, uint32_t slot, uint32_t epoch,
-		     uint64_t nonce);
+bool transport_reattach_peer(struct attachment *attachment, struct peer *peer, uint32_t slot, uint32_t epoch,
+			     uint64_t nonce);
 /* The member of the attachment's region whose slot's number is another's. NULL if it has no place in the
  * network.
  */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The manager changes its mind while a pair parts from a region, or just afterwards: each case is a trace
+ * The manager changes its mind while a pair detaches from a region, or just afterwards: each case is a trace
  * that tests/model found, or tests/fuzz/fuzz_walk.c.
  */
 #include "regions.h"
 
-#include "transport/move.h"
 #include "transport/network_transport.h"
 #include "transport/region_transport.h"
+#include "transport/switch.h"
 
 static void request_route(int index, enum requested_route wanted)
 {
@@ -20,7 +20,7 @@ static void request_route(int index, enum requested_route wanted)
 static void settle(void)
 {
 	for (int round = 0; round < 8; round++)
-		settle_moves();
+		settle_switches();
 }
 
 static struct network_peer *beyond(int at, int whom)
@@ -44,16 +44,16 @@ static void prove(void)
 	beyond(B, A)->proved = true;
 }
 
-/* A has said PART to B, which it never sent anything; and B sends to A before it hears that. */
-static void say_part(void)
+/* A has said DETACH to B, which it never sent anything; and B sends to A before it hears that. */
+static void say_detach(void)
 {
 	open_endpoints("1", "1", "");
 	(void)meet(A, B);
 	(void)meet(B, A);
 	request_route(A, ROUTE_LEAVE);
 	prove();
-	transport_begin_moves(transport_of(A));
-	assert_int_equal(beyond(A, B)->part_said, WORD_FIRST);
+	transport_begin_switches(transport_of(A));
+	assert_int_equal(beyond(A, B)->detach_said, DETACH_FIRST);
 	assert_true(beyond(A, B)->hushed);
 	static const unsigned char word[8] = {1};
 	assert_int_equal(fake_send(&world.nodes[B], meet(B, A), word, sizeof(word), 7), 0);
@@ -69,10 +69,10 @@ static void receive_word(void)
 	assert_int_equal(in[0], 1);
 }
 
-static void test_a_parting_that_began_ends(void **state)
+static void test_a_detach_that_began_ends(void **state)
 {
 	(void)state;
-	say_part();
+	say_detach();
 	settle();
 	receive_word();
 	talk_of_all(A, B);
@@ -81,13 +81,13 @@ static void test_a_parting_that_began_ends(void **state)
 }
 
 /* What A sends waited for B to expect it, and the region is of no use before B says so. */
-static void test_a_parting_that_began_fails_over(void **state)
+static void test_a_detach_that_began_fails_over(void **state)
 {
 	(void)state;
-	say_part();
+	say_detach();
 	transport_break(transport_of(A), &meet(A, B)->peer, -EPROTO, "the test says so");
 	settle();
-	assert_int_equal(meet(A, B)->peer.renewal, RENEWAL_DONE);
+	assert_int_equal(meet(A, B)->peer.failover, FAILOVER_DONE);
 	static const unsigned char word[8] = {2};
 	for (int tries = 0; tries < 2; tries++) /* the first may be told of the failure */
 		if (fake_send(&world.nodes[A], meet(A, B), word, sizeof(word), 8) == 0)
@@ -98,7 +98,7 @@ static void test_a_parting_that_began_fails_over(void **state)
 }
 
 /* B sees what the manager wants of A before A does, and that it wants it no more after. */
-static void test_who_parted_is_called_back_by_who_stays(void **state)
+static void test_who_detached_is_called_back_by_who_stays(void **state)
 {
 	(void)state;
 	open_endpoints("1", "1", "");
@@ -106,7 +106,7 @@ static void test_who_parted_is_called_back_by_who_stays(void **state)
 	(void)meet(B, A);
 	request_route(A, ROUTE_LEAVE);
 	prove();
-	transport_begin_moves(transport_of(B));
+	transport_begin_switches(transport_of(B));
 	request_route(A, ROUTE_RETURN);
 	settle();
 	talk_of_all(A, B);
@@ -114,8 +114,8 @@ static void test_who_parted_is_called_back_by_who_stays(void **state)
 	close_endpoints();
 }
 
-/* B is to part from A, and its core has no room for the word; then the manager wants it no more. */
-static void test_who_could_not_say_that_it_parts_stays(void **state)
+/* B is to detach from A, and its core has no room for the word; then the manager wants it no more. */
+static void test_who_could_not_say_that_it_detaches_stays(void **state)
 {
 	(void)state;
 	open_endpoints("1", "1", "");
@@ -124,7 +124,7 @@ static void test_who_could_not_say_that_it_parts_stays(void **state)
 	request_route(A, ROUTE_LEAVE);
 	prove();
 	world.ends[B].refusals = 1;
-	transport_begin_moves(transport_of(B));
+	transport_begin_switches(transport_of(B));
 	assert_int_equal(world.ends[B].refusals, 0);
 	request_route(A, ROUTE_RETURN);
 	settle();
@@ -133,7 +133,7 @@ static void test_who_could_not_say_that_it_parts_stays(void **state)
 	close_endpoints();
 }
 
-/* A has parted from B, and cannot leave. */
+/* A has detached from B, and cannot leave. */
 static void part(void)
 {
 	open_endpoints("1", "1", "");
@@ -152,13 +152,13 @@ static void test_who_calls_back_and_leaves_lives_on(void **state)
 	(void)state;
 	part();
 	request_route(A, ROUTE_RETURN);
-	transport_begin_moves(transport_of(A));
+	transport_begin_switches(transport_of(A));
 	transport_check_peers(transport_of(A));
 	(void)network_progress_full(transport_of(B));
 	assert_non_null(meet(B, A)->peer.attachment);
 	request_route(A, ROUTE_LEAVE);
 	transport_of(A)->attachments[0].region->lost = false;
-	transport_begin_moves(transport_of(A));
+	transport_begin_switches(transport_of(A));
 	assert_true(transport_of(A)->attachments[0].region->left);
 	/* It is long ago for B. */
 	meet(B, A)->peer.gone = 1;
@@ -170,13 +170,13 @@ static void test_who_calls_back_and_leaves_lives_on(void **state)
 	close_endpoints();
 }
 
-/* B has met A again, and A does not meet B, since it is to leave after all: B hears that A has parted. */
-static void test_who_was_not_met_again_is_parted_from(void **state)
+/* B has met A again, and A does not meet B, since it is to leave after all: B hears that A has detached. */
+static void test_who_was_not_met_again_is_detached_from(void **state)
 {
 	(void)state;
 	part();
 	request_route(A, ROUTE_RETURN);
-	transport_begin_moves(transport_of(A));
+	transport_begin_switches(transport_of(A));
 	transport_check_peers(transport_of(A));
 	(void)network_progress_full(transport_of(B));
 	assert_non_null(meet(B, A)->peer.attachment);
@@ -189,10 +189,10 @@ static void test_who_was_not_met_again_is_parted_from(void **state)
 }
 
 /*
- * Both came back to the region and part from it again, each by itself: A has heard that B parts, and B has
+ * Both came back to the region and detach from it again, each by itself: A has heard that B parts, and B has
  * not said yet that it heard the same of A.
  */
-static void part_again(void)
+static void detach_again(void)
 {
 	part();
 	request_route(A, ROUTE_RETURN);
@@ -204,35 +204,36 @@ static void part_again(void)
 	transport_of(B)->next_check = UINT64_MAX;
 	request_route(A, ROUTE_LEAVE);
 	prove();
-	transport_begin_moves(transport_of(A));
-	transport_begin_moves(transport_of(B));
-	while (transport_of(A)->moves + transport_of(B)->moves > 0)
+	transport_begin_switches(transport_of(A));
+	transport_begin_switches(transport_of(B));
+	while (transport_of(A)->switches + transport_of(B)->switches > 0)
 		fake_settle(&world);
-	transport_begin_moves(transport_of(A));
-	transport_begin_moves(transport_of(B));
+	transport_begin_switches(transport_of(A));
+	transport_begin_switches(transport_of(B));
 	(void)network_progress_full(transport_of(A));
 	(void)network_progress_full(transport_of(B));
-	assert_int_equal(beyond(A, B)->part_heard, WORD_FIRST);
-	assert_int_equal(beyond(B, A)->part_heard, WORD_FIRST);
-	transport_begin_moves(transport_of(A));
+	assert_int_equal(beyond(A, B)->detach_heard, DETACH_FIRST);
+	assert_int_equal(beyond(B, A)->detach_heard, DETACH_FIRST);
+	transport_begin_switches(transport_of(A));
 	assert_null(meet(A, B)->peer.attachment);
 }
 
-/* A asks B to meet a second time, and B, which met A before, parts from that meeting still. */
-static void test_who_parts_meets_nobody_before_it_parted(void **state)
+/* A asks B to meet a second time, and B, which met A before, detaches from that meeting still. */
+static void test_who_detaches_meets_nobody_before_it_detached(void **state)
 {
 	(void)state;
-	part_again();
+	detach_again();
 	request_route(A, ROUTE_RETURN);
-	transport_begin_moves(transport_of(A));
+	transport_begin_switches(transport_of(A));
 	transport_check_peers(transport_of(A));
 	(void)network_progress_full(transport_of(B));
-	assert_int_equal(beyond(B, A)->part_heard, WORD_SECOND);
-	/* If B answered, A would say that it heard that, and move back, before it hears that B has parted. */
+	assert_int_equal(beyond(B, A)->detach_heard, DETACH_SECOND);
+	/* If B answered, A would say that it heard that, and move back, before it hears that B has detached.
+	 */
 	(void)network_progress_full(transport_of(A));
 	(void)network_progress_full(transport_of(B));
-	transport_begin_moves(transport_of(B));
-	transport_begin_moves(transport_of(A));
+	transport_begin_switches(transport_of(B));
+	transport_begin_switches(transport_of(A));
 	settle();
 	assert_int_equal(meet(A, B)->peer.state, PEER_PRESENT);
 	assert_int_equal(meet(B, A)->peer.state, PEER_PRESENT);
@@ -245,12 +246,12 @@ static void test_who_parts_meets_nobody_before_it_parted(void **state)
 static void test_who_was_refused_for_a_while_asks_again(void **state)
 {
 	(void)state;
-	part_again();
+	detach_again();
 	request_route(A, ROUTE_RETURN);
-	transport_begin_moves(transport_of(A));
+	transport_begin_switches(transport_of(A));
 	transport_check_peers(transport_of(A));
 	(void)network_progress_full(transport_of(B));
-	transport_begin_moves(transport_of(B));
+	transport_begin_switches(transport_of(B));
 	request_route(A, ROUTE_NETWORK);
 	settle();
 	assert_null(meet(A, B)->peer.attachment);
@@ -265,13 +266,13 @@ static void test_who_was_refused_for_a_while_asks_again(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_a_parting_that_began_ends),
-		cmocka_unit_test(test_a_parting_that_began_fails_over),
-		cmocka_unit_test(test_who_parted_is_called_back_by_who_stays),
-		cmocka_unit_test(test_who_could_not_say_that_it_parts_stays),
+		cmocka_unit_test(test_a_detach_that_began_ends),
+		cmocka_unit_test(test_a_detach_that_began_fails_over),
+		cmocka_unit_test(test_who_detached_is_called_back_by_who_stays),
+		cmocka_unit_test(test_who_could_not_say_that_it_detaches_stays),
 		cmocka_unit_test(test_who_calls_back_and_leaves_lives_on),
-		cmocka_unit_test(test_who_was_not_met_again_is_parted_from),
-		cmocka_unit_test(test_who_parts_meets_nobody_before_it_parted),
+		cmocka_unit_test(test_who_was_not_met_again_is_detached_from),
+		cmocka_unit_test(test_who_detaches_meets_nobody_before_it_detached),
 		cmocka_unit_test(test_who_was_refused_for_a_while_asks_again),
 	};
 

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* move.c - see move.h. */
-#include "transport/move.h"
+/* switch.c - see switch.h. */
+#include "transport/switch.h"
 
 #include "region/route.h"
+#include "transport/detach.h"
+#include "transport/failover.h"
 #include "transport/network.h"
-#include "transport/part.h"
 #include "transport/region_transport.h"
-#include "transport/renew.h"
 #include "transport/states.h"
 
 /* ---- what the manager wants, and what there is ---- */
 
-/* A parting that began goes on to its end, whatever the manager wants by now: then they meet again. */
+/* A detach that began goes on to its end, whatever the manager wants by now: then they meet again. */
 static bool wants_network(const struct peer *peer)
 {
 	const struct region *region = peer->attachment->region;
 	const struct member *self = peer->attachment->member;
 
-	return transport_is_parting(peer) ||
+	return transport_is_detaching(peer) ||
 	       member_requested_route(region, peer->slot, peer->tenure) != ROUTE_REGION ||
 	       member_requested_route(region, self->slot, self->epoch) != ROUTE_REGION;
 }
@@ -25,8 +25,8 @@ static bool wants_network(const struct peer *peer)
 /* May one end reach into the other's memory? Not after the request. */
 static void settle_mapped(struct peer *peer, bool wanted)
 {
-	peer->mapped =
-		transport_may_map(peer) && !wanted && peer->network == NULL && !peer->framed && !peer->moving;
+	peer->mapped = transport_may_map(peer) && !wanted && peer->network == NULL && !peer->framed &&
+		       !peer->switching;
 }
 
 /*
@@ -43,17 +43,17 @@ static void settle_self(struct peer *peer)
 
 static enum connection_route route_of(const struct transport *transport, const struct peer *peer)
 {
-	if (peer->renewal != RENEWAL_NONE)
+	if (peer->failover != FAILOVER_NONE)
 		return CONNECTION_ENDED;
-	if (peer->moving)
-		return CONNECTION_MOVES;
+	if (peer->switching)
+		return CONNECTION_SWITCHING;
 	if (peer->network != NULL)
 		/* While the other's memory is copied from, the region is still needed. */
-		return transport->user->reaches(transport->context, peer) ? CONNECTION_MOVES
+		return transport->user->reaches(transport->context, peer) ? CONNECTION_SWITCHING
 									  : CONNECTION_BY_NETWORK;
 	if (!peer->sending || !wants_network(peer))
 		return CONNECTION_BY_REGION;
-	return network_is_hopeless(peer) ? CONNECTION_STAYS : CONNECTION_MOVES;
+	return network_is_hopeless(peer) ? CONNECTION_STAYS : CONNECTION_SWITCHING;
 }
 
 void transport_publish_route(const struct transport *transport, const struct peer *peer)
@@ -66,10 +66,10 @@ void transport_publish_route(const struct transport *transport, const struct pee
 		shared_store_u32(&line->route, route_of(transport, peer));
 }
 
-/* The moves under way, of either direction. */
+/* The switches under way, of either direction. */
 static void count(struct transport *transport, int change)
 {
-	transport->moves += (uint32_t)change;
+	transport->switches += (uint32_t)change;
 	transport->attention += (uint32_t)change;
 }
 
@@ -82,9 +82,9 @@ static void refuse(struct transport *transport, const struct peer *peer)
 
 	const struct region *region = peer->attachment->region;
 
-	if (transport->moves_refused || region->notice == NULL)
+	if (transport->switches_refused || region->notice == NULL)
 		return;
-	transport->moves_refused = true;
+	transport->switches_refused = true;
 	(void)region_fail(
 		&notice, 0,
 		"the member in slot %u is to be reached over the network, but it has no address there "
@@ -98,8 +98,8 @@ static void begin(struct transport *transport, struct peer *peer)
 {
 	if (!transport_room(transport, peer, 1))
 		return;
-	transport->user->move(transport->context, peer);
-	peer->moving = true;
+	transport->user->switch_route(transport->context, peer);
+	peer->switching = true;
 	peer->out.limit = peer->out.position;
 	count(transport, 1);
 	transport_publish_route(transport, peer);
@@ -118,21 +118,22 @@ static void consider(struct transport *transport, struct peer *peer)
 		return;
 	}
 	/*
-	 * It is not known yet whether the other expects that. Nor if one of us said that it parts: the other
-	 * may have forgotten the region already. They part then, and meet there again.
+	 * It is not known yet whether the other expects that. Nor if one of us said that it detaches: the
+	 * other may have forgotten the region already. They part then, and meet there again.
 	 */
-	if (!wanted && peer->network != NULL && (network_awaits_entry(peer) || transport_is_parting(peer)))
+	if (!wanted && peer->network != NULL &&
+	    (network_awaits_reattach(peer) || transport_is_detaching(peer)))
 		return;
-	if (peer->sending && !peer->moving && wanted != (peer->network != NULL))
+	if (peer->sending && !peer->switching && wanted != (peer->network != NULL))
 		begin(transport, peer);
 }
 
-void transport_begin_moves(struct transport *transport)
+void transport_begin_switches(struct transport *transport)
 {
 	transport_meet_leavers(transport);
 	for (uint32_t source = 0; source < transport->peer_end; source++) {
 		struct peer *peer = transport_peer_in_region(transport, source);
-		if (peer == NULL || peer->state == PEER_FAILED || peer->renewal != RENEWAL_NONE ||
+		if (peer == NULL || peer->state == PEER_FAILED || peer->failover != FAILOVER_NONE ||
 		    peer->attachment->evicted)
 			continue;
 		if (peer_is_self(peer)) {
@@ -141,7 +142,7 @@ void transport_begin_moves(struct transport *transport)
 		}
 		consider(transport, peer);
 		transport_publish_route(transport, peer);
-		transport_part(transport, peer);
+		transport_detach_peer(transport, peer);
 	}
 	transport_leave_regions(transport);
 }
@@ -159,8 +160,8 @@ static void leave_region(struct peer *peer)
 static void return_to_region(struct transport *transport, struct peer *peer)
 {
 	peer->network = NULL;
-	/* The other took this instead of parting. */
-	network_stop_parting(peer);
+	/* The other took this instead of detaching. */
+	network_stop_detaching(peer);
 	transport_send_by_region(peer);
 	/*
 	 * There is room: that of the ring that there was before; or, of one that is met in a region we came
@@ -185,7 +186,7 @@ static bool is_taken(struct transport *transport, struct peer *peer)
 	if (credit != RING_CREDIT_OK || !all)
 		return false;
 	/* The core may still have what is taken: then its word comes later. */
-	if (peer->network != NULL && !network_has_moved(peer))
+	if (peer->network != NULL && !network_has_switched(peer))
 		return false;
 	if (chunk_collect(peer->pool, &peer->account) < 0 ||
 	    (peer->account.outstanding > 0 && peer->network == NULL)) {
@@ -197,13 +198,13 @@ static bool is_taken(struct transport *transport, struct peer *peer)
 
 static void go_on(struct transport *transport, struct peer *peer)
 {
-	if (peer->owes_moved && network_tell_moved(peer)) {
-		peer->owes_moved = false;
+	if (peer->owes_switched && network_send_switched(peer)) {
+		peer->owes_switched = false;
 		count(transport, -1);
 	}
-	if (!peer->moving || !is_taken(transport, peer))
+	if (!peer->switching || !is_taken(transport, peer))
 		return;
-	peer->moving = false;
+	peer->switching = false;
 	count(transport, -1);
 	if (peer->network == NULL)
 		leave_region(peer);
@@ -213,27 +214,28 @@ static void go_on(struct transport *transport, struct peer *peer)
 	transport_publish_route(transport, peer);
 }
 
-void transport_go_on_moving(struct transport *transport)
+void transport_continue_switches(struct transport *transport)
 {
-	for (uint32_t source = 0; source < transport->peer_end && transport->moves > 0; source++) {
+	for (uint32_t source = 0; source < transport->peer_end && transport->switches > 0; source++) {
 		struct peer *peer = transport_peer_in_region(transport, source);
 		if (peer == NULL || peer->state == PEER_FAILED)
 			continue;
-		if (transport_is_renewing(peer))
-			transport_go_on_renewing(transport, peer);
-		else if (peer->moving || peer->owes_moved)
+		if (transport_is_failing_over(peer))
+			transport_continue_failover(transport, peer);
+		else if (peer->switching || peer->owes_switched)
 			go_on(transport, peer);
 	}
 }
 
-void transport_end_move(struct transport *transport, struct peer *peer)
+void transport_end_switch(struct transport *transport, struct peer *peer)
 {
-	count(transport, -(int)peer->moving - (int)peer->owes_moved - (int)transport_is_renewing(peer));
-	peer->moving = false;
-	peer->owes_moved = false;
+	count(transport,
+	      -(int)peer->switching - (int)peer->owes_switched - (int)transport_is_failing_over(peer));
+	peer->switching = false;
+	peer->owes_switched = false;
 	peer->mapped = false;
-	if (transport_is_renewing(peer))
-		peer_set_renewal(peer, RENEWAL_DONE);
+	if (transport_is_failing_over(peer))
+		peer_set_failover(peer, FAILOVER_DONE);
 }
 
 /* ---- the receiver ---- */
@@ -264,15 +266,15 @@ static void leave_frames(struct transport *transport, struct peer *peer)
 {
 	peer->framed = false;
 	peer->gone = 0;
-	network_entered(peer);
-	network_stop_parting(peer);
+	network_reattached(peer);
+	network_stop_detaching(peer);
 	transport_receive_by_region(peer);
-	if (!peer->owes_moved)
+	if (!peer->owes_switched)
 		count(transport, 1);
-	peer->owes_moved = true;
+	peer->owes_switched = true;
 }
 
-void transport_take_move(struct transport *transport, struct peer *peer)
+void transport_take_switch(struct transport *transport, struct peer *peer)
 {
 	if (peer->attachment == NULL || peer_is_self(peer))
 		transport_fail(transport, peer, -EPROTO, "it moves, and there is no other way to it");
@@ -284,8 +286,8 @@ void transport_take_move(struct transport *transport, struct peer *peer)
 
 void transport_end_slots(struct transport *transport, struct peer *peer, int result)
 {
-	if (result == TRANSPORT_MOVES)
-		transport_take_move(transport, peer);
+	if (result == TRANSPORT_SWITCHES)
+		transport_take_switch(transport, peer);
 	else if (result == TRANSPORT_HOLDS)
 		peer->held = peer->in.position + 1;
 	else

@@ -13,9 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "transport/move.h"
+#include "transport/failover.h"
 #include "transport/region_transport.h"
-#include "transport/renew.h"
+#include "transport/switch.h"
 
 #define BYTES ((size_t)1 << 20)
 #define LONG 300000U /* more than goes without an answer */
@@ -44,7 +44,7 @@ static void settle(void)
 		waiting = 0;
 		fake_settle(&fakes);
 		for (uint32_t i = 0; i < FAKE_ENDS; i++)
-			waiting += fake_transport(&fakes.nodes[i])->moves;
+			waiting += fake_transport(&fakes.nodes[i])->switches;
 		assert_true(round < GUARD_ROUNDS);
 		(void)nanosleep(&pause, NULL);
 	}
@@ -84,7 +84,7 @@ static void violate(void)
 	ring_push(&fake_neighbour(b, a)->peer.out, control_word(200, 0, 0), 1);
 }
 
-static void assert_renewed(struct far_node *at, const struct far_node *whom)
+static void assert_failed_over(struct far_node *at, const struct far_node *whom)
 {
 	const struct peer *there = &fake_neighbour(at, whom)->peer;
 
@@ -92,10 +92,10 @@ static void assert_renewed(struct far_node *at, const struct far_node *whom)
 	if (there->state == PEER_UNTOLD)
 		assert_true(fake_send(at, fake_neighbour(at, whom), "x", 1, 1) < 0);
 	assert_int_equal(there->state, PEER_PRESENT);
-	assert_int_equal(there->renewal, RENEWAL_DONE);
+	assert_int_equal(there->failover, FAILOVER_DONE);
 	assert_non_null(there->network);
 	assert_true(there->framed);
-	assert_int_equal(fake_transport(at)->moves, 0);
+	assert_int_equal(fake_transport(at)->switches, 0);
 	if (!fake_transport(at)->attachments[0].evicted)
 		assert_int_equal(shared_load_u32(&line(at, whom)->route), CONNECTION_ENDED);
 }
@@ -103,7 +103,7 @@ static void assert_renewed(struct far_node *at, const struct far_node *whom)
 static void assert_given_up(const struct far_node *at, const struct far_node *whom)
 {
 	assert_int_equal(fake_neighbour(at, whom)->peer.state, PEER_FAILED);
-	assert_int_equal(fake_transport(at)->moves, 0);
+	assert_int_equal(fake_transport(at)->switches, 0);
 	assert_true(fake_send((struct far_node *)(uintptr_t)at, fake_neighbour(at, whom), "x", 1, 1) < 0);
 }
 
@@ -131,8 +131,8 @@ static void test_what_is_under_way_ends_and_the_rest_goes_on(void **state)
 	fake_settle(&fakes);
 	violate();
 	settle();
-	assert_renewed(a, b);
-	assert_renewed(b, a);
+	assert_failed_over(a, b);
+	assert_failed_over(b, a);
 	/* Each of these once. */
 	assert_int_equal(fake_next(&a->node.sends).error, EPROTO);
 	assert_int_equal(fake_next(&a->node.receives).error, EPROTO);
@@ -175,7 +175,7 @@ static void test_what_is_posted_meanwhile_waits(void **state)
 		(void)messenger_progress(a->node.messenger);
 		(void)transport_progress_full(fake_transport(a));
 	}
-	assert_true(transport_is_renewing(&fake_neighbour(a, b)->peer));
+	assert_true(transport_is_failing_over(&fake_neighbour(a, b)->peer));
 	/* Nothing was under way, that could have told of it. */
 	assert_false(messenger_may_receive(a->node.messenger, fake_neighbour(a, b), &request));
 	assert_int_equal(transport_refuse(&fake_neighbour(a, b)->peer), -EPROTO);
@@ -184,8 +184,8 @@ static void test_what_is_posted_meanwhile_waits(void **state)
 	assert_int_equal(fake_receive(a, fake_neighbour(a, b)->peer.source, in, 1, 6), 0);
 	assert_true(completion_is_empty(&a->node.receives));
 	settle();
-	assert_renewed(a, b);
-	assert_renewed(b, a);
+	assert_failed_over(a, b);
+	assert_failed_over(b, a);
 	assert_int_equal(fake_send(b, fake_neighbour(b, a), "y", 1, 6), 0);
 	fake_settle(&fakes);
 	assert_int_equal(fake_next(&a->node.receives).error, 0);
@@ -237,8 +237,8 @@ static void test_whatever_it_is(void **state)
 		for (uint32_t i = 0; i < FAKE_ENDS; i++)
 			transport_check_peers(fake_transport(&fakes.nodes[i]));
 		settle();
-		assert_renewed(a, b);
-		assert_renewed(b, a);
+		assert_failed_over(a, b);
+		assert_failed_over(b, a);
 		drop_completions();
 		talk_of_all(a, b);
 		/* Its bell says nothing any more. */
@@ -254,8 +254,8 @@ static void test_both_at_once(void **state)
 	violate();
 	ring_push(&fake_neighbour(a, b)->peer.out, control_word(201, 0, 0), 1);
 	settle();
-	assert_renewed(a, b);
-	assert_renewed(b, a);
+	assert_failed_over(a, b);
+	assert_failed_over(b, a);
 	talk_of_all(a, b);
 }
 
@@ -264,7 +264,7 @@ static void request_route(bool network)
 	fake_request_route(b, network);
 	for (int round = 0; round < 4; round++) {
 		for (uint32_t i = 0; i < FAKE_ENDS; i++)
-			transport_begin_moves(fake_transport(&fakes.nodes[i]));
+			transport_begin_switches(fake_transport(&fakes.nodes[i]));
 		fake_settle(&fakes);
 	}
 }
@@ -289,8 +289,8 @@ static void test_frames_of_before_are_dropped(void **state)
 	shared_store_u32(&line(b, a)->ended, fake_transport(a)->attachments[0].member->epoch);
 	transport_ring_doorbell(&fake_neighbour(b, a)->peer);
 	settle();
-	assert_renewed(a, b);
-	assert_renewed(b, a);
+	assert_failed_over(a, b);
+	assert_failed_over(b, a);
 	drop_completions();
 	uint64_t strays = fake_transport(b)->network->strays;
 	assert_true(fake_deliver(b->end, old, length));
@@ -304,7 +304,7 @@ static void test_frames_of_before_are_dropped(void **state)
 	assert_int_equal(back, network->chunks.count);
 	/* And the manager has no say in it. */
 	request_route(false);
-	assert_renewed(a, b);
+	assert_failed_over(a, b);
 	talk_of_all(a, b);
 }
 
@@ -315,10 +315,10 @@ static void test_a_hello_in_place_of_an_answer(void **state)
 	violate();
 	a->end->sinks = true;
 	fake_settle(&fakes);
-	assert_true(transport_is_renewing(&fake_neighbour(a, b)->peer));
-	while (transport_is_renewing(&fake_neighbour(b, a)->peer))
+	assert_true(transport_is_failing_over(&fake_neighbour(a, b)->peer));
+	while (transport_is_failing_over(&fake_neighbour(b, a)->peer))
 		fake_settle(&fakes);
-	assert_renewed(b, a);
+	assert_failed_over(b, a);
 	struct {
 		struct frame_header header;
 		struct frame_hello hello;
@@ -333,7 +333,7 @@ static void test_a_hello_in_place_of_an_answer(void **state)
 	assert_true(fake_deliver(a->end, &frame, sizeof(frame)));
 	/* It went already, into the sink. */
 	settle();
-	assert_renewed(a, b);
+	assert_failed_over(a, b);
 	talk_of_all(a, b);
 }
 
@@ -350,8 +350,8 @@ static void test_without_a_way(void **state)
 	fake_settle(&fakes);
 	assert_given_up(a, b);
 	/* It asks, and nobody hears it. */
-	assert_true(transport_is_renewing(&fake_neighbour(b, a)->peer));
-	fake_neighbour(b, a)->peer.beyond->renewing -= UINT64_C(4000000000);
+	assert_true(transport_is_failing_over(&fake_neighbour(b, a)->peer));
+	fake_neighbour(b, a)->peer.beyond->failover_since -= UINT64_C(4000000000);
 	settle();
 	assert_given_up(b, a);
 	a->end->sinks = false;
@@ -362,9 +362,9 @@ static void test_without_a_way(void **state)
 	violate();
 	fake_settle(&fakes);
 	struct peer *lost = &fake_neighbour(a, b)->peer;
-	assert_true(transport_is_renewing(lost));
+	assert_true(transport_is_failing_over(lost));
 	assert_int_equal(fake_receive(a, lost->source, in, 8, 9), 0);
-	lost->beyond->renewing -= UINT64_C(4000000000);
+	lost->beyond->failover_since -= UINT64_C(4000000000);
 	settle();
 	assert_given_up(a, b);
 	assert_int_equal(fake_next(&a->node.receives).error, EHOSTUNREACH);
@@ -392,7 +392,7 @@ static void test_only_once(void **state)
 	(void)state;
 	violate();
 	settle();
-	assert_renewed(a, b);
+	assert_failed_over(a, b);
 	struct frame_header header = {.magic = FRAME_MAGIC,
 				      .version = FRAME_VERSION,
 				      .kind = FRAME_SLOTS,
@@ -410,37 +410,37 @@ static void test_only_once(void **state)
 	assert_given_up(b, a);
 }
 
-struct renewal_frame {
+struct failover_frame {
 	struct frame_header header;
-	struct frame_renew renew;
+	struct frame_failover failover;
 };
 
-static struct renewal_frame renewal(const struct far_node *from, const struct far_node *to)
+static struct failover_frame failover(const struct far_node *from, const struct far_node *to)
 {
 	const struct member *member = fake_transport(from)->attachments[0].member;
-	struct renewal_frame frame = {
+	struct failover_frame frame = {
 		.header = {.magic = FRAME_MAGIC,
 			   .version = FRAME_VERSION,
-			   .kind = FRAME_RENEW,
+			   .kind = FRAME_FAILOVER,
 			   .stream = 1,
 			   .to = fake_transport(to)->attachments[0].member->nonce,
 			   .from = member->nonce},
-		.renew = {.region = {member->region->id[0], member->region->id[1]},
-			  .slot = member->slot,
-			  .epoch = member->epoch},
+		.failover = {.region = {member->region->id[0], member->region->id[1]},
+			     .slot = member->slot,
+			     .epoch = member->epoch},
 	};
 
-	network_write_hello(fake_transport(from)->network, &frame.renew.hello);
+	network_write_hello(fake_transport(from)->network, &frame.failover.hello);
 	return frame;
 }
 
 /* Renewals that cannot be are dropped, and nobody loses anything by them. */
-static void test_renewals_that_cannot_be(void **state)
+static void test_failovers_that_cannot_be(void **state)
 {
 	(void)state;
 	network_listen(fake_transport(a));
 	for (int which = 0; which < 10; which++) {
-		struct renewal_frame frame = renewal(b, a);
+		struct failover_frame frame = failover(b, a);
 		size_t length = sizeof(frame);
 		switch (which) {
 		case 0:
@@ -453,25 +453,25 @@ static void test_renewals_that_cannot_be(void **state)
 			frame.header.sequence = 2;
 			break;
 		case 3:
-			frame.renew.slot = FAKE_MEMBERS;
+			frame.failover.slot = FAKE_MEMBERS;
 			break;
 		case 4:
-			frame.renew.slot = UINT32_MAX;
+			frame.failover.slot = UINT32_MAX;
 			break;
 		case 5:
-			frame.renew.slot = fake_transport(a)->attachments[0].member->slot;
+			frame.failover.slot = fake_transport(a)->attachments[0].member->slot;
 			break;
 		case 6:
-			frame.renew.epoch++;
+			frame.failover.epoch++;
 			break;
 		case 7:
 			frame.header.from++;
 			break;
 		case 8:
-			frame.renew.region[1]++; /* a region that the receiver is not in */
+			frame.failover.region[1]++; /* a region that the receiver is not in */
 			break;
 		default:
-			frame.renew.hello.length = CORE_NAME_MOST + 1;
+			frame.failover.hello.length = CORE_NAME_MOST + 1;
 			break;
 		}
 		uint64_t strays = fake_transport(a)->network->strays;
@@ -479,7 +479,7 @@ static void test_renewals_that_cannot_be(void **state)
 		fake_settle(&fakes);
 		assert_int_equal(fake_transport(a)->network->strays, strays + 1);
 		assert_int_equal(fake_neighbour(a, b)->peer.state, PEER_PRESENT);
-		assert_int_equal(fake_neighbour(a, b)->peer.renewal, RENEWAL_NONE);
+		assert_int_equal(fake_neighbour(a, b)->peer.failover, FAILOVER_NONE);
 	}
 	talk_of_all(a, b);
 	assert_null(fake_neighbour(a, b)->peer.network);
@@ -487,15 +487,15 @@ static void test_renewals_that_cannot_be(void **state)
 
 /* One that comes as it should, though nobody found anything: the pair goes on, once. Later ones do nothing.
  */
-static void test_renewals_of_a_liar(void **state)
+static void test_failovers_of_a_liar(void **state)
 {
 	(void)state;
 	network_listen(fake_transport(a));
-	struct renewal_frame frame = renewal(b, a);
+	struct failover_frame frame = failover(b, a);
 	assert_true(fake_deliver(a->end, &frame, sizeof(frame)));
 	settle();
-	assert_renewed(a, b);
-	assert_renewed(b, a);
+	assert_failed_over(a, b);
+	assert_failed_over(b, a);
 	talk_of_all(a, b);
 	for (uint32_t answers = 0; answers < 2; answers++) {
 		frame.header.sequence = answers;
@@ -565,8 +565,8 @@ static void test_all_go_on_when_the_file_is_cut(void **state)
 	assert_int_equal(fake_next(&a->node.sends).error, ECONNABORTED);
 	assert_int_equal(fake_next(&b->node.receives).error, ECONNABORTED);
 	assert_int_equal(fake_next(&a->node.receives).error, ECONNABORTED);
-	assert_renewed(a, b);
-	assert_renewed(b, a);
+	assert_failed_over(a, b);
+	assert_failed_over(b, a);
 	talk_of_all(a, b);
 	/* What it says to itself too. */
 	talk_of_all(a, a);
@@ -603,8 +603,8 @@ static void test_new_pairs_after_the_cut(void **state)
 	assert_memory_equal(in, "12345", 5);
 	drop_completions();
 	talk_of_all(a, c);
-	assert_renewed(a, b);
-	assert_renewed(b, a);
+	assert_failed_over(a, b);
+	assert_failed_over(b, a);
 	talk_of_all(a, b);
 	close_file();
 }
@@ -619,8 +619,8 @@ static void test_one_whose_slot_is_anothers(void **state)
 		transport_check_peers(fake_transport(&fakes.nodes[i]));
 	fake_settle(&fakes);
 	assert_true(fake_transport(b)->attachments[0].evicted);
-	assert_renewed(a, b);
-	assert_renewed(b, a);
+	assert_failed_over(a, b);
+	assert_failed_over(b, a);
 	talk_of_all(a, b);
 }
 
@@ -636,8 +636,8 @@ int main(void)
 		WITH_WORLD(test_without_a_way),
 		WITH_WORLD(test_one_that_was_taken_for_dead_is_refused),
 		WITH_WORLD(test_only_once),
-		WITH_WORLD(test_renewals_that_cannot_be),
-		WITH_WORLD(test_renewals_of_a_liar),
+		WITH_WORLD(test_failovers_that_cannot_be),
+		WITH_WORLD(test_failovers_of_a_liar),
 		WITH_WORLD(test_one_whose_slot_is_anothers),
 		cmocka_unit_test(test_all_go_on_when_the_file_is_cut),
 		cmocka_unit_test(test_new_pairs_after_the_cut),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * network_move.c - peers of the region that are reached over the network for a while. The struct peer
+ * network_switch.c - peers of the region that are reached over the network for a while. The struct peer
  * stays the one that the region made; its place in the directory leads to it as well.
  */
 #include "region/route.h"
@@ -113,7 +113,7 @@ void network_enter(struct peer *peer)
 	peer->pool = &to->network->chunks;
 	peer->active_word = &to->active;
 	peer->active_bit = 1;
-	to->moved = false;
+	to->switched = false;
 	if (network_connect(peer) != 0)
 		transport_fail(to->network->transport, peer, -ENOMEM,
 			       "there is no memory to reach it over the network");
@@ -129,25 +129,25 @@ bool network_left_ring(const struct peer *peer, uint32_t connection)
 	return peer->beyond->ring_left == connection;
 }
 
-void network_take_moved(struct network_peer *from, const struct frame_header *header)
+void network_take_switched(struct network_peer *from, const struct frame_header *header)
 {
 	struct peer *peer = from->peer;
 
-	if (!peer->moving || peer->network == NULL || from->moved || header->sequence != from->sequence ||
-	    from->shipped != peer->out.position)
+	if (!peer->switching || peer->network == NULL || from->switched ||
+	    header->sequence != from->sequence || from->shipped != peer->out.position)
 		network_violate(from, -EPROTO, "it took a last frame that was not sent");
-	from->moved = true;
+	from->switched = true;
 }
 
-bool network_has_moved(const struct peer *peer)
+bool network_has_switched(const struct peer *peer)
 {
-	return peer->beyond->moved && peer->beyond->in_flight == 0;
+	return peer->beyond->switched && peer->beyond->in_flight == 0;
 }
 
-bool network_tell_moved(struct peer *peer)
+bool network_send_switched(struct peer *peer)
 {
 	network_stay_busy(peer->beyond->network);
-	return network_send_notice(peer->beyond, FRAME_MOVED);
+	return network_send_notice(peer->beyond, FRAME_SWITCHED);
 }
 
 /* What the core still sends goes on in its name, and comes back to it. */

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * network_renew.c - a stream of frames that begins anew, with a peer of the region that the region is of no
- * use for any more: see renew.h. What comes here is from anybody who knows our nonce, as all frames are.
+ * network_failover.c - a stream of frames that begins anew, with a peer of the region that the region is of
+ * no use for any more: see failover.h. What comes here is from anybody who knows our nonce, as all frames
+ * are.
  */
+#include "transport/failover.h"
 #include "transport/network_transport.h"
 #include "transport/region_transport.h"
-#include "transport/renew.h"
 
 /* So often is it asked. */
 #define ASK_NANOSECONDS UINT64_C(50000000)
 /* Without an answer for so long, it is not reached. It may be busy, and look at the region seldom. */
 #define HOPE_NANOSECONDS UINT64_C(3000000000)
 
-bool network_begin_renewal(struct transport *transport, struct peer *peer)
+bool network_begin_failover(struct transport *transport, struct peer *peer)
 {
 	uint64_t now = monotonic_now();
 
@@ -23,8 +24,8 @@ bool network_begin_renewal(struct transport *transport, struct peer *peer)
 	to->stream = 1;
 	to->sequence = 0;
 	to->expected = 0;
-	to->moved = false;
-	to->hushed = false; /* nobody parts from what is of no use */
+	to->switched = false;
+	to->hushed = false; /* nobody detaches from what is of no use */
 	to->left = false;
 	to->leave_sent = false;
 	to->owes_left = false;
@@ -32,13 +33,13 @@ bool network_begin_renewal(struct transport *transport, struct peer *peer)
 	to->refused = 0;
 	to->unreachable = 0;
 	to->heard = now;
-	to->renewing = now;
-	to->renewal_asked = 0;
+	to->failover_since = now;
+	to->failover_asked = 0;
 	network_stay_busy(transport->network);
 	return true;
 }
 
-void network_enter_renewed(struct peer *peer)
+void network_enter_failover(struct peer *peer)
 {
 	struct network_peer *to = peer->beyond;
 
@@ -48,21 +49,21 @@ void network_enter_renewed(struct peer *peer)
 	network_enter(peer);
 }
 
-void network_ask_renewal(struct peer *peer)
+void network_ask_failover(struct peer *peer)
 {
 	struct network_peer *to = peer->beyond;
 	uint64_t now = monotonic_now();
 
-	if (now - to->renewal_asked < ASK_NANOSECONDS || to->in_flight > 0)
+	if (now - to->failover_asked < ASK_NANOSECONDS || to->in_flight > 0)
 		return;
-	to->renewal_asked = now;
-	(void)network_send_renew(to, false);
+	to->failover_asked = now;
+	(void)network_send_failover(to, false);
 	network_stay_busy(to->network);
 }
 
-bool network_renewal_is_hopeless(const struct peer *peer)
+bool network_failover_is_hopeless(const struct peer *peer)
 {
-	return monotonic_now() - peer->beyond->renewing > HOPE_NANOSECONDS;
+	return monotonic_now() - peer->beyond->failover_since > HOPE_NANOSECONDS;
 }
 
 struct attachment *network_attachment_in(struct transport *transport, const uint64_t id[2])
@@ -76,43 +77,44 @@ struct attachment *network_attachment_in(struct transport *transport, const uint
 }
 
 /* As our region has it, or, if that is of no use, as the frame says. */
-static struct peer *meet(struct transport *transport, const struct frame_renew *renew, uint64_t nonce,
+static struct peer *meet(struct transport *transport, const struct frame_failover *failover, uint64_t nonce,
 			 const struct member_core *where)
 {
-	const struct attachment *attachment = network_attachment_in(transport, renew->region);
+	const struct attachment *attachment = network_attachment_in(transport, failover->region);
 
-	if (attachment == NULL || renew->slot >= attachment->region->members ||
-	    renew->slot == attachment->member->slot)
+	if (attachment == NULL || failover->slot >= attachment->region->members ||
+	    failover->slot == attachment->member->slot)
 		return NULL;
-	struct peer *alias = transport_peer_in(attachment, renew->slot, renew->epoch);
+	struct peer *alias = transport_peer_in(attachment, failover->slot, failover->epoch);
 	if (alias != NULL && alias->nonce == nonce)
 		return alias;
 	if (attachment->base == TRANSPORT_NO_BASE)
 		return NULL;
-	uint32_t source = attachment->base + renew->slot;
+	uint32_t source = attachment->base + failover->slot;
 	struct peer *peer = transport->peers[source];
-	if (peer == NULL || peer->epoch != renew->epoch || peer->nonce != nonce)
-		peer = transport_meet(transport, source, renew->epoch, nonce);
+	if (peer == NULL || peer->epoch != failover->epoch || peer->nonce != nonce)
+		peer = transport_meet(transport, source, failover->epoch, nonce);
 	return peer != NULL ? peer
-			    : transport_meet_without_region(transport, source, renew->epoch, nonce, where);
+			    : transport_meet_without_region(transport, source, failover->epoch, nonce, where);
 }
 
-struct network_peer *network_renewing_peer(struct network *network, const struct frame_header *header,
-					   const struct frame_view *frame)
+struct network_peer *network_peer_failing_over(struct network *network, const struct frame_header *header,
+					       const struct frame_view *frame)
 {
-	struct frame_renew renew;
+	struct frame_failover failover;
 	struct core_name name;
 	struct member_core where = {0};
 
-	if (frame->length != sizeof(*header) + sizeof(renew) || header->stream != 1 || header->sequence > 1)
+	if (frame->length != sizeof(*header) + sizeof(failover) || header->stream != 1 ||
+	    header->sequence > 1)
 		return NULL;
-	memcpy(&renew, frame->bytes + sizeof(*header), sizeof(renew));
-	if (!network_read_hello(network, &renew.hello, &name))
+	memcpy(&failover, frame->bytes + sizeof(*header), sizeof(failover));
+	if (!network_read_hello(network, &failover.hello, &name))
 		return NULL;
 	where = (struct member_core){.provider = name.provider, .length = name.length, .flags = name.flags};
 	memcpy(where.name, name.bytes, sizeof(where.name));
-	struct peer *peer = meet(network->transport, &renew, header->from, &where);
-	/* One that parted from a region has none to renew a stream for. */
+	struct peer *peer = meet(network->transport, &failover, header->from, &where);
+	/* One that detached from a region has none to begin a new stream for. */
 	if (peer == NULL || peer->attachment == NULL)
 		return NULL;
 	if (peer->where.length == 0)
@@ -120,24 +122,24 @@ struct network_peer *network_renewing_peer(struct network *network, const struct
 	return network_attach(network->transport, peer) ? peer->beyond : NULL;
 }
 
-void network_take_renew(struct network_peer *from, const struct frame_header *header)
+void network_take_failover(struct network_peer *from, const struct frame_header *header)
 {
 	struct transport *transport = from->network->transport;
 	struct peer *peer = from->peer;
 
-	switch (peer->renewal) {
-	case RENEWAL_NONE:
+	switch (peer->failover) {
+	case FAILOVER_NONE:
 		transport_break(transport, peer, -ECONNABORTED,
 				"it took us for hostile, or lost the region, and goes on over the network");
 		break;
-	case RENEWAL_DRAINS:
+	case FAILOVER_DRAINING:
 		break; /* it asks again */
-	case RENEWAL_ASKS:
-	case RENEWAL_DONE:
+	case FAILOVER_ASKING:
+	case FAILOVER_DONE:
 		if (header->sequence == 0)
-			(void)network_send_renew(from, true);
-		if (peer->renewal == RENEWAL_ASKS)
-			transport_renewed(transport, peer);
+			(void)network_send_failover(from, true);
+		if (peer->failover == FAILOVER_ASKING)
+			transport_finish_failover(transport, peer);
 		break;
 	}
 }

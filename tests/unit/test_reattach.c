@@ -12,11 +12,11 @@
 #include <unistd.h>
 
 #include "proto/single_copy.h"
-#include "transport/move.h"
+#include "transport/detach.h"
 #include "transport/network_transport.h"
-#include "transport/part.h"
+#include "transport/reattach.h"
 #include "transport/region_transport.h"
-#include "transport/rejoin.h"
+#include "transport/switch.h"
 
 static struct attachment *attachment_of(int index)
 {
@@ -48,7 +48,7 @@ static bool has_left(int index)
 static void settle(void)
 {
 	for (int round = 0; round < 8; round++)
-		settle_moves();
+		settle_switches();
 }
 
 static void hold_still(int index)
@@ -314,7 +314,7 @@ static void test_the_same_region_again(void **state)
 	close_endpoints();
 }
 
-/* The manager thinks better of it, when they have parted and A could not leave yet. */
+/* The manager thinks better of it, when they have detached and A could not leave yet. */
 static void test_who_is_called_back_in_time(void **state)
 {
 	(void)state;
@@ -327,8 +327,8 @@ static void test_who_is_called_back_in_time(void **state)
 	struct messenger *stopped = world.nodes[C].node.messenger;
 	world.nodes[C].node.messenger = NULL;
 	for (int round = 0; round < 20; round++) {
-		transport_begin_moves(transport_of(A));
-		transport_begin_moves(transport_of(B));
+		transport_begin_switches(transport_of(A));
+		transport_begin_switches(transport_of(B));
 		fake_settle(&world);
 	}
 	world.nodes[C].node.messenger = stopped;
@@ -344,8 +344,8 @@ static void test_who_is_called_back_in_time(void **state)
 	close_endpoints();
 }
 
-/* The same, when A has said that it parts, and B may have heard it and forgotten the region. */
-static void test_who_is_called_back_while_it_parts(void **state)
+/* The same, when A has said that it detaches, and B may have heard it and forgotten the region. */
+static void test_who_is_called_back_while_it_detaches(void **state)
 {
 	(void)state;
 	for (int heard = 0; heard < 2; heard++) {
@@ -356,24 +356,24 @@ static void test_who_is_called_back_while_it_parts(void **state)
 		struct messenger *stopped = world.nodes[C].node.messenger;
 		world.nodes[C].node.messenger = NULL;
 		const struct peer *b = &meet(A, B)->peer;
-		for (int round = 0; b->beyond == NULL || b->beyond->part_said == WORD_NONE; round++) {
+		for (int round = 0; b->beyond == NULL || b->beyond->detach_said == DETACH_NONE; round++) {
 			assert_true(round < 1000);
 			for (int at = A; at <= B; at++) {
 				if (at == B)
-					transport_begin_moves(transport_of(B));
+					transport_begin_switches(transport_of(B));
 				(void)messenger_progress(world.nodes[at].node.messenger);
 				(void)transport_progress_full(transport_of(at));
 				if (at == B)
-					transport_begin_moves(transport_of(A));
+					transport_begin_switches(transport_of(A));
 			}
 		}
 		/* On a slow machine B may have looked by its clock, and answered: that must end well, too. */
 		if (heard) {
 			(void)network_progress_full(transport_of(B));
-			transport_begin_moves(transport_of(B));
+			transport_begin_switches(transport_of(B));
 		}
 		request_route(A, ROUTE_RETURN);
-		transport_begin_moves(transport_of(A));
+		transport_begin_switches(transport_of(A));
 		world.nodes[C].node.messenger = stopped;
 		settle();
 		assert_int_equal(meet(B, A)->peer.state, PEER_PRESENT);
@@ -641,17 +641,17 @@ static void test_who_is_not_there_is_not_believed(void **state)
 	close_endpoints();
 }
 
-/* Who is beyond our regions has nothing to part from; and of another time and place it says nothing. */
-static void test_a_part_of_another_time_is_dropped(void **state)
+/* Who is beyond our regions has nothing to detach from; and of another time and place it says nothing. */
+static void test_a_detach_of_another_time_is_dropped(void **state)
 {
 	(void)state;
 	open_endpoints("1", "1", "2");
 	talk_of_all(A, B);
 	talk_of_all(A, C);
-	deliver(A, C, FRAME_PART, 1, 0, NULL);
+	deliver(A, C, FRAME_DETACH, 1, 0, NULL);
 	fake_request_route(&world.nodes[B], true);
 	settle();
-	deliver(A, B, FRAME_PART, 1, 12345, NULL);
+	deliver(A, B, FRAME_DETACH, 1, 12345, NULL);
 	assert_non_null(meet(A, B)->peer.attachment);
 	fake_request_route(&world.nodes[B], false);
 	settle();
@@ -662,7 +662,7 @@ static void test_a_part_of_another_time_is_dropped(void **state)
 }
 
 /* It says that it sends nothing through the region, and its ring is there. */
-static void test_who_parts_and_sends_loses_its_path(void **state)
+static void test_who_detaches_and_sends_loses_its_connection(void **state)
 {
 	(void)state;
 	open_endpoints("1", "1", "1");
@@ -670,12 +670,12 @@ static void test_who_parts_and_sends_loses_its_path(void **state)
 	talk_of_all(A, C);
 	fake_request_route(&world.nodes[B], true);
 	for (int round = 0; round < 3; round++) {
-		transport_begin_moves(transport_of(A));
+		transport_begin_switches(transport_of(A));
 		(void)network_progress_full(transport_of(A));
 		(void)network_progress_full(transport_of(B));
 	}
 	assert_true(meet(A, B)->peer.receiving);
-	deliver(A, B, FRAME_PART, 0,
+	deliver(A, B, FRAME_DETACH, 0,
 		network_tenancy(attachment_of(A)->region, attachment_of(B)->member->epoch), NULL);
 	assert_int_equal(meet(A, B)->peer.state, PEER_FAILED);
 	assert_int_equal(meet(A, B)->peer.failure, -EPROTO);
@@ -694,15 +694,15 @@ int main(void)
 		cmocka_unit_test(test_nothing_is_kept_of_a_region_that_is_unmapped),
 		cmocka_unit_test(test_the_same_region_again),
 		cmocka_unit_test(test_who_is_called_back_in_time),
-		cmocka_unit_test(test_who_is_called_back_while_it_parts),
+		cmocka_unit_test(test_who_is_called_back_while_it_detaches),
 		cmocka_unit_test(test_all_meet_in_a_region_of_another),
 		cmocka_unit_test(test_traffic_while_it_changes),
 		cmocka_unit_test(test_a_device_that_is_unplugged_unasked),
 		cmocka_unit_test(test_a_newcomer_in_its_slot),
 		cmocka_unit_test(test_who_comes_later),
 		cmocka_unit_test(test_who_is_not_there_is_not_believed),
-		cmocka_unit_test(test_a_part_of_another_time_is_dropped),
-		cmocka_unit_test(test_who_parts_and_sends_loses_its_path),
+		cmocka_unit_test(test_a_detach_of_another_time_is_dropped),
+		cmocka_unit_test(test_who_detaches_and_sends_loses_its_connection),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,7 +2,7 @@
 /* Peers of one region that move to the network and back: when, in which steps, and who cannot. */
 #include "fake_core.h"
 
-#include "transport/move.h"
+#include "transport/switch.h"
 
 #include <stdlib.h>
 
@@ -23,7 +23,7 @@ static void look(void)
 	for (int round = 0; round < 4; round++) {
 		for (uint32_t i = 0; i < FAKE_ENDS; i++)
 			if (fakes.nodes[i].node.messenger != NULL)
-				transport_begin_moves(fake_transport(&fakes.nodes[i]));
+				transport_begin_switches(fake_transport(&fakes.nodes[i]));
 		fake_settle(&fakes);
 	}
 }
@@ -76,7 +76,7 @@ static void test_there_and_back(void **state)
 		talk_all(1000 * round + 500);
 		assert_int_equal(a->end->frames, frames);
 	}
-	assert_int_equal(fake_transport(a)->moves, 0);
+	assert_int_equal(fake_transport(a)->switches, 0);
 	const struct network *network = fake_transport(a)->network;
 	assert_int_equal(fake_transport(a)->attention, network->busy + fake_transport(a)->sparse);
 }
@@ -160,8 +160,8 @@ static void test_a_receiver_that_does_not_look(void **state)
 	look();
 	fake_request_route(a, false);
 	/* Only a looks: its last slot over the network is out. */
-	transport_begin_moves(fake_transport(a));
-	assert_int_equal(route(a, b), CONNECTION_MOVES);
+	transport_begin_switches(fake_transport(a));
+	assert_int_equal(route(a, b), CONNECTION_SWITCHING);
 	assert_int_equal(fake_send(a, fake_neighbour(a, b), &sent, 8, 5), -EAGAIN);
 	for (int i = 0; i < 1000; i++)
 		(void)messenger_progress(a->node.messenger);
@@ -198,7 +198,7 @@ static void test_who_cannot_be_reached_stays(void **state)
 	a->end->refusals = UINT32_MAX;
 	fake_request_route(a, true);
 	look();
-	assert_int_equal(route(a, b), CONNECTION_MOVES); /* there is hope yet */
+	assert_int_equal(route(a, b), CONNECTION_SWITCHING); /* there is hope yet */
 	talk(a, b, 8, 2);
 	fake_neighbour(a, b)->peer.beyond->asking -= UINT64_C(4000000000);
 	assert_int_equal(route(a, b), CONNECTION_STAYS);
@@ -240,7 +240,7 @@ static void test_a_ping_that_fails(void **state)
 }
 
 /* It dies in the middle: what waits for it ends, and others go on. */
-static void test_a_peer_that_dies_while_it_moves(void **state)
+static void test_a_peer_that_dies_while_it_switches(void **state)
 {
 	for (int back = 0; back < 2; back++) {
 		if (back) {
@@ -254,8 +254,8 @@ static void test_a_peer_that_dies_while_it_moves(void **state)
 		look();
 		fake_request_route(b, !back);
 		if (back) {
-			transport_begin_moves(fake_transport(a));
-			assert_int_equal(route(a, b), CONNECTION_MOVES);
+			transport_begin_switches(fake_transport(a));
+			assert_int_equal(route(a, b), CONNECTION_SWITCHING);
 		}
 		struct peer *dying = &fake_neighbour(a, b)->peer;
 		assert_int_equal(fake_receive(a, dying->source, in, 8, 9), 0);
@@ -268,7 +268,7 @@ static void test_a_peer_that_dies_while_it_moves(void **state)
 		transport_check_peers(fake_transport(a));
 		(void)transport_progress_full(fake_transport(a));
 		assert_int_equal(fake_next(&a->node.receives).error, FI_ECONNRESET);
-		assert_int_equal(fake_transport(a)->moves, 0);
+		assert_int_equal(fake_transport(a)->switches, 0);
 		(void)messenger_progress(a->node.messenger);
 		assert_int_equal(fake_send(a, fake_neighbour(a, c), "12345678", 8, 2), 0);
 	}
@@ -302,9 +302,9 @@ static void test_a_copy_goes_on(void **state)
 	for (int i = 0; i < 10 && !fake_transport(b)->user->reaches(b->node.messenger, at_b); i++)
 		(void)messenger_progress(b->node.messenger);
 	fake_request_route(a, true);
-	transport_begin_moves(fake_transport(a));
-	transport_begin_moves(fake_transport(b));
-	assert_true(at_a->moving && at_b->moving);
+	transport_begin_switches(fake_transport(a));
+	transport_begin_switches(fake_transport(b));
+	assert_true(at_a->switching && at_b->switching);
 	for (int i = 0; i < 10 && (at_a->network == NULL || at_b->network == NULL); i++) {
 		(void)messenger_progress(b->node.messenger);
 		(void)messenger_progress(a->node.messenger);
@@ -312,7 +312,7 @@ static void test_a_copy_goes_on(void **state)
 	assert_non_null(at_a->network);
 	assert_non_null(at_b->network);
 	assert_true(fake_transport(a)->user->reaches(a->node.messenger, at_a));
-	assert_int_equal(route(a, b), CONNECTION_MOVES);
+	assert_int_equal(route(a, b), CONNECTION_SWITCHING);
 	assert_true(completion_is_empty(&b->node.receives));
 	fake_settle(&fakes);
 	assert_int_equal(fake_next(&a->node.sends).error, 0);
@@ -337,7 +337,7 @@ int main(void)
 		WITH_WORLD(test_a_core_without_room),
 		WITH_WORLD(test_who_cannot_be_reached_stays),
 		WITH_WORLD(test_a_ping_that_fails),
-		WITH_WORLD(test_a_peer_that_dies_while_it_moves),
+		WITH_WORLD(test_a_peer_that_dies_while_it_switches),
 		cmocka_unit_test(test_a_copy_goes_on),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

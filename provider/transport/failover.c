@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* renew.c - see renew.h. */
-#include "transport/renew.h"
+/* failover.c - see failover.h. */
+#include "transport/failover.h"
 
-#include "transport/move.h"
 #include "transport/network.h"
 #include "transport/region_transport.h"
 #include "transport/states.h"
+#include "transport/switch.h"
 
 #include <stdlib.h>
 
-bool transport_may_renew(const struct transport *transport, const struct peer *peer)
+bool transport_may_fail_over(const struct transport *transport, const struct peer *peer)
 {
-	if (!peer->broken || peer->renewal != RENEWAL_NONE || peer->attachment == NULL)
+	if (!peer->broken || peer->failover != FAILOVER_NONE || peer->attachment == NULL)
 		return false;
 	/* What one says to itself goes through memory of its own, while there is any. */
 	if (peer_is_self(peer))
@@ -24,7 +24,7 @@ void transport_tell_end(struct peer *peer)
 	const struct attachment *attachment = peer->attachment;
 
 	if (attachment == NULL || !attachment_holds_slot(attachment) || attachment->cut ||
-	    peer_is_self(peer) || peer->renewal != RENEWAL_NONE || !transport_intact(peer))
+	    peer_is_self(peer) || peer->failover != FAILOVER_NONE || !transport_intact(peer))
 		return;
 	shared_store_u32(&section_connection(attachment->region, attachment->member->slot, peer->slot)->ended,
 			 peer->tenure);
@@ -32,7 +32,7 @@ void transport_tell_end(struct peer *peer)
 }
 
 /* The memory that was the region is still there, and what is in it comes from us. */
-static void renew_ourselves(struct peer *peer)
+static void fail_over_ourselves(struct peer *peer)
 {
 	peer->reported = false;
 	peer->broken = false;
@@ -51,10 +51,10 @@ static void begin(struct transport *transport, struct peer *peer)
 	peer->reported = false;
 	peer->broken = false;
 	peer->mapped = false;
-	peer_set_renewal(peer, RENEWAL_DRAINS);
+	peer_set_failover(peer, FAILOVER_DRAINING);
 	peer->sending = true;
 	peer->out.limit = peer->out.position;
-	transport->moves++;
+	transport->switches++;
 	transport->attention++;
 	/* There is no ring any more. */
 	if (attachment_holds_slot(attachment))
@@ -72,11 +72,11 @@ int transport_refuse(struct peer *peer)
 	return failure;
 }
 
-void transport_renew(struct transport *transport, struct peer *peer, bool told)
+void transport_fail_over(struct transport *transport, struct peer *peer, bool told)
 {
 	if (peer_is_self(peer))
-		renew_ourselves(peer);
-	else if (network_begin_renewal(transport, peer))
+		fail_over_ourselves(peer);
+	else if (network_begin_failover(transport, peer))
 		begin(transport, peer);
 	else
 		return;
@@ -90,31 +90,31 @@ static bool enter(struct transport *transport, struct peer *peer)
 		return false;
 	chunk_recall(peer->pool, &peer->account);
 	peer->framed = true;
-	network_enter_renewed(peer);
+	network_enter_failover(peer);
 	if (peer->state == PEER_FAILED)
 		return false;
 	peer->out.limit = peer->out.position;
-	peer_set_renewal(peer, RENEWAL_ASKS);
+	peer_set_failover(peer, FAILOVER_ASKING);
 	transport_publish_route(transport, peer);
 	return true;
 }
 
-void transport_go_on_renewing(struct transport *transport, struct peer *peer)
+void transport_continue_failover(struct transport *transport, struct peer *peer)
 {
-	if (network_renewal_is_hopeless(peer)) {
+	if (network_failover_is_hopeless(peer)) {
 		transport_fail(
 			transport, peer, -EHOSTUNREACH,
 			"it is not reached through the region any more, and not over the network either");
 		return;
 	}
-	if (peer->renewal == RENEWAL_ASKS || enter(transport, peer))
-		network_ask_renewal(peer);
+	if (peer->failover == FAILOVER_ASKING || enter(transport, peer))
+		network_ask_failover(peer);
 }
 
-void transport_renewed(struct transport *transport, struct peer *peer)
+void transport_finish_failover(struct transport *transport, struct peer *peer)
 {
-	peer_set_renewal(peer, RENEWAL_DONE);
-	transport->moves--;
+	peer_set_failover(peer, FAILOVER_DONE);
+	transport->switches--;
 	transport->attention--;
 	transport_publish_route(transport, peer);
 	/* It hears who we are, though there is nothing to send yet. */
@@ -127,7 +127,7 @@ void transport_break_all(struct attachment *attachment, const char *reason)
 
 	for (uint32_t source = 0; source < transport->peer_end; source++) {
 		struct peer *peer = transport_peer_in_region(transport, source);
-		if (peer != NULL && peer->attachment == attachment && peer->renewal == RENEWAL_NONE)
+		if (peer != NULL && peer->attachment == attachment && peer->failover == FAILOVER_NONE)
 			transport_break(transport, peer, -ECONNABORTED, reason);
 	}
 	/* Peers that we have not met yet may call. */
@@ -135,7 +135,7 @@ void transport_break_all(struct attachment *attachment, const char *reason)
 		network_listen(transport);
 }
 
-void transport_go_on_alone(struct attachment *attachment, const char *reason)
+void transport_continue_alone(struct attachment *attachment, const char *reason)
 {
 	attachment->cut = true;
 	member_restore(attachment->member);
@@ -164,7 +164,7 @@ struct peer *transport_meet_without_region(struct transport *transport, uint32_t
 		return NULL;
 	transport_reset_peer(attachment, peer, source - attachment->base, epoch, nonce);
 	transport_set_core_address(peer, where);
-	if (!network_begin_renewal(transport, peer)) {
+	if (!network_begin_failover(transport, peer)) {
 		free(peer);
 		return NULL;
 	}

@@ -5,7 +5,7 @@
  */
 #include "fake_core.h"
 
-#include "transport/move.h"
+#include "transport/switch.h"
 
 #define BYTES 100000U
 
@@ -18,8 +18,8 @@ static struct far_node *hostile = &fakes.nodes[1];
 static void look(void)
 {
 	for (int round = 0; round < 4; round++) {
-		transport_begin_moves(fake_transport(victim));
-		transport_begin_moves(fake_transport(hostile));
+		transport_begin_switches(fake_transport(victim));
+		transport_begin_switches(fake_transport(hostile));
 		fake_settle(&fakes);
 	}
 }
@@ -44,11 +44,11 @@ static void go_on(void)
 	}
 }
 
-/* It is found out, and the region is not believed again: see test_renew.c. */
+/* It is found out, and the region is not believed again: see test_failover.c. */
 static void assert_left_for_good(const char *what)
 {
 	go_on();
-	if (fake_neighbour(victim, hostile)->peer.renewal == RENEWAL_NONE)
+	if (fake_neighbour(victim, hostile)->peer.failover == FAILOVER_NONE)
 		fail_msg("this was accepted: %s", what);
 }
 
@@ -60,7 +60,7 @@ static void assert_violation(const char *what)
 	go_on();
 	if (lost->state != PEER_FAILED || lost->failure != -EPROTO)
 		fail_msg("this was accepted: %s", what);
-	assert_int_equal(fake_transport(victim)->moves, 0);
+	assert_int_equal(fake_transport(victim)->switches, 0);
 }
 
 static void deliver(enum frame_kind kind, uint32_t sequence, const void *rest, size_t length)
@@ -92,7 +92,7 @@ static void push(struct far_node *from, const struct far_node *to, uint32_t kind
 }
 
 /* What comes over the network while the ring is still there. */
-static void test_frames_of_one_that_did_not_move(void **state)
+static void test_frames_of_one_that_did_not_switch(void **state)
 {
 	static const struct frame_slot slot = {.control = (uint64_t)WIRE_RECLAIM << 16};
 
@@ -114,12 +114,12 @@ static void test_frames_of_one_that_did_not_move(void **state)
 			deliver(FRAME_SLOTS, 5, &slot, sizeof(slot)); /* not even held */
 			break;
 		case 3:
-			deliver(FRAME_MOVED, 0, NULL, 0);
+			deliver(FRAME_SWITCHED, 0, NULL, 0);
 			break;
 		default:
 			fake_request_route(hostile, true);
-			transport_begin_moves(fake_transport(victim));
-			deliver(FRAME_MOVED, 0, NULL, 0); /* an answer to a MOVE through the region */
+			transport_begin_switches(fake_transport(victim));
+			deliver(FRAME_SWITCHED, 0, NULL, 0); /* an answer to a SWITCH through the region */
 			break;
 		}
 		assert_violation("a frame of one that did not move");
@@ -127,7 +127,7 @@ static void test_frames_of_one_that_did_not_move(void **state)
 }
 
 /* It says that it took a last frame: another one, or twice. */
-static void test_moved_that_cannot_be(void **state)
+static void test_switched_that_cannot_be(void **state)
 {
 	for (int which = 0; which < 3; which++) {
 		if (which > 0) {
@@ -136,28 +136,28 @@ static void test_moved_that_cannot_be(void **state)
 		}
 		fake_request_route(hostile, true);
 		look();
-		struct peer *moving = &fake_neighbour(victim, hostile)->peer;
-		assert_non_null(moving->network);
+		struct peer *switching = &fake_neighbour(victim, hostile)->peer;
+		assert_non_null(switching->network);
 		if (which > 0) {
 			fake_request_route(hostile, false);
-			transport_begin_moves(fake_transport(victim));
-			assert_true(moving->moving);
+			transport_begin_switches(fake_transport(victim));
+			assert_true(switching->switching);
 		}
-		deliver(FRAME_MOVED, moving->beyond->sequence - (which == 1), NULL, 0);
+		deliver(FRAME_SWITCHED, switching->beyond->sequence - (which == 1), NULL, 0);
 		if (which == 2)
-			deliver(FRAME_MOVED, moving->beyond->sequence, NULL, 0);
+			deliver(FRAME_SWITCHED, switching->beyond->sequence, NULL, 0);
 		assert_violation("a last frame that was not sent");
 	}
 }
 
-/* What is behind a MOVE in the ring is not looked at, and the ring is not taken again. */
+/* What is behind a SWITCH in the ring is not looked at, and the ring is not taken again. */
 static void test_a_ring_that_was_left(void **state)
 {
 	(void)state;
 	assert_true(network_attach(fake_transport(victim), &fake_neighbour(victim, hostile)->peer));
 	assert_int_equal(fake_receive(victim, MATCH_ANY_SOURCE, in, 1, 1), 0); /* takes what is there */
-	push(hostile, victim, WIRE_MOVE);
-	push(hostile, victim, WIRE_MOVE);
+	push(hostile, victim, WIRE_SWITCH);
+	push(hostile, victim, WIRE_SWITCH);
 	assert_int_equal(fake_send(hostile, fake_neighbour(hostile, victim), "z", 1, 2), 0);
 	assert_int_equal(fake_receive(victim, MATCH_ANY_SOURCE, in, 1, 2), 0);
 	go_on();
@@ -177,10 +177,10 @@ static void test_a_ring_that_was_left(void **state)
 	assert_left_for_good("a ring of one that is in the network");
 }
 
-/* Over the network a MOVE ends a frame, and of one that is nowhere else it cannot be. */
-static void test_moves_in_frames(void **state)
+/* Over the network a SWITCH ends a frame, and of one that is nowhere else it cannot be. */
+static void test_switches_in_frames(void **state)
 {
-	struct frame_slot slots[2] = {{.control = (uint64_t)WIRE_MOVE << 16},
+	struct frame_slot slots[2] = {{.control = (uint64_t)WIRE_SWITCH << 16},
 				      {.control = (uint64_t)WIRE_RECLAIM << 16}};
 	unsigned char frame[sizeof(struct frame_header) + sizeof(slots)];
 
@@ -217,7 +217,7 @@ static void test_moves_in_frames(void **state)
 	uint32_t place = fake_peer(victim, hostile)->peer.source;
 	assert_int_equal(fake_send(hostile, to, "x", 1, 1), 0);
 	shared_store_u64(&ring_next(&to->peer.out, 0)->word, 0);
-	ring_push(&to->peer.out, control_word(WIRE_MOVE, 0, 0), 1);
+	ring_push(&to->peer.out, control_word(WIRE_SWITCH, 0, 0), 1);
 	transport_wake(&to->peer);
 	go_on();
 	assert_int_equal(fake_transport(victim)->peers[place]->failure, -EPROTO);
@@ -230,23 +230,23 @@ static void test_chunks_that_do_not_come_back(void **state)
 	assert_int_equal(fake_send(victim, fake_neighbour(victim, hostile), out, 4000, 1), 0);
 	fake_request_route(hostile, true);
 	/* Only we look, so that the other's answers are ours to write. */
-	for (int i = 0; i < 100 && !fake_neighbour(victim, hostile)->peer.moving; i++) {
-		transport_begin_moves(fake_transport(victim));
-		transport_begin_moves(fake_transport(hostile));
+	for (int i = 0; i < 100 && !fake_neighbour(victim, hostile)->peer.switching; i++) {
+		transport_begin_switches(fake_transport(victim));
+		transport_begin_switches(fake_transport(hostile));
 		(void)transport_progress_full(fake_transport(victim));
 		(void)network_progress_full(fake_transport(hostile));
 	}
-	struct peer *moving = &fake_neighbour(victim, hostile)->peer;
-	assert_true(moving->moving);
-	shared_store_u64(&section_credit(victim->region, moving->slot,
+	struct peer *switching = &fake_neighbour(victim, hostile)->peer;
+	assert_true(switching->switching);
+	shared_store_u64(&section_credit(victim->region, switching->slot,
 					 fake_transport(victim)->attachments[0].member->slot)
 				  ->consumed,
-			 (uint64_t)moving->out.connection << 32 | moving->out.position);
+			 (uint64_t)switching->out.connection << 32 | switching->out.position);
 	assert_left_for_good("a chunk that is not given back");
 }
 
 /* A newcomer in the slot, while frames to the one before are still on their way out. */
-static void test_a_successor_of_one_that_moved(void **state)
+static void test_a_successor_of_one_that_switched(void **state)
 {
 	static struct node others[FAKE_MEMBERS - FAKE_ENDS]; /* there is no other free slot */
 	struct node before;
@@ -292,12 +292,12 @@ static void test_a_successor_of_one_that_moved(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		WITH_WORLD(test_frames_of_one_that_did_not_move),
-		WITH_WORLD(test_moved_that_cannot_be),
+		WITH_WORLD(test_frames_of_one_that_did_not_switch),
+		WITH_WORLD(test_switched_that_cannot_be),
 		WITH_WORLD(test_a_ring_that_was_left),
-		WITH_WORLD(test_moves_in_frames),
+		WITH_WORLD(test_switches_in_frames),
 		WITH_WORLD(test_chunks_that_do_not_come_back),
-		WITH_WORLD(test_a_successor_of_one_that_moved),
+		WITH_WORLD(test_a_successor_of_one_that_switched),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
