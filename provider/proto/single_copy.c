@@ -394,13 +394,14 @@ static uint32_t pull(struct messenger *messenger, struct single_copy *copy, uint
 static bool lives(const struct transport *transport, struct single_copy *copy, uint64_t now)
 {
 	const struct member *self = transport->attachments[0].member;
-	struct pulse *pulse = &copy->receive->from->peer.pulse;
-	enum member_state state =
-		member_check_heartbeat(self, copy->slot, copy->epoch, pulse, now, transport->timeout);
+	struct last_heartbeat *last_heartbeat = &copy->receive->from->peer.last_heartbeat;
+	enum member_state state = member_check_heartbeat(self, copy->slot, copy->epoch, last_heartbeat, now,
+							 transport->timeout);
 
 	if (state == MEMBER_QUIET && now >= copy->next_question) {
 		copy->next_question = now + LIVENESS_INTERVAL;
-		state = member_observe(self, copy->slot, copy->epoch, pulse, now, transport->timeout);
+		state = member_observe(self, copy->slot, copy->epoch, last_heartbeat, now,
+				       transport->timeout);
 	}
 	return state == MEMBER_ALIVE || state == MEMBER_QUIET;
 }

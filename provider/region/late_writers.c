@@ -45,9 +45,10 @@ bool late_writers_may_be(const struct member *self)
 		uint32_t epoch = 0;
 		uint64_t nonce = 0;
 		/* No time has passed for it: only a lock, or the host's manager, says that it is dead. */
-		struct pulse pulse = {0};
+		struct last_heartbeat last_heartbeat = {0};
 		if (slot != self->slot && member_identify(region, slot, &epoch, &nonce) &&
-		    has_claim(self, slot) && member_observe(self, slot, epoch, &pulse, 0, 0) == MEMBER_ALIVE)
+		    has_claim(self, slot) &&
+		    member_observe(self, slot, epoch, &last_heartbeat, 0, 0) == MEMBER_ALIVE)
 			return true;
 	}
 	return false;

@@ -15,20 +15,22 @@ static bool lock_held(int fd, uint32_t slot)
 }
 
 /* Did the heart beat since the last look? Not known at the first: false. */
-static bool heart_beat(const struct section_header *header, struct pulse *pulse, uint64_t now)
+static bool heart_beat(const struct section_header *header, struct last_heartbeat *last_heartbeat,
+		       uint64_t now)
 {
 	uint64_t heartbeat = shared_load_u64(&header->heartbeat);
-	bool first = pulse->since == 0;
+	bool first = last_heartbeat->since == 0;
 
-	if (!first && heartbeat == pulse->heartbeat)
+	if (!first && heartbeat == last_heartbeat->heartbeat)
 		return false;
-	pulse->heartbeat = heartbeat;
-	pulse->since = now;
+	last_heartbeat->heartbeat = heartbeat;
+	last_heartbeat->since = now;
 	return !first;
 }
 
 enum member_state member_check_heartbeat(const struct member *self, uint32_t slot, uint32_t epoch,
-					 struct pulse *pulse, uint64_t now, uint64_t timeout)
+					 struct last_heartbeat *last_heartbeat, uint64_t now,
+					 uint64_t timeout)
 {
 	const struct region *region = self->region;
 	const struct section_header *header = section_header(region, slot);
@@ -41,20 +43,20 @@ enum member_state member_check_heartbeat(const struct member *self, uint32_t slo
 		return MEMBER_DIED;
 	if (slot == self->slot)
 		return MEMBER_ALIVE;
-	bool beat = heart_beat(header, pulse, now);
+	bool beat = heart_beat(header, last_heartbeat, now);
 	switch (shared_load_u32(&header->liveness)) {
 	case LIVENESS_LOCK:
 		/* Its lock says nothing to us if it locks in another kernel. */
 		return beat || region->kind != REGION_FILE ? MEMBER_ALIVE : MEMBER_QUIET;
 	default:
-		return now - pulse->since > timeout ? MEMBER_DIED : MEMBER_ALIVE;
+		return now - last_heartbeat->since > timeout ? MEMBER_DIED : MEMBER_ALIVE;
 	}
 }
 
 enum member_state member_observe(const struct member *self, uint32_t slot, uint32_t epoch,
-				 struct pulse *pulse, uint64_t now, uint64_t timeout)
+				 struct last_heartbeat *last_heartbeat, uint64_t now, uint64_t timeout)
 {
-	enum member_state state = member_check_heartbeat(self, slot, epoch, pulse, now, timeout);
+	enum member_state state = member_check_heartbeat(self, slot, epoch, last_heartbeat, now, timeout);
 
 	if (state == MEMBER_QUIET)
 		return lock_held(self->lock_fd, slot) ? MEMBER_ALIVE : MEMBER_DIED;

@@ -33,7 +33,7 @@ struct member {
 };
 
 /* What we saw of another member's heartbeat, timed by our own clock (nanoseconds). */
-struct pulse {
+struct last_heartbeat {
 	uint64_t heartbeat;
 	uint64_t since; /* when it changed last; 0: never seen */
 };
@@ -113,18 +113,19 @@ static inline bool member_is_intact(const struct region *region, uint32_t slot, 
 }
 
 /*
- * How is the member (slot, epoch)? `pulse` is kept by the caller, zeroed at first. By loads alone:
+ * How is the member (slot, epoch)? `last_heartbeat` is kept by the caller, zeroed at first. By loads alone:
  * MEMBER_QUIET means that only the kernel can tell.
  */
 enum member_state member_check_heartbeat(const struct member *self, uint32_t slot, uint32_t epoch,
-					 struct pulse *pulse, uint64_t now, uint64_t timeout);
+					 struct last_heartbeat *last_heartbeat, uint64_t now,
+					 uint64_t timeout);
 
 /*
  * The same, but asks the kernel about a quiet member. The kernel walks a list of all locks of the file for
  * an answer, and other processes that ask wait meanwhile: so not for many members at once.
  */
 enum member_state member_observe(const struct member *self, uint32_t slot, uint32_t epoch,
-				 struct pulse *pulse, uint64_t now, uint64_t timeout);
+				 struct last_heartbeat *last_heartbeat, uint64_t now, uint64_t timeout);
 
 /* Count our heartbeat up, since we check our peers. Only while the slot is ours. */
 void member_beat(struct member *self);

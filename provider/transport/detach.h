@@ -11,7 +11,8 @@
  *   DETACH, which says the same  ───────────────────▶
  *
  * Who has said DETACH and heard it asks the region for nothing about the other: its claim is our own word,
- * and whether it lives the network shows (network_pulse.c). A peer keeps its number and place in matching.
+ * and whether it lives the network shows (network_keepalive.c). A peer keeps its number and place in
+ * matching.
  *
  * A direction that nobody ever sent in has no last slot that could move it. It belongs to the network from
  * the DETACH on, and what is sent there waits until the other is known to expect it.

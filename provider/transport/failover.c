@@ -67,7 +67,7 @@ int transport_refuse(struct peer *peer)
 {
 	int failure = peer->failure;
 
-	if (peer->state == PEER_UNTOLD)
+	if (peer->state == PEER_ERROR_PENDING)
 		peer_set_state(peer, PEER_PRESENT);
 	return failure;
 }
@@ -80,7 +80,7 @@ void transport_fail_over(struct transport *transport, struct peer *peer, bool to
 		begin(transport, peer);
 	else
 		return;
-	peer_set_state(peer, told ? PEER_PRESENT : PEER_UNTOLD);
+	peer_set_state(peer, told ? PEER_PRESENT : PEER_ERROR_PENDING);
 }
 
 /* All that the core had of before has left: what is sent next is of the new stream. */
@@ -101,7 +101,7 @@ static bool enter(struct transport *transport, struct peer *peer)
 
 void transport_continue_failover(struct transport *transport, struct peer *peer)
 {
-	if (network_failover_is_hopeless(peer)) {
+	if (network_failover_timed_out(peer)) {
 		transport_fail(
 			transport, peer, -EHOSTUNREACH,
 			"it is not reached through the region any more, and not over the network either");

@@ -22,7 +22,7 @@
  * network_switch.c       peers of the region that are reached over the network for a while
  * network_detach.c       peers that detach from a region, and meet in one
  * network_failover.c      and those that the region is of no use for
- * network_pulse.c      finding out that a peer is gone
+ * network_keepalive.c      finding out that a peer is gone
  *
  * docs/explanation/network.md says the same in prose.
  */
@@ -45,8 +45,8 @@
  */
 int network_open(struct transport *transport, struct core *core, struct directory *directory);
 /*
- * Take what comes from here on. It is so once the directory has somebody, or somebody else knocks: until
- * then a core's buffers, which may take megabytes, are not filled, and it is not looked at.
+ * Take what comes from here on. It is so once the directory has somebody, or another peer makes first
+ * contact: until then a core's buffers, which may take megabytes, are not filled, and it is not looked at.
  */
 void network_listen(struct transport *transport);
 /* Who is to be told what a user must see, a line at a time. */
@@ -105,7 +105,7 @@ bool network_attach(struct transport *transport, struct peer *peer);
  * it is nowhere, or does not answer for long.
  */
 bool network_prove(struct transport *transport, struct peer *peer);
-bool network_is_hopeless(const struct peer *peer);
+bool network_is_unreachable(const struct peer *peer);
 /* It has to be proved anew. */
 void network_forget_proof(struct peer *peer);
 /* What we send to `peer`, which is proved, goes over the network from now on. */
@@ -118,7 +118,7 @@ bool network_has_switched(const struct peer *peer);
 /* Tell it that we took its last frame. False if there is no room now. */
 bool network_send_switched(struct peer *peer);
 /* A newcomer has the slot of `peer`, which failed: what is left of it gets a place of its own. */
-bool network_bury(struct transport *transport, struct peer *peer);
+bool network_retire(struct transport *transport, struct peer *peer);
 
 /* ---- peers that detach from a region, and meet in one: see detach.h and reattach.h ---- */
 
@@ -137,7 +137,7 @@ bool network_owes_detach(const struct peer *peer);
 void network_forget_region(struct peer *peer);
 /* The region is not known to be where `peer` is: its words there are its own word. */
 void network_stay_with(struct peer *peer);
-bool network_is_hushed(const struct peer *peer);
+bool network_tx_paused(const struct peer *peer);
 bool network_awaits_reattach(const struct peer *peer);
 void network_reattached(struct peer *peer);
 /* Ask whoever was not asked yet whether it is in the region of `attachment`; and let all be asked again. */
@@ -162,7 +162,7 @@ bool network_begin_failover(struct transport *transport, struct peer *peer);
 void network_enter_failover(struct peer *peer);
 /* Now and then a frame to the peer, until it answers. */
 void network_ask_failover(struct peer *peer);
-bool network_failover_is_hopeless(const struct peer *peer);
+bool network_failover_timed_out(const struct peer *peer);
 
 /* ---- for the path ---- */
 

@@ -26,8 +26,8 @@ struct core_name {
 	uint8_t flags;
 	uint8_t bytes[CORE_NAME_MOST];
 };
-/* The same port is bound for UDP: see network_pulse.c. */
-#define CORE_NAME_PULSE 1U
+/* The same port is bound for UDP: see network_keepalive.c. */
+#define CORE_NAME_KEEPALIVE 1U
 
 struct core {
 	struct fi_info *info;

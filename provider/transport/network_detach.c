@@ -26,9 +26,9 @@ bool network_owes_detach(const struct peer *peer)
 	       peer->beyond->detach_heard != DETACH_SECOND;
 }
 
-bool network_is_hushed(const struct peer *peer)
+bool network_tx_paused(const struct peer *peer)
 {
-	return peer->beyond != NULL && peer->beyond->hushed;
+	return peer->beyond != NULL && peer->beyond->tx_paused;
 }
 
 void network_stop_detaching(struct peer *peer)
@@ -37,7 +37,7 @@ void network_stop_detaching(struct peer *peer)
 
 	to->detach_said = DETACH_NONE;
 	to->detach_heard = DETACH_NONE;
-	to->hushed = false;
+	to->tx_paused = false;
 }
 
 bool network_detach(struct peer *peer)
@@ -58,7 +58,7 @@ bool network_detach(struct peer *peer)
 	if (peer->network == NULL) {
 		network_enter(peer);
 		peer->out.limit = peer->out.position;
-		to->hushed = to->detach_heard != DETACH_SECOND;
+		to->tx_paused = to->detach_heard != DETACH_SECOND;
 	}
 	return to->detach_said == DETACH_SECOND;
 }
@@ -96,7 +96,7 @@ void network_take_detach(struct network_peer *from, const struct frame_header *h
 	peer->mapped = false;
 	if (from->detach_heard != DETACH_SECOND || peer->network == NULL)
 		return;
-	from->hushed = false;
+	from->tx_paused = false;
 	/* It expects frames: it hears who we are, though there may be nothing to send yet. */
 	network_ship(peer);
 }
@@ -128,7 +128,7 @@ void network_forget_region(struct peer *peer)
 
 	to->detach_said = DETACH_NONE;
 	to->detach_heard = DETACH_NONE;
-	to->hushed = false;
+	to->tx_paused = false;
 	to->owes_detach = false;
 	to->asked_in = 0;
 	to->awaits_reattach = true;

@@ -11,7 +11,7 @@
 /* So often is it asked. */
 #define ASK_NANOSECONDS UINT64_C(50000000)
 /* Without an answer for so long, it is not reached. It may be busy, and look at the region seldom. */
-#define HOPE_NANOSECONDS UINT64_C(3000000000)
+#define GIVE_UP_NANOSECONDS UINT64_C(3000000000)
 
 bool network_begin_failover(struct transport *transport, struct peer *peer)
 {
@@ -25,7 +25,7 @@ bool network_begin_failover(struct transport *transport, struct peer *peer)
 	to->sequence = 0;
 	to->expected = 0;
 	to->switched = false;
-	to->hushed = false; /* nobody detaches from what is of no use */
+	to->tx_paused = false; /* nobody detaches from what is of no use */
 	to->left = false;
 	to->leave_sent = false;
 	to->owes_left = false;
@@ -61,9 +61,9 @@ void network_ask_failover(struct peer *peer)
 	network_stay_busy(to->network);
 }
 
-bool network_failover_is_hopeless(const struct peer *peer)
+bool network_failover_timed_out(const struct peer *peer)
 {
-	return monotonic_now() - peer->beyond->failover_since > HOPE_NANOSECONDS;
+	return monotonic_now() - peer->beyond->failover_since > GIVE_UP_NANOSECONDS;
 }
 
 struct attachment *network_attachment_in(struct transport *transport, const uint64_t id[2])

@@ -27,10 +27,10 @@
 #define IDLE_NANOSECONDS_LEAST 50000U
 #define IDLE_NANOSECONDS_MOST 500000U
 #define POLLS_PER_CLOCK 512U
-/* Who knows nobody there asks whether somebody knocked: a call that takes 0.4 us if nobody did (recv of an
- * empty socket, best of 200 times 1000 at real-time priority), where so many polls of an idle endpoint take
- * 0.2 ms. */
-#define POLLS_PER_KNOCK 4096U
+/* Who knows nobody there asks whether there was a first contact: a call that takes 0.4 us if nobody did (recv
+ * of an empty socket, best of 200 times 1000 at real-time priority), where so many polls of an idle endpoint
+ * take 0.2 ms. */
+#define POLLS_PER_CONTACT 4096U
 /* The region is quiet when its rings were empty for so many polls. */
 #define QUIET_POLLS 256U
 
@@ -110,7 +110,7 @@ int network_open(struct transport *transport, struct core *core, struct director
 		return -ENOMEM;
 	}
 	network->unread = (struct credit_line *)(void *)(network->slots + NETWORK_RING_SLOTS);
-	network_pulse_open(network);
+	network_keepalive_open(network);
 	transport->network = network;
 	for (uint32_t i = 0; i < transport->attachment_count; i++)
 		publish_name(transport->attachments[i].member, &core->name);
@@ -188,7 +188,7 @@ void network_close(struct transport *transport)
 			network_free_peer(peer_at(transport, source));
 	}
 	transport->network = NULL;
-	network_pulse_close(network);
+	network_keepalive_close(network);
 	free_network(network);
 }
 
@@ -200,7 +200,7 @@ void network_lose(struct transport *transport, const char *reason)
 		return;
 	network->lost = true;
 	/* Else our parent would seem to live as long as we do. */
-	network_pulse_close(network);
+	network_keepalive_close(network);
 	for (uint32_t source = transport->members; source < transport->peer_end; source++)
 		if (transport->peers[source] != NULL)
 			transport_fail(transport, transport->peers[source], -ECONNABORTED, reason);
@@ -328,7 +328,7 @@ int network_connect(struct peer *peer)
 	to->heard = monotonic_now();
 	peer->sending = true;
 	if (network_is_confirmed(to))
-		network_knock(to);
+		network_first_contact(to);
 	return 0;
 }
 
@@ -419,7 +419,7 @@ static bool is_listening(struct transport *transport)
 {
 	struct network *network = transport->network;
 
-	if (!network->listening && (network->directory->count > 0 || network_was_knocked(network)))
+	if (!network->listening && (network->directory->count > 0 || network_was_contacted(network)))
 		network_listen(transport);
 	return network->listening;
 }
@@ -434,12 +434,12 @@ static void settle_interval(struct network *network, uint64_t took)
 }
 
 /* Who polls seldom may do so for long before it comes to so many. */
-static bool may_be_knocked(struct network *network)
+static bool may_be_contacted(struct network *network)
 {
 	const struct transport *transport = network->transport;
 	uint64_t now = 0;
 
-	if (transport->polls % POLLS_PER_KNOCK == 0)
+	if (transport->polls % POLLS_PER_CONTACT == 0)
 		return true;
 	if (!transport->sparse)
 		return false;
@@ -458,7 +458,7 @@ uint32_t network_progress_slow(struct transport *transport, bool idle)
 
 	if (network->lost || (!network->busy && !transport->sparse && !seldom))
 		return 0;
-	if (!network_has_peers(transport) && !may_be_knocked(network))
+	if (!network_has_peers(transport) && !may_be_contacted(network))
 		return 0;
 	if (!is_listening(transport))
 		return 0;
@@ -491,7 +491,7 @@ void network_check(struct transport *transport, uint64_t now)
 	if (network == NULL || network->lost)
 		return;
 	if (network->listening)
-		network_pulse_take(network);
+		network_keepalive_take(network);
 	for (uint32_t source = transport->members; source < transport->peer_end; source++) {
 		struct network_peer *peer = peer_at(transport, source);
 		if (peer != NULL && peer->owes_left)

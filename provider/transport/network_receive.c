@@ -200,8 +200,8 @@ static struct network_peer *take_hello(struct network *network, const struct fra
 	}
 	struct network_peer *from = sender_of(network, header->from);
 	if (from != NULL && !network_is_confirmed(from)) {
-		network_find_knock(from);
-		network_pulse_take(network); /* it knocked before it said this */
+		network_find_first_contact(from);
+		network_keepalive_take(network); /* it knocked before it said this */
 	}
 	return from;
 }

@@ -34,7 +34,8 @@ bool network_is_confirmed(const struct network_peer *peer)
 bool network_may_reach(struct network_peer *peer)
 {
 	struct network *network = peer->network;
-	bool can_prove = network->pulse_bound && (identity_of(peer)->name.flags & CORE_NAME_PULSE) != 0;
+	bool can_prove =
+		network->keepalive_bound && (identity_of(peer)->name.flags & CORE_NAME_KEEPALIVE) != 0;
 
 	if (peer->unproved || network_is_confirmed(peer))
 		return true;
@@ -90,30 +91,31 @@ struct network_peer *network_beyond(const struct network *network, uint64_t nonc
 }
 
 /* Of one that has not said yet who it is: its HELLO comes by the core. */
-static uint64_t keep_knock(struct network *network, uint64_t nonce, uint64_t answer,
-			   const struct sockaddr_storage *address)
+static uint64_t keep_contact(struct network *network, uint64_t nonce, uint64_t answer,
+			     const struct sockaddr_storage *address)
 {
-	struct knock *knock = NULL;
+	struct first_contact *contact = NULL;
 
-	for (uint32_t i = 0; i < NETWORK_KNOCKS; i++)
-		if (network->knocks[i].challenge != 0 && network->knocks[i].nonce == nonce &&
-		    is_same_address(&network->knocks[i].address, address))
-			knock = &network->knocks[i];
-	if (knock == NULL) {
-		knock = &network->knocks[network->next_knock++ % NETWORK_KNOCKS];
-		*knock = (struct knock){.nonce = nonce, .address = *address, .challenge = new_challenge()};
+	for (uint32_t i = 0; i < NETWORK_FIRST_CONTACTS; i++)
+		if (network->contacts[i].challenge != 0 && network->contacts[i].nonce == nonce &&
+		    is_same_address(&network->contacts[i].address, address))
+			contact = &network->contacts[i];
+	if (contact == NULL) {
+		contact = &network->contacts[network->next_contact++ % NETWORK_FIRST_CONTACTS];
+		*contact = (struct first_contact){
+			.nonce = nonce, .address = *address, .challenge = new_challenge()};
 	}
-	knock->answered = knock->answered || (knock->challenge != 0 && answer == knock->challenge);
-	return knock->answered ? 0 : knock->challenge;
+	contact->answered = contact->answered || (contact->challenge != 0 && answer == contact->challenge);
+	return contact->answered ? 0 : contact->challenge;
 }
 
-uint64_t network_take_knock(struct network *network, uint64_t nonce, uint64_t answer,
-			    const struct sockaddr_storage *address)
+uint64_t network_take_first_contact(struct network *network, uint64_t nonce, uint64_t answer,
+				    const struct sockaddr_storage *address)
 {
 	struct network_peer *peer = network_beyond(network, nonce);
 
 	if (peer == NULL)
-		return keep_knock(network, nonce, answer, address);
+		return keep_contact(network, nonce, answer, address);
 	if (network_is_confirmed(peer) || !network_is_at(peer, address))
 		return 0;
 	if (peer->challenge == 0)
@@ -122,17 +124,17 @@ uint64_t network_take_knock(struct network *network, uint64_t nonce, uint64_t an
 	return peer->proved_address ? 0 : peer->challenge;
 }
 
-void network_find_knock(struct network_peer *peer)
+void network_find_first_contact(struct network_peer *peer)
 {
 	const struct network *network = peer->network;
 
-	for (uint32_t i = 0; i < NETWORK_KNOCKS; i++) {
-		const struct knock *knock = &network->knocks[i];
-		if (knock->challenge == 0 || knock->nonce != peer->peer->nonce ||
-		    !network_is_at(peer, &knock->address))
+	for (uint32_t i = 0; i < NETWORK_FIRST_CONTACTS; i++) {
+		const struct first_contact *contact = &network->contacts[i];
+		if (contact->challenge == 0 || contact->nonce != peer->peer->nonce ||
+		    !network_is_at(peer, &contact->address))
 			continue;
-		peer->challenge = knock->challenge;
-		peer->proved_address = peer->proved_address || knock->answered;
+		peer->challenge = contact->challenge;
+		peer->proved_address = peer->proved_address || contact->answered;
 	}
 }
 

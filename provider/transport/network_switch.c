@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 /* Without an answer for so long, a peer is not reached: a ping goes with each look after the peers. */
-#define HOPE_NANOSECONDS UINT64_C(3000000000)
+#define GIVE_UP_NANOSECONDS UINT64_C(3000000000)
 
 /* Where it says that it is, if our core can make something of that. */
 static uint32_t place_of(struct network *network, const struct peer *peer)
@@ -89,12 +89,12 @@ bool network_prove(struct transport *transport, struct peer *peer)
 	return false;
 }
 
-bool network_is_hopeless(const struct peer *peer)
+bool network_is_unreachable(const struct peer *peer)
 {
 	const struct network_peer *to = peer->beyond;
 
 	return to == NULL ||
-	       (!to->proved && to->asking != 0 && monotonic_now() - to->asking > HOPE_NANOSECONDS);
+	       (!to->proved && to->asking != 0 && monotonic_now() - to->asking > GIVE_UP_NANOSECONDS);
 }
 
 void network_forget_proof(struct peer *peer)
@@ -160,7 +160,7 @@ static void hand_over(struct chunk_pool *pool, const struct peer *from, struct p
 	to->pool = from->pool;
 }
 
-bool network_bury(struct transport *transport, struct peer *peer)
+bool network_retire(struct transport *transport, struct peer *peer)
 {
 	struct network_peer *beyond = peer->beyond;
 	uint32_t source = transport->members + beyond->place;

@@ -37,8 +37,8 @@
 /* And so many bytes of all peers'. The peer that has most of them makes room. */
 #define NETWORK_HELD_BYTES_MOST ((size_t)4 << 20)
 
-/* Knocks that are kept until the knocking peer says in a frame who it is. */
-#define NETWORK_KNOCKS 32U
+/* First contacts that are kept until the peer says in a frame who it is. */
+#define NETWORK_FIRST_CONTACTS 32U
 /* Descriptors for questions to hosts: if there are more silent peers, they take turns. */
 #define NETWORK_QUESTIONS_MOST 64U
 /* Strangers that are sent to although they did not prove their address. */
@@ -97,8 +97,8 @@ struct fetch {
 	size_t length;
 };
 
-/* Somebody knocked, from this address. */
-struct knock {
+/* A first contact came from this address. */
+struct first_contact {
 	uint64_t nonce;
 	struct sockaddr_storage address;
 	uint64_t challenge; /* that was sent there */
@@ -130,7 +130,7 @@ struct network_peer {
 	/* detaching from a region, and meeting in one: see detach.h and reattach.h */
 	enum detach_progress detach_said;  /* DETACH, by us */
 	enum detach_progress detach_heard; /* by it */
-	bool hushed;             /* what is sent next waits until it is heard that it expects that */
+	bool tx_paused;          /* what is sent next waits until it is heard that it expects that */
 	bool awaits_reattach;    /* we know that we share a region again, and it may not yet */
 	bool owes_region;        /* it was not told `answer`, for lack of room */
 	bool owes_detach;        /* nor that we detached already */
@@ -168,7 +168,7 @@ struct network_peer {
 	uint64_t refused;     /* since when its port is refused; 0: it is not */
 	uint64_t unreachable; /* since when the kernel says so; 0: it does not */
 	uint64_t stuck;       /* since when the core has no room for what goes to it; 0: it has */
-	int pulse_error;      /* what its kernel answered to the last question; 0: nothing */
+	int keepalive_error;  /* what its kernel answered to the last question; 0: nothing */
 	bool spoke;           /* a frame came since the last check */
 	/* its host */
 	int host;                /* a connection that it may refuse; 0: none */
@@ -186,20 +186,21 @@ struct network {
 	struct core *core;
 	struct directory *directory;
 	uint64_t nonce;
-	bool lost;          /* the core is not ours any more */
-	bool listening;     /* buffers are posted */
-	bool busy;          /* counted in transport->attention */
-	uint32_t patience;  /* looks that may find nothing until it is not busy any more */
-	uint32_t grants;    /* memory that peers may be reading now */
-	uint32_t waits;     /* patience that was lost since the last frame, while there were grants */
-	uint64_t polled;    /* when, by monotonic_now() */
-	uint64_t interval;  /* nanoseconds from one look to the next while it is not busy */
-	uint64_t asked;     /* when a seldom poll last asked whether somebody knocked */
-	int pulse;          /* our UDP socket, or -1 */
-	bool pulse_bound;   /* to the address of our core */
-	uint32_t questions; /* TCP connections to hosts that are open now */
-	struct knock knocks[NETWORK_KNOCKS]; /* the last ones of peers that we did not know then */
-	uint32_t next_knock;
+	bool lost;            /* the core is not ours any more */
+	bool listening;       /* buffers are posted */
+	bool busy;            /* counted in transport->attention */
+	uint32_t patience;    /* looks that may find nothing until it is not busy any more */
+	uint32_t grants;      /* memory that peers may be reading now */
+	uint32_t waits;       /* patience that was lost since the last frame, while there were grants */
+	uint64_t polled;      /* when, by monotonic_now() */
+	uint64_t interval;    /* nanoseconds from one look to the next while it is not busy */
+	uint64_t asked;       /* when a seldom poll last asked whether there was a first contact */
+	int keepalive;        /* our UDP socket, or -1 */
+	bool keepalive_bound; /* to the address of our core */
+	uint32_t questions;   /* TCP connections to hosts that are open now */
+	struct first_contact
+		contacts[NETWORK_FIRST_CONTACTS]; /* the last ones of peers that we did not know then */
+	uint32_t next_contact;
 	uint32_t unproved; /* strangers that we send to, though they did not prove their address */
 	uint64_t strays;   /* frames that were dropped: not for us, or from nobody we know */
 	/* saying */
@@ -303,15 +304,15 @@ void network_take_failover(struct network_peer *from, const struct frame_header 
 /* network_switch.c */
 void network_take_switched(struct network_peer *from, const struct frame_header *header);
 
-/* network_pulse.c */
-void network_pulse_open(struct network *network);
-void network_pulse_close(struct network *network);
+/* network_keepalive.c */
+void network_keepalive_open(struct network *network);
+void network_keepalive_close(struct network *network);
 /* Have the peer look at its core, and show it that we are at our address. */
-void network_knock(struct network_peer *to);
+void network_first_contact(struct network_peer *to);
 /* Did anybody have us do so, since this was asked last? */
-bool network_was_knocked(struct network *network);
-/* Take what came to the pulse: knocks, and what kernels answered to our questions. */
-void network_pulse_take(struct network *network);
+bool network_was_contacted(struct network *network);
+/* Take what came to the keepalive socket: first contacts, and what kernels answered to our questions. */
+void network_keepalive_take(struct network *network);
 /* Now and then: is it still there? Fails it if not. */
 void network_probe(struct network_peer *peer, const struct core_name *name, uint64_t now, uint64_t timeout);
 void network_probe_end(struct network_peer *peer);
@@ -334,10 +335,10 @@ struct network_peer *network_beyond(const struct network *network, uint64_t nonc
  * Somebody who says to have this nonce spoke, by what the datagram says from this address. Returns the
  * challenge that is to go there; 0: none.
  */
-uint64_t network_take_knock(struct network *network, uint64_t nonce, uint64_t answer,
-			    const struct sockaddr_storage *address);
+uint64_t network_take_first_contact(struct network *network, uint64_t nonce, uint64_t answer,
+				    const struct sockaddr_storage *address);
 /* Did it do so before we knew it? */
-void network_find_knock(struct network_peer *peer);
+void network_find_first_contact(struct network_peer *peer);
 /* Now and then: fails a stranger to which something was to go for too long. */
 void network_check_stranger(struct network_peer *peer, uint64_t now, uint64_t timeout);
 

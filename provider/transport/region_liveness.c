@@ -136,8 +136,8 @@ static void deal_with(struct transport *transport, struct peer *peer, enum membe
 static void ask_for(struct transport *transport, struct peer *peer, uint64_t now)
 {
 	const struct member *self = peer->attachment->member;
-	enum member_state state =
-		member_observe(self, peer->slot, peer->tenure, &peer->pulse, now, transport->timeout);
+	enum member_state state = member_observe(self, peer->slot, peer->tenure, &peer->last_heartbeat, now,
+						 transport->timeout);
 
 	if (state == MEMBER_DIED && !peer->attachment->evicted)
 		member_publish_death(self, peer->slot, peer->tenure);
@@ -163,7 +163,7 @@ static void heed_obituary(struct transport *transport, const struct peer *herald
 static void check_heartbeat(struct transport *transport, struct peer *peer, uint64_t now)
 {
 	enum member_state state = member_check_heartbeat(peer->attachment->member, peer->slot, peer->tenure,
-							 &peer->pulse, now, transport->timeout);
+							 &peer->last_heartbeat, now, transport->timeout);
 	bool was_quiet = peer->quiet;
 
 	peer->quiet = state == MEMBER_QUIET;

@@ -116,7 +116,7 @@ static void sweep_cold_rings(struct transport *transport)
 bool transport_refresh(struct transport *transport, struct peer *peer, uint32_t count)
 {
 	if (!peer->sending || !transport_may_write(peer) || peer->switching ||
-	    transport_is_failing_over(peer) || network_is_hushed(peer))
+	    transport_is_failing_over(peer) || network_tx_paused(peer))
 		return false;
 	switch (ring_credit(&peer->out)) {
 	case RING_CREDIT_VIOLATION:

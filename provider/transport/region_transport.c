@@ -198,7 +198,7 @@ void transport_bind_slot(struct attachment *attachment, struct peer *peer, uint3
 	peer->own_tenure = attachment->member->epoch;
 	peer->slot = slot;
 	peer->tenure = epoch;
-	peer->pulse = (struct pulse){0};
+	peer->last_heartbeat = (struct last_heartbeat){0};
 	peer->gone = 0;
 	peer->woken = 0;
 	peer->doorbell = section_doorbell(region, slot, attachment->member->slot);
@@ -371,7 +371,7 @@ struct peer *transport_meet(struct transport *transport, uint32_t source, uint32
 		/* Somebody else took the slot: what concerned the former occupant ends first. */
 		transport_fail(transport, peer, -ECONNRESET, "it is gone, and its slot was taken by another");
 		transport_report_failures(transport);
-		if (peer->beyond != NULL && !network_bury(transport, peer))
+		if (peer->beyond != NULL && !network_retire(transport, peer))
 			return NULL;
 		transport->user->replaced(transport->context, peer);
 	}

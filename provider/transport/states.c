@@ -5,12 +5,12 @@
 #include <assert.h>
 
 /* clang-format off */
-const bool peer_state_follows[PEER_UNTOLD + 1][PEER_UNTOLD + 1] = {
+const bool peer_state_follows[PEER_ERROR_PENDING + 1][PEER_ERROR_PENDING + 1] = {
 	[PEER_PRESENT][PEER_FAILED] = true,
 	[PEER_FAILED][PEER_PRESENT] = true, /* gone on with, and somebody was told */
-	[PEER_FAILED][PEER_UNTOLD] = true,
-	[PEER_UNTOLD][PEER_PRESENT] = true,
-	[PEER_UNTOLD][PEER_FAILED] = true,
+	[PEER_FAILED][PEER_ERROR_PENDING] = true,
+	[PEER_ERROR_PENDING][PEER_PRESENT] = true,
+	[PEER_ERROR_PENDING][PEER_FAILED] = true,
 };
 
 const bool peer_failover_follows[FAILOVER_DONE + 1][FAILOVER_DONE + 1] = {

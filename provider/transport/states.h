@@ -9,7 +9,7 @@
 #include "transport/transport.h"
 
 /* By the state before, and the one after it. */
-extern const bool peer_state_follows[PEER_UNTOLD + 1][PEER_UNTOLD + 1];
+extern const bool peer_state_follows[PEER_ERROR_PENDING + 1][PEER_ERROR_PENDING + 1];
 extern const bool peer_failover_follows[FAILOVER_DONE + 1][FAILOVER_DONE + 1];
 
 /* The only way to another state, but for a peer that was just met. */

@@ -53,7 +53,7 @@ static enum connection_route route_of(const struct transport *transport, const s
 									  : CONNECTION_BY_NETWORK;
 	if (!peer->sending || !wants_network(peer))
 		return CONNECTION_BY_REGION;
-	return network_is_hopeless(peer) ? CONNECTION_STAYS : CONNECTION_SWITCHING;
+	return network_is_unreachable(peer) ? CONNECTION_STAYS : CONNECTION_SWITCHING;
 }
 
 void transport_publish_route(const struct transport *transport, const struct peer *peer)
@@ -113,7 +113,7 @@ static void consider(struct transport *transport, struct peer *peer)
 	if (!wanted && peer->network == NULL)
 		network_forget_proof(peer);
 	if (wanted && !network_prove(transport, peer)) {
-		if (network_is_hopeless(peer))
+		if (network_is_unreachable(peer))
 			refuse(transport, peer);
 		return;
 	}

@@ -22,9 +22,9 @@
 #include "region/sleep.h"
 
 enum peer_state {
-	PEER_PRESENT, /* confirmed; the rings are opened when first used */
-	PEER_FAILED,  /* left, dead, or a violator: everything to it completes in error */
-	PEER_UNTOLD,  /* it failed, but is gone on with: the first to ask for something is told, once */
+	PEER_PRESENT,       /* confirmed; the rings are opened when first used */
+	PEER_FAILED,        /* left, dead, or a violator: everything to it completes in error */
+	PEER_ERROR_PENDING, /* it failed, but is gone on with: the first to ask for something is told, once */
 };
 
 /* Going on over the network with a peer of the region that the region is of no use for: see failover.h. */
@@ -83,7 +83,7 @@ struct peer {
 	uint64_t gone;  /* since when the region says that one beyond it left or died; 0: it does not */
 	uint32_t woken; /* its `sleeping` when we woke it last */
 	bool quiet; /* its heart stood still when we looked last: only the kernel knows whether it lives */
-	struct pulse pulse;
+	struct last_heartbeat last_heartbeat;
 	int failure;   /* negative errno, once failed, or until that is told */
 	bool reported; /* the user was told */
 	const char *reason;

@@ -38,8 +38,8 @@ inline report(i, j)
 		OF(i, j).greeted = 0;
 		OF(i, j).gap = 0;
 		OF(i, j).switched = 0;
-#ifndef OLD_HUSH
-		OF(i, j).hushed = 0;
+#ifndef OLD_PAUSE
+		OF(i, j).tx_paused = 0;
 #endif
 		OF(i, j).reported = 0;
 		OF(i, j).broken = 0;
@@ -48,7 +48,7 @@ inline report(i, j)
 		set_failover(i, j, FAILOVER_DRAINING);
 		if
 		:: set_state(i, j, PEER_PRESENT)
-		:: set_state(i, j, PEER_UNTOLD)
+		:: set_state(i, j, PEER_ERROR_PENDING)
 		fi
 	:: else
 	fi;

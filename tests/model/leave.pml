@@ -26,7 +26,7 @@ inline detach(i, j)
 	if
 	:: !OF(i, j).network ->
 		enter_network(i, j);
-		OF(i, j).hushed = (OF(i, j).detach_heard != DETACH_SECOND)
+		OF(i, j).tx_paused = (OF(i, j).detach_heard != DETACH_SECOND)
 	:: else
 	fi;
 	word = own_word(i, j);
@@ -79,7 +79,7 @@ inline take_detach(i, j, says)
 				OF(i, j).framed = 1;
 				if
 				:: OF(i, j).detach_heard == DETACH_SECOND && OF(i, j).network ->
-					OF(i, j).hushed = 0;
+					OF(i, j).tx_paused = 0;
 					if
 					:: (len(NET(i, j)) < NET_ROOM) -> greet(i, j)
 					:: else

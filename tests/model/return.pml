@@ -70,7 +70,7 @@ inline take_region(i, j, r, step)
 			OF(i, j).alias = 1;
 			OF(i, j).detach_said = DETACH_NONE;
 			OF(i, j).detach_heard = DETACH_NONE;
-			OF(i, j).hushed = 0;
+			OF(i, j).tx_paused = 0;
 #ifndef OLD_STAY
 			OF(i, j).asked_in = 0;
 #endif

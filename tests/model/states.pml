@@ -7,7 +7,7 @@
 /* enum peer_state */
 #define PEER_PRESENT 0
 #define PEER_FAILED 1
-#define PEER_UNTOLD 2
+#define PEER_ERROR_PENDING 2
 
 /* enum peer_failover */
 #define FAILOVER_NONE 0
@@ -43,9 +43,9 @@
 #define PEER_STATE_FOLLOWS(from, to) ( \
 	((from) == PEER_PRESENT && (to) == PEER_FAILED) || \
 	((from) == PEER_FAILED && (to) == PEER_PRESENT) || \
-	((from) == PEER_FAILED && (to) == PEER_UNTOLD) || \
-	((from) == PEER_UNTOLD && (to) == PEER_PRESENT) || \
-	((from) == PEER_UNTOLD && (to) == PEER_FAILED))
+	((from) == PEER_FAILED && (to) == PEER_ERROR_PENDING) || \
+	((from) == PEER_ERROR_PENDING && (to) == PEER_PRESENT) || \
+	((from) == PEER_ERROR_PENDING && (to) == PEER_FAILED))
 
 #define PEER_FAILOVER_FOLLOWS(from, to) ( \
 	((from) == FAILOVER_NONE && (to) == FAILOVER_DRAINING) || \

@@ -47,7 +47,7 @@ inline enter_network(i, j)
 
 #define has_room(i, j) \
 	(!OF(i, j).switching && !is_failing_over(i, j) && \
-	 ((OF(i, j).network && !OF(i, j).hushed && len(NET(i, j)) < NET_ROOM - 1) || \
+	 ((OF(i, j).network && !OF(i, j).tx_paused && len(NET(i, j)) < NET_ROOM - 1) || \
 	  (!OF(i, j).network && OF(i, j).attachment != NOWHERE && (len(RING(i, j)) < MESSAGES + 1))))
 
 #ifdef STAR
@@ -68,7 +68,7 @@ inline enter_network(i, j)
 inline send(i, j)
 {
 	if
-	:: OF(i, j).state == PEER_UNTOLD -> set_state(i, j, PEER_PRESENT)
+	:: OF(i, j).state == PEER_ERROR_PENDING -> set_state(i, j, PEER_PRESENT)
 	:: else ->
 		if
 		:: !OF(i, j).sending && !OF(i, j).network -> offer_ring(i, j)

@@ -46,7 +46,7 @@ OLD = {
         r"\(peers\[\(\(i\*3\)\+j\)\]\.attachment!=0\)",
     ),
     "a detach that nobody ends": ("OLD_STAY REQUESTS=2", ""),
-    "a wait that failing over forgets": ("OLD_HUSH REQUESTS=1 BREAKS=1", r"sent==1"),
+    "a wait that failing over forgets": ("OLD_PAUSE REQUESTS=1 BREAKS=1", r"sent==1"),
 }
 """Rules that were, and the assertion that the search must find violated."""
 

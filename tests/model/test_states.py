@@ -92,5 +92,5 @@ def test_each_step_of_the_code_asks_the_table() -> None:
     assert written == {
         ("region_transport.c", "peer"),  # transport_reset_peer()
         ("network_peers.c", "peer"),  # network_meet()
-        ("network_switch.c", "rest"),  # network_bury()
+        ("network_switch.c", "rest"),  # network_retire()
     }

@@ -24,7 +24,7 @@
  *   -DOLD_OFFER   the rule that fault B1 was: an offer was answered where the receiver is by now
  *   -DOLD_LEAVE   the rules that fault B2 was: members were forgotten before the region was left
  *   -DOLD_STAY    the rules by which a pair got stuck if the manager changed its mind while it detached
- *   -DOLD_HUSH    the same if the region failed meanwhile
+ *   -DOLD_PAUSE    the same if the region failed meanwhile
  */
 #ifndef N
 #define N 2
@@ -94,7 +94,7 @@ typedef Peer {
 	bit reported;
 	bit attached;            /* peer->beyond is there: a ping is answered */
 	bit switched;
-	bit hushed;
+	bit tx_paused;
 	bit awaits_reattach;
 	bit stream;
 	bit greeted;             /* network_peer.sequence > 0 */

@@ -109,12 +109,12 @@ bool network_is_confirmed(const struct network_peer *from)
 	return from->network != NULL && any_u32;
 }
 
-void network_find_knock(struct network_peer *from)
+void network_find_first_contact(struct network_peer *from)
 {
 	(void)from->network;
 }
 
-void network_pulse_take(struct network *self)
+void network_keepalive_take(struct network *self)
 {
 	(void)self->transport;
 }

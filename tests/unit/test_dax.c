@@ -435,7 +435,7 @@ static void test_members_of_both_kinds_meet(void **state)
 	struct region_error error;
 	struct member *of_file = NULL;
 	struct member *of_device = NULL;
-	struct pulse pulse = {0};
+	struct last_heartbeat last_heartbeat = {0};
 	char name[PATH_MAX];
 
 	(void)state;
@@ -461,9 +461,10 @@ static void test_members_of_both_kinds_meet(void **state)
 	for (int i = 0; i < 60000 && shared_load_u64(&header->heartbeat) == beat; i++)
 		assert_int_equal(usleep(1000), 0);
 	assert_true(shared_load_u64(&header->heartbeat) != beat);
-	assert_int_equal(member_observe(of_file, of_device->slot, of_device->epoch, &pulse, SECOND, SECOND),
+	assert_int_equal(member_observe(of_file, of_device->slot, of_device->epoch, &last_heartbeat, SECOND,
+					SECOND),
 			 MEMBER_ALIVE);
-	struct pulse other = {0};
+	struct last_heartbeat other = {0};
 	assert_int_equal(member_observe(of_device, of_file->slot, of_file->epoch, &other, SECOND, SECOND),
 			 MEMBER_ALIVE);
 	assert_int_equal(member_observe(of_device, of_file->slot, of_file->epoch, &other, 9 * SECOND, SECOND),

@@ -54,7 +54,7 @@ static void say_detach(void)
 	prove();
 	transport_begin_switches(transport_of(A));
 	assert_int_equal(beyond(A, B)->detach_said, DETACH_FIRST);
-	assert_true(beyond(A, B)->hushed);
+	assert_true(beyond(A, B)->tx_paused);
 	static const unsigned char word[8] = {1};
 	assert_int_equal(fake_send(&world.nodes[B], meet(B, A), word, sizeof(word), 7), 0);
 	assert_null(meet(B, A)->peer.network);
@@ -93,7 +93,7 @@ static void test_a_detach_that_began_fails_over(void **state)
 		if (fake_send(&world.nodes[A], meet(A, B), word, sizeof(word), 8) == 0)
 			break;
 	settle();
-	assert_false(network_is_hushed(&meet(A, B)->peer));
+	assert_false(network_tx_paused(&meet(A, B)->peer));
 	close_endpoints();
 }
 

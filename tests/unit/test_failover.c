@@ -89,7 +89,7 @@ static void assert_failed_over(struct far_node *at, const struct far_node *whom)
 	const struct peer *there = &fake_neighbour(at, whom)->peer;
 
 	/* Who had nothing under way hears of it when it asks for something. */
-	if (there->state == PEER_UNTOLD)
+	if (there->state == PEER_ERROR_PENDING)
 		assert_true(fake_send(at, fake_neighbour(at, whom), "x", 1, 1) < 0);
 	assert_int_equal(there->state, PEER_PRESENT);
 	assert_int_equal(there->failover, FAILOVER_DONE);

@@ -232,9 +232,9 @@ static void test_blocks_outlive_their_endpoint(void **state)
 	assert_false(heap_resize(second, 2 * REGION_PAGE));
 	assert_true(heap_resize(block, 90000));
 	assert_int_equal(heap_block_bytes(block), 22 * REGION_PAGE);
-	struct pulse pulse = {0};
+	struct last_heartbeat last_heartbeat = {0};
 	assert_int_equal(member_observe(other.messenger->transport->attachments[0].member, slot, epoch,
-					&pulse, monotonic_now(), 1),
+					&last_heartbeat, monotonic_now(), 1),
 			 MEMBER_LEFT);
 	/* The others take what there is, and that is not ours. */
 	for (uint32_t i = 2; i < MEMBERS; i++)

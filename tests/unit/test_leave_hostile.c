@@ -66,7 +66,7 @@ static void test_who_cannot_leave_forgets_nobody(void **state)
 	ring_push(&meet(B, A)->peer.out, control_word(200, 0, 0), 1);
 	settle();
 	struct peer *peer = transport_of(A)->peers[transport_of(B)->attachments[0].member->slot];
-	if (peer->state == PEER_UNTOLD)
+	if (peer->state == PEER_ERROR_PENDING)
 		(void)transport_refuse(peer);
 	assert_int_equal(peer->failover, FAILOVER_DONE);
 	transport_of(A)->attachments[0].next_search = UINT64_MAX; /* it comes back to no other region */

@@ -43,9 +43,9 @@ static struct member *join(void)
 
 static enum member_state observe(const struct member *self, uint32_t slot, uint32_t epoch)
 {
-	struct pulse pulse = {0};
+	struct last_heartbeat last_heartbeat = {0};
 
-	return member_observe(self, slot, epoch, &pulse, monotonic_now(), SECOND);
+	return member_observe(self, slot, epoch, &last_heartbeat, monotonic_now(), SECOND);
 }
 
 /* A child that joins and is killed while it is a member. Returns the slot that it had. */
@@ -278,21 +278,21 @@ static void test_a_heartbeat_is_timed_by_its_observer(void **state)
 	struct member *watcher = join();
 	struct member *other = join();
 	struct section_header *header = section_header(region, other->slot);
-	struct pulse pulse = {0};
+	struct last_heartbeat last_heartbeat = {0};
 	uint64_t now = 1000 * SECOND;
 
 	(void)state;
 	shared_store_u32(&header->liveness, LIVENESS_HEARTBEAT);
 	shared_store_u64(&header->heartbeat, 1);
-	assert_int_equal(member_observe(watcher, other->slot, other->epoch, &pulse, now, SECOND),
+	assert_int_equal(member_observe(watcher, other->slot, other->epoch, &last_heartbeat, now, SECOND),
 			 MEMBER_ALIVE);
 	now += SECOND; /* still for just the timeout */
-	assert_int_equal(member_observe(watcher, other->slot, other->epoch, &pulse, now, SECOND),
+	assert_int_equal(member_observe(watcher, other->slot, other->epoch, &last_heartbeat, now, SECOND),
 			 MEMBER_ALIVE);
-	assert_int_equal(member_observe(watcher, other->slot, other->epoch, &pulse, now + 1, SECOND),
+	assert_int_equal(member_observe(watcher, other->slot, other->epoch, &last_heartbeat, now + 1, SECOND),
 			 MEMBER_DIED);
 	shared_store_u64(&header->heartbeat, 0); /* any change is life, also one backwards */
-	assert_int_equal(member_observe(watcher, other->slot, other->epoch, &pulse, now + 2, SECOND),
+	assert_int_equal(member_observe(watcher, other->slot, other->epoch, &last_heartbeat, now + 2, SECOND),
 			 MEMBER_ALIVE);
 	member_leave(other);
 	member_leave(watcher);

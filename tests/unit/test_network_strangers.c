@@ -56,8 +56,8 @@ static int setup(void **state)
 	struct core_name *name = &network_of_b()->core->name;
 	*name = (struct core_name){.provider = FAKE_PROVIDER, .length = sizeof(own)};
 	memcpy(name->bytes, &own, sizeof(own));
-	network_pulse_open(network_of_b());
-	assert_int_equal(name->flags, CORE_NAME_PULSE);
+	network_keepalive_open(network_of_b());
+	assert_int_equal(name->flags, CORE_NAME_KEEPALIVE);
 	return 0;
 }
 
@@ -72,7 +72,7 @@ static int teardown(void **state)
 static struct core_name named_core(void)
 {
 	struct core_name name = {
-		.provider = FAKE_PROVIDER, .length = sizeof(named_at), .flags = CORE_NAME_PULSE};
+		.provider = FAKE_PROVIDER, .length = sizeof(named_at), .flags = CORE_NAME_KEEPALIVE};
 
 	memcpy(name.bytes, &named_at, sizeof(named_at));
 	return name;
@@ -89,7 +89,9 @@ static void deliver(enum frame_kind kind, uint64_t nonce)
 			   .kind = (uint8_t)kind,
 			   .to = fake_transport(b)->attachments[0].member->nonce,
 			   .from = nonce},
-		.hello = {.provider = FAKE_PROVIDER, .length = sizeof(named_at), .flags = CORE_NAME_PULSE},
+		.hello = {.provider = FAKE_PROVIDER,
+			  .length = sizeof(named_at),
+			  .flags = CORE_NAME_KEEPALIVE},
 	};
 
 	memcpy(frame.hello.name, &named_at, sizeof(named_at));
@@ -169,16 +171,17 @@ struct datagram {
 
 static void say(int from, struct datagram said)
 {
-	struct sockaddr_in pulse = address_of(network_of_b()->pulse);
+	struct sockaddr_in keepalive = address_of(network_of_b()->keepalive);
 
 	said.magic = 0x4b4e4356;
 	said.version = 2;
-	assert_int_equal(sendto(from, &said, sizeof(said), 0, (const struct sockaddr *)&pulse, sizeof(pulse)),
+	assert_int_equal(sendto(from, &said, sizeof(said), 0, (const struct sockaddr *)&keepalive,
+				sizeof(keepalive)),
 			 sizeof(said));
 }
 
 /* The datagram by which a peer shows its address, from the named address or from another one. */
-static void knock(int from, uint64_t to, uint64_t nonce, uint64_t answer)
+static void contact(int from, uint64_t to, uint64_t nonce, uint64_t answer)
 {
 	say(from, (struct datagram){.to = to, .from = nonce, .answer = answer});
 }
@@ -205,28 +208,28 @@ static void test_an_address_is_proved_by_its_answer(void **state)
 
 	(void)state;
 	deliver(FRAME_HELLO, 1);
-	knock(elsewhere, own, 1, 0);
-	knock(named, own + 1, 1, 0);
+	contact(elsewhere, own, 1, 0);
+	contact(named, own + 1, 1, 0);
 	check_for_seconds(3);
 	assert_false(network_is_confirmed(stranger(1)));
 	assert_int_equal(count_datagrams(), 0);
 
 	/* A source can be forged: one datagram goes there for each, and nothing else before it answers. */
-	knock(named, own, 1, 0);
+	contact(named, own, 1, 0);
 	check_for_seconds(3);
 	assert_false(network_is_confirmed(stranger(1)));
 	uint64_t challenge = take_challenge(1);
 	assert_int_not_equal(challenge, 0);
 	assert_int_equal(count_datagrams(), 0);
-	knock(named, own, 1, challenge + 1);
+	contact(named, own, 1, challenge + 1);
 	check_for_seconds(3);
 	assert_false(network_is_confirmed(stranger(1)));
 	assert_int_equal(take_challenge(1), challenge);
-	knock(elsewhere, own, 1, challenge);
+	contact(elsewhere, own, 1, challenge);
 	check_for_seconds(3);
 	assert_false(network_is_confirmed(stranger(1)));
 	assert_int_equal(count_datagrams(), 0);
-	knock(named, own, 1, challenge);
+	contact(named, own, 1, challenge);
 	check_for_seconds(3);
 	assert_true(network_is_confirmed(stranger(1)));
 	assert_true(count_datagrams() > 0);
@@ -245,24 +248,24 @@ static void test_an_answer_before_the_hello_counts(void **state)
 	uint64_t own = network_of_b()->nonce;
 
 	(void)state;
-	knock(named, own, 1, 0);
-	network_pulse_take(network_of_b());
+	contact(named, own, 1, 0);
+	network_keepalive_take(network_of_b());
 	uint64_t challenge = take_challenge(1);
 	assert_int_not_equal(challenge, 0);
-	knock(named, own, 1, challenge);
-	network_pulse_take(network_of_b());
+	contact(named, own, 1, challenge);
+	network_keepalive_take(network_of_b());
 	assert_int_equal(count_datagrams(), 0);
 	deliver(FRAME_HELLO, 1);
 	assert_true(network_is_confirmed(stranger(1)));
 	/* Asked before its hello, it may answer after it. */
 	(void)count_datagrams(); /* the first is asked whether it lives */
-	knock(named, own, 2, 0);
-	network_pulse_take(network_of_b());
+	contact(named, own, 2, 0);
+	network_keepalive_take(network_of_b());
 	challenge = take_challenge(2);
 	deliver(FRAME_HELLO, 2);
 	assert_false(network_is_confirmed(stranger(2)));
-	knock(named, own, 2, challenge);
-	network_pulse_take(network_of_b());
+	contact(named, own, 2, challenge);
+	network_keepalive_take(network_of_b());
 	assert_true(network_is_confirmed(stranger(2)));
 }
 
@@ -278,14 +281,14 @@ static void test_only_known_peers_are_answered(void **state)
 	say(elsewhere, asks);
 	deliver(FRAME_HELLO, 1);
 	say(elsewhere, asks);
-	network_pulse_take(network_of_b());
+	network_keepalive_take(network_of_b());
 	assert_int_equal(count_datagrams(), 0);
 	assert_int_not_equal(directory_add(&b->directory, 1, &name), DIRECTORY_NONE);
 	say(elsewhere, asks);
-	network_pulse_take(network_of_b());
+	network_keepalive_take(network_of_b());
 	assert_int_equal(count_datagrams(), 0);
 	say(named, asks);
-	network_pulse_take(network_of_b());
+	network_keepalive_take(network_of_b());
 	assert_int_equal(recv(named, &answer, sizeof(answer), 0), sizeof(answer));
 	assert_int_equal(answer.to, 1);
 	assert_int_equal(answer.from, network_of_b()->nonce);
@@ -338,18 +341,18 @@ static void test_strangers_are_bounded(void **state)
 }
 
 /* Datagrams of those who do not know our nonce do not have an endpoint look at its core. */
-static void test_only_who_knows_the_nonce_knocks(void **state)
+static void test_only_who_knows_the_nonce_makes_contact(void **state)
 {
-	struct sockaddr_in pulse = address_of(network_of_b()->pulse);
+	struct sockaddr_in keepalive = address_of(network_of_b()->keepalive);
 
 	(void)state;
 	for (uint32_t i = 0; i < 100; i++)
-		(void)sendto(named, "", 0, 0, (const struct sockaddr *)&pulse, sizeof(pulse));
-	knock(named, network_of_b()->nonce + 1, 1, 0);
+		(void)sendto(named, "", 0, 0, (const struct sockaddr *)&keepalive, sizeof(keepalive));
+	contact(named, network_of_b()->nonce + 1, 1, 0);
 	for (uint32_t i = 0; i < 10; i++)
-		assert_false(network_was_knocked(network_of_b()));
-	knock(named, network_of_b()->nonce, 1, 0);
-	assert_true(network_was_knocked(network_of_b()));
+		assert_false(network_was_contacted(network_of_b()));
+	contact(named, network_of_b()->nonce, 1, 0);
+	assert_true(network_was_contacted(network_of_b()));
 }
 
 /* Silent hosts take turns with the descriptors that questions to them need. */
@@ -381,7 +384,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_only_known_peers_are_answered, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_few_are_answered_without_proof, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_strangers_are_bounded, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_only_who_knows_the_nonce_knocks, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_only_who_knows_the_nonce_makes_contact, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_questions_take_turns, setup, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * network_pulse.c - finding out that a process beyond the region ended, though the core does not say
+ * network_keepalive.c - finding out that a process beyond the region ended, though the core does not say
  * so: tcp retries a connection that is refused for ever, and cannot tell one that is gone from one
  * that does not look.
  *
@@ -51,45 +51,45 @@ static int open_socket(const struct sockaddr_storage *address)
 /* Not more is kept of what comes, and of the answers of kernels. */
 #define BUFFER_BYTES (64 * 1024)
 
-static void set_options(int pulse, int family)
+static void set_options(int keepalive, int family)
 {
 	const int most = BUFFER_BYTES;
 	const int on = 1;
 
-	(void)setsockopt(pulse, SOL_SOCKET, SO_RCVBUF, &most, sizeof(most));
+	(void)setsockopt(keepalive, SOL_SOCKET, SO_RCVBUF, &most, sizeof(most));
 	if (family == AF_INET6)
-		(void)setsockopt(pulse, IPPROTO_IPV6, IPV6_RECVERR, &on, sizeof(on));
+		(void)setsockopt(keepalive, IPPROTO_IPV6, IPV6_RECVERR, &on, sizeof(on));
 	else
-		(void)setsockopt(pulse, IPPROTO_IP, IP_RECVERR, &on, sizeof(on));
+		(void)setsockopt(keepalive, IPPROTO_IP, IP_RECVERR, &on, sizeof(on));
 }
 
-void network_pulse_open(struct network *network)
+void network_keepalive_open(struct network *network)
 {
 	struct core_name *name = &network->core->name;
 	struct sockaddr_storage address;
 	socklen_t length = network_address_of(name, &address);
 
-	network->pulse = length > 0 ? open_socket(&address) : -1;
-	if (network->pulse < 0)
+	network->keepalive = length > 0 ? open_socket(&address) : -1;
+	if (network->keepalive < 0)
 		return;
-	set_options(network->pulse, address.ss_family);
+	set_options(network->keepalive, address.ss_family);
 	/* If it cannot be bound, it asks others all the same. */
-	network->pulse_bound = bind(network->pulse, (const struct sockaddr *)&address, length) == 0;
-	if (network->pulse_bound)
-		name->flags |= CORE_NAME_PULSE;
+	network->keepalive_bound = bind(network->keepalive, (const struct sockaddr *)&address, length) == 0;
+	if (network->keepalive_bound)
+		name->flags |= CORE_NAME_KEEPALIVE;
 }
 
-void network_pulse_close(struct network *network)
+void network_keepalive_close(struct network *network)
 {
-	if (network->pulse >= 0)
-		(void)close(network->pulse);
-	network->pulse = -1;
+	if (network->keepalive >= 0)
+		(void)close(network->keepalive);
+	network->keepalive = -1;
 }
 
 /* ---- what comes ---- */
 
 /* What a datagram says, in little endian. */
-struct pulse_datagram {
+struct keepalive_datagram {
 	uint32_t magic;
 	uint32_t version;
 	uint64_t to;
@@ -97,30 +97,30 @@ struct pulse_datagram {
 	uint64_t challenge; /* what the receiver is to answer; 0: nothing */
 	uint64_t answer;    /* the challenge that came last; 0: none did */
 };
-#define PULSE_MAGIC 0x4b4e4356U /* the bytes "VCNK" */
-#define PULSE_VERSION 2U
+#define KEEPALIVE_MAGIC 0x4b4e4356U /* the bytes "VCNK" */
+#define KEEPALIVE_VERSION 2U
 /* So many datagrams, and so many answers, are taken at once. */
 #define TAKEN_AT_ONCE 32
 
 /* Returns 0 if it went out. */
-static int send_datagram(const struct network *network, const struct pulse_datagram *says,
+static int send_datagram(const struct network *network, const struct keepalive_datagram *says,
 			 const struct sockaddr_storage *address)
 {
 	socklen_t length =
 		address->ss_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
-	ssize_t sent = sendto(network->pulse, says, sizeof(*says), MSG_DONTWAIT,
+	ssize_t sent = sendto(network->keepalive, says, sizeof(*says), MSG_DONTWAIT,
 			      (const struct sockaddr *)address, length);
 
 	return sent < 0 ? -errno : 0;
 }
 
 /* Only peers that we were told of, or that answered ours, have an answer: to anybody else nothing goes. */
-static void answer(const struct network *network, const struct pulse_datagram *said,
+static void answer(const struct network *network, const struct keepalive_datagram *said,
 		   const struct sockaddr_storage *from)
 {
 	const struct network_peer *peer = network_beyond(network, said->from);
-	struct pulse_datagram says = {PULSE_MAGIC, PULSE_VERSION,  said->from, network->nonce,
-				      0,           said->challenge};
+	struct keepalive_datagram says = {KEEPALIVE_MAGIC, KEEPALIVE_VERSION, said->from, network->nonce, 0,
+					  said->challenge};
 
 	if (peer != NULL && network_is_confirmed(peer) && network_is_at(peer, from))
 		(void)send_datagram(network, &says, from);
@@ -129,29 +129,29 @@ static void answer(const struct network *network, const struct pulse_datagram *s
 /* Of one who knows our nonce; all others are of strangers whom we do not look up. */
 static bool take_datagrams(struct network *network)
 {
-	struct pulse_datagram said;
-	bool knocked = false;
+	struct keepalive_datagram said;
+	bool contacted = false;
 
 	for (int i = 0; i < TAKEN_AT_ONCE; i++) {
 		struct sockaddr_storage from = {0};
 		socklen_t length = sizeof(from);
-		ssize_t bytes = recvfrom(network->pulse, &said, sizeof(said), MSG_DONTWAIT | MSG_TRUNC,
+		ssize_t bytes = recvfrom(network->keepalive, &said, sizeof(said), MSG_DONTWAIT | MSG_TRUNC,
 					 (struct sockaddr *)&from, &length);
 		if (bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
 			break;
-		if (bytes != (ssize_t)sizeof(said) || said.magic != PULSE_MAGIC ||
-		    said.version != PULSE_VERSION || said.to != network->nonce)
+		if (bytes != (ssize_t)sizeof(said) || said.magic != KEEPALIVE_MAGIC ||
+		    said.version != KEEPALIVE_VERSION || said.to != network->nonce)
 			continue;
-		knocked = true;
+		contacted = true;
 		if (said.challenge != 0)
 			answer(network, &said, &from);
-		uint64_t challenge = network_take_knock(network, said.from, said.answer, &from);
-		struct pulse_datagram asks = {PULSE_MAGIC,    PULSE_VERSION, said.from,
-					      network->nonce, challenge,     0};
+		uint64_t challenge = network_take_first_contact(network, said.from, said.answer, &from);
+		struct keepalive_datagram asks = {KEEPALIVE_MAGIC, KEEPALIVE_VERSION, said.from,
+						  network->nonce,  challenge,         0};
 		if (challenge != 0)
 			(void)send_datagram(network, &asks, &from);
 	}
-	return knocked;
+	return contacted;
 }
 
 static void note_error(struct network *network, const struct sockaddr_storage *asked, int error)
@@ -162,7 +162,7 @@ static void note_error(struct network *network, const struct sockaddr_storage *a
 		struct network_peer *peer =
 			transport->peers[source] != NULL ? transport->peers[source]->beyond : NULL;
 		if (peer != NULL && peer->asked != 0 && network_is_at(peer, asked))
-			peer->pulse_error = error;
+			peer->keepalive_error = error;
 	}
 }
 
@@ -181,7 +181,7 @@ static void take_errors(struct network *network)
 			.msg_control = &control,
 			.msg_controllen = sizeof(control),
 		};
-		if (recvmsg(network->pulse, &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0)
+		if (recvmsg(network->keepalive, &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0)
 			return;
 		for (struct cmsghdr *header = CMSG_FIRSTHDR(&message); header != NULL;
 		     header = CMSG_NXTHDR(&message, header)) {
@@ -195,31 +195,32 @@ static void take_errors(struct network *network)
 	}
 }
 
-void network_pulse_take(struct network *network)
+void network_keepalive_take(struct network *network)
 {
-	if (network->pulse < 0)
+	if (network->keepalive < 0)
 		return;
 	take_errors(network);
 	(void)take_datagrams(network);
 }
 
-bool network_was_knocked(struct network *network)
+bool network_was_contacted(struct network *network)
 {
 	/* Where nobody can knock, anybody may have come. */
-	return !network->pulse_bound || take_datagrams(network);
+	return !network->keepalive_bound || take_datagrams(network);
 }
 
 /* ---- what goes ---- */
 
-void network_knock(struct network_peer *to)
+void network_first_contact(struct network_peer *to)
 {
 	struct network *network = to->network;
 	const struct core_name *name = &network->directory->identities[to->place].name;
-	struct pulse_datagram says = {PULSE_MAGIC, PULSE_VERSION, to->peer->nonce, network->nonce, 0, 0};
+	struct keepalive_datagram says = {
+		KEEPALIVE_MAGIC, KEEPALIVE_VERSION, to->peer->nonce, network->nonce, 0, 0};
 	struct sockaddr_storage address;
 	int error = 0;
 
-	if (network->pulse < 0 || (name->flags & CORE_NAME_PULSE) == 0 ||
+	if (network->keepalive < 0 || (name->flags & CORE_NAME_KEEPALIVE) == 0 ||
 	    network_address_of(name, &address) == 0)
 		return;
 	/* The first error may be of a question to another peer. */
@@ -231,20 +232,20 @@ void network_knock(struct network_peer *to)
 			take_errors(network);
 	}
 	if (error == -EHOSTUNREACH || error == -ENETUNREACH)
-		to->pulse_error = -error;
+		to->keepalive_error = -error;
 }
 
 void network_probe_end(struct network_peer *peer)
 {
-	peer->pulse_error = 0;
+	peer->keepalive_error = 0;
 	network_host_end(peer);
 }
 
 void network_probe(struct network_peer *peer, const struct core_name *name, uint64_t now, uint64_t timeout)
 {
-	int error = peer->pulse_error;
+	int error = peer->keepalive_error;
 
-	peer->pulse_error = 0;
+	peer->keepalive_error = 0;
 	if (!network_is_confirmed(peer))
 		return;
 	if (network_host_is_gone(peer, name, now, timeout)) {
@@ -283,8 +284,8 @@ void network_probe(struct network_peer *peer, const struct core_name *name, uint
 	peer->patience = peer->patience < FIRST_NANOSECONDS  ? FIRST_NANOSECONDS
 			 : peer->patience < LAST_NANOSECONDS ? 2 * peer->patience
 							     : LAST_NANOSECONDS;
-	if ((name->flags & CORE_NAME_PULSE) != 0)
-		network_knock(peer);
+	if ((name->flags & CORE_NAME_KEEPALIVE) != 0)
+		network_first_contact(peer);
 	else if (peer->peer->sending)
 		(void)network_send_notice(peer, FRAME_PING);
 }
