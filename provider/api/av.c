@@ -100,7 +100,7 @@ static struct peer *meet_beyond(struct transport *transport, const struct av_ent
 	return network_meet(transport, entry->source);
 }
 
-struct correspondent *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr_t address)
+struct msg_peer *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr_t address)
 {
 	struct av *av = endpoint->av;
 
@@ -142,7 +142,7 @@ struct correspondent *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr
 	}
 	if (!beyond)
 		transport_set_core_address(peer, &where);
-	endpoint->resolved[address] = (struct resolved){(struct correspondent *)(void *)peer, peer->epoch};
+	endpoint->resolved[address] = (struct resolved){(struct msg_peer *)(void *)peer, peer->epoch};
 	return endpoint->resolved[address].peer;
 }
 

@@ -206,7 +206,7 @@ struct mr {
 
 /* Who an fi_addr_t stands for, found once. Valid while the epochs agree. */
 struct resolved {
-	struct correspondent *peer;
+	struct msg_peer *peer;
 	uint32_t epoch;
 };
 
@@ -341,7 +341,7 @@ bool address_core_name(const struct address *address, struct core_name *name);
  */
 bool address_is_of(const struct transport *transport, const struct peer *peer, const struct address *address);
 /* av.c: who `address` stands for; NULL if nobody that can be reached. */
-struct correspondent *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr_t address);
+struct msg_peer *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr_t address);
 /* The fi_addr_t of a sender (epoch << 32 | its number), or FI_ADDR_NOTAVAIL. */
 fi_addr_t av_name_sender(struct av *av, uint64_t source);
 /* address.c: addresses as text. */
@@ -432,7 +432,7 @@ static inline void cntr_note_seen(struct cntr *cntr)
 	cntr->seen_errors = cntr->counter.errors;
 }
 
-static inline struct correspondent *endpoint_resolve(struct endpoint *endpoint, fi_addr_t address)
+static inline struct msg_peer *endpoint_resolve(struct endpoint *endpoint, fi_addr_t address)
 {
 	if (__builtin_expect(address < endpoint->resolved_count, 1)) {
 		const struct resolved *resolved = &endpoint->resolved[address];

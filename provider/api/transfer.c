@@ -65,7 +65,7 @@ static inline __attribute__((always_inline)) ssize_t post(struct fid_ep *fid, co
 			return -FI_EINVAL;
 	domain_lock(endpoint->domain);
 	if (source != FI_ADDR_UNSPEC && (endpoint->capabilities & FI_DIRECTED_RECV) != 0) {
-		struct correspondent *from = endpoint_resolve(endpoint, source);
+		struct msg_peer *from = endpoint_resolve(endpoint, source);
 		if (__builtin_expect(from == NULL, 0)) {
 			domain_unlock(endpoint->domain);
 			return result;
@@ -97,7 +97,7 @@ static __attribute__((cold, noinline)) ssize_t check_flags(struct fid_ep *fid, f
 		return -FI_EBADFLAGS;
 	REQUIRE_ENABLED(endpoint);
 	domain_lock(endpoint->domain);
-	const struct correspondent *to = endpoint_resolve(endpoint, destination);
+	const struct msg_peer *to = endpoint_resolve(endpoint, destination);
 	if (to == NULL)
 		result = -FI_EHOSTUNREACH;
 	else if (!messenger_is_quiet(endpoint->messenger, to))

@@ -12,7 +12,7 @@
 
 /* The slot's payload, copied once. */
 struct arrival {
-	struct correspondent *from;
+	struct msg_peer *from;
 	uint64_t tag;
 	uint64_t data;
 	uint64_t id;
@@ -43,13 +43,12 @@ static struct message *new_message(struct messenger *messenger, const struct arr
  * May another message of the peer's wait here? If not, its slot stays where it is: nothing was done of it,
  * and it is looked at again at the next poll.
  */
-static inline bool may_keep(const struct messenger *messenger, const struct correspondent *from)
+static inline bool may_keep(const struct messenger *messenger, const struct msg_peer *from)
 {
 	return __builtin_expect(from->kept + messenger->kept.messages < messenger->kept.most_messages, 1);
 }
 
-static __attribute__((cold, noinline)) int hold_back(struct messenger *messenger,
-						     const struct correspondent *from)
+static __attribute__((cold, noinline)) int hold_back(struct messenger *messenger, const struct msg_peer *from)
 {
 	char text[256];
 
@@ -220,7 +219,7 @@ static int arrive_short(struct messenger *messenger, struct arrival *arrival, co
 
 static int arrive_eager(struct messenger *messenger, struct arrival *arrival, const struct ring_slot *slot)
 {
-	struct correspondent *from = arrival->from;
+	struct msg_peer *from = arrival->from;
 	struct wire_eager header;
 	bool no_memory = false;
 
@@ -256,7 +255,7 @@ static int arrive_eager(struct messenger *messenger, struct arrival *arrival, co
 static int arrive_rendezvous(struct messenger *messenger, struct arrival *arrival,
 			     const struct ring_slot *slot)
 {
-	struct correspondent *from = arrival->from;
+	struct msg_peer *from = arrival->from;
 	struct wire_rendezvous header;
 	bool no_memory = false;
 
@@ -316,7 +315,7 @@ static int arrive_rendezvous(struct messenger *messenger, struct arrival *arriva
 /* A large message of a peer beyond the region, to be read where it is. */
 static int arrive_offer(struct messenger *messenger, struct arrival *arrival, const struct ring_slot *slot)
 {
-	struct correspondent *from = arrival->from;
+	struct msg_peer *from = arrival->from;
 	struct wire_offer header;
 	bool no_memory = false;
 
@@ -347,7 +346,7 @@ static int arrive_offer(struct messenger *messenger, struct arrival *arrival, co
 /* A piece that was sent without waiting: of the message that came last from this peer. */
 static int arrive_early(struct messenger *messenger, struct arrival *arrival, const struct ring_slot *slot)
 {
-	struct correspondent *from = arrival->from;
+	struct msg_peer *from = arrival->from;
 	struct wire_piece header;
 
 	shared_copy_in(&header, slot->payload, sizeof(header));
@@ -382,7 +381,7 @@ static int arrive_early(struct messenger *messenger, struct arrival *arrival, co
 
 static int arrive_piece(struct messenger *messenger, struct arrival *arrival, const struct ring_slot *slot)
 {
-	struct correspondent *from = arrival->from;
+	struct msg_peer *from = arrival->from;
 	struct receive *receive = operations_find(&messenger->receive_ids, arrival->tag);
 	struct wire_piece header;
 
@@ -422,7 +421,7 @@ static int arrive_resume(struct messenger *messenger, struct arrival *arrival, c
  * The peer is out of chunks: what of its messages waits here moves to private memory, as far as there is
  * room. It asks again, or waits until some are received.
  */
-static int arrive_reclaim(struct messenger *messenger, struct correspondent *from)
+static int arrive_reclaim(struct messenger *messenger, struct msg_peer *from)
 {
 	while (from->holding != NULL && message_detach(messenger, from->holding))
 		continue;
@@ -432,7 +431,7 @@ static int arrive_reclaim(struct messenger *messenger, struct correspondent *fro
 /* The peer sends by another way from here on, and not in the middle of anything. */
 static int arrive_switch(const struct arrival *arrival)
 {
-	const struct correspondent *from = arrival->from;
+	const struct msg_peer *from = arrival->from;
 
 	if (arrival->length != 0 || arrival->flags != 0 || arrival->tag != 0 || from->early_receive != NULL ||
 	    from->early_message != NULL)
@@ -445,7 +444,7 @@ int arrive(void *context, struct peer *peer, uint64_t control)
 	struct messenger *messenger = context;
 	const struct ring_slot *slot = ring_at(&peer->in, 0);
 	struct arrival arrival = {
-		.from = (struct correspondent *)(void *)peer,
+		.from = (struct msg_peer *)(void *)peer,
 		.tag = shared_load_u64(&slot->word),
 		.flags = control_flags(control),
 		.length = control_length(control),

@@ -59,7 +59,7 @@ static uint32_t place_of(uint64_t key)
 }
 
 /* Of a key that we know nothing of any more. */
-static __attribute__((noinline)) bool find_exposed(struct messenger *messenger, struct correspondent *to,
+static __attribute__((noinline)) bool find_exposed(struct messenger *messenger, struct msg_peer *to,
 						   uint64_t key, struct exposed *known)
 {
 	if (exposure_find(messenger->transport->attachments[0].region, to->peer.slot, to->peer.epoch, key,
@@ -77,7 +77,7 @@ struct reached {
 };
 
 /* Are the peer and the memory still those that we looked at, and the slot still ours? */
-static bool is_theirs(const struct messenger *messenger, const struct correspondent *to,
+static bool is_theirs(const struct messenger *messenger, const struct msg_peer *to,
 		      const struct reached *reached)
 {
 	return transport_intact(&to->peer) && transport_holds_slot(&to->peer) &&
@@ -86,15 +86,14 @@ static bool is_theirs(const struct messenger *messenger, const struct correspond
 }
 
 /* We are going to write there. False if it is not theirs any more. */
-static bool enter(const struct messenger *messenger, const struct correspondent *to,
-		  const struct reached *reached)
+static bool enter(const struct messenger *messenger, const struct msg_peer *to, const struct reached *reached)
 {
 	exposure_enter(messenger->transport->attachments[0].member, reached->slot, reached->epoch);
 	return is_theirs(messenger, to, reached);
 }
 
 /* False if it has to be asked for. */
-static bool reach(struct messenger *messenger, struct correspondent *to, const struct fi_rma_iov *place,
+static bool reach(struct messenger *messenger, struct msg_peer *to, const struct fi_rma_iov *place,
 		  uint32_t access, struct reached *reached)
 {
 	struct exposed *known = to->remote.exposed;
@@ -248,7 +247,7 @@ static uint32_t access_of(const struct remote_request *request)
 
 bool direct_carry_out(struct messenger *messenger, const struct remote_request *request)
 {
-	struct correspondent *to = request->to;
+	struct msg_peer *to = request->to;
 	struct reached reached[REMOTE_PLACES];
 	uint32_t access = access_of(request);
 	bool atomic = request->kind == REMOTE_ATOMIC;

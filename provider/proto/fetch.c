@@ -34,7 +34,7 @@ bool fetch_offer(const struct send_request *request, struct send *send, uint32_t
 
 static void end(struct messenger *messenger, struct receive *receive)
 {
-	struct correspondent *from = receive->from;
+	struct msg_peer *from = receive->from;
 
 	match_unlink(&receive->incoming);
 	operations_remove(&messenger->receive_ids, receive->id);
@@ -68,7 +68,7 @@ static void ended(struct messenger *messenger, struct reading *reading)
 		end(messenger, receive);
 }
 
-bool fetch_begin(struct messenger *messenger, struct receive *receive, struct correspondent *from,
+bool fetch_begin(struct messenger *messenger, struct receive *receive, struct msg_peer *from,
 		 const struct wire_offer *offer, uint64_t tag, uint32_t wire_flags)
 {
 	receive->from = from;

@@ -20,7 +20,7 @@
 /* And so long the word that we leave has for its way. */
 #define LEAVE_NANOSECONDS UINT64_C(100000000)
 
-static void drop_waiting_controls(struct messenger *messenger, struct correspondent *peer)
+static void drop_waiting_controls(struct messenger *messenger, struct msg_peer *peer)
 {
 	messenger->waiting_controls -= peer->waiting_tail - peer->waiting_head;
 	free(peer->waiting);
@@ -31,7 +31,7 @@ static void drop_waiting_controls(struct messenger *messenger, struct correspond
 }
 
 /* These return whether there were any. */
-static bool fail_sends(struct messenger *messenger, struct match_link *head, const struct correspondent *to)
+static bool fail_sends(struct messenger *messenger, struct match_link *head, const struct msg_peer *to)
 {
 	bool any = false;
 
@@ -46,7 +46,7 @@ static bool fail_sends(struct messenger *messenger, struct match_link *head, con
 	return any;
 }
 
-static bool fail_incoming(struct messenger *messenger, const struct correspondent *from)
+static bool fail_incoming(struct messenger *messenger, const struct msg_peer *from)
 {
 	bool any = false;
 
@@ -67,8 +67,7 @@ static bool fail_incoming(struct messenger *messenger, const struct corresponden
 	return any;
 }
 
-static bool fail_posted(struct messenger *messenger, struct match_queue *queue,
-			const struct correspondent *from)
+static bool fail_posted(struct messenger *messenger, struct match_queue *queue, const struct msg_peer *from)
 {
 	struct match_link failing;
 
@@ -85,7 +84,7 @@ static bool fail_posted(struct messenger *messenger, struct match_queue *queue,
 
 /* What came whole can still be received, if `keep`. */
 static void settle_waiting(struct messenger *messenger, struct match_queue *queue,
-			   const struct correspondent *from, bool keep)
+			   const struct msg_peer *from, bool keep)
 {
 	struct match_link *head = &queue->messages[from->peer.source];
 
@@ -100,7 +99,7 @@ static void settle_waiting(struct messenger *messenger, struct match_queue *queu
 }
 
 /* The same for messages that were claimed: they stay, for whoever claimed them to hear of it. */
-static void settle_claimed(struct messenger *messenger, const struct correspondent *from)
+static void settle_claimed(struct messenger *messenger, const struct msg_peer *from)
 {
 	for (struct match_link *link = messenger->claimed.next; link != &messenger->claimed;
 	     link = link->next) {
@@ -117,32 +116,32 @@ static void settle_claimed(struct messenger *messenger, const struct corresponde
 static bool peer_failed(void *context, struct peer *peer)
 {
 	struct messenger *messenger = context;
-	struct correspondent *correspondent = (struct correspondent *)(void *)peer;
+	struct msg_peer *msg_peer = (struct msg_peer *)(void *)peer;
 
-	correspondent->early_receive = NULL;
-	correspondent->early_message = NULL;
-	drop_waiting_controls(messenger, correspondent);
-	bool told = send_queue_fail(messenger, correspondent);
-	told |= remote_fail(messenger, correspondent);
-	told |= fail_sends(messenger, &messenger->pumping, correspondent);
-	told |= fail_sends(messenger, &messenger->awaiting, correspondent);
-	told |= fail_incoming(messenger, correspondent);
-	settle_waiting(messenger, &messenger->tagged, correspondent, true);
-	settle_waiting(messenger, &messenger->untagged, correspondent, true);
-	settle_claimed(messenger, correspondent);
-	told |= fail_posted(messenger, &messenger->tagged, correspondent);
-	told |= fail_posted(messenger, &messenger->untagged, correspondent);
+	msg_peer->early_receive = NULL;
+	msg_peer->early_message = NULL;
+	drop_waiting_controls(messenger, msg_peer);
+	bool told = send_queue_fail(messenger, msg_peer);
+	told |= remote_fail(messenger, msg_peer);
+	told |= fail_sends(messenger, &messenger->pumping, msg_peer);
+	told |= fail_sends(messenger, &messenger->awaiting, msg_peer);
+	told |= fail_incoming(messenger, msg_peer);
+	settle_waiting(messenger, &messenger->tagged, msg_peer, true);
+	settle_waiting(messenger, &messenger->untagged, msg_peer, true);
+	settle_claimed(messenger, msg_peer);
+	told |= fail_posted(messenger, &messenger->tagged, msg_peer);
+	told |= fail_posted(messenger, &messenger->untagged, msg_peer);
 	return told;
 }
 
 static void peer_replaced(void *context, struct peer *peer)
 {
 	struct messenger *messenger = context;
-	struct correspondent *correspondent = (struct correspondent *)(void *)peer;
+	struct msg_peer *msg_peer = (struct msg_peer *)(void *)peer;
 
 	/* A receive directed at the newcomer must not find the former occupant's messages. */
-	settle_waiting(messenger, &messenger->tagged, correspondent, false);
-	settle_waiting(messenger, &messenger->untagged, correspondent, false);
+	settle_waiting(messenger, &messenger->tagged, msg_peer, false);
+	settle_waiting(messenger, &messenger->untagged, msg_peer, false);
 }
 
 static int peer_added(void *context, uint32_t source)
@@ -158,7 +157,7 @@ static int peer_added(void *context, uint32_t source)
 static int peer_settled(void *context, struct peer *peer)
 {
 	struct messenger *messenger = context;
-	struct correspondent *from = (struct correspondent *)(void *)peer;
+	struct msg_peer *from = (struct msg_peer *)(void *)peer;
 	int result = 0;
 
 	while (from->holding != NULL) {
@@ -199,7 +198,7 @@ static bool peer_reaches(void *context, const struct peer *peer)
 }
 
 static const struct transport_user transport_user = {
-	.peer_bytes = sizeof(struct correspondent),
+	.peer_bytes = sizeof(struct msg_peer),
 	.failed = peer_failed,
 	.replaced = peer_replaced,
 	.added = peer_added,
@@ -339,8 +338,7 @@ void messenger_close(struct messenger *messenger)
 	     link = link->next)
 		free(((struct message *)(void *)((char *)link - offsetof(struct message, claimed)))->copy);
 	for (uint32_t source = 0; source < messenger->transport->peer_end; source++) {
-		struct correspondent *peer =
-			(struct correspondent *)(void *)messenger->transport->peers[source];
+		struct msg_peer *peer = (struct msg_peer *)(void *)messenger->transport->peers[source];
 		if (peer != NULL) {
 			drop_waiting_controls(messenger, peer);
 			send_queue_drop(messenger, peer);

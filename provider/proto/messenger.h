@@ -55,7 +55,7 @@ struct control_slot {
 };
 
 /* A peer, as messages see it. */
-struct correspondent {
+struct msg_peer {
 	struct peer peer; /* must be first: the path allocates and zeroes it */
 	uint32_t streak;  /* large messages to it since one came from it */
 	uint32_t kept;    /* messages of its that wait for a receive */
@@ -87,7 +87,7 @@ struct correspondent {
 /* A message under way to a peer, beyond what one call could do. */
 struct send {
 	struct match_link link; /* in messenger.pumping or messenger.awaiting */
-	struct correspondent *to;
+	struct msg_peer *to;
 	struct buffer buffer;
 	void *context;
 	uint64_t id;
@@ -119,7 +119,7 @@ struct receive {
 	struct buffer buffer;
 	/* a large message */
 	struct match_link incoming; /* in messenger.incoming */
-	struct correspondent *from;
+	struct msg_peer *from;
 	uint64_t id;
 	uint64_t sender_id;
 	uint64_t tag;
@@ -147,7 +147,7 @@ struct message_piece {
 /* A message that no receive was posted for, or the beginning of a large one. */
 struct message {
 	struct match_message match; /* must be first */
-	struct correspondent *from;
+	struct msg_peer *from;
 	struct match_link claimed; /* in messenger.claimed, once claimed */
 	void *claimer;
 	uint64_t total;
@@ -246,7 +246,7 @@ struct send_request {
 	const struct iovec *pieces;
 	size_t count;
 	size_t length;
-	struct correspondent *to;
+	struct msg_peer *to;
 	uint64_t tag;
 	uint64_t data;
 	void *context;
@@ -311,7 +311,7 @@ void messenger_close(struct messenger *messenger);
 ssize_t messenger_send(struct messenger *messenger, const struct send_request *request);
 ssize_t messenger_receive(struct messenger *messenger, const struct receive_request *request);
 /* False if what is asked for can come no more: `from` failed, and no such message is there. */
-bool messenger_may_receive(struct messenger *messenger, const struct correspondent *from,
+bool messenger_may_receive(struct messenger *messenger, const struct msg_peer *from,
 			   const struct receive_request *request);
 /* Cancel the posted receive with this context. Returns 0, or -ENOENT. */
 int messenger_cancel(struct messenger *messenger, void *context);
@@ -330,14 +330,14 @@ static inline bool messenger_awaits(const struct messenger *messenger)
 	       (messenger->remote_pending | messenger->by_core | messenger->send_queues.count) != 0;
 }
 
-static inline bool is_failed(const struct correspondent *correspondent)
+static inline bool is_failed(const struct msg_peer *msg_peer)
 {
-	return correspondent->peer.state == PEER_FAILED;
+	return msg_peer->peer.state == PEER_FAILED;
 }
 
-static inline bool is_present(const struct correspondent *correspondent)
+static inline bool is_present(const struct msg_peer *msg_peer)
 {
-	return __builtin_expect(correspondent->peer.state == PEER_PRESENT, 1);
+	return __builtin_expect(msg_peer->peer.state == PEER_PRESENT, 1);
 }
 
 /* `counter` may be NULL. */
@@ -357,14 +357,14 @@ static inline struct match_queue *messenger_queue(struct messenger *messenger, u
 	return wire_flags & WIRE_TAGGED ? &messenger->tagged : &messenger->untagged;
 }
 
-static inline uint64_t correspondent_source(const struct correspondent *from)
+static inline uint64_t msg_peer_source(const struct msg_peer *from)
 {
 	return (uint64_t)from->peer.epoch << 32 | from->peer.source;
 }
 
 /* The bytes of a chunk in the sender's section, or NULL if they cannot be there. */
-static inline const shared_bytes *chunk_view(const struct correspondent *from, uint32_t chunk,
-					     uint32_t offset, uint64_t length)
+static inline const shared_bytes *chunk_view(const struct msg_peer *from, uint32_t chunk, uint32_t offset,
+					     uint64_t length)
 {
 	if (chunk >= REGION_CHUNKS_MAX || length > CHUNK_LARGE)
 		return NULL;
@@ -381,7 +381,7 @@ void send_complete(struct messenger *messenger, void *context, uint64_t flags, u
 void send_end(struct messenger *messenger, struct send *send, int error, const char *reason);
 
 /* receive.c */
-void receive_complete(struct messenger *messenger, struct receive *receive, struct correspondent *from,
+void receive_complete(struct messenger *messenger, struct receive *receive, struct msg_peer *from,
 		      uint64_t total, uint64_t tag, uint64_t data, uint32_t wire_flags);
 void receive_fail(struct messenger *messenger, struct receive *receive, int error, const char *reason);
 void receive_deliver(struct messenger *messenger, struct receive *receive, struct message *message);
@@ -403,7 +403,7 @@ int arrive(void *messenger, struct peer *peer, uint64_t control);
 /* Send it so, with room for a slot. False if that cannot be. */
 bool fetch_offer(const struct send_request *request, struct send *send, uint32_t wire_flags);
 /* Let `receive` read what `from` offered. False if no memory is left. It may be over afterwards. */
-bool fetch_begin(struct messenger *messenger, struct receive *receive, struct correspondent *from,
+bool fetch_begin(struct messenger *messenger, struct receive *receive, struct msg_peer *from,
 		 const struct wire_offer *offer, uint64_t tag, uint32_t wire_flags);
 /* Its sender failed. True if reads are under way, and it ends with them. */
 bool fetch_abandon(struct messenger *messenger, struct receive *receive);
@@ -414,17 +414,17 @@ bool rendezvous_begin(struct messenger *messenger, struct receive *receive);
 bool rendezvous_piece(struct receive *receive, const shared_bytes *from, uint32_t length,
 		      enum copy_method method);
 void rendezvous_end_if_complete(struct messenger *messenger, struct receive *receive);
-int rendezvous_clear(struct messenger *messenger, struct correspondent *from, uint64_t id,
+int rendezvous_clear(struct messenger *messenger, struct msg_peer *from, uint64_t id,
 		     const struct wire_clear *clear);
-int rendezvous_acknowledged(struct messenger *messenger, struct correspondent *from, uint64_t id);
-int rendezvous_resumed(struct messenger *messenger, struct correspondent *from, uint64_t id,
+int rendezvous_acknowledged(struct messenger *messenger, struct msg_peer *from, uint64_t id);
+int rendezvous_resumed(struct messenger *messenger, struct msg_peer *from, uint64_t id,
 		       const struct wire_resume *resume);
 bool rendezvous_resume(struct messenger *messenger, struct receive *receive, uint64_t from);
-bool rendezvous_acknowledge(struct messenger *messenger, struct correspondent *to, uint64_t sender_id);
+bool rendezvous_acknowledge(struct messenger *messenger, struct msg_peer *to, uint64_t sender_id);
 /* A control slot, now or when there is room. False if no memory is left. */
-bool rendezvous_tell(struct messenger *messenger, struct correspondent *to, const struct control_slot *slot);
+bool rendezvous_tell(struct messenger *messenger, struct msg_peer *to, const struct control_slot *slot);
 /* Does none wait? Then what is pushed now does not overtake any. */
-static inline bool rendezvous_told_all(const struct correspondent *to)
+static inline bool rendezvous_told_all(const struct msg_peer *to)
 {
 	return to->waiting_head == to->waiting_tail;
 }

@@ -31,7 +31,7 @@ static struct iovec next_piece(const struct reading *reading)
 /* Ask for more, as far as there is room. */
 static uint32_t ask(struct messenger *messenger, struct reading *reading)
 {
-	struct correspondent *from = reading->from;
+	struct msg_peer *from = reading->from;
 	uint32_t asked = 0;
 
 	while (reading->asked < reading->length && from->reads < PIECES_AT_ONCE && !is_failed(from)) {
@@ -56,7 +56,7 @@ static uint32_t ask(struct messenger *messenger, struct reading *reading)
 }
 
 /* What was begun first goes first, so that it ends soonest. */
-static uint32_t ask_all(struct messenger *messenger, const struct correspondent *from)
+static uint32_t ask_all(struct messenger *messenger, const struct msg_peer *from)
 {
 	uint32_t asked = 0;
 
@@ -69,7 +69,7 @@ static uint32_t ask_all(struct messenger *messenger, const struct correspondent 
 	return asked;
 }
 
-void reading_begin(struct messenger *messenger, struct reading *reading, struct correspondent *from,
+void reading_begin(struct messenger *messenger, struct reading *reading, struct msg_peer *from,
 		   const struct buffer *to, uint64_t length, const struct network_grant *grant,
 		   reading_ended ended)
 {
@@ -94,7 +94,7 @@ void reading_piece_ended(void *context, void *cookie, size_t length, int error)
 {
 	struct messenger *messenger = context;
 	struct reading *reading = cookie;
-	struct correspondent *from = reading->from;
+	struct msg_peer *from = reading->from;
 
 	reading->pieces--;
 	if (error == 0)

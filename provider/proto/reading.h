@@ -15,7 +15,7 @@
 #include "transport/network.h"
 
 struct messenger;
-struct correspondent;
+struct msg_peer;
 struct reading;
 
 /* All is there; or, of one that was abandoned, nothing more comes. It is in no list any more. */
@@ -23,7 +23,7 @@ typedef void (*reading_ended)(struct messenger *messenger, struct reading *readi
 
 struct reading {
 	struct match_link link; /* in messenger.readings */
-	struct correspondent *from;
+	struct msg_peer *from;
 	const struct buffer *to;    /* outlives it */
 	struct network_grant grant; /* the peer's: its key and address */
 	uint64_t length;            /* at least 1, and at most the buffer's */
@@ -35,7 +35,7 @@ struct reading {
 };
 
 /* `from` is in the network. The other fields of `reading` need not be set. */
-void reading_begin(struct messenger *messenger, struct reading *reading, struct correspondent *from,
+void reading_begin(struct messenger *messenger, struct reading *reading, struct msg_peer *from,
 		   const struct buffer *to, uint64_t length, const struct network_grant *grant,
 		   reading_ended ended);
 /* Its peer failed. True if reads are under way, and `ended` is called after them; else it is over now. */

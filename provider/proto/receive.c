@@ -61,7 +61,7 @@ struct receive *receive_part(struct messenger *messenger, struct receive *parent
 	return part;
 }
 
-void receive_complete(struct messenger *messenger, struct receive *receive, struct correspondent *from,
+void receive_complete(struct messenger *messenger, struct receive *receive, struct msg_peer *from,
 		      uint64_t total, uint64_t tag, uint64_t data, uint32_t wire_flags)
 {
 	bool truncated = total > receive->buffer.length && !receive->sink;
@@ -77,7 +77,7 @@ void receive_complete(struct messenger *messenger, struct receive *receive, stru
 						  .buffer = receive->buffer.pieces[0].iov_base,
 						  .data = data,
 						  .tag = tag,
-						  .source = correspondent_source(from),
+						  .source = msg_peer_source(from),
 						  .vector = messenger->vector,
 						  .overflow = truncated ? total - receive->buffer.length : 0,
 						  .error = truncated ? FI_ETRUNC : 0,
@@ -210,7 +210,7 @@ bool message_survives(struct messenger *messenger, struct message *message)
 /* The beginning of a large message has waited, and here is its receive. */
 static void deliver_rendezvous(struct messenger *messenger, struct receive *receive, struct message *message)
 {
-	struct correspondent *from = message->from;
+	struct msg_peer *from = message->from;
 
 	receive->from = from;
 	receive->sender_id = message->sender_id;
@@ -254,7 +254,7 @@ static void deliver_rendezvous(struct messenger *messenger, struct receive *rece
 /* One that is to be read where it is. */
 static void deliver_offer(struct messenger *messenger, struct receive *receive, const struct message *message)
 {
-	struct correspondent *from = message->from;
+	struct msg_peer *from = message->from;
 
 	const struct wire_offer offer = {
 		.data = message->data,
@@ -273,7 +273,7 @@ static void deliver_offer(struct messenger *messenger, struct receive *receive, 
 
 void receive_deliver(struct messenger *messenger, struct receive *receive, struct message *message)
 {
-	struct correspondent *from = message->from;
+	struct msg_peer *from = message->from;
 
 	if (message->lost) {
 		receive_fail(messenger, receive, FI_ECONNRESET, "its sender went before it was all there");
@@ -345,7 +345,7 @@ static void complete_peek(struct messenger *messenger, const struct receive_requ
 						  .length = message->total,
 						  .data = message->data,
 						  .tag = message->match.key.tag,
-						  .source = correspondent_source(message->from),
+						  .source = msg_peer_source(message->from),
 						  .vector = messenger->vector,
 					  });
 }
@@ -414,7 +414,7 @@ static void fail_if_gone(struct messenger *messenger, struct receive *receive)
 	receive_fail(messenger, receive, -peer->failure, peer->reason);
 }
 
-bool messenger_may_receive(struct messenger *messenger, const struct correspondent *from,
+bool messenger_may_receive(struct messenger *messenger, const struct msg_peer *from,
 			   const struct receive_request *request)
 {
 	struct match_queue *queue = request->flags & FI_TAGGED ? &messenger->tagged : &messenger->untagged;

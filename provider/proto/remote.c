@@ -9,13 +9,13 @@
 /* In one poll, over all operations, so that what comes in meanwhile is seen to. */
 #define PIECES_PER_POLL 4U
 
-static struct correspondent *of_answering(struct match_link *link)
+static struct msg_peer *of_answering(struct match_link *link)
 {
-	return (struct correspondent *)(void *)((char *)link - offsetof(struct correspondent, remote) -
-						offsetof(struct remote_peer, answering));
+	return (struct msg_peer *)(void *)((char *)link - offsetof(struct msg_peer, remote) -
+					   offsetof(struct remote_peer, answering));
 }
 
-ssize_t remote_room(struct messenger *messenger, struct correspondent *to, uint32_t slots)
+ssize_t remote_room(struct messenger *messenger, struct msg_peer *to, uint32_t slots)
 {
 	if (transport_room(messenger->transport, &to->peer, slots))
 		return 0;
@@ -82,7 +82,7 @@ int remote_take(const struct ring_in *ring, const struct ring_slot *slot, uint32
 	return (int)slots;
 }
 
-int remote_arrive(struct messenger *messenger, struct correspondent *from, uint64_t control,
+int remote_arrive(struct messenger *messenger, struct msg_peer *from, uint64_t control,
 		  const struct ring_slot *slot)
 {
 	switch (control_kind(control)) {
@@ -115,7 +115,7 @@ uint32_t remote_work(struct messenger *messenger)
 
 	for (struct match_link *link = messenger->remote_answering.next;
 	     link != &messenger->remote_answering;) {
-		struct correspondent *to = of_answering(link);
+		struct msg_peer *to = of_answering(link);
 		link = link->next;
 		if (!is_failed(to) && remote_answer(messenger, to)) {
 			match_unlink(&to->remote.answering);
@@ -135,7 +135,7 @@ uint32_t remote_work(struct messenger *messenger)
 
 /* ---- the end of a peer ---- */
 
-void remote_forget(struct messenger *messenger, struct correspondent *peer)
+void remote_forget(struct messenger *messenger, struct msg_peer *peer)
 {
 	struct remote_peer *remote = &peer->remote;
 
@@ -153,8 +153,7 @@ void remote_forget(struct messenger *messenger, struct correspondent *peer)
 	*remote = (struct remote_peer){0};
 }
 
-static bool fail_operations(struct messenger *messenger, struct match_link *head,
-			    const struct correspondent *to)
+static bool fail_operations(struct messenger *messenger, struct match_link *head, const struct msg_peer *to)
 {
 	bool any = false;
 
@@ -177,7 +176,7 @@ static bool fail_operations(struct messenger *messenger, struct match_link *head
 	return any;
 }
 
-bool remote_fail(struct messenger *messenger, struct correspondent *peer)
+bool remote_fail(struct messenger *messenger, struct msg_peer *peer)
 {
 	remote_forget(messenger, peer);
 	remote_fail_grants(messenger, peer);
@@ -187,7 +186,7 @@ bool remote_fail(struct messenger *messenger, struct correspondent *peer)
 	return any;
 }
 
-static bool concerns(const struct match_link *head, const struct correspondent *to, bool sends)
+static bool concerns(const struct match_link *head, const struct msg_peer *to, bool sends)
 {
 	for (const struct match_link *link = head->next; link != head; link = link->next)
 		if ((sends ? ((const struct send *)(const void *)link)->to
@@ -196,7 +195,7 @@ static bool concerns(const struct match_link *head, const struct correspondent *
 	return false;
 }
 
-bool messenger_is_quiet(const struct messenger *messenger, const struct correspondent *to)
+bool messenger_is_quiet(const struct messenger *messenger, const struct msg_peer *to)
 {
 	return !to->peer.waits && !concerns(&messenger->pumping, to, true) &&
 	       !concerns(&messenger->awaiting, to, true) &&

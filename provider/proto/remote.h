@@ -97,7 +97,7 @@ struct remote_peer {
 /* An operation that is not over when its call returns. */
 struct remote_operation {
 	struct match_link link; /* in messenger.remote_pumping, remote_awaiting or remote_by_core */
-	struct correspondent *to;
+	struct msg_peer *to;
 	void *context;
 	uint64_t flags; /* as in remote_request */
 	enum remote_kind kind;
@@ -128,7 +128,7 @@ struct remote_operation {
 /* An operation of a peer's whose bytes the core moves to or from our memory. */
 struct remote_grant {
 	struct match_link link; /* in messenger.remote_grants */
-	struct correspondent *from;
+	struct msg_peer *from;
 	struct registration *registration; /* which stays as long as this does */
 	bool reads;
 	/* a read: what the peer may read */
@@ -149,7 +149,7 @@ struct remote_request {
 	size_t length;                   /* of all pieces */
 	const struct fi_rma_iov *places; /* the peer's memory, `length` bytes in all */
 	size_t place_count;
-	struct correspondent *to;
+	struct msg_peer *to;
 	uint64_t data;
 	void *context;
 	uint64_t flags; /* FI_COMPLETION, FI_INJECT, FI_INJECT_COMPLETE, FI_TRANSMIT_COMPLETE,
@@ -170,7 +170,7 @@ struct remote_request {
  */
 ssize_t messenger_remote(struct messenger *messenger, const struct remote_request *request);
 /* Is everything over that was begun with this peer, messages included? What FI_FENCE waits for. */
-bool messenger_is_quiet(const struct messenger *messenger, const struct correspondent *to);
+bool messenger_is_quiet(const struct messenger *messenger, const struct msg_peer *to);
 /*
  * Who still reads this registration by the core has had time enough to say that it is done: it loses its
  * path at the next progress, and what it was granted is revoked. What our core writes stays.
@@ -180,15 +180,15 @@ void messenger_recall(struct messenger *messenger, const struct registration *re
 /* ---- between the files of this folder ---- */
 
 /* remote.c */
-int remote_arrive(struct messenger *messenger, struct correspondent *from, uint64_t control,
+int remote_arrive(struct messenger *messenger, struct msg_peer *from, uint64_t control,
 		  const struct ring_slot *slot);
 uint32_t remote_work(struct messenger *messenger);
 /* Returns whether anything was under way. */
-bool remote_fail(struct messenger *messenger, struct correspondent *peer);
+bool remote_fail(struct messenger *messenger, struct msg_peer *peer);
 /* Give back its memory, saying nothing to anybody. */
-void remote_forget(struct messenger *messenger, struct correspondent *peer);
+void remote_forget(struct messenger *messenger, struct msg_peer *peer);
 /* Room for `slots`, connecting if need be. Returns 0, -EAGAIN or another errno. */
-ssize_t remote_room(struct messenger *messenger, struct correspondent *to, uint32_t slots);
+ssize_t remote_room(struct messenger *messenger, struct msg_peer *to, uint32_t slots);
 /* How many slots `length` bytes take, a header counted in. */
 uint32_t remote_slots(uint32_t length);
 /*
@@ -208,7 +208,7 @@ int remote_take(const struct ring_in *ring, const struct ring_slot *slot, uint32
 uint32_t remote_pump(struct messenger *messenger, struct remote_operation *operation, uint32_t budget);
 
 /* remote_answer.c */
-int remote_answered(struct messenger *messenger, struct correspondent *from, uint64_t control,
+int remote_answered(struct messenger *messenger, struct msg_peer *from, uint64_t control,
 		    const struct ring_slot *slot);
 void remote_end_if_over(struct messenger *messenger, struct remote_operation *operation, const char *reason);
 void remote_complete(struct messenger *messenger, enum remote_kind kind, bool fetches, void *context,
@@ -226,25 +226,25 @@ bool remote_core_may_move(const struct remote_request *request);
  * and then `by_core` is not set any more.
  */
 bool remote_core_begin(struct messenger *messenger, struct remote_operation *operation);
-int remote_core_answered(struct messenger *messenger, struct correspondent *from, uint64_t control,
+int remote_core_answered(struct messenger *messenger, struct msg_peer *from, uint64_t control,
 			 const struct ring_slot *slot);
-bool remote_core_fail(struct messenger *messenger, const struct correspondent *to);
+bool remote_core_fail(struct messenger *messenger, const struct msg_peer *to);
 
 /* remote_core_target.c */
-int remote_core_arrive(struct messenger *messenger, struct correspondent *from, uint64_t control,
+int remote_core_arrive(struct messenger *messenger, struct msg_peer *from, uint64_t control,
 		       const struct ring_slot *slot);
-void remote_fail_grants(struct messenger *messenger, const struct correspondent *from);
+void remote_fail_grants(struct messenger *messenger, const struct msg_peer *from);
 /* Their memory is not reached any more: before the core is closed, and after. */
 void remote_revoke_grants(struct messenger *messenger);
 void remote_free_grants(struct messenger *messenger);
 
 /* remote_target.c */
 /* An operation that changed memory was carried out, or the last part of it. */
-void remote_tell_written(struct messenger *messenger, const struct correspondent *from, uint32_t flags,
+void remote_tell_written(struct messenger *messenger, const struct msg_peer *from, uint32_t flags,
 			 uint64_t length, uint64_t data, const struct registration *registration);
-int remote_carry_out(struct messenger *messenger, struct correspondent *from, uint64_t control,
+int remote_carry_out(struct messenger *messenger, struct msg_peer *from, uint64_t control,
 		     const struct ring_slot *slot);
 /* Give answers that are owed, as far as there is room. True if that was all. */
-bool remote_answer(struct messenger *messenger, struct correspondent *to);
+bool remote_answer(struct messenger *messenger, struct msg_peer *to);
 
 #endif

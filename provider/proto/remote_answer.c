@@ -106,7 +106,7 @@ static bool meet_before(struct messenger *messenger, struct remote_peer *remote,
 	return true;
 }
 
-static int take_done(struct messenger *messenger, struct correspondent *from, uint64_t sequence,
+static int take_done(struct messenger *messenger, struct msg_peer *from, uint64_t sequence,
 		     const struct ring_slot *slot)
 {
 	struct remote_peer *remote = &from->remote;
@@ -128,8 +128,8 @@ static int take_done(struct messenger *messenger, struct correspondent *from, ui
 	return 1;
 }
 
-static int take_reply(struct messenger *messenger, struct correspondent *from, uint64_t control,
-		      uint64_t sequence, const struct ring_slot *slot)
+static int take_reply(struct messenger *messenger, struct msg_peer *from, uint64_t control, uint64_t sequence,
+		      const struct ring_slot *slot)
 {
 	struct remote_peer *remote = &from->remote;
 	uint32_t length = control_length(control);
@@ -172,7 +172,7 @@ static int take_reply(struct messenger *messenger, struct correspondent *from, u
 	return slots;
 }
 
-int remote_answered(struct messenger *messenger, struct correspondent *from, uint64_t control,
+int remote_answered(struct messenger *messenger, struct msg_peer *from, uint64_t control,
 		    const struct ring_slot *slot)
 {
 	uint64_t sequence = shared_load_u64(&slot->word);

@@ -66,7 +66,7 @@ static bool give_up(struct remote_operation *operation)
 
 bool remote_core_begin(struct messenger *messenger, struct remote_operation *operation)
 {
-	struct correspondent *to = operation->to;
+	struct msg_peer *to = operation->to;
 
 	/* The way to it may have changed since the call. */
 	if (to->peer.network == NULL || !network_reads(&to->peer))
@@ -121,7 +121,7 @@ static void read_ended(struct messenger *messenger, struct reading *reading)
 	struct remote_operation *operation =
 		(struct remote_operation *)(void *)((char *)reading -
 						    offsetof(struct remote_operation, read));
-	struct correspondent *to = operation->to;
+	struct msg_peer *to = operation->to;
 
 	if (reading->abandoned) {
 		end(messenger, operation, operation->error, operation->reason);
@@ -179,7 +179,7 @@ static int take_ended(struct messenger *messenger, struct remote_operation *oper
 	return 1;
 }
 
-int remote_core_answered(struct messenger *messenger, struct correspondent *from, uint64_t control,
+int remote_core_answered(struct messenger *messenger, struct msg_peer *from, uint64_t control,
 			 const struct ring_slot *slot)
 {
 	struct remote_operation *operation =
@@ -191,7 +191,7 @@ int remote_core_answered(struct messenger *messenger, struct correspondent *from
 						   : take_ended(messenger, operation, slot);
 }
 
-bool remote_core_fail(struct messenger *messenger, const struct correspondent *to)
+bool remote_core_fail(struct messenger *messenger, const struct msg_peer *to)
 {
 	bool any = false;
 

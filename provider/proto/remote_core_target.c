@@ -9,7 +9,7 @@
 
 #include "proto/messenger.h"
 
-static struct remote_grant *new_grant(struct messenger *messenger, struct correspondent *from,
+static struct remote_grant *new_grant(struct messenger *messenger, struct msg_peer *from,
 				      struct registration *registration)
 {
 	struct remote_grant *grant = calloc(1, sizeof(*grant));
@@ -39,7 +39,7 @@ static void free_grant(struct messenger *messenger, struct remote_grant *grant)
 }
 
 /* 0, or what the path ends with. */
-static int tell_ended(struct messenger *messenger, struct correspondent *to, uint64_t id, uint64_t error)
+static int tell_ended(struct messenger *messenger, struct msg_peer *to, uint64_t id, uint64_t error)
 {
 	return rendezvous_tell(messenger, to,
 			       &(struct control_slot){
@@ -57,7 +57,7 @@ static void written(struct messenger *messenger, struct reading *reading)
 {
 	struct remote_grant *grant =
 		(struct remote_grant *)(void *)((char *)reading - offsetof(struct remote_grant, reading));
-	struct correspondent *from = grant->from;
+	struct msg_peer *from = grant->from;
 
 	if (reading->abandoned) {
 		free_grant(messenger, grant);
@@ -72,7 +72,7 @@ static void written(struct messenger *messenger, struct reading *reading)
 }
 
 /* What is asked for, found and allowed: 0 and where it is, or why it is refused. */
-static uint64_t reach(const struct messenger *messenger, const struct correspondent *from,
+static uint64_t reach(const struct messenger *messenger, const struct msg_peer *from,
 		      const struct wire_core_read *range, uint64_t access, struct registration **registration,
 		      struct iovec *piece)
 {
@@ -86,7 +86,7 @@ static uint64_t reach(const struct messenger *messenger, const struct correspond
 	return (uint64_t)error;
 }
 
-static int begin_write(struct messenger *messenger, struct correspondent *from, uint64_t id, uint32_t flags,
+static int begin_write(struct messenger *messenger, struct msg_peer *from, uint64_t id, uint32_t flags,
 		       const struct wire_core_write *header)
 {
 	const struct wire_core_read range = {header->key, header->address, header->total};
@@ -109,7 +109,7 @@ static int begin_write(struct messenger *messenger, struct correspondent *from, 
 
 /* ---- reads ---- */
 
-static int begin_read(struct messenger *messenger, struct correspondent *from, uint64_t id,
+static int begin_read(struct messenger *messenger, struct msg_peer *from, uint64_t id,
 		      const struct wire_core_read *range)
 {
 	struct registration *registration = NULL;
@@ -137,7 +137,7 @@ static int begin_read(struct messenger *messenger, struct correspondent *from, u
 		       : -ENOMEM;
 }
 
-static int returned(struct messenger *messenger, struct correspondent *from, uint64_t id)
+static int returned(struct messenger *messenger, struct msg_peer *from, uint64_t id)
 {
 	struct remote_grant *grant = operations_find(&messenger->grant_ids, id);
 
@@ -149,7 +149,7 @@ static int returned(struct messenger *messenger, struct correspondent *from, uin
 	return 0;
 }
 
-int remote_core_arrive(struct messenger *messenger, struct correspondent *from, uint64_t control,
+int remote_core_arrive(struct messenger *messenger, struct msg_peer *from, uint64_t control,
 		       const struct ring_slot *slot)
 {
 	uint64_t id = shared_load_u64(&slot->word);
@@ -177,7 +177,7 @@ int remote_core_arrive(struct messenger *messenger, struct correspondent *from, 
 
 /* ---- the end of a peer, of a registration, and of all ---- */
 
-void remote_fail_grants(struct messenger *messenger, const struct correspondent *from)
+void remote_fail_grants(struct messenger *messenger, const struct msg_peer *from)
 {
 	for (struct match_link *link = messenger->remote_grants.next; link != &messenger->remote_grants;) {
 		struct remote_grant *grant = (struct remote_grant *)(void *)link;

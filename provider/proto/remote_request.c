@@ -209,15 +209,14 @@ static void plan_request(const struct remote_request *request, uint32_t length, 
 		plan->slots = 0; /* in a chunk, then; see take_chunks() */
 }
 
-static void untake_chunks(const struct correspondent *to, const struct plan *plans, uint32_t count)
+static void untake_chunks(const struct msg_peer *to, const struct plan *plans, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++)
 		if (plans[i].chunk != CHUNK_NONE)
 			chunk_untake(to->peer.pool, plans[i].chunk);
 }
 
-static bool take_chunks(struct messenger *messenger, struct correspondent *to, struct plan *plans,
-			uint32_t count)
+static bool take_chunks(struct messenger *messenger, struct msg_peer *to, struct plan *plans, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++) {
 		if (plans[i].slots != 0)
@@ -245,7 +244,7 @@ static bool wants_answer(const struct remote_request *request)
 
 static ssize_t request_whole(struct messenger *messenger, const struct remote_request *request)
 {
-	struct correspondent *to = request->to;
+	struct msg_peer *to = request->to;
 	bool answered = wants_answer(request);
 	bool told = answered || to->remote.asks; /* of what is done so far */
 	bool reply = request->kind == REMOTE_READ || request->form != ATOMIC_BASE;
@@ -312,7 +311,7 @@ static void finish_sending(struct messenger *messenger, struct remote_operation 
 }
 
 /* A chunk for the next piece of a long write, with few large ones in flight. */
-static uint32_t piece_chunk(struct messenger *messenger, struct correspondent *to, uint32_t length)
+static uint32_t piece_chunk(struct messenger *messenger, struct msg_peer *to, uint32_t length)
 {
 	struct transport *transport = messenger->transport;
 	struct chunk_account *account = &to->peer.account;
@@ -332,7 +331,7 @@ static uint32_t piece_chunk(struct messenger *messenger, struct correspondent *t
 
 uint32_t remote_pump(struct messenger *messenger, struct remote_operation *operation, uint32_t budget)
 {
-	struct correspondent *to = operation->to;
+	struct msg_peer *to = operation->to;
 	bool reads = operation->kind == REMOTE_READ;
 
 	if (operation->by_core && remote_core_begin(messenger, operation))
@@ -387,7 +386,7 @@ uint32_t remote_pump(struct messenger *messenger, struct remote_operation *opera
 
 static ssize_t request_long(struct messenger *messenger, const struct remote_request *request)
 {
-	struct correspondent *to = request->to;
+	struct msg_peer *to = request->to;
 	ssize_t result = remote_room(messenger, to, 1);
 	struct remote_operation *operation = result == 0 ? new_operation(messenger, request) : NULL;
 
@@ -417,7 +416,7 @@ static ssize_t request_long(struct messenger *messenger, const struct remote_req
 
 ssize_t messenger_remote(struct messenger *messenger, const struct remote_request *request)
 {
-	struct correspondent *to = request->to;
+	struct msg_peer *to = request->to;
 
 	if (!is_present(to))
 		return transport_refuse(&to->peer);

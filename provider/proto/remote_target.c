@@ -20,7 +20,7 @@ _Static_assert(OWED_BYTES >= REMOTE_WHOLE_BYTES, "what is ordered must be read i
 
 /* A request, as far as it is known. */
 struct request {
-	struct correspondent *from;
+	struct msg_peer *from;
 	uint64_t key;
 	uint64_t data;
 	uint32_t flags;
@@ -37,7 +37,7 @@ static void push_done(struct peer *peer, uint64_t sequence, uint32_t error)
 }
 
 /* A reply, or with WIRE_MORE a part of one, if there is room for it. */
-static bool push_reply(struct messenger *messenger, struct correspondent *to, uint64_t sequence,
+static bool push_reply(struct messenger *messenger, struct msg_peer *to, uint64_t sequence,
 		       const unsigned char *bytes, uint32_t length, uint32_t flags)
 {
 	uint32_t slots = remote_slots(length);
@@ -65,7 +65,7 @@ static bool push_reply(struct messenger *messenger, struct correspondent *to, ui
 }
 
 /* What one answer can bring. Before the ring is there, the way is the region. */
-static uint32_t largest_reply(const struct correspondent *to)
+static uint32_t largest_reply(const struct msg_peer *to)
 {
 	return to->peer.pool->largest;
 }
@@ -80,7 +80,7 @@ static void list_answering(struct messenger *messenger, struct remote_peer *remo
 }
 
 /* No room now: the answer waits. `bytes` are copied unless it is `late`. */
-static int owe(struct messenger *messenger, struct correspondent *to, const struct owed_answer *answer,
+static int owe(struct messenger *messenger, struct msg_peer *to, const struct owed_answer *answer,
 	       const unsigned char *bytes)
 {
 	struct remote_peer *remote = &to->remote;
@@ -105,7 +105,7 @@ static int owe(struct messenger *messenger, struct correspondent *to, const stru
 	return 0;
 }
 
-static int refuse(struct messenger *messenger, struct correspondent *to, uint32_t flags, int error)
+static int refuse(struct messenger *messenger, struct msg_peer *to, uint32_t flags, int error)
 {
 	struct remote_peer *remote = &to->remote;
 
@@ -120,7 +120,7 @@ static int refuse(struct messenger *messenger, struct correspondent *to, uint32_
 		   NULL);
 }
 
-static int reply(struct messenger *messenger, struct correspondent *to, const unsigned char *bytes,
+static int reply(struct messenger *messenger, struct msg_peer *to, const unsigned char *bytes,
 		 uint32_t length, uint64_t key, uint64_t address)
 {
 	struct remote_peer *remote = &to->remote;
@@ -145,7 +145,7 @@ static int reply(struct messenger *messenger, struct correspondent *to, const un
  * The bytes of a long read, in parts if the way to the initiator changed since it asked, and has smaller
  * chunks now. False if there is no room for all of it.
  */
-static bool give_late(struct messenger *messenger, struct correspondent *to, struct owed_answer *owed,
+static bool give_late(struct messenger *messenger, struct msg_peer *to, struct owed_answer *owed,
 		      const unsigned char *bytes)
 {
 	while (owed->length > largest_reply(to)) {
@@ -160,7 +160,7 @@ static bool give_late(struct messenger *messenger, struct correspondent *to, str
 }
 
 /* What waits for room. The registration of a long read may be gone by now. */
-static bool give(struct messenger *messenger, struct correspondent *to, struct owed_answer *owed)
+static bool give(struct messenger *messenger, struct msg_peer *to, struct owed_answer *owed)
 {
 	struct registration *registration = NULL;
 	unsigned char *bytes = NULL;
@@ -181,7 +181,7 @@ static bool give(struct messenger *messenger, struct correspondent *to, struct o
 	return true;
 }
 
-bool remote_answer(struct messenger *messenger, struct correspondent *to)
+bool remote_answer(struct messenger *messenger, struct msg_peer *to)
 {
 	struct remote_peer *remote = &to->remote;
 
@@ -207,7 +207,7 @@ bool remote_answer(struct messenger *messenger, struct correspondent *to)
 
 /* ---- carrying out ---- */
 
-void remote_tell_written(struct messenger *messenger, const struct correspondent *from, uint32_t flags,
+void remote_tell_written(struct messenger *messenger, const struct msg_peer *from, uint32_t flags,
 			 uint64_t length, uint64_t data, const struct registration *registration)
 {
 	if ((flags & WIRE_LAST) == 0)
@@ -223,7 +223,7 @@ void remote_tell_written(struct messenger *messenger, const struct correspondent
 			.flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA,
 			.length = length,
 			.data = data,
-			.source = correspondent_source(from),
+			.source = msg_peer_source(from),
 			.vector = messenger->vector,
 		};
 }
@@ -291,7 +291,7 @@ static int carry_out_write(struct messenger *messenger, struct request *request,
 static int carry_out_write_chunk(struct messenger *messenger, struct request *request,
 				 const struct ring_slot *slot)
 {
-	struct correspondent *from = request->from;
+	struct msg_peer *from = request->from;
 	struct registration *registration = NULL;
 	unsigned char *to = NULL;
 	struct wire_write header;
@@ -407,7 +407,7 @@ static int carry_out_atomic(struct messenger *messenger, const struct request *r
 static int carry_out_atomic_chunk(struct messenger *messenger, const struct request *request,
 				  const struct ring_slot *slot)
 {
-	struct correspondent *from = request->from;
+	struct msg_peer *from = request->from;
 	unsigned char operands[2 * WIRE_ATOMIC_BYTES];
 	struct wire_atomic header;
 	struct wire_piece piece;
@@ -427,7 +427,7 @@ static int carry_out_atomic_chunk(struct messenger *messenger, const struct requ
 	return result < 0 ? result : 1;
 }
 
-int remote_carry_out(struct messenger *messenger, struct correspondent *from, uint64_t control,
+int remote_carry_out(struct messenger *messenger, struct msg_peer *from, uint64_t control,
 		     const struct ring_slot *slot)
 {
 	struct request request = {

@@ -48,8 +48,7 @@ static void push_control(struct peer *peer, const struct control_slot *slot)
 	transport_wake(peer);
 }
 
-static bool keep_control(struct messenger *messenger, struct correspondent *to,
-			 const struct control_slot *slot)
+static bool keep_control(struct messenger *messenger, struct msg_peer *to, const struct control_slot *slot)
 {
 	uint32_t count = to->waiting_tail - to->waiting_head;
 
@@ -73,7 +72,7 @@ static bool keep_control(struct messenger *messenger, struct correspondent *to,
 	return true;
 }
 
-bool rendezvous_tell(struct messenger *messenger, struct correspondent *to, const struct control_slot *slot)
+bool rendezvous_tell(struct messenger *messenger, struct msg_peer *to, const struct control_slot *slot)
 {
 	if (is_failed(to))
 		return true; /* nobody is there to read it */
@@ -86,7 +85,7 @@ bool rendezvous_tell(struct messenger *messenger, struct correspondent *to, cons
 	return keep_control(messenger, to, slot);
 }
 
-static void flush_controls(struct messenger *messenger, struct correspondent *to)
+static void flush_controls(struct messenger *messenger, struct msg_peer *to)
 {
 	while (to->waiting_head != to->waiting_tail && transport_room(messenger->transport, &to->peer, 1)) {
 		push_control(&to->peer, &to->waiting[to->waiting_head++ & (to->waiting_capacity - 1)]);
@@ -94,7 +93,7 @@ static void flush_controls(struct messenger *messenger, struct correspondent *to
 	}
 }
 
-bool rendezvous_acknowledge(struct messenger *messenger, struct correspondent *to, uint64_t sender_id)
+bool rendezvous_acknowledge(struct messenger *messenger, struct msg_peer *to, uint64_t sender_id)
 {
 	return rendezvous_tell(messenger, to,
 			       &(struct control_slot){
@@ -114,7 +113,7 @@ void rendezvous_ask_chunks(struct messenger *messenger)
 	struct transport *transport = messenger->transport;
 
 	for (uint32_t source = 0; source < transport->peer_end; source++) {
-		struct correspondent *peer = (struct correspondent *)(void *)transport->peers[source];
+		struct msg_peer *peer = (struct msg_peer *)(void *)transport->peers[source];
 		if (peer == NULL || peer->peer.account.outstanding == 0 || is_failed(peer))
 			continue;
 		/* Once for all that it holds now: it answers by giving them back. */
@@ -223,7 +222,7 @@ static void push_piece(struct send *send, uint32_t kind, uint64_t word, uint32_t
 ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *request, uint32_t wire_flags)
 {
 	struct transport *transport = messenger->transport;
-	struct correspondent *to = request->to;
+	struct msg_peer *to = request->to;
 	struct peer *peer = &to->peer;
 	uint32_t piece =
 		early_piece_length(longest_piece(messenger, peer->pool), request->length, to->streak++);
@@ -347,7 +346,7 @@ static uint32_t pump(struct messenger *messenger, struct send *send, uint32_t bu
 	return budget;
 }
 
-int rendezvous_clear(struct messenger *messenger, struct correspondent *from, uint64_t id,
+int rendezvous_clear(struct messenger *messenger, struct msg_peer *from, uint64_t id,
 		     const struct wire_clear *clear)
 {
 	struct send *send = operations_find(&messenger->send_ids, id);
@@ -365,7 +364,7 @@ int rendezvous_clear(struct messenger *messenger, struct correspondent *from, ui
 }
 
 /* The receiver cannot go on with one copy: the rest goes in pieces. */
-int rendezvous_resumed(struct messenger *messenger, struct correspondent *from, uint64_t id,
+int rendezvous_resumed(struct messenger *messenger, struct msg_peer *from, uint64_t id,
 		       const struct wire_resume *resume)
 {
 	struct send *send = operations_find(&messenger->send_ids, id);
@@ -384,7 +383,7 @@ int rendezvous_resumed(struct messenger *messenger, struct correspondent *from, 
 	return 0;
 }
 
-int rendezvous_acknowledged(struct messenger *messenger, struct correspondent *from, uint64_t id)
+int rendezvous_acknowledged(struct messenger *messenger, struct msg_peer *from, uint64_t id)
 {
 	struct send *send = operations_find(&messenger->send_ids, id);
 
@@ -406,7 +405,7 @@ uint32_t rendezvous_work(struct messenger *messenger)
 
 	if (messenger->waiting_controls > 0)
 		for (uint32_t source = 0; source < transport->peer_end; source++) {
-			struct correspondent *to = (struct correspondent *)(void *)transport->peers[source];
+			struct msg_peer *to = (struct msg_peer *)(void *)transport->peers[source];
 			if (to != NULL && to->waiting_head != to->waiting_tail)
 				flush_controls(messenger, to);
 		}
@@ -480,7 +479,7 @@ static void take_piece(struct receive *receive, const shared_bytes *from, uint64
 bool rendezvous_piece(struct receive *receive, const shared_bytes *from, uint32_t length,
 		      enum copy_method method)
 {
-	struct correspondent *sender = receive->from;
+	struct msg_peer *sender = receive->from;
 
 	if (length > receive->expected - receive->arrived)
 		return false;
@@ -494,7 +493,7 @@ bool rendezvous_piece(struct receive *receive, const shared_bytes *from, uint32_
 
 void rendezvous_end_if_complete(struct messenger *messenger, struct receive *receive)
 {
-	struct correspondent *from = receive->from;
+	struct msg_peer *from = receive->from;
 	struct single_copy *copy = receive->copy;
 	bool acknowledge = (receive->wire_flags & WIRE_ACKNOWLEDGED) != 0;
 

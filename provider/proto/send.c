@@ -146,7 +146,7 @@ static void send_eager(const struct send_request *request, uint32_t wire_flags, 
 }
 
 /* Room for `slots`, connecting at the first send. Returns 0, -EAGAIN or another errno. */
-static ssize_t make_room(struct messenger *messenger, struct correspondent *to, uint32_t slots)
+static ssize_t make_room(struct messenger *messenger, struct msg_peer *to, uint32_t slots)
 {
 	if (transport_room(messenger->transport, &to->peer, slots))
 		return 0;
@@ -163,7 +163,7 @@ static ssize_t make_room(struct messenger *messenger, struct correspondent *to, 
 static inline __attribute__((always_inline)) ssize_t try_to_send(struct messenger *messenger,
 								 const struct send_request *request)
 {
-	struct correspondent *to = request->to;
+	struct msg_peer *to = request->to;
 	uint32_t wire_flags = (request->flags & FI_TAGGED ? (uint32_t)WIRE_TAGGED : 0U) |
 			      (request->flags & FI_REMOTE_CQ_DATA ? (uint32_t)WIRE_DATA : 0U);
 	uint32_t prefix = wire_flags & WIRE_DATA ? 8 : 0;
@@ -225,7 +225,7 @@ ssize_t send_now(struct messenger *messenger, const struct send_request *request
 
 ssize_t messenger_send(struct messenger *messenger, const struct send_request *request)
 {
-	struct correspondent *to = request->to;
+	struct msg_peer *to = request->to;
 
 	if (!is_present(to))
 		return transport_refuse(&to->peer);

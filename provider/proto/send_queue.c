@@ -30,10 +30,10 @@ void send_queues_open(struct send_queues *queues)
 	match_list_open(&queues->waiting);
 }
 
-static struct correspondent *of_queue(struct match_link *link)
+static struct msg_peer *of_queue(struct match_link *link)
 {
-	return (struct correspondent *)(void *)((char *)link - offsetof(struct correspondent, queue) -
-						offsetof(struct send_queue, link));
+	return (struct msg_peer *)(void *)((char *)link - offsetof(struct msg_peer, queue) -
+					   offsetof(struct send_queue, link));
 }
 
 void send_queues_tell(const struct send_queues *queues, const char *consequence)
@@ -73,7 +73,7 @@ static bool may_wait(const struct send_queues *queues, struct send_queue *queue)
 	return true;
 }
 
-static void append(struct send_queues *queues, struct correspondent *to, struct queued_send *entry)
+static void append(struct send_queues *queues, struct msg_peer *to, struct queued_send *entry)
 {
 	struct send_queue *queue = &to->queue;
 
@@ -129,7 +129,7 @@ __attribute__((cold, noinline)) ssize_t send_queue_add(struct messenger *messeng
 }
 
 /* The first of a queue is done with. */
-static void remove_first(struct send_queues *queues, struct correspondent *to)
+static void remove_first(struct send_queues *queues, struct msg_peer *to)
 {
 	struct send_queue *queue = &to->queue;
 	struct queued_send *entry = queue->first;
@@ -160,7 +160,7 @@ static void end_in_error(struct messenger *messenger, const struct send_request 
 }
 
 /* Returns how many of at most `budget` went, or failed. */
-static uint32_t work_off(struct messenger *messenger, struct correspondent *to, uint32_t budget)
+static uint32_t work_off(struct messenger *messenger, struct msg_peer *to, uint32_t budget)
 {
 	struct send_queue *queue = &to->queue;
 	uint32_t done = 0;
@@ -195,7 +195,7 @@ uint32_t send_queues_work(struct messenger *messenger)
 	}
 	/* Each once, and who had its turn is last from then on. */
 	for (struct match_link *link = queues->waiting.next, *next; link != &queues->waiting; link = next) {
-		struct correspondent *to = of_queue(link);
+		struct msg_peer *to = of_queue(link);
 		bool all = link == last;
 		next = link->next;
 		done += work_off(messenger, to, SENDS_PER_POLL - done);
@@ -224,7 +224,7 @@ bool send_queues_owed(const struct messenger *messenger)
 	return false;
 }
 
-bool send_queue_fail(struct messenger *messenger, struct correspondent *to)
+bool send_queue_fail(struct messenger *messenger, struct msg_peer *to)
 {
 	bool told = false;
 
@@ -237,7 +237,7 @@ bool send_queue_fail(struct messenger *messenger, struct correspondent *to)
 	return told;
 }
 
-void send_queue_drop(struct messenger *messenger, struct correspondent *to)
+void send_queue_drop(struct messenger *messenger, struct msg_peer *to)
 {
 	while (to->queue.count > 0)
 		remove_first(&messenger->send_queues, to);

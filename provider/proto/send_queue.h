@@ -28,7 +28,7 @@
 #define SEND_QUEUE_FREE 1024U
 
 struct messenger;
-struct correspondent;
+struct msg_peer;
 struct send_request;
 struct queued_send;
 
@@ -73,8 +73,8 @@ uint32_t send_queues_work(struct messenger *messenger);
 bool send_queues_owed(const struct messenger *messenger);
 
 /* The peer failed: what waits for it fails. Returns whether anybody is told. */
-bool send_queue_fail(struct messenger *messenger, struct correspondent *to);
+bool send_queue_fail(struct messenger *messenger, struct msg_peer *to);
 /* The same, and nobody is told. */
-void send_queue_drop(struct messenger *messenger, struct correspondent *to);
+void send_queue_drop(struct messenger *messenger, struct msg_peer *to);
 
 #endif

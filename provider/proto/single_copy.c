@@ -123,7 +123,7 @@ static bool believe(struct single_copy *copy, uint64_t claimed, uint64_t until, 
 }
 
 static enum meeting poll_other(struct messenger *messenger, struct single_copy *copy,
-			       const struct correspondent *other, bool of_sender, bool *nonsense)
+			       const struct msg_peer *other, bool of_sender, bool *nonsense)
 {
 	uint64_t claimed = 0;
 	uint64_t until = 0;
@@ -320,7 +320,7 @@ static void resume(struct messenger *messenger, struct single_copy *copy)
 static uint32_t pull_part(struct messenger *messenger, struct single_copy *copy)
 {
 	struct receive *receive = copy->receive;
-	struct correspondent *from = receive->from;
+	struct msg_peer *from = receive->from;
 	enum meeting meeting = MEETING_GOES_ON;
 	bool nonsense = false;
 	uint32_t copied = 0;

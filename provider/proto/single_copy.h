@@ -49,7 +49,7 @@
 #include "region/transfer.h"
 #include "transport/transport.h"
 
-struct correspondent;
+struct msg_peer;
 struct messenger;
 struct receive;
 struct send;
@@ -124,7 +124,7 @@ bool single_copy_accept(struct messenger *messenger, struct receive *receive, ui
 /* It ended, or never began. */
 void single_copy_release(struct messenger *messenger, struct single_copy *copy);
 /* Through the kernel it does not work with this peer after all. */
-void single_copy_refuse_process(struct correspondent *peer);
+void single_copy_refuse_process(struct msg_peer *peer);
 
 /* ---- single_copy.c: the meeting ---- */
 

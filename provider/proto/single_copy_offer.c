@@ -57,7 +57,7 @@ static uint32_t index_of(const struct messenger *messenger, const struct single_
 	return (uint32_t)(copy - messenger->single->copies);
 }
 
-static struct single_copy *take(struct messenger *messenger, const struct correspondent *peer)
+static struct single_copy *take(struct messenger *messenger, const struct msg_peer *peer)
 {
 	struct single_copies *single = messenger->single;
 
@@ -92,9 +92,9 @@ static bool is_where_it_began(const struct messenger *messenger, const struct si
 }
 
 /* Our line as the other end finds it, in whichever of the two places it looks. */
-static void show(struct messenger *messenger, const struct single_copy *copy,
-		 const struct correspondent *peer, uint64_t operation, const struct buffer *buffer,
-		 uint64_t claimed, uint64_t done, uint64_t place)
+static void show(struct messenger *messenger, const struct single_copy *copy, const struct msg_peer *peer,
+		 uint64_t operation, const struct buffer *buffer, uint64_t claimed, uint64_t done,
+		 uint64_t place)
 {
 	const struct transport *transport = messenger->transport;
 	uint32_t index = index_of(messenger, copy);
@@ -138,7 +138,7 @@ void single_copy_release(struct messenger *messenger, struct single_copy *copy)
 /* ---- through the kernel ---- */
 
 /* What was learned of a former occupant of the slot is void. */
-static void forget_former(struct correspondent *peer)
+static void forget_former(struct msg_peer *peer)
 {
 	if (peer->process_epoch == peer->peer.epoch)
 		return;
@@ -148,7 +148,7 @@ static void forget_former(struct correspondent *peer)
 	peer->takes_single = false;
 }
 
-static bool process_is_proved(struct messenger *messenger, struct correspondent *peer)
+static bool process_is_proved(struct messenger *messenger, struct msg_peer *peer)
 {
 	struct single_copies *single = messenger->single;
 
@@ -168,7 +168,7 @@ static bool process_is_proved(struct messenger *messenger, struct correspondent 
 	return true;
 }
 
-void single_copy_refuse_process(struct correspondent *peer)
+void single_copy_refuse_process(struct msg_peer *peer)
 {
 	peer->process_state = PROCESS_OFF;
 }
@@ -177,7 +177,7 @@ void single_copy_refuse_process(struct correspondent *peer)
  * The other's transfer, from its own memory: is it for us and for this message, and where is its
  * buffer? What it says is checked, but it can name any memory of its own.
  */
-static bool read_theirs(struct messenger *messenger, struct single_copy *copy, struct correspondent *peer,
+static bool read_theirs(struct messenger *messenger, struct single_copy *copy, struct msg_peer *peer,
 			uint32_t id, uint64_t operation, uint64_t bytes)
 {
 	const struct member *self = messenger->transport->attachments[0].member;
@@ -235,7 +235,7 @@ bool single_copy_offer(struct messenger *messenger, struct send *send, struct wi
 int single_copy_answered(struct messenger *messenger, struct send *send, const struct wire_clear *clear)
 {
 	struct single_copy *copy = send->copy;
-	struct correspondent *to = send->to;
+	struct msg_peer *to = send->to;
 
 	to->takes_single = clear->method != WIRE_BY_PIECES;
 	if (clear->method == WIRE_BY_PIECES) {
@@ -283,7 +283,7 @@ bool single_copy_accept(struct messenger *messenger, struct receive *receive, ui
 			struct wire_clear *clear)
 {
 	struct single_copies *single = messenger->single;
-	struct correspondent *from = receive->from;
+	struct msg_peer *from = receive->from;
 
 	if (single == NULL || single->stopped || receive->offered == 0 || accepted <= receive->early ||
 	    !from->peer.mapped || !transport_holds_slot(&from->peer))

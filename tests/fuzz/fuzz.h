@@ -65,7 +65,7 @@ void require(bool condition, const char *what);
 /* fuzz_receive.c, for the application's calls in one_sided.c */
 struct operation *new_operation(struct fuzz *fuzz, size_t length, enum place place);
 void end_operation(struct operation *operation);
-struct correspondent *meet(const struct fuzz *fuzz, bool hostile);
+struct msg_peer *meet(const struct fuzz *fuzz, bool hostile);
 
 /* one_sided.c */
 void expose(struct fuzz *fuzz);

@@ -36,7 +36,7 @@ struct fuzz {
 	struct fuzz_input input;
 	struct fake_world world;
 	struct far_node *victim;
-	struct correspondent *sender;
+	struct msg_peer *sender;
 	struct operation operations[OPERATIONS_MAX];
 	unsigned char *reachable;
 	struct registration registration;
@@ -188,7 +188,7 @@ static void meet_another(struct fuzz *fuzz)
 		network_meet(fuzz->victim->node.messenger->transport, fuzz->victim->region->members + place);
 
 	require(peer != NULL, "the sender is not met");
-	fuzz->sender = (struct correspondent *)(void *)peer;
+	fuzz->sender = (struct msg_peer *)(void *)peer;
 	fuzz->sequence = 0;
 }
 

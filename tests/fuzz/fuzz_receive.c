@@ -149,7 +149,7 @@ static size_t take_length(struct fuzz *fuzz)
 	return lengths[choice % 24] + choice / 64;
 }
 
-struct correspondent *meet(const struct fuzz *fuzz, bool hostile)
+struct msg_peer *meet(const struct fuzz *fuzz, bool hostile)
 {
 	uint32_t slot = hostile ? HOSTILE : VICTIM;
 	uint32_t epoch = 0;
@@ -157,7 +157,7 @@ struct correspondent *meet(const struct fuzz *fuzz, bool hostile)
 
 	if (!member_identify(fuzz->region, slot, &epoch, &nonce))
 		return NULL;
-	return (struct correspondent *)(void *)transport_meet(fuzz->messenger->transport, slot, epoch, nonce);
+	return (struct msg_peer *)(void *)transport_meet(fuzz->messenger->transport, slot, epoch, nonce);
 }
 
 static size_t cut(struct iovec *pieces, struct operation *operation, size_t length, uint8_t style)
@@ -177,7 +177,7 @@ static void victim_send(struct fuzz *fuzz)
 					 FI_MSG | FI_REMOTE_CQ_DATA | FI_DELIVERY_COMPLETE};
 
 	uint8_t style = take_u8(&fuzz->input);
-	struct correspondent *to = meet(fuzz, (style & 7) != 0);
+	struct msg_peer *to = meet(fuzz, (style & 7) != 0);
 	size_t length = take_length(fuzz);
 	enum place place = style & 128 ? IN_FIRST_HALF : IN_MEMORY;
 	struct operation *operation = to == NULL ? NULL : new_operation(fuzz, length, place);
@@ -205,7 +205,7 @@ static void victim_send(struct fuzz *fuzz)
 static void victim_receive(struct fuzz *fuzz)
 {
 	uint8_t style = take_u8(&fuzz->input);
-	const struct correspondent *from = style & 1 ? meet(fuzz, (style & 2) != 0) : NULL;
+	const struct msg_peer *from = style & 1 ? meet(fuzz, (style & 2) != 0) : NULL;
 	size_t length = take_length(fuzz);
 	struct operation *operation = NULL;
 	struct iovec pieces[BUFFER_PIECES];

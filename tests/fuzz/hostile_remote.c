@@ -51,7 +51,7 @@ static uint64_t take_sequence(struct fuzz *fuzz)
 
 	if (peer == NULL || choice & 128)
 		return choice;
-	return ((const struct correspondent *)(const void *)peer)->remote.answered + choice % 4;
+	return ((const struct msg_peer *)(const void *)peer)->remote.answered + choice % 4;
 }
 
 uint32_t hostile_remote(struct fuzz *fuzz, uint8_t style, uint64_t place, uint64_t *word, uint64_t payload[6],

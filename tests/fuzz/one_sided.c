@@ -52,7 +52,7 @@ void victim_remote(struct fuzz *fuzz)
 	static const uint64_t flags[] = {0, FI_DELIVERY_COMPLETE, FI_INJECT_COMPLETE, FI_REMOTE_CQ_DATA};
 	uint8_t style = take_u8(&fuzz->input);
 	size_t length = lengths[take_u8(&fuzz->input) % 12];
-	struct correspondent *to = meet(fuzz, (style & 7) != 0);
+	struct msg_peer *to = meet(fuzz, (style & 7) != 0);
 	enum remote_kind kind = (enum remote_kind)(style >> 3 & 3) % 3;
 
 	if (kind == REMOTE_ATOMIC)

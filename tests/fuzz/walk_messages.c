@@ -114,7 +114,7 @@ void send_operation(struct walk *walk, struct operation *operation, struct peer 
 						.pieces = in_pieces ? pieces : &piece,
 						.count = in_pieces ? 2 : 1,
 						.length = operation->length,
-						.to = (struct correspondent *)(void *)to,
+						.to = (struct msg_peer *)(void *)to,
 						.tag = operation->tag,
 						.data = (uint64_t)(operation - walk->operations),
 						.context = operation,

@@ -27,7 +27,7 @@ static void touch(const shared_bytes *view, uint64_t length)
 static void look(uint64_t length)
 {
 	uint32_t slot = any_u32;
-	struct correspondent from = {0};
+	struct msg_peer from = {0};
 	struct exposed known = {.bytes = (shared_bytes *)(void *)memory, .length = SECTION};
 
 	if (slot >= MEMBERS)

@@ -73,7 +73,7 @@ void fake_close(struct fake_world *world)
 	}
 }
 
-struct correspondent *fake_peer(struct far_node *from, const struct far_node *to)
+struct msg_peer *fake_peer(struct far_node *from, const struct far_node *to)
 {
 	uint32_t place =
 		directory_add(&from->directory, to->node.messenger->transport->attachments[0].member->nonce,
@@ -82,10 +82,10 @@ struct correspondent *fake_peer(struct far_node *from, const struct far_node *to
 	assert_int_not_equal(place, DIRECTORY_NONE);
 	struct peer *peer = network_meet(from->node.messenger->transport, from->region->members + place);
 	assert_non_null(peer);
-	return (struct correspondent *)(void *)peer;
+	return (struct msg_peer *)(void *)peer;
 }
 
-struct correspondent *fake_neighbour(const struct far_node *at, const struct far_node *whom)
+struct msg_peer *fake_neighbour(const struct far_node *at, const struct far_node *whom)
 {
 	const struct member *member = fake_transport(whom)->attachments[0].member;
 	struct transport *transport = fake_transport(at);
@@ -94,7 +94,7 @@ struct correspondent *fake_neighbour(const struct far_node *at, const struct far
 	if (peer == NULL)
 		peer = transport->peers[member->slot];
 	assert_non_null(peer);
-	return (struct correspondent *)(void *)peer;
+	return (struct msg_peer *)(void *)peer;
 }
 
 struct transport *fake_transport(const struct far_node *far)
@@ -116,8 +116,7 @@ void fake_settle(struct fake_world *world)
 	}
 }
 
-ssize_t fake_send(struct far_node *from, struct correspondent *to, const void *bytes, size_t length,
-		  uint64_t tag)
+ssize_t fake_send(struct far_node *from, struct msg_peer *to, const void *bytes, size_t length, uint64_t tag)
 {
 	struct iovec piece = {(void *)(uintptr_t)bytes, length};
 
@@ -150,7 +149,7 @@ struct completion fake_next(struct completion_queue *queue)
 	return queue->entries[queue->head++ & queue->mask];
 }
 
-void fake_talk(struct fake_world *world, struct far_node *from, struct correspondent *to,
+void fake_talk(struct fake_world *world, struct far_node *from, struct msg_peer *to,
 	       struct far_node *receiver, uint32_t source, size_t length, uint64_t seed)
 {
 	static unsigned char in[FAKE_TALK_MOST];

@@ -34,15 +34,14 @@ void fake_open_in(struct fake_world *world, struct region *const regions[FAKE_EN
 void fake_open_node(struct fake_world *world, uint8_t index);
 void fake_close(struct fake_world *world);
 /* `to` as `from` knows it, told by its application. */
-struct correspondent *fake_peer(struct far_node *from, const struct far_node *to);
+struct msg_peer *fake_peer(struct far_node *from, const struct far_node *to);
 /* `whom` as `at` knows it, in the region that they share, or shared: it may confirm nobody any more. */
-struct correspondent *fake_neighbour(const struct far_node *at, const struct far_node *whom);
+struct msg_peer *fake_neighbour(const struct far_node *at, const struct far_node *whom);
 struct transport *fake_transport(const struct far_node *far);
 /* All nodes make progress until nothing moves. */
 void fake_settle(struct fake_world *world);
 /* Send or receive with a completion. */
-ssize_t fake_send(struct far_node *from, struct correspondent *to, const void *bytes, size_t length,
-		  uint64_t tag);
+ssize_t fake_send(struct far_node *from, struct msg_peer *to, const void *bytes, size_t length, uint64_t tag);
 ssize_t fake_receive(struct far_node *at, uint32_t source, void *bytes, size_t length, uint64_t tag);
 /* The next completion, which must be there. */
 struct completion fake_next(struct completion_queue *queue);
@@ -51,7 +50,7 @@ struct completion fake_next(struct completion_queue *queue);
  * expects it from `source`. Of FAKE_TALK_MOST bytes at most.
  */
 #define FAKE_TALK_MOST ((size_t)1 << 20)
-void fake_talk(struct fake_world *world, struct far_node *from, struct correspondent *to,
+void fake_talk(struct fake_world *world, struct far_node *from, struct msg_peer *to,
 	       struct far_node *receiver, uint32_t source, size_t length, uint64_t seed);
 /* What the manager writes: this one is to be reached over the network. */
 void fake_request_route(const struct far_node *whom, bool network);

@@ -142,7 +142,7 @@ struct address address_of(int index)
 }
 
 /* `whom` as `at` knows it by its address, as an address vector has it. */
-struct correspondent *meet(int at, int whom)
+struct msg_peer *meet(int at, int whom)
 {
 	struct address address = address_of(whom);
 	uint32_t epoch = 0;
@@ -160,7 +160,7 @@ struct correspondent *meet(int at, int whom)
 			peer = transport_of(at)->peers[source];
 	}
 	assert_non_null(peer);
-	return (struct correspondent *)(void *)peer;
+	return (struct msg_peer *)(void *)peer;
 }
 
 /* By which region they reach each other, as `at` has it; 0: over the network. */

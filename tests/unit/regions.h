@@ -37,7 +37,7 @@ struct member *member_in(int index, char region);
 struct section_header *section_of(int index, char region);
 struct address address_of(int index);
 /* `whom` as `at` knows it by its address, as an address vector has it. */
-struct correspondent *meet(int at, int whom);
+struct msg_peer *meet(int at, int whom);
 /* By which region they reach each other, as `at` has it; '0': over the network. */
 char region_between(int at, int whom);
 /* Both reach each other so. */

@@ -30,8 +30,8 @@ void join(struct side *side, struct region *region, uint32_t slot)
 	side->heap = side->node.messenger->transport->heap->base;
 	while (!member_identify(region, !slot, &epoch, &nonce))
 		side_progress(side);
-	side->other = (struct correspondent *)(void *)transport_meet(side->node.messenger->transport, !slot,
-								     epoch, nonce);
+	side->other = (struct msg_peer *)(void *)transport_meet(side->node.messenger->transport, !slot, epoch,
+								nonce);
 	CHECK(side->other != NULL);
 }
 

@@ -22,7 +22,7 @@
 /* One of the two processes. Nothing is allocated from the heaps but by the tests. */
 struct side {
 	struct node node;
-	struct correspondent *other;
+	struct msg_peer *other;
 	unsigned char *heap;
 	uint64_t until;
 };

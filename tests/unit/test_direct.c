@@ -461,7 +461,7 @@ static void test_a_target_that_is_gone(void **state)
 
 	(void)state;
 	for (int way = 0; way < 2; way++) {
-		struct correspondent *to = world_peer(initiator, target);
+		struct msg_peer *to = world_peer(initiator, target);
 		uint32_t slot = node_slot(target);
 		struct iovec piece = {&value, 8};
 		struct fi_rma_iov place = {ADDRESS, 8, KEY};
@@ -593,7 +593,7 @@ static void test_nonsense_in_the_table_costs_the_path(void **state)
 		memcpy(&value, world.region->base, 8);
 		unsigned char *before = malloc(world.region->bytes);
 		memcpy(before, world.region->base, world.region->bytes);
-		const struct correspondent *to = world_peer(initiator, target);
+		const struct msg_peer *to = world_peer(initiator, target);
 		ssize_t result = begin(REMOTE_WRITE, &value, 8, KEY, 0, 0);
 		if (to->peer.state != PEER_FAILED || to->peer.failure != -EPROTO || result >= 0)
 			fail_msg("line %zu was believed", i);

@@ -555,7 +555,7 @@ static void test_all_go_on_when_the_file_is_cut(void **state)
 {
 	(void)state;
 	open_on_file();
-	const struct correspondent *self = fake_neighbour(a, a);
+	const struct msg_peer *self = fake_neighbour(a, a);
 	talk(a, a, 8, 3);
 	assert_int_equal(fake_send(a, fake_neighbour(a, b), out, LONG, 9), 0);
 	assert_int_equal(fake_receive(b, fake_neighbour(b, a)->peer.source, in, 8, 11), 0);
@@ -595,7 +595,7 @@ static void test_new_pairs_after_the_cut(void **state)
 	assert_null(transport_meet_without_region(fake_transport(a), member->slot, member->epoch, 1, &where));
 	assert_int_equal(fake_receive(c, MATCH_ANY_SOURCE, in, 5, 1), 0);
 	fake_settle(&fakes);
-	assert_int_equal(fake_send(a, (struct correspondent *)(void *)met, "12345", 5, 1), 0);
+	assert_int_equal(fake_send(a, (struct msg_peer *)(void *)met, "12345", 5, 1), 0);
 	fake_settle(&fakes);
 	struct completion got = fake_next(&c->node.receives);
 	assert_int_equal(got.error, 0);

@@ -227,7 +227,7 @@ static void test_the_sender_ends(void **state)
 static void test_calls_that_concern_a_dead_peer_fail_at_once(void **state)
 {
 	(void)state;
-	struct correspondent *peer = world_peer(self, other);
+	struct msg_peer *peer = world_peer(self, other);
 	const struct iovec piece = {target, 8};
 	assert_int_equal(node_send(self, other, source, 8, TAG, FI_TAGGED, NULL), 0);
 	node_die(other);
@@ -242,7 +242,7 @@ static void test_calls_that_concern_a_dead_peer_fail_at_once(void **state)
 	assert_string_equal(peer->peer.reason, "it died");
 }
 
-static bool may_receive(const struct correspondent *from, uint64_t tag, uint64_t flags)
+static bool may_receive(const struct msg_peer *from, uint64_t tag, uint64_t flags)
 {
 	const struct receive_request request = {.source = from->peer.source, .tag = tag, .flags = flags};
 
@@ -258,7 +258,7 @@ static void test_only_what_came_is_received_from_the_dead(void **state)
 	assert_int_equal(node_send(other, self, "a", 1, 1, FI_TAGGED, NULL), 0);
 	assert_int_equal(node_send(other, self, "b", 1, 0, FI_MSG, NULL), 0);
 	world_settle(&world);
-	struct correspondent *peer = world_peer(self, other);
+	struct msg_peer *peer = world_peer(self, other);
 	assert_true(may_receive(peer, 2, FI_TAGGED));
 	assert_int_equal(node_receive(self, NULL, NULL, 0, 1, FI_TAGGED | FI_PEEK | FI_CLAIM, &claimer), 0);
 	(void)world_await_good(&world, &self->receives);
@@ -417,7 +417,7 @@ static void test_a_violator_is_refused_and_hears_of_it(void **state)
 	(void)state;
 	assert_int_equal(node_send(other, self, "x", 1, TAG, FI_TAGGED, NULL), 0);
 	world_settle(&world);
-	struct correspondent *violator = world_peer(self, other);
+	struct msg_peer *violator = world_peer(self, other);
 	struct ring_out *ring = &world_peer(other, self)->peer.out;
 	ring_push(ring, control_word(200, 0, 0), 1);
 	assert_int_equal(node_send(other, self, source, LONGEST, TAG, FI_TAGGED, NULL), 0);

@@ -27,8 +27,8 @@ static struct completion_counter written;   /* to the registration */
 static struct completion_counter writes;    /* by peers */
 static struct completion_counter reads;     /* likewise */
 static struct completion_counter my_writes; /* the initiator's */
-static struct correspondent *to_b;
-static struct correspondent *from_a;
+static struct msg_peer *to_b;
+static struct msg_peer *from_a;
 
 static int open_world(void **state)
 {
@@ -465,7 +465,7 @@ static void test_returns_that_cannot_be(void **state)
 	again(state);
 	/* Of what another was granted. */
 	struct far_node *c = &world.nodes[2];
-	struct correspondent *c_to_b = fake_peer(c, b);
+	struct msg_peer *c_to_b = fake_peer(c, b);
 	const uint64_t range[3] = {KEY, 0, 100};
 	c->end->sinks = true;
 	assert_int_equal(remote_room(c->node.messenger, c_to_b, 1), 0);

@@ -120,7 +120,7 @@ static void test_an_offer_ends_with_its_region(void **state)
 		assert_int_equal(single_copy_open(world.nodes[i].node.messenger, SINGLE_COPY_AUTO), 0);
 	talk(A, B, 8, 1);
 	talk(B, A, 8, 2);
-	struct correspondent *to = meet(A, B);
+	struct msg_peer *to = meet(A, B);
 	fill_bytes(out, LONG, 3);
 	assert_int_equal(fake_send(&world.nodes[A], to, out, LONG, 77), 0);
 	fake_settle(&world);

@@ -26,7 +26,7 @@ static void test_messages_of_all_sizes(void **state)
 
 	(void)state;
 	fake_open(&world);
-	struct correspondent *to_b = fake_peer(a, b);
+	struct msg_peer *to_b = fake_peer(a, b);
 	uint32_t from_a = fake_peer(b, a)->peer.source;
 	for (uint64_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
 		for (int expected = 0; expected < 2; expected++)
@@ -58,7 +58,7 @@ static void test_slots_wait_for_the_core(void **state)
 
 	(void)state;
 	fake_open(&world);
-	struct correspondent *to_b = fake_peer(a, b);
+	struct msg_peer *to_b = fake_peer(a, b);
 	(void)fake_peer(b, a);
 	a->end->refusals = 3;
 	for (uint64_t i = 0; i < MANY; i++)
@@ -84,7 +84,7 @@ static void test_a_full_ring_is_told(void **state)
 
 	(void)state;
 	fake_open(&world);
-	struct correspondent *to_b = fake_peer(a, b);
+	struct msg_peer *to_b = fake_peer(a, b);
 	a->end->refusals = UINT32_MAX;
 	while (fake_send(a, to_b, &sent, sizeof(sent), 5) == 0)
 		sent++;
@@ -108,7 +108,7 @@ static void test_chunks_come_back_from_the_core(void **state)
 
 	(void)state;
 	fake_open(&world);
-	struct correspondent *to_b = fake_peer(a, b);
+	struct msg_peer *to_b = fake_peer(a, b);
 	uint32_t from_a = fake_peer(b, a)->peer.source;
 	for (size_t i = 0; i < sizeof(chunks) / sizeof(chunks[0]); i++)
 		all += chunks[i];
@@ -141,7 +141,7 @@ static void test_what_the_core_says_ends_a_peer(void **state)
 {
 	(void)state;
 	fake_open(&world);
-	struct correspondent *to_b = fake_peer(a, b);
+	struct msg_peer *to_b = fake_peer(a, b);
 	assert_int_equal(fake_receive(a, to_b->peer.source, in, 8, 1), 0);
 	assert_int_equal(fake_receive(a, MATCH_ANY_SOURCE, in, 8, 2), 0);
 	assert_int_equal(fake_send(a, to_b, out, 100000, 1), 0);
@@ -171,7 +171,7 @@ static void test_who_leaves_is_told(void **state)
 {
 	(void)state;
 	fake_open(&world);
-	struct correspondent *to_b = fake_peer(a, b);
+	struct msg_peer *to_b = fake_peer(a, b);
 	uint32_t from_a = fake_peer(b, a)->peer.source;
 	assert_int_equal(fake_send(a, to_b, "12345678", 8, 1), 0);
 	assert_false(network_drained(a->node.messenger->transport));
@@ -476,7 +476,7 @@ static void test_polls_that_are_far_apart(void **state)
 	(void)state;
 	fake_open(&world);
 	uint32_t from_a = fake_peer(b, a)->peer.source;
-	struct correspondent *to_b = fake_peer(a, b);
+	struct msg_peer *to_b = fake_peer(a, b);
 	for (uint32_t i = 0; i < LEARNING; i++) {
 		(void)messenger_progress(b->node.messenger);
 		usleep(FAR_MICROSECONDS);

@@ -83,8 +83,8 @@ static void test_a_stuck_peer_leaves_room(void **state)
 {
 	(void)state;
 	fake_open(&world);
-	struct correspondent *to_b = fake_peer(a, b);
-	struct correspondent *to_c = fake_peer(a, c);
+	struct msg_peer *to_b = fake_peer(a, b);
+	struct msg_peer *to_c = fake_peer(a, c);
 	uint32_t from_a = fake_peer(c, a)->peer.source;
 	fake_talk(&world, a, to_b, b, fake_peer(b, a)->peer.source, 8, 1);
 	fake_talk(&world, a, to_c, c, from_a, 8, 1);
@@ -128,7 +128,7 @@ static void test_the_core_copies_few_frames_of_a_peer(void **state)
 
 	(void)state;
 	fake_open(&world);
-	struct correspondent *to_b = fake_peer(a, b);
+	struct msg_peer *to_b = fake_peer(a, b);
 	fake_talk(&world, a, to_b, b, fake_peer(b, a)->peer.source, 8, 1);
 	uint32_t before = a->end->frames;
 	a->end->holds_sends = true;
@@ -159,8 +159,8 @@ static void test_what_waits_takes_turns(void **state)
 
 	(void)state;
 	fake_open(&world);
-	struct correspondent *to_b = fake_peer(a, b);
-	struct correspondent *to_c = fake_peer(a, c);
+	struct msg_peer *to_b = fake_peer(a, b);
+	struct msg_peer *to_c = fake_peer(a, c);
 	fake_talk(&world, a, to_b, b, fake_peer(b, a)->peer.source, 8, 1);
 	fake_talk(&world, a, to_c, c, fake_peer(c, a)->peer.source, 8, 1);
 	a->end->refusals = UINT32_MAX;
@@ -193,7 +193,7 @@ static void test_what_waited_goes_in_few_frames(void **state)
 
 	(void)state;
 	fake_open(&world);
-	struct correspondent *to_b = fake_peer(a, b);
+	struct msg_peer *to_b = fake_peer(a, b);
 	uint32_t from_a = fake_peer(b, a)->peer.source;
 	fake_talk(&world, a, to_b, b, from_a, 8, 1);
 	a->node.messenger->send_queues.most = SEND_QUEUE_BYTES;

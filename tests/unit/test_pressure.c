@@ -379,7 +379,7 @@ static void idle(uint32_t polls, useconds_t between)
 static uint32_t find_cold(void)
 {
 	for (uint32_t at = 0; at < COLD_PEERS; at++) {
-		const struct correspondent *peer = world_peer(&crowd.hub, &crowd.peers[at]);
+		const struct msg_peer *peer = world_peer(&crowd.hub, &crowd.peers[at]);
 		if (peer->peer.receiving && peer->peer.hot_place == 0)
 			return at;
 	}

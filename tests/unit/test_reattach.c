@@ -137,8 +137,8 @@ static void test_what_waits_stays(void **state)
 	talk_of_all(A, A);
 	fill_bytes(first, sizeof(first), 1);
 	fill_bytes(second, sizeof(second), 2);
-	struct correspondent *to_b = meet(A, B);
-	struct correspondent *to_itself = meet(A, A);
+	struct msg_peer *to_b = meet(A, B);
+	struct msg_peer *to_itself = meet(A, A);
 	assert_int_equal(fake_send(&world.nodes[A], to_b, first, sizeof(first), 1), 0);
 	assert_int_equal(fake_send(&world.nodes[A], to_itself, first, sizeof(first), 1), 0);
 	assert_int_equal(fake_send(&world.nodes[A], to_itself, second, sizeof(second), 2), 0);

@@ -29,7 +29,7 @@ static uint64_t hear(uint64_t expected)
 }
 
 /* B calls A, which does not know its address. */
-static uint64_t call(struct correspondent *to)
+static uint64_t call(struct msg_peer *to)
 {
 	const uint64_t word = 99;
 
@@ -43,7 +43,7 @@ static void assert_known_as(uint64_t source, bool was_broken)
 	const struct peer *stranger = transport_of(A)->peers[(uint32_t)source];
 
 	assert_ptr_equal(stranger, &meet(A, B)->peer);
-	assert_int_equal(correspondent_source(meet(A, B)), source);
+	assert_int_equal(msg_peer_source(meet(A, B)), source);
 	settle_switches();
 	/* Where nothing was under way the first who asks is told. */
 	if (was_broken) {
@@ -119,7 +119,7 @@ static void test_a_stranger_that_comes_after_the_cut(void **state)
 		assert_non_null(transport_of(A)->peers[source]);
 		/* B had called, as far as it knows; A had not. */
 		assert_true(fake_send(&world.nodes[B], meet(B, A), out, 8, 9) < 0);
-		assert_known_as(correspondent_source((void *)transport_of(A)->peers[source]), false);
+		assert_known_as(msg_peer_source((void *)transport_of(A)->peers[source]), false);
 		close_endpoints();
 	}
 }

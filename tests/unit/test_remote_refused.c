@@ -94,7 +94,7 @@ static void test_what_is_not_granted_is_refused(void **state)
 	world_open(&world, 2, 4, WORLD_SECTION_BYTES);
 	registrations_open(&table);
 	target->messenger->registrations = &table;
-	struct correspondent *to = world_peer(initiator, target);
+	struct msg_peer *to = world_peer(initiator, target);
 	assert_int_equal(transport_connect(&to->peer), 0);
 	for (size_t i = 0; i < sizeof(registrations) / sizeof(registrations[0]); i++) {
 		registrations[i].base = memory;

@@ -150,7 +150,7 @@ static void open_pair(struct world *world)
 static void test_a_poll_that_hears_a_doorbell_is_not_the_last(void **state)
 {
 	struct world world;
-	struct correspondent *to = NULL;
+	struct msg_peer *to = NULL;
 
 	(void)state;
 	open_pair(&world);

@@ -213,7 +213,7 @@ static void test_switches_in_frames(void **state)
 	}
 	fake_close(&fakes);
 	fake_open(&fakes);
-	struct correspondent *to = fake_peer(hostile, victim);
+	struct msg_peer *to = fake_peer(hostile, victim);
 	uint32_t place = fake_peer(victim, hostile)->peer.source;
 	assert_int_equal(fake_send(hostile, to, "x", 1, 1), 0);
 	shared_store_u64(&ring_next(&to->peer.out, 0)->word, 0);
@@ -268,7 +268,7 @@ static void test_a_successor_of_one_that_switched(void **state)
 	node_open(&hostile->node, hostile->region);
 	assert_int_equal(fake_transport(hostile)->attachments[0].member->slot, slot);
 	/* It is met as somebody new, by the same struct peer. */
-	struct correspondent *now = fake_neighbour(victim, hostile);
+	struct msg_peer *now = fake_neighbour(victim, hostile);
 	assert_ptr_equal(&now->peer, old);
 	assert_null(now->peer.beyond);
 	assert_int_equal(beyond->peer->state, PEER_FAILED);

@@ -74,7 +74,7 @@ static uint32_t number_of(uint64_t source)
 	return 0;
 }
 
-static struct correspondent *peer(const struct player *at, const struct player *whom)
+static struct msg_peer *peer(const struct player *at, const struct player *whom)
 {
 	return world_peer(&at->far->node, &whom->far->node);
 }

@@ -112,7 +112,7 @@ static void test_sends(void **state)
 	(void)state;
 	exchange(woken, peer, bytes, 8);
 	exchange(peer, woken, bytes, 8);
-	struct correspondent *to = world_peer(woken, peer);
+	struct msg_peer *to = world_peer(woken, peer);
 	give_slot_away();
 	exchange(&successor, peer, "a", 1);
 	remember_region();
@@ -140,7 +140,7 @@ static void test_sends(void **state)
 static void test_a_first_message(void **state)
 {
 	(void)state;
-	struct correspondent *to = world_peer(woken, peer);
+	struct msg_peer *to = world_peer(woken, peer);
 	give_slot_away();
 	const struct iovec piece = {bytes, 8};
 	remember_region();

@@ -182,14 +182,14 @@ uint32_t node_slot(const struct node *node)
 	return node->messenger->transport->attachments[0].member->slot;
 }
 
-struct correspondent *world_peer(const struct node *from, const struct node *to)
+struct msg_peer *world_peer(const struct node *from, const struct node *to)
 {
 	const struct member *member = to->messenger->transport->attachments[0].member;
 	struct peer *peer =
 		transport_meet(from->messenger->transport, member->slot, member->epoch, member->nonce);
 
 	assert_non_null(peer);
-	return (struct correspondent *)(void *)peer;
+	return (struct msg_peer *)(void *)peer;
 }
 
 ssize_t node_send(struct node *from, const struct node *to, const void *bytes, size_t length, uint64_t tag,

@@ -68,7 +68,7 @@ struct completion world_await_good(struct world *world, struct completion_queue 
 void world_check_peers(struct world *world);
 
 /* `to`, as `from` knows it. */
-struct correspondent *world_peer(const struct node *from, const struct node *to);
+struct msg_peer *world_peer(const struct node *from, const struct node *to);
 uint32_t node_slot(const struct node *node);
 
 /* Send or post, with a completion. `flags` has FI_TAGGED or FI_MSG, and more. */
