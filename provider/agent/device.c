@@ -82,11 +82,11 @@ static void let_it_interrupt(const struct device *device, const char *address)
 
 	if (ioctl(device->file, VFIO_DEVICE_GET_REGION_INFO, &region) != 0)
 		give_up("vfio does not show the configuration of", address);
-	off_t place = (off_t)region.offset + PCI_COMMAND;
-	if (pread(device->file, &command, sizeof(command), place) != (ssize_t)sizeof(command))
+	off_t offset = (off_t)region.offset + PCI_COMMAND;
+	if (pread(device->file, &command, sizeof(command), offset) != (ssize_t)sizeof(command))
 		give_up("cannot read the configuration of", address);
 	command |= PCI_COMMAND_MASTER;
-	if (pwrite(device->file, &command, sizeof(command), place) != (ssize_t)sizeof(command))
+	if (pwrite(device->file, &command, sizeof(command), offset) != (ssize_t)sizeof(command))
 		give_up("cannot write the configuration of", address);
 }
 
@@ -196,11 +196,11 @@ static void open_registers(struct device *device, const char *address)
 
 	(void)snprintf(path, sizeof(path), PCI_DEVICES "/%s/resource0", address);
 	device->registers = open_or_fail(path, O_RDWR);
-	device->place = find_registers(address);
+	device->offset = find_registers(address);
 	void *page = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, device->registers, 0);
 	if (page == MAP_FAILED)
 		give_up("cannot map", path);
-	device->guest = *(volatile uint32_t *)(void *)((unsigned char *)page + device->place + POSITION);
+	device->guest = *(volatile uint32_t *)(void *)((unsigned char *)page + device->offset + POSITION);
 	(void)munmap(page, PAGE);
 	errno = 0;
 	if (device->guest == NO_POSITION)

@@ -13,7 +13,7 @@ struct device {
 	int group;
 	int file;         /* vfio's */
 	int registers;    /* the kernel's file of BAR 0, for whoever is to ring */
-	uint32_t place;   /* of the BAR in its first page */
+	uint32_t offset;  /* of the BAR in its first page */
 	uint32_t vectors; /* interrupts that it has, none of them enabled yet */
 	uint32_t guest;   /* the number by which others ring us */
 };

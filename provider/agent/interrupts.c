@@ -43,7 +43,7 @@ static bool grant_vector(const struct device *device, uint32_t vector, int conne
 	const struct doorbell_grant grant = {
 		.version = DOORBELL_VERSION,
 		.word = device->guest << 16 | vector,
-		.place = device->place + DEVICE_DOORBELL,
+		.offset = device->offset + DEVICE_DOORBELL,
 	};
 	int interrupts = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 

@@ -23,8 +23,8 @@ struct call {
 	struct elements operands;
 	struct elements compares;
 	struct elements results;
-	const struct fi_rma_ioc *places;
-	size_t place_count;
+	const struct fi_rma_ioc *ranges;
+	size_t range_count;
 	void *context;
 	uint64_t flags;
 };
@@ -49,7 +49,7 @@ static ssize_t submit(struct fid_ep *fid, fi_addr_t peer, const struct call *cal
 {
 	struct endpoint *endpoint = ENDPOINT(fid);
 	size_t size = atomic_element_bytes(call->datatype);
-	struct fi_rma_iov places[REMOTE_PLACES];
+	struct fi_rma_iov ranges[REMOTE_RANGES];
 	struct iovec pieces[LIMIT_PIECES];
 	struct iovec compares[LIMIT_PIECES];
 	struct iovec results[LIMIT_PIECES];
@@ -58,8 +58,8 @@ static ssize_t submit(struct fid_ep *fid, fi_addr_t peer, const struct call *cal
 		.kind = REMOTE_ATOMIC,
 		.pieces = pieces,
 		.count = call->operands.count,
-		.places = places,
-		.place_count = call->place_count,
+		.ranges = ranges,
+		.range_count = call->range_count,
 		.context = call->context,
 		.flags = call->flags,
 		.datatype = call->datatype,
@@ -76,14 +76,14 @@ static ssize_t submit(struct fid_ep *fid, fi_addr_t peer, const struct call *cal
 		return -FI_EOPNOTSUPP;
 	if (endpoint->messenger == NULL)
 		return -FI_EOPBADSTATE;
-	if (call->place_count == 0 || call->place_count > REMOTE_PLACES)
+	if (call->range_count == 0 || call->range_count > REMOTE_RANGES)
 		return -FI_EINVAL;
-	for (size_t i = 0; i < call->place_count; i++) {
-		if (call->places[i].count > WIRE_ATOMIC_BYTES)
+	for (size_t i = 0; i < call->range_count; i++) {
+		if (call->ranges[i].count > WIRE_ATOMIC_BYTES)
 			return -FI_EMSGSIZE;
-		places[i] = (struct fi_rma_iov){call->places[i].addr, call->places[i].count * size,
-						call->places[i].key};
-		request.length += places[i].len;
+		ranges[i] = (struct fi_rma_iov){call->ranges[i].addr, call->ranges[i].count * size,
+						call->ranges[i].key};
+		request.length += ranges[i].len;
 	}
 	if (request.length > WIRE_ATOMIC_BYTES)
 		return -FI_EMSGSIZE;
@@ -100,17 +100,17 @@ static ssize_t submit(struct fid_ep *fid, fi_addr_t peer, const struct call *cal
 	return result;
 }
 
-/* A call without a list of places: all elements lie in a row, as many as there are in `counted`. */
+/* A call without a list of ranges: all elements lie in a row, as many as there are in `counted`. */
 static ssize_t submit_row(struct fid_ep *fid, fi_addr_t peer, uint64_t address, uint64_t key,
 			  struct elements counted, struct call call)
 {
-	struct fi_rma_ioc place = {.addr = address, .key = key};
+	struct fi_rma_ioc range = {.addr = address, .key = key};
 
 	for (size_t i = 0; i < counted.count; i++)
-		if (__builtin_add_overflow(place.count, counted.pieces[i].count, &place.count))
+		if (__builtin_add_overflow(range.count, counted.pieces[i].count, &range.count))
 			return -FI_EMSGSIZE;
-	call.places = &place;
-	call.place_count = 1;
+	call.ranges = &range;
+	call.range_count = 1;
 	return submit(fid, peer, &call);
 }
 
@@ -131,8 +131,8 @@ static ssize_t submit_message(struct fid_ep *fid, const struct fi_msg_atomic *me
 			      .operands = SEVERAL(message->msg_iov, message->iov_count),
 			      .compares = compares,
 			      .results = results,
-			      .places = message->rma_iov,
-			      .place_count = message->rma_iov_count,
+			      .ranges = message->rma_iov,
+			      .range_count = message->rma_iov_count,
 			      .context = message->context,
 			      .flags = ENDPOINT(fid)->send_message_flags | (flags & kept),
 		      });

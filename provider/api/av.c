@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-_Static_assert(AV_REMOVED == PLACE_NONE, "an entry that stands for nobody has no place");
+_Static_assert(AV_REMOVED == RESOLVE_NONE, "an entry that stands for nobody has no place");
 
 /* Whom `endpoint` has met by this number, in this epoch. */
 static const struct peer *peer_met(const struct endpoint *endpoint, uint32_t number, uint32_t epoch)
@@ -51,7 +51,7 @@ static bool is_of_peer(const struct av *av, size_t index, uint64_t source)
 	return false;
 }
 
-/* The sender has another number than the entry with its address, or there is no such entry: see place.c. */
+/* The sender has another number than the entry with its address, or there is no such entry: see resolve.c. */
 static __attribute__((noinline)) fi_addr_t name_by_address(struct av *av, uint64_t source)
 {
 	/* Who is in no entry may send often. */
@@ -131,8 +131,8 @@ struct msg_peer *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr_t ad
 		/* It may have left: what it sent before stays reachable as long as nobody took its slot. */
 		uint32_t epoch = 0;
 		peer = transport->peers[entry->source];
-		uint32_t met = peer == NULL ? domain_met(av->domain, inserted, &epoch) : PLACE_NONE;
-		if (met != PLACE_NONE && met != entry->source && follow(av, address, met, epoch))
+		uint32_t met = peer == NULL ? domain_met(av->domain, inserted, &epoch) : RESOLVE_NONE;
+		if (met != RESOLVE_NONE && met != entry->source && follow(av, address, met, epoch))
 			return endpoint_resolve_slowly(endpoint, address);
 		if (peer == NULL)
 			peer = transport_meet_without_region(transport, entry->source, entry->epoch,
@@ -181,12 +181,12 @@ static uint32_t source_of(struct av *av, const struct address *address, uint32_t
 			      "an address is of another provider, or another version of this one\n");
 		return AV_REMOVED;
 	}
-	uint32_t source = domain_place(av->domain, address, epoch);
-	if (source == PLACE_NONE) {
-		source = network_place(av->domain, address);
+	uint32_t source = domain_resolve(av->domain, address, epoch);
+	if (source == RESOLVE_NONE) {
+		source = network_resolve(av->domain, address);
 		*epoch = NETWORK_EPOCH;
 	}
-	return source != PLACE_NONE && av_table_reach(&av->table, source) ? source : AV_REMOVED;
+	return source != RESOLVE_NONE && av_table_reach(&av->table, source) ? source : AV_REMOVED;
 }
 
 /* Insert one at `index`. False if it cannot be reached. */
@@ -210,12 +210,12 @@ static int report_insertion(struct av *av, uint64_t inserted, void *context)
 	return eq_add(av->eq, FI_AV_COMPLETE, &entry, sizeof(entry));
 }
 
-static void report_unreachable(struct av *av, uint64_t place, void *context)
+static void report_unreachable(struct av *av, uint64_t index, void *context)
 {
 	struct fi_eq_err_entry error = {
 		.fid = &av->fid.fid,
 		.context = context,
-		.data = place,
+		.data = index,
 		.err = FI_EHOSTUNREACH,
 		.prov_errno = FI_EHOSTUNREACH,
 	};

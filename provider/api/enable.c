@@ -44,9 +44,9 @@ static void settle_reach(const struct endpoint *endpoint)
 
 	messenger->reaches = messenger->reaches && (endpoint->transmit_order & ORDER_AFTER_SENDS) == 0;
 	messenger->exposes = messenger->exposes && (endpoint->receive_order & ORDER_AFTER_SENDS) == 0;
-	for (uint32_t place = 0; place < table->capacity; place++)
-		if (registrations_at(table, place) != NULL)
-			direct_expose(messenger, registrations_at(table, place));
+	for (uint32_t index = 0; index < table->capacity; index++)
+		if (registrations_at(table, index) != NULL)
+			direct_expose(messenger, registrations_at(table, index));
 }
 
 /* What to do about slow memory depends on what is mapped. */

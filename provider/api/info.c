@@ -40,7 +40,7 @@ static bool transmit_agrees(const struct fi_tx_attr *asked)
 		within(asked->op_flags, TRANSMIT_FLAGS) && within(asked->msg_order, MESSAGE_ORDER) &&
 		asked->comp_order == FI_ORDER_NONE && asked->inject_size <= MESSENGER_INJECT_BYTES &&
 		asked->size <= LIMIT_QUEUE && asked->iov_limit <= LIMIT_PIECES &&
-		asked->rma_iov_limit <= REMOTE_PLACES);
+		asked->rma_iov_limit <= REMOTE_RANGES);
 }
 
 static bool receive_agrees(const struct fi_rx_attr *asked)
@@ -122,7 +122,7 @@ static void fill_transmit(struct fi_tx_attr *offered, const struct fi_tx_attr *a
 	offered->inject_size = MESSENGER_INJECT_BYTES;
 	offered->size = asked != NULL && asked->size != 0 ? asked->size : 1024;
 	offered->iov_limit = LIMIT_PIECES;
-	offered->rma_iov_limit = REMOTE_PLACES;
+	offered->rma_iov_limit = REMOTE_RANGES;
 }
 
 static void fill_receive(struct fi_rx_attr *offered, const struct fi_rx_attr *asked, uint64_t capabilities)

@@ -62,7 +62,7 @@ int network_enable(struct endpoint *endpoint)
 	return has_no_region(domain) ? result : 0;
 }
 
-uint32_t network_place(struct domain *domain, const struct address *address)
+uint32_t network_resolve(struct domain *domain, const struct address *address)
 {
 	static atomic_bool said;
 	const char *wanted = NULL;
@@ -71,22 +71,22 @@ uint32_t network_place(struct domain *domain, const struct address *address)
 
 	if (!address_core_name(address, &name) || domain_has(domain, address->nonce)) {
 		provider_warn(FI_LOG_AV, "an address is of another region, and in no network\n");
-		return PLACE_NONE;
+		return RESOLVE_NONE;
 	}
 	if (!parameter_network(&wanted, &interface) || domain->network == NETWORK_NONE) {
 		provider_warn(FI_LOG_AV, "an address is of another region, and there is no network here\n");
-		return PLACE_NONE;
+		return RESOLVE_NONE;
 	}
 	if (domain->network == NETWORK_OPEN && domain->network_core != address->core) {
 		provider_say_once(&said, "a peer in another region is reached by another provider than this "
 					 "process opened: set VICINAL_NET to the same on all hosts");
-		return PLACE_NONE;
+		return RESOLVE_NONE;
 	}
-	uint32_t place = directory_add(&domain->directory, address->nonce, &name);
-	if (place == DIRECTORY_NONE) {
+	uint32_t index = directory_add(&domain->directory, address->nonce, &name);
+	if (index == DIRECTORY_NONE) {
 		provider_warn(FI_LOG_AV, "an address is of another place in the network than one before, or "
 					 "there are too many\n");
-		return PLACE_NONE;
+		return RESOLVE_NONE;
 	}
-	return domain->members + place;
+	return domain->members + index;
 }

@@ -193,47 +193,47 @@ static int load_file(const char *path, bool is_system, struct thresholds *thresh
 }
 
 /* The user's own; false without a place for it. */
-static bool user_path(const struct profile_places *places, char path[PATH_MAX])
+static bool user_path(const struct profile_locations *locations, char path[PATH_MAX])
 {
 	int length = -1;
 
 	/* A relative one would be another in each directory, and is to be ignored. */
-	if (places->config != NULL && places->config[0] == '/')
-		length = snprintf(path, PATH_MAX, "%s/vicinal/profile", places->config);
-	else if (places->home != NULL && places->home[0] == '/')
-		length = snprintf(path, PATH_MAX, "%s/.config/vicinal/profile", places->home);
+	if (locations->config != NULL && locations->config[0] == '/')
+		length = snprintf(path, PATH_MAX, "%s/vicinal/profile", locations->config);
+	else if (locations->home != NULL && locations->home[0] == '/')
+		length = snprintf(path, PATH_MAX, "%s/.config/vicinal/profile", locations->home);
 	return length > 0 && length < PATH_MAX;
 }
 
-void profile_load(const struct profile_places *places, struct thresholds *thresholds,
+void profile_load(const struct profile_locations *locations, struct thresholds *thresholds,
 		  void (*warn)(const char *text))
 {
 	struct region_error error;
 	char path[PATH_MAX];
 	int result = -ENOENT;
 
-	if (places->named != NULL && !places->secure) {
-		if (*places->named == '\0')
+	if (locations->named != NULL && !locations->secure) {
+		if (*locations->named == '\0')
 			return;
-		result = load_file(places->named, false, thresholds, &error);
+		result = load_file(locations->named, false, thresholds, &error);
 		if (result == -ENOENT)
 			region_fail(
 				&error, result,
 				"profile %.1024s, which VICINAL_PROFILE names, does not exist: correct or "
 				"unset the variable",
-				places->named);
+				locations->named);
 		if (result != 0)
 			warn(error.text);
 		return;
 	}
-	if (places->named != NULL && *places->named != '\0')
+	if (locations->named != NULL && *locations->named != '\0')
 		warn("VICINAL_PROFILE is ignored by a program that has rights which its user may lack: put "
 		     "the "
 		     "profile into " PROFILE_SYSTEM);
-	else if (!places->secure && user_path(places, path))
+	else if (!locations->secure && user_path(locations, path))
 		result = load_file(path, false, thresholds, &error);
 	if (result == -ENOENT)
-		result = load_file(places->system, true, thresholds, &error);
+		result = load_file(locations->system, true, thresholds, &error);
 	if (result != 0 && result != -ENOENT)
 		warn(error.text);
 }

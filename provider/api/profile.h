@@ -15,7 +15,7 @@
 #define PROFILE_BYTES_MOST 16384U
 
 /* Where a process looks for it. */
-struct profile_places {
+struct profile_locations {
 	const char *named;  /* VICINAL_PROFILE: NULL if it is not set, empty for no profile at all */
 	const char *config; /* XDG_CONFIG_HOME, or NULL */
 	const char *home;   /* HOME, or NULL */
@@ -31,7 +31,7 @@ uint32_t profile_parse(const char *name, const char *text, size_t length, struct
 		       struct region_error *error);
 
 /* Take over the first profile that there is. `warn` is called once at most, where something is wrong. */
-void profile_load(const struct profile_places *places, struct thresholds *thresholds,
+void profile_load(const struct profile_locations *locations, struct thresholds *thresholds,
 		  void (*warn)(const char *text));
 
 #endif

@@ -321,18 +321,18 @@ bool eq_has_any(struct eq *eq);
 
 /* network.c: open the core for an endpoint, and say what is wrong. 0, or the error of fi_enable(). */
 int network_enable(struct endpoint *endpoint);
-/* The number of who is at `address`, beyond the regions. PLACE_NONE after saying why. */
-uint32_t network_place(struct domain *domain, const struct address *address);
+/* The number of who is at `address`, beyond the regions. RESOLVE_NONE after saying why. */
+uint32_t network_resolve(struct domain *domain, const struct address *address);
 
-/* place.c */
-#define PLACE_NONE UINT32_MAX
+/* resolve.c */
+#define RESOLVE_NONE UINT32_MAX
 /* Does an endpoint of this domain have this nonce? By whatever address, it is not beyond anything. */
 bool domain_has(const struct domain *domain, uint64_t nonce);
 /*
- * The number of who is at `address` in one of the regions, and its epoch there. PLACE_NONE if it is in none
+ * The number of who is at `address` in one of the regions, and its epoch there. RESOLVE_NONE if it is in none
  * that both share: then only the network may reach it.
  */
-uint32_t domain_place(const struct domain *domain, const struct address *address, uint32_t *epoch);
+uint32_t domain_resolve(const struct domain *domain, const struct address *address, uint32_t *epoch);
 /* The same of whom an endpoint of ours has met already, however little is known of the regions by now. */
 uint32_t domain_met(const struct domain *domain, const struct address *address, uint32_t *epoch);
 /* Where it is in the network. False if it is not. */

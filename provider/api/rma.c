@@ -7,7 +7,7 @@
 #define ENDPOINT(fid) ((struct endpoint *)(void *)(fid))
 /* struct iovec has no const; what is written is only read here. */
 #define PIECE(buffer, length) (&(struct iovec){(void *)(uintptr_t)(buffer), (length)})
-#define PLACE(address, length, key) (&(struct fi_rma_iov){(address), (length), (key)})
+#define RANGE(address, length, key) (&(struct fi_rma_iov){(address), (length), (key)})
 
 static ssize_t submit(struct fid_ep *fid, fi_addr_t peer, struct remote_request *request)
 {
@@ -19,18 +19,18 @@ static ssize_t submit(struct fid_ep *fid, fi_addr_t peer, struct remote_request 
 		return -FI_EOPNOTSUPP;
 	if (__builtin_expect(endpoint->messenger == NULL, 0))
 		return -FI_EOPBADSTATE;
-	if (__builtin_expect(request->count > LIMIT_PIECES || request->place_count == 0 ||
-				     request->place_count > REMOTE_PLACES,
+	if (__builtin_expect(request->count > LIMIT_PIECES || request->range_count == 0 ||
+				     request->range_count > REMOTE_RANGES,
 			     0))
 		return -FI_EINVAL;
 	for (size_t i = 0; i < request->count; i++)
 		if (__builtin_add_overflow(request->length, request->pieces[i].iov_len, &request->length))
 			return -FI_EMSGSIZE;
-	for (size_t i = 0; i < request->place_count; i++) {
+	for (size_t i = 0; i < request->range_count; i++) {
 		/* No range goes on at address 0: a part of it would be there. */
-		if (__builtin_expect(request->places[i].len > UINT64_MAX - request->places[i].addr, 0))
+		if (__builtin_expect(request->ranges[i].len > UINT64_MAX - request->ranges[i].addr, 0))
 			return -FI_EINVAL;
-		reached += request->places[i].len;
+		reached += request->ranges[i].len;
 	}
 	if (__builtin_expect(reached != request->length, 0))
 		return -FI_EINVAL;
@@ -57,8 +57,8 @@ static ssize_t rma_readv(struct fid_ep *fid, const struct iovec *pieces, void **
 			      .kind = REMOTE_READ,
 			      .pieces = pieces,
 			      .count = count,
-			      .places = PLACE(address, length, key),
-			      .place_count = 1,
+			      .ranges = RANGE(address, length, key),
+			      .range_count = 1,
 			      .context = context,
 			      .flags = ENDPOINT(fid)->remote_flags & ~FI_INJECT,
 		      });
@@ -80,8 +80,8 @@ static ssize_t rma_readmsg(struct fid_ep *fid, const struct fi_msg_rma *message,
 			      .kind = REMOTE_READ,
 			      .pieces = message->msg_iov,
 			      .count = message->iov_count,
-			      .places = message->rma_iov,
-			      .place_count = message->rma_iov_count,
+			      .ranges = message->rma_iov,
+			      .range_count = message->rma_iov_count,
 			      .context = message->context,
 			      .flags = ENDPOINT(fid)->send_message_flags |
 				       (flags & (FI_COMPLETION | FI_FENCE)),
@@ -101,8 +101,8 @@ static ssize_t write_pieces(struct fid_ep *fid, const struct iovec *pieces, size
 			      .kind = REMOTE_WRITE,
 			      .pieces = pieces,
 			      .count = count,
-			      .places = PLACE(address, length, key),
-			      .place_count = 1,
+			      .ranges = RANGE(address, length, key),
+			      .range_count = 1,
 			      .data = data,
 			      .context = context,
 			      .flags = flags,
@@ -137,8 +137,8 @@ static ssize_t rma_writemsg(struct fid_ep *fid, const struct fi_msg_rma *message
 			      .kind = REMOTE_WRITE,
 			      .pieces = message->msg_iov,
 			      .count = message->iov_count,
-			      .places = message->rma_iov,
-			      .place_count = message->rma_iov_count,
+			      .ranges = message->rma_iov,
+			      .range_count = message->rma_iov_count,
 			      .data = message->data,
 			      .context = message->context,
 			      .flags = ENDPOINT(fid)->send_message_flags | (flags & kept),

@@ -29,7 +29,7 @@ void tuning_define(void)
 
 static void find(void)
 {
-	const struct profile_places places = {
+	const struct profile_locations locations = {
 		.named = parameter_text("VICINAL_PROFILE", "profile"),
 		.config = getenv("XDG_CONFIG_HOME"),
 		.home = getenv("HOME"),
@@ -38,7 +38,7 @@ static void find(void)
 	};
 
 	thresholds_open(&thresholds);
-	profile_load(&places, &thresholds, provider_caution);
+	profile_load(&locations, &thresholds, provider_caution);
 	for (uint32_t i = 0; i < THRESHOLDS; i++) {
 		const struct threshold *threshold = &threshold_table[i];
 		const char *text = parameter_text(threshold->variable, threshold->key);

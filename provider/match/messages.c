@@ -9,7 +9,7 @@
  */
 #include "match/match.h"
 
-#define KEY_PLACE(table) \
+#define KEY_OFFSET(table) \
 	((ptrdiff_t)offsetof(struct match_message, key) - (ptrdiff_t)offsetof(struct match_message, nodes) - \
 	 (ptrdiff_t)((table) * sizeof(struct match_node)))
 
@@ -39,7 +39,7 @@ static uint32_t make_table(struct match_queue *queue, bool any_source, uint64_t 
 		struct match_table *table = &queue->message_tables[i];
 		if (table->buckets != NULL)
 			continue;
-		if (!match_table_open(table, ignore, any_source, KEY_PLACE(i), &queue->seed))
+		if (!match_table_open(table, ignore, any_source, KEY_OFFSET(i), &queue->seed))
 			break;
 		for (struct match_link *link = queue->arrivals.next; link != &queue->arrivals;
 		     link = link->next) {

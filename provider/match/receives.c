@@ -10,7 +10,7 @@
 /* A receive for whose pattern there is no table. */
 #define APART MATCH_RECEIVE_TABLES
 
-#define KEY_PLACE \
+#define KEY_OFFSET \
 	((ptrdiff_t)offsetof(struct match_receive, key) - (ptrdiff_t)offsetof(struct match_receive, node))
 
 static struct match_receive *from_node(struct match_node *node)
@@ -44,7 +44,7 @@ static uint32_t table_of(struct match_queue *queue, bool any_source, uint64_t ig
 		return APART;
 	struct match_table *table = &queue->receive_tables[empty];
 	match_table_close(table);
-	return match_table_open(table, ignore, any_source, KEY_PLACE, &queue->seed) ? empty : APART;
+	return match_table_open(table, ignore, any_source, KEY_OFFSET, &queue->seed) ? empty : APART;
 }
 
 void match_post_in_table(struct match_queue *queue, struct match_receive *receive)
@@ -83,10 +83,10 @@ static void leave_tables(struct match_queue *queue)
 	uint32_t count = 0;
 
 	for (struct match_receive *receive = NULL; (receive = match_each_receive(queue, receive)) != NULL;) {
-		uint32_t place = count++;
-		for (; place > 0 && left[place - 1]->sequence > receive->sequence; place--)
-			left[place] = left[place - 1];
-		left[place] = receive;
+		uint32_t index = count++;
+		for (; index > 0 && left[index - 1]->sequence > receive->sequence; index--)
+			left[index] = left[index - 1];
+		left[index] = receive;
 	}
 	for (uint32_t i = 0; i < queue->receive_patterns; i++)
 		match_table_close(&queue->receive_tables[i]);

@@ -27,7 +27,7 @@ void match_seed_open(struct match_seed *seed)
 	seed->source |= 1;
 }
 
-bool match_table_open(struct match_table *table, uint64_t ignore, bool any_source, ptrdiff_t key_place,
+bool match_table_open(struct match_table *table, uint64_t ignore, bool any_source, ptrdiff_t key_offset,
 		      const struct match_seed *seed)
 {
 	*table = (struct match_table){
@@ -35,7 +35,7 @@ bool match_table_open(struct match_table *table, uint64_t ignore, bool any_sourc
 		.ignore = ignore,
 		.any_source = any_source,
 		.bits = BITS_FIRST,
-		.key_place = key_place,
+		.key_offset = key_offset,
 		.seed = *seed,
 	};
 	return table->buckets != NULL;
@@ -131,17 +131,17 @@ void match_table_remove(struct match_table *table, struct match_node *node)
 {
 	table->count--;
 	if (node->chain != MATCH_YOUNGER) {
-		struct match_node **place = &table->buckets[bucket_of(table, *match_key_of(table, node))];
-		for (; *place != node; place = &(*place)->chain)
+		struct match_node **chain = &table->buckets[bucket_of(table, *match_key_of(table, node))];
+		for (; *chain != node; chain = &(*chain)->chain)
 			MATCH_STEP();
 		if (match_is_empty(&node->same)) {
-			*place = node->chain;
+			*chain = node->chain;
 			table->keys--;
 			return;
 		}
 		struct match_node *heir = (struct match_node *)(void *)node->same.next;
 		heir->chain = node->chain;
-		*place = heir;
+		*chain = heir;
 	}
 	match_unlink(&node->same);
 }
@@ -168,14 +168,14 @@ struct match_node *match_table_next(const struct match_table *table, const struc
 void match_table_move(struct match_table *table, uint32_t source, struct match_link *list)
 {
 	for (size_t bucket = 0; bucket < (size_t)1 << table->bits; bucket++) {
-		struct match_node **place = &table->buckets[bucket];
-		while (*place != NULL) {
-			struct match_node *oldest = *place;
+		struct match_node **chain = &table->buckets[bucket];
+		while (*chain != NULL) {
+			struct match_node *oldest = *chain;
 			if (match_key_of(table, oldest)->source != source) {
-				place = &oldest->chain;
+				chain = &oldest->chain;
 				continue;
 			}
-			*place = oldest->chain;
+			*chain = oldest->chain;
 			table->keys--;
 			for (bool last = false; !last; table->count--) {
 				struct match_link *link = &oldest->same;

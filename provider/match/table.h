@@ -31,7 +31,7 @@ struct match_key {
 	uint32_t source;
 };
 
-/* An entry's place in a table. */
+/* An entry's node in a table. */
 struct match_node {
 	struct match_link same;   /* entries of the same key, in a ring; must be first */
 	struct match_node *chain; /* the next key in the bucket; MATCH_YOUNGER if not the oldest */
@@ -48,8 +48,8 @@ struct match_table {
 	bool any_source;             /* the source does not count */
 	uint32_t bits;               /* log2 of the number of buckets */
 	uint32_t keys;
-	uint32_t count;      /* entries */
-	ptrdiff_t key_place; /* bytes from an entry's node to its key */
+	uint32_t count;       /* entries */
+	ptrdiff_t key_offset; /* bytes from an entry's node to its key */
 	struct match_seed seed;
 };
 
@@ -68,7 +68,7 @@ extern struct match_node match_younger;
 void match_seed_open(struct match_seed *seed);
 
 /* Returns false if no memory is left. */
-bool match_table_open(struct match_table *table, uint64_t ignore, bool any_source, ptrdiff_t key_place,
+bool match_table_open(struct match_table *table, uint64_t ignore, bool any_source, ptrdiff_t key_offset,
 		      const struct match_seed *seed);
 /* Forgets its entries. */
 void match_table_close(struct match_table *table);
@@ -85,7 +85,7 @@ void match_table_move(struct match_table *table, uint32_t source, struct match_l
 static inline const struct match_key *match_key_of(const struct match_table *table,
 						   const struct match_node *node)
 {
-	return (const struct match_key *)(const void *)((const char *)node + table->key_place);
+	return (const struct match_key *)(const void *)((const char *)node + table->key_offset);
 }
 
 static inline bool match_is_empty(const struct match_link *head)

@@ -52,7 +52,7 @@ void direct_conceal(struct messenger *messenger, const struct registration *regi
 
 /* ---- the initiator: where it is ---- */
 
-static uint32_t place_of(uint64_t key)
+static uint32_t slot_of_key(uint64_t key)
 {
 	key = (key ^ key >> 32) * UINT64_C(0x9e3779b97f4a7c15);
 	return (uint32_t)(key >> 32) & (KNOWN - 1);
@@ -69,7 +69,7 @@ static __attribute__((noinline)) bool find_exposed(struct messenger *messenger, 
 	return false;
 }
 
-/* A place that is mapped here, and whose section that is in. */
+/* A range that is mapped here, and whose section that is in. */
 struct reached {
 	shared_bytes *bytes;
 	uint32_t slot;
@@ -93,7 +93,7 @@ static bool enter(const struct messenger *messenger, const struct msg_peer *to, 
 }
 
 /* False if it has to be asked for. */
-static bool reach(struct messenger *messenger, struct msg_peer *to, const struct fi_rma_iov *place,
+static bool reach(struct messenger *messenger, struct msg_peer *to, const struct fi_rma_iov *range,
 		  uint32_t access, struct reached *reached)
 {
 	struct exposed *known = to->remote.exposed;
@@ -104,14 +104,14 @@ static bool reach(struct messenger *messenger, struct msg_peer *to, const struct
 			return false;
 		to->remote.exposed = known;
 	}
-	known += place_of(place->key);
-	if (__builtin_expect(known->key != place->key || !exposure_is_valid(known), 0) &&
-	    (!find_exposed(messenger, to, place->key, known) || known->word == NULL))
+	known += slot_of_key(range->key);
+	if (__builtin_expect(known->key != range->key || !exposure_is_valid(known), 0) &&
+	    (!find_exposed(messenger, to, range->key, known) || known->word == NULL))
 		return false;
 	/* Without bytes nothing is reached; but the target may count it. */
-	if (known->length == 0 || place->len == 0)
+	if (known->length == 0 || range->len == 0)
 		return false;
-	*reached = (struct reached){exposure_view(known, place->addr, place->len, access), known->slot,
+	*reached = (struct reached){exposure_view(known, range->addr, range->len, access), known->slot,
 				    known->epoch};
 	/* After what the line says, or said: it is the peer's own only if its section is. */
 	return reached->bytes != NULL && is_theirs(messenger, to, reached);
@@ -119,7 +119,7 @@ static bool reach(struct messenger *messenger, struct msg_peer *to, const struct
 
 /* ---- the initiator: what it does there ---- */
 
-/* A place that is at `offset` in the operation. False if it was not the target's all the time. */
+/* A range that is at `offset` in the operation. False if it was not the target's all the time. */
 static bool copy(const struct messenger *messenger, const struct remote_request *request, uint64_t offset,
 		 const struct reached *reached, uint64_t length)
 {
@@ -221,11 +221,11 @@ static bool carry_out(const struct messenger *messenger, const struct remote_req
 {
 	uint64_t offset = 0;
 
-	if (request->kind != REMOTE_ATOMIC && request->length <= REGION_LINE && request->place_count == 1 &&
+	if (request->kind != REMOTE_ATOMIC && request->length <= REGION_LINE && request->range_count == 1 &&
 	    request->count == 1)
 		return copy_short(messenger, request, reached);
-	for (size_t i = 0; i < request->place_count; i++) {
-		uint64_t length = request->places[i].len;
+	for (size_t i = 0; i < request->range_count; i++) {
+		uint64_t length = request->ranges[i].len;
 		bool done = request->kind == REMOTE_ATOMIC
 				    ? apply(messenger, request, offset, &reached[i], length)
 				    : copy(messenger, request, offset, &reached[i], length);
@@ -248,14 +248,14 @@ static uint32_t access_of(const struct remote_request *request)
 bool direct_carry_out(struct messenger *messenger, const struct remote_request *request)
 {
 	struct msg_peer *to = request->to;
-	struct reached reached[REMOTE_PLACES];
+	struct reached reached[REMOTE_RANGES];
 	uint32_t access = access_of(request);
 	bool atomic = request->kind == REMOTE_ATOMIC;
 
 	if ((request->flags & FI_REMOTE_CQ_DATA) != 0 || (atomic && request->length > WIRE_ATOMIC_BYTES))
 		return false;
-	for (size_t i = 0; i < request->place_count; i++)
-		if (!reach(messenger, to, &request->places[i], access, &reached[i]) ||
+	for (size_t i = 0; i < request->range_count; i++)
+		if (!reach(messenger, to, &request->ranges[i], access, &reached[i]) ||
 		    (atomic && !atomic_is_native(request->datatype, (uintptr_t)reached[i].bytes)))
 			return false;
 	if (__builtin_expect(to->remote.requests != to->remote.answered, 0)) {

@@ -167,7 +167,7 @@ struct message {
 	struct message_piece piece[WIRE_EARLY_PIECES]; /* what is still in chunks, after `copied` */
 	/* while it has pieces, in the sender's list of those */
 	struct message *next_holding;
-	struct message **holding_place; /* what points to it */
+	struct message **holding_link; /* what points to it */
 	unsigned char bytes[WIRE_INLINE_BYTES];
 };
 

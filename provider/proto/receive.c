@@ -124,9 +124,9 @@ bool message_hold(struct message *message, const struct message_piece *piece)
 	*word |= bit;
 	if (message->pieces == 0) {
 		message->next_holding = message->from->holding;
-		message->holding_place = &message->from->holding;
+		message->holding_link = &message->from->holding;
 		if (message->next_holding != NULL)
-			message->next_holding->holding_place = &message->next_holding;
+			message->next_holding->holding_link = &message->next_holding;
 		message->from->holding = message;
 	}
 	message->piece[message->pieces++] = *piece;
@@ -142,9 +142,9 @@ void message_release(struct message *message)
 		message->from->held[chunk / 64] &= ~(UINT64_C(1) << chunk % 64);
 	}
 	message->pieces = 0;
-	*message->holding_place = message->next_holding;
+	*message->holding_link = message->next_holding;
 	if (message->next_holding != NULL)
-		message->next_holding->holding_place = message->holding_place;
+		message->next_holding->holding_link = message->holding_link;
 }
 
 void message_free(struct messenger *messenger, struct message *message)

@@ -20,7 +20,7 @@ void registrations_close(struct registration_table *table)
 }
 
 /* Where a key is looked for first. Keys are often 0, 1, 2 or addresses: mix all bits. */
-static uint32_t place_of(const struct registration_table *table, uint64_t key)
+static uint32_t hash_of(const struct registration_table *table, uint64_t key)
 {
 	key = (key ^ key >> 32) * UINT64_C(0x9e3779b97f4a7c15);
 	return (uint32_t)(key >> 32) & (table->capacity - 1);
@@ -28,11 +28,11 @@ static uint32_t place_of(const struct registration_table *table, uint64_t key)
 
 static void insert(const struct registration_table *table, struct registration *registration)
 {
-	uint32_t place = place_of(table, registration->key);
+	uint32_t index = hash_of(table, registration->key);
 
-	while (table->entries[place] != NULL)
-		place = (place + 1) & (table->capacity - 1);
-	table->entries[place] = registration;
+	while (table->entries[index] != NULL)
+		index = (index + 1) & (table->capacity - 1);
+	table->entries[index] = registration;
 }
 
 static int grow(struct registration_table *table)
@@ -46,9 +46,9 @@ static int grow(struct registration_table *table)
 		grown.entries = calloc(grown.capacity, sizeof(struct registration *));
 	if (grown.entries == NULL)
 		return -ENOMEM;
-	for (uint32_t place = 0; place < table->capacity; place++)
-		if (table->entries[place] != NULL)
-			insert(&grown, table->entries[place]);
+	for (uint32_t index = 0; index < table->capacity; index++)
+		if (table->entries[index] != NULL)
+			insert(&grown, table->entries[index]);
 	free(table->entries);
 	*table = grown;
 	return 0;
@@ -68,17 +68,17 @@ int registrations_add(struct registration_table *table, struct registration *reg
 void registrations_remove(struct registration_table *table, const struct registration *registration)
 {
 	uint32_t mask = table->capacity - 1;
-	uint32_t hole = place_of(table, registration->key);
+	uint32_t hole = hash_of(table, registration->key);
 
 	while (table->entries[hole] != registration)
 		hole = (hole + 1) & mask;
 	/* Move up those behind it that would not be found any more with a hole before them. */
-	for (uint32_t place = (hole + 1) & mask; table->entries[place] != NULL; place = (place + 1) & mask) {
-		uint32_t first = place_of(table, table->entries[place]->key);
-		if (((place - first) & mask) < ((place - hole) & mask))
+	for (uint32_t index = (hole + 1) & mask; table->entries[index] != NULL; index = (index + 1) & mask) {
+		uint32_t first = hash_of(table, table->entries[index]->key);
+		if (((index - first) & mask) < ((index - hole) & mask))
 			continue;
-		table->entries[hole] = table->entries[place];
-		hole = place;
+		table->entries[hole] = table->entries[index];
+		hole = index;
 	}
 	table->entries[hole] = NULL;
 	table->count--;
@@ -86,20 +86,20 @@ void registrations_remove(struct registration_table *table, const struct registr
 
 void registrations_disown(struct registration_table *table, const void *owner)
 {
-	for (uint32_t place = 0; place < table->capacity; place++)
-		if (table->entries[place] != NULL && table->entries[place]->owner == owner)
+	for (uint32_t index = 0; index < table->capacity; index++)
+		if (table->entries[index] != NULL && table->entries[index]->owner == owner)
 			/* Nobody's any more: the next endpoint may lie where this one did. */
-			table->entries[place]->owner = table;
+			table->entries[index]->owner = table;
 }
 
 struct registration *registrations_find(const struct registration_table *table, uint64_t key)
 {
 	if (table->count == 0)
 		return NULL;
-	for (uint32_t place = place_of(table, key); table->entries[place] != NULL;
-	     place = (place + 1) & (table->capacity - 1))
-		if (table->entries[place]->key == key)
-			return table->entries[place];
+	for (uint32_t index = hash_of(table, key); table->entries[index] != NULL;
+	     index = (index + 1) & (table->capacity - 1))
+		if (table->entries[index]->key == key)
+			return table->entries[index];
 	return NULL;
 }
 

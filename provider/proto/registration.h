@@ -44,9 +44,9 @@ void registrations_remove(struct registration_table *table, const struct registr
 void registrations_disown(struct registration_table *table, const void *owner);
 
 /* Each registration, once, by calling with 0, 1, ... until this is `capacity`; NULL in between. */
-static inline struct registration *registrations_at(const struct registration_table *table, uint32_t place)
+static inline struct registration *registrations_at(const struct registration_table *table, uint32_t index)
 {
-	return table->entries[place];
+	return table->entries[index];
 }
 
 struct registration *registrations_find(const struct registration_table *table, uint64_t key);

@@ -41,7 +41,7 @@
 struct registration;
 
 /* Ranges of the peer's memory in one operation, at most. */
-#define REMOTE_PLACES 4U
+#define REMOTE_RANGES 4U
 /* Up to here an operation is sent in one go, and kept in order. */
 #define REMOTE_WHOLE_BYTES 4096U
 
@@ -110,11 +110,11 @@ struct remote_operation {
 	/* of a long operation */
 	uint64_t data;
 	uint64_t sent;
-	uint64_t place_sent; /* of the current place */
-	uint32_t place;
-	uint32_t place_count;
+	uint64_t range_sent; /* of the current range */
+	uint32_t range;
+	uint32_t range_count;
 	uint32_t piece; /* bytes of a request */
-	struct fi_rma_iov places[REMOTE_PLACES];
+	struct fi_rma_iov ranges[REMOTE_RANGES];
 	/* of a long one that is to go by the core, or does */
 	bool by_core;
 	bool reading;               /* the target exposes its memory */
@@ -147,8 +147,8 @@ struct remote_request {
 	const struct iovec *pieces; /* local memory: to be written, read to, or the operands */
 	size_t count;
 	size_t length;                   /* of all pieces */
-	const struct fi_rma_iov *places; /* the peer's memory, `length` bytes in all */
-	size_t place_count;
+	const struct fi_rma_iov *ranges; /* the peer's memory, `length` bytes in all */
+	size_t range_count;
 	struct msg_peer *to;
 	uint64_t data;
 	void *context;

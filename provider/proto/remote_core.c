@@ -30,7 +30,7 @@ bool remote_core_may_move(const struct remote_request *request)
 {
 	const struct peer *peer = &request->to->peer;
 
-	return peer->network != NULL && request->length > CORE_BYTES_MIN && request->place_count == 1 &&
+	return peer->network != NULL && request->length > CORE_BYTES_MIN && request->range_count == 1 &&
 	       (request->kind == REMOTE_READ || request->count == 1) && network_reads(peer);
 }
 
@@ -39,10 +39,10 @@ bool remote_core_may_move(const struct remote_request *request)
 static void push(struct remote_operation *operation)
 {
 	struct peer *peer = &operation->to->peer;
-	const struct fi_rma_iov *place = &operation->places[0];
+	const struct fi_rma_iov *range = &operation->ranges[0];
 	const struct wire_core_write header = {
-		.key = place->key,
-		.address = place->addr,
+		.key = range->key,
+		.address = range->addr,
 		.total = operation->buffer.length,
 		.data = operation->data,
 		.grant_key = operation->grant.key,

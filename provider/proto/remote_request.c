@@ -67,7 +67,7 @@ struct plan {
 	uint64_t rest;  /* of the range, which later requests bring */
 };
 
-static void push_write(const struct remote_request *request, const struct fi_rma_iov *place, uint64_t offset,
+static void push_write(const struct remote_request *request, const struct fi_rma_iov *range, uint64_t offset,
 		       const struct plan *plan)
 {
 	struct peer *peer = &request->to->peer;
@@ -75,8 +75,8 @@ static void push_write(const struct remote_request *request, const struct fi_rma
 
 	if (plan->chunk == CHUNK_NONE) {
 		unsigned char scratch[WIRE_SHORT_BYTES];
-		const uint64_t header[2] = {place->addr, request->data};
-		remote_push(peer, control_word(WIRE_WRITE, plan->flags, plan->length), place->key, header,
+		const uint64_t header[2] = {range->addr, request->data};
+		remote_push(peer, control_word(WIRE_WRITE, plan->flags, plan->length), range->key, header,
 			    plan->flags & WIRE_DATA ? 16 : 8,
 			    buffer_in_a_row(request->pieces, request->count, offset, plan->length, scratch),
 			    plan->length);
@@ -85,20 +85,20 @@ static void push_write(const struct remote_request *request, const struct fi_rma
 	struct buffer buffer;
 	buffer_open(&buffer, request->pieces, request->count);
 	struct wire_write header = {
-		.address = place->addr,
+		.address = range->addr,
 		.rest = plan->rest,
 		.data = request->data,
 		.chunk = plan->chunk,
-		.offset = chunk_place(pool, plan->chunk,
-				      request->count == 1 ? (char *)request->pieces[0].iov_base + offset
-							  : NULL),
+		.offset = chunk_offset(pool, plan->chunk,
+				       request->count == 1 ? (char *)request->pieces[0].iov_base + offset
+							   : NULL),
 	};
 	buffer_to_region(&buffer, offset, pool->section + header.offset, plan->length);
-	remote_push(peer, control_word(WIRE_WRITE_CHUNK, plan->flags, plan->length), place->key, &header,
+	remote_push(peer, control_word(WIRE_WRITE_CHUNK, plan->flags, plan->length), range->key, &header,
 		    sizeof(header), NULL, 0);
 }
 
-static void push_atomic(const struct remote_request *request, const struct fi_rma_iov *place, uint64_t offset,
+static void push_atomic(const struct remote_request *request, const struct fi_rma_iov *range, uint64_t offset,
 			const struct plan *plan)
 {
 	struct peer *peer = &request->to->peer;
@@ -111,7 +111,7 @@ static void push_atomic(const struct remote_request *request, const struct fi_rm
 	} header = {
 		.atomic =
 			{
-				.address = place->addr,
+				.address = range->addr,
 				.count = (uint16_t)(plan->length / atomic_element_bytes(request->datatype)),
 				.datatype = (uint8_t)request->datatype,
 				.operation = (uint8_t)request->operation,
@@ -132,29 +132,29 @@ static void push_atomic(const struct remote_request *request, const struct fi_rm
 		bytes = operands;
 	}
 	if (plan->chunk == CHUNK_NONE) {
-		remote_push(peer, control_word(WIRE_ATOMIC, plan->flags, plan->bytes), place->key,
+		remote_push(peer, control_word(WIRE_ATOMIC, plan->flags, plan->bytes), range->key,
 			    &header.atomic, sizeof(header.atomic), bytes, plan->bytes);
 		return;
 	}
-	header.piece = (struct wire_piece){plan->chunk, chunk_place(pool, plan->chunk, NULL)};
+	header.piece = (struct wire_piece){plan->chunk, chunk_offset(pool, plan->chunk, NULL)};
 	shared_copy_out(pool->section + header.piece.offset, bytes, plan->bytes);
-	remote_push(peer, control_word(WIRE_ATOMIC_CHUNK, plan->flags, plan->bytes), place->key, &header,
+	remote_push(peer, control_word(WIRE_ATOMIC_CHUNK, plan->flags, plan->bytes), range->key, &header,
 		    sizeof(header), NULL, 0);
 }
 
-static void push_request(const struct remote_request *request, const struct fi_rma_iov *place,
+static void push_request(const struct remote_request *request, const struct fi_rma_iov *range,
 			 uint64_t offset, const struct plan *plan)
 {
 	switch (request->kind) {
 	case REMOTE_WRITE:
-		push_write(request, place, offset, plan);
+		push_write(request, range, offset, plan);
 		break;
 	case REMOTE_READ:
 		remote_push(&request->to->peer, control_word(WIRE_READ, plan->flags, plan->length),
-			    place->key, &place->addr, sizeof(place->addr), NULL, 0);
+			    range->key, &range->addr, sizeof(range->addr), NULL, 0);
 		break;
 	default:
-		push_atomic(request, place, offset, plan);
+		push_atomic(request, range, offset, plan);
 		break;
 	}
 	request->to->remote.requests++;
@@ -248,8 +248,8 @@ static ssize_t request_whole(struct messenger *messenger, const struct remote_re
 	bool answered = wants_answer(request);
 	bool told = answered || to->remote.asks; /* of what is done so far */
 	bool reply = request->kind == REMOTE_READ || request->form != ATOMIC_BASE;
-	struct plan plans[REMOTE_PLACES];
-	uint32_t count = (uint32_t)request->place_count;
+	struct plan plans[REMOTE_RANGES];
+	uint32_t count = (uint32_t)request->range_count;
 	uint32_t slots = 0;
 	struct remote_operation *operation = NULL;
 
@@ -265,7 +265,7 @@ static ssize_t request_whole(struct messenger *messenger, const struct remote_re
 		uint32_t flags = told ? WIRE_ACKNOWLEDGED : 0;
 		if (i + 1 == count)
 			flags |= WIRE_LAST | (request->flags & FI_REMOTE_CQ_DATA ? WIRE_DATA : 0U);
-		plan_request(request, (uint32_t)request->places[i].len, flags, most_slots, &plans[i]);
+		plan_request(request, (uint32_t)request->ranges[i].len, flags, most_slots, &plans[i]);
 		slots += plans[i].slots == 0 ? 1 : plans[i].slots;
 	}
 	ssize_t result = remote_room(messenger, to, slots);
@@ -287,7 +287,7 @@ static ssize_t request_whole(struct messenger *messenger, const struct remote_re
 	to->remote.asks = false;
 	uint64_t offset = 0;
 	for (uint32_t i = 0; i < count; i++) {
-		push_request(request, &request->places[i], offset, &plans[i]);
+		push_request(request, &request->ranges[i], offset, &plans[i]);
 		if (answered)
 			expect(&to->remote, operation, offset, plans[i].length, reply);
 		offset += plans[i].length;
@@ -339,11 +339,11 @@ uint32_t remote_pump(struct messenger *messenger, struct remote_operation *opera
 	if (operation->by_core)
 		return budget;
 	for (; budget > 0 && operation->sent < operation->buffer.length; budget--) {
-		const struct fi_rma_iov *place = &operation->places[operation->place];
-		uint64_t rest = place->len - operation->place_sent;
+		const struct fi_rma_iov *range = &operation->ranges[operation->range];
+		uint64_t rest = range->len - operation->range_sent;
 		if (rest == 0) {
-			operation->place++;
-			operation->place_sent = 0;
+			operation->range++;
+			operation->range_sent = 0;
 			budget++;
 			continue;
 		}
@@ -373,11 +373,11 @@ uint32_t remote_pump(struct messenger *messenger, struct remote_operation *opera
 				.to = to,
 				.data = operation->data,
 			},
-			&(struct fi_rma_iov){place->addr + operation->place_sent, length, place->key},
+			&(struct fi_rma_iov){range->addr + operation->range_sent, length, range->key},
 			operation->sent, &plan);
 		expect(&to->remote, operation, operation->sent, length, reads);
 		operation->sent += length;
-		operation->place_sent += length;
+		operation->range_sent += length;
 	}
 	if (operation->sent == operation->buffer.length)
 		finish_sending(messenger, operation);
@@ -399,13 +399,13 @@ static ssize_t request_long(struct messenger *messenger, const struct remote_req
 	operation->sent_all = false;
 	operation->data = request->data;
 	operation->sent = 0;
-	operation->place_sent = 0;
-	operation->place = 0;
-	operation->place_count = (uint32_t)request->place_count;
+	operation->range_sent = 0;
+	operation->range = 0;
+	operation->range_count = (uint32_t)request->range_count;
 	operation->by_core = remote_core_may_move(request);
 	/* The target may have no chunks longer than ours: all members' sections are of one size. */
 	operation->piece = piece < largest ? piece : largest;
-	memcpy(operation->places, request->places, request->place_count * sizeof(*request->places));
+	memcpy(operation->ranges, request->ranges, request->range_count * sizeof(*request->ranges));
 	match_append(&messenger->remote_pumping, &operation->link);
 	messenger->remote_pending++;
 	to->peer.messages++;

@@ -57,7 +57,7 @@ static bool push_reply(struct messenger *messenger, struct msg_peer *to, uint64_
 		rendezvous_miss_chunk(messenger);
 		return false;
 	}
-	struct wire_piece header = {chunk, chunk_place(pool, chunk, bytes)};
+	struct wire_piece header = {chunk, chunk_offset(pool, chunk, bytes)};
 	shared_copy_out(pool->section + header.offset, bytes, length);
 	remote_push(&to->peer, control_word(WIRE_REPLY_CHUNK, flags, length), sequence, &header,
 		    sizeof(header), NULL, 0);

@@ -207,7 +207,7 @@ static void push_piece(struct send *send, uint32_t kind, uint64_t word, uint32_t
 	const struct chunk_pool *pool = peer->pool;
 	const char *from =
 		send->buffer.count == 1 ? (char *)send->buffer.pieces[0].iov_base + send->sent : NULL;
-	struct wire_piece header = {.chunk = chunk, .offset = chunk_place(pool, chunk, from)};
+	struct wire_piece header = {.chunk = chunk, .offset = chunk_offset(pool, chunk, from)};
 
 	uint32_t wire_flags = copy_piece(send, pool->section + header.offset, length);
 	send->sent += length;
@@ -263,7 +263,7 @@ ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *
 	header.taking = copy_methods_tell(&to->copy_methods);
 	if (pieces > 0) {
 		header.chunk = chunks[0];
-		header.offset = chunk_place(peer->pool, chunks[0], request->pieces[0].iov_base);
+		header.offset = chunk_offset(peer->pool, chunks[0], request->pieces[0].iov_base);
 		wire_flags |= copy_piece(send, peer->pool->section + header.offset, first);
 		send->sent = first;
 	}

@@ -130,7 +130,7 @@ static void send_eager(const struct send_request *request, uint32_t wire_flags, 
 		.data = request->data,
 		.id = id,
 		.chunk = chunk,
-		.offset = chunk_place(pool, chunk, request->pieces[0].iov_base),
+		.offset = chunk_offset(pool, chunk, request->pieces[0].iov_base),
 	};
 	shared_bytes *to = pool->section + header.offset;
 

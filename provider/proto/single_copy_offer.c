@@ -94,13 +94,14 @@ static bool is_where_it_began(const struct messenger *messenger, const struct si
 /* Our line as the other end finds it, in whichever of the two places it looks. */
 static void show(struct messenger *messenger, const struct single_copy *copy, const struct msg_peer *peer,
 		 uint64_t operation, const struct buffer *buffer, uint64_t claimed, uint64_t done,
-		 uint64_t place)
+		 uint64_t offset)
 {
 	const struct transport *transport = messenger->transport;
 	uint32_t index = index_of(messenger, copy);
 
 	uint64_t other = (uint64_t)peer->peer.epoch << 32 | peer->peer.slot;
-	const struct transfer_words words = {.claimed = claimed, .done = done, .place = place, .peer = other};
+	const struct transfer_words words = {
+		.claimed = claimed, .done = done, .offset = offset, .peer = other};
 
 	transfer_open(section_transfer(transport->attachments[0].region,
 				       transport->attachments[0].member->slot, index),
@@ -208,28 +209,29 @@ static bool read_theirs(struct messenger *messenger, struct single_copy *copy, s
 /* ---- the sender ---- */
 
 /* Section offset of a buffer in our heap, or 0: the section's header is there and no buffer. */
-static uint64_t place_of(const struct messenger *messenger, const struct buffer *buffer, uint64_t length)
+static uint64_t heap_offset_of(const struct messenger *messenger, const struct buffer *buffer,
+			       uint64_t length)
 {
 	if (buffer->count != 1)
 		return 0;
-	uint64_t place = heap_find(messenger->transport->heap, buffer->pieces[0].iov_base, length);
-	return place == HEAP_NONE ? 0 : place;
+	uint64_t offset = heap_find(messenger->transport->heap, buffer->pieces[0].iov_base, length);
+	return offset == HEAP_NONE ? 0 : offset;
 }
 
 bool single_copy_offer(struct messenger *messenger, struct send *send, struct wire_rendezvous *header)
 {
-	uint64_t place = place_of(messenger, &send->buffer, send->buffer.length);
+	uint64_t offset = heap_offset_of(messenger, &send->buffer, send->buffer.length);
 	struct single_copy *copy = take(messenger, send->to);
 
 	if (copy == NULL)
 		return false;
 	show(messenger, copy, send->to, send->id, &send->buffer, send->buffer.length, send->buffer.length,
-	     place);
+	     offset);
 	send->copy = copy;
 	header->transfer = copy->own;
 	forget_former(send->to);
 	/* What it answered last is what it will answer again. */
-	return place != 0 || process_is_proved(messenger, send->to) || send->to->takes_single;
+	return offset != 0 || process_is_proved(messenger, send->to) || send->to->takes_single;
 }
 
 int single_copy_answered(struct messenger *messenger, struct send *send, const struct wire_clear *clear)
@@ -254,13 +256,13 @@ int single_copy_answered(struct messenger *messenger, struct send *send, const s
 	copy->theirs_claimed = copy->first;
 	switch (clear->method) {
 	case WIRE_BY_REGION:
-		if (clear->place != 0) {
+		if (clear->offset != 0) {
 			copy->view = transfer_view(messenger->transport->attachments[0].region, copy->slot,
-						   clear->place, clear->accepted);
+						   clear->offset, clear->accepted);
 			if (copy->view == NULL)
 				return -EPROTO;
 			copy->copies = true;
-		} else if (place_of(messenger, &send->buffer, send->buffer.length) == 0) {
+		} else if (heap_offset_of(messenger, &send->buffer, send->buffer.length) == 0) {
 			return -EPROTO; /* neither of us could */
 		}
 		copy->method = WIRE_BY_REGION;
@@ -292,10 +294,10 @@ bool single_copy_accept(struct messenger *messenger, struct receive *receive, ui
 	struct single_copy *copy = take(messenger, from);
 	if (copy == NULL)
 		return false;
-	uint64_t place = place_of(messenger, &receive->buffer, accepted);
+	uint64_t offset = heap_offset_of(messenger, &receive->buffer, accepted);
 	copy->view = transfer_source(messenger->transport->attachments[0].region, from->peer.slot,
 				     receive->offered, receive->total);
-	if (copy->view != NULL || place != 0) {
+	if (copy->view != NULL || offset != 0) {
 		copy->copies = copy->view != NULL;
 		copy->method = WIRE_BY_REGION;
 	} else if (process_is_proved(messenger, from) &&
@@ -319,6 +321,6 @@ bool single_copy_accept(struct messenger *messenger, struct receive *receive, ui
 	messenger->copying++;
 	clear->method = copy->method;
 	clear->transfer = copy->own;
-	clear->place = place;
+	clear->offset = offset;
 	return true;
 }

@@ -136,7 +136,7 @@ struct wire_clear {
 	struct wire_taking taking;
 	uint32_t method;   /* enum wire_method */
 	uint32_t transfer; /* the receiver's, unless the method is WIRE_BY_PIECES */
-	uint64_t place;    /* section offset of the receiver's buffer, 0 if it is not in its heap */
+	uint64_t offset;   /* section offset of the receiver's buffer, 0 if it is not in its heap */
 };
 
 /* How the rest of a large message goes. */

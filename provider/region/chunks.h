@@ -101,7 +101,7 @@ static inline uint32_t chunk_take(struct chunk_pool *pool, struct chunk_account 
 }
 
 /* The section offset at which the bytes of `buffer` go in a chunk. */
-static inline uint32_t chunk_place(const struct chunk_pool *pool, uint32_t chunk, const void *buffer)
+static inline uint32_t chunk_offset(const struct chunk_pool *pool, uint32_t chunk, const void *buffer)
 {
 	const struct chunk_class *class = &pool->classes[chunk_class_of(pool, chunk)];
 

@@ -67,7 +67,7 @@ static int receive_grant(int agent, struct doorbell_grant *grant, int descriptor
 	size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
 	memcpy(descriptors, CMSG_DATA(header), count * sizeof(int));
 	if (count == 2 && length == sizeof(*grant) && grant->version == DOORBELL_VERSION &&
-	    grant->place % sizeof(uint32_t) == 0 && grant->place <= REGION_PAGE - sizeof(uint32_t))
+	    grant->offset % sizeof(uint32_t) == 0 && grant->offset <= REGION_PAGE - sizeof(uint32_t))
 		return 0;
 	for (size_t i = 0; i < count; i++)
 		(void)close(descriptors[i]);
@@ -94,7 +94,7 @@ static int request_grant(struct doorbell *doorbell, const char *path)
 		doorbell->registers = NULL;
 		return result;
 	}
-	doorbell->ring = (volatile uint32_t *)(void *)((unsigned char *)doorbell->registers + grant.place);
+	doorbell->ring = (volatile uint32_t *)(void *)((unsigned char *)doorbell->registers + grant.offset);
 	return 0;
 }
 

@@ -28,8 +28,8 @@
 #define DOORBELL_VERSION 1U
 struct doorbell_grant {
 	uint32_t version;
-	uint32_t word;  /* what others write into their registers to interrupt us: guest << 16 | vector */
-	uint32_t place; /* of the doorbell register in the file's first page */
+	uint32_t word;   /* what others write into their registers to interrupt us: guest << 16 | vector */
+	uint32_t offset; /* of the doorbell register in the file's first page */
 	uint32_t reserved;
 };
 

@@ -25,7 +25,7 @@ void exposure_publish(struct exposures *exposures, const struct member *self, co
 	shared_store_u64(&line->key, key);
 	shared_store_u64(&line->address, address);
 	shared_store_u64(&line->length, part->length);
-	shared_store_u64(&line->place, part->place);
+	shared_store_u64(&line->offset, part->offset);
 	shared_store_u32(&line->slot, part->slot);
 	shared_store_u32(&line->epoch, part->epoch);
 	shared_store_u32(&line->access, access);
@@ -53,7 +53,7 @@ void exposure_withdraw(struct exposures *exposures, const struct member *self, c
 
 /* What a line says, loaded once. False if it changed meanwhile, or is no exposure of `key`. */
 static bool read_line(const struct exposure_line *line, uint64_t sequence, uint64_t key,
-		      struct exposed *known, uint64_t *place)
+		      struct exposed *known, uint64_t *offset)
 {
 	if (shared_load_u64(&line->key) != key)
 		return false;
@@ -67,7 +67,7 @@ static bool read_line(const struct exposure_line *line, uint64_t sequence, uint6
 		.slot = shared_load_u32(&line->slot),
 		.epoch = shared_load_u32(&line->epoch),
 	};
-	*place = shared_load_u64(&line->place);
+	*offset = shared_load_u64(&line->offset);
 	shared_fence_loads();
 	return shared_load_u64(&line->sequence) == sequence;
 }
@@ -84,14 +84,14 @@ static bool same_process(const struct region *region, uint32_t slot, uint32_t ot
  * Is it in a heap of the process of the member in `slot`? Sets `gone` instead if that heap's
  * member is not there any more, which is no fault of this one.
  */
-static bool can_be(const struct region *region, uint32_t slot, uint64_t place, struct exposed *known,
+static bool can_be(const struct region *region, uint32_t slot, uint64_t offset, struct exposed *known,
 		   bool *gone)
 {
 	if (known->slot >= region->members || known->epoch == 0 || known->length == 0 ||
 	    known->length > UINT64_MAX - known->address ||
 	    (known->access & ~(EXPOSED_TO_READ | EXPOSED_TO_WRITE)) != 0)
 		return false;
-	known->bytes = transfer_view(region, known->slot, place, known->length);
+	known->bytes = transfer_view(region, known->slot, offset, known->length);
 	if (known->bytes == NULL)
 		return false;
 	*gone = !member_is_intact(region, known->slot, known->epoch);
@@ -113,12 +113,12 @@ bool exposure_find(const struct region *region, uint32_t slot, uint32_t epoch, u
 	for (uint32_t index = 0; index < REGION_EXPOSURES; index++) {
 		const struct exposure_line *line = &header->exposures[index];
 		uint64_t sequence = shared_acquire_u64(&line->sequence);
-		uint64_t place = 0;
+		uint64_t offset = 0;
 		if (sequence == 0)
 			break;
-		if ((sequence & 1) != 0 || !read_line(line, sequence, key, known, &place))
+		if ((sequence & 1) != 0 || !read_line(line, sequence, key, known, &offset))
 			continue;
-		bool good = can_be(region, slot, place, known, &gone);
+		bool good = can_be(region, slot, offset, known, &gone);
 		/* A successor's words are not its fault. */
 		bool intact = member_is_intact(region, slot, epoch);
 		if (!good || gone || !intact)

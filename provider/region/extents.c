@@ -15,19 +15,19 @@ _Static_assert(EXTENTS_PAGES_MAX <= LENGTH, "a length leaves room for the flags"
 
 #define LIST_BITS ((uint32_t)__builtin_ctz(EXTENT_LISTS))
 
-struct place {
+struct bin {
 	uint32_t level;
 	uint32_t list;
 };
 
 /* The list for extents of `pages`: all of it in level 0 up to EXTENT_LISTS, then one level a power. */
-static struct place place_of(uint32_t pages)
+static struct bin bin_of(uint32_t pages)
 {
 	if (pages < EXTENT_LISTS)
-		return (struct place){0, pages};
+		return (struct bin){0, pages};
 	uint32_t power = 31U - (uint32_t)__builtin_clz(pages);
 
-	return (struct place){power - LIST_BITS + 1, (pages >> (power - LIST_BITS)) & (EXTENT_LISTS - 1)};
+	return (struct bin){power - LIST_BITS + 1, (pages >> (power - LIST_BITS)) & (EXTENT_LISTS - 1)};
 }
 
 static void tag_free(struct extents *extents, uint32_t first, uint32_t pages)
@@ -44,8 +44,8 @@ static void tag_taken(struct extents *extents, uint32_t first, uint32_t pages)
 
 static void link_free(struct extents *extents, uint32_t first, uint32_t pages)
 {
-	struct place place = place_of(pages);
-	uint32_t *head = &extents->heads[place.level][place.list];
+	struct bin bin = bin_of(pages);
+	uint32_t *head = &extents->heads[bin.level][bin.list];
 
 	tag_free(extents, first, pages);
 	extents->tags[first].previous = EXTENT_NONE;
@@ -53,14 +53,14 @@ static void link_free(struct extents *extents, uint32_t first, uint32_t pages)
 	if (*head != EXTENT_NONE)
 		extents->tags[*head].previous = first;
 	*head = first;
-	extents->lists[place.level] |= UINT32_C(1) << place.list;
-	extents->levels |= UINT32_C(1) << place.level;
+	extents->lists[bin.level] |= UINT32_C(1) << bin.list;
+	extents->levels |= UINT32_C(1) << bin.level;
 }
 
 static void unlink_free(struct extents *extents, uint32_t first)
 {
 	const struct extent_tag *tag = &extents->tags[first];
-	struct place place = place_of(tag->length);
+	struct bin bin = bin_of(tag->length);
 
 	if (tag->next != EXTENT_NONE)
 		extents->tags[tag->next].previous = tag->previous;
@@ -68,12 +68,12 @@ static void unlink_free(struct extents *extents, uint32_t first)
 		extents->tags[tag->previous].next = tag->next;
 		return;
 	}
-	extents->heads[place.level][place.list] = tag->next;
+	extents->heads[bin.level][bin.list] = tag->next;
 	if (tag->next != EXTENT_NONE)
 		return;
-	extents->lists[place.level] &= ~(UINT32_C(1) << place.list);
-	if (extents->lists[place.level] == 0)
-		extents->levels &= ~(UINT32_C(1) << place.level);
+	extents->lists[bin.level] &= ~(UINT32_C(1) << bin.list);
+	if (extents->lists[bin.level] == 0)
+		extents->levels &= ~(UINT32_C(1) << bin.level);
 }
 
 int extents_open(struct extents *extents, uint32_t pages, uint64_t origin)
@@ -117,9 +117,9 @@ static uint32_t find_larger(const struct extents *extents, uint32_t pages)
 		rounded += (UINT32_C(1) << (power - LIST_BITS)) - 1;
 	if (rounded > EXTENTS_PAGES_MAX)
 		return EXTENT_NONE;
-	struct place place = place_of((uint32_t)rounded);
-	uint32_t lists = extents->lists[place.level] & (UINT32_MAX << place.list);
-	uint32_t level = place.level;
+	struct bin bin = bin_of((uint32_t)rounded);
+	uint32_t lists = extents->lists[bin.level] & (UINT32_MAX << bin.list);
+	uint32_t level = bin.level;
 
 	if (lists == 0) {
 		uint32_t levels = extents->levels & (UINT32_MAX << level << 1);
@@ -137,10 +137,10 @@ static uint32_t find_larger(const struct extents *extents, uint32_t pages)
  */
 static uint32_t search(const struct extents *extents, uint32_t pages, uint32_t alignment)
 {
-	struct place place = place_of(pages);
+	struct bin bin = bin_of(pages);
 
-	for (uint32_t level = place.level; level < EXTENT_LEVELS; level++) {
-		for (uint32_t list = level == place.level ? place.list : 0; list < EXTENT_LISTS; list++) {
+	for (uint32_t level = bin.level; level < EXTENT_LEVELS; level++) {
+		for (uint32_t list = level == bin.level ? bin.list : 0; list < EXTENT_LISTS; list++) {
 			uint32_t first = extents->heads[level][list];
 			for (; first != EXTENT_NONE; first = extents->tags[first].next)
 				if ((uint64_t)pages + skip(extents, first, alignment) <=

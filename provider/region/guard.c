@@ -10,7 +10,7 @@
 
 /*
  * A process has one or two, and a test may have dozens. The handler may run at any moment in any thread, so
- * places are added and used again, and never freed.
+ * entries are added and used again, and never freed.
  */
 #define WATCHED_AT_ONCE 16U
 
@@ -50,7 +50,7 @@ static bool survive(uintptr_t address)
 }
 
 /* Where `region` is, or NULL. With the lock. */
-static _Atomic(struct region *) *place_of(const struct region *region)
+static _Atomic(struct region *) *entry_of(const struct region *region)
 {
 	for (struct watched *some = &watched; some != NULL;
 	     some = atomic_load_explicit(&some->more, memory_order_relaxed))
@@ -60,13 +60,13 @@ static _Atomic(struct region *) *place_of(const struct region *region)
 	return NULL;
 }
 
-/* A place for one more, or NULL without memory. With the lock. */
-static _Atomic(struct region *) *free_place(void)
+/* An entry for one more, or NULL without memory. With the lock. */
+static _Atomic(struct region *) *free_entry(void)
 {
-	_Atomic(struct region *) *place = place_of(NULL);
+	_Atomic(struct region *) *entry = entry_of(NULL);
 
-	if (place != NULL)
-		return place;
+	if (entry != NULL)
+		return entry;
 	struct watched *last = &watched;
 	for (struct watched *next = last; next != NULL;
 	     next = atomic_load_explicit(&next->more, memory_order_relaxed))
@@ -121,27 +121,27 @@ void guard_unlock(void)
 bool guard_watch(struct region *region)
 {
 	guard_lock();
-	_Atomic(struct region *) *place = free_place();
-	if (place != NULL) {
+	_Atomic(struct region *) *entry = free_entry();
+	if (entry != NULL) {
 		struct sigaction action = {.sa_flags = SA_SIGINFO | SA_ONSTACK};
 		action.sa_sigaction = handle;
 		(void)sigemptyset(&action.sa_mask);
-		atomic_store_explicit(place, region, memory_order_release);
+		atomic_store_explicit(entry, region, memory_order_release);
 		watched_count++;
 		if (!installed)
 			installed = sigaction(SIGBUS, &action, &previous) == 0;
 	}
 	guard_unlock();
-	return place != NULL;
+	return entry != NULL;
 }
 
 void guard_forget(struct region *region)
 {
 	guard_lock();
-	_Atomic(struct region *) *place = place_of(region);
-	if (place != NULL) {
+	_Atomic(struct region *) *entry = entry_of(region);
+	if (entry != NULL) {
 		struct sigaction current;
-		atomic_store_explicit(place, NULL, memory_order_release);
+		atomic_store_explicit(entry, NULL, memory_order_release);
 		/* One who came after us may call us still: then we stay, and pass everything on. */
 		if (--watched_count == 0 && sigaction(SIGBUS, NULL, &current) == 0 &&
 		    (current.sa_flags & SA_SIGINFO) != 0 && current.sa_sigaction == handle)

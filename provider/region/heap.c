@@ -190,7 +190,7 @@ static bool overlap(const struct heap *heap, uintptr_t address, uint64_t length,
 	*part = (struct heap_part){
 		.before = before,
 		.length = length - before < heap->bytes - skipped ? length - before : heap->bytes - skipped,
-		.place = heap->offset + skipped,
+		.offset = heap->offset + skipped,
 		.slot = heap->slot,
 		.epoch = heap->epoch,
 	};

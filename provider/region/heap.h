@@ -60,7 +60,7 @@ static inline uint64_t heap_find(const struct heap *heap, const void *address, s
 struct heap_part {
 	uint64_t before;
 	uint64_t length;
-	uint64_t place; /* section offset, in the section of the member (slot, epoch) */
+	uint64_t offset; /* section offset, in the section of the member (slot, epoch) */
 	uint32_t slot;
 	uint32_t epoch;
 };

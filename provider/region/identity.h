@@ -52,7 +52,7 @@ enum member_found member_find(const struct region *region, const struct member_i
 
 /*
  * Of two regions that a pair of endpoints shares: is it `one` through which they reach each other? `home` and
- * `other_home` are the ids of the regions that they joined first. See api/place.c.
+ * `other_home` are the ids of the regions that they joined first. See api/resolve.c.
  */
 bool identity_prefers(const struct region *one, const struct region *other, const uint64_t home[2],
 		      const uint64_t other_home[2]);

@@ -181,7 +181,7 @@ struct exposure_line {
 	shared_u64 key;      /*  8 */
 	shared_u64 address;  /* 16  what peers call the first byte */
 	shared_u64 length;   /* 24 */
-	shared_u64 place;    /* 32  section offset of the first byte, in the section of `slot` */
+	shared_u64 offset;   /* 32  section offset of the first byte, in the section of `slot` */
 	shared_u32 slot;     /* 40  the member whose heap it is */
 	shared_u32 epoch;    /* 44 */
 	shared_u32 access;   /* 48  EXPOSED_... */
@@ -363,7 +363,7 @@ _Static_assert(sizeof(struct connection_line) == REGION_LINE, "a connection is o
  *   Stored, then a full fence, then the other's line is loaded: one of two that claim the same
  *   bytes at the same time sees the other.
  * done: of a sender, that what is behind this offset is copied. Release, after the bytes.
- * place: of a sender, the section offset of its buffer, if it lies in its heap, else 0.
+ * offset: of a sender, the section offset of its buffer, if it lies in its heap, else 0.
  * peer: whose line is the other one, epoch << 32 | slot: a sender whose `claimed` is less than its
  *   `done` may be writing into that one's heap. See region/late_writers.h.
  */
@@ -373,7 +373,7 @@ struct transfer_line {
 	shared_u64 id;
 	shared_u64 claimed;
 	shared_u64 done;
-	shared_u64 place;
+	shared_u64 offset;
 	shared_u64 peer;
 	shared_bytes reserved[REGION_LINE - 40];
 };

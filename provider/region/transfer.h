@@ -19,20 +19,20 @@ static inline uint32_t transfer_index(uint32_t id)
 _Static_assert(REGION_TRANSFERS <= 256, "an index has 8 bits");
 
 /*
- * `length` bytes at `place` in the heap of a member's section, where alone buffers can be; NULL
+ * `length` bytes at `offset` in the heap of a member's section, where alone buffers can be; NULL
  * if they are not wholly there. Both may come from a peer.
  */
-static inline shared_bytes *transfer_view(const struct region *region, uint32_t slot, uint64_t place,
+static inline shared_bytes *transfer_view(const struct region *region, uint32_t slot, uint64_t offset,
 					  uint64_t length)
 {
-	return place < section_arena_end(region) ? NULL : section_view(region, slot, place, length);
+	return offset < section_arena_end(region) ? NULL : section_view(region, slot, offset, length);
 }
 
 /* The words of a line that are not its id. */
 struct transfer_words {
 	uint64_t claimed;
 	uint64_t done;
-	uint64_t place;
+	uint64_t offset;
 	uint64_t peer; /* epoch << 32 | slot */
 };
 
@@ -40,7 +40,7 @@ static inline void transfer_open(struct transfer_line *line, uint32_t id, const 
 {
 	/* Who loads one of these finds the id of the former transfer gone: see transfer_read(). */
 	shared_fence_stores();
-	shared_store_u64(&line->place, words->place);
+	shared_store_u64(&line->offset, words->offset);
 	shared_store_u64(&line->peer, words->peer);
 	shared_store_u64(&line->claimed, words->claimed);
 	shared_store_u64(&line->done, words->done);
@@ -55,7 +55,7 @@ static inline shared_bytes *transfer_source(const struct region *region, uint32_
 	/* Pairs with the release store in transfer_open(). */
 	bool open = shared_acquire_u64(&line->id) == id;
 
-	return open ? transfer_view(region, sender, shared_load_u64(&line->place), length) : NULL;
+	return open ? transfer_view(region, sender, shared_load_u64(&line->offset), length) : NULL;
 }
 
 static inline void transfer_close(struct transfer_line *line)

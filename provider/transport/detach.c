@@ -139,7 +139,7 @@ void transport_meet_leavers(struct transport *transport)
  * Of a peer that asks the region for nothing and is asked for nothing there. The region may be unmapped
  * before the peer is gone, so nothing that we keep of it points there any more.
  */
-static void forget_place(struct peer *peer)
+static void forget_slot(struct peer *peer)
 {
 	static shared_u64 nobody;
 	static shared_u32 unheard;      /* rung and never read */
@@ -194,7 +194,7 @@ void transport_detach_peer(struct transport *transport, struct peer *peer)
 		if (!peer->attachment->leaving)
 			peer->attachment->welcomes = true;
 		transport_publish_route(transport, peer);
-		forget_place(peer);
+		forget_slot(peer);
 	}
 }
 
@@ -203,7 +203,7 @@ bool transport_undo_reattach(struct peer *peer)
 	if (!network_awaits_reattach(peer))
 		return false;
 	network_reattached(peer);
-	forget_place(peer);
+	forget_slot(peer);
 	return true;
 }
 
@@ -213,7 +213,7 @@ bool transport_detach_at_once(struct transport *transport, struct peer *peer)
 		return false;
 	network_enter(peer);
 	peer->framed = true;
-	forget_place(peer);
+	forget_slot(peer);
 	/* It hears who we are, though there may be nothing to send. */
 	network_ship(peer);
 	return peer->state == PEER_PRESENT;
@@ -254,7 +254,7 @@ static void forget_all(struct attachment *attachment)
 	for (uint32_t source = 0; source < transport->peer_end; source++) {
 		struct peer *peer = transport_peer_in_region(transport, source);
 		if (peer != NULL && peer->attachment == attachment && !peer_is_self(peer))
-			forget_place(peer);
+			forget_slot(peer);
 	}
 }
 

@@ -55,14 +55,14 @@ void network_say_to(struct transport *transport, void (*say)(const char *text));
 void network_close(struct transport *transport);
 
 /* Which of those it is that we met there, from 0. */
-uint32_t network_place_of(const struct peer *peer);
+uint32_t network_index_of(const struct peer *peer);
 /* `self` joined a region: its peers there may be told to reach us here. */
 void network_publish(const struct transport *transport, const struct member *self);
 /* Where we are in it. */
 const struct core_name *network_name(const struct network *network);
 
 /*
- * The peer whose number is transport->members and its place in the directory, met now if it was not
+ * The peer whose number is transport->members and its index in the directory, met now if it was not
  * before. NULL without a network, at an address that is none of our core's, or without memory.
  */
 struct peer *network_meet(struct transport *transport, uint32_t source);
@@ -149,8 +149,8 @@ void network_ask_again(const struct attachment *attachment, struct peer *peer);
  * The place in the network of the member in `slot`, which is to be known by that; its number here. 0 if it
  * has none.
  */
-uint32_t network_place_member(struct transport *transport, const struct attachment *attachment, uint32_t slot,
-			      uint32_t epoch, uint64_t nonce);
+uint32_t network_add_member(struct transport *transport, const struct attachment *attachment, uint32_t slot,
+			    uint32_t epoch, uint64_t nonce);
 
 /* ---- peers of the region that it is of no use for: see failover.h ---- */
 

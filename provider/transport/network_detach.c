@@ -211,8 +211,8 @@ void network_take_region(struct network_peer *from, const struct frame_header *h
 	network_answer(from);
 }
 
-uint32_t network_place_member(struct transport *transport, const struct attachment *attachment, uint32_t slot,
-			      uint32_t epoch, uint64_t nonce)
+uint32_t network_add_member(struct transport *transport, const struct attachment *attachment, uint32_t slot,
+			    uint32_t epoch, uint64_t nonce)
 {
 	struct network *network = transport->network;
 	struct member_core said;
@@ -222,7 +222,7 @@ uint32_t network_place_member(struct transport *transport, const struct attachme
 		return 0;
 	name = (struct core_name){.provider = said.provider, .length = said.length, .flags = said.flags};
 	memcpy(name.bytes, said.name, said.length);
-	uint32_t place = core_accepts(network->core, &name) ? directory_add(network->directory, nonce, &name)
+	uint32_t index = core_accepts(network->core, &name) ? directory_add(network->directory, nonce, &name)
 							    : DIRECTORY_NONE;
-	return place != DIRECTORY_NONE ? transport->members + place : 0;
+	return index != DIRECTORY_NONE ? transport->members + index : 0;
 }

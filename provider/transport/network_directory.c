@@ -14,7 +14,7 @@ void directory_close(struct directory *directory)
 	*directory = (struct directory){0};
 }
 
-static uint32_t first_place(const struct directory *directory, uint64_t nonce)
+static uint32_t first_index(const struct directory *directory, uint64_t nonce)
 {
 	uint64_t mixed = (nonce ^ directory->seed) * UINT64_C(0x9e3779b97f4a7c15);
 
@@ -25,7 +25,7 @@ static uint32_t first_place(const struct directory *directory, uint64_t nonce)
 static uint32_t locate(const struct directory *directory, uint64_t nonce)
 {
 	uint32_t mask = 2 * directory->capacity - 1;
-	uint32_t at = first_place(directory, nonce);
+	uint32_t at = first_index(directory, nonce);
 
 	while (directory->table[at] != 0 && directory->identities[directory->table[at] - 1].nonce != nonce)
 		at = (at + 1) & mask;
@@ -57,26 +57,26 @@ static bool grow(struct directory *directory)
 	directory->table = table;
 	directory->identities = identities;
 	directory->capacity = capacity;
-	for (uint32_t place = 0; place < directory->count; place++)
-		table[locate(directory, identities[place].nonce)] = place + 1;
+	for (uint32_t index = 0; index < directory->count; index++)
+		table[locate(directory, identities[index].nonce)] = index + 1;
 	return true;
 }
 
 static uint32_t find_or_add(struct directory *directory, uint64_t nonce, const struct core_name *name)
 {
-	uint32_t place = directory_find(directory, nonce);
+	uint32_t index = directory_find(directory, nonce);
 
-	if (place != DIRECTORY_NONE)
-		return core_name_is(&directory->identities[place].name, name) ? place : DIRECTORY_NONE;
+	if (index != DIRECTORY_NONE)
+		return core_name_is(&directory->identities[index].name, name) ? index : DIRECTORY_NONE;
 	if (directory->count == NETWORK_PEERS_MOST || name->length > CORE_NAME_MOST)
 		return DIRECTORY_NONE;
 	if (directory->count == directory->capacity && !grow(directory))
 		return DIRECTORY_NONE;
-	place = directory->count++;
-	directory->identities[place] = (struct identity){.nonce = nonce, .name = *name};
+	index = directory->count++;
+	directory->identities[index] = (struct identity){.nonce = nonce, .name = *name};
 	directory->strangers++;
-	directory->table[locate(directory, nonce)] = place + 1;
-	return place;
+	directory->table[locate(directory, nonce)] = index + 1;
+	return index;
 }
 
 uint32_t directory_admit(struct directory *directory, uint64_t nonce, const struct core_name *name)
@@ -89,11 +89,11 @@ uint32_t directory_admit(struct directory *directory, uint64_t nonce, const stru
 
 uint32_t directory_add(struct directory *directory, uint64_t nonce, const struct core_name *name)
 {
-	uint32_t place = find_or_add(directory, nonce, name);
+	uint32_t index = find_or_add(directory, nonce, name);
 
-	if (place != DIRECTORY_NONE && !directory->identities[place].told) {
-		directory->identities[place].told = true;
+	if (index != DIRECTORY_NONE && !directory->identities[index].told) {
+		directory->identities[index].told = true;
 		directory->strangers--;
 	}
-	return place;
+	return index;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * network_directory.h - who the peers beyond the region are, each in a place that it keeps: so that
- * a place means the same peer in all endpoints and address vectors of a domain.
+ * network_directory.h - who the peers beyond the region are, each at an index that it keeps: so that
+ * an index means the same peer in all endpoints and address vectors of a domain.
  */
 #ifndef VICINAL_TRANSPORT_NETWORK_DIRECTORY_H
 #define VICINAL_TRANSPORT_NETWORK_DIRECTORY_H
@@ -29,12 +29,12 @@ struct directory {
 	uint32_t count;
 	uint32_t strangers; /* nobody told of them */
 	uint32_t capacity;
-	uint32_t *table; /* places + 1 by their nonces' hash, 0 where there is none; twice the capacity */
+	uint32_t *table; /* indices + 1 by their nonces' hash, 0 where there is none; twice the capacity */
 	uint64_t seed;   /* peers choose nonces */
 };
 
 void directory_close(struct directory *directory);
-/* The place of who has this nonce, or DIRECTORY_NONE. */
+/* The index of who has this nonce, or DIRECTORY_NONE. */
 uint32_t directory_find(const struct directory *directory, uint64_t nonce);
 /*
  * The same, given one now if there was none. DIRECTORY_NONE if the nonce is known by another name,

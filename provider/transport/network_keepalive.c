@@ -214,7 +214,7 @@ bool network_was_contacted(struct network *network)
 void network_first_contact(struct network_peer *to)
 {
 	struct network *network = to->network;
-	const struct core_name *name = &network->directory->identities[to->place].name;
+	const struct core_name *name = &network->directory->identities[to->index].name;
 	struct keepalive_datagram says = {
 		KEEPALIVE_MAGIC, KEEPALIVE_VERSION, to->peer->nonce, network->nonce, 0, 0};
 	struct sockaddr_storage address;

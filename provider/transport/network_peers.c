@@ -123,9 +123,9 @@ void network_publish(const struct transport *transport, const struct member *sel
 		publish_name(self, &transport->network->core->name);
 }
 
-uint32_t network_place_of(const struct peer *peer)
+uint32_t network_index_of(const struct peer *peer)
 {
-	return peer->beyond->place;
+	return peer->beyond->index;
 }
 
 void network_listen(struct transport *transport)
@@ -216,7 +216,7 @@ void network_free_peer(struct network_peer *peer)
 	free(peer);
 }
 
-struct network_peer *network_new_peer(struct network *network, struct peer *peer, uint32_t place)
+struct network_peer *network_new_peer(struct network *network, struct peer *peer, uint32_t index)
 {
 	struct network_peer *new =
 		aligned_alloc(REGION_LINE, (sizeof(*new) + REGION_LINE - 1) / REGION_LINE * REGION_LINE);
@@ -226,7 +226,7 @@ struct network_peer *network_new_peer(struct network *network, struct peer *peer
 	memset(new, 0, sizeof(*new));
 	new->network = network;
 	new->peer = peer;
-	new->place = place;
+	new->index = index;
 	new->returns.credit = &new->credit;
 	new->heard = monotonic_now();
 	new->met = new->heard;
@@ -237,15 +237,15 @@ struct network_peer *network_new_peer(struct network *network, struct peer *peer
 struct peer *network_meet(struct transport *transport, uint32_t source)
 {
 	struct network *network = transport->network;
-	uint32_t place = source - transport->members;
+	uint32_t index = source - transport->members;
 
-	if (network == NULL || place >= network->directory->count ||
-	    !core_accepts(network->core, &network->directory->identities[place].name))
+	if (network == NULL || index >= network->directory->count ||
+	    !core_accepts(network->core, &network->directory->identities[index].name))
 		return NULL;
 	if (transport->peers[source] != NULL)
 		return transport->peers[source];
 	struct peer *peer = transport_new_peer(transport);
-	struct network_peer *new = peer != NULL ? network_new_peer(network, peer, place) : NULL;
+	struct network_peer *new = peer != NULL ? network_new_peer(network, peer, index) : NULL;
 	if (new == NULL || transport->user->added(transport->context, source) != 0) {
 		free(new);
 		free(peer);
@@ -257,7 +257,7 @@ struct peer *network_meet(struct transport *transport, uint32_t source)
 	peer->source = source;
 	peer->epoch = NETWORK_EPOCH;
 	peer->tenure = NETWORK_EPOCH;
-	peer->nonce = network->directory->identities[place].nonce;
+	peer->nonce = network->directory->identities[index].nonce;
 	peer->state = network->lost ? PEER_FAILED : PEER_PRESENT;
 	peer->failure = network->lost ? -ECONNABORTED : 0;
 	peer->reported = network->lost;
@@ -287,7 +287,7 @@ bool network_has_peers(const struct transport *transport)
 bool network_make_reachable(struct network_peer *to)
 {
 	struct network *network = to->network;
-	const struct identity *identity = &network->directory->identities[to->place];
+	const struct identity *identity = &network->directory->identities[to->index];
 
 	if (to->reachable)
 		return true;
@@ -509,7 +509,7 @@ void network_check(struct transport *transport, uint64_t now)
 		network_check_stranger(peer, now, transport->timeout);
 		if (peer->owes_detach)
 			network_detach_again(peer);
-		network_probe(peer, &network->directory->identities[peer->place].name, now,
+		network_probe(peer, &network->directory->identities[peer->index].name, now,
 			      transport->timeout);
 	}
 }

@@ -157,9 +157,9 @@ void network_write_hello(const struct network *network, struct frame_hello *hell
 
 static struct network_peer *sender_of(struct network *network, uint64_t nonce)
 {
-	uint32_t place = directory_find(network->directory, nonce);
-	struct peer *peer = place != DIRECTORY_NONE
-				    ? network_meet(network->transport, network->transport->members + place)
+	uint32_t index = directory_find(network->directory, nonce);
+	struct peer *peer = index != DIRECTORY_NONE
+				    ? network_meet(network->transport, network->transport->members + index)
 				    : NULL;
 
 	return peer != NULL ? peer->beyond : NULL;

@@ -7,7 +7,7 @@ struct packing {
 	struct frame_header header;
 	uint32_t length; /* of the head */
 	uint32_t chunk;  /* CHUNK_NONE if there is none */
-	uint64_t place;  /* of its bytes in our pool */
+	uint64_t index;  /* of its bytes in our pool */
 };
 
 static void write_header(struct network_peer *to, enum frame_kind kind, unsigned char *head,
@@ -41,7 +41,7 @@ static void pack_slot(const struct ring_slot *slot, uint64_t control, const stru
 		memcpy(named, to + shape->chunk, sizeof(named));
 		memset(to + shape->chunk, 0, sizeof(named));
 		packing->chunk = named[0];
-		packing->place = named[1];
+		packing->index = named[1];
 		packing->header.bytes = control_length(control);
 	}
 	packing->length += (uint32_t)sizeof(packed) + shape->payload;
@@ -138,7 +138,7 @@ static bool send_frame(struct network_peer *to, unsigned char *head, const struc
 	frame->number = to->given;
 	struct iovec pieces[2] = {
 		{frame->head, packing->length},
-		{(void *)(to->network->chunk_memory + packing->place), packing->header.bytes},
+		{(void *)(to->network->chunk_memory + packing->index), packing->header.bytes},
 	};
 	if (!accepted(to, fi_sendv(core->endpoint, pieces, NULL, packing->chunk != CHUNK_NONE ? 2 : 1,
 				   to->address, frame))) {

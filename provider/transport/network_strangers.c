@@ -23,7 +23,7 @@
 
 static const struct identity *identity_of(const struct network_peer *peer)
 {
-	return &peer->network->directory->identities[peer->place];
+	return &peer->network->directory->identities[peer->index];
 }
 
 bool network_is_confirmed(const struct network_peer *peer)
@@ -82,9 +82,9 @@ static uint64_t new_challenge(void)
 
 struct network_peer *network_beyond(const struct network *network, uint64_t nonce)
 {
-	uint32_t place = directory_find(network->directory, nonce);
-	const struct peer *peer = place != DIRECTORY_NONE
-					  ? network->transport->peers[network->transport->members + place]
+	uint32_t index = directory_find(network->directory, nonce);
+	const struct peer *peer = index != DIRECTORY_NONE
+					  ? network->transport->peers[network->transport->members + index]
 					  : NULL;
 
 	return peer != NULL ? peer->beyond : NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * network_switch.c - peers of the region that are reached over the network for a while. The struct peer
- * stays the one that the region made; its place in the directory leads to it as well.
+ * stays the one that the region made; its index in the directory leads to it as well.
  */
 #include "region/route.h"
 #include "transport/network_transport.h"
@@ -12,7 +12,7 @@
 #define GIVE_UP_NANOSECONDS UINT64_C(3000000000)
 
 /* Where it says that it is, if our core can make something of that. */
-static uint32_t place_of(struct network *network, const struct peer *peer)
+static uint32_t index_of(struct network *network, const struct peer *peer)
 {
 	struct member_core said = peer->where;
 	struct core_name name;
@@ -28,19 +28,19 @@ static uint32_t place_of(struct network *network, const struct peer *peer)
 struct peer *network_met(const struct transport *transport, uint64_t nonce, const struct core_name *name)
 {
 	const struct network *network = transport->network;
-	uint32_t place = network != NULL ? directory_find(network->directory, nonce) : DIRECTORY_NONE;
+	uint32_t index = network != NULL ? directory_find(network->directory, nonce) : DIRECTORY_NONE;
 
-	if (place == DIRECTORY_NONE || !core_name_is(&network->directory->identities[place].name, name))
+	if (index == DIRECTORY_NONE || !core_name_is(&network->directory->identities[index].name, name))
 		return NULL;
-	return transport->peers[transport->members + place];
+	return transport->peers[transport->members + index];
 }
 
 bool network_has_met(const struct transport *transport, uint64_t nonce)
 {
 	const struct network *network = transport->network;
-	uint32_t place = network != NULL ? directory_find(network->directory, nonce) : DIRECTORY_NONE;
+	uint32_t index = network != NULL ? directory_find(network->directory, nonce) : DIRECTORY_NONE;
 
-	return place != DIRECTORY_NONE && transport->peers[transport->members + place] != NULL;
+	return index != DIRECTORY_NONE && transport->peers[transport->members + index] != NULL;
 }
 
 bool network_attach(struct transport *transport, struct peer *peer)
@@ -49,14 +49,14 @@ bool network_attach(struct transport *transport, struct peer *peer)
 
 	if (peer->beyond != NULL)
 		return true;
-	uint32_t place = network != NULL && !network->lost ? place_of(network, peer) : DIRECTORY_NONE;
-	if (place == DIRECTORY_NONE)
+	uint32_t index = network != NULL && !network->lost ? index_of(network, peer) : DIRECTORY_NONE;
+	if (index == DIRECTORY_NONE)
 		return false;
-	uint32_t source = transport->members + place;
+	uint32_t source = transport->members + index;
 	/* It is known as another already: it has said hello where it must not. */
 	if (transport->peers[source] != NULL && transport->peers[source] != peer)
 		return false;
-	struct network_peer *new = network_new_peer(network, peer, place);
+	struct network_peer *new = network_new_peer(network, peer, index);
 	if (new == NULL || transport->user->added(transport->context, source) != 0 ||
 	    !network_make_reachable(new)) {
 		free(new);
@@ -163,7 +163,7 @@ static void hand_over(struct chunk_pool *pool, const struct peer *from, struct p
 bool network_retire(struct transport *transport, struct peer *peer)
 {
 	struct network_peer *beyond = peer->beyond;
-	uint32_t source = transport->members + beyond->place;
+	uint32_t source = transport->members + beyond->index;
 	struct peer *rest = transport_new_peer(transport);
 
 	if (rest == NULL)

@@ -113,7 +113,7 @@ struct network_peer {
 	struct peer *peer;
 	struct ring_slot *slots;
 	fi_addr_t address; /* the core's */
-	uint32_t place;    /* in the directory */
+	uint32_t index;    /* in the directory */
 	bool reachable;    /* `address` is valid */
 	/* of a peer that nobody told us of: see network_strangers.c */
 	bool proved_address; /* it answered our challenge from the address that it named */
@@ -233,7 +233,7 @@ struct network {
 void network_fail(struct network_peer *to, int error);
 /* The same of a frame: it harms nobody who is reached through the region. */
 void network_fail_sending(struct network_peer *to, int error);
-struct network_peer *network_new_peer(struct network *network, struct peer *peer, uint32_t place);
+struct network_peer *network_new_peer(struct network *network, struct peer *peer, uint32_t index);
 void network_free_peer(struct network_peer *peer);
 /* In use, for either direction: of a peer of the region it may be not. */
 static inline bool network_is_used(const struct network_peer *peer)

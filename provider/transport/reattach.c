@@ -81,7 +81,7 @@ struct peer *transport_meet_alias(struct attachment *attachment, uint32_t slot, 
 		return known;
 	if (is_taken(attachment, slot))
 		return NULL;
-	uint32_t source = network_place_member(transport, attachment, slot, epoch, nonce);
+	uint32_t source = network_add_member(transport, attachment, slot, epoch, nonce);
 	if (source == 0 || transport->peers[source] != NULL)
 		return NULL;
 	struct peer *peer = transport_new_peer(transport);

@@ -40,7 +40,7 @@ static void publish_active(const struct peer *peer)
 	uint64_t bit = UINT64_C(1) << peer->slot % 64;
 
 	attachment->active[word] =
-		peer->hot_place != 0 ? attachment->active[word] | bit : attachment->active[word] & ~bit;
+		peer->hot_index != 0 ? attachment->active[word] | bit : attachment->active[word] & ~bit;
 	/* While one sleeps, every sender must ring. */
 	if (attachment->transport->sleepers == 0 && attachment_holds_slot(attachment))
 		shared_store_u64(&section_header(attachment->region, attachment->member->slot)->active[word],
@@ -49,11 +49,11 @@ static void publish_active(const struct peer *peer)
 
 void transport_warm(struct transport *transport, struct peer *peer)
 {
-	bool was_hot = peer->hot_place != 0;
+	bool was_hot = peer->hot_index != 0;
 
 	if (!was_hot) {
 		transport->hot[transport->hot_count++].peer = peer;
-		peer->hot_place = transport->hot_count;
+		peer->hot_index = transport->hot_count;
 	}
 	transport_note_ring(transport, peer);
 	if (!was_hot)
@@ -62,18 +62,18 @@ void transport_warm(struct transport *transport, struct peer *peer)
 
 static void cool(struct transport *transport, struct peer *peer)
 {
-	struct hot_ring *place = &transport->hot[peer->hot_place - 1];
+	struct hot_ring *entry = &transport->hot[peer->hot_index - 1];
 
 	/* The last one takes its place. If it is the last itself, it is nowhere all the same. */
-	*place = transport->hot[--transport->hot_count];
-	place->peer->hot_place = peer->hot_place;
-	peer->hot_place = 0;
+	*entry = transport->hot[--transport->hot_count];
+	entry->peer->hot_index = peer->hot_index;
+	peer->hot_index = 0;
 	publish_active(peer);
 }
 
 void transport_stop_reading(struct transport *transport, struct peer *peer)
 {
-	if (peer->hot_place != 0)
+	if (peer->hot_index != 0)
 		cool(transport, peer);
 	peer->receiving = false;
 }
@@ -108,7 +108,7 @@ static void sweep_cold_rings(struct transport *transport)
 
 	for (uint32_t source = 0; source < transport->peer_end; source++) {
 		struct peer *peer = transport_peer_in_region(transport, source);
-		if (peer != NULL && peer->receiving && peer->hot_place == 0 && ring_peek(&peer->in, &control))
+		if (peer != NULL && peer->receiving && peer->hot_index == 0 && ring_peek(&peer->in, &control))
 			transport_warm(transport, peer);
 	}
 }

@@ -272,11 +272,11 @@ static void publish_counts_beyond(const struct transport *transport, const struc
 	const struct attachment *home = transport->attachments[0].next != NULL
 						? transport->attachments[0].next
 						: &transport->attachments[0];
-	uint32_t place = network_place_of(peer);
+	uint32_t index = network_index_of(peer);
 
-	if (!attachment_holds_slot(home) || place >= REGION_NETWORK_LINES)
+	if (!attachment_holds_slot(home) || index >= REGION_NETWORK_LINES)
 		return;
-	struct network_line *line = section_network(home->region, home->member->slot, place);
+	struct network_line *line = section_network(home->region, home->member->slot, index);
 	shared_store_u64(&line->nonce, peer->nonce);
 	shared_store_u64(&line->messages, peer->messages);
 	shared_store_u64(&line->bytes, peer->bytes);

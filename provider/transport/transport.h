@@ -62,7 +62,7 @@ struct peer {
 	struct ring_in in;
 	const shared_u64 *claim; /* whose section it reads: see member_is_intact() */
 	uint32_t tenure;         /* the epoch that it has there */
-	uint32_t hot_place; /* 1 + where its ring is in transport.hot, which each poll looks at; 0: nowhere */
+	uint32_t hot_index; /* 1 + where its ring is in transport.hot, which each poll looks at; 0: nowhere */
 	uint32_t source;    /* its number here: in transport->peers, and what its messages are matched by */
 	uint32_t epoch;
 	/* chunks */
@@ -444,7 +444,7 @@ static inline shared_bytes *transport_view(const struct peer *peer, uint64_t off
 /* The hot ring of `peer` is at another position. */
 static inline void transport_note_ring(struct transport *transport, const struct peer *peer)
 {
-	struct hot_ring *ring = &transport->hot[peer->hot_place - 1];
+	struct hot_ring *ring = &transport->hot[peer->hot_index - 1];
 
 	ring->control = &ring_at(&peer->in, 0)->control;
 	ring->lap = (uint32_t)ring_lap(peer->in.position, peer->in.shift);
@@ -480,7 +480,7 @@ transport_drain(struct transport *transport, struct peer *peer, uint64_t control
 		handled++;
 	} while (handled < TRANSPORT_BURST && ring_peek(&peer->in, &control));
 	/* It may be read no more: then another ring is in its place. */
-	if (__builtin_expect(peer->hot_place != 0, 1))
+	if (__builtin_expect(peer->hot_index != 0, 1))
 		transport_note_ring(transport, peer);
 	return handled;
 }

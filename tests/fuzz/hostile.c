@@ -174,14 +174,14 @@ void hostile_transfer(struct fuzz *fuzz)
 	struct transfer_words words = {
 		.claimed = take_u32(&fuzz->input) % 160000,
 		.done = take_u32(&fuzz->input) % 160000,
-		.place = HEAP_OFFSET + take_u8(&fuzz->input),
+		.offset = HEAP_OFFSET + take_u8(&fuzz->input),
 		.peer = (uint64_t)fuzz->messenger->transport->attachments[0].member->epoch << 32 | VICTIM,
 	};
 
 	if (style & 1)
 		words.done = words.claimed;
 	if (style & 2)
-		words.place = take_u64(&fuzz->input);
+		words.offset = take_u64(&fuzz->input);
 	if (style & 4)
 		words.claimed = take_u64(&fuzz->input);
 	if (style & 8)
@@ -260,9 +260,9 @@ void hostile_expose(struct fuzz *fuzz)
 	shared_store_u64(&line->key, words & 1 ? take_u8(input) % 4 : 1);
 	shared_store_u64(&line->address, words & 2 ? take_u64(input) >> take_u8(input) % 64 : 0);
 	shared_store_u64(&line->length, words & 4 ? take_u64(input) >> take_u8(input) % 64 : HEAP_BYTES);
-	shared_store_u64(&line->place, words & 8 ? place + take_u64(input) % (2 * HEAP_BYTES) : place);
+	shared_store_u64(&line->offset, words & 8 ? place + take_u64(input) % (2 * HEAP_BYTES) : place);
 	if (words & 16)
-		shared_store_u64(&line->place, take_u64(input) >> take_u8(input) % 64);
+		shared_store_u64(&line->offset, take_u64(input) >> take_u8(input) % 64);
 	shared_store_u32(&line->slot, words & 32 ? take_u8(input) % 5 : HOSTILE);
 	shared_store_u32(&line->epoch, words & 64 ? take_u8(input) % 4 : fuzz->hostile_epoch);
 	shared_store_u32(&line->access, words & 128 ? take_u8(input) % 8 : 3);

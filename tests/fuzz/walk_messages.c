@@ -67,9 +67,9 @@ struct peer *find_peer(struct walk *walk, uint8_t at, uint8_t whom)
 	const struct address *address = &walk->addresses[whom];
 	struct transport *transport = transport_of(at);
 	uint32_t epoch = 0;
-	uint32_t source = domain_place(&domains[at], address, &epoch);
+	uint32_t source = domain_resolve(&domains[at], address, &epoch);
 
-	if (source == PLACE_NONE) {
+	if (source == RESOLVE_NONE) {
 		uint32_t place =
 			directory_add(&world.nodes[at].directory, address->nonce, &walk->names[whom]);
 		return place == DIRECTORY_NONE ? NULL : network_meet(transport, transport->members + place);

@@ -89,7 +89,7 @@ inline find_gone(i, j)
 		/* it left before it heard that we met it there: nothing is in the region */
 		assert(OF(i, j).network && OF(i, j).framed && !OF(i, j).switching);
 		OF(i, j).awaits_reattach = 0;
-		forget_place(i, j)
+		forget_slot(i, j)
 	:: else ->
 		if
 		:: usurped[j] -> fail(i, j, 1)

@@ -42,7 +42,7 @@ inline detach(i, j)
 #ifndef OLD_STAY
 		welcomes[i] = welcomes[i] || (OF(i, j).attachment == HOME && !leaving[i]);
 #endif
-		forget_place(i, j)
+		forget_slot(i, j)
 	:: else
 	fi
 }
@@ -114,7 +114,7 @@ inline forget_all(i)
 	do
 	:: other < N ->
 		if
-		:: other != i && OF(i, other).attachment == HOME -> forget_place(i, other)
+		:: other != i && OF(i, other).attachment == HOME -> forget_slot(i, other)
 		:: else
 		fi;
 		other++

@@ -181,8 +181,8 @@ inline violate(i, j)
 	fail(i, j, 0)
 }
 
-/* forget_place() of detach.c */
-inline forget_place(i, j)
+/* forget_slot() of detach.c */
+inline forget_slot(i, j)
 {
 	OF(i, j).attachment = NOWHERE;
 	OF(i, j).alias = 0

@@ -16,7 +16,7 @@
 #include "region/member.h"
 
 /* BAR 0 of a device that does not begin with a page. */
-#define PLACE 256U
+#define OFFSET 256U
 /* A guard against hanging: the agent needs microseconds. */
 #define PATIENCE_NANOSECONDS UINT64_C(60000000000)
 
@@ -106,13 +106,13 @@ static int listen_at_socket(void)
 
 void fake_doorbell_open(void)
 {
-	device = (struct device){.place = PLACE, .vectors = FAKE_VECTORS, .guest = FAKE_GUEST};
+	device = (struct device){.offset = OFFSET, .vectors = FAKE_VECTORS, .guest = FAKE_GUEST};
 	device.registers = memfd_create("vicinal-registers", 0);
 	assert_true(device.registers >= 0);
 	assert_int_equal(ftruncate(device.registers, REGION_PAGE), 0);
 	registers = mmap(NULL, REGION_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, device.registers, 0);
 	assert_ptr_not_equal(registers, MAP_FAILED);
-	doorbell_register = (_Atomic uint32_t *)(void *)(registers + PLACE + DEVICE_DOORBELL);
+	doorbell_register = (_Atomic uint32_t *)(void *)(registers + OFFSET + DEVICE_DOORBELL);
 	observed = mmap(NULL, sizeof(*observed), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_ptr_not_equal(observed, MAP_FAILED);
 	int listener = listen_at_socket();

@@ -146,10 +146,10 @@ struct msg_peer *meet(int at, int whom)
 {
 	struct address address = address_of(whom);
 	uint32_t epoch = 0;
-	uint32_t source = domain_place(&domains[at], &address, &epoch);
+	uint32_t source = domain_resolve(&domains[at], &address, &epoch);
 	struct peer *peer = NULL;
 
-	if (source == PLACE_NONE) {
+	if (source == RESOLVE_NONE) {
 		uint32_t place = directory_add(&world.nodes[at].directory, address.nonce,
 					       network_name(transport_of(whom)->network));
 		assert_int_not_equal(place, DIRECTORY_NONE);

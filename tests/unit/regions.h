@@ -18,7 +18,7 @@
 /* The endpoints, by their places in what follows. */
 enum { A, B, C };
 
-extern char said[300]; /* what place.c says to the user */
+extern char said[300]; /* what resolve.c says to the user */
 extern char files[REGIONS][40];
 extern uint64_t heap_bytes; /* of each section beside SECTION_BYTES */
 extern unsigned char in[LONG];

@@ -52,7 +52,7 @@ static uint64_t chunk_end(const struct chunk_pool *pool, uint32_t chunk)
 	static const uint32_t lengths[CHUNK_CLASSES] = {CHUNK_SMALL, CHUNK_MEDIUM, CHUNK_LARGE};
 	const void *skewed = (const void *)(uintptr_t)(CHUNK_SKEW - 1);
 
-	return (uint64_t)chunk_place(pool, chunk, skewed) + lengths[chunk_class_of(pool, chunk)];
+	return (uint64_t)chunk_offset(pool, chunk, skewed) + lengths[chunk_class_of(pool, chunk)];
 }
 
 /* What one that has some does not get. */
@@ -75,12 +75,12 @@ static uint32_t free_chunks(const struct chunk_pool *pool)
 }
 
 /* No chunk overlaps another or leaves the bytes given, however many they are. */
-static void check_places(const struct chunk_pool *pool, uint64_t offset, uint64_t bytes)
+static void check_offsets(const struct chunk_pool *pool, uint64_t offset, uint64_t bytes)
 {
 	uint64_t end = offset;
 
 	for (uint32_t chunk = 0; chunk < pool->count; chunk++) {
-		assert_true(chunk_place(pool, chunk, NULL) >= end);
+		assert_true(chunk_offset(pool, chunk, NULL) >= end);
 		end = chunk_end(pool, chunk);
 	}
 	assert_true(end <= offset + bytes);
@@ -96,7 +96,7 @@ static void test_chunks_lie_apart_within_the_pool(void **state)
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		struct bank bank;
 		bank_open(&bank, sizes[i]);
-		check_places(&bank.pool, SECTION_ARENA_OFFSET(3), sizes[i]);
+		check_offsets(&bank.pool, SECTION_ARENA_OFFSET(3), sizes[i]);
 		bank_close(&bank);
 	}
 }
@@ -114,7 +114,7 @@ static void test_a_huge_arena_has_as_many_chunks_as_bits(void **state)
 	assert_ptr_not_equal(base, MAP_FAILED);
 	region.base = base;
 	chunk_pool_open(pool, &region, 0, REGION_PAGE, REGION_SECTION_MAX - REGION_PAGE);
-	check_places(pool, REGION_PAGE, REGION_SECTION_MAX - REGION_PAGE);
+	check_offsets(pool, REGION_PAGE, REGION_SECTION_MAX - REGION_PAGE);
 	assert_int_equal(munmap(base, region.bytes), 0);
 	free(pool);
 }
@@ -128,10 +128,10 @@ static void test_a_chunk_is_as_large_as_asked(void **state)
 	for (uint32_t length = 1; length <= CHUNK_LARGE; length += 511) {
 		uint32_t chunk = take(&bank, 0, length);
 		assert_int_not_equal(chunk, CHUNK_NONE);
-		assert_true(chunk_end(&bank.pool, chunk) - chunk_place(&bank.pool, chunk, NULL) >= length);
+		assert_true(chunk_end(&bank.pool, chunk) - chunk_offset(&bank.pool, chunk, NULL) >= length);
 		/* The bytes lie as in the buffer that they come from. */
 		for (uintptr_t place = 0; place < 2 * REGION_LINE; place++)
-			assert_int_equal((chunk_place(&bank.pool, chunk, (const void *)place) - place) %
+			assert_int_equal((chunk_offset(&bank.pool, chunk, (const void *)place) - place) %
 						 REGION_LINE,
 					 0);
 		chunk_untake(&bank.pool, chunk);

@@ -74,8 +74,8 @@ static struct remote_request make(enum remote_kind kind, struct iovec *piece, st
 		.pieces = piece,
 		.count = 1,
 		.length = piece->iov_len,
-		.places = place,
-		.place_count = 1,
+		.ranges = place,
+		.range_count = 1,
 		.to = world_peer(initiator, target),
 		.context = piece->iov_base,
 		.flags = FI_COMPLETION,
@@ -178,7 +178,7 @@ static void test_several_pieces_and_places(void **state)
 	memcpy(parts[1], all + 50, 1);
 	memcpy(parts[2], all + 51, 49);
 	request.count = 3;
-	request.place_count = 2;
+	request.range_count = 2;
 	request.length = 100;
 	assert_direct(messenger_remote(initiator->messenger, &request), parts[0]);
 	assert_memory_equal(memory + 1000, all, 30);
@@ -587,7 +587,7 @@ static void test_nonsense_in_the_table_costs_the_path(void **state)
 		shared_store_u32(&line->epoch, 1);
 		shared_store_u64(&line->address, lines[i].address);
 		shared_store_u64(&line->length, lines[i].length);
-		shared_store_u64(&line->place, lines[i].place);
+		shared_store_u64(&line->offset, lines[i].place);
 		shared_store_u32(&line->slot, lines[i].slot);
 		shared_store_u32(&line->access, lines[i].access);
 		memcpy(&value, world.region->base, 8);
@@ -613,14 +613,14 @@ static void test_a_line_that_changes_is_not_believed(void **state)
 	(void)state;
 	assert_direct(begin(REMOTE_WRITE, &value, 8, KEY, 0, 0), &value);
 	shared_store_u64(&line->sequence, sequence + 1);
-	shared_store_u64(&line->place, UINT64_MAX);
+	shared_store_u64(&line->offset, UINT64_MAX);
 	assert_asked(begin(REMOTE_WRITE, &value, 8, KEY, 0, 0), 0);
 	/* What was looked up before counts as long as the sequence says so, whatever else is there. */
-	shared_store_u64(&line->place, section_arena_end(world.region));
+	shared_store_u64(&line->offset, section_arena_end(world.region));
 	shared_store_u64(&line->sequence, sequence + 2);
 	shared_store_u64(&section_header(world.region, node_slot(target))->exposed, 99);
 	assert_direct(begin(REMOTE_WRITE, &value, 8, KEY, 0, 0), &value);
-	shared_store_u64(&line->place, UINT64_MAX);
+	shared_store_u64(&line->offset, UINT64_MAX);
 	assert_direct(begin(REMOTE_WRITE, &value, 8, KEY, 8, 0), &value);
 	assert_int_equal(((uint64_t *)(void *)memory)[1], 8);
 }

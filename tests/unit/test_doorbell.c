@@ -214,7 +214,7 @@ static int request_grant_from(const struct doorbell_grant *grant, size_t length,
 
 static void test_an_agent_that_does_not_fit_is_refused(void **state)
 {
-	const struct doorbell_grant good = {.version = DOORBELL_VERSION, .place = 12};
+	const struct doorbell_grant good = {.version = DOORBELL_VERSION, .offset = 12};
 	struct doorbell_grant bad = good;
 
 	(void)state;
@@ -223,9 +223,9 @@ static void test_an_agent_that_does_not_fit_is_refused(void **state)
 	assert_int_equal(request_grant_from(&good, sizeof(good) - 4, 2), -EPROTO);
 	bad.version = DOORBELL_VERSION + 1;
 	assert_int_equal(request_grant_from(&bad, sizeof(bad), 2), -EPROTO);
-	bad = (struct doorbell_grant){.version = DOORBELL_VERSION, .place = REGION_PAGE - 3};
+	bad = (struct doorbell_grant){.version = DOORBELL_VERSION, .offset = REGION_PAGE - 3};
 	assert_int_equal(request_grant_from(&bad, sizeof(bad), 2), -EPROTO);
-	bad.place = REGION_PAGE;
+	bad.offset = REGION_PAGE;
 	assert_int_equal(request_grant_from(&bad, sizeof(bad), 2), -EPROTO);
 	/* Not a file that can be mapped. */
 	assert_int_equal(request_grant_from(&good, sizeof(good), 2), -ENODEV);

@@ -48,12 +48,12 @@ static void assert_list(void)
 
 	for (uint32_t i = 0; i < transport()->hot_count; i++) {
 		const struct hot_ring *ring = &transport()->hot[i];
-		assert_int_equal(ring->peer->hot_place, i + 1);
+		assert_int_equal(ring->peer->hot_index, i + 1);
 		assert_ptr_equal(ring->control, &ring_at(&ring->peer->in, 0)->control);
 		assert_int_equal(ring->lap, ring_lap(ring->peer->in.position, ring->peer->in.shift));
 	}
 	for (uint32_t source = 0; source < transport()->peer_end; source++)
-		hot += transport()->peers[source] != NULL && transport()->peers[source]->hot_place != 0;
+		hot += transport()->peers[source] != NULL && transport()->peers[source]->hot_index != 0;
 	assert_int_equal(hot, transport()->hot_count);
 }
 
@@ -108,7 +108,7 @@ static void test_a_busy_ring_stays(void **state)
 		(void)messenger_progress(receiver.messenger);
 	}
 	assert_true(transport()->hot_count <= RINGS_KEPT);
-	assert_true(world_peer(&receiver, &senders[SENDERS - 1])->peer.hot_place != 0);
+	assert_true(world_peer(&receiver, &senders[SENDERS - 1])->peer.hot_index != 0);
 	assert_list();
 	close_all();
 }

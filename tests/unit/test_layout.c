@@ -40,7 +40,7 @@ static void test_fields_lie_where_the_format_says(void **state)
 	assert_int_equal(offsetof(struct exposure_line, key), 8);
 	assert_int_equal(offsetof(struct exposure_line, address), 16);
 	assert_int_equal(offsetof(struct exposure_line, length), 24);
-	assert_int_equal(offsetof(struct exposure_line, place), 32);
+	assert_int_equal(offsetof(struct exposure_line, offset), 32);
 	assert_int_equal(offsetof(struct exposure_line, slot), 40);
 	assert_int_equal(offsetof(struct exposure_line, epoch), 44);
 	assert_int_equal(offsetof(struct exposure_line, access), 48);
@@ -56,7 +56,7 @@ static void test_fields_lie_where_the_format_says(void **state)
 	assert_int_equal(offsetof(struct transfer_line, id), 0);
 	assert_int_equal(offsetof(struct transfer_line, claimed), 8);
 	assert_int_equal(offsetof(struct transfer_line, done), 16);
-	assert_int_equal(offsetof(struct transfer_line, place), 24);
+	assert_int_equal(offsetof(struct transfer_line, offset), 24);
 	assert_int_equal(offsetof(struct transfer_line, peer), 32);
 	assert_int_equal(offsetof(struct network_line, nonce), 0);
 	assert_int_equal(offsetof(struct network_line, messages), 8);

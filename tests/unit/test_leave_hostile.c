@@ -136,7 +136,7 @@ static void test_an_offer_ends_with_its_region(void **state)
 			  .accepted = LONG,
 			  .method = WIRE_BY_REGION,
 			  .transfer = transfer_id(3, 1),
-			  .place = transport_of(A)->attachments[0].region->section_bytes - heap_bytes},
+			  .offset = transport_of(A)->attachments[0].region->section_bytes - heap_bytes},
 	};
 	struct node *other = &world.nodes[B].node;
 	assert_true(rendezvous_tell(other->messenger, meet(B, A), &clear));

@@ -69,8 +69,8 @@ static void sender_pushes(struct model *model)
 		item.chunk = chunk_take(&model->pool, &model->account, item.length);
 		if (item.chunk == CHUNK_NONE)
 			return;
-		item.offset = chunk_place(&model->pool, item.chunk,
-					  (const void *)(uintptr_t)random_below(&model->random, 4096));
+		item.offset = chunk_offset(&model->pool, item.chunk,
+					   (const void *)(uintptr_t)random_below(&model->random, 4096));
 		/* Its first and last bytes stand for the whole: a wrong place shows. */
 		model->pool.section[item.offset].hidden = (unsigned char)item.number;
 		model->pool.section[item.offset + item.length - 1].hidden = (unsigned char)item.number;

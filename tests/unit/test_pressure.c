@@ -380,7 +380,7 @@ static uint32_t find_cold(void)
 {
 	for (uint32_t at = 0; at < COLD_PEERS; at++) {
 		const struct msg_peer *peer = world_peer(&crowd.hub, &crowd.peers[at]);
-		if (peer->peer.receiving && peer->peer.hot_place == 0)
+		if (peer->peer.receiving && peer->peer.hot_index == 0)
 			return at;
 	}
 	fail_msg("no ring is cold");

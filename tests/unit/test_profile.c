@@ -172,13 +172,13 @@ static const char *write_file(const char *name, const char *text)
 	return path;
 }
 
-static uint32_t eager_of(const struct profile_places *places)
+static uint32_t eager_of(const struct profile_locations *locations)
 {
 	struct thresholds thresholds;
 
 	warnings = 0;
 	thresholds_open(&thresholds);
-	profile_load(places, &thresholds, warn);
+	profile_load(locations, &thresholds, warn);
 	return thresholds.eager_bytes;
 }
 
@@ -217,7 +217,7 @@ static int remove_directory(void **state)
 
 static void test_which_file_counts(void **state)
 {
-	struct profile_places places = {
+	struct profile_locations locations = {
 		.named = path_in("named"),
 		.config = path_in("config"),
 		.home = path_in("home"),
@@ -225,19 +225,19 @@ static void test_which_file_counts(void **state)
 	};
 
 	(void)state;
-	assert_int_equal(eager_of(&places), 8192);
-	places.named = "";
-	assert_int_equal(eager_of(&places), EAGER_BYTES);
-	places.named = NULL;
-	assert_int_equal(eager_of(&places), 12288);
-	places.config = "relative";
-	assert_int_equal(eager_of(&places), 16384);
-	places.home = "/nonexistent";
-	assert_int_equal(eager_of(&places), 20480);
-	places.home = NULL;
-	assert_int_equal(eager_of(&places), 20480);
-	places.system = "/nonexistent/profile";
-	assert_int_equal(eager_of(&places), EAGER_BYTES);
+	assert_int_equal(eager_of(&locations), 8192);
+	locations.named = "";
+	assert_int_equal(eager_of(&locations), EAGER_BYTES);
+	locations.named = NULL;
+	assert_int_equal(eager_of(&locations), 12288);
+	locations.config = "relative";
+	assert_int_equal(eager_of(&locations), 16384);
+	locations.home = "/nonexistent";
+	assert_int_equal(eager_of(&locations), 20480);
+	locations.home = NULL;
+	assert_int_equal(eager_of(&locations), 20480);
+	locations.system = "/nonexistent/profile";
+	assert_int_equal(eager_of(&locations), EAGER_BYTES);
 	assert_int_equal(warnings, 0);
 }
 
@@ -245,26 +245,26 @@ static void test_with_more_rights_than_its_user(void **state)
 {
 	char config[256];
 	char system[256];
-	struct profile_places places = {.secure = true};
+	struct profile_locations locations = {.secure = true};
 
 	(void)state;
 	(void)snprintf(config, sizeof(config), "%s", path_in("config"));
 	(void)snprintf(system, sizeof(system), "%s", path_in("system"));
-	places.config = config;
-	places.system = system;
-	assert_int_equal(eager_of(&places), 20480);
+	locations.config = config;
+	locations.system = system;
+	assert_int_equal(eager_of(&locations), 20480);
 	assert_int_equal(warnings, 0);
-	places.named = path_in("named");
-	assert_int_equal(eager_of(&places), 20480);
+	locations.named = path_in("named");
+	assert_int_equal(eager_of(&locations), 20480);
 	assert_int_equal(warnings, 1);
 	assert_non_null(strstr(warned, "VICINAL_PROFILE is ignored"));
 }
 
 static void assert_refused(const char *path, const char *says)
 {
-	const struct profile_places places = {.named = path, .system = "/nonexistent"};
+	const struct profile_locations locations = {.named = path, .system = "/nonexistent"};
 
-	assert_int_equal(eager_of(&places), EAGER_BYTES);
+	assert_int_equal(eager_of(&locations), EAGER_BYTES);
 	assert_int_equal(warnings, 1);
 	if (strstr(warned, says) == NULL || strstr(warned, path) == NULL)
 		fail_msg("%s: %s", says, warned);

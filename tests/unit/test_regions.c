@@ -71,7 +71,7 @@ static bool has(const char *list, char region)
 	return strchr(list, region) != NULL;
 }
 
-/* What both must come to, from their lists alone: see place.c. */
+/* What both must come to, from their lists alone: see resolve.c. */
 static char expected_between(const char *one, const char *other)
 {
 	char best = '0';

@@ -52,29 +52,29 @@ static void test_each_word_must_agree(void **state)
 	for (int i = 0; i < 3; i++) {
 		uint64_t word = shared_load_u64(words[i]);
 		shared_store_u64(words[i], word + 1);
-		assert_int_equal(domain_place(&domains[A], &address, &epoch), PLACE_NONE);
+		assert_int_equal(domain_resolve(&domains[A], &address, &epoch), RESOLVE_NONE);
 		shared_store_u64(words[i], word);
 	}
 	for (int i = 0; i < 2; i++) {
 		uint32_t half = shared_load_u32(halves[i]);
 		shared_store_u32(halves[i], half + 1);
-		assert_int_equal(domain_place(&domains[A], &address, &epoch), PLACE_NONE);
+		assert_int_equal(domain_resolve(&domains[A], &address, &epoch), RESOLVE_NONE);
 		shared_store_u32(halves[i], half);
 	}
 	/* Nobody is in the slot, or somebody who joins just now. */
 	uint64_t whose = shared_load_u64(claim);
 	shared_store_u64(claim, 0);
-	assert_int_equal(domain_place(&domains[A], &address, &epoch), PLACE_NONE);
+	assert_int_equal(domain_resolve(&domains[A], &address, &epoch), RESOLVE_NONE);
 	shared_store_u64(claim, (whose & ~UINT64_C(3)) | SLOT_CLAIMED);
-	assert_int_equal(domain_place(&domains[A], &address, &epoch), PLACE_NONE);
+	assert_int_equal(domain_resolve(&domains[A], &address, &epoch), RESOLVE_NONE);
 	shared_store_u64(claim, whose);
 	/* An address without an epoch is nobody's, and a section of one that is at home says 0. */
 	struct address none = address;
 	none.epoch = 0;
 	shared_store_u32(&header->home_epoch, 0);
-	assert_int_equal(domain_place(&domains[A], &none, &epoch), PLACE_NONE);
+	assert_int_equal(domain_resolve(&domains[A], &none, &epoch), RESOLVE_NONE);
 	shared_store_u32(&header->home_epoch, address.epoch);
-	assert_int_equal(domain_place(&domains[A], &address, &epoch), member_in(B, '2')->slot);
+	assert_int_equal(domain_resolve(&domains[A], &address, &epoch), member_in(B, '2')->slot);
 	assert_int_equal(epoch, member_in(B, '2')->epoch);
 	talk_of_all(A, B);
 	close_endpoints();
@@ -97,8 +97,8 @@ static void test_words_at_random(void **state)
 		shared_store_u64(&header->home[1], random_below(&random, 3));
 		shared_store_u32(&header->home_slot, (uint32_t)random_below(&random, MEMBERS + 1));
 		shared_store_u32(&header->home_epoch, (uint32_t)random_below(&random, 3));
-		uint32_t place = domain_place(&domains[A], &address, &epoch);
-		assert_true(place == PLACE_NONE || place == member_in(B, '2')->slot);
+		uint32_t place = domain_resolve(&domains[A], &address, &epoch);
+		assert_true(place == RESOLVE_NONE || place == member_in(B, '2')->slot);
 	}
 	close_endpoints();
 }

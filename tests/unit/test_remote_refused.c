@@ -109,7 +109,7 @@ static void test_what_is_not_granted_is_refused(void **state)
 			uint32_t chunk = transport_chunk(transport, &to->peer, refusals[i].length);
 			assert_int_not_equal(chunk, CHUNK_NONE);
 			header[refusals[i].kind == WIRE_WRITE_CHUNK ? 3 : 2] =
-				(uint64_t)chunk_place(&transport->attachments[0].chunks, chunk, NULL) << 32 |
+				(uint64_t)chunk_offset(&transport->attachments[0].chunks, chunk, NULL) << 32 |
 				chunk;
 		}
 		/* It counts on, as an honest one does whose bytes had left: it is told of the error alone. */

@@ -140,7 +140,7 @@ static void try_lines(bool victim_sends, uint32_t word, uint32_t stage, uint64_t
 	uint32_t lines = 0;
 	for (uint32_t index = 0; index < REGION_TRANSFERS; index++) {
 		struct transfer_line *line = section_transfer(world.region, node_slot(hostile), index);
-		shared_u64 *words[] = {&line->id, &line->claimed, &line->done, &line->place, &line->peer};
+		shared_u64 *words[] = {&line->id, &line->claimed, &line->done, &line->offset, &line->peer};
 		if (shared_load_u64(&line->id) == 0)
 			continue;
 		lines++;
@@ -317,7 +317,7 @@ static void test_answers_that_cannot_be(void **state)
 		 {.method = WIRE_BY_REGION,
 		  .transfer = 0x100 | REGION_TRANSFERS,
 		  .accepted = LENGTH,
-		  .place = heap},
+		  .offset = heap},
 		 true,
 		 false},
 		{"one by the process behind the table",
@@ -328,28 +328,28 @@ static void test_answers_that_cannot_be(void **state)
 		 {.method = WIRE_BY_REGION,
 		  .transfer = FIRST_TRANSFER,
 		  .accepted = LENGTH,
-		  .place = heap - 1},
+		  .offset = heap - 1},
 		 true,
 		 false},
 		{"a place across the heap's end",
 		 {.method = WIRE_BY_REGION,
 		  .transfer = FIRST_TRANSFER,
 		  .accepted = LENGTH,
-		  .place = SECTION_BYTES - LENGTH + 1},
+		  .offset = SECTION_BYTES - LENGTH + 1},
 		 true,
 		 false},
 		{"a place behind the heap",
 		 {.method = WIRE_BY_REGION,
 		  .transfer = FIRST_TRANSFER,
 		  .accepted = LENGTH,
-		  .place = SECTION_BYTES},
+		  .offset = SECTION_BYTES},
 		 true,
 		 false},
 		{"a place far away",
 		 {.method = WIRE_BY_REGION,
 		  .transfer = FIRST_TRANSFER,
 		  .accepted = LENGTH,
-		  .place = UINT64_MAX - 10},
+		  .offset = UINT64_MAX - 10},
 		 true,
 		 false},
 		{"no place, and none of the victim's",
@@ -360,18 +360,18 @@ static void test_answers_that_cannot_be(void **state)
 		 {.method = WIRE_BY_REGION,
 		  .transfer = FIRST_TRANSFER,
 		  .accepted = LENGTH + 1,
-		  .place = heap},
+		  .offset = heap},
 		 true,
 		 false},
 		{"no more than came early",
-		 {.method = WIRE_BY_REGION, .transfer = FIRST_TRANSFER, .accepted = 8192, .place = heap},
+		 {.method = WIRE_BY_REGION, .transfer = FIRST_TRANSFER, .accepted = 8192, .offset = heap},
 		 true,
 		 false},
 		{"a place at the heap's end",
 		 {.method = WIRE_BY_REGION,
 		  .transfer = FIRST_TRANSFER,
 		  .accepted = LENGTH,
-		  .place = SECTION_BYTES - LENGTH},
+		  .offset = SECTION_BYTES - LENGTH},
 		 true,
 		 true},
 		{"no place, the victim's is known",
@@ -467,7 +467,7 @@ static void test_an_answer_to_no_offer(void **state)
 	clear(offer(false), &(struct wire_clear){.method = WIRE_BY_REGION,
 						 .transfer = FIRST_TRANSFER,
 						 .accepted = LENGTH,
-						 .place = WORLD_SECTION_BYTES});
+						 .offset = WORLD_SECTION_BYTES});
 	assert_failed("an answer to no offer", true);
 	node_die(hostile);
 	transport_check_peers(victim->messenger->transport);

@@ -248,8 +248,8 @@ static void test_memory_that_it_reaches(void **state)
 		.pieces = &piece,
 		.count = 1,
 		.length = 8,
-		.places = &place,
-		.place_count = 1,
+		.ranges = &place,
+		.range_count = 1,
 		.to = world_peer(woken, peer),
 		.flags = FI_COMPLETION,
 	};

@@ -74,7 +74,7 @@ EXPOSURE = Record(
     key=("<u8", 8),
     address=("<u8", 16),
     length=("<u8", 24),
-    place=("<u8", 32),
+    offset=("<u8", 32),
     slot=("<u4", 40),
     epoch=("<u4", 44),
     access=("<u4", 48),
@@ -129,7 +129,7 @@ TRANSFER = Record(
     id=("<u8", 0),
     claimed=("<u8", 8),
     done=("<u8", 16),
-    place=("<u8", 24),
+    offset=("<u8", 24),
     peer=("<u8", 32),
 )
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * place.c - where an address is reached: in which of our regions, if it is in any, or beyond them.
+ * resolve.c - where an address is reached: in which of our regions, if it is in any, or beyond them.
  *
  * Both ends of a pair must come to the same answer, or each would take the other for two. So all that
  * counts is what both know: which regions they share, and whose first one each of those is. First comes the
@@ -167,7 +167,7 @@ uint32_t domain_met(const struct domain *domain, const struct address *address, 
 			return base_of(domain, index) + slot;
 	const struct peer *peer = peer_beyond(domain, address);
 	if (peer == NULL)
-		return PLACE_NONE;
+		return RESOLVE_NONE;
 	*epoch = peer->epoch;
 	return peer->source;
 }
@@ -235,14 +235,14 @@ static uint32_t next_region(const struct domain *domain, const struct address *a
 	return best;
 }
 
-uint32_t domain_place(const struct domain *domain, const struct address *address, uint32_t *epoch)
+uint32_t domain_resolve(const struct domain *domain, const struct address *address, uint32_t *epoch)
 {
 	bool tried[ATTACHMENTS_MOST] = {false};
 	uint32_t slot = 0;
 
 	if (peer_beyond(domain, address) != NULL) {
 		uint32_t met = domain_met(domain, address, epoch);
-		return met < domain->members ? met : PLACE_NONE;
+		return met < domain->members ? met : RESOLVE_NONE;
 	}
 	for (uint32_t n = 0; n < domain->region_count; n++) {
 		uint32_t index = next_region(domain, address, tried);
@@ -258,5 +258,5 @@ uint32_t domain_place(const struct domain *domain, const struct address *address
 			*epoch = address->epoch;
 			return base_of(domain, index) + address->slot;
 		}
-	return PLACE_NONE;
+	return RESOLVE_NONE;
 }
