@@ -4,7 +4,7 @@
  *
  * Guests share no kernel, so no futex of one wakes the other. But whoever writes a peer's word into the
  * device's doorbell register has QEMU interrupt that peer's guest, and Linux's vfio-pci makes an eventfd
- * readable for it. One process alone may have such a device: the guest's agent (provider/agent), which
+ * readable for it. One process alone may have such a device: the guest's agent (guest/agent), which
  * grants each process that connects to its socket an interrupt of its own, and the register. From then on
  * it has no part in anything: an interrupt goes from the kernel straight to the process, where a thread
  * waits for it and wakes who sleeps.

@@ -10,7 +10,7 @@ from pathlib import Path
 from planted.sources import Place, Texts
 
 LANGUAGES = {"c": (".c", ".h"), "python": (".py",)}
-SOURCES = ("provider", "slurm", "vicinal")
+SOURCES = ("guest", "provider", "slurm", "vicinal")
 
 
 class FaultError(Exception):

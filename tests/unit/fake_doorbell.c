@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "agent/interrupts.h"
+#include "guest/agent/interrupts.h"
 #include "region/member.h"
 
 /* BAR 0 of a device that does not begin with a page. */

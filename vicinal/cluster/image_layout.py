@@ -16,7 +16,7 @@ COMMANDS_FILE = "opt/vicinal/commands"
 """Likewise the commands of the cluster's file that a guest runs before anybody gets in."""
 
 GUEST_TASK = "/usr/lib/vicinal-task/run"
-"""What runs a program for a task of the host's: provider/guest/task.c."""
+"""What runs a program for a task of the host's: guest/task.c."""
 
 GUESTS_FILE = "/etc/vicinal/guests"
 """Names of all guests of a cluster, a line each, as launchers read files of hosts."""

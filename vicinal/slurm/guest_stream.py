@@ -1,6 +1,6 @@
 """What a task says to the program that it runs in a guest, and hears: frames of two streams.
 
-provider/guest/frames.h describes them; this is their other end.
+guest/frames.h describes them; this is their other end.
 """
 
 import os

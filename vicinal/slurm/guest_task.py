@@ -40,7 +40,7 @@ _HOSTS = ("VICINAL_REGION", "TMPDIR", "PWD", "OLDPWD", "SHELL")
 """Variables that say something of the host."""
 _PMI = "PMI_FD"
 _PMI_PLACE = "3"
-"""What the program has its connection to PMI as: provider/guest/program.c."""
+"""What the program has its connection to PMI as: guest/program.c."""
 
 
 def main() -> None:

@@ -20,7 +20,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "agent/interrupts.h"
+#include "guest/agent/interrupts.h"
 #include "region/doorbell.h"
 
 #define NOBODY 65534U

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* interrupts.c - grants interrupts: see interrupts.h. */
-#include "agent/interrupts.h"
+#include "guest/agent/interrupts.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* device.c - an ivshmem-doorbell device by vfio: see device.h. */
-#include "agent/device.h"
+#include "guest/agent/device.h"
 
 #include <dirent.h>
 #include <errno.h>

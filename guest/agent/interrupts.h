@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* interrupts.h - grants the interrupts of a device to processes, for as long as they are connected. */
-#ifndef VICINAL_AGENT_INTERRUPTS_H
-#define VICINAL_AGENT_INTERRUPTS_H
+#ifndef VICINAL_GUEST_AGENT_INTERRUPTS_H
+#define VICINAL_GUEST_AGENT_INTERRUPTS_H
 
-#include "agent/device.h"
+#include "guest/agent/device.h"
 
 /*
  * Serve for ever those that connect to `listener`, a listening Unix socket (SOCK_SEQPACKET) that does not

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* device.h - an ivshmem-doorbell device whose driver is vfio-pci: its interrupts as eventfds. */
-#ifndef VICINAL_AGENT_DEVICE_H
-#define VICINAL_AGENT_DEVICE_H
+#ifndef VICINAL_GUEST_AGENT_DEVICE_H
+#define VICINAL_GUEST_AGENT_DEVICE_H
 
 #include <stdint.h>
 
