@@ -46,7 +46,7 @@ int frame_read(struct frame *frame)
 		return -1;
 	frame->kind = (enum frame_kind)head[0];
 	frame->length = (uint32_t)head[1] << 24 | (uint32_t)head[2] << 16 | (uint32_t)head[3] << 8 | head[4];
-	if (frame->length > FRAME_MOST)
+	if (frame->length > FRAME_MAX)
 		return -1;
 	frame->bytes = malloc(frame->length + 1U);
 	if (frame->bytes == NULL || read_all(frame->bytes, frame->length) != 0) {

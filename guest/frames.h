@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FRAME_MOST (1U << 20)
+#define FRAME_MAX (1U << 20)
 
 enum frame_kind {
 	/* From the task, in this order: */

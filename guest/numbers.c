@@ -14,7 +14,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#define TEXT_MOST 128U
+#define TEXT_MAX 128U
 
 /* One number inside is one outside. */
 struct map {
@@ -34,7 +34,7 @@ static int write_text(const char *path, const char *text)
 
 static int write_map(const char *path, const struct map *map)
 {
-	char text[TEXT_MOST];
+	char text[TEXT_MAX];
 
 	(void)snprintf(text, sizeof(text), "%lu %lu 1", map->inside, map->outside);
 	return write_text(path, text);
@@ -43,7 +43,7 @@ static int write_map(const char *path, const struct map *map)
 /* Whether a process of /proc has this map and no other. */
 static bool has_map(int process, const char *name, const struct map *map)
 {
-	char text[TEXT_MOST];
+	char text[TEXT_MAX];
 	int file = openat(process, name, O_RDONLY | O_CLOEXEC);
 	ssize_t got = file >= 0 ? read(file, text, sizeof(text) - 1) : -1;
 

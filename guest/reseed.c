@@ -15,19 +15,19 @@
 
 #include <linux/random.h>
 
-#define SEED_MOST 512U
-#define SEED_LEAST 32U
+#define SEED_MAX 512U
+#define SEED_MIN 32U
 
 int main(void)
 {
-	struct rand_pool_info *pool = malloc(sizeof(*pool) + SEED_MOST);
+	struct rand_pool_info *pool = malloc(sizeof(*pool) + SEED_MAX);
 
 	if (pool == NULL)
 		return EXIT_FAILURE;
-	size_t length = fread(pool->buf, 1, SEED_MOST, stdin);
+	size_t length = fread(pool->buf, 1, SEED_MAX, stdin);
 	int device = open("/dev/urandom", O_WRONLY | O_CLOEXEC);
 
-	if (length < SEED_LEAST) {
+	if (length < SEED_MIN) {
 		(void)fprintf(stderr, "reseed: %zu bytes are too few\n", length);
 		free(pool);
 		return EXIT_FAILURE;

@@ -15,21 +15,21 @@
 
 #include "job_cgroup.h"
 
-#define SECONDS_MOST 60U
+#define SECONDS_MAX 60U
 /* Of what it says; the rest is read and forgotten. */
-#define SAID_MOST 4096U
-#define VARIABLE_MOST 4200
+#define SAID_MAX 4096U
+#define VARIABLE_MAX 4200
 
 /* What only the administrator has set: slurmd hands it on to slurmstepd and to the epilog. */
 static const char *const *own_environment(void)
 {
-	static char configuration[VARIABLE_MOST];
+	static char configuration[VARIABLE_MAX];
 	static const char *variables[] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 					  "LC_ALL=C.UTF-8", "COLUMNS=1000", NULL, NULL};
 	const char *path = getenv("SLURM_CONF");
 
 	if (path != NULL &&
-	    snprintf(configuration, sizeof(configuration), "SLURM_CONF=%s", path) < VARIABLE_MOST)
+	    snprintf(configuration, sizeof(configuration), "SLURM_CONF=%s", path) < VARIABLE_MAX)
 		variables[3] = configuration;
 	return variables;
 }
@@ -85,7 +85,7 @@ _Noreturn static void become(const char *const arguments[], const char *const va
 	/* What the daemon has open is no matter of it. */
 	(void)close_range(STDERR_FILENO + 1, ~0U, 0);
 	(void)chdir("/");
-	(void)alarm(SECONDS_MOST);
+	(void)alarm(SECONDS_MAX);
 	if (of != NULL)
 		join(of->job);
 	command_become(arguments, variables);
@@ -94,15 +94,15 @@ _Noreturn static void become(const char *const arguments[], const char *const va
 /* Read to the end, and keep the last line of the beginning. */
 static void listen_to(int input, char *said, size_t length)
 {
-	char text[SAID_MOST + 1];
-	char rest[SAID_MOST];
+	char text[SAID_MAX + 1];
+	char rest[SAID_MAX];
 	size_t kept = 0;
 	ssize_t got = 0;
 
-	while ((got = read(input, kept < SAID_MOST ? text + kept : rest,
-			   kept < SAID_MOST ? SAID_MOST - kept : sizeof(rest))) > 0 ||
+	while ((got = read(input, kept < SAID_MAX ? text + kept : rest,
+			   kept < SAID_MAX ? SAID_MAX - kept : sizeof(rest))) > 0 ||
 	       (got < 0 && errno == EINTR)) {
-		if (got > 0 && kept < SAID_MOST)
+		if (got > 0 && kept < SAID_MAX)
 			kept += (size_t)got;
 	}
 	while (kept > 0 && text[kept - 1] == '\n')

@@ -15,8 +15,8 @@
 #include "job_state.h"
 #include "task_variables.h"
 
-#define NUMBER_MOST 24U
-#define WORDS_MOST 4096U
+#define NUMBER_MAX 24U
+#define WORDS_MAX 4096U
 
 /* What a record says of one of the job's hosts: of the GRES there, in Slurm's words. */
 static const char *words_of_host(const job_info_t *record, const char *host)
@@ -33,7 +33,7 @@ static const char *words_of_host(const job_info_t *record, const char *host)
 }
 
 /* Ask slurmctld; one question takes some milliseconds. Returns 0, or -1 with the reason in `said`. */
-static int ask(uint32_t job, char words[WORDS_MOST], char *said, size_t length)
+static int ask(uint32_t job, char words[WORDS_MAX], char *said, size_t length)
 {
 	/* slurmd's own: what the job's environment says of it is the user's. */
 	const char *host = getenv("SLURMD_NODENAME");
@@ -54,10 +54,9 @@ static int ask(uint32_t job, char words[WORDS_MOST], char *said, size_t length)
 	/* There are several where the job is an array's, or one of several parts. */
 	for (uint32_t i = 0; i < answer->record_count && copied < 0; i++)
 		if (answer->job_array[i].job_id == job)
-			copied =
-				snprintf(words, WORDS_MOST, "%s", words_of_host(&answer->job_array[i], host));
+			copied = snprintf(words, WORDS_MAX, "%s", words_of_host(&answer->job_array[i], host));
 	slurm_free_job_info_msg(answer);
-	if (copied >= 0 && (unsigned)copied < WORDS_MOST)
+	if (copied >= 0 && (unsigned)copied < WORDS_MAX)
 		return 0;
 	(void)snprintf(said, length, "vicinal: slurmctld does not know what GRES job %" PRIu32 " has on %s",
 		       job, host);
@@ -67,7 +66,7 @@ static int ask(uint32_t job, char words[WORDS_MOST], char *said, size_t length)
 static int set_up(const struct settings *settings, uint32_t job, const char *words, bool for_nodes,
 		  char *said, size_t length)
 {
-	char number[NUMBER_MOST];
+	char number[NUMBER_MAX];
 	const char *const arguments[] = {settings->command,
 					 "slurm",
 					 "functions",
@@ -117,7 +116,7 @@ int functions_prepare(spank_t spank, const struct settings *settings, struct nod
 		      char *said, size_t length)
 {
 	char path[PATH_MAX];
-	char words[WORDS_MOST];
+	char words[WORDS_MAX];
 	uint32_t job = 0;
 
 	if (settings->functions == NULL)
@@ -153,8 +152,8 @@ int functions_prepare(spank_t spank, const struct settings *settings, struct nod
 
 bool functions_end(const struct settings *settings, uint32_t job)
 {
-	char said[WORDS_MOST];
-	char number[NUMBER_MOST];
+	char said[WORDS_MAX];
+	char number[NUMBER_MAX];
 	const char *const arguments[] = {settings->command,   "slurm", "release", number, "--directory",
 					 settings->directory, NULL};
 

@@ -15,13 +15,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#define TEXT_MOST 8192U
+#define TEXT_MAX 8192U
 /* The step is started before all others, and its process may not be there yet. */
 #define POLLS 250U
 #define POLL_NANOSECONDS 20000000L
 
 /* What control groups a process is in: lines NUMBER:CONTROLLERS:PATH. */
-static int read_groups(const char *process, char text[TEXT_MOST])
+static int read_groups(const char *process, char text[TEXT_MAX])
 {
 	char path[NAME_MAX + 32];
 
@@ -34,7 +34,7 @@ static int read_groups(const char *process, char text[TEXT_MOST])
 	size_t kept = 0;
 	ssize_t got = 0;
 
-	while (kept + 1 < TEXT_MOST && (got = read(file, text + kept, TEXT_MOST - 1 - kept)) > 0)
+	while (kept + 1 < TEXT_MAX && (got = read(file, text + kept, TEXT_MAX - 1 - kept)) > 0)
 		kept += (size_t)got;
 	(void)close(file);
 	text[kept] = '\0';
@@ -102,7 +102,7 @@ bool job_cgroup_is_of_extern(const char *groups, const char *job)
 }
 
 /* The groups of such a process, if there is one. */
-static bool find_extern(const char *job, char text[TEXT_MOST])
+static bool find_extern(const char *job, char text[TEXT_MAX])
 {
 	DIR *processes = opendir("/proc");
 	const struct dirent *entry = NULL;
@@ -157,7 +157,7 @@ static int enter(const char *controllers, const char *group, pid_t process)
 int job_cgroup_enter(uint32_t job, pid_t process, bool must, char *fault, size_t length)
 {
 	static const struct timespec pause = {.tv_nsec = POLL_NANOSECONDS};
-	char text[TEXT_MOST];
+	char text[TEXT_MAX];
 	char path[PATH_MAX];
 	char *rest = NULL;
 

@@ -15,10 +15,10 @@
 #include "command.h"
 #include "job_place.h"
 
-#define NUMBER_MOST 24U
-#define NETWORK_MOST 64U
+#define NUMBER_MAX 24U
+#define NETWORK_MAX 64U
 /* Of NAME=ADDRESS for each of the other hosts; the kernel takes no longer word. */
-#define HOSTS_MOST 131072U
+#define HOSTS_MAX 131072U
 
 /* Write down each of these hosts but `own`, and where it is reached. Returns how many there are. */
 static size_t write_addresses(const node_info_msg_t *known, const char *hosts, const char *own, char *text)
@@ -36,10 +36,10 @@ static size_t write_addresses(const node_info_msg_t *known, const char *hosts, c
 		count++;
 		if (strcmp(node->name, own) == 0)
 			continue;
-		int length = snprintf(text + used, HOSTS_MOST - used, "%s%s=%s", used > 0 ? "," : "",
+		int length = snprintf(text + used, HOSTS_MAX - used, "%s%s=%s", used > 0 ? "," : "",
 				      node->name, node->node_addr != NULL ? node->node_addr : node->name);
 
-		if (length < 0 || (size_t)length >= HOSTS_MOST - used) {
+		if (length < 0 || (size_t)length >= HOSTS_MAX - used) {
 			count = 0;
 			break;
 		}
@@ -73,10 +73,10 @@ static int find_others(uint32_t job, char *text)
 int job_network_join(const struct keeper_order *order, int between, int nodes, char *said, size_t length)
 {
 	const struct settings *settings = order->settings;
-	char job[NUMBER_MOST];
-	char port[NUMBER_MOST];
-	char places[2][NETWORK_MOST];
-	char *others = malloc(HOSTS_MOST);
+	char job[NUMBER_MAX];
+	char port[NUMBER_MAX];
+	char places[2][NETWORK_MAX];
+	char *others = malloc(HOSTS_MAX);
 	const char *const arguments[] = {settings->command, "slurm",   "network", job,       "--between",
 					 places[0],         "--nodes", places[1], "--hosts", others,
 					 "--port",          port,      NULL};
@@ -85,8 +85,8 @@ int job_network_join(const struct keeper_order *order, int between, int nodes, c
 	(void)snprintf(job, sizeof(job), "%" PRIu32, order->job);
 	(void)snprintf(port, sizeof(port), "%u", (unsigned)settings->network_port);
 	/* This process waits for the command, which ends with it. */
-	(void)snprintf(places[0], NETWORK_MOST, "/proc/%d/fd/%d", (int)getpid(), between);
-	(void)snprintf(places[1], NETWORK_MOST, "/proc/%d/fd/%d", (int)getpid(), nodes);
+	(void)snprintf(places[0], NETWORK_MAX, "/proc/%d/fd/%d", (int)getpid(), between);
+	(void)snprintf(places[1], NETWORK_MAX, "/proc/%d/fd/%d", (int)getpid(), nodes);
 	if (others == NULL || find_others(order->job, others) != 0)
 		(void)snprintf(said, length,
 			       "vicinal: slurmctld does not say on which hosts job %" PRIu32

@@ -24,9 +24,9 @@
 #include "pmix.h"
 #include "pmix_nodes.h"
 
-#define NUMBER_MOST 24U
-#define WORDS_MOST 4096
-#define PMIX_NAME_MOST 64U
+#define NUMBER_MAX 24U
+#define WORDS_MAX 4096
+#define PMIX_NAME_MAX 64U
 
 /* What made this step's nodes, and where it is, from job_nodes_prepare() on. */
 static struct keeper_record keeper;
@@ -59,16 +59,16 @@ int job_nodes_check(const struct request *request, char *fault, size_t length)
 	return -1;
 }
 
-static const char *number(char text[NUMBER_MOST], uint64_t value)
+static const char *number(char text[NUMBER_MAX], uint64_t value)
 {
-	(void)snprintf(text, NUMBER_MOST, "%" PRIu64, value);
+	(void)snprintf(text, NUMBER_MAX, "%" PRIu64, value);
 	return text;
 }
 
 /* MPI's ranks would not find each other over networks of their own, which have the same addresses. */
 static bool is_of_mpi(spank_t spank)
 {
-	char kind[NUMBER_MOST];
+	char kind[NUMBER_MAX];
 
 	return spank_getenv(spank, "SLURM_MPI_TYPE", kind, sizeof(kind)) == ESPANK_SUCCESS &&
 	       strcmp(kind, "none") != 0;
@@ -80,12 +80,12 @@ int job_nodes_prepare(spank_t spank, const struct settings *settings, const stru
 	char directory[PATH_MAX] = "";
 	char file[PATH_MAX];
 	char home[PATH_MAX] = "/";
-	char jobs[NUMBER_MOST];
-	char all[NUMBER_MOST];
-	char own[NUMBER_MOST];
-	char slots[NUMBER_MOST];
-	char most[NUMBER_MOST];
-	char channel[NUMBER_MOST];
+	char jobs[NUMBER_MAX];
+	char all[NUMBER_MAX];
+	char own[NUMBER_MAX];
+	char slots[NUMBER_MAX];
+	char most[NUMBER_MAX];
+	char channel[NUMBER_MAX];
 	char secret[JOB_SECRET_DIGITS + 1] = "";
 	int groups = 0;
 	gid_t *others = NULL;
@@ -130,23 +130,23 @@ int job_nodes_prepare(spank_t spank, const struct settings *settings, const stru
 	}
 	order.groups = others;
 	order.groups_count = groups > 0 ? (size_t)groups : 0;
-	const char *arguments[20 + 2 * NODE_FUNCTIONS_MOST] = {settings->python,
-							       "-I",
-							       "-m",
-							       "vicinal.slurm.keeper",
-							       file,
-							       "--directory",
-							       settings->directory,
-							       "--job",
-							       number(jobs, order.job),
-							       "--hosts",
-							       number(all, place.hosts),
-							       "--host",
-							       number(own, place.host),
-							       "--tasks",
-							       number(slots, tasks),
-							       "--max-size",
-							       number(most, settings->max_size)};
+	const char *arguments[20 + 2 * NODE_FUNCTIONS_MAX] = {settings->python,
+							      "-I",
+							      "-m",
+							      "vicinal.slurm.keeper",
+							      file,
+							      "--directory",
+							      settings->directory,
+							      "--job",
+							      number(jobs, order.job),
+							      "--hosts",
+							      number(all, place.hosts),
+							      "--host",
+							      number(own, place.host),
+							      "--tasks",
+							      number(slots, tasks),
+							      "--max-size",
+							      number(most, settings->max_size)};
 	size_t count = 17;
 
 	if (settings->network_port == 0)
@@ -172,9 +172,9 @@ int job_nodes_prepare(spank_t spank, const struct settings *settings, const stru
 }
 
 /* What PMIx calls a step of Slurm's. Those of all components have the number of the first. */
-static void name_in_pmix(char name[PMIX_NAME_MOST], uint32_t step)
+static void name_in_pmix(char name[PMIX_NAME_MAX], uint32_t step)
 {
-	(void)snprintf(name, PMIX_NAME_MOST, "slurm.pmix.%" PRIu32 ".%" PRIu32, place.first, step);
+	(void)snprintf(name, PMIX_NAME_MAX, "slurm.pmix.%" PRIu32 ".%" PRIu32, place.first, step);
 }
 
 static int list_tasks(spank_t spank, int keeper_directory, const struct settings *settings,
@@ -193,7 +193,7 @@ static int list_tasks(spank_t spank, int keeper_directory, const struct settings
 
 int job_nodes_tell(spank_t spank, const struct settings *settings, char *fault, size_t length)
 {
-	char name[PMIX_NAME_MOST];
+	char name[PMIX_NAME_MAX];
 	uint32_t step = 0;
 	uint32_t count = 0;
 	int directory = process_open(&keeper.process);
@@ -240,8 +240,8 @@ static int tell_of_pmix(spank_t spank, uint16_t server, uint16_t port, const cha
 /* The port of the step's PMIx server, or 0. Returns -1 where tasks in nodes cannot have it. */
 static int find_pmix(spank_t spank, uint16_t *port, char *fault, size_t length)
 {
-	char name[PMIX_NAME_MOST];
-	char known[PMIX_NAME_MOST];
+	char name[PMIX_NAME_MAX];
+	char known[PMIX_NAME_MAX];
 	char **variables = NULL;
 	uint32_t step = 0;
 
@@ -269,16 +269,16 @@ static int find_pmix(spank_t spank, uint16_t *port, char *fault, size_t length)
 static void become_runner(spank_t spank, const struct settings *settings, const struct node *node,
 			  uint16_t server)
 {
-	const char *arguments[WORDS_MOST] = {settings->python, "-I", "-m", "vicinal.slurm.guest_task"};
-	char keeper_number[NUMBER_MOST];
-	char port[NUMBER_MOST];
+	const char *arguments[WORDS_MAX] = {settings->python, "-I", "-m", "vicinal.slurm.guest_task"};
+	char keeper_number[NUMBER_MAX];
+	char port[NUMBER_MAX];
 	char **words = NULL;
 	char **variables = NULL;
 	int count = 0;
 	size_t used = 4;
 
 	if (spank_get_item(spank, S_JOB_ARGV, &count, &words) != ESPANK_SUCCESS ||
-	    spank_get_item(spank, S_JOB_ENV, &variables) != ESPANK_SUCCESS || count >= WORDS_MOST - 10) {
+	    spank_get_item(spank, S_JOB_ENV, &variables) != ESPANK_SUCCESS || count >= WORDS_MAX - 10) {
 		errno = E2BIG;
 		return;
 	}

@@ -9,13 +9,13 @@
 #include <slurm/slurm_errno.h>
 
 /* The list of a large job's hosts; SLURM_NODELIST is at most so long. */
-#define HOSTS_MOST 65536U
-#define NUMBER_MOST 24U
+#define HOSTS_MAX 65536U
+#define NUMBER_MAX 24U
 
-/* The hosts that a variable names, or NULL; `room` is of HOSTS_MOST bytes. */
+/* The hosts that a variable names, or NULL; `room` is of HOSTS_MAX bytes. */
 static hostlist_t hosts_of(spank_t spank, const char *variable, char *room)
 {
-	if (spank_getenv(spank, variable, room, HOSTS_MOST) != ESPANK_SUCCESS)
+	if (spank_getenv(spank, variable, room, HOSTS_MAX) != ESPANK_SUCCESS)
 		return NULL;
 	return slurm_hostlist_create(room);
 }
@@ -117,8 +117,8 @@ static int find_in_job(spank_t spank, struct job_place *place, char *room)
 
 int job_place_find(spank_t spank, uint32_t job, struct job_place *place)
 {
-	char size[NUMBER_MOST];
-	char *room = malloc(HOSTS_MOST);
+	char size[NUMBER_MAX];
+	char *room = malloc(HOSTS_MAX);
 	int result = -1;
 
 	*place = (struct job_place){.first = job};

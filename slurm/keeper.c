@@ -36,9 +36,9 @@
 #define READY "ready"
 /* Beside the region, for state and sockets. */
 #define STATE_BYTES (UINT64_C(256) << 20)
-#define TEXT_MOST (PATH_MAX + 256)
-#define REASON_MOST 1024U
-#define SECRET_MOST 128U
+#define TEXT_MAX (PATH_MAX + 256)
+#define REASON_MAX 1024U
+#define SECRET_MAX 128U
 
 /* The directory is root's alone, as all that is in it. */
 static int own_directory(const char *directory)
@@ -70,10 +70,10 @@ static int own_mounts(const struct keeper_order *order)
 _Noreturn static void become_keeper(const struct keeper_order *order, int go, int output, int channel)
 {
 	static const char path[] = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-	char home[TEXT_MOST];
-	char state[TEXT_MOST];
-	char secret[SECRET_MOST];
-	char slurm_conf[TEXT_MOST];
+	char home[TEXT_MAX];
+	char state[TEXT_MAX];
+	char secret[SECRET_MAX];
+	char slurm_conf[TEXT_MAX];
 	const char *variables[] = {path, "LC_ALL=C.UTF-8", home, state, secret, NULL, NULL};
 	const char *configuration = getenv("SLURM_CONF"); /* slurmstepd's own, not the user's */
 	sigset_t none;
@@ -101,7 +101,7 @@ _Noreturn static void become_keeper(const struct keeper_order *order, int go, in
 	/* Other users see arguments of processes, and not their variables. */
 	(void)snprintf(secret, sizeof(secret), "VICINAL_JOB_SECRET=%s", order->secret);
 	if (configuration != NULL &&
-	    (size_t)snprintf(slurm_conf, sizeof(slurm_conf), "SLURM_CONF=%s", configuration) < TEXT_MOST)
+	    (size_t)snprintf(slurm_conf, sizeof(slurm_conf), "SLURM_CONF=%s", configuration) < TEXT_MAX)
 		variables[5] = slurm_conf;
 	if (own_mounts(order) != 0 || chdir("/") != 0 ||
 	    (order->join != NULL && keeper_network_hold(KEEPER_CHANNEL) != 0) ||
@@ -171,7 +171,7 @@ static int serve(const struct keeper_order *order, struct ends *ends, const stru
  * the user's ran; all others are whatever the user likes. Returns 0, or -1 with the reason in `said`. */
 static int take_wish(const struct keeper_order *order, struct ends *ends, char *said, size_t length)
 {
-	char reason[REASON_MOST] = "";
+	char reason[REASON_MAX] = "";
 	const struct keeper_asked asked = keeper_network_receive(ends->channel);
 	int result = 0;
 

@@ -16,19 +16,19 @@
 #include "job_files.h"
 
 #define PREFIX "nodes-"
-#define BOOT_MOST 64U
-#define LINE_MOST (PATH_MAX + 128)
+#define BOOT_MAX 64U
+#define RECORD_LINE_MAX (PATH_MAX + 128)
 #define POLL_NANOSECONDS 20000000L
 #define POLLS_A_SECOND 50U
 
 /* What tells the numbers of processes since the host was started from those before. */
-static void read_boot(char boot[BOOT_MOST])
+static void read_boot(char boot[BOOT_MAX])
 {
 	FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
 
 	boot[0] = '\0';
 	if (file != NULL) {
-		if (fgets(boot, BOOT_MOST, file) == NULL)
+		if (fgets(boot, BOOT_MAX, file) == NULL)
 			boot[0] = '\0';
 		(void)fclose(file);
 	}
@@ -71,8 +71,8 @@ int keeper_record_open(const char *directory, uint32_t job, bool make, unsigned 
 
 void keeper_record_read(int record, struct keeper_record *found)
 {
-	char line[LINE_MOST];
-	char boot[BOOT_MOST];
+	char line[RECORD_LINE_MAX];
+	char boot[BOOT_MAX];
 	ssize_t got = pread(record, line, sizeof(line) - 1, 0);
 
 	*found = (struct keeper_record){0};
@@ -113,8 +113,8 @@ bool keeper_record_find(const char *directory, uint32_t job, struct keeper_recor
 
 int keeper_record_write(int record, const struct keeper_record *written)
 {
-	char line[LINE_MOST];
-	char boot[BOOT_MOST];
+	char line[RECORD_LINE_MAX];
+	char boot[BOOT_MAX];
 
 	read_boot(boot);
 	int length = snprintf(line, sizeof(line), "%d %" PRIu64 " %s %s\n", (int)written->process.number,

@@ -17,21 +17,21 @@
 #include "command.h"
 
 #define DEVICES "/sys/bus/pci/devices"
-#define ADDRESS_MOST 32U
-#define PATH_OF_NETWORK_MOST 64U
-#define NAME_MOST 16U
+#define ADDRESS_MAX 32U
+#define PATH_OF_NETWORK_MAX 64U
+#define LINK_NAME_MAX 16U
 /* Nodes that ended just now had it: the kernel gives it back when it has taken their network away. */
 #define APPEAR_LOOKS 250
 #define LOOK_NANOSECONDS (20L * 1000 * 1000)
 
 static int read_lines(FILE *file, struct node_functions *found)
 {
-	char line[NODE_FUNCTION_LINE_MOST];
+	char line[NODE_FUNCTION_LINE_MAX];
 
 	while (fgets(line, sizeof(line), file) != NULL) {
 		size_t length = strcspn(line, "\n");
 
-		if (line[length] == '\0' || found->count == NODE_FUNCTIONS_MOST)
+		if (line[length] == '\0' || found->count == NODE_FUNCTIONS_MAX)
 			return -1;
 		line[length] = '\0';
 		memcpy(found->lines[found->count++], line, length + 1);
@@ -102,11 +102,11 @@ static int wait_for_interface(const char *address, char name[IF_NAMESIZE])
 int node_functions_lend(struct node_functions *functions, uint32_t number, int network, char *said,
 			size_t length)
 {
-	char address[ADDRESS_MOST];
-	char kind[NAME_MOST];
+	char address[ADDRESS_MAX];
+	char kind[LINK_NAME_MAX];
 	char interface[IF_NAMESIZE];
-	char place[PATH_OF_NETWORK_MOST];
-	char name[NAME_MOST];
+	char place[PATH_OF_NETWORK_MAX];
+	char name[LINK_NAME_MAX];
 	const char *const arguments[] = {"/sbin/ip", "link", "set",  "dev", interface,
 					 "netns",    place,  "name", name,  NULL};
 
@@ -134,8 +134,8 @@ int node_functions_lend(struct node_functions *functions, uint32_t number, int n
 int node_functions_lend_to_machines(struct node_functions *functions, const struct settings *settings,
 				    uint32_t job, uid_t user, char *said, size_t length)
 {
-	char number[NAME_MOST];
-	char owner[NAME_MOST];
+	char number[LINK_NAME_MAX];
+	char owner[LINK_NAME_MAX];
 	const char *const arguments[] = {
 		settings->command,   "slurm", "lend", number, "--user", owner, "--directory",
 		settings->directory, NULL};

@@ -20,13 +20,13 @@
 
 #include "settings.h"
 
-#define NODE_FUNCTIONS_MOST 64U
-#define NODE_FUNCTION_LINE_MOST 512U
+#define NODE_FUNCTIONS_MAX 64U
+#define NODE_FUNCTION_LINE_MAX 512U
 
 struct node_functions {
 	uint32_t count;
-	char lines[NODE_FUNCTIONS_MOST][NODE_FUNCTION_LINE_MOST];
-	bool lent[NODE_FUNCTIONS_MOST];
+	char lines[NODE_FUNCTIONS_MAX][NODE_FUNCTION_LINE_MAX];
+	bool lent[NODE_FUNCTIONS_MAX];
 	bool for_machines; /* all of them */
 };
 

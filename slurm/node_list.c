@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LINE_MOST (PATH_MAX + 64)
-#define NODES_MOST 1024U
+#define RECORD_LINE_MAX (PATH_MAX + 64)
+#define NODES_MAX 1024U
 
 static int read_whole_process(const char *text, struct process *process)
 {
@@ -78,7 +78,7 @@ static int read_interface(const char *text, struct node_list *list)
 /* Read all lines, and keep node number `wanted`. */
 static int read_lines(FILE *file, uint32_t wanted, struct node_list *list)
 {
-	char line[LINE_MOST];
+	char line[RECORD_LINE_MAX];
 	struct node node;
 	char words[NODE_FUNCTION_WORDS][NODE_FUNCTIONS_MOST_BYTES];
 
@@ -87,7 +87,7 @@ static int read_lines(FILE *file, uint32_t wanted, struct node_list *list)
 		size_t length = strcspn(line, "\n");
 		int result = -1;
 
-		if (line[length] == '\0' || list->count == NODES_MOST) /* cut off */
+		if (line[length] == '\0' || list->count == NODES_MAX) /* cut off */
 			return -1;
 		line[length] = '\0';
 		if (strncmp(line, "region ", 7) == 0)

@@ -22,12 +22,12 @@
 
 #include "process.h"
 
-#define NODE_NAME_MOST 64U
+#define NODE_NAME_MAX 64U
 #define NODE_FUNCTION_WORDS 3U
 #define NODE_FUNCTIONS_MOST_BYTES 1024U
 
 struct node {
-	char name[NODE_NAME_MOST];
+	char name[NODE_NAME_MAX];
 	bool is_container;
 	struct process process;
 };
@@ -37,7 +37,7 @@ struct node_list {
 	char region[PATH_MAX]; /* empty where there is none */
 	uint32_t members;
 	struct process identity; /* 0 where tasks have the containers' */
-	char interface[NODE_NAME_MOST];
+	char interface[NODE_NAME_MAX];
 	struct node node;                                               /* the task's own */
 	char functions[NODE_FUNCTION_WORDS][NODE_FUNCTIONS_MOST_BYTES]; /* of that; empty: nothing is said */
 };

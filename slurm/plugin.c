@@ -31,10 +31,10 @@
 #include "settings.h"
 #include "task_variables.h"
 
-#define SAID_MOST 1024U
-#define NUMBER_MOST 24U
+#define SAID_MAX 1024U
+#define NUMBER_MAX 24U
 /* SLURM_JOB_CPUS_PER_NODE of many different hosts is long; what does not fit is not looked at. */
-#define PROCESSORS_MOST 4096
+#define PROCESSORS_MAX 4096
 
 #define VISIBLE __attribute__((visibility("default")))
 
@@ -48,7 +48,7 @@ static bool is_asked;
 /* Those that the job has for its nodes on this host. */
 static struct node_functions node_functions;
 /* Why this step cannot be, in words. Its tasks say so and end, see slurm_spank_task_init(). */
-static char refusal[SAID_MOST];
+static char refusal[SAID_MAX];
 
 __attribute__((format(printf, 1, 2))) static void refuse(const char *form, ...)
 {
@@ -61,7 +61,7 @@ __attribute__((format(printf, 1, 2))) static void refuse(const char *form, ...)
 
 static int on_option(int value, const char *argument, int remote)
 {
-	char fault[SAID_MOST];
+	char fault[SAID_MAX];
 
 	(void)value;
 	if (request_read(argument, settings.max_size, &request, fault, sizeof(fault)) != 0) {
@@ -114,7 +114,7 @@ VISIBLE int slurm_spank_init(spank_t spank, int count, char **arguments)
  * the host where it has the most, since later steps may have more than this. */
 static uint32_t expected_tasks(spank_t spank, uint32_t tasks)
 {
-	char listed[PROCESSORS_MOST];
+	char listed[PROCESSORS_MAX];
 	char *rest = NULL;
 
 	if (spank_getenv(spank, "SLURM_JOB_CPUS_PER_NODE", listed, sizeof(listed)) != ESPANK_SUCCESS)
@@ -131,20 +131,20 @@ static uint32_t expected_tasks(spank_t spank, uint32_t tasks)
 }
 
 /* A number as an argument of the program. */
-static const char *number(char text[NUMBER_MOST], uint64_t value)
+static const char *number(char text[NUMBER_MAX], uint64_t value)
 {
-	(void)snprintf(text, NUMBER_MOST, "%" PRIu64, value);
+	(void)snprintf(text, NUMBER_MAX, "%" PRIu64, value);
 	return text;
 }
 
 static int make_region(spank_t spank, uint32_t job, uid_t user, uint32_t tasks)
 {
-	char jobs[NUMBER_MOST];
-	char users[NUMBER_MOST];
-	char most[NUMBER_MOST];
-	char slots[NUMBER_MOST];
-	char section[NUMBER_MOST];
-	char heap[NUMBER_MOST];
+	char jobs[NUMBER_MAX];
+	char users[NUMBER_MAX];
+	char most[NUMBER_MAX];
+	char slots[NUMBER_MAX];
+	char section[NUMBER_MAX];
+	char heap[NUMBER_MAX];
 	bool by_tasks = request.members == 0;
 	const char *arguments[20] = {
 		settings.command,
@@ -277,7 +277,7 @@ VISIBLE int slurm_spank_init_post_opt(spank_t spank, int count, char **arguments
 VISIBLE int slurm_spank_task_post_fork(spank_t spank, int count, char **arguments)
 {
 	static bool is_told;
-	char fault[SAID_MOST];
+	char fault[SAID_MAX];
 
 	(void)count;
 	(void)arguments;
@@ -317,7 +317,7 @@ VISIBLE int slurm_spank_task_init(spank_t spank, int count, char **arguments)
 VISIBLE int slurm_spank_job_epilog(spank_t spank, int count, char **arguments)
 {
 	const char *wrong = NULL;
-	char said[SAID_MOST];
+	char said[SAID_MAX];
 	uint32_t job = 0;
 
 	if (settings_read(count, arguments, &settings, &wrong) != 0 ||

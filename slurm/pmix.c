@@ -74,7 +74,7 @@ bool pmix_move(const char *variable, uint16_t port, uint16_t other, struct pmix_
 	const char *number = NULL;
 	char *rest = NULL;
 
-	if (find_port(variable, &number, &rest) != port || strlen(variable) >= PMIX_SETTING_MOST)
+	if (find_port(variable, &number, &rest) != port || strlen(variable) >= PMIX_SETTING_MAX)
 		return false;
 	const char *value = strchr(variable, '=') + 1;
 

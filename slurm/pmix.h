@@ -15,12 +15,12 @@
 #include <stdint.h>
 
 /* With all that is around the address. */
-#define PMIX_SETTING_MOST 1024U
+#define PMIX_SETTING_MAX 1024U
 
 /* A variable, as it is to be. */
 struct pmix_setting {
-	char name[PMIX_SETTING_MOST];
-	char value[PMIX_SETTING_MOST];
+	char name[PMIX_SETTING_MAX];
+	char value[PMIX_SETTING_MAX];
 };
 
 /*

@@ -12,7 +12,7 @@
 #include <pmix_server.h>
 
 #define LIBRARY "libpmix.so.2"
-#define NUMBER_MOST 11U
+#define NUMBER_MAX 11U
 #define PARTS 4U
 
 typedef __typeof__(&PMIx_server_register_nspace) register_function;
@@ -53,7 +53,7 @@ static uint32_t list_peers(const struct pmix_task *tasks, uint32_t count, char *
 	uint32_t size = 0;
 
 	while (size < count && strcmp(tasks[size].node, tasks[0].node) == 0) {
-		*used += (size_t)snprintf(peers + *used, NUMBER_MOST + 1, "%s%u", size > 0 ? "," : "",
+		*used += (size_t)snprintf(peers + *used, NUMBER_MAX + 1, "%s%u", size > 0 ? "," : "",
 					  (unsigned)tasks[size].rank);
 		size++;
 	}
@@ -85,7 +85,7 @@ static int tell(register_function registers, const char *space, const struct pmi
 	/* A node for each task, at most. */
 	struct entry *entries = calloc((size_t)count * 2, sizeof(*entries));
 	pmix_info_t *all = calloc((size_t)count * 2, sizeof(*all));
-	char *peers = calloc(count, NUMBER_MOST + 1);
+	char *peers = calloc(count, NUMBER_MAX + 1);
 	pmix_nspace_t name = {0};
 	int status = PMIX_ERR_NOMEM;
 

@@ -17,7 +17,7 @@
 
 struct pmix_task {
 	uint32_t rank;
-	char node[NODE_NAME_MOST];
+	char node[NODE_NAME_MAX];
 };
 
 /* Whether this was built with PMIx's headers. */

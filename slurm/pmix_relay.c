@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 /* A rank has one; there is room for what it starts. More of them wait. */
-#define CONNECTIONS_MOST 32U
+#define CONNECTIONS_MAX 32U
 #define BUFFER_BYTES 16384U
 /* What the last connections may still have to say when the task has ended: looks for it, at most. */
 #define LAST_LOOKS 1000U
@@ -37,8 +37,8 @@ struct relay {
 	int listener; /* -1: no more */
 	uint16_t port;
 	bool is_full;
-	struct connection connections[CONNECTIONS_MOST];
-	struct pollfd ready[CONNECTIONS_MOST * 2 + 2];
+	struct connection connections[CONNECTIONS_MAX];
+	struct pollfd ready[CONNECTIONS_MAX * 2 + 2];
 };
 
 static struct sockaddr_in loopback(uint16_t port)
@@ -59,7 +59,7 @@ int pmix_relay_listen(uint16_t *port)
 	if (listener < 0)
 		return -1;
 	if (bind(listener, (const struct sockaddr *)&address, sizeof(address)) != 0 ||
-	    listen(listener, (int)CONNECTIONS_MOST) != 0 ||
+	    listen(listener, (int)CONNECTIONS_MAX) != 0 ||
 	    getsockname(listener, (struct sockaddr *)&address, &size) != 0) {
 		(void)close(listener);
 		return -1;
@@ -109,7 +109,7 @@ static void take_connection(struct relay *relay)
 	struct connection *connection = NULL;
 	bool any = false;
 
-	for (size_t i = 0; i < CONNECTIONS_MOST; i++) {
+	for (size_t i = 0; i < CONNECTIONS_MAX; i++) {
 		if (relay->connections[i].is_open)
 			any = true;
 		else if (connection == NULL)
@@ -192,7 +192,7 @@ static bool take_turn(struct relay *relay, int ended, int milliseconds)
 
 	ready[count++] = (struct pollfd){.fd = ended, .events = POLLIN};
 	ready[count++] = (struct pollfd){.fd = relay->is_full ? -1 : relay->listener, .events = POLLIN};
-	for (size_t i = 0; i < CONNECTIONS_MOST; i++) {
+	for (size_t i = 0; i < CONNECTIONS_MAX; i++) {
 		const struct connection *connection = &relay->connections[i];
 
 		for (size_t way = 0; way < 2; way++)
@@ -203,7 +203,7 @@ static bool take_turn(struct relay *relay, int ended, int milliseconds)
 
 	if (found <= 0)
 		return found < 0 && errno == EINTR;
-	for (size_t i = 0; i < CONNECTIONS_MOST; i++) {
+	for (size_t i = 0; i < CONNECTIONS_MAX; i++) {
 		struct connection *connection = &relay->connections[i];
 		const struct pollfd *of_ways = &ready[2 + 2 * i];
 		bool broken = false;
@@ -237,7 +237,7 @@ void pmix_relay_run(int listener, uint16_t port, int ended)
 	/* The task's last words. What others in the node have to say does not hold it up. */
 	for (unsigned looks = 0; looks < LAST_LOOKS && take_turn(relay, -1, 0); looks++) {
 	}
-	for (size_t i = 0; i < CONNECTIONS_MOST; i++) {
+	for (size_t i = 0; i < CONNECTIONS_MAX; i++) {
 		if (relay->connections[i].is_open)
 			end_connection(relay, &relay->connections[i]);
 	}

@@ -12,7 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define STAT_MOST 1024U
+#define STAT_MAX 1024U
 /* Of the fields behind the name, counted from 1. */
 #define STATE_FIELD 1U
 #define FLAGS_FIELD 7U
@@ -42,7 +42,7 @@ struct fields {
 
 static int read_fields(int directory, struct fields *fields)
 {
-	char text[STAT_MOST];
+	char text[STAT_MAX];
 	char *rest = NULL;
 	int file = openat(directory, "stat", O_RDONLY | O_CLOEXEC);
 

@@ -11,9 +11,9 @@
 #include "region/layout.h"
 
 /* No value that is longer means anything. */
-#define VALUE_MOST 128U
+#define VALUE_MAX 128U
 /* So many digits are below 2^63, even of G. */
-#define DIGITS_MOST 9U
+#define DIGITS_MAX 9U
 #define SECTION_DEFAULT (960U * 1024U)
 
 #define FORM "write it as --vicinal=region[,members=N][,section=SIZE][,heap=SIZE], or --vicinal=FILE.yaml"
@@ -24,7 +24,7 @@ int size_read(const char *text, uint64_t *bytes)
 	size_t digits = strspn(text, "0123456789");
 	unsigned shift = 0;
 
-	if (digits == 0 || digits > DIGITS_MOST)
+	if (digits == 0 || digits > DIGITS_MAX)
 		return -1;
 	if (text[digits] != '\0') {
 		const char *unit = strchr(units, text[digits]);
@@ -116,7 +116,7 @@ static int read_file(const char *value, struct request *request, char *fault, si
 
 int request_read(const char *value, uint64_t most, struct request *request, char *fault, size_t length)
 {
-	char copy[VALUE_MOST];
+	char copy[VALUE_MAX];
 	char *rest = NULL;
 	bool good = true;
 

@@ -12,7 +12,7 @@
 /* No service has it, and only root can: what belongs to a job that has ended on a host reaches nobody there.
  */
 #define NETWORK_PORT_DEFAULT 330
-#define DIGITS_MOST 5U
+#define DIGITS_MAX 5U
 
 /* What follows NAME= in an argument, or NULL. */
 static const char *value_of(const char *argument, const char *name)
@@ -30,7 +30,7 @@ static int read_network(const char *text, uint16_t *port)
 
 	if (strcmp(text, "host") != 0) {
 		number = strtoul(text, NULL, 10);
-		if (digits == 0 || digits > DIGITS_MOST || text[digits] != '\0' || number == 0 ||
+		if (digits == 0 || digits > DIGITS_MAX || text[digits] != '\0' || number == 0 ||
 		    number > UINT16_MAX)
 			return -1;
 	}

@@ -9,14 +9,14 @@
 
 #include "settings.h"
 
-#define LINE_MOST 8192
+#define RECORD_LINE_MAX 8192
 #define PRELOADED "LD_PRELOAD"
 
 /* What the user preloads stays, behind ours: no other variable is a list that both have a part in. */
 static spank_err_t set_preloaded(spank_t spank, const char *ours)
 {
-	char users[LINE_MOST] = "";
-	char both[2 * LINE_MOST];
+	char users[RECORD_LINE_MAX] = "";
+	char both[2 * RECORD_LINE_MAX];
 	spank_err_t found = spank_getenv(spank, PRELOADED, users, sizeof(users));
 
 	if (found == ESPANK_ENV_NOEXIST || (found == ESPANK_SUCCESS && users[0] == '\0'))
@@ -29,7 +29,7 @@ static spank_err_t set_preloaded(spank_t spank, const char *ours)
 
 int task_variables_read(spank_t spank, const char *file)
 {
-	char line[LINE_MOST];
+	char line[RECORD_LINE_MAX];
 	const char *name = NULL;
 	const char *value = NULL;
 	FILE *opened = fopen(file, "re");

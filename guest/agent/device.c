@@ -95,7 +95,7 @@ static int set_interrupts(const struct device *device, uint32_t first, uint32_t 
 {
 	union {
 		struct vfio_irq_set set;
-		char room[sizeof(struct vfio_irq_set) + DEVICE_VECTORS_MOST * sizeof(int32_t)];
+		char room[sizeof(struct vfio_irq_set) + DEVICE_VECTORS_MAX * sizeof(int32_t)];
 	} request = {.set = {.flags = VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER,
 			     .index = VFIO_PCI_MSIX_IRQ_INDEX,
 			     .start = first,
@@ -110,14 +110,14 @@ static int set_interrupts(const struct device *device, uint32_t first, uint32_t 
 static void reserve_interrupts(struct device *device, const char *address)
 {
 	struct vfio_irq_info info = {.argsz = sizeof(info), .index = VFIO_PCI_MSIX_IRQ_INDEX};
-	int32_t none[DEVICE_VECTORS_MOST];
+	int32_t none[DEVICE_VECTORS_MAX];
 
 	if (ioctl(device->file, VFIO_DEVICE_GET_IRQ_INFO, &info) != 0)
 		give_up("vfio does not show the interrupts of", address);
 	errno = 0;
 	if (info.count == 0)
 		give_up("there are no interrupts (is it ivshmem-plain?) at", address);
-	device->vectors = info.count < DEVICE_VECTORS_MOST ? info.count : DEVICE_VECTORS_MOST;
+	device->vectors = info.count < DEVICE_VECTORS_MAX ? info.count : DEVICE_VECTORS_MAX;
 	memset(none, 0xff, sizeof(none)); /* -1 */
 	int result = set_interrupts(device, 0, device->vectors, none);
 	errno = -result;

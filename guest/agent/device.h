@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* What a device may have, more than anybody needs in one guest. */
-#define DEVICE_VECTORS_MOST 256U
+#define DEVICE_VECTORS_MAX 256U
 
 struct device {
 	int container; /* of one group, with the device alone in it */

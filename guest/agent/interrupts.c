@@ -14,7 +14,7 @@
 struct server {
 	const struct device *device;
 	/* The connection that has a vector, or -1; after the last the listener. */
-	struct pollfd polled[DEVICE_VECTORS_MOST + 1];
+	struct pollfd polled[DEVICE_VECTORS_MAX + 1];
 };
 
 /* Does not block: what is sent is the first in a fresh socket, and there is room. */

@@ -50,7 +50,7 @@ static int listen_for(const char *address, gid_t group)
 /* A connection for each interrupt, and some for itself. */
 static void allow_descriptors(void)
 {
-	struct rlimit limit = {.rlim_cur = DEVICE_VECTORS_MOST + 64U, .rlim_max = DEVICE_VECTORS_MOST + 64U};
+	struct rlimit limit = {.rlim_cur = DEVICE_VECTORS_MAX + 64U, .rlim_max = DEVICE_VECTORS_MAX + 64U};
 
 	(void)setrlimit(RLIMIT_NOFILE, &limit);
 }

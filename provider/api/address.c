@@ -12,8 +12,8 @@
 
 int address_to_text(const struct address *address, char *text, size_t length)
 {
-	char network[10 + 2 * CORE_NAME_MOST] = "";
-	uint8_t bytes = address->core_length < CORE_NAME_MOST ? address->core_length : CORE_NAME_MOST;
+	char network[10 + 2 * CORE_NAME_MAX] = "";
+	uint8_t bytes = address->core_length < CORE_NAME_MAX ? address->core_length : CORE_NAME_MAX;
 
 	if (bytes > 0)
 		(void)snprintf(network, sizeof(network), "+%04x%02x/", (unsigned)address->core,
@@ -50,7 +50,7 @@ static bool read_network(const char *text, struct address *address)
 	if (!read_number(&text, 16, 6, '/', &core))
 		return false;
 	size_t digits = strlen(text);
-	if (digits == 0 || digits % 2 != 0 || digits > 2 * (size_t)CORE_NAME_MOST)
+	if (digits == 0 || digits % 2 != 0 || digits > 2 * (size_t)CORE_NAME_MAX)
 		return false;
 	address->core = (uint16_t)(core >> 8);
 	address->core_flags = (uint8_t)core;

@@ -163,10 +163,10 @@ static bool grow(struct av *av, size_t more)
 /* Nothing stands where nothing has a meaning, so that there is one address for one place. */
 static bool is_well_formed(const struct address *address)
 {
-	if (address->core_length > CORE_NAME_MOST ||
+	if (address->core_length > CORE_NAME_MAX ||
 	    (address->core_length == 0 && (address->core != 0 || address->core_flags != 0)))
 		return false;
-	for (uint8_t i = address->core_length; i < CORE_NAME_MOST; i++)
+	for (uint8_t i = address->core_length; i < CORE_NAME_MAX; i++)
 		if (address->core_name[i] != 0)
 			return false;
 	return true;

@@ -4,8 +4,8 @@
 
 #include <stdlib.h>
 
-#define CAPACITY_LEAST 64U
-#define SOURCES_LEAST 64U
+#define CAPACITY_MIN 64U
+#define SOURCES_MIN 64U
 
 #ifdef AV_STEPS_COUNTED
 uint64_t av_steps;
@@ -20,7 +20,7 @@ void av_table_close(struct av_table *table)
 
 bool av_table_grow(struct av_table *table, size_t more)
 {
-	size_t capacity = table->capacity == 0 ? CAPACITY_LEAST : table->capacity;
+	size_t capacity = table->capacity == 0 ? CAPACITY_MIN : table->capacity;
 
 	if (more > SIZE_MAX / 2 / sizeof(*table->entries) - table->count)
 		return false;
@@ -38,7 +38,7 @@ bool av_table_grow(struct av_table *table, size_t more)
 
 bool av_table_reach(struct av_table *table, uint32_t source)
 {
-	uint64_t sources = table->sources == 0 ? SOURCES_LEAST : table->sources;
+	uint64_t sources = table->sources == 0 ? SOURCES_MIN : table->sources;
 
 	if (source == AV_REMOVED)
 		return false;

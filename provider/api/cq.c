@@ -28,7 +28,7 @@ _Static_assert(offsetof(struct completion, context) == offsetof(struct fi_cq_tag
 /* Where ranks share cores: what comes is likelier to come when another had ours. */
 #define POLLS_PER_READ_CROWDED 8U
 /* Whatever keeps coming, a read ends. */
-#define POLLS_MOST 1024U
+#define POLLS_MAX 1024U
 
 /* One that asked for blocking would rather sleep. */
 #define READS_WITH_POLLS_BLOCKING 4U
@@ -68,7 +68,7 @@ static void progress(struct cq *cq)
 	if (!domain_poll_while_armed(cq->domain))
 		return;
 	uint64_t counted_before = counted(cq);
-	for (uint32_t i = 0; i < POLLS_MOST && polls > 0; i++, polls--) {
+	for (uint32_t i = 0; i < POLLS_MAX && polls > 0; i++, polls--) {
 		uint32_t found = 0;
 		for (size_t k = 0; k < cq->endpoints.count; k++)
 			found += messenger_progress(cq->endpoints.items[k]->messenger);

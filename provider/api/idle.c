@@ -51,9 +51,9 @@
  */
 #define QUIET_READS 16U
 /* Domains that one thread reads; with more it does not sleep. */
-#define KNOWN_MOST 4U
+#define KNOWN_MAX 4U
 /* One of them may have been closed: begin anew now and then. */
-#define QUIET_READS_MOST 4096U
+#define QUIET_READS_MAX 4096U
 
 /*
  * Naps grow up to this: 50, 100, 200 us, and up to 1 ms for who asked for blocking. After
@@ -79,7 +79,7 @@ static _Thread_local struct {
 	uint32_t awoke;  /* of the polls after a sleep, those still to come */
 	bool too_many;   /* domains */
 	uint32_t known_count;
-	struct known known[KNOWN_MOST];
+	struct known known[KNOWN_MAX];
 	struct sleep_watch watch;
 } idle;
 
@@ -123,7 +123,7 @@ static struct known *find_known(const struct domain *domain)
 	for (uint32_t i = 0; i < idle.known_count; i++)
 		if (idle.known[i].domain == domain)
 			return &idle.known[i];
-	if (idle.known_count == KNOWN_MOST) {
+	if (idle.known_count == KNOWN_MAX) {
 		idle.too_many = true;
 		return NULL;
 	}
@@ -178,7 +178,7 @@ static __attribute__((noinline)) bool idle_sleep(struct domain *domain, uint32_t
 		note_poll();
 		return false;
 	}
-	if (idle.quiet > QUIET_READS_MOST)
+	if (idle.quiet > QUIET_READS_MAX)
 		forget_known();
 	struct known *known = find_known(domain);
 	if (known == NULL || ++idle.quiet < QUIET_READS) {
@@ -221,8 +221,8 @@ static __attribute__((noinline)) void offer_core(struct domain *domain)
 		crowding += CROWDING_STEP;
 	else if (crowding > 0)
 		crowding--;
-	if (crowding > CROWDING_MOST)
-		crowding = CROWDING_MOST;
+	if (crowding > CROWDING_MAX)
+		crowding = CROWDING_MAX;
 	/* Another thread may do the same: what is lost is one of many. */
 	atomic_store_explicit(&domain->crowding, crowding, memory_order_relaxed);
 }

@@ -147,7 +147,7 @@ static bool is_wanted(void)
 	return parameter_network(&core, &interface) && (core != NULL || interface != NULL || is_named());
 }
 
-static char *region_names[ATTACHMENTS_MOST];
+static char *region_names[ATTACHMENTS_MAX];
 static uint32_t region_count;
 static int region_result;
 static pthread_once_t region_once = PTHREAD_ONCE_INIT;
@@ -159,9 +159,9 @@ static int add_region(const char *name, size_t length, struct region_error *erro
 		return region_fail(error, -EINVAL,
 				   "VICINAL_REGION has an empty place in its list: write file:/PATH, "
 				   "pci:ADDRESS or dax:/PATH, and one comma between two");
-	if (region_count == ATTACHMENTS_MOST)
+	if (region_count == ATTACHMENTS_MAX)
 		return region_fail(error, -E2BIG, "VICINAL_REGION names more than %u regions: leave some out",
-				   ATTACHMENTS_MOST);
+				   ATTACHMENTS_MAX);
 	region_names[region_count] = strndup(name, length);
 	if (region_names[region_count] == NULL)
 		return region_fail(error, -ENOMEM, "no memory is left to attach a region: free some");
@@ -196,7 +196,7 @@ static int compare_regions(struct region *const regions[], uint32_t last, struct
 /* Can all of them be used, and together? */
 static int try_regions(struct region_error *error)
 {
-	struct region *regions[ATTACHMENTS_MOST] = {NULL};
+	struct region *regions[ATTACHMENTS_MAX] = {NULL};
 	int result = 0;
 
 	for (uint32_t i = 0; i < region_count && result == 0; i++) {

@@ -146,8 +146,8 @@ static int read_all(int descriptor, const char *path, char *text, struct region_
 {
 	size_t length = 0;
 
-	while (length < PROFILE_BYTES_MOST) {
-		ssize_t got = read(descriptor, text + length, PROFILE_BYTES_MOST - length);
+	while (length < PROFILE_BYTES_MAX) {
+		ssize_t got = read(descriptor, text + length, PROFILE_BYTES_MAX - length);
 		if (got == 0)
 			return (int)length;
 		if (got < 0 && errno == EINTR)
@@ -160,7 +160,7 @@ static int read_all(int descriptor, const char *path, char *text, struct region_
 	}
 	return region_fail(error, -EFBIG,
 			   "profile %.1024s has %u bytes or more, and is not used: no profile is so long",
-			   path, PROFILE_BYTES_MOST);
+			   path, PROFILE_BYTES_MAX);
 }
 
 /* Returns 0, -ENOENT if there is none, or another errno with `error` filled in. */
@@ -169,7 +169,7 @@ static int load_file(const char *path, bool is_system, struct thresholds *thresh
 {
 	/* What is no file must not keep us waiting. */
 	int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	char text[PROFILE_BYTES_MOST] = ""; /* for analyzers, which do not see that read() fills it */
+	char text[PROFILE_BYTES_MAX] = ""; /* for analyzers, which do not see that read() fills it */
 	struct stat file;
 
 	if (descriptor < 0 && (errno == ENOENT || errno == ENOTDIR))

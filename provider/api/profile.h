@@ -12,7 +12,7 @@
 
 #define PROFILE_SYSTEM "/etc/vicinal/profile"
 /* All that a profile can say takes less than a tenth of this. */
-#define PROFILE_BYTES_MOST 16384U
+#define PROFILE_BYTES_MAX 16384U
 
 /* Where a process looks for it. */
 struct profile_locations {

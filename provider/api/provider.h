@@ -43,7 +43,7 @@ struct address {
 	uint16_t core;       /* which core: core_provider_number() */
 	uint8_t core_length; /* of `core_name`; 0: it is not in the network */
 	uint8_t core_flags;
-	uint8_t core_name[CORE_NAME_MOST];
+	uint8_t core_name[CORE_NAME_MAX];
 };
 _Static_assert(sizeof(struct address) == 64, "MPICH allows no more");
 
@@ -106,7 +106,7 @@ struct endpoint_list {
 struct domain {
 	struct fid_domain fid;
 	struct fabric *fabric;
-	struct region *regions[ATTACHMENTS_MOST]; /* that each of its endpoints joins, in this order */
+	struct region *regions[ATTACHMENTS_MAX]; /* that each of its endpoints joins, in this order */
 	uint32_t region_count;
 	uint32_t members; /* of all of them */
 	/* Taken in every call unless the application serialises its calls (FI_THREAD_DOMAIN). */
@@ -359,7 +359,7 @@ bool idle_pause(struct domain *domain, uint32_t empty);
  * Each step halves how long a wait polls before it makes its first offer.
  */
 #define CROWDING_STEP 64U
-#define CROWDING_MOST (9U * CROWDING_STEP)
+#define CROWDING_MAX (9U * CROWDING_STEP)
 
 /* process.c: all domains of this process. */
 void process_add(struct domain *domain);
@@ -395,7 +395,7 @@ static inline void domain_unlock(struct domain *domain)
 /* Do those that wait here share a core with others that could use it? */
 static inline bool domain_is_crowded(const struct domain *domain)
 {
-	return atomic_load_explicit(&domain->crowding, memory_order_relaxed) > CROWDING_MOST / 2;
+	return atomic_load_explicit(&domain->crowding, memory_order_relaxed) > CROWDING_MAX / 2;
 }
 
 /* A read found something; whoever rested on behalf of such reads need not any more. */

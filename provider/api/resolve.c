@@ -81,7 +81,7 @@ static bool are_contested(const struct domain *domain, const struct region *regi
 
 bool address_core_name(const struct address *address, struct core_name *name)
 {
-	if (address->core_length == 0 || address->core_length > CORE_NAME_MOST)
+	if (address->core_length == 0 || address->core_length > CORE_NAME_MAX)
 		return false;
 	*name = (struct core_name){
 		.provider = address->core, .length = address->core_length, .flags = address->core_flags};
@@ -237,7 +237,7 @@ static uint32_t next_region(const struct domain *domain, const struct address *a
 
 uint32_t domain_resolve(const struct domain *domain, const struct address *address, uint32_t *epoch)
 {
-	bool tried[ATTACHMENTS_MOST] = {false};
+	bool tried[ATTACHMENTS_MAX] = {false};
 	uint32_t slot = 0;
 
 	if (peer_beyond(domain, address) != NULL) {

@@ -13,7 +13,7 @@
 /* The clock is read once in so many polls. */
 #define POLLS_PER_CLOCK 16U
 /* After so many rings for nothing somebody rings to keep us awake. */
-#define FRUITLESS_MOST 64U
+#define FRUITLESS_MAX 64U
 
 /* ---- a domain's endpoints ---- */
 
@@ -134,9 +134,9 @@ uint64_t wait_deadline(struct wait_pace *pace, struct sleep_watch *watch, bool c
 	uint64_t now = monotonic_now();
 	uint64_t longest = LIVENESS_INTERVAL;
 
-	if (pace->fruitless > FRUITLESS_MOST) {
+	if (pace->fruitless > FRUITLESS_MAX) {
 		sleep_watch_open(watch);
-		longest = sleep_pause(pace->fruitless - FRUITLESS_MOST);
+		longest = sleep_pause(pace->fruitless - FRUITLESS_MAX);
 	} else if (!certain) {
 		longest = sleep_pause(pace->uncertain++);
 	}
@@ -149,7 +149,7 @@ void wait_slept(struct wait_pace *pace, enum sleep_end end, uint32_t found)
 		*pace = (struct wait_pace){0};
 	else if (end == SLEEP_RUNG)
 		pace->fruitless++;
-	else if (pace->fruitless <= FRUITLESS_MOST)
+	else if (pace->fruitless <= FRUITLESS_MAX)
 		pace->fruitless = 0;
 }
 

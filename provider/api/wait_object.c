@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 /* Where something comes at each poll, the application may as well read on: see wait_arm(). */
-#define POLLS_MOST 64U
+#define POLLS_MAX 64U
 
 int wait_descriptor_open(void)
 {
@@ -148,7 +148,7 @@ int wait_arm(struct wait_object *object)
 		wait_descriptor_empty(object->waiter.descriptor);
 	domain_sleep_arm(domain);
 	bool quiet = false;
-	for (uint32_t polls = 0; polls < POLLS_MOST && !quiet && !object->waiter.ready(&object->waiter);
+	for (uint32_t polls = 0; polls < POLLS_MAX && !quiet && !object->waiter.ready(&object->waiter);
 	     polls++)
 		quiet = domain_progress_full(domain) == 0;
 	bool may_wait = quiet && !object->waiter.ready(&object->waiter);

@@ -28,7 +28,7 @@
  * A search of so many steps makes tables. Measured: docs/decisions/0003. So few left in
  * tables leave them: far below, so that each change is paid for by many messages.
  */
-#define MATCH_STEPS_MOST 16U
+#define MATCH_STEPS_MAX 16U
 #define MATCH_FEW 4U
 
 /* MPI has two patterns of source and two of tag, and each library one or two protocol bits in it. */
@@ -166,7 +166,7 @@ static inline struct match_receive *match_arrival(struct match_queue *queue, uin
 		MATCH_STEP();
 		if (((receive->key.tag ^ tag) & ~receive->ignore) == 0)
 			return receive;
-		if (__builtin_expect(++steps == MATCH_STEPS_MOST, 0))
+		if (__builtin_expect(++steps == MATCH_STEPS_MAX, 0))
 			return match_arrival_long(queue, source, tag);
 	}
 	return NULL;

@@ -93,7 +93,7 @@ struct match_message *match_waiting_slow(struct match_queue *queue, uint32_t sou
 		MATCH_STEP();
 		if (((message->key.tag ^ tag) & ~ignore) == 0)
 			return message;
-		if (++steps == MATCH_STEPS_MOST)
+		if (++steps == MATCH_STEPS_MAX)
 			table = make_table(queue, any, ignore);
 	}
 	if (table == MATCH_MESSAGE_TABLES)

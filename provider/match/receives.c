@@ -143,7 +143,7 @@ static struct match_receive *find_in_tables(struct match_queue *queue, uint32_t 
 /* The first that matches; `steps` counts those that were looked at. */
 static struct match_receive *first_in(const struct match_link *head, uint64_t tag, uint32_t *steps)
 {
-	for (struct match_link *link = head->next; link != head && *steps < MATCH_STEPS_MOST;
+	for (struct match_link *link = head->next; link != head && *steps < MATCH_STEPS_MAX;
 	     link = link->next, ++*steps) {
 		struct match_receive *receive = match_from_link(link);
 		MATCH_STEP();
@@ -167,7 +167,7 @@ struct match_receive *match_arrival_slow(struct match_queue *queue, uint32_t sou
 		return find_in_tables(queue, source, tag);
 	struct match_receive *directed = first_in(&queue->receives[source], tag, &steps);
 	struct match_receive *any = first_in(&queue->any_source, tag, &steps);
-	return steps < MATCH_STEPS_MOST ? earlier(directed, any) : match_arrival_long(queue, source, tag);
+	return steps < MATCH_STEPS_MAX ? earlier(directed, any) : match_arrival_long(queue, source, tag);
 }
 
 /* ---- walks ---- */

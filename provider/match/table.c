@@ -8,7 +8,7 @@
 
 #define BITS_FIRST 6U
 /* 128 MiB of buckets; beyond, chains become longer. More entries than all peers may have waiting. */
-#define BITS_MOST 24U
+#define BITS_MAX 24U
 
 /* It marks those that are not in a chain, and is never looked into. */
 struct match_node match_younger;
@@ -108,7 +108,7 @@ void match_table_add(struct match_table *table, struct match_node *node)
 	struct match_key key = *match_key_of(table, node);
 
 	/* Half full at most: most chains have one key, and where they end is foreseen. */
-	if (__builtin_expect(table->keys >> (table->bits - 1) != 0, 0) && table->bits < BITS_MOST)
+	if (__builtin_expect(table->keys >> (table->bits - 1) != 0, 0) && table->bits < BITS_MAX)
 		grow(table);
 	struct match_node **bucket = &table->buckets[bucket_of(table, key)];
 	table->count++;

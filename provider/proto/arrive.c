@@ -45,7 +45,7 @@ static struct message *new_message(struct messenger *messenger, const struct arr
  */
 static inline bool may_keep(const struct messenger *messenger, const struct msg_peer *from)
 {
-	return __builtin_expect(from->kept + messenger->kept.messages < messenger->kept.most_messages, 1);
+	return __builtin_expect(from->kept + messenger->kept.messages < messenger->kept.messages_max, 1);
 }
 
 static __attribute__((cold, noinline)) int hold_back(struct messenger *messenger, const struct msg_peer *from)

@@ -10,11 +10,11 @@
  * time that one loses. 512 blocks of 64 KiB pieces are 384 MiB, some 20 to 60 ms: a try that
  * costs three times as much is then less than half a per cent.
  */
-#define PATIENCE_LEAST 2U
-#define PATIENCE_MOST 512U
+#define PATIENCE_MIN 2U
+#define PATIENCE_MAX 512U
 
 /* Longer, and we were taken off the CPU, or the clock differs between two CPUs. */
-#define TICKS_MOST (UINT64_C(1) << 22)
+#define TICKS_MAX (UINT64_C(1) << 22)
 
 static uint32_t cost_of(uint64_t ticks, uint64_t bytes)
 {
@@ -72,8 +72,8 @@ static void end_block(struct copy_methods *methods)
 	methods->best = find_best(methods);
 	methods->method = methods->best;
 	if (methods->best != best || methods->patience == 0)
-		methods->patience = PATIENCE_LEAST;
-	else if (tried && methods->patience < PATIENCE_MOST)
+		methods->patience = PATIENCE_MIN;
+	else if (tried && methods->patience < PATIENCE_MAX)
 		methods->patience *= 2;
 	if (!tried && ++methods->blocks >= methods->patience)
 		try_another(methods);
@@ -81,7 +81,7 @@ static void end_block(struct copy_methods *methods)
 
 void copy_methods_copied(struct copy_methods *methods, uint64_t ticks, uint32_t bytes)
 {
-	if (ticks > TICKS_MOST)
+	if (ticks > TICKS_MAX)
 		return;
 	if (++methods->pieces > PIECES_BEFORE) {
 		methods->ticks += ticks;
@@ -95,7 +95,7 @@ void copy_methods_taken(struct copy_methods *methods, enum copy_method method, u
 {
 	uint32_t *taking = &methods->taking[method];
 
-	if (ticks > TICKS_MOST)
+	if (ticks > TICKS_MAX)
 		return;
 	/* A mean over the last few pieces. */
 	*taking = *taking == 0 ? cost_of(ticks, bytes) : *taking - *taking / 4 + cost_of(ticks, bytes) / 4;

@@ -215,8 +215,8 @@ int messenger_open(struct messenger **opened, struct region *region, uint32_t en
 {
 	struct messenger *messenger = calloc(1, sizeof(*messenger));
 
-	if (messenger == NULL || match_open(&messenger->tagged, region->members, TRANSPORT_PEERS_MOST) != 0 ||
-	    match_open(&messenger->untagged, region->members, TRANSPORT_PEERS_MOST) != 0) {
+	if (messenger == NULL || match_open(&messenger->tagged, region->members, TRANSPORT_PEERS_MAX) != 0 ||
+	    match_open(&messenger->untagged, region->members, TRANSPORT_PEERS_MAX) != 0) {
 		if (messenger != NULL)
 			match_close(&messenger->tagged);
 		free(messenger);
@@ -227,8 +227,8 @@ int messenger_open(struct messenger **opened, struct region *region, uint32_t en
 	match_list_open(&messenger->awaiting);
 	match_list_open(&messenger->incoming);
 	match_list_open(&messenger->readings);
-	messenger->kept.most_messages = KEPT_MESSAGES_MOST;
-	messenger->kept.most_bytes = KEPT_BYTES_MOST;
+	messenger->kept.messages_max = KEPT_MESSAGES_MAX;
+	messenger->kept.bytes_max = KEPT_BYTES_MAX;
 	match_list_open(&messenger->claimed);
 	match_list_open(&messenger->remote_answering);
 	match_list_open(&messenger->remote_pumping);
@@ -263,9 +263,9 @@ int messenger_join(struct messenger *messenger, struct region *region, uint32_t 
 {
 	uint32_t members = messenger->transport->members + region->members;
 
-	if (members > ATTACHMENTS_MOST * REGION_MEMBERS_MAX)
+	if (members > ATTACHMENTS_MAX * REGION_MEMBERS_MAX)
 		return region_fail(error, -E2BIG, "an endpoint can be in %u regions and no more",
-				   ATTACHMENTS_MOST);
+				   ATTACHMENTS_MAX);
 	/* Before anybody there sends to us. */
 	(void)peer_added(messenger, members - 1);
 	return transport_join(messenger->transport, region, endpoint, error);

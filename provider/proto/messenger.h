@@ -174,9 +174,9 @@ struct message {
 /* Messages that wait for receives, of all peers. */
 struct kept {
 	uint32_t messages;
-	uint32_t most_messages;           /* KEPT_MESSAGES_MOST; tests set less, here and below */
+	uint32_t messages_max;            /* KEPT_MESSAGES_MAX; tests set less, here and below */
 	uint64_t bytes;                   /* of them, in private memory */
-	uint64_t most_bytes;              /* KEPT_BYTES_MOST */
+	uint64_t bytes_max;               /* KEPT_BYTES_MAX */
 	bool told;                        /* people were, that some are held back */
 	void (*notice)(const char *text); /* for people; NULL: they are not told */
 };
@@ -271,8 +271,8 @@ struct receive_request {
  * in its ring, and then with the peer. Over the network, where a frame cannot be half taken, it loses its
  * path.
  */
-#define KEPT_MESSAGES_MOST (1U << 20)
-#define KEPT_BYTES_MOST (UINT64_C(1) << 30)
+#define KEPT_MESSAGES_MAX (1U << 20)
+#define KEPT_BYTES_MAX (UINT64_C(1) << 30)
 
 /*
  * Up to so many bytes a message goes in one chunk; above, in several, so that the

@@ -179,7 +179,7 @@ bool message_detach(struct messenger *messenger, struct message *message)
 		return true;
 	if (message->copy == NULL) {
 		uint64_t room = detached_bytes(message);
-		if (message->from->copied + room + messenger->kept.bytes > messenger->kept.most_bytes)
+		if (message->from->copied + room + messenger->kept.bytes > messenger->kept.bytes_max)
 			return false;
 		message->copy = malloc(room);
 		if (message->copy == NULL)

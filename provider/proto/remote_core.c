@@ -72,7 +72,7 @@ bool remote_core_begin(struct messenger *messenger, struct remote_operation *ope
 	if (to->peer.network == NULL || !network_reads(&to->peer))
 		return give_up(operation);
 	/* The target counts too, and must not see this before the RETURN of one that is over. */
-	if (to->remote.by_core == WIRE_GRANTS_MOST || !rendezvous_told_all(to) ||
+	if (to->remote.by_core == WIRE_GRANTS_MAX || !rendezvous_told_all(to) ||
 	    remote_room(messenger, to, 1) != 0)
 		return false;
 	operation->grant = (struct network_grant){0};

@@ -165,7 +165,7 @@ int remote_core_arrive(struct messenger *messenger, struct msg_peer *from, uint6
 	bool writes = control_kind(control) == WIRE_CORE_WRITE;
 	shared_copy_in(&header, slot->payload, writes ? sizeof(header) : sizeof(struct wire_core_read));
 	if (!from->peer.framed || header.total == 0 || header.total > SSIZE_MAX ||
-	    from->remote.grants == WIRE_GRANTS_MOST)
+	    from->remote.grants == WIRE_GRANTS_MAX)
 		return -EPROTO;
 	if (writes)
 		result = begin_write(messenger, from, id, control_flags(control), &header);

@@ -22,7 +22,7 @@ static ssize_t make_expectations(struct remote_peer *remote, uint32_t count, uin
 {
 	uint32_t there = remote->expected_tail - remote->expected_head;
 
-	if (there + count > WIRE_REQUESTS_MOST || remote->replies_expected + replies > WIRE_REPLIES_MOST)
+	if (there + count > WIRE_REQUESTS_MAX || remote->replies_expected + replies > WIRE_REPLIES_MAX)
 		return -EAGAIN;
 	if (__builtin_expect(there + count <= remote->expected_capacity, 1))
 		return 0;

@@ -13,7 +13,7 @@
  * So many refusals may wait for room. An honest peer waits for no more answers than it may
  * have requests out; refusals of requests that it does not wait for are dropped before.
  */
-#define OWED_MOST (2 * WIRE_REQUESTS_MOST)
+#define OWED_MAX (2 * WIRE_REQUESTS_MAX)
 /* The largest result that an answer has at once; of longer reads the bytes are read later. */
 #define OWED_BYTES WIRE_ATOMIC_BYTES
 _Static_assert(OWED_BYTES >= REMOTE_WHOLE_BYTES, "what is ordered must be read in order");
@@ -87,7 +87,7 @@ static int owe(struct messenger *messenger, struct msg_peer *to, const struct ow
 	size_t kept = answer->late ? 0 : answer->length;
 
 	remote->owed_replies += answer->error == 0;
-	if (++remote->owed_count > OWED_MOST || remote->owed_replies > WIRE_REPLIES_MOST)
+	if (++remote->owed_count > OWED_MAX || remote->owed_replies > WIRE_REPLIES_MAX)
 		return -EPROTO; /* more than it may have asked for */
 	struct owed_answer *owed = malloc(sizeof(*owed) + kept);
 	if (owed == NULL)
@@ -114,7 +114,7 @@ static int refuse(struct messenger *messenger, struct msg_peer *to, uint32_t fla
 		remote->told = remote->taken;
 		return 0;
 	}
-	if ((flags & WIRE_ACKNOWLEDGED) == 0 && remote->owed_count >= WIRE_REQUESTS_MOST)
+	if ((flags & WIRE_ACKNOWLEDGED) == 0 && remote->owed_count >= WIRE_REQUESTS_MAX)
 		return 0;
 	return owe(messenger, to, &(struct owed_answer){.sequence = remote->taken, .error = (uint32_t)error},
 		   NULL);

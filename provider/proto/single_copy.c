@@ -8,11 +8,11 @@
  * besides the copy, and so is longer. In the region other sizes made no difference, here they do:
  * docs/decisions/0007. None is so long that small messages wait for it.
  */
-#define CLAIM_LEAST_REGION 16384U
-#define CLAIM_MOST_REGION 65536U
+#define CLAIM_MIN_REGION 16384U
+#define CLAIM_MAX_REGION 65536U
 #define CLAIM_SHARE_REGION 4U
-#define CLAIM_LEAST_PROCESS 65536U
-#define CLAIM_MOST_PROCESS 262144U
+#define CLAIM_MIN_PROCESS 65536U
+#define CLAIM_MAX_PROCESS 262144U
 #define CLAIM_SHARE_PROCESS 2U
 #define CLAIM_UNIT 4096U
 
@@ -22,8 +22,8 @@
 static uint64_t next_claim(const struct single_copy *copy, uint64_t gap)
 {
 	bool process = copy->method == WIRE_BY_PROCESS;
-	uint64_t least = process ? CLAIM_LEAST_PROCESS : CLAIM_LEAST_REGION;
-	uint64_t most = process ? CLAIM_MOST_PROCESS : CLAIM_MOST_REGION;
+	uint64_t least = process ? CLAIM_MIN_PROCESS : CLAIM_MIN_REGION;
+	uint64_t most = process ? CLAIM_MAX_PROCESS : CLAIM_MAX_REGION;
 	uint64_t share = process ? CLAIM_SHARE_PROCESS : CLAIM_SHARE_REGION;
 	uint64_t part = gap / share / CLAIM_UNIT * CLAIM_UNIT;
 

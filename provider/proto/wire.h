@@ -222,9 +222,9 @@ _Static_assert(WIRE_INLINE_BYTES + 8 == RING_PAYLOAD, "word and payload fill a s
  */
 #define WIRE_REMOTE_BYTES CHUNK_LARGE
 #define WIRE_ATOMIC_BYTES 4096U
-#define WIRE_REPLIES_MOST 64U
-#define WIRE_REQUESTS_MOST 1024U
+#define WIRE_REPLIES_MAX 64U
+#define WIRE_REQUESTS_MAX 1024U
 /* And so many operations of one peer's may be under way by the core. */
-#define WIRE_GRANTS_MOST 64U
+#define WIRE_GRANTS_MAX 64U
 
 #endif

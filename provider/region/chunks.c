@@ -3,7 +3,7 @@
 #include "region/chunks.h"
 
 /* A class of fewer chunks has none that are left to others: whoever comes has them. */
-#define RESERVE_LEAST 4U
+#define RESERVE_MIN 4U
 
 static const uint32_t class_bytes[CHUNK_CLASSES] = {CHUNK_SMALL, CHUNK_MEDIUM, CHUNK_LARGE};
 
@@ -28,7 +28,7 @@ static uint32_t open_class(struct chunk_class *class, uint32_t first, uint32_t o
 	class->stride = length + CHUNK_SKEW;
 	class->count = count < most ? (uint32_t)count : most;
 	/* An eighth, where one is not most of what there is. */
-	class->reserve = class->count < RESERVE_LEAST ? 0 : (class->count + 7) / 8;
+	class->reserve = class->count < RESERVE_MIN ? 0 : (class->count + 7) / 8;
 	/* The first ones on top: the less of the region is touched, the more stays in cache. */
 	for (uint32_t chunk = first + class->count; chunk-- > first;)
 		class->free[class->free_count++] = (uint16_t)chunk;

@@ -87,7 +87,7 @@ size_t dax_data_offset(int fd, size_t bytes)
 	    memcmp(info.signature, DAX_INFO_SIGNATURE, sizeof(info.signature)) != 0)
 		return 0;
 	uint64_t pad = info.version[1] >= 1 ? info.start_pad : 0;
-	if (info.data_offset < DAX_DATA_LEAST || info.data_offset >= bytes || pad >= bytes - info.data_offset)
+	if (info.data_offset < DAX_DATA_MIN || info.data_offset >= bytes || pad >= bytes - info.data_offset)
 		return 0;
 	uint64_t offset = info.data_offset + pad;
 	return offset % REGION_PAGE == 0 ? (size_t)offset : 0;

@@ -18,7 +18,7 @@
 #define DAX_INFO_OFFSET 4096
 #define DAX_INFO_SIGNATURE "NVDIMM_DAX_INFO"
 /* The data comes behind the info block. */
-#define DAX_DATA_LEAST 8192U
+#define DAX_DATA_MIN 8192U
 
 /*
  * The length of an open device in bytes, from sysfs: fstat() of a device has none.

@@ -13,7 +13,7 @@
 #define IVSHMEM_DEVICE 0x1110U
 
 /* More devices than a machine has that share memory, and longer names than they have. */
-#define DEVICES_MOST 64U
+#define DEVICES_MAX 64U
 #define DEVICE_NAME 32U
 
 static const char *const well_known_files[] = {"/run/vicinal/region", "/dev/shm/vicinal-region"};
@@ -60,14 +60,14 @@ static int compare_names(const void *one, const void *other)
 
 /* In order: machines with the same devices must take the same one. */
 static size_t list_devices(const char *directory, bool (*wanted)(const char *device),
-			   char names[DEVICES_MOST][DEVICE_NAME])
+			   char names[DEVICES_MAX][DEVICE_NAME])
 {
 	DIR *devices = opendir(directory);
 	size_t count = 0;
 
 	if (devices == NULL)
 		return 0;
-	for (struct dirent *entry = readdir(devices); entry != NULL && count < DEVICES_MOST;
+	for (struct dirent *entry = readdir(devices); entry != NULL && count < DEVICES_MAX;
 	     entry = readdir(devices))
 		if (strlen(entry->d_name) < DEVICE_NAME && wanted(entry->d_name))
 			(void)snprintf(names[count++], DEVICE_NAME, "%.31s", entry->d_name);
@@ -139,7 +139,7 @@ static void try_file(struct search *search, const char *file)
 static void try_devices(struct search *search, const char *directory, bool (*wanted)(const char *device),
 			void (*look)(struct search *search, const char *device))
 {
-	char names[DEVICES_MOST][DEVICE_NAME];
+	char names[DEVICES_MAX][DEVICE_NAME];
 	size_t count = search->result == 0 ? 0 : list_devices(directory, wanted, names);
 
 	for (size_t i = 0; i < count && search->result != 0; i++)

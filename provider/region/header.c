@@ -23,8 +23,9 @@ static bool section_is_possible(uint32_t members, uint64_t section_bytes, uint64
 		return false;
 	uint64_t rest = section_bytes - heap_bytes;
 
-	return rest >= REGION_SECTION_MIN && rest <= REGION_SECTION_MAX && rest >= SECTION_LEAST(members) &&
-	       section_bytes % REGION_PAGE == 0 && heap_bytes % REGION_PAGE == 0;
+	return rest >= REGION_SECTION_MIN && rest <= REGION_SECTION_MAX &&
+	       rest >= SECTION_BYTES_MIN(members) && section_bytes % REGION_PAGE == 0 &&
+	       heap_bytes % REGION_PAGE == 0;
 }
 
 int region_check_header(const struct region_header *header, size_t bytes, struct region *region,

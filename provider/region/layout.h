@@ -413,7 +413,7 @@ _Static_assert(sizeof(struct network_line) * 2 == REGION_LINE, "two on a line: n
  * The least that a section of a region with so many members may have: its tables, a
  * smallest ring for everybody, and room for some chunks.
  */
-#define SECTION_LEAST(members) \
+#define SECTION_BYTES_MIN(members) \
 	(SECTION_ARENA_OFFSET(members) + (size_t)(members)*RING_SLOTS_MIN * REGION_LINE + 128U * 1024U)
 
 /*

@@ -11,7 +11,7 @@
  * On a machine with more to do than it can, all passes of one measurement were 22 times slower
  * once, and a job ended for it. So what looks slow is looked at again, for a tenth of a second.
  */
-#define MEASUREMENTS_MOST 20
+#define MEASUREMENTS_MAX 20
 #define MEASURE_PAUSE_NANOSECONDS 5000000
 
 static uint64_t time_copies(shared_bytes *there, unsigned char *here)
@@ -40,7 +40,7 @@ double member_measure(const struct member *self, double enough)
 	unsigned char *memory = calloc(2, MEASURE_BYTES);
 	double lowest = 1.0;
 
-	for (int i = 0; memory != NULL && arena != NULL && i < MEASUREMENTS_MOST; i++) {
+	for (int i = 0; memory != NULL && arena != NULL && i < MEASUREMENTS_MAX; i++) {
 		if (i > 0)
 			(void)nanosleep(&pause, NULL);
 		uint64_t private = time_copies((shared_bytes *)(memory + MEASURE_BYTES), memory);

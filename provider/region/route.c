@@ -35,5 +35,5 @@ bool member_core(const struct region *region, uint32_t slot, uint32_t epoch, str
 		.flags = (uint8_t)(word >> 24),
 	};
 	shared_copy_in(core->name, header->core_name, sizeof(core->name));
-	return core->length > 0 && core->length <= MEMBER_CORE_MOST && member_is_intact(region, slot, epoch);
+	return core->length > 0 && core->length <= MEMBER_CORE_MAX && member_is_intact(region, slot, epoch);
 }

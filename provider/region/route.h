@@ -9,14 +9,14 @@
 #include "region/member.h"
 
 /* Of a name in the network: an address of the core. */
-#define MEMBER_CORE_MOST 28U
+#define MEMBER_CORE_MAX 28U
 
 /* As in section_header.core and core_name. */
 struct member_core {
 	uint16_t provider;
 	uint8_t length; /* 0: it is in no network */
 	uint8_t flags;
-	uint8_t name[MEMBER_CORE_MOST];
+	uint8_t name[MEMBER_CORE_MAX];
 };
 
 /* How the manager wants the member (slot, epoch) to be reached: as in member_slot.requested_route. */

@@ -144,7 +144,7 @@ void transport_continue_alone(struct attachment *attachment, const char *reason)
 
 void transport_set_core_address(struct peer *peer, const struct member_core *where)
 {
-	if (where->length > 0 && where->length <= MEMBER_CORE_MOST)
+	if (where->length > 0 && where->length <= MEMBER_CORE_MAX)
 		peer->where = *where;
 }
 

@@ -34,7 +34,7 @@
 #include "transport/transport.h"
 
 /* The numbers that peers of one path may have, in all. */
-#define TRANSPORT_PEERS_MOST (ATTACHMENTS_MOST * REGION_MEMBERS_MAX + NETWORK_PEERS_MOST)
+#define TRANSPORT_PEERS_MAX (ATTACHMENTS_MAX * REGION_MEMBERS_MAX + NETWORK_PEERS_MAX)
 
 /* Network peers have one epoch: an address that was used once is never another's. */
 #define NETWORK_EPOCH 1U

@@ -118,7 +118,7 @@ static int open_objects(struct core *core)
 {
 	struct fi_av_attr av = {.type = FI_AV_TABLE};
 	struct fi_cq_attr cq = {.format = FI_CQ_FORMAT_MSG, .size = QUEUE_ENTRIES};
-	size_t length = CORE_NAME_MOST;
+	size_t length = CORE_NAME_MAX;
 	int result = fi_fabric(core->info->fabric_attr, &core->fabric, NULL);
 
 	if (result == 0)

@@ -17,14 +17,14 @@
 #include "region/route.h"
 
 /* Of an address of the core: a sockaddr_in6 fits. */
-#define CORE_NAME_MOST MEMBER_CORE_MOST
+#define CORE_NAME_MAX MEMBER_CORE_MAX
 
 /* One of its addresses. */
 struct core_name {
 	uint16_t provider; /* which core, as core_provider_number() says: both ends must have the same */
 	uint8_t length;
 	uint8_t flags;
-	uint8_t bytes[CORE_NAME_MOST];
+	uint8_t bytes[CORE_NAME_MAX];
 };
 /* The same port is bound for UDP: see network_keepalive.c. */
 #define CORE_NAME_KEEPALIVE 1U

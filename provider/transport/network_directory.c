@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
-#define CAPACITY_LEAST 16U
+#define CAPACITY_MIN 16U
 
 void directory_close(struct directory *directory)
 {
@@ -41,7 +41,7 @@ uint32_t directory_find(const struct directory *directory, uint64_t nonce)
 
 static bool grow(struct directory *directory)
 {
-	uint32_t capacity = directory->capacity == 0 ? CAPACITY_LEAST : 2 * directory->capacity;
+	uint32_t capacity = directory->capacity == 0 ? CAPACITY_MIN : 2 * directory->capacity;
 	uint32_t *table = calloc(2 * (size_t)capacity, sizeof(*table));
 	struct identity *identities =
 		table != NULL ? realloc(directory->identities, capacity * sizeof(*identities)) : NULL;
@@ -68,7 +68,7 @@ static uint32_t find_or_add(struct directory *directory, uint64_t nonce, const s
 
 	if (index != DIRECTORY_NONE)
 		return core_name_is(&directory->identities[index].name, name) ? index : DIRECTORY_NONE;
-	if (directory->count == NETWORK_PEERS_MOST || name->length > CORE_NAME_MOST)
+	if (directory->count == NETWORK_PEERS_MAX || name->length > CORE_NAME_MAX)
 		return DIRECTORY_NONE;
 	if (directory->count == directory->capacity && !grow(directory))
 		return DIRECTORY_NONE;
@@ -81,7 +81,7 @@ static uint32_t find_or_add(struct directory *directory, uint64_t nonce, const s
 
 uint32_t directory_admit(struct directory *directory, uint64_t nonce, const struct core_name *name)
 {
-	if (directory->strangers == NETWORK_STRANGERS_MOST &&
+	if (directory->strangers == NETWORK_STRANGERS_MAX &&
 	    directory_find(directory, nonce) == DIRECTORY_NONE)
 		return DIRECTORY_NONE;
 	return find_or_add(directory, nonce, name);

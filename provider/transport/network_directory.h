@@ -12,9 +12,9 @@
  * So many peers beyond the region an endpoint may have in its life. What is reserved for each that
  * there is not is address space alone.
  */
-#define NETWORK_PEERS_MOST 32768U
+#define NETWORK_PEERS_MAX 32768U
 /* At most so many of them said themselves who they are, and the application did not. */
-#define NETWORK_STRANGERS_MOST 1024U
+#define NETWORK_STRANGERS_MAX 1024U
 #define DIRECTORY_NONE UINT32_MAX
 
 struct identity {

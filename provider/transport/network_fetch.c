@@ -48,7 +48,7 @@ void network_revoke(struct network_grant *grant)
  * last: docs/decisions/0010
  */
 #define FIRST_LINE 64U
-#define TURNED_LEAST 4096U
+#define TURNED_MIN 4096U
 
 static ssize_t read_turned(const struct network *network, fi_addr_t from, char *to, size_t length,
 			   uint64_t address, uint64_t key, void *operation)
@@ -127,7 +127,7 @@ int network_fetch(struct peer *peer, const struct network_grant *grant, uint64_t
 	fetch->cookie = cookie;
 	fetch->length = length;
 	ssize_t result = 0;
-	if (network->core->reads_pieces && length >= TURNED_LEAST)
+	if (network->core->reads_pieces && length >= TURNED_MIN)
 		result = read_turned(network, from->address, to, length, grant->address + offset, grant->key,
 				     fetch);
 	else

@@ -72,7 +72,7 @@ struct frame_hello {
 	uint16_t provider;
 	uint8_t length;
 	uint8_t flags; /* as in struct core_name */
-	uint8_t name[CORE_NAME_MOST];
+	uint8_t name[CORE_NAME_MAX];
 };
 _Static_assert(sizeof(struct frame_hello) == 32, "the same everywhere");
 
@@ -104,12 +104,12 @@ struct frame_slot {
  * A frame has at most so many slots, and so does the group of slots that belong together (of which
  * the last 8 are kept for the group that comes last).
  */
-#define FRAME_SLOTS_MOST 32U
-#define FRAME_GROUP_MOST 8U
-#define FRAME_PAYLOAD_MOST (RING_PAYLOAD - 8U)
-#define FRAME_CHUNK_MOST CHUNK_LARGE
-#define FRAME_HEAD_MOST \
-	(sizeof(struct frame_header) + FRAME_SLOTS_MOST * (sizeof(struct frame_slot) + FRAME_PAYLOAD_MOST))
-#define FRAME_MOST (FRAME_HEAD_MOST + FRAME_CHUNK_MOST)
+#define FRAME_SLOTS_MAX 32U
+#define FRAME_GROUP_MAX 8U
+#define FRAME_PAYLOAD_MAX (RING_PAYLOAD - 8U)
+#define FRAME_CHUNK_MAX CHUNK_LARGE
+#define FRAME_HEAD_MAX \
+	(sizeof(struct frame_header) + FRAME_SLOTS_MAX * (sizeof(struct frame_slot) + FRAME_PAYLOAD_MAX))
+#define FRAME_MAX (FRAME_HEAD_MAX + FRAME_CHUNK_MAX)
 
 #endif

@@ -50,7 +50,7 @@ static void make_room(struct network_peer *from, size_t bytes)
 {
 	struct network *network = from->network;
 
-	while (network->held_bytes > NETWORK_HELD_BYTES_MOST - bytes) {
+	while (network->held_bytes > NETWORK_HELD_BYTES_MAX - bytes) {
 		struct network_peer *largest = largest_holder(network);
 		network_violate(largest, -EPROTO, "frames of it were lost on the way");
 		network_drop_held(largest);
@@ -75,7 +75,7 @@ static struct held_frame *copy_of(const struct frame_view *frame)
 
 bool network_hold(struct network_peer *from, const struct frame_view *frame, uint32_t sequence)
 {
-	if (sequence - from->expected > NETWORK_HELD_MOST)
+	if (sequence - from->expected > NETWORK_HELD_MAX)
 		return false;
 	for (const struct held_frame *held = from->held; held != NULL; held = held->next)
 		if (held->sequence == sequence)

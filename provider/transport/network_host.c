@@ -26,9 +26,9 @@
 #define QUESTIONS_IN_TIMEOUT 8U
 #define LAST_NANOSECONDS UINT64_C(4000000000)
 /* One may be lost on its way. */
-#define QUESTIONS_LEAST 3U
+#define QUESTIONS_MIN 3U
 /* Each of the two ports is asked as often, before the first frame. */
-#define FIRST_QUESTIONS_LEAST 6U
+#define FIRST_QUESTIONS_MIN 6U
 
 /* Who was heard so long ago is silent. */
 #define SILENT_NANOSECONDS UINT64_C(500000000)
@@ -78,7 +78,7 @@ static void ask(struct network_peer *peer, const struct core_name *name, uint64_
 	socklen_t length = network_address_of(name, &address);
 
 	peer->host_asked = now;
-	if (length == 0 || peer->network->questions == NETWORK_QUESTIONS_MOST)
+	if (length == 0 || peer->network->questions == NETWORK_QUESTIONS_MAX)
 		return;
 	set_port(peer, &address);
 	int question = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -120,7 +120,7 @@ static bool is_untouched(const struct network_peer *peer)
 
 static bool is_silent_for(const struct network_peer *peer, uint64_t now, uint64_t timeout)
 {
-	uint32_t least = peer->host_answers ? QUESTIONS_LEAST : FIRST_QUESTIONS_LEAST;
+	uint32_t least = peer->host_answers ? QUESTIONS_MIN : FIRST_QUESTIONS_MIN;
 
 	return (peer->host_answers || is_untouched(peer)) && peer->host_questions >= least &&
 	       now - peer->host_silent > timeout;

@@ -24,8 +24,8 @@
  */
 #define BUSY_NANOSECONDS 10000U
 #define POLLS_SHARE 100U
-#define IDLE_NANOSECONDS_LEAST 50000U
-#define IDLE_NANOSECONDS_MOST 500000U
+#define IDLE_NANOSECONDS_MIN 50000U
+#define IDLE_NANOSECONDS_MAX 500000U
 #define POLLS_PER_CLOCK 512U
 /* Who knows nobody there asks whether there was a first contact: a call that takes 0.4 us if nobody did (recv
  * of an empty socket, best of 200 times 1000 at real-time priority), where so many polls of an idle endpoint
@@ -428,9 +428,9 @@ static void settle_interval(struct network *network, uint64_t took)
 {
 	uint64_t interval = took * POLLS_SHARE;
 
-	if (interval < IDLE_NANOSECONDS_LEAST)
-		interval = IDLE_NANOSECONDS_LEAST;
-	network->interval = interval < IDLE_NANOSECONDS_MOST ? interval : IDLE_NANOSECONDS_MOST;
+	if (interval < IDLE_NANOSECONDS_MIN)
+		interval = IDLE_NANOSECONDS_MIN;
+	network->interval = interval < IDLE_NANOSECONDS_MAX ? interval : IDLE_NANOSECONDS_MAX;
 }
 
 /* Who polls seldom may do so for long before it comes to so many. */
@@ -444,7 +444,7 @@ static bool may_be_contacted(struct network *network)
 	if (!transport->sparse)
 		return false;
 	now = monotonic_now();
-	if (now - network->asked < IDLE_NANOSECONDS_MOST)
+	if (now - network->asked < IDLE_NANOSECONDS_MAX)
 		return false;
 	network->asked = now;
 	return true;

@@ -45,7 +45,7 @@ static void post_again(struct network *network)
 static size_t unpack_slot(const unsigned char *from, size_t rest, struct ring_slot *slot)
 {
 	struct frame_slot packed;
-	unsigned char payload[FRAME_PAYLOAD_MOST] = {0};
+	unsigned char payload[FRAME_PAYLOAD_MAX] = {0};
 
 	if (rest < sizeof(packed))
 		return 0;
@@ -68,7 +68,7 @@ static const unsigned char *unpack(struct network *network, const struct frame_h
 	const unsigned char *from = frame->bytes + sizeof(*header);
 	size_t rest = frame->length - sizeof(*header);
 
-	if (header->slots == 0 || header->slots > FRAME_SLOTS_MOST)
+	if (header->slots == 0 || header->slots > FRAME_SLOTS_MAX)
 		return NULL;
 	for (uint32_t i = 0; i < header->slots; i++) {
 		size_t taken = unpack_slot(from, rest, &network->slots[i]);
@@ -138,7 +138,7 @@ void network_violate(struct network_peer *from, int failure, const char *reason)
 bool network_read_hello(const struct network *network, const struct frame_hello *hello,
 			struct core_name *name)
 {
-	if (hello->length > CORE_NAME_MOST)
+	if (hello->length > CORE_NAME_MAX)
 		return false;
 	*name = (struct core_name){
 		.provider = hello->provider, .length = hello->length, .flags = hello->flags};
@@ -176,7 +176,7 @@ static void say_of_strangers(struct network *network)
 		error.text, sizeof(error.text),
 		"messages of more than %u peers came over the network whose addresses this process was "
 		"not told: further ones are dropped. Insert the addresses before the peers send",
-		NETWORK_STRANGERS_MOST);
+		NETWORK_STRANGERS_MAX);
 	network->say(error.text);
 	network->said_of_strangers = true;
 }
@@ -194,7 +194,7 @@ static struct network_peer *take_hello(struct network *network, const struct fra
 	if (!network_read_hello(network, &hello, &name))
 		return NULL;
 	if (directory_admit(network->directory, header->from, &name) == DIRECTORY_NONE) {
-		if (network->directory->strangers == NETWORK_STRANGERS_MOST)
+		if (network->directory->strangers == NETWORK_STRANGERS_MAX)
 			say_of_strangers(network);
 		return NULL;
 	}

@@ -59,7 +59,7 @@ static void pack(struct network_peer *to, unsigned char *head, struct packing *p
 		const struct ring_slot *slot = &ring->slots[position & ring->mask];
 		uint64_t control = shared_load_u64(&slot->control);
 		struct slot_shape shape = user->shape(control);
-		if (!shape.follows && (last || packing->header.slots > FRAME_SLOTS_MOST - FRAME_GROUP_MOST))
+		if (!shape.follows && (last || packing->header.slots > FRAME_SLOTS_MAX - FRAME_GROUP_MAX))
 			break;
 		pack_slot(slot, control, &shape, head, packing);
 		last = packing->chunk != CHUNK_NONE;
@@ -109,13 +109,13 @@ static bool accepted(struct network_peer *to, ssize_t result)
 	return false;
 }
 
-/* May the core copy one more? Two of NETWORK_COPIED_MOST it does not: when they end, the others have too. */
+/* May the core copy one more? Two of NETWORK_COPIED_MAX it does not: when they end, the others have too. */
 static bool may_copy(const struct network_peer *to)
 {
 	uint32_t unknown = to->given - to->gone;
 
-	return unknown < NETWORK_COPIED_MOST &&
-	       unknown % (NETWORK_COPIED_MOST / 2) != NETWORK_COPIED_MOST / 2 - 1;
+	return unknown < NETWORK_COPIED_MAX &&
+	       unknown % (NETWORK_COPIED_MAX / 2) != NETWORK_COPIED_MAX / 2 - 1;
 }
 
 /* The head, and the bytes of a chunk behind it. */
@@ -168,7 +168,7 @@ static bool greet(struct network_peer *to)
 
 static bool ship_one(struct network_peer *to)
 {
-	unsigned char head[FRAME_HEAD_MOST];
+	unsigned char head[FRAME_HEAD_MAX];
 	struct packing packing = {.length = sizeof(struct frame_header), .chunk = CHUNK_NONE};
 
 	pack(to, head, &packing);

@@ -43,7 +43,7 @@ bool network_may_reach(struct network_peer *peer)
 		peer->wanted = monotonic_now();
 	if (can_prove && monotonic_now() - peer->met < PROOF_NANOSECONDS)
 		return false;
-	if (network->unproved == NETWORK_UNPROVED_MOST)
+	if (network->unproved == NETWORK_UNPROVED_MAX)
 		return false;
 	network->unproved++;
 	peer->unproved = true;

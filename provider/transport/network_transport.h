@@ -22,7 +22,7 @@
  * Frames to one peer that the core may have copied and not sent yet. It keeps as many as it is given, 4 KiB
  * each if it is tcp, and what becomes of them is known only from a later frame that it does not copy.
  */
-#define NETWORK_COPIED_MOST 128U
+#define NETWORK_COPIED_MAX 128U
 /*
  * Of what waits, so many frames go in one look, for all peers: each takes a system call of several
  * microseconds, and what comes in meanwhile waits.
@@ -33,16 +33,16 @@
 /* Reads that the core may be making. */
 #define NETWORK_FETCHES 64U
 /* Frames of one peer that came before one that they follow: so many wait. */
-#define NETWORK_HELD_MOST 15U
+#define NETWORK_HELD_MAX 15U
 /* And so many bytes of all peers'. The peer that has most of them makes room. */
-#define NETWORK_HELD_BYTES_MOST ((size_t)4 << 20)
+#define NETWORK_HELD_BYTES_MAX ((size_t)4 << 20)
 
 /* First contacts that are kept until the peer says in a frame who it is. */
 #define NETWORK_FIRST_CONTACTS 32U
 /* Descriptors for questions to hosts: if there are more silent peers, they take turns. */
-#define NETWORK_QUESTIONS_MOST 64U
+#define NETWORK_QUESTIONS_MAX 64U
 /* Strangers that are sent to although they did not prove their address. */
-#define NETWORK_UNPROVED_MOST 16U
+#define NETWORK_UNPROVED_MAX 16U
 
 /* How far a DETACH has come: the second has heard the other's. */
 enum detach_progress { DETACH_NONE, DETACH_FIRST, DETACH_SECOND };
@@ -62,14 +62,14 @@ struct frame_out {
 	struct network_peer *to;
 	uint32_t chunk;
 	uint32_t number; /* of all frames to this peer */
-	unsigned char head[FRAME_HEAD_MOST];
+	unsigned char head[FRAME_HEAD_MAX];
 };
 
 /* A frame that the core receives. */
 struct frame_in {
 	struct core_operation operation; /* must be first */
 	struct frame_in *next;           /* to be posted again */
-	_Alignas(16) unsigned char bytes[FRAME_MOST];
+	_Alignas(16) unsigned char bytes[FRAME_MAX];
 };
 
 /* A frame that is dealt with: it lies in the buffer that it came in, or in a copy. */

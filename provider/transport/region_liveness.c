@@ -27,7 +27,7 @@
  */
 #define ASKED_STEPS 262144U
 /* Questions: one about a peer that has just fallen quiet, and one about the peer whose turn it is. */
-#define ASKED_LEAST 2U
+#define ASKED_MIN 2U
 
 /* How long frames are awaited from a peer that the region says is gone. */
 #define GONE_NANOSECONDS UINT64_C(1000000000)
@@ -184,8 +184,8 @@ static void count_questions(struct transport *transport)
 	for (uint32_t i = 0; i < transport->attachment_count; i++)
 		members += transport->attachments[i].region->members;
 	transport->questions = ASKED_STEPS / (members * (1 + transport->awake));
-	if (transport->questions < ASKED_LEAST)
-		transport->questions = ASKED_LEAST;
+	if (transport->questions < ASKED_MIN)
+		transport->questions = ASKED_MIN;
 	transport->questions_in_turn = transport->questions / 2;
 }
 

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* What SECTION_LEAST leaves for chunks, but for a page. */
-#define CHUNKS_LEAST (128U * 1024U)
+/* What SECTION_BYTES_MIN leaves for chunks, but for a page. */
+#define CHUNKS_MIN (128U * 1024U)
 
 void attachment_divide_arena(struct attachment *attachment)
 {
@@ -29,9 +29,9 @@ void attachment_divide_arena(struct attachment *attachment)
 	 */
 	uint64_t colour = attachment->member->slot % (REGION_PAGE / REGION_LINE) * REGION_LINE;
 
-	/* What is left for chunks is 128 KiB at least, but for that page: see SECTION_LEAST. */
+	/* What is left for chunks is 128 KiB at least, but for that page: see SECTION_BYTES_MIN. */
 	rings = REGION_ROUND_UP(rings, REGION_PAGE);
-	if (rings - needed < REGION_PAGE && arena - rings >= CHUNKS_LEAST + REGION_PAGE)
+	if (rings - needed < REGION_PAGE && arena - rings >= CHUNKS_MIN + REGION_PAGE)
 		rings += REGION_PAGE;
 	attachment->ring_begin =
 		(uint32_t)(SECTION_ARENA_OFFSET(region->members) + (colour <= rings - needed ? colour : 0));
@@ -44,7 +44,7 @@ void attachment_divide_arena(struct attachment *attachment)
 /* Of all that there may ever be. */
 static size_t peers_bytes(void)
 {
-	return TRANSPORT_PEERS_MOST * sizeof(struct peer *);
+	return TRANSPORT_PEERS_MAX * sizeof(struct peer *);
 }
 
 void attachment_free(struct attachment *attachment)
@@ -131,10 +131,10 @@ int transport_open(struct transport **opened, struct region *region, uint32_t en
 int transport_join(struct transport *transport, struct region *region, uint32_t endpoint,
 		   struct region_error *error)
 {
-	int result = transport->attachment_count < ATTACHMENTS_MOST
+	int result = transport->attachment_count < ATTACHMENTS_MAX
 			     ? open_attachment(transport, region, endpoint, error)
 			     : region_fail(error, -E2BIG, "an endpoint can be in %u regions and no more",
-					   ATTACHMENTS_MOST);
+					   ATTACHMENTS_MAX);
 
 	if (result == 0)
 		transport_take_first_rings(&transport->attachments[transport->attachment_count - 1]);

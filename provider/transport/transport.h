@@ -157,7 +157,7 @@ struct transport_user {
 #define TRANSPORT_HOLDS (INT_MIN + 1)
 
 /* So many regions an endpoint may be in. */
-#define ATTACHMENTS_MOST 4U
+#define ATTACHMENTS_MAX 4U
 /* No member has a number by a port with this base: all are guests there. */
 #define TRANSPORT_NO_BASE UINT32_MAX
 
@@ -232,14 +232,14 @@ struct transport {
 	uint32_t next_attachment; /* whose doorbells are read next */
 	/* The regions that we are in, the first first; then those that we came back to when we had left one.
 	 */
-	struct attachment attachments[2 * ATTACHMENTS_MOST];
+	struct attachment attachments[2 * ATTACHMENTS_MAX];
 };
 
 /* Join `region`. Returns 0 or a negative errno with a text. */
 int transport_open(struct transport **transport, struct region *region, uint32_t endpoint, uint64_t timeout,
 		   const struct transport_user *user, void *context, struct region_error *error);
 /*
- * Join one more, before anybody is told of us, and before network_open(): at most ATTACHMENTS_MOST
+ * Join one more, before anybody is told of us, and before network_open(): at most ATTACHMENTS_MAX
  * in all. We are the same endpoint there. Returns 0 or a negative errno with a text, and then all is as
  * before.
  */

@@ -25,7 +25,7 @@
 
 #define ROUNDS 7
 #define MESSAGES 20000U
-#define OUTSTANDING_MOST 10000U
+#define OUTSTANDING_MAX 10000U
 /* So many are sent at once, and fit into a ring. */
 #define BATCH 32U
 #define SENTINEL (UINT64_C(1) << 60)
@@ -35,7 +35,7 @@
 static struct fid_ep *endpoint;
 static struct fid_cq *queue;
 static fi_addr_t self;
-static uint64_t words[OUTSTANDING_MOST];
+static uint64_t words[OUTSTANDING_MAX];
 static uint64_t sent_word;
 
 static void require(bool condition, const char *what)
@@ -92,7 +92,7 @@ static void open_endpoint(void)
 
 static void post(uint64_t tag, fi_addr_t from, uint64_t ignore)
 {
-	require(fi_trecv(endpoint, &words[tag % OUTSTANDING_MOST], 8, NULL, from, tag, ignore, NULL) == 0,
+	require(fi_trecv(endpoint, &words[tag % OUTSTANDING_MAX], 8, NULL, from, tag, ignore, NULL) == 0,
 		"cannot post a receive");
 }
 
@@ -143,7 +143,7 @@ static void choose(uint32_t *order, enum which which, uint32_t outstanding)
 /* Receives are posted, and messages come; each that is used is posted again. */
 static double run_posted(uint32_t outstanding, enum which which, fi_addr_t from)
 {
-	static uint32_t order[OUTSTANDING_MOST];
+	static uint32_t order[OUTSTANDING_MAX];
 	uint32_t next = 0;
 
 	choose(order, which, outstanding);
@@ -179,7 +179,7 @@ static void take_in(void)
 static double run_unexpected(uint32_t outstanding, enum which which, fi_addr_t from)
 {
 	require(outstanding > 0, "there is nothing to measure");
-	static uint32_t order[OUTSTANDING_MOST];
+	static uint32_t order[OUTSTANDING_MAX];
 	uint32_t batch = outstanding < BATCH ? outstanding : BATCH;
 	uint32_t batches = MESSAGES / batch;
 	uint32_t next = 0;

@@ -16,7 +16,7 @@
 
 #define STEPS_MAX 200U
 #define OPERATIONS_MAX 32U
-#define SETTLING_MOST 10000U
+#define SETTLING_MAX 10000U
 /* What the victim lets others reach, under this key. */
 #define REACHABLE_BYTES 200000U
 #define REACHABLE_KEY 1U
@@ -199,7 +199,7 @@ static size_t write_slot(struct fuzz *fuzz, unsigned char *to, uint32_t chunk)
 	uint8_t kind = take_u8(&fuzz->input);
 	uint8_t shape = take_u8(&fuzz->input);
 	uint32_t length = shape & 128 ? take_u32(&fuzz->input) : lengths[shape % 12];
-	uint32_t payload = shape & 64 ? take_u8(&fuzz->input) % (RING_PAYLOAD + 8U) : FRAME_PAYLOAD_MOST;
+	uint32_t payload = shape & 64 ? take_u8(&fuzz->input) % (RING_PAYLOAD + 8U) : FRAME_PAYLOAD_MAX;
 
 	if ((shape & 32) != 0 && chunk > 0)
 		length = chunk;
@@ -218,7 +218,7 @@ static size_t write_slot(struct fuzz *fuzz, unsigned char *to, uint32_t chunk)
 /* A frame as it should be, but for one in four. */
 static void send_frame(struct fuzz *fuzz)
 {
-	static unsigned char frame[2 * FRAME_MOST];
+	static unsigned char frame[2 * FRAME_MAX];
 	uint8_t style = take_u8(&fuzz->input);
 	uint8_t damage = style >= 192 ? take_u8(&fuzz->input) : 0;
 
@@ -234,7 +234,7 @@ static void send_frame(struct fuzz *fuzz)
 	header.bytes = style & 16 ? take_u16(&fuzz->input) : 0;
 	size_t length = sizeof(header);
 	if (header.kind == FRAME_SLOTS)
-		for (uint32_t i = 0; i < header.slots && i <= FRAME_SLOTS_MOST; i++)
+		for (uint32_t i = 0; i < header.slots && i <= FRAME_SLOTS_MAX; i++)
 			length += write_slot(fuzz, frame + length, header.bytes);
 	if (header.kind == FRAME_HELLO) {
 		struct frame_hello hello = {.provider = 7, .length = 1, .name = {SENDER}};
@@ -248,7 +248,7 @@ static void send_frame(struct fuzz *fuzz)
 	if (damage & 32)
 		length = take_u16(&fuzz->input);
 	memcpy(frame, &header, sizeof(header));
-	if (fake_deliver(fuzz->victim->end, frame, length < FRAME_MOST ? length : FRAME_MOST) &&
+	if (fake_deliver(fuzz->victim->end, frame, length < FRAME_MAX ? length : FRAME_MAX) &&
 	    header.sequence == fuzz->sequence && header.kind <= FRAME_LEAVE)
 		fuzz->sequence++;
 	(void)step_victim(fuzz);
@@ -304,7 +304,7 @@ static void end(struct fuzz *fuzz)
 		if (transport->peers[slot] != NULL && transport->peers[slot]->network != NULL)
 			transport_fail(transport, transport->peers[slot], -ECONNRESET, "the run ends");
 	for (uint32_t quiet = 0, all = 0; quiet < 100; all++) {
-		require(all < SETTLING_MOST, "the victim works without end");
+		require(all < SETTLING_MAX, "the victim works without end");
 		quiet = step_victim(fuzz) == 0 ? quiet + 1 : 0;
 	}
 	for (uint32_t i = 0; i < OPERATIONS_MAX; i++)

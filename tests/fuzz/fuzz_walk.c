@@ -99,12 +99,12 @@ static void poll_once(struct walk *walk, uint8_t at)
 	uint64_t before = work_copied();
 	uint32_t handled = messenger_progress(world.nodes[at].node.messenger);
 
-	require(handled <= POLL_HANDLED_MOST, "a poll does more than its share");
-	require_bounded(before, POLL_BYTES_MOST, "a poll copies more than its share");
+	require(handled <= POLL_HANDLED_MAX, "a poll does more than its share");
+	require_bounded(before, POLL_BYTES_MAX, "a poll copies more than its share");
 	before = work_copied();
 	handled = transport_progress_full(transport_of(at));
-	require(handled <= POLL_HANDLED_MOST, "a look does more than its share");
-	require_bounded(before, POLL_BYTES_MOST, "a look copies more than its share");
+	require(handled <= POLL_HANDLED_MAX, "a look does more than its share");
+	require_bounded(before, POLL_BYTES_MAX, "a look copies more than its share");
 	take_completions(walk, at);
 }
 

@@ -81,7 +81,7 @@ static uint8_t take_kind(struct fuzz_input *input)
 
 static void send_frame(struct fuzz *fuzz, uint8_t style)
 {
-	static unsigned char frame[sizeof(struct frame_header) + 4 * (16 + FRAME_PAYLOAD_MOST) + 5000];
+	static unsigned char frame[sizeof(struct frame_header) + 4 * (16 + FRAME_PAYLOAD_MAX) + 5000];
 	struct fuzz_input *input = &fuzz->input;
 	const struct peer *peer = hostile_peer(fuzz);
 	const struct network_peer *beyond = peer != NULL ? peer->beyond : NULL;

@@ -20,10 +20,10 @@
 #define WALK_OPERATIONS_MANY (WALK_OPERATIONS / 2)
 #define NOBODY UINT8_MAX
 /* Each kind of work that a poll does has a bound of its own; together, in slots and pieces. */
-#define POLL_HANDLED_MOST (TRANSPORT_BURST * (FAKE_ENDS * 2 + 1) + 64U)
+#define POLL_HANDLED_MAX (TRANSPORT_BURST * (FAKE_ENDS * 2 + 1) + 64U)
 /* A slot names one chunk, which is copied once, and once more by the end of the fake core, into which it
  * goes. */
-#define POLL_BYTES_MOST ((uint64_t)POLL_HANDLED_MOST * FRAME_MOST)
+#define POLL_BYTES_MAX ((uint64_t)POLL_HANDLED_MAX * FRAME_MAX)
 
 /* What may be expected of the messages between two endpoints. Only ever gets worse. */
 enum trust {

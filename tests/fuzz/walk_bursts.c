@@ -8,13 +8,13 @@
 
 #include "fuzz/work.h"
 
-#define BURST_MOST 64U
+#define BURST_MAX 64U
 /* No bit of it is among those that receives of bursts ignore: they take no other message. */
 #define BURST_TAG 256U
 #define BURST_IGNORED 255U
 /* What one call copies at most: a message, by us, into a chunk, and by the fake core out of it and to where
  * it goes. */
-#define CALL_BYTES_MOST(length) (4 * ((uint64_t)(length) + FRAME_HEAD_MOST))
+#define CALL_BYTES_MAX(length) (4 * ((uint64_t)(length) + FRAME_HEAD_MAX))
 
 enum { BURST_SENDS, BURST_RECEIVES, BURST_LOOKS, BURST_CANCELS };
 
@@ -85,7 +85,7 @@ static void send_burst(struct walk *walk, const struct burst *burst)
 		uint64_t before = work_copied();
 		send_operation(walk, operation, to, false,
 			       FI_REMOTE_CQ_DATA | (burst->style & 8 ? FI_DELIVERY_COMPLETE : 0U));
-		require_bounded(before, CALL_BYTES_MOST(length), "a send copies more than its message");
+		require_bounded(before, CALL_BYTES_MAX(length), "a send copies more than its message");
 	}
 }
 
@@ -113,8 +113,7 @@ static void receive_burst(struct walk *walk, const struct burst *burst)
 		set_buffer(walk, operation, burst->style & 4);
 		uint64_t before = work_copied();
 		(void)post_operation(walk, operation, from, ignored_by(burst, i), 0);
-		require_bounded(before, CALL_BYTES_MOST(lengths[7]),
-				"a receive copies more than its message");
+		require_bounded(before, CALL_BYTES_MAX(lengths[7]), "a receive copies more than its message");
 	}
 }
 
@@ -136,7 +135,7 @@ static void look_burst(struct walk *walk, const struct burst *burst)
 		uint64_t before = work_copied();
 		(void)post_operation(walk, operation, from, ignored_by(burst, i), flags[operation->look]);
 		/* It polls, and a sink takes what is discarded. */
-		require_bounded(before, POLL_BYTES_MOST, "a look copies more than a poll");
+		require_bounded(before, POLL_BYTES_MAX, "a look copies more than a poll");
 	}
 }
 
@@ -167,7 +166,7 @@ static void receive_one(struct walk *walk, struct operation *operation)
 	set_buffer(walk, operation, false);
 	uint64_t before = work_copied();
 	require(post_operation(walk, operation, NULL, 0, FI_CLAIM) == 0, "what was claimed is gone");
-	require_bounded(before, CALL_BYTES_MOST(operation->length), "a claim copies more than its message");
+	require_bounded(before, CALL_BYTES_MAX(operation->length), "a claim copies more than its message");
 }
 
 static void receive_claimed_at(struct walk *walk, uint8_t at)
@@ -195,7 +194,7 @@ void walk_burst(struct walk *walk)
 		.other = ends / 16 % FAKE_ENDS,
 		.style = take_u8(&walk->input),
 		.pattern = take_u8(&walk->input),
-		.count = 1U + take_u8(&walk->input) % BURST_MOST,
+		.count = 1U + take_u8(&walk->input) % BURST_MAX,
 	};
 
 	if (!is_alive(burst.at))

@@ -166,7 +166,7 @@ static struct frame_header next_header(struct walk *walk, uint8_t to, uint8_t fr
 /* A frame of a sender that lies: the last one that it sent, or one that it could send; then changed. */
 void walk_frame(struct walk *walk)
 {
-	static unsigned char frame[FRAME_MOST + sizeof(struct frame_failover)];
+	static unsigned char frame[FRAME_MAX + sizeof(struct frame_failover)];
 	uint8_t ends = take_u8(&walk->input);
 	uint8_t style = take_u8(&walk->input);
 	uint8_t to = ends % FAKE_ENDS;
@@ -196,7 +196,7 @@ void walk_frame(struct walk *walk)
 		if (place - offsetof(struct frame_header, to) >= 2 * sizeof(header.to))
 			frame[place] ^= change;
 	}
-	(void)fake_deliver(&world.ends[to], frame, length < FRAME_MOST ? length : FRAME_MOST);
+	(void)fake_deliver(&world.ends[to], frame, length < FRAME_MAX ? length : FRAME_MAX);
 }
 
 /* ---- the region ---- */

@@ -6,7 +6,7 @@
 
 #define MEMBERS 2U
 #define HEAP 8192U
-#define SECTION (SECTION_LEAST(MEMBERS) / REGION_PAGE * REGION_PAGE + REGION_PAGE + HEAP)
+#define SECTION (SECTION_BYTES_MIN(MEMBERS) / REGION_PAGE * REGION_PAGE + REGION_PAGE + HEAP)
 
 static unsigned char memory[REGION_SECTIONS_OFFSET(MEMBERS) + MEMBERS * SECTION];
 static const struct region region = {.base = memory,

@@ -27,8 +27,8 @@ static size_t unpack_slot(const unsigned char *from, size_t rest, struct ring_sl
 #include "transport/network_receive.c"
 
 /* So long are a slot, and a frame of a kind that has neither slots nor a chunk, at most. */
-#define SLOT_MOST (sizeof(struct frame_slot) + FRAME_PAYLOAD_MOST)
-#define LENGTHS_MOST (sizeof(struct frame_header) + sizeof(struct frame_failover) + 1)
+#define SLOT_MAX (sizeof(struct frame_slot) + FRAME_PAYLOAD_MAX)
+#define LENGTHS_MAX (sizeof(struct frame_header) + sizeof(struct frame_failover) + 1)
 
 static struct ring_slot slots[NETWORK_RING_SLOTS];
 static struct fi_info info;
@@ -39,8 +39,8 @@ static struct peer *peers[4];
 static struct member member;
 static struct region region;
 static unsigned char memory[REGION_PAGE * 2];
-static unsigned char frame_memory[FRAME_MOST];
-static unsigned char held_memory[sizeof(struct held_frame) + FRAME_MOST];
+static unsigned char frame_memory[FRAME_MAX];
+static unsigned char held_memory[sizeof(struct held_frame) + FRAME_MAX];
 static struct core core;
 static struct directory directory;
 static struct transport transport;
@@ -95,7 +95,7 @@ struct held_frame *network_take_held(struct network_peer *from)
 
 	(void)from->held;
 	Frama_C_make_unknown((char *)held_memory, sizeof(held_memory));
-	held->length = FRAME_MOST;
+	held->length = FRAME_MAX;
 	return any_u32 ? held : NULL;
 }
 
@@ -250,7 +250,7 @@ struct peer *transport_meet_without_region(struct transport *self, uint32_t sour
 
 void transport_set_core_address(struct peer *from, const struct member_core *where)
 {
-	if (where->length > 0 && where->length <= MEMBER_CORE_MOST)
+	if (where->length > 0 && where->length <= MEMBER_CORE_MAX)
 		from->where = *where;
 }
 
@@ -322,9 +322,9 @@ void prove(void)
 	//@ loop unroll 20;
 	for (uint32_t kind = 0; kind <= FRAME_REGION + 1; kind++) {
 		//@ loop unroll 200;
-		for (uint32_t length = 0; length <= LENGTHS_MOST; length++)
+		for (uint32_t length = 0; length <= LENGTHS_MAX; length++)
 			take((uint8_t)kind, length);
-		take((uint8_t)kind, FRAME_MOST);
+		take((uint8_t)kind, FRAME_MAX);
 	}
 }
 
@@ -338,13 +338,13 @@ void prove_slot(void)
 	uint64_t longer = any_u64;
 
 	//@ loop unroll 100;
-	for (size_t rest = 0; rest <= SLOT_MOST; rest++) {
+	for (size_t rest = 0; rest <= SLOT_MAX; rest++) {
 		Frama_C_make_unknown((char *)frame_memory, sizeof(frame_memory));
 		size_t taken = unpack_slot(frame_memory + sizeof(frame_memory) - rest, rest, &slot);
 		//@ assert taken <= rest;
 	}
-	if (longer > SLOT_MOST) {
-		size_t taken = unpack_slot(frame_memory + sizeof(frame_memory) - SLOT_MOST, longer, &slot);
-		//@ assert taken <= SLOT_MOST;
+	if (longer > SLOT_MAX) {
+		size_t taken = unpack_slot(frame_memory + sizeof(frame_memory) - SLOT_MAX, longer, &slot);
+		//@ assert taken <= SLOT_MAX;
 	}
 }

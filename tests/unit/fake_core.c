@@ -152,10 +152,10 @@ struct completion fake_next(struct completion_queue *queue)
 void fake_talk(struct fake_world *world, struct far_node *from, struct msg_peer *to,
 	       struct far_node *receiver, uint32_t source, size_t length, uint64_t seed)
 {
-	static unsigned char in[FAKE_TALK_MOST];
-	static unsigned char out[FAKE_TALK_MOST];
+	static unsigned char in[FAKE_TALK_MAX];
+	static unsigned char out[FAKE_TALK_MAX];
 
-	assert_true(length <= FAKE_TALK_MOST);
+	assert_true(length <= FAKE_TALK_MAX);
 	memset(in, 0, length);
 	fill_bytes(out, length, seed);
 	assert_int_equal(fake_receive(receiver, source, in, length, seed), 0);

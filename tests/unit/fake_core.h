@@ -47,9 +47,9 @@ ssize_t fake_receive(struct far_node *at, uint32_t source, void *bytes, size_t l
 struct completion fake_next(struct completion_queue *queue);
 /*
  * A message whose bytes depend on `seed`, and must arrive: to the one whom `from` knows as `to`, which
- * expects it from `source`. Of FAKE_TALK_MOST bytes at most.
+ * expects it from `source`. Of FAKE_TALK_MAX bytes at most.
  */
-#define FAKE_TALK_MOST ((size_t)1 << 20)
+#define FAKE_TALK_MAX ((size_t)1 << 20)
 void fake_talk(struct fake_world *world, struct far_node *from, struct msg_peer *to,
 	       struct far_node *receiver, uint32_t source, size_t length, uint64_t seed);
 /* What the manager writes: this one is to be reached over the network. */

@@ -39,12 +39,12 @@ struct fake_end {
 	struct fake_completion completions[FAKE_QUEUE];
 	uint32_t head;
 	uint32_t tail;
-	uint32_t refusals;              /* so many sends and reads find no room */
-	uint32_t frames;                /* that left here */
-	int send_error;                 /* that sends end with */
-	int read_error;                 /* that reads end with */
-	uint32_t registered;            /* memory that is exposed now */
-	unsigned char last[FRAME_MOST]; /* the frame that left last */
+	uint32_t refusals;             /* so many sends and reads find no room */
+	uint32_t frames;               /* that left here */
+	int send_error;                /* that sends end with */
+	int read_error;                /* that reads end with */
+	uint32_t registered;           /* memory that is exposed now */
+	unsigned char last[FRAME_MAX]; /* the frame that left last */
 	size_t last_length;
 	struct fake_completion held[FAKE_QUEUE]; /* reads, while `holds_reads` */
 	struct fake_completion sent[FAKE_QUEUE]; /* while `holds_sends` */

@@ -216,7 +216,7 @@ static void test_random_headers_never_reach_beyond_the_mapping(void **state)
 		assert_true(region.members >= REGION_MEMBERS_MIN && region.members <= REGION_MEMBERS_MAX);
 		assert_true(region.sections_offset + region.members * region.section_bytes <= bytes);
 		assert_true(region.heap_bytes < region.section_bytes);
-		assert_true(SECTION_LEAST(region.members) <= section_arena_end(&region));
+		assert_true(SECTION_BYTES_MIN(region.members) <= section_arena_end(&region));
 	}
 	assert_true(accepted > 0);
 	free(header);

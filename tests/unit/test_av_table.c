@@ -10,7 +10,7 @@
 
 #define MANY 40000U
 /* Of one insertion or removal. */
-#define STEPS_MOST 3U
+#define STEPS_MAX 3U
 
 static size_t insert(struct av_table *table, uint32_t source, uint32_t epoch)
 {
@@ -38,11 +38,11 @@ static void test_work_does_not_grow_with_entries(void **state)
 		av_steps = 0;
 		for (uint32_t i = 0; i < MANY; i++)
 			indices[i] = insert(&table, round < 2 ? 7 : i, 1);
-		assert_true(av_steps <= (uint64_t)MANY * STEPS_MOST);
+		assert_true(av_steps <= (uint64_t)MANY * STEPS_MAX);
 		av_steps = 0;
 		for (uint32_t i = 0; i < MANY; i++)
 			drop(&table, indices[round % 2 == 0 ? i : MANY - 1 - i]);
-		assert_true(av_steps <= (uint64_t)MANY * STEPS_MOST);
+		assert_true(av_steps <= (uint64_t)MANY * STEPS_MAX);
 		/* All indices of a round are those of the first. */
 		assert_int_equal(table.count, MANY);
 		assert_int_equal(av_table_find(&table, 7, 1), AV_NO_ENTRY);

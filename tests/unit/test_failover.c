@@ -272,7 +272,7 @@ static void request_route(bool network)
 /* The core still has frames of before: chunks come back, and the frames that come late are dropped. */
 static void test_frames_of_before_are_dropped(void **state)
 {
-	unsigned char old[FRAME_MOST];
+	unsigned char old[FRAME_MAX];
 	struct network *network = fake_transport(a)->network;
 
 	(void)state;
@@ -471,7 +471,7 @@ static void test_failovers_that_cannot_be(void **state)
 			frame.failover.region[1]++; /* a region that the receiver is not in */
 			break;
 		default:
-			frame.failover.hello.length = CORE_NAME_MOST + 1;
+			frame.failover.hello.length = CORE_NAME_MAX + 1;
 			break;
 		}
 		uint64_t strays = fake_transport(a)->network->strays;

@@ -224,7 +224,7 @@ static void test_what_comes_after_does_not_wait(void **state)
 /* More than may be under way at once, in both directions, where the core now and then has no room. */
 static void test_many_at_once(void **state)
 {
-	enum { MANY = 3 * WIRE_GRANTS_MOST };
+	enum { MANY = 3 * WIRE_GRANTS_MAX };
 	uint32_t over = 0;
 
 	(void)state;
@@ -235,7 +235,7 @@ static void test_many_at_once(void **state)
 	fake_settle(&world);
 	/* The reads of the initiator are over. */
 	assert_int_equal(b->end->held_count, PIECES_AT_ONCE);
-	assert_in_range(from_a->remote.grants, 1, WIRE_GRANTS_MOST);
+	assert_in_range(from_a->remote.grants, 1, WIRE_GRANTS_MAX);
 	fake_release(b->end);
 	for (uint32_t i = 0; i < 50; i++) {
 		a->end->refusals = b->end->refusals = i % 7;
@@ -434,7 +434,7 @@ static void test_requests_that_cannot_be(void **state)
 		assert_violation("a read of a length that cannot be");
 		again(state);
 	}
-	for (uint32_t i = 0; i < WIRE_GRANTS_MOST; i++) {
+	for (uint32_t i = 0; i < WIRE_GRANTS_MAX; i++) {
 		SAY(WIRE_CORE_READ, i, KEY, 0, 1);
 		assert_int_equal(registration.grants, i + 1);
 	}
@@ -442,7 +442,7 @@ static void test_requests_that_cannot_be(void **state)
 	assert_violation("one more than may be");
 	again(state);
 	b->end->holds_reads = true;
-	for (uint32_t i = 0; i < WIRE_GRANTS_MOST; i++)
+	for (uint32_t i = 0; i < WIRE_GRANTS_MAX; i++)
 		SAY(WIRE_CORE_WRITE, i, WRITE_OF(1));
 	SAY(WIRE_CORE_WRITE, 0, WRITE_OF(1));
 	fake_release(b->end);

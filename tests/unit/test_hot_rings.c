@@ -121,7 +121,7 @@ static void test_all_have_rings_in_the_smallest_sections(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++) {
 		struct node *nodes = calloc(members[i], sizeof(*nodes));
-		uint64_t least = REGION_ROUND_UP(SECTION_LEAST(members[i]), REGION_PAGE);
+		uint64_t least = REGION_ROUND_UP(SECTION_BYTES_MIN(members[i]), REGION_PAGE);
 		assert_non_null(nodes);
 		region = world_region(members[i], least < REGION_SECTION_MIN ? REGION_SECTION_MIN : least);
 		for (uint32_t node = 0; node < members[i]; node++)

@@ -26,7 +26,7 @@ static int open_world(void **state)
 {
 	(void)state;
 	world_open(&world, 3, 3, WORLD_SECTION_BYTES);
-	receiver->messenger->kept.most_messages = MOST;
+	receiver->messenger->kept.messages_max = MOST;
 	receiver->messenger->kept.notice = notice;
 	told = 0;
 	return 0;
@@ -143,8 +143,8 @@ static void test_one_that_is_held_back_and_dies_is_missed(void **state)
 static void test_private_memory_has_a_bound(void **state)
 {
 	(void)state;
-	receiver->messenger->kept.most_messages = KEPT_MESSAGES_MOST;
-	receiver->messenger->kept.most_bytes = UINT64_C(20) * 3000;
+	receiver->messenger->kept.messages_max = KEPT_MESSAGES_MAX;
+	receiver->messenger->kept.bytes_max = UINT64_C(20) * 3000;
 	uint32_t sent = flood(2, UINT32_MAX - 3, 3);
 	assert_in_range(receiver->messenger->kept.bytes, 3000, UINT64_C(20) * 3000);
 	assert_int_equal(world_peer(receiver, flooding)->peer.state, PEER_PRESENT);

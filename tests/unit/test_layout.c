@@ -104,7 +104,7 @@ static void test_tables_do_not_overlap(void **state)
 				    REGION_NETWORK_LINES * sizeof(struct network_line) <=
 			    SECTION_ARENA_OFFSET(members));
 		assert_int_equal(SECTION_ARENA_OFFSET(members) % REGION_PAGE, 0);
-		assert_true(SECTION_ARENA_OFFSET(members) < SECTION_LEAST(members));
+		assert_true(SECTION_ARENA_OFFSET(members) < SECTION_BYTES_MIN(members));
 	}
 }
 

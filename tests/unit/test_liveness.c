@@ -14,7 +14,7 @@
 #define LOOKING 100U /* members 0 to 99 look after their peers, the others compute */
 #define SECTION_BYTES (512U * 1024U)
 /* Of the kernel's walk over its locks, by all members in 50 ms: see transport/region_liveness.c. */
-#define STEPS_MOST 262144U
+#define STEPS_MAX 262144U
 /* All peers are looked at in so many checks. */
 #define ROUND (MEMBERS / 64U + 1U)
 
@@ -106,7 +106,7 @@ static void test_questions_are_few_however_many_ask(void **state)
 		questions = 0;
 		check_all(1);
 		/* Somebody is asked for, or a death would not be found. */
-		assert_in_range(questions, LOOKING, STEPS_MOST / MEMBERS);
+		assert_in_range(questions, LOOKING, STEPS_MAX / MEMBERS);
 	}
 	for (uint32_t other = 0; other < MEMBERS; other++)
 		assert_int_equal(count_who_knows(other), 0);
@@ -186,7 +186,7 @@ static void test_an_obituary_that_lies(void **state)
 		for (uint32_t check = 0; check < ROUND; check++) {
 			questions = 0;
 			check_all(1);
-			assert_in_range(questions, LOOKING, STEPS_MOST / MEMBERS);
+			assert_in_range(questions, LOOKING, STEPS_MAX / MEMBERS);
 		}
 	}
 	for (uint32_t other = 0; other < MEMBERS; other++)

@@ -216,7 +216,7 @@ static void test_like_one_list_searched_in_order(void **state)
 /* Many go into tables; the last few of them come back into a list. */
 static void test_the_few_that_are_left_of_many_keep_their_order(void **state)
 {
-	struct match_receive receives[3 * MATCH_STEPS_MOST];
+	struct match_receive receives[3 * MATCH_STEPS_MAX];
 	const size_t count = sizeof(receives) / sizeof(receives[0]);
 
 	(void)state;

@@ -284,7 +284,7 @@ static enum process_result kernel_write(const struct process_peer *peer, const s
 #define SECTION_BYTES (WORLD_SECTION_BYTES + HEAP_BYTES)
 #define HEAP_BYTES (128U * 1024U)
 /* So many polls without an end are taken for a hang. */
-#define POLLS_MOST 20000U
+#define POLLS_MAX 20000U
 
 static struct world world;
 static struct node *left = &world.nodes[0];
@@ -379,7 +379,7 @@ static bool is_over(void)
 static void be_sender(void)
 {
 	send_next();
-	for (uint32_t polls = 0; !is_over() && polls < POLLS_MOST; polls++) {
+	for (uint32_t polls = 0; !is_over() && polls < POLLS_MAX; polls++) {
 		(void)messenger_progress(left->messenger);
 		if (!completion_is_empty(&left->sends))
 			end_send();
@@ -393,7 +393,7 @@ static void be_sender(void)
 
 static void be_receiver(void)
 {
-	for (uint32_t polls = 1; !is_over() && polls < POLLS_MOST; polls++) {
+	for (uint32_t polls = 1; !is_over() && polls < POLLS_MAX; polls++) {
 		if (polls == fails_at)
 			transport_fail(right->messenger->transport, &world_peer(right, left)->peer, -EPROTO,
 				       "the test wants it");
@@ -518,7 +518,7 @@ static void close_world(void)
 }
 
 /* So many points after the first change are more than a claim, a look, a copy and what is done after. */
-#define APART_MOST 40U
+#define APART_MAX 40U
 
 /* Under a sanitizer one schedule in so many. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -540,7 +540,7 @@ static void test_changes_anywhere(void **state)
 			uint32_t last = points;
 			assert_true(last > 50);
 			for (changes[0] = 1; changes[0] <= last; changes[0]++)
-				for (changes[1] = changes[0] + 1; changes[1] <= changes[0] + APART_MOST;
+				for (changes[1] = changes[0] + 1; changes[1] <= changes[0] + APART_MAX;
 				     changes[1] += STRIDE)
 					RUN("place %d, changes at %u and %u, stores visible %s", (int)place,
 					    changes[0], changes[1], visible ? "at once" : "late");

@@ -199,7 +199,7 @@ static uint64_t strays(const struct far_node *at)
 /* What is not for us, or from nobody that we know, is dropped and nothing else. */
 static void test_strays_are_dropped(void **state)
 {
-	unsigned char frame[FRAME_MOST];
+	unsigned char frame[FRAME_MAX];
 	struct frame_header header;
 	uint64_t expected = 0;
 
@@ -209,7 +209,7 @@ static void test_strays_are_dropped(void **state)
 	size_t length = frame_of(frame, 8);
 	fake_settle(&world);
 	for (uint32_t change = 0; change < 5; change++) {
-		unsigned char changed[FRAME_MOST];
+		unsigned char changed[FRAME_MAX];
 		size_t cut = change == 3 ? sizeof(header) - 1 : length;
 		memcpy(&header, frame, sizeof(header));
 		header.magic ^= change == 0;
@@ -247,7 +247,7 @@ static void hear(const char *text)
  */
 static void test_another_version_is_said_once(void **state)
 {
-	unsigned char frame[FRAME_MOST];
+	unsigned char frame[FRAME_MAX];
 	struct frame_header header;
 
 	(void)state;
@@ -299,7 +299,7 @@ static void test_hellos_that_cannot_be(void **state)
 	frame.hello = (struct frame_hello){.provider = 7, .length = 1, .name = {2}};
 	assert_true(fake_deliver(b->end, &frame, sizeof(frame)));
 	frame.header.from++;
-	frame.hello.length = CORE_NAME_MOST + 1;
+	frame.hello.length = CORE_NAME_MAX + 1;
 	assert_true(fake_deliver(b->end, &frame, sizeof(frame)));
 	frame.hello.length = 2; /* the core's have one byte */
 	assert_true(fake_deliver(b->end, &frame, sizeof(frame)));
@@ -323,7 +323,7 @@ static void test_hellos_that_cannot_be(void **state)
 }
 
 /* Three frames from a to b that the test delivers by hand, after a first message that is on its way. */
-static void keep_back(unsigned char frames[3][FRAME_MOST], size_t lengths[3])
+static void keep_back(unsigned char frames[3][FRAME_MAX], size_t lengths[3])
 {
 	(void)fake_peer(b, a);
 	(void)frame_of(frames[0], 8); /* with the hello */
@@ -341,7 +341,7 @@ static void keep_back(unsigned char frames[3][FRAME_MOST], size_t lengths[3])
 /* A frame that is lost or comes again is noticed; one that only comes too soon waits for its turn. */
 static void test_the_order_of_frames(void **state)
 {
-	unsigned char frames[3][FRAME_MOST];
+	unsigned char frames[3][FRAME_MAX];
 	size_t lengths[3];
 
 	(void)state;
@@ -369,7 +369,7 @@ static void test_the_order_of_frames(void **state)
 /* If a peer repeats any of the frames that wait for an earlier one, it loses its path. */
 static void test_a_waiting_frame_that_comes_again(void **state)
 {
-	unsigned char frames[3][FRAME_MOST];
+	unsigned char frames[3][FRAME_MAX];
 	size_t lengths[3];
 
 	(void)state;
@@ -389,17 +389,17 @@ static void test_a_waiting_frame_that_comes_again(void **state)
 	}
 }
 
-/* A frame has at most FRAME_SLOTS_MOST slots, even if each of them is valid. */
+/* A frame has at most FRAME_SLOTS_MAX slots, even if each of them is valid. */
 static void test_a_frame_of_too_many_slots(void **state)
 {
 	struct {
 		struct frame_header header;
-		struct frame_slot slots[FRAME_SLOTS_MOST + 1];
+		struct frame_slot slots[FRAME_SLOTS_MAX + 1];
 	} frame;
 
 	(void)state;
-	for (uint16_t slots = FRAME_SLOTS_MOST; slots <= FRAME_SLOTS_MOST + 1; slots++) {
-		unsigned char last[FRAME_MOST];
+	for (uint16_t slots = FRAME_SLOTS_MAX; slots <= FRAME_SLOTS_MAX + 1; slots++) {
+		unsigned char last[FRAME_MAX];
 		fake_open(&world);
 		(void)fake_peer(b, a);
 		(void)frame_of(last, 8);
@@ -412,7 +412,7 @@ static void test_a_frame_of_too_many_slots(void **state)
 		assert_true(
 			fake_deliver(b->end, &frame, sizeof(frame.header) + slots * sizeof(frame.slots[0])));
 		fake_settle(&world);
-		assert_int_equal(known(b, a)->peer->failure, slots > FRAME_SLOTS_MOST ? -EPROTO : 0);
+		assert_int_equal(known(b, a)->peer->failure, slots > FRAME_SLOTS_MAX ? -EPROTO : 0);
 		fake_close(&world);
 	}
 }
@@ -421,7 +421,7 @@ static void test_a_frame_of_too_many_slots(void **state)
 static void test_frames_of_a_hostile_peer(void **state)
 {
 	static const size_t sizes[] = {8, 300, 4096, 100000};
-	static unsigned char frame[FRAME_MOST + 64];
+	static unsigned char frame[FRAME_MAX + 64];
 	uint64_t seed = 0x5eed;
 	uint32_t failed = 0;
 

@@ -21,7 +21,7 @@ static void deliver_ahead(struct far_node *from, uint32_t ahead, uint32_t bytes)
 	static struct {
 		struct frame_header header;
 		struct frame_slot slot;
-		unsigned char bytes[FRAME_CHUNK_MOST];
+		unsigned char bytes[FRAME_CHUNK_MAX];
 	} frame;
 
 	frame.header = (struct frame_header){
@@ -45,7 +45,7 @@ static void test_waiting_frames_take_no_buffers(void **state)
 	(void)state;
 	fake_open(&world);
 	(void)fake_peer(b, a);
-	for (uint32_t ahead = 1; ahead <= NETWORK_HELD_MOST; ahead++) {
+	for (uint32_t ahead = 1; ahead <= NETWORK_HELD_MAX; ahead++) {
 		deliver_ahead(a, ahead, 0);
 		assert_int_equal(b->end->posted_count, NETWORK_BUFFERS);
 	}
@@ -66,10 +66,10 @@ static void test_room_for_waiting_frames_is_bounded(void **state)
 	fake_open(&world);
 	(void)fake_peer(b, a);
 	(void)fake_peer(b, c);
-	for (uint32_t ahead = 1; ahead <= NETWORK_HELD_MOST; ahead++)
-		deliver_ahead(a, ahead, FRAME_CHUNK_MOST);
+	for (uint32_t ahead = 1; ahead <= NETWORK_HELD_MAX; ahead++)
+		deliver_ahead(a, ahead, FRAME_CHUNK_MAX);
 	/* Other peers have the rest of the room. */
-	fake_transport(b)->network->held_bytes = NETWORK_HELD_BYTES_MOST;
+	fake_transport(b)->network->held_bytes = NETWORK_HELD_BYTES_MAX;
 	deliver_ahead(c, 1, 8);
 	assert_int_equal(known(b, a)->peer->state, PEER_FAILED);
 	assert_int_equal(known(b, c)->peer->state, PEER_PRESENT);
@@ -124,7 +124,7 @@ static void test_a_stuck_peer_leaves_room(void **state)
 /* What the core copies costs its memory, of which it says nothing: a peer that takes nothing gets no more. */
 static void test_the_core_copies_few_frames_of_a_peer(void **state)
 {
-	enum { MANY = 8 * NETWORK_COPIED_MOST };
+	enum { MANY = 8 * NETWORK_COPIED_MAX };
 
 	(void)state;
 	fake_open(&world);
@@ -137,8 +137,7 @@ static void test_the_core_copies_few_frames_of_a_peer(void **state)
 		(void)fake_send(a, to_b, out, 8, 1);
 		fake_settle(&world);
 	}
-	assert_in_range(a->end->frames - before, NETWORK_COPIED_MOST / 2,
-			NETWORK_COPIED_MOST + NETWORK_FRAMES);
+	assert_in_range(a->end->frames - before, NETWORK_COPIED_MAX / 2, NETWORK_COPIED_MAX + NETWORK_FRAMES);
 	/* They are sent, and more go. */
 	before = a->end->frames;
 	fake_release_sends(a->end);

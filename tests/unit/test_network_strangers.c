@@ -301,16 +301,16 @@ static void test_only_known_peers_are_answered(void **state)
 static void test_few_are_answered_without_proof(void **state)
 {
 	(void)state;
-	for (uint64_t i = 1; i <= NETWORK_UNPROVED_MOST + 1; i++) {
+	for (uint64_t i = 1; i <= NETWORK_UNPROVED_MAX + 1; i++) {
 		deliver(FRAME_HELLO, i);
 		assert_false(network_make_reachable(stranger(i)));
 		stranger(i)->met = 0; /* long ago */
-		assert_int_equal(network_make_reachable(stranger(i)), i <= NETWORK_UNPROVED_MOST);
+		assert_int_equal(network_make_reachable(stranger(i)), i <= NETWORK_UNPROVED_MAX);
 	}
-	assert_int_equal(network_of_b()->unproved, NETWORK_UNPROVED_MOST);
+	assert_int_equal(network_of_b()->unproved, NETWORK_UNPROVED_MAX);
 	check_for_seconds((uint32_t)(fake_transport(b)->timeout / SECOND) + 3);
 	assert_int_equal(stranger(1)->peer->state, PEER_PRESENT);
-	assert_int_equal(stranger(NETWORK_UNPROVED_MOST + 1)->peer->failure, -ECONNRESET);
+	assert_int_equal(stranger(NETWORK_UNPROVED_MAX + 1)->peer->failure, -ECONNRESET);
 }
 
 static uint32_t said;
@@ -329,15 +329,15 @@ static void test_strangers_are_bounded(void **state)
 	(void)state;
 	said = 0;
 	network_say_to(fake_transport(b), hear);
-	for (uint64_t i = 1; i <= NETWORK_STRANGERS_MOST + 5; i++)
+	for (uint64_t i = 1; i <= NETWORK_STRANGERS_MAX + 5; i++)
 		deliver(FRAME_HELLO, i);
-	assert_int_equal(b->directory.count, NETWORK_STRANGERS_MOST);
+	assert_int_equal(b->directory.count, NETWORK_STRANGERS_MAX);
 	assert_int_equal(said, 1);
 	assert_int_not_equal(directory_add(&b->directory, 999999, &name), DIRECTORY_NONE);
 	/* One that the application comes to know makes room for another. */
 	assert_int_not_equal(directory_add(&b->directory, 1, &name), DIRECTORY_NONE);
-	deliver(FRAME_HELLO, NETWORK_STRANGERS_MOST + 1);
-	assert_int_equal(b->directory.count, NETWORK_STRANGERS_MOST + 2);
+	deliver(FRAME_HELLO, NETWORK_STRANGERS_MAX + 1);
+	assert_int_equal(b->directory.count, NETWORK_STRANGERS_MAX + 2);
 }
 
 /* Datagrams of those who do not know our nonce do not have an endpoint look at its core. */
@@ -361,7 +361,7 @@ static void test_questions_take_turns(void **state)
 	struct core_name name = named_core();
 
 	(void)state;
-	network_of_b()->questions = NETWORK_QUESTIONS_MOST;
+	network_of_b()->questions = NETWORK_QUESTIONS_MAX;
 	uint32_t place = directory_add(&b->directory, 1, &name);
 	struct peer *peer = network_meet(fake_transport(b), fake_transport(b)->members + place);
 	peer->sending = true;

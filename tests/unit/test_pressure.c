@@ -275,12 +275,12 @@ static void test_answers_to_the_dead_are_dropped(void **state)
 	world_close(&world);
 }
 
-enum { CROWD_MOST = 64 };
+enum { CROWD_MAX = 64 };
 
 /* `members` members, and one of them says something to all. */
 static void reach_all(uint32_t members, uint64_t section_bytes)
 {
-	struct node *nodes[CROWD_MOST];
+	struct node *nodes[CROWD_MAX];
 	struct region *region = world_region(members, section_bytes);
 
 	for (uint32_t i = 0; i < members; i++) {
@@ -312,9 +312,9 @@ static void reach_all(uint32_t members, uint64_t section_bytes)
 static void test_rings_for_as_many_as_there_are(void **state)
 {
 	(void)state;
-	reach_all(CROWD_MOST, WORLD_SECTION_BYTES);
+	reach_all(CROWD_MAX, WORLD_SECTION_BYTES);
 	/* Of the smallest sections, and so many members that their rings are no whole number of pages. */
-	for (uint32_t members = CROWD_MOST - 3; members < CROWD_MOST; members++)
+	for (uint32_t members = CROWD_MAX - 3; members < CROWD_MAX; members++)
 		reach_all(members, REGION_SECTION_MIN);
 }
 

@@ -131,19 +131,19 @@ static void test_lines_that_say_nothing(void **state)
 
 static void test_a_line_without_end(void **state)
 {
-	char *text = malloc(PROFILE_BYTES_MOST);
+	char *text = malloc(PROFILE_BYTES_MAX);
 	struct thresholds thresholds;
 	struct region_error error;
 
 	(void)state;
 	assert_non_null(text);
 	thresholds_open(&thresholds);
-	memset(text, 'a', PROFILE_BYTES_MOST);
-	assert_int_equal(profile_parse("p", text, PROFILE_BYTES_MOST, &thresholds, &error), 1);
-	memset(text, '\n', PROFILE_BYTES_MOST);
-	assert_int_equal(profile_parse("p", text, PROFILE_BYTES_MOST, &thresholds, &error), 0);
-	memset(text, '=', PROFILE_BYTES_MOST);
-	assert_int_equal(profile_parse("p", text, PROFILE_BYTES_MOST, &thresholds, &error), 1);
+	memset(text, 'a', PROFILE_BYTES_MAX);
+	assert_int_equal(profile_parse("p", text, PROFILE_BYTES_MAX, &thresholds, &error), 1);
+	memset(text, '\n', PROFILE_BYTES_MAX);
+	assert_int_equal(profile_parse("p", text, PROFILE_BYTES_MAX, &thresholds, &error), 0);
+	memset(text, '=', PROFILE_BYTES_MAX);
+	assert_int_equal(profile_parse("p", text, PROFILE_BYTES_MAX, &thresholds, &error), 1);
 	assert_usual(&thresholds);
 	free(text);
 }
@@ -278,10 +278,10 @@ static void test_files_that_are_not_used(void **state)
 	assert_refused("/dev/zero", "is not a file");
 	assert_refused(write_file("bad", "what is this?\n"), "line 1: it is not key = value");
 
-	char *long_text = malloc(PROFILE_BYTES_MOST + 1);
+	char *long_text = malloc(PROFILE_BYTES_MAX + 1);
 	assert_non_null(long_text);
-	memset(long_text, '\n', PROFILE_BYTES_MOST);
-	long_text[PROFILE_BYTES_MOST] = '\0';
+	memset(long_text, '\n', PROFILE_BYTES_MAX);
+	long_text[PROFILE_BYTES_MAX] = '\0';
 	assert_refused(write_file("bad", long_text), "no profile is so long");
 	free(long_text);
 

@@ -162,8 +162,8 @@ static void test_jobs_that_have_some(void **state)
 static void test_functions_that_are_for_nodes(void **state)
 {
 	static struct node_functions found;
-	static char many[128 * (NODE_FUNCTIONS_MOST + 1)];
-	static char line[NODE_FUNCTION_LINE_MOST + 8];
+	static char many[128 * (NODE_FUNCTIONS_MAX + 1)];
+	static char line[NODE_FUNCTION_LINE_MAX + 8];
 	char said[256];
 
 	(void)state;
@@ -187,7 +187,7 @@ static void test_functions_that_are_for_nodes(void **state)
 	assert_int_equal(node_functions_lend_to_machines(&found, &settings, 7, 1, said, sizeof(said)), 0);
 	assert_int_equal(node_functions_lend_to_machines(&found, &settings, 7, 1, said, sizeof(said)), -1);
 	assert_int_equal(node_functions_lend(&found, 0, -1, said, sizeof(said)), -1);
-	for (size_t i = 0, used = 0; i < NODE_FUNCTIONS_MOST + 1; i++)
+	for (size_t i = 0, used = 0; i < NODE_FUNCTIONS_MAX + 1; i++)
 		used += (size_t)snprintf(many + used, sizeof(many) - used, "ffff:01:08.0 ethernet a - -\n");
 	memset(line, 'x', sizeof(line) - 1);
 	const char *const bad[] = {"", "ffff:01:08.0 ethernet a - -", many, line};

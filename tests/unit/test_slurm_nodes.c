@@ -268,13 +268,13 @@ static void test_lists_that_are_none(void **state)
 
 static void test_a_name_has_room_for_its_end(void **state)
 {
-	char text[2 * NODE_NAME_MOST];
-	char name[NODE_NAME_MOST + 1];
+	char text[2 * NODE_NAME_MAX];
+	char name[NODE_NAME_MAX + 1];
 	struct node_list list;
 
 	(void)state;
-	memset(name, 'a', NODE_NAME_MOST);
-	name[NODE_NAME_MOST] = '\0';
+	memset(name, 'a', NODE_NAME_MAX);
+	name[NODE_NAME_MAX] = '\0';
 	(void)snprintf(text, sizeof(text), "node %s exec\n", name);
 	assert_int_equal(read_list(text, 0, 1, &list), -1);
 	(void)snprintf(text, sizeof(text), "node %s exec\n", name + 1);

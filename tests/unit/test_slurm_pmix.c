@@ -23,7 +23,7 @@
 #define SERVER "pmix-server.16;tcp4://127.0.0.1:"
 /* More than all buffers on the way. */
 #define LONG_BYTES (16U << 20)
-#define CONNECTIONS_MOST 32U
+#define CONNECTIONS_MAX 32U
 
 static int listening(in_addr_t place, uint16_t *port)
 {
@@ -77,7 +77,7 @@ static void test_a_server_is_one_that_listens_here(void **state)
 static void test_variables_are_moved_that_tell_of_it(void **state)
 {
 	struct pmix_setting setting;
-	char longest[2 * PMIX_SETTING_MOST];
+	char longest[2 * PMIX_SETTING_MAX];
 
 	(void)state;
 	assert_true(pmix_move("PMIX_SERVER_URI2=" SERVER "5872", 5872, 40000, &setting));
@@ -197,28 +197,28 @@ static void test_all_is_handed_on_both_ways(void **state)
 static void test_more_connections_wait_until_one_ends(void **state)
 {
 	struct relay relay = started();
-	int tasks[CONNECTIONS_MOST + 1];
-	int servers[CONNECTIONS_MOST + 1];
+	int tasks[CONNECTIONS_MAX + 1];
+	int servers[CONNECTIONS_MAX + 1];
 	char word = 'x';
 
 	(void)state;
 	assert_int_equal(pthread_create(&relay.thread, NULL, run, &relay), 0);
-	for (size_t i = 0; i <= CONNECTIONS_MOST; i++) {
+	for (size_t i = 0; i <= CONNECTIONS_MAX; i++) {
 		tasks[i] = connected(relay.port);
 		assert_int_equal(send(tasks[i], &word, 1, 0), 1);
 	}
-	for (size_t i = 0; i < CONNECTIONS_MOST; i++)
+	for (size_t i = 0; i < CONNECTIONS_MAX; i++)
 		servers[i] = accept(relay.server, NULL, NULL);
 	struct pollfd more = {.fd = relay.server, .events = POLLIN};
 
 	assert_int_equal(poll(&more, 1, 100), 0);
 	assert_int_equal(close(tasks[0]), 0);
 	assert_int_equal(close(servers[0]), 0);
-	servers[CONNECTIONS_MOST] = accept(relay.server, NULL, NULL);
-	assert_int_equal(recv(servers[CONNECTIONS_MOST], &word, 1, 0), 1);
+	servers[CONNECTIONS_MAX] = accept(relay.server, NULL, NULL);
+	assert_int_equal(recv(servers[CONNECTIONS_MAX], &word, 1, 0), 1);
 	end(&relay);
 	/* With the relay all end. */
-	for (size_t i = 1; i <= CONNECTIONS_MOST; i++) {
+	for (size_t i = 1; i <= CONNECTIONS_MAX; i++) {
 		assert_true(recv(tasks[i], &word, 1, 0) <= 0);
 		assert_int_equal(close(tasks[i]), 0);
 		assert_int_equal(close(servers[i]), 0);

@@ -151,8 +151,8 @@ static void test_two_members_in_two_threads(void **state)
 #define HEAP_BYTES (512U * 1024U)
 #define SECTION_BYTES (WORLD_SECTION_BYTES + HEAP_BYTES)
 #define LARGE_MESSAGES 150U
-#define LARGE_LEAST 66000U
-#define LARGE_MOST 260000U
+#define LARGE_MIN 66000U
+#define LARGE_MAX 260000U
 
 /* Where buffers lie, and so what may be copied by whom. */
 enum place { BOTH_PRIVATE, FROM_HEAP, TO_HEAP, BOTH_IN_HEAPS };
@@ -169,7 +169,7 @@ static bool exchange_large(struct large *large)
 	struct completion entry;
 
 	for (uint32_t i = 0; i < LARGE_MESSAGES; i++) {
-		size_t length = LARGE_LEAST + random_below(&side->random, LARGE_MOST - LARGE_LEAST);
+		size_t length = LARGE_MIN + random_below(&side->random, LARGE_MAX - LARGE_MIN);
 		if (large->sends) {
 			/* The other may read the one before until it has said that it has it. */
 			fill_bytes(large->bytes, length, i);
@@ -209,7 +209,7 @@ static void copy_once_in_two_threads(enum place place)
 		node_open(&sides[i].node, region);
 		assert_int_equal(single_copy_open(sides[i].node.messenger, SINGLE_COPY_ON), 0);
 		larges[i].bytes =
-			in_heap[i] ? sides[i].node.messenger->transport->heap->base : malloc(LARGE_MOST);
+			in_heap[i] ? sides[i].node.messenger->transport->heap->base : malloc(LARGE_MAX);
 		assert_non_null(larges[i].bytes);
 	}
 	for (int i = 0; i < 2; i++)

@@ -12,7 +12,7 @@
 
 #include <stdlib.h>
 
-#define MESSAGE_MOST 300000U
+#define MESSAGE_MAX 300000U
 #define WINDOW_BYTES 200000U
 #define AT_ONCE 24U
 #define RECEIVES_AT_ONCE 12U
@@ -111,7 +111,7 @@ static void open_players(uint64_t most, bool heaps, bool queues)
 		player->got = calloc(most, sizeof(*player->got));
 		assert_non_null(player->got);
 		for (uint32_t k = 0; k < AT_ONCE; k++)
-			player->buffers[k].bytes = get(player, lies_in_heap(k, heaps), MESSAGE_MOST);
+			player->buffers[k].bytes = get(player, lies_in_heap(k, heaps), MESSAGE_MAX);
 		player->registration = (struct registration){
 			.key = KEY,
 			.base = player->window,
@@ -155,7 +155,7 @@ static struct buffer_in_use *free_buffer(struct player *player)
 /* Lengths of all protocols, and their edges now and then. */
 static size_t random_length(void)
 {
-	static const uint32_t most[] = {16, 48, 100, 441, 4096, 5000, 17000, 70000, MESSAGE_MOST};
+	static const uint32_t most[] = {16, 48, 100, 441, 4096, 5000, 17000, 70000, MESSAGE_MAX};
 
 	return random_below(&seed, most[random_below(&seed, 9)]);
 }
@@ -198,7 +198,7 @@ static void post_one(struct player *player)
 
 	if (buffer == NULL || player->posted - player->received == RECEIVES_AT_ONCE)
 		return;
-	struct iovec piece = {buffer->bytes, MESSAGE_MOST};
+	struct iovec piece = {buffer->bytes, MESSAGE_MAX};
 	buffer->use = RECEIVES;
 	buffer->order = player->posted++;
 	assert_int_equal(messenger_receive(player->far->node.messenger,

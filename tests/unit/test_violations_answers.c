@@ -155,11 +155,11 @@ static void test_more_replies_than_may_be_owed(void **state)
 		assert_true(asked++ < 10000);
 		write_slot(&(struct slot){.kind = WIRE_READ, .length = 4000, .word = 7});
 		(void)messenger_progress(victim->messenger);
-		assert_true(world_peer(victim, hostile)->remote.owed_count <= WIRE_REPLIES_MOST + 1);
+		assert_true(world_peer(victim, hostile)->remote.owed_count <= WIRE_REPLIES_MAX + 1);
 	}
 	progress();
 	assert_violation("more replies than may be owed");
-	assert_true(asked > WIRE_REPLIES_MOST);
+	assert_true(asked > WIRE_REPLIES_MAX);
 	victim->messenger->registrations = NULL;
 	registrations_close(&table);
 }
