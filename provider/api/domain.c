@@ -30,7 +30,7 @@ static int attach_all(struct domain *domain)
 	for (uint32_t i = 0; i < count && result == 0; i++) {
 		result = region_attach(names[i], &domain->regions[i], &error);
 		if (result != 0) {
-			provider_say(error.text);
+			provider_notice(error.text);
 			break;
 		}
 		domain->regions[i]->notice = provider_caution;

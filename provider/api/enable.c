@@ -89,7 +89,7 @@ static int check_memory(const struct messenger *messenger)
 		provider_warn(FI_LOG_EP_CTRL, "%s\n", error.text);
 		return 0;
 	}
-	provider_say(error.text);
+	provider_notice(error.text);
 	return result;
 }
 
@@ -151,7 +151,7 @@ int endpoint_enable(struct endpoint *endpoint)
 		return -FI_ENOCQ;
 	int result = join(endpoint, &error);
 	if (result != 0) {
-		provider_say(error.text);
+		provider_notice(error.text);
 		return result;
 	}
 	struct messenger *messenger = endpoint->messenger;

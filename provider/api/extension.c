@@ -78,7 +78,7 @@ void extension_offer_heap(const struct messenger *messenger)
 
 	if (heap == NULL) {
 		if (heap_is_wanted())
-			provider_say_once(
+			provider_notice_once(
 				&said,
 				"libvicinal-heap.so was preloaded, and region %s has no heap: create it with "
 				"'vicinal region create --heap SIZE', or do not preload it",
@@ -91,5 +91,5 @@ void extension_offer_heap(const struct messenger *messenger)
 			"large allocations come from a heap of %llu bytes in the region\n",
 			(unsigned long long)heap->bytes);
 	else if (result != -ENOENT)
-		provider_say_once(&said, "%s", error.text);
+		provider_notice_once(&said, "%s", error.text);
 }

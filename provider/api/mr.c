@@ -113,10 +113,11 @@ static int mr_close(struct fid *fid)
 	domain_lock(domain);
 	if (mr->registration.grants > 0 && !is_given_back(mr)) {
 		domain_unlock(domain);
-		provider_say("memory stays registered: a peer's long write into it over the network has not "
-			     "ended for 1 s, and cannot be stopped. Close it after the peer's operation has "
-			     "ended, or again when the peer goes on or is found to be gone, or close the "
-			     "endpoint before it");
+		provider_notice(
+			"memory stays registered: a peer's long write into it over the network has not "
+			"ended for 1 s, and cannot be stopped. Close it after the peer's operation has "
+			"ended, or again when the peer goes on or is found to be gone, or close the "
+			"endpoint before it");
 		return -FI_EBUSY;
 	}
 	conceal(mr);

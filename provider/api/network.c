@@ -17,7 +17,7 @@ static void say_once(const char *text)
 {
 	static atomic_bool said;
 
-	provider_say_once(&said, "%s", text);
+	provider_notice_once(&said, "%s", text);
 }
 
 int network_enable(struct endpoint *endpoint)
@@ -40,7 +40,7 @@ int network_enable(struct endpoint *endpoint)
 			core_close(core);
 			return result;
 		}
-		network_say_to(endpoint->messenger->transport, say_once);
+		network_set_notice(endpoint->messenger->transport, say_once);
 		if (has_no_region(domain))
 			network_listen(endpoint->messenger->transport);
 		FI_INFO(&provider, FI_LOG_EP_CTRL, "peers beyond the region are reached by %s on %s\n",
@@ -56,7 +56,7 @@ int network_enable(struct endpoint *endpoint)
 	}
 	/* Who asked for it must know; who has a region goes on without, and others have nothing left. */
 	if (wanted != NULL || interface != NULL || has_no_region(domain))
-		provider_say_once(&said, "%s", error.text);
+		provider_notice_once(&said, "%s", error.text);
 	else
 		FI_INFO(&provider, FI_LOG_EP_CTRL, "%s\n", error.text);
 	return has_no_region(domain) ? result : 0;
@@ -78,8 +78,9 @@ uint32_t network_resolve(struct domain *domain, const struct address *address)
 		return RESOLVE_NONE;
 	}
 	if (domain->network == NETWORK_OPEN && domain->network_core != address->core) {
-		provider_say_once(&said, "a peer in another region is reached by another provider than this "
-					 "process opened: set VICINAL_NET to the same on all hosts");
+		provider_notice_once(&said,
+				     "a peer in another region is reached by another provider than this "
+				     "process opened: set VICINAL_NET to the same on all hosts");
 		return RESOLVE_NONE;
 	}
 	uint32_t index = directory_add(&domain->directory, address->nonce, &name);

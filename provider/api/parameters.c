@@ -16,12 +16,12 @@
  */
 #define HEAP_THRESHOLD ((size_t)64 * 1024)
 
-void provider_say(const char *text)
+void provider_notice(const char *text)
 {
 	(void)fprintf(stderr, "vicinal: error: %s\n", text);
 }
 
-void provider_say_once(atomic_bool *said, const char *format, ...)
+void provider_notice_once(atomic_bool *said, const char *format, ...)
 {
 	struct region_error error;
 	va_list arguments;
@@ -31,7 +31,7 @@ void provider_say_once(atomic_bool *said, const char *format, ...)
 	va_start(arguments, format);
 	(void)vsnprintf(error.text, sizeof(error.text), format, arguments);
 	va_end(arguments);
-	provider_say(error.text);
+	provider_notice(error.text);
 }
 
 void provider_caution(const char *text)
@@ -246,7 +246,7 @@ static void find_regions(void)
 	if (unnamed && (region_result == -ENODEV || region_result == -ENODATA))
 		FI_INFO(&provider, FI_LOG_CORE, "%s\n", error.text);
 	else
-		provider_say(error.text);
+		provider_notice(error.text);
 }
 
 int parameter_regions(const char *const **names, uint32_t *count)
@@ -275,10 +275,11 @@ uint64_t parameter_peer_timeout(void)
 		seconds = strtod(text, &end);
 		if (*end != '\0' || !(seconds > 0) || seconds > PEER_TIMEOUT_SECONDS_MAX) {
 			seconds = PEER_TIMEOUT_SECONDS;
-			provider_say_once(&said,
-					  "VICINAL_PEER_TIMEOUT=%.64s is not a number of seconds above 0 and "
-					  "up to 86400: using %g, correct it",
-					  text, seconds);
+			provider_notice_once(
+				&said,
+				"VICINAL_PEER_TIMEOUT=%.64s is not a number of seconds above 0 and "
+				"up to 86400: using %g, correct it",
+				text, seconds);
 		}
 	}
 	return (uint64_t)(seconds * 1e9);
@@ -304,7 +305,7 @@ size_t parameter_heap_threshold(void)
 	size_t bytes = size_of_text(text);
 	if (bytes != 0)
 		return bytes;
-	provider_say_once(
+	provider_notice_once(
 		&said,
 		"VICINAL_HEAP_THRESHOLD=%.64s is not a size above 0: using 64K, correct it (such as "
 		"65536, 64K or 1M)",
@@ -322,7 +323,7 @@ size_t parameter_send_queue(void)
 	size_t bytes = size_of_text(text);
 	if (bytes != 0)
 		return bytes;
-	provider_say_once(
+	provider_notice_once(
 		&said,
 		"VICINAL_SEND_QUEUE=%.64s is not a size above 0: using 64M, correct it (such as 1048576, 16M "
 		"or 1G)",
@@ -347,7 +348,7 @@ static void find_progress(void)
 			progress_mode = (enum progress_mode)i;
 			return;
 		}
-	provider_say_once(
+	provider_notice_once(
 		&said,
 		"VICINAL_PROGRESS=%.64s is none of poll, adaptive and block: using adaptive, correct it",
 		text);
@@ -370,7 +371,7 @@ enum single_copy_policy parameter_single_copy(void)
 		return SINGLE_COPY_ON;
 	if (strcmp(text, "off") == 0)
 		return SINGLE_COPY_OFF;
-	provider_say_once(
+	provider_notice_once(
 		&said, "VICINAL_SINGLE_COPY=%.64s is neither auto, on nor off: using auto, correct it", text);
 	return SINGLE_COPY_AUTO;
 }

@@ -42,11 +42,11 @@ static void in_child(void)
 	atomic_operations_unlock();
 	for (struct domain *domain = domains; domain != NULL; domain = domain->next) {
 		for (uint32_t i = 0; i < domain->region_count; i++)
-			region_lose(domain->regions[i]);
+			region_after_fork(domain->regions[i]);
 		for (struct endpoint *endpoint = domain->endpoints; endpoint != NULL;
 		     endpoint = endpoint->next)
 			if (endpoint->messenger != NULL)
-				transport_lose(endpoint->messenger->transport);
+				transport_after_fork(endpoint->messenger->transport);
 		/* Of its parent's threads none is here: neither ours nor those that wait. */
 		domain->watched = false;
 		domain->waiters = NULL;

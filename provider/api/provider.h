@@ -275,9 +275,9 @@ void tuning_define(void);
 const struct thresholds *tuning(void);
 
 /* One line to stderr, for what a user must see without asking for logs. */
-void provider_say(const char *text);
+void provider_notice(const char *text);
 /* The same, for what is found at each endpoint and need be said once: `said` remembers. */
-__attribute__((format(printf, 2, 3))) void provider_say_once(atomic_bool *said, const char *format, ...);
+__attribute__((format(printf, 2, 3))) void provider_notice_once(atomic_bool *said, const char *format, ...);
 /* The same for what is no error, and takes long or costs much. */
 void provider_caution(const char *text);
 
@@ -388,7 +388,7 @@ static inline void domain_unlock(struct domain *domain)
 	if (!domain->locking)
 		return;
 	if (__builtin_expect(domain->waiters != NULL, 0))
-		domain_tell_waiters(domain);
+		domain_wake_waiters(domain);
 	(void)pthread_mutex_unlock(&domain->mutex);
 }
 

@@ -42,12 +42,12 @@ static void say_contested(const struct region *region)
 {
 	static atomic_bool said;
 
-	provider_say_once(&said,
-			  "two members of region %.1024s say that they are one and the same endpoint of "
-			  "another region, so "
-			  "one of them lies: that endpoint is reached over the network; 'vicinal region "
-			  "check' names both",
-			  region->path);
+	provider_notice_once(&said,
+			     "two members of region %.1024s say that they are one and the same endpoint of "
+			     "another region, so "
+			     "one of them lies: that endpoint is reached over the network; 'vicinal region "
+			     "check' names both",
+			     region->path);
 }
 
 static enum member_found find(const struct region *region, const struct member_identity *identity,

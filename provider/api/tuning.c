@@ -45,10 +45,10 @@ static void find(void)
 		atomic_bool said = false;
 
 		if (text != NULL && *text != '\0' && !threshold_set(&thresholds, threshold, text))
-			provider_say_once(&said,
-					  "%s=%.64s is not a number from %u to %u: using %u, correct it",
-					  threshold->variable, text, threshold->least, threshold->most,
-					  threshold_get(&thresholds, threshold));
+			provider_notice_once(&said,
+					     "%s=%.64s is not a number from %u to %u: using %u, correct it",
+					     threshold->variable, text, threshold->least, threshold->most,
+					     threshold_get(&thresholds, threshold));
 		FI_INFO(&provider, FI_LOG_CORE, "%s is %u\n", threshold->key,
 			threshold_get(&thresholds, threshold));
 	}

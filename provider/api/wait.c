@@ -97,7 +97,7 @@ void domain_joined(struct domain *domain, struct transport *transport)
 }
 
 /* Who was told is out of the list: it is told once. */
-__attribute__((cold, noinline)) void domain_tell_waiters(struct domain *domain)
+__attribute__((cold, noinline)) void domain_wake_waiters(struct domain *domain)
 {
 	for (struct waiter **link = &domain->waiters; *link != NULL;) {
 		struct waiter *waiter = *link;

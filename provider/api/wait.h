@@ -77,7 +77,7 @@ void domain_sleep_disarm(struct domain *domain);
 /* An endpoint was enabled: those who sleep must hear of its doorbells. */
 void domain_joined(struct domain *domain, struct transport *transport);
 /* Wake those waiters whose objects are ready. */
-void domain_tell_waiters(struct domain *domain);
+void domain_wake_waiters(struct domain *domain);
 /* Take a waiter out of the list. Returns whether it was there. */
 bool domain_forget_waiter(struct domain *domain, const struct waiter *waiter);
 

@@ -268,7 +268,7 @@ static int arrive_rendezvous(struct messenger *messenger, struct arrival *arriva
 	    from->early_message != NULL)
 		return -EPROTO;
 	from->streak = 0;
-	copy_methods_told(&from->copy_methods, &header.taking);
+	copy_methods_peer_costs(&from->copy_methods, &header.taking);
 	arrival->data = header.data;
 	arrival->id = header.id;
 	uint32_t first = arrival->length;
@@ -403,7 +403,7 @@ static int arrive_clear(struct messenger *messenger, struct arrival *arrival, co
 	struct wire_clear header;
 
 	shared_copy_in(&header, slot->payload, sizeof(header));
-	copy_methods_told(&arrival->from->copy_methods, &header.taking);
+	copy_methods_peer_costs(&arrival->from->copy_methods, &header.taking);
 	int result = rendezvous_clear(messenger, arrival->from, arrival->tag, &header);
 	return result < 0 ? result : 1;
 }

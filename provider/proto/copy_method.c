@@ -101,13 +101,13 @@ void copy_methods_taken(struct copy_methods *methods, enum copy_method method, u
 	*taking = *taking == 0 ? cost_of(ticks, bytes) : *taking - *taking / 4 + cost_of(ticks, bytes) / 4;
 }
 
-void copy_methods_told(struct copy_methods *methods, const struct wire_taking *taking)
+void copy_methods_peer_costs(struct copy_methods *methods, const struct wire_taking *taking)
 {
 	for (enum copy_method method = 0; method < COPY_METHODS; method++)
 		methods->taking_there[method] = taking->cost[method] * WIRE_TAKING_TICKS;
 }
 
-struct wire_taking copy_methods_tell(const struct copy_methods *methods)
+struct wire_taking copy_methods_own_costs(const struct copy_methods *methods)
 {
 	struct wire_taking told = {0};
 

@@ -54,8 +54,8 @@ void copy_methods_taken(struct copy_methods *methods, enum copy_method method, u
 			uint32_t bytes);
 
 /* What the peer says that ours cost it. */
-void copy_methods_told(struct copy_methods *methods, const struct wire_taking *taking);
-struct wire_taking copy_methods_tell(const struct copy_methods *methods);
+void copy_methods_peer_costs(struct copy_methods *methods, const struct wire_taking *taking);
+struct wire_taking copy_methods_own_costs(const struct copy_methods *methods);
 
 static inline uint32_t copy_method_wire_flags(enum copy_method method)
 {

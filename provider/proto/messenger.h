@@ -422,9 +422,10 @@ int rendezvous_resumed(struct messenger *messenger, struct msg_peer *from, uint6
 bool rendezvous_resume(struct messenger *messenger, struct receive *receive, uint64_t from);
 bool rendezvous_acknowledge(struct messenger *messenger, struct msg_peer *to, uint64_t sender_id);
 /* A control slot, now or when there is room. False if no memory is left. */
-bool rendezvous_tell(struct messenger *messenger, struct msg_peer *to, const struct control_slot *slot);
+bool rendezvous_send_control(struct messenger *messenger, struct msg_peer *to,
+			     const struct control_slot *slot);
 /* Does none wait? Then what is pushed now does not overtake any. */
-static inline bool rendezvous_told_all(const struct msg_peer *to)
+static inline bool rendezvous_sent_controls(const struct msg_peer *to)
 {
 	return to->waiting_head == to->waiting_tail;
 }

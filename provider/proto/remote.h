@@ -240,8 +240,8 @@ void remote_free_grants(struct messenger *messenger);
 
 /* remote_target.c */
 /* An operation that changed memory was carried out, or the last part of it. */
-void remote_tell_written(struct messenger *messenger, const struct msg_peer *from, uint32_t flags,
-			 uint64_t length, uint64_t data, const struct registration *registration);
+void remote_report_written(struct messenger *messenger, const struct msg_peer *from, uint32_t flags,
+			   uint64_t length, uint64_t data, const struct registration *registration);
 int remote_carry_out(struct messenger *messenger, struct msg_peer *from, uint64_t control,
 		     const struct ring_slot *slot);
 /* Give answers that are owed, as far as there is room. True if that was all. */

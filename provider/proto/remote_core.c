@@ -72,7 +72,7 @@ bool remote_core_begin(struct messenger *messenger, struct remote_operation *ope
 	if (to->peer.network == NULL || !network_reads(&to->peer))
 		return give_up(operation);
 	/* The target counts too, and must not see this before the RETURN of one that is over. */
-	if (to->remote.by_core == WIRE_GRANTS_MAX || !rendezvous_told_all(to) ||
+	if (to->remote.by_core == WIRE_GRANTS_MAX || !rendezvous_sent_controls(to) ||
 	    remote_room(messenger, to, 1) != 0)
 		return false;
 	operation->grant = (struct network_grant){0};
@@ -127,11 +127,11 @@ static void read_ended(struct messenger *messenger, struct reading *reading)
 		end(messenger, operation, operation->error, operation->reason);
 		return;
 	}
-	if (!rendezvous_tell(messenger, to,
-			     &(struct control_slot){
-				     .control = control_word(WIRE_RETURN, 0, 0),
-				     .word = operation->grant_id,
-			     }))
+	if (!rendezvous_send_control(messenger, to,
+				     &(struct control_slot){
+					     .control = control_word(WIRE_RETURN, 0, 0),
+					     .word = operation->grant_id,
+				     }))
 		transport_fail(messenger->transport, &to->peer, -ENOMEM, "no memory is left to answer it");
 	to->remote.by_core--;
 	end(messenger, operation, 0, NULL);

@@ -41,12 +41,12 @@ static void free_grant(struct messenger *messenger, struct remote_grant *grant)
 /* 0, or what the path ends with. */
 static int tell_ended(struct messenger *messenger, struct msg_peer *to, uint64_t id, uint64_t error)
 {
-	return rendezvous_tell(messenger, to,
-			       &(struct control_slot){
-				       .control = control_word(WIRE_ENDED, 0, 0),
-				       .word = id,
-				       .error = error,
-			       })
+	return rendezvous_send_control(messenger, to,
+				       &(struct control_slot){
+					       .control = control_word(WIRE_ENDED, 0, 0),
+					       .word = id,
+					       .error = error,
+				       })
 		       ? 0
 		       : -ENOMEM;
 }
@@ -63,8 +63,8 @@ static void written(struct messenger *messenger, struct reading *reading)
 		free_grant(messenger, grant);
 		return;
 	}
-	remote_tell_written(messenger, from, grant->flags, grant->buffer.length, grant->data,
-			    grant->registration);
+	remote_report_written(messenger, from, grant->flags, grant->buffer.length, grant->data,
+			      grant->registration);
 	from->remote.grants--;
 	if (tell_ended(messenger, from, grant->initiator_id, 0) != 0)
 		transport_fail(messenger->transport, &from->peer, -ENOMEM, "no memory is left to answer it");
@@ -127,12 +127,12 @@ static int begin_read(struct messenger *messenger, struct msg_peer *from, uint64
 		free_grant(messenger, grant);
 		return tell_ended(messenger, from, id, WIRE_BY_REQUESTS);
 	}
-	return rendezvous_tell(messenger, from,
-			       &(struct control_slot){
-				       .control = control_word(WIRE_GRANT, 0, 0),
-				       .word = id,
-				       .grant = {grant->id, grant->grant.key, grant->grant.address},
-			       })
+	return rendezvous_send_control(messenger, from,
+				       &(struct control_slot){
+					       .control = control_word(WIRE_GRANT, 0, 0),
+					       .word = id,
+					       .grant = {grant->id, grant->grant.key, grant->grant.address},
+				       })
 		       ? 0
 		       : -ENOMEM;
 }

@@ -207,8 +207,8 @@ bool remote_answer(struct messenger *messenger, struct msg_peer *to)
 
 /* ---- carrying out ---- */
 
-void remote_tell_written(struct messenger *messenger, const struct msg_peer *from, uint32_t flags,
-			 uint64_t length, uint64_t data, const struct registration *registration)
+void remote_report_written(struct messenger *messenger, const struct msg_peer *from, uint32_t flags,
+			   uint64_t length, uint64_t data, const struct registration *registration)
 {
 	if ((flags & WIRE_LAST) == 0)
 		return;
@@ -231,8 +231,8 @@ void remote_tell_written(struct messenger *messenger, const struct msg_peer *fro
 static void tell_written(struct messenger *messenger, const struct request *request,
 			 const struct registration *registration)
 {
-	remote_tell_written(messenger, request->from, request->flags, request->length, request->data,
-			    registration);
+	remote_report_written(messenger, request->from, request->flags, request->length, request->data,
+			      registration);
 }
 
 /* One DONE for all that comes in a poll: remote_work() gives it at the poll's end. */

@@ -72,13 +72,14 @@ static bool keep_control(struct messenger *messenger, struct msg_peer *to, const
 	return true;
 }
 
-bool rendezvous_tell(struct messenger *messenger, struct msg_peer *to, const struct control_slot *slot)
+bool rendezvous_send_control(struct messenger *messenger, struct msg_peer *to,
+			     const struct control_slot *slot)
 {
 	if (is_failed(to))
 		return true; /* nobody is there to read it */
 	if (!to->peer.sending && transport_connect(&to->peer) != 0)
 		return false;
-	if (rendezvous_told_all(to) && transport_room(messenger->transport, &to->peer, 1)) {
+	if (rendezvous_sent_controls(to) && transport_room(messenger->transport, &to->peer, 1)) {
 		push_control(&to->peer, slot);
 		return true;
 	}
@@ -95,11 +96,11 @@ static void flush_controls(struct messenger *messenger, struct msg_peer *to)
 
 bool rendezvous_acknowledge(struct messenger *messenger, struct msg_peer *to, uint64_t sender_id)
 {
-	return rendezvous_tell(messenger, to,
-			       &(struct control_slot){
-				       .control = control_word(WIRE_ACKNOWLEDGE, 0, 0),
-				       .word = sender_id,
-			       });
+	return rendezvous_send_control(messenger, to,
+				       &(struct control_slot){
+					       .control = control_word(WIRE_ACKNOWLEDGE, 0, 0),
+					       .word = sender_id,
+				       });
 }
 
 void rendezvous_switch(void *context, struct peer *peer)
@@ -260,7 +261,7 @@ ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *
 	uint32_t first = early < piece ? (uint32_t)early : piece;
 	header.id = send->id;
 	header.early = (uint32_t)early;
-	header.taking = copy_methods_tell(&to->copy_methods);
+	header.taking = copy_methods_own_costs(&to->copy_methods);
 	if (pieces > 0) {
 		header.chunk = chunks[0];
 		header.offset = chunk_offset(peer->pool, chunks[0], request->pieces[0].iov_base);
@@ -452,9 +453,9 @@ bool rendezvous_begin(struct messenger *messenger, struct receive *receive)
 	if (receive->early == receive->total || is_failed(receive->from))
 		return true;
 	slot.clear.id = receive->id;
-	slot.clear.taking = copy_methods_tell(&receive->from->copy_methods);
+	slot.clear.taking = copy_methods_own_costs(&receive->from->copy_methods);
 	(void)single_copy_accept(messenger, receive, accepted, &slot.clear);
-	if (!rendezvous_tell(messenger, receive->from, &slot))
+	if (!rendezvous_send_control(messenger, receive->from, &slot))
 		transport_fail(messenger->transport, &receive->from->peer, -ENOMEM,
 			       "no memory is left to answer it");
 	return true;
@@ -521,10 +522,10 @@ void rendezvous_end_if_complete(struct messenger *messenger, struct receive *rec
 /* One copy cannot go on at `from`: have the rest in pieces. */
 bool rendezvous_resume(struct messenger *messenger, struct receive *receive, uint64_t from)
 {
-	return rendezvous_tell(messenger, receive->from,
-			       &(struct control_slot){
-				       .control = control_word(WIRE_RESUME, 0, 0),
-				       .word = receive->sender_id,
-				       .resume = {.id = receive->id, .from = from},
-			       });
+	return rendezvous_send_control(messenger, receive->from,
+				       &(struct control_slot){
+					       .control = control_word(WIRE_RESUME, 0, 0),
+					       .word = receive->sender_id,
+					       .resume = {.id = receive->id, .from = from},
+				       });
 }

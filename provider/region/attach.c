@@ -236,13 +236,13 @@ void region_detach(struct region *region)
 	free(region);
 }
 
-void region_lose(struct region *region)
+void region_after_fork(struct region *region)
 {
 	/* What a child inherits from one that lost it is private already, and may be written. */
 	if (region->lost || region->left)
 		return;
 	region->lost = true;
-	doorbell_lose(region);
+	doorbell_after_fork(region);
 	if (region->kind == REGION_FILE)
 		(void)mmap(region->base, region->bytes, PROT_READ | PROT_WRITE,
 			   MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED, region->fd, (off_t)region->offset);

@@ -229,7 +229,7 @@ void doorbell_detach(struct region *region)
 	region->doorbell = NULL;
 }
 
-void doorbell_lose(const struct region *region)
+void doorbell_after_fork(const struct region *region)
 {
 	struct doorbell *doorbell = region->doorbell;
 

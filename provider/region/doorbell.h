@@ -57,7 +57,7 @@ struct doorbell {
 int doorbell_attach(struct region *region, const char *socket, struct region_error *error);
 void doorbell_detach(struct region *region);
 /* In a forked child: the interrupts are its parent's. */
-void doorbell_lose(const struct region *region);
+void doorbell_after_fork(const struct region *region);
 
 static inline bool doorbell_works(const struct doorbell *doorbell)
 {

@@ -29,7 +29,7 @@ static void unlock_all(void)
 
 static void in_child(void)
 {
-	heaps_lose();
+	heaps_after_fork();
 	member_forget_process();
 	unlock_all();
 }

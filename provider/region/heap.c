@@ -57,7 +57,7 @@ static void stop(struct heap *heap)
 	heap->shared = false;
 }
 
-void heaps_lose(void)
+void heaps_after_fork(void)
 {
 	for (struct heap *heap = heaps; heap != NULL; heap = heap->next) {
 		/* What its parent inherited is private already. */
@@ -65,7 +65,7 @@ void heaps_lose(void)
 			make_private(heap);
 		/* Those of open endpoints are lost with their paths. */
 		if (heap->member != NULL)
-			member_lose(heap->member);
+			member_after_fork(heap->member);
 		heap->inherited = true;
 		stop(heap);
 	}

@@ -119,6 +119,6 @@ uint64_t heap_used(const struct heap *heap);
 /* For fork.c: nobody is in a function of this file; and, locked, in a child: they are its parent's. */
 void heaps_lock(void);
 void heaps_unlock(void);
-void heaps_lose(void);
+void heaps_after_fork(void);
 
 #endif

@@ -487,7 +487,7 @@ void member_hold(struct member *self)
 	(void)move_claim(self, SLOT_JOINED, SLOT_HELD);
 }
 
-void member_lose(struct member *self)
+void member_after_fork(struct member *self)
 {
 	if (self->lock_fd >= 0)
 		(void)close(self->lock_fd);

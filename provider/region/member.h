@@ -72,7 +72,7 @@ void member_leave(struct member *member);
 void member_hold(struct member *member);
 
 /* In a forked child: close what holds the lock, so that it is our parent's alone. */
-void member_lose(struct member *member);
+void member_after_fork(struct member *member);
 /* The same, of the process: fork.c calls it. Endpoints that the child opens are not its parent's. */
 void member_forget_process(void);
 

@@ -44,12 +44,12 @@ struct region {
 	int fd;
 	atomic_uint holds;         /* that region_detach() takes back before it unmaps */
 	struct doorbell *doorbell; /* NULL: nobody here is interrupted; see doorbell.h */
-	bool lost;                 /* we are a forked child, and the mapping is our own: region_lose() */
-	bool left;                 /* all of this mapping have left, and it is our own: region_leave() */
-	bool discovered;           /* nobody named it: region_discover() found it */
-	bool slow_allowed;         /* whatever member_measure() says */
-	struct member *joined;     /* that joined through this mapping: see leave.h */
-	atomic_bool cut;           /* the file was cut short; zeros of our own are here since: see guard.h */
+	bool lost;             /* we are a forked child, and the mapping is our own: region_after_fork() */
+	bool left;             /* all of this mapping have left, and it is our own: region_leave() */
+	bool discovered;       /* nobody named it: region_discover() found it */
+	bool slow_allowed;     /* whatever member_measure() says */
+	struct member *joined; /* that joined through this mapping: see leave.h */
+	atomic_bool cut;       /* the file was cut short; zeros of our own are here since: see guard.h */
 	/* A call takes long: one line for a person, why. May be NULL. */
 	void (*notice)(const char *text);
 	char name[PATH_MAX]; /* as given: file:PATH, pci:ADDRESS or dax:PATH */
@@ -78,7 +78,7 @@ void region_hold(struct region *region);
  * In a forked child: from here on what is written to the parent's region nobody else sees, on a
  * file. The mapping of a device stays as it is.
  */
-void region_lose(struct region *region);
+void region_after_fork(struct region *region);
 
 /*
  * Find a region without being told: an ivshmem device whose BAR begins with a region's header, then

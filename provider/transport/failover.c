@@ -19,7 +19,7 @@ bool transport_may_fail_over(const struct transport *transport, const struct pee
 	return network_is_there(transport);
 }
 
-void transport_tell_end(struct peer *peer)
+void transport_publish_end(struct peer *peer)
 {
 	const struct attachment *attachment = peer->attachment;
 

@@ -30,7 +30,7 @@
 /* `peer` failed. Is it one to go on with? */
 bool transport_may_fail_over(const struct transport *transport, const struct peer *peer);
 /* Tell a peer that failed that it did, in the region, if that is of use. */
-void transport_tell_end(struct peer *peer);
+void transport_publish_end(struct peer *peer);
 /* A peer that may fail over, and of which everything has ended: begin anew. Was there anything, to tell of
  * it? */
 void transport_fail_over(struct transport *transport, struct peer *peer, bool told);

@@ -50,7 +50,7 @@ int network_open(struct transport *transport, struct core *core, struct director
  */
 void network_listen(struct transport *transport);
 /* Who is to be told what a user must see, a line at a time. */
-void network_say_to(struct transport *transport, void (*say)(const char *text));
+void network_set_notice(struct transport *transport, void (*notice)(const char *text));
 /* Closes the core. Does nothing without a network. */
 void network_close(struct transport *transport);
 
@@ -187,6 +187,6 @@ void network_check(struct transport *transport, uint64_t now);
 /* Everything that we sent was taken by its receivers, or they are gone. Tells them that we leave. */
 bool network_drained(struct transport *transport);
 /* In a forked child: the core is our parent's. */
-void network_lose(struct transport *transport, const char *reason);
+void network_after_fork(struct transport *transport, const char *reason);
 
 #endif

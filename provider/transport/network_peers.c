@@ -139,9 +139,9 @@ void network_listen(struct transport *transport)
 		(void)network_post(network, &network->buffers[i]);
 }
 
-void network_say_to(struct transport *transport, void (*say)(const char *text))
+void network_set_notice(struct transport *transport, void (*notice)(const char *text))
 {
-	transport->network->say = say;
+	transport->network->notice = notice;
 }
 
 const struct core_name *network_name(const struct network *network)
@@ -192,7 +192,7 @@ void network_close(struct transport *transport)
 	free_network(network);
 }
 
-void network_lose(struct transport *transport, const char *reason)
+void network_after_fork(struct transport *transport, const char *reason)
 {
 	struct network *network = transport->network;
 

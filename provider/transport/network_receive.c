@@ -170,14 +170,14 @@ static void say_of_strangers(struct network *network)
 {
 	struct region_error error;
 
-	if (network->said_of_strangers || network->say == NULL)
+	if (network->said_of_strangers || network->notice == NULL)
 		return;
 	(void)snprintf(
 		error.text, sizeof(error.text),
 		"messages of more than %u peers came over the network whose addresses this process was "
 		"not told: further ones are dropped. Insert the addresses before the peers send",
 		NETWORK_STRANGERS_MAX);
-	network->say(error.text);
+	network->notice(error.text);
 	network->said_of_strangers = true;
 }
 
@@ -303,13 +303,13 @@ static __attribute__((noinline)) void refuse_version(struct network *network,
 	struct network_peer *from = sender_of(network, header->from);
 	struct region_error error;
 
-	if (!network->said && network->say != NULL) {
+	if (!network->said && network->notice != NULL) {
 		(void)snprintf(
 			error.text, sizeof(error.text),
 			"a peer on another host speaks version %u of Vicinal's network protocol, and this "
 			"process version %u: install the same Vicinal on all hosts",
 			header->version, FRAME_VERSION);
-		network->say(error.text);
+		network->notice(error.text);
 		network->said = true;
 	}
 	/* It is told, and finds out the same from our version. */

@@ -204,9 +204,9 @@ struct network {
 	uint32_t unproved; /* strangers that we send to, though they did not prove their address */
 	uint64_t strays;   /* frames that were dropped: not for us, or from nobody we know */
 	/* saying */
-	void (*say)(const char *text); /* to the user; NULL: nobody listens */
-	bool said;                     /* that a peer has another version */
-	bool said_of_strangers;        /* that there are too many */
+	void (*notice)(const char *text); /* to the user; NULL: nobody listens */
+	bool said;                        /* that a peer has another version */
+	bool said_of_strangers;           /* that there are too many */
 	/* sending */
 	struct chunk_pool chunks;
 	unsigned char *chunk_memory;

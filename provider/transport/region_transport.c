@@ -311,7 +311,7 @@ void transport_report_failures(struct transport *transport)
 		transport->failures--;
 		transport->attention--;
 		transport_end_switch(transport, peer);
-		transport_tell_end(peer);
+		transport_publish_end(peer);
 		transport_stop_receiving(transport, peer);
 		publish_counts_of(transport, peer); /* the last that people will see of it */
 		peer->sending = false;
@@ -383,17 +383,17 @@ struct peer *transport_meet(struct transport *transport, uint32_t source, uint32
 }
 
 /* What becomes of the heap is the heap's own affair: see region/heap.c. */
-void transport_lose(struct transport *transport)
+void transport_after_fork(struct transport *transport)
 {
 	const char *reason = "this process was forked, and the endpoint is its parent's";
 
 	/* First: the core is the parent's, and what follows would ask it for messages of strangers. */
-	network_lose(transport, reason);
+	network_after_fork(transport, reason);
 	for (uint32_t i = 0; i < transport->attachment_count; i++) {
 		struct attachment *attachment = &transport->attachments[i];
-		member_lose(attachment->member);
+		member_after_fork(attachment->member);
 		if (attachment->base == TRANSPORT_NO_BASE)
-			region_lose(attachment->region);
+			region_after_fork(attachment->region);
 		transport_evict(attachment, reason);
 	}
 }

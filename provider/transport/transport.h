@@ -323,7 +323,7 @@ void transport_wake_for_room(struct transport *transport);
 #define LIVENESS_INTERVAL UINT64_C(50000000)
 
 /* In a forked child: the endpoint is our parent's, and all its peers are gone for us. */
-void transport_lose(struct transport *transport);
+void transport_after_fork(struct transport *transport);
 
 /*
  * Look whether peers live, and say that we do: some at a time, the next ones at the next call, and with a

@@ -3,7 +3,7 @@
 
 /* ---- failing over: failover.c and network_failover.c ---- */
 
-/* transport_report_failures(), transport_end_switch(), transport_tell_end(), transport_may_fail_over(), transport_fail_over(), begin() */
+/* transport_report_failures(), transport_end_switch(), transport_publish_end(), transport_may_fail_over(), transport_fail_over(), begin() */
 inline report(i, j)
 {
 	OF(i, j).reported = 1;

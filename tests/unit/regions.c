@@ -23,7 +23,7 @@ struct fake_world world;
 struct domain domains[FAKE_ENDS];
 static struct endpoint endpoints[FAKE_ENDS];
 
-void provider_say_once(atomic_bool *once, const char *format, ...)
+void provider_notice_once(atomic_bool *once, const char *format, ...)
 {
 	va_list arguments;
 

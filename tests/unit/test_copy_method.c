@@ -52,8 +52,8 @@ static unsigned copy_pieces(struct machine machine, unsigned pieces, enum copy_m
 	for (unsigned i = 0; i < pieces; i++) {
 		enum copy_method now = copy_method_of_flags(copy_method_wire_flags(sender.method));
 		if (i % PIECES_PER_MESSAGE == 0) {
-			struct wire_taking taking = copy_methods_tell(&receiver);
-			copy_methods_told(&sender, &taking);
+			struct wire_taking taking = copy_methods_own_costs(&receiver);
+			copy_methods_peer_costs(&sender, &taking);
 		}
 		copy_methods_copied(&sender, machine.copying[now], CHUNK_LARGE);
 		copy_methods_taken(&receiver, now, machine.taking[now], CHUNK_LARGE);
@@ -174,12 +174,12 @@ static void test_a_peer_that_lies(void **state)
 	};
 
 	for (unsigned i = 0; i < 100000; i++) {
-		copy_methods_told(&sender, &lies[i / 7 % 4]);
+		copy_methods_peer_costs(&sender, &lies[i / 7 % 4]);
 		copy_methods_copied(&sender, shared_cache.copying[sender.method], CHUNK_LARGE);
 		assert_true(sender.method < COPY_METHODS && sender.best < COPY_METHODS);
 	}
 	(void)reset(state);
-	copy_methods_told(&sender, &lies[1]);
+	copy_methods_peer_costs(&sender, &lies[1]);
 	for (unsigned i = 0; i < 1000; i++)
 		copy_methods_copied(&sender, shared_cache.copying[sender.method], CHUNK_LARGE);
 	assert_int_equal(sender.best, COPY_PAST_CACHE);

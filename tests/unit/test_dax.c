@@ -380,7 +380,7 @@ static void test_a_region_in_a_module_begins_where_its_info_block_says(void **st
 	assert_int_equal(region->offset, HUGE);
 	assert_int_equal(region->bytes, HUGE);
 	/* A forked child's own copy has the same bytes. */
-	region_lose(region);
+	region_after_fork(region);
 	assert_int_equal(shared_load_u64(&((struct region_header *)(void *)region->base)->magic),
 			 REGION_MAGIC);
 	region_detach(region);

@@ -139,7 +139,7 @@ static void test_an_offer_ends_with_its_region(void **state)
 			  .offset = transport_of(A)->attachments[0].region->section_bytes - heap_bytes},
 	};
 	struct node *other = &world.nodes[B].node;
-	assert_true(rendezvous_tell(other->messenger, meet(B, A), &clear));
+	assert_true(rendezvous_send_control(other->messenger, meet(B, A), &clear));
 	for (int round = 0; round < 50; round++) {
 		(void)messenger_progress(world.nodes[A].node.messenger);
 		(void)transport_progress_full(transport_of(A));

@@ -253,7 +253,7 @@ static void test_another_version_is_said_once(void **state)
 	(void)state;
 	fake_open(&world);
 	said_count = 0;
-	network_say_to(b->node.messenger->transport, hear);
+	network_set_notice(b->node.messenger->transport, hear);
 	(void)fake_peer(b, a);
 	size_t length = frame_of(frame, 8);
 	fake_settle(&world);

@@ -328,7 +328,7 @@ static void test_strangers_are_bounded(void **state)
 
 	(void)state;
 	said = 0;
-	network_say_to(fake_transport(b), hear);
+	network_set_notice(fake_transport(b), hear);
 	for (uint64_t i = 1; i <= NETWORK_STRANGERS_MAX + 5; i++)
 		deliver(FRAME_HELLO, i);
 	assert_int_equal(b->directory.count, NETWORK_STRANGERS_MAX);

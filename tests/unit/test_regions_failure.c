@@ -153,7 +153,7 @@ static void test_all_are_lost_in_a_child(void **state)
 	talk(A, B, 8, 1);
 	talk(A, C, 8, 2);
 	uint32_t posted = world.ends[A].posted_count;
-	transport_lose(transport_of(A));
+	transport_after_fork(transport_of(A));
 	(void)messenger_progress(world.nodes[A].node.messenger);
 	assert_int_equal(world.ends[A].posted_count, posted);
 	for (uint32_t i = 0; i < 2; i++) {
@@ -174,7 +174,7 @@ static void test_a_child_does_not_begin_to_listen(void **state)
 	(void)state;
 	open_endpoints("1", "1", "");
 	uint32_t posted = world.ends[A].posted_count;
-	transport_lose(transport_of(A));
+	transport_after_fork(transport_of(A));
 	(void)messenger_progress(world.nodes[A].node.messenger);
 	assert_int_equal(world.ends[A].posted_count, posted);
 	world.ends[A].closed = true;

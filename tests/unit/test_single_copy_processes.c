@@ -201,8 +201,8 @@ static void be_forked(struct side *side, struct region *region, bool sends, unsi
 {
 	struct completion_queue *queue = sends ? &side->node.sends : &side->node.receives;
 
-	region_lose(region);
-	transport_lose(side->node.messenger->transport);
+	region_after_fork(region);
+	transport_after_fork(side->node.messenger->transport);
 	/* The acknowledgement may be in its parent's ring when it looks there for the last time. */
 	int error = await(side, queue).error;
 	CHECK(error == ECONNABORTED || (sends && error == 0));
