@@ -16,7 +16,7 @@
 #define AV_NO_ENTRY SIZE_MAX
 
 struct av_entry {
-	uint32_t source;   /* the peer's number in every path of the domain; AV_REMOVED: nobody's */
+	uint32_t source;   /* the peer's number in every transport of the domain; AV_REMOVED: nobody's */
 	uint32_t epoch;    /* of the peer that it stands for */
 	uint64_t inserted; /* how many insertions there had been */
 	size_t older;      /* of the same source; while nobody has this index, the next free one */

@@ -26,7 +26,7 @@ static uint64_t cntr_read(struct fid_cntr *fid)
 	domain_lock(cntr->domain);
 	progress(cntr);
 	uint64_t value = cntr->counter.value;
-	/* Who rests for it need not any more. */
+	/* A sleep that was armed for it is not needed any more. */
 	if (cntr_is_news(cntr))
 		domain_found(cntr->domain);
 	cntr_note_seen(cntr);

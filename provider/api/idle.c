@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * idle.c - what a rank does that finds nothing, again and again.
+ * idle.c - how a rank sleeps that reads in a loop and finds nothing.
  *
  * MPI libraries never call what waits; they read in a loop. A rank that does so must not burn
  * the machine: with more ranks than cores, the one that it waits for may need its core. It
@@ -132,8 +132,8 @@ static struct known *find_known(const struct domain *domain)
 }
 
 /*
- * Lie down over this domain. Returns whether there was something after all. The domain stays
- * so until one of its queues has something, over many sleeps.
+ * Arm the sleep of this domain. Returns whether there was something after all. The domain stays
+ * armed until one of its queues has something, over many sleeps.
  */
 static bool arm_domain(struct domain *domain, struct known *known)
 {

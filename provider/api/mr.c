@@ -56,7 +56,7 @@ static void conceal(const struct mr *mr)
 
 /* So long has the core to be done with memory that is to be deregistered. */
 #define LOANS_NANOSECONDS UINT64_C(1000000000)
-/* And so long those who lost their path for it, to be told. */
+/* And so long the peers that lost their connection for it, to be told. */
 #define RECALLS_NANOSECONDS UINT64_C(100000000)
 
 static void progress(const struct domain *domain)

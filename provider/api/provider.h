@@ -398,7 +398,7 @@ static inline bool domain_is_crowded(const struct domain *domain)
 	return atomic_load_explicit(&domain->crowding, memory_order_relaxed) > CROWDING_MAX / 2;
 }
 
-/* A read found something; whoever rested on behalf of such reads need not any more. */
+/* A read found something; a sleep that was armed on behalf of such reads is not needed any more. */
 static inline void domain_found(struct domain *domain)
 {
 	atomic_store_explicit(&domain->finds, atomic_load_explicit(&domain->finds, memory_order_relaxed) + 1,
@@ -409,7 +409,7 @@ static inline void domain_found(struct domain *domain)
 
 /*
  * Before a read: between sleeps most polls pass by the doorbells, and this one must not. Returns
- * whether it is worth polling on: nobody rests, or something was found.
+ * whether it is worth polling on: no sleep is armed, or something was found.
  */
 static inline bool domain_poll_while_armed(struct domain *domain)
 {

@@ -104,7 +104,7 @@ bool address_is_of(const struct transport *transport, const struct peer *peer, c
 	return address_core_name(address, &name) && network_met(transport, peer->nonce, &name) == peer;
 }
 
-/* The base of our region `index`, as all paths of the domain have it. */
+/* The base of our region `index`, as all transports of the domain have it. */
 static uint32_t base_of(const struct domain *domain, uint32_t index)
 {
 	uint32_t base = 0;

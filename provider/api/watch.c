@@ -30,7 +30,7 @@ static uint64_t count_polls(const struct domain *domain)
 
 /*
  * Progress, and sleep if there is none to make. `polls` is how often there was a poll before.
- * While nobody waits on a descriptor the thread lies down all the same, among the same words:
+ * While nobody waits on a descriptor the thread sleeps all the same, on the same words:
  * who arms one later need not wake it for that.
  */
 static void go_round(struct domain *domain, struct wait_pace *pace, uint64_t *polls)

@@ -2,7 +2,7 @@
 /*
  * arrive.c - what comes out of a ring. Every word is from a peer that may be hostile: it
  * is copied into private memory once and checked there. A slot that cannot be costs the
- * peer its path (a negative errno to the caller), never us.
+ * peer its connection (a negative errno to the caller), never us.
  */
 #include "proto/messenger.h"
 
@@ -428,7 +428,7 @@ static int arrive_reclaim(struct messenger *messenger, struct msg_peer *from)
 	return 1;
 }
 
-/* The peer sends by another way from here on, and not in the middle of anything. */
+/* The peer sends by another transport from here on, and not in the middle of a message. */
 static int arrive_switch(const struct arrival *arrival)
 {
 	const struct msg_peer *from = arrival->from;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * copy_method.h - which method the pieces of large messages take to a peer: how they are copied into
+ * copy_method.h - by which method the pieces of large messages go to a peer: how they are copied into
  * chunks and out of them.
  *
  * Where both CPUs share a cache, a piece that was just written there is read at once. Where
@@ -9,7 +9,7 @@
  * the processor's string copy, which memcpy() uses for long pieces, is best where two
  * threads share a core, and half as fast as a loop over lines where they do not.
  * Nothing tells us which it is: the hypervisor moves our CPU, the scheduler the peer. So the
- * copies themselves are timed, each method, again and again, ours here and the peer's there; the
+ * copies themselves are timed, by each method, again and again, ours here and the peer's there; the
  * pipeline is as fast as the slower of the two. docs/decisions/0006
  */
 #ifndef VICINAL_PROTO_COPY_METHOD_H
@@ -41,7 +41,7 @@ struct copy_methods {
 	uint32_t pieces;                     /* in this block, those before the measured ones included */
 	uint32_t blocks;                     /* since another method was tried */
 	uint32_t patience;                   /* blocks until one is */
-	enum copy_method method;             /* that pieces go now */
+	enum copy_method method;             /* by which pieces go now */
 	enum copy_method best;               /* the same, unless another is being tried */
 	enum copy_method tried;              /* last */
 };
@@ -49,7 +49,7 @@ struct copy_methods {
 /* We copied a piece of COPY_METHODS_MEASURED_BYTES or more in so many ticks. */
 void copy_methods_copied(struct copy_methods *methods, uint64_t ticks, uint32_t bytes);
 
-/* We took one that the peer had sent this method. */
+/* We took one that the peer had sent by this method. */
 void copy_methods_taken(struct copy_methods *methods, enum copy_method method, uint64_t ticks,
 			uint32_t bytes);
 

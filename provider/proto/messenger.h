@@ -56,7 +56,7 @@ struct control_slot {
 
 /* A peer, as messages see it. */
 struct msg_peer {
-	struct peer peer; /* must be first: the path allocates and zeroes it */
+	struct peer peer; /* must be first: the transport allocates and zeroes it */
 	uint32_t streak;  /* large messages to it since one came from it */
 	uint32_t kept;    /* messages of its that wait for a receive */
 	/* the large message whose early pieces come next in its ring: one of the two */
@@ -72,8 +72,7 @@ struct msg_peer {
 	uint32_t reads;             /* of memory that it exposed, under way */
 	uint64_t copied;            /* bytes of theirs that were moved to private memory */
 	struct copy_methods copy_methods;
-	struct copy_methods
-		single_copy_methods; /* our parts of single copies into its heap, timed here alone */
+	struct copy_methods single_copy_methods; /* of our parts of copies into its heap */
 	struct remote_peer remote;
 	struct send_queue queue;
 	/* its process, for single copies: see single_copy_offer.c */
@@ -269,7 +268,7 @@ struct receive_request {
  * moved out of their chunks. Far more than a program leaves unreceived. A peer may have as much as is left:
  * one that sends without end takes half, and leaves room for all others. What it sends beyond that stays
  * in its ring, and then with the peer. Over the network, where a frame cannot be half taken, it loses its
- * path.
+ * connection.
  */
 #define KEPT_MESSAGES_MAX (1U << 20)
 #define KEPT_BYTES_MAX (UINT64_C(1) << 30)

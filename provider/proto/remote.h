@@ -172,8 +172,8 @@ ssize_t messenger_remote(struct messenger *messenger, const struct remote_reques
 /* Is everything over that was begun with this peer, messages included? What FI_FENCE waits for. */
 bool messenger_is_quiet(const struct messenger *messenger, const struct msg_peer *to);
 /*
- * Who still reads this registration by the core has had time enough to say that it is done: it loses its
- * path at the next progress, and what it was granted is revoked. What our core writes stays.
+ * A peer that still reads this registration by the core has had time enough to say that it is done. The peer
+ * loses its connection at the next progress, and its grant is revoked. What our core writes stays.
  */
 void messenger_recall(struct messenger *messenger, const struct registration *registration);
 

@@ -68,7 +68,7 @@ bool remote_core_begin(struct messenger *messenger, struct remote_operation *ope
 {
 	struct msg_peer *to = operation->to;
 
-	/* The way to it may have changed since the call. */
+	/* The transport to it may have changed since the call. */
 	if (to->peer.network == NULL || !network_reads(&to->peer))
 		return give_up(operation);
 	/* The target counts too, and must not see this before the RETURN of one that is over. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * remote_core_target.c - long reads and writes over the network, the target: see remote_core.c. A peer that
- * asks for what is not registered is refused; one that says what cannot be loses its path. A registration
- * stays as long as the core moves bytes to or from it.
+ * asks for what is not registered is refused; one that says what cannot be loses its connection. A
+ * registration stays as long as the core moves bytes to or from it.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -38,7 +38,7 @@ static void free_grant(struct messenger *messenger, struct remote_grant *grant)
 	free(grant);
 }
 
-/* 0, or what the path ends with. */
+/* 0, or what the connection ends with. */
 static int tell_ended(struct messenger *messenger, struct msg_peer *to, uint64_t id, uint64_t error)
 {
 	return rendezvous_send_control(messenger, to,

@@ -347,7 +347,7 @@ uint32_t remote_pump(struct messenger *messenger, struct remote_operation *opera
 			budget++;
 			continue;
 		}
-		/* Its way may have changed since it began, and the chunks there may be smaller. */
+		/* Its transport may have changed since it began, and the chunks there may be smaller. */
 		uint32_t most =
 			operation->piece < to->peer.pool->largest ? operation->piece : to->peer.pool->largest;
 		uint32_t length = rest < most ? (uint32_t)rest : most;

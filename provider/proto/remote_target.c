@@ -2,7 +2,7 @@
 /*
  * remote_target.c - one-sided operations, the target: requests are checked, carried out and
  * answered. A request that cannot be granted (no such key, another range) is refused and the
- * path lives on; one that cannot be at all costs the peer its path.
+ * connection lives on; one that cannot be at all costs the peer its connection.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -64,7 +64,7 @@ static bool push_reply(struct messenger *messenger, struct msg_peer *to, uint64_
 	return true;
 }
 
-/* What one answer can bring. Before the ring is there, the way is the region. */
+/* What one answer can bring. Before the ring is there, the transport is the region. */
 static uint32_t largest_reply(const struct msg_peer *to)
 {
 	return to->peer.pool->largest;
@@ -142,8 +142,8 @@ static int reply(struct messenger *messenger, struct msg_peer *to, const unsigne
 }
 
 /*
- * The bytes of a long read, in parts if the way to the initiator changed since it asked, and has smaller
- * chunks now. False if there is no room for all of it.
+ * The bytes of a long read, in parts if the transport to the initiator changed since it asked, and has
+ * smaller chunks now. False if there is no room for all of it.
  */
 static bool give_late(struct messenger *messenger, struct msg_peer *to, struct owed_answer *owed,
 		      const unsigned char *bytes)
@@ -347,7 +347,7 @@ static uint64_t access_of(const struct wire_atomic *header)
 	return header->form == ATOMIC_BASE ? FI_REMOTE_WRITE : FI_REMOTE_READ | FI_REMOTE_WRITE;
 }
 
-/* All of it is in private memory: check and apply. Returns 0 or what the path ends with. */
+/* All of it is in private memory: check and apply. Returns 0 or what the connection ends with. */
 static int apply(struct messenger *messenger, const struct request *request, const struct wire_atomic *header,
 		 const unsigned char *operands)
 {

@@ -181,7 +181,7 @@ static uint32_t early_piece_length(uint32_t longest, uint64_t total, uint32_t st
 	return length > most ? most : (uint32_t)length;
 }
 
-/* The next piece into a chunk. Returns the flag that tells the receiver which way it went. */
+/* The next piece into a chunk. Returns the flag that tells the receiver by which method it was copied. */
 static uint32_t copy_piece(struct send *send, shared_bytes *to, uint32_t length)
 {
 	struct copy_methods *methods = &send->to->copy_methods;

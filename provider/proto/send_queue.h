@@ -47,7 +47,7 @@ struct send_queue {
 struct send_queues {
 	struct match_link waiting; /* struct send_queue: those that have any */
 	uint32_t count;            /* messages */
-	uint32_t polls_to_skip;    /* looks to leave out: the last ones found no room */
+	uint32_t polls_to_skip;    /* the last ones found no room */
 	uint64_t gone;             /* messages that do not wait any more */
 	uint64_t bytes;
 	uint64_t most;

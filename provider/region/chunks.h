@@ -118,7 +118,7 @@ void chunk_untake(struct chunk_pool *pool, uint32_t chunk);
  */
 int chunk_collect(struct chunk_pool *pool, struct chunk_account *account);
 
-/* Take back everything, whatever the holder says: it is dead, or its path is closed. */
+/* Take back everything, whatever the holder says: it is dead, or its connection is closed. */
 void chunk_recall(struct chunk_pool *pool, struct chunk_account *account);
 
 /* A holder's private side: the bits as it last wrote them. */

@@ -168,7 +168,7 @@ static void give_back(struct doorbell *doorbell)
 
 static int refuse(const struct region *region, int code, struct region_error *error)
 {
-	const char *const remedy = "whoever waits in this guest looks now and then instead";
+	const char *const remedy = "processes that wait in this guest poll from time to time instead";
 
 	switch (code) {
 	case -EBUSY:

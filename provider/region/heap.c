@@ -63,7 +63,7 @@ void heaps_after_fork(void)
 		/* What its parent inherited is private already. */
 		if (!heap->inherited)
 			make_private(heap);
-		/* Those of open endpoints are lost with their paths. */
+		/* Those of open endpoints are lost with their transports. */
 		if (heap->member != NULL)
 			member_after_fork(heap->member);
 		heap->inherited = true;

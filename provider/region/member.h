@@ -58,8 +58,9 @@ int member_join(struct region *region, uint32_t endpoint, uint64_t timeout, stru
 int member_join_as(const struct member *first, struct region *region, uint32_t endpoint, uint64_t timeout,
 		   struct member **member, struct region_error *error);
 /*
- * The same as member_join(), for a guest: one who has been a member of another region, or of this one before,
- * and whose application waits for other things meanwhile. Where no slot is free it is -ENOSPC at once.
+ * The same as member_join(), for an alias: a process that has been a member of another region, or of this one
+ * before, and whose application waits for other things meanwhile. Where no slot is free it is -ENOSPC at
+ * once.
  */
 int member_join_as_alias(struct region *region, uint32_t endpoint, struct member **member,
 			 struct region_error *error);

@@ -33,14 +33,14 @@
 #include "transport/network_directory.h"
 #include "transport/transport.h"
 
-/* The numbers that peers of one path may have, in all. */
+/* The numbers that peers of one transport may have, in all. */
 #define TRANSPORT_PEERS_MAX (ATTACHMENTS_MAX * REGION_MEMBERS_MAX + NETWORK_PEERS_MAX)
 
 /* Network peers have one epoch: an address that was used once is never another's. */
 #define NETWORK_EPOCH 1U
 
 /*
- * From here on the path reaches peers by `core`, which is its own from then on. `directory` says who
+ * From here on the transport reaches peers by `core`, which it owns from then on. `directory` says who
  * they are, and lives longer. Returns 0 or -ENOMEM, and then the core is still the caller's.
  */
 int network_open(struct transport *transport, struct core *core, struct directory *directory);
@@ -90,7 +90,7 @@ bool network_reads(const struct peer *peer);
 bool network_expose(struct peer *peer, void *buffer, size_t length, struct network_grant *grant);
 void network_revoke(struct network_grant *grant);
 /*
- * Read `length` bytes at `offset` of what `peer` exposed. Returns 0, and then the path's user hears of
+ * Read `length` bytes at `offset` of what `peer` exposed. Returns 0, and then the transport's user hears of
  * its end with `cookie`; -EAGAIN if there is no room now, or another errno.
  */
 int network_fetch(struct peer *peer, const struct network_grant *grant, uint64_t offset, void *to,
@@ -101,7 +101,7 @@ int network_fetch(struct peer *peer, const struct network_grant *grant, uint64_t
 /* Find out where it is. False if it is nowhere that our core reaches. */
 bool network_attach(struct transport *transport, struct peer *peer);
 /*
- * Find out whether the network reaches it, by and by. True when it does; until then it is hopeless if
+ * Find out whether the network reaches it, by and by. True when it does; until then it is unreachable if
  * it is nowhere, or does not answer for long.
  */
 bool network_prove(struct transport *transport, struct peer *peer);
@@ -164,7 +164,7 @@ void network_enter_failover(struct peer *peer);
 void network_ask_failover(struct peer *peer);
 bool network_failover_timed_out(const struct peer *peer);
 
-/* ---- for the path ---- */
+/* ---- for the transport ---- */
 
 /* Open the ring to `peer`. Returns 0 or a negative errno. */
 int network_connect(struct peer *peer);

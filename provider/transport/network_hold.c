@@ -3,7 +3,7 @@
  * network_hold.c - frames that came before one that they follow. They are copied: a buffer that the core
  * receives into is for all peers, and a peer decides how long its frames wait. What one peer may have
  * is bounded in frames, and what all have is bounded in bytes. If those are used up, the peer that has
- * most of them loses its path, so that no peer takes the room of another.
+ * most of them loses its connection, so that no peer takes the room of another.
  */
 #include "transport/network_transport.h"
 

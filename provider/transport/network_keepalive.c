@@ -205,7 +205,7 @@ void network_keepalive_take(struct network *network)
 
 bool network_was_contacted(struct network *network)
 {
-	/* Where nobody can knock, anybody may have come. */
+	/* Where no first contact can arrive, any peer may have come. */
 	return !network->keepalive_bound || take_datagrams(network);
 }
 

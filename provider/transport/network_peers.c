@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* network_peers.c - the path over the network: opening, closing, and peers that are met, fail and leave. */
+/* network_peers.c - the transport over the network: opening, closing, and peers that are met, fail and leave.
+ */
 #include "region/route.h"
 #include "transport/network_transport.h"
 

@@ -2,7 +2,7 @@
 /*
  * network_receive.c - frames into slots. What comes is from anybody who can reach the core's port:
  * every field is checked. What is not for us, or from nobody that we know, is dropped; what a peer
- * that we know sends and cannot be costs it the path.
+ * that we know sends and cannot be costs it the connection.
  */
 #include "transport/failover.h"
 #include "transport/network_transport.h"
@@ -201,7 +201,7 @@ static struct network_peer *take_hello(struct network *network, const struct fra
 	struct network_peer *from = sender_of(network, header->from);
 	if (from != NULL && !network_is_confirmed(from)) {
 		network_find_first_contact(from);
-		network_keepalive_take(network); /* it knocked before it said this */
+		network_keepalive_take(network); /* its first contact came before this */
 	}
 	return from;
 }

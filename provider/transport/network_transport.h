@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* network_transport.h - what the files of the path over the network need of each other. */
+/* network_transport.h - what the files of the transport over the network need of each other. */
 #ifndef VICINAL_TRANSPORT_NETWORK_TRANSPORT_H
 #define VICINAL_TRANSPORT_NETWORK_TRANSPORT_H
 

@@ -155,7 +155,7 @@ static bool is_fast(const struct member *member, struct region_error *error)
 	return false;
 }
 
-/* The port that was ours in such a place before is used again. */
+/* The attachment that was ours in such a region before is used again. */
 static int open_attachment(struct attachment *home, struct member *member, struct region *region)
 {
 	struct transport *transport = home->transport;

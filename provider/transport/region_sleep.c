@@ -61,7 +61,7 @@ void transport_sleep_begin(struct transport *transport)
 
 void transport_sleep_end(struct transport *transport)
 {
-	/* A thread may have begun on a path that was closed and opened again meanwhile. */
+	/* A thread may have begun on a transport that was closed and opened again meanwhile. */
 	if (transport->sleepers == 0 || --transport->sleepers > 0)
 		return;
 	for (uint32_t i = 0; i < transport->attachment_count; i++) {

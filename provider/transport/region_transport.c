@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* region_transport.c - the path through the region: joining and leaving, and peers that come, fail and go. */
+/* region_transport.c - the transport through the region: joining and leaving, and peers that come, fail and
+ * go. */
 #include "transport/region_transport.h"
 
 #include "transport/detach.h"

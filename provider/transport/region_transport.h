@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* region_transport.h - what the files of the path through the region need of each other. */
+/* region_transport.h - what the files of the transport through the region need of each other. */
 #ifndef VICINAL_TRANSPORT_REGION_TRANSPORT_H
 #define VICINAL_TRANSPORT_REGION_TRANSPORT_H
 

@@ -3,7 +3,7 @@
  * transport.h - reaching peers: connections made when they are first used, rings polled while
  * they are busy, and peers that left, died or broke the protocol found out.
  *
- * A path knows slots of a ring and chunks, not messages. A peer is reached through the region,
+ * A transport knows slots of a ring and chunks, not messages. A peer is reached through the region,
  * our own endpoint included, or over the network, which carries slots and chunks in frames: see
  * network.h.
  */
@@ -87,7 +87,7 @@ struct peer {
 	int failure;   /* negative errno, once failed, or until that is told */
 	bool reported; /* the user was told */
 	const char *reason;
-	/* its way, and a change of it: see switch.h */
+	/* its transport, and a switch of it: see switch.h */
 	struct network_peer *beyond; /* where it is in the network; NULL: in none, or nobody asked */
 	bool switching;              /* our last slot this way is out: nothing is sent before it was taken */
 	bool owes_switched;          /* its last slot was taken, and it was not told */
@@ -124,7 +124,7 @@ struct slot_shape {
 };
 #define SLOT_NO_CHUNK UINT32_MAX
 
-/* The layer above, as the path calls it. */
+/* The layer above, as the transport calls it. */
 struct transport_user {
 	size_t peer_bytes; /* of the struct that embeds struct peer */
 	/*
@@ -139,7 +139,8 @@ struct transport_user {
 	/* What came over the network lies in a buffer of ours, and that is needed: take it out. Or -ENOMEM.
 	 */
 	int (*settle)(void *user, struct peer *peer);
-	/* Deals with a slot: see transport_handler. For paths that do not have it in their short path. */
+	/* Deals with a slot: see transport_handler. For transports that do not have it in their short path.
+	 */
 	int (*arrive)(void *user, struct peer *peer, uint64_t control);
 	/* A network_fetch() ended, with 0 or a positive errno. */
 	void (*fetched)(void *user, void *cookie, size_t length, int error);
@@ -158,7 +159,7 @@ struct transport_user {
 
 /* So many regions an endpoint may be in. */
 #define ATTACHMENTS_MAX 4U
-/* No member has a number by a port with this base: all are guests there. */
+/* No member has a number by an attachment with this base: all are aliases there. */
 #define TRANSPORT_NO_BASE UINT32_MAX
 
 /* What an endpoint has in one region that it is in: its place there, rings, chunks and doorbells. */
@@ -197,8 +198,8 @@ struct attachment {
 struct transport {
 	const struct transport_user *user;
 	void *context;
-	struct peer **peers;  /* by their numbers; NULL until first met */
-	uint32_t members;     /* the members of all ports have lower numbers; from here on: the network's */
+	struct peer **peers; /* by their numbers; NULL until first met */
+	uint32_t members; /* the members of all attachments have lower numbers; from here on: the network's */
 	uint32_t peer_end;    /* no peer has this number or a higher one */
 	struct hot_ring *hot; /* rings polled at every poll */
 	uint32_t hot_count;
@@ -254,7 +255,7 @@ void transport_close(struct transport *transport);
  */
 struct peer *transport_meet(struct transport *transport, uint32_t source, uint32_t epoch, uint64_t nonce);
 
-/* The port of the member with this number; NULL if it is none of our regions'. */
+/* The attachment of the member with this number; NULL if it is none of our regions'. */
 static inline struct attachment *transport_attachment(struct transport *transport, uint32_t source)
 {
 	for (uint32_t i = transport->attachment_count; i-- > 0;)
@@ -266,7 +267,7 @@ static inline struct attachment *transport_attachment(struct transport *transpor
 /* Zeroed memory for a peer, at the beginning of a line; free() gives it back. NULL if none is left. */
 struct peer *transport_new_peer(const struct transport *transport);
 
-/* The peer of this number that is in one of our regions, as transport_attachment() or as a guest; else NULL.
+/* The peer of this number that is in one of our regions, as transport_attachment() or as an alias; else NULL.
  */
 static inline struct peer *transport_peer_in_region(const struct transport *transport, uint32_t source)
 {

@@ -179,7 +179,7 @@ static void victim_reaches(struct fuzz *fuzz)
 
 /* ---- the sender ---- */
 
-/* Another process in place of one whose path is gone. */
+/* Another process in place of one whose connection is gone. */
 static void meet_another(struct fuzz *fuzz)
 {
 	struct core_name name = {.provider = 7, .length = 1, .bytes = {SENDER}};

@@ -20,7 +20,7 @@ struct fake_completion {
 	int error;
 };
 
-/* One end: first the core, so that it is what the path has. Set to 0 before it is opened. */
+/* One end: first the core, so that it is what the transport has. Set to 0 before it is opened. */
 struct fake_end {
 	struct core core;
 	struct fid_ep endpoint;

@@ -36,7 +36,7 @@ void progress(void);
 
 /* The hostile node, as the victim knows it. */
 struct peer *hostile_peer(void);
-/* It lost its path for breaking the protocol. */
+/* It lost its connection for breaking the protocol. */
 void assert_violation(const char *what);
 
 #endif

@@ -547,7 +547,7 @@ static struct exposure_line *line_of(const struct node *node)
 	return &section_header(world.region, node_slot(node))->exposures[0];
 }
 
-/* Lines that cannot be: the path to who wrote them ends, and nothing is touched. */
+/* Lines that cannot be: the connection to the peer that wrote them ends, and nothing is touched. */
 static void test_nonsense_in_the_table_costs_the_path(void **state)
 {
 	const uint64_t heap = section_arena_end(world.region);

@@ -366,7 +366,7 @@ static void test_the_order_of_frames(void **state)
 	fake_close(&world);
 }
 
-/* If a peer repeats any of the frames that wait for an earlier one, it loses its path. */
+/* If a peer repeats any of the frames that wait for an earlier one, it loses its connection. */
 static void test_a_waiting_frame_that_comes_again(void **state)
 {
 	unsigned char frames[3][FRAME_MAX];

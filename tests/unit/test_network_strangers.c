@@ -43,7 +43,7 @@ static int open_at_loopback(void)
 	return opened;
 }
 
-/* b's core has an address of the internet, and so b has a pulse. */
+/* b's core has an address of the internet, and so b has a keepalive socket. */
 static int setup(void **state)
 {
 	(void)state;

@@ -76,7 +76,7 @@ static const struct {
 	{WIRE_ATOMIC_CHUNK, 8, KEY, {0, BY_DATATYPE(1, 255, 255, 255)}, FI_EOPNOTSUPP},
 };
 
-/* Each is answered with its error, changes nothing, and costs nobody the path. */
+/* Each is answered with its error, changes nothing, and costs no peer its connection. */
 static void test_what_is_not_granted_is_refused(void **state)
 {
 	const uint64_t both = FI_REMOTE_READ | FI_REMOTE_WRITE;
