@@ -1,40 +1,40 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * switch.h - changing the way to a peer of our region while messages are under way: to the network, and
- * back. Each direction of a pair moves by itself, and its sender moves it:
+ * switch.h - switching the transport to a peer of our region while messages are under way: to the network,
+ * and back. Each direction of a pair switches by itself, and its sender switches it:
  *
- *   sender                                          receiver
- *   ..., SWITCH      ────────── the old way ───────▶  all before it was taken; nothing is kept in the
- *                                                   sender's chunks any more
- *                  ◀───────── taken ─────────────   by the region: the credit, with SWITCH counted in;
- *                                                   over the network: a frame of its own, SWITCHED
- *   ...            ────────── the new way ───────▶
+ *   sender                                            receiver
+ *   ..., SWITCH    ──────── the old transport ──────▶  takes all slots before SWITCH, and keeps nothing in
+ *                                                     the sender's chunks
+ *                  ◀──────── taken ─────────────────   in the region: the credit, with SWITCH counted in;
+ *                                                     over the network: a frame of its own, SWITCHED
+ *   ...            ──────── the new transport ──────▶
  *
- * So there is one order of slots over both ways, and nothing comes by the new one before the receiver
- * is ready for it. "Taken" never waits for room among slots, so both directions may move at once. In
- * between there is no room in the ring: callers try again, as with any that is full.
+ * So the slots have one order over both transports, and no slot comes by the new transport before the
+ * receiver is ready for it. "Taken" never waits for room among slots, so both directions may switch at the
+ * same time. Until it comes, the ring has no room: callers try again, as with any full ring.
  *
- * What belongs to a message and not to a way need not end before: pieces, answers and acknowledgements
- * go on by the new way, and a read over the network goes on while the core is open. Only copies from
- * one end's memory to the other's are not begun any more (peer->mapped), and the region is left when
- * those under way have ended.
+ * What belongs to a message need not end first: pieces, answers and acknowledgements continue by the new
+ * transport, and a read over the network continues while the core is open. Only copies from one end's
+ * memory to the other's do not begin any more (peer->mapped). A direction leaves the region when the copies
+ * under way have ended.
  *
- * The way to the network must be seen to work before it is taken: a ping is answered.
+ * Before a direction switches to the network, a ping must be answered there.
  */
 #ifndef VICINAL_TRANSPORT_SWITCH_H
 #define VICINAL_TRANSPORT_SWITCH_H
 
 #include "transport/transport.h"
 
-/* Now and then: begin to move the peers that are to be reached another way. */
+/* From time to time: begin to switch the peers that are to be reached by another transport. */
 void transport_begin_switches(struct transport *transport);
 /* At each poll while transport->switches is not 0. */
 void transport_continue_switches(struct transport *transport);
-/* `peer` failed: it does not move any more. */
+/* `peer` failed: its switch ends. */
 void transport_end_switch(struct transport *transport, struct peer *peer);
 /* Its last slot through the region, or over the network, was taken out. */
 void transport_take_switch(struct transport *transport, struct peer *peer);
-/* Say for people and the manager how what we send to `peer` goes. */
+/* Publish the route to `peer`, for people and the manager. */
 void transport_publish_route(const struct transport *transport, const struct peer *peer);
 
 #endif
