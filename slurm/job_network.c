@@ -13,7 +13,7 @@
 #include <slurm/slurm_errno.h>
 
 #include "command.h"
-#include "job_place.h"
+#include "job_host.h"
 
 #define NUMBER_MAX 24U
 #define NETWORK_MAX 64U
@@ -58,7 +58,7 @@ static int find_others(uint32_t job, char *text)
 {
 	/* slurmd's own: what the job's environment says of it is the user's. */
 	const char *own = getenv("SLURMD_NODENAME");
-	char *hosts = own != NULL ? job_place_hosts(job, NULL) : NULL;
+	char *hosts = own != NULL ? job_host_list(job, NULL) : NULL;
 	node_info_msg_t *known = NULL;
 	size_t count = 0;
 
@@ -70,7 +70,7 @@ static int find_others(uint32_t job, char *text)
 	return count > 1 ? 0 : -1;
 }
 
-int job_network_join(const struct keeper_order *order, int between, int nodes, char *said, size_t length)
+int job_network_join(const struct supervisor_order *order, int between, int nodes, char *said, size_t length)
 {
 	const struct settings *settings = order->settings;
 	char job[NUMBER_MAX];

@@ -8,9 +8,10 @@
 
 #include <stddef.h>
 
-#include "keeper.h"
+#include "supervisor.h"
 
-/* What keeper_order's `join` is to do: as root, by what slurmctld says of the job, and by nothing else. */
-int job_network_join(const struct keeper_order *order, int between, int nodes, char *said, size_t length);
+/* What supervisor_order's `join` is to do: as root, by what slurmctld says of the job, and by nothing else.
+ */
+int job_network_join(const struct supervisor_order *order, int between, int nodes, char *said, size_t length);
 
 #endif

@@ -13,24 +13,24 @@
 #include <slurm/slurm.h>
 
 #include "command.h"
+#include "job_host.h"
 #include "job_network.h"
-#include "job_place.h"
 #include "job_secret.h"
 #include "job_state.h"
-#include "keeper.h"
-#include "keeper_network.h"
 #include "node_list.h"
 #include "node_task.h"
 #include "pmix.h"
 #include "pmix_nodes.h"
+#include "supervisor.h"
+#include "supervisor_network.h"
 
 #define NUMBER_MAX 24U
 #define WORDS_MAX 4096
 #define PMIX_NAME_MAX 64U
 
 /* What made this step's nodes, and where it is, from job_nodes_prepare() on. */
-static struct keeper_record keeper;
-static struct job_place place;
+static struct supervisor_record supervisor;
+static struct job_host host;
 
 /* A relative path begins where the job was submitted, which in a job is said by a variable. */
 static int resolve(const char *file, const char *from, char path[PATH_MAX], char *fault, size_t length)
@@ -89,7 +89,7 @@ int job_nodes_prepare(spank_t spank, const struct settings *settings, const stru
 	char secret[JOB_SECRET_DIGITS + 1] = "";
 	int groups = 0;
 	gid_t *others = NULL;
-	struct keeper_order order = {
+	struct supervisor_order order = {
 		.directory = settings->directory,
 		.home = home,
 		.file = file,
@@ -115,12 +115,12 @@ int job_nodes_prepare(spank_t spank, const struct settings *settings, const stru
 	    spank_get_item(spank, S_JOB_UID, &order.user) != ESPANK_SUCCESS ||
 	    spank_get_item(spank, S_JOB_GID, &order.group) != ESPANK_SUCCESS ||
 	    spank_get_item(spank, S_JOB_SUPPLEMENTARY_GIDS, &others, &groups) != ESPANK_SUCCESS ||
-	    job_place_find(spank, order.job, &place) != 0) {
+	    job_host_find(spank, order.job, &host) != 0) {
 		(void)snprintf(fault, length,
 			       "vicinal: Slurm does not say what job this is, and on which hosts");
 		return -1;
 	}
-	if (place.is_spanning && is_of_mpi(spank)) {
+	if (host.is_spanning && is_of_mpi(spank)) {
 		(void)snprintf(
 			fault, length,
 			"vicinal: components of a heterogeneous job have nodes and networks of their own, "
@@ -140,9 +140,9 @@ int job_nodes_prepare(spank_t spank, const struct settings *settings, const stru
 							      "--job",
 							      number(jobs, order.job),
 							      "--hosts",
-							      number(all, place.hosts),
+							      number(all, host.hosts),
 							      "--host",
-							      number(own, place.host),
+							      number(own, host.host),
 							      "--tasks",
 							      number(slots, tasks),
 							      "--max-size",
@@ -151,40 +151,40 @@ int job_nodes_prepare(spank_t spank, const struct settings *settings, const stru
 
 	if (settings->network_port == 0)
 		arguments[count++] = "--host-network";
-	else if (place.hosts > 1)
+	else if (host.hosts > 1)
 		order.join = job_network_join;
 	if (order.join != NULL || order.functions != NULL) {
 		arguments[count++] = "--channel";
-		arguments[count++] = number(channel, KEEPER_CHANNEL);
+		arguments[count++] = number(channel, SUPERVISOR_CHANNEL);
 	}
 	for (uint32_t i = 0; i < functions->count; i++) {
 		arguments[count++] = "--function";
 		arguments[count++] = functions->lines[i];
 	}
 	order.arguments = arguments;
-	if (keeper_start(&order, &keeper, fault, length) != 0)
+	if (supervisor_start(&order, &supervisor, fault, length) != 0)
 		return -1;
-	if (strcmp(keeper.file, file) == 0)
+	if (strcmp(supervisor.file, file) == 0)
 		return 0;
 	(void)snprintf(fault, length, "vicinal: the job has the nodes of %s already: a job has one cluster",
-		       keeper.file);
+		       supervisor.file);
 	return -1;
 }
 
 /* What PMIx calls a step of Slurm's. Those of all components have the number of the first. */
 static void name_in_pmix(char name[PMIX_NAME_MAX], uint32_t step)
 {
-	(void)snprintf(name, PMIX_NAME_MAX, "slurm.pmix.%" PRIu32 ".%" PRIu32, place.first, step);
+	(void)snprintf(name, PMIX_NAME_MAX, "slurm.pmix.%" PRIu32 ".%" PRIu32, host.first, step);
 }
 
-static int list_tasks(spank_t spank, int keeper_directory, const struct settings *settings,
+static int list_tasks(spank_t spank, int supervisor_directory, const struct settings *settings,
 		      struct pmix_task *tasks, uint32_t count)
 {
 	static struct node_list list;
 
 	for (uint32_t i = 0; i < count; i++) {
 		if (spank_get_item(spank, S_JOB_LOCAL_TO_GLOBAL_ID, i, &tasks[i].rank) != ESPANK_SUCCESS ||
-		    node_list_read(keeper_directory, settings->directory, i, count, &list) != 0)
+		    node_list_read(supervisor_directory, settings->directory, i, count, &list) != 0)
 			return -1;
 		memcpy(tasks[i].node, list.node.name, sizeof(tasks[i].node));
 	}
@@ -196,7 +196,7 @@ int job_nodes_tell(spank_t spank, const struct settings *settings, char *fault, 
 	char name[PMIX_NAME_MAX];
 	uint32_t step = 0;
 	uint32_t count = 0;
-	int directory = process_open(&keeper.process);
+	int directory = process_open(&supervisor.process);
 	int result = -1;
 
 	if (directory >= 0 && spank_get_item(spank, S_JOB_STEPID, &step) == ESPANK_SUCCESS &&
@@ -270,7 +270,7 @@ static void become_runner(spank_t spank, const struct settings *settings, const 
 			  uint16_t server)
 {
 	const char *arguments[WORDS_MAX] = {settings->python, "-I", "-m", "vicinal.slurm.guest_task"};
-	char keeper_number[NUMBER_MAX];
+	char supervisor_number[NUMBER_MAX];
 	char port[NUMBER_MAX];
 	char **words = NULL;
 	char **variables = NULL;
@@ -282,7 +282,7 @@ static void become_runner(spank_t spank, const struct settings *settings, const 
 		errno = E2BIG;
 		return;
 	}
-	arguments[used++] = number(keeper_number, (uint64_t)keeper.process.number);
+	arguments[used++] = number(supervisor_number, (uint64_t)supervisor.process.number);
 	arguments[used++] = settings->directory;
 	arguments[used++] = node->name;
 	arguments[used++] = number(port, server);
@@ -319,7 +319,7 @@ int job_nodes_enter(spank_t spank, const struct settings *settings, char *fault,
 	uint16_t server = 0;
 	uint16_t port = 0;
 	int task = 0;
-	int directory = process_open(&keeper.process);
+	int directory = process_open(&supervisor.process);
 
 	if (directory < 0 || spank_get_item(spank, S_TASK_ID, &task) != ESPANK_SUCCESS ||
 	    spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &tasks) != ESPANK_SUCCESS ||
@@ -344,7 +344,7 @@ int job_nodes_enter(spank_t spank, const struct settings *settings, char *fault,
 			       "vicinal: the nodes' region has %" PRIu32
 			       " member slots, and this step %" PRIu32
 			       " tasks on a host: raise region.members in %s",
-			       list.members, tasks, keeper.file);
+			       list.members, tasks, supervisor.file);
 		return -1;
 	}
 	if (spank_setenv(spank, "VICINAL_REGION", list.region, 1) != ESPANK_SUCCESS) {
@@ -373,15 +373,15 @@ static void end_left_over(uint32_t job, void *data)
 	const struct ended *ended = data;
 
 	if (job != ended->job && job_state_is_over(job))
-		(void)keeper_end(ended->directory, job);
+		(void)supervisor_end(ended->directory, job);
 }
 
 void job_nodes_end(const struct settings *settings, uint32_t job)
 {
 	struct ended ended = {.directory = settings->directory, .job = job};
 
-	if (keeper_end(settings->directory, job) != 0)
+	if (supervisor_end(settings->directory, job) != 0)
 		slurm_error("vicinal: the nodes of job %" PRIu32 " do not end: the next epilog tries again",
 			    job);
-	keeper_record_list(settings->directory, end_left_over, &ended);
+	supervisor_record_list(settings->directory, end_left_over, &ended);
 }

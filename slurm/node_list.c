@@ -112,7 +112,8 @@ static int read_lines(FILE *file, uint32_t wanted, struct node_list *list)
 	return list->count > 0 ? 0 : -1;
 }
 
-int node_list_read(int keeper, const char *directory, uint32_t task, uint32_t tasks, struct node_list *list)
+int node_list_read(int supervisor, const char *directory, uint32_t task, uint32_t tasks,
+		   struct node_list *list)
 {
 	char path[PATH_MAX];
 	struct stat status;
@@ -121,7 +122,7 @@ int node_list_read(int keeper, const char *directory, uint32_t task, uint32_t ta
 	int result = -1;
 
 	if (length > 0 && length < PATH_MAX)
-		opened = openat(keeper, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+		opened = openat(supervisor, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	if (opened < 0)
 		return -1;
 	FILE *file = fstat(opened, &status) == 0 && S_ISREG(status.st_mode) ? fdopen(opened, "r") : NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * node_list.h - the nodes of a job on this host, as its keeper lists them in the file `nodes` of its
+ * node_list.h - the nodes of a job on this host, as its supervisor lists them in the file `nodes` of its
  *directory (vicinal/slurm/node_list.py):
  *
  *	region VALUE MEMBERS                VICINAL_REGION of tasks in containers, and its member slots
@@ -10,8 +10,8 @@
  *	functions ADDRESSES INTERFACES DEVICES   those of the node before; `-` for none
  *	interface NAME                      what the nodes reach each other by, if by functions
  *
- * Processes are as the keeper numbers them. The keeper is the user's: nothing in it is to be believed more
- *than the user.
+ * Processes are as the supervisor numbers them. The supervisor is the user's: nothing in it is to be believed
+ *more than the user.
  */
 #ifndef VICINAL_SLURM_NODE_LIST_H
 #define VICINAL_SLURM_NODE_LIST_H
@@ -43,10 +43,11 @@ struct node_list {
 };
 
 /*
- * Read the list of a keeper whose directory in /proc is open as `keeper`, for task `task` of `tasks` on this
- * host: as many tasks in a row as there are in every node. Returns 0, or -1 where there is none, or it is
- * none.
+ * Read the list of a supervisor whose directory in /proc is open as `supervisor`, for task `task` of `tasks`
+ * on this host: as many tasks in a row as there are in every node. Returns 0, or -1 where there is none, or
+ * it is none.
  */
-int node_list_read(int keeper, const char *directory, uint32_t task, uint32_t tasks, struct node_list *list);
+int node_list_read(int supervisor, const char *directory, uint32_t task, uint32_t tasks,
+		   struct node_list *list);
 
 #endif

@@ -30,13 +30,13 @@ enum { USER, PID, NET, IDENTITY = 6, SPACES };
 /* What stands for a task outside of its node keeps this open, behind standard error. */
 enum { NODE = STDERR_FILENO + 1, CHANNEL, KEPT_NO_MORE };
 
-/* A process as the keeper numbers it, as a directory of its /proc. */
-static int open_process(int keeper, const struct process *process)
+/* A process as the supervisor numbers it, as a directory of its /proc. */
+static int open_process(int supervisor, const struct process *process)
 {
 	char path[64];
 
 	(void)snprintf(path, sizeof(path), "root/proc/%d", (int)process->number);
-	int directory = openat(keeper, path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int directory = openat(supervisor, path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 
 	if (directory >= 0 && process_began(directory) != process->began) {
 		(void)close(directory);
@@ -286,12 +286,12 @@ static int become_child(const int opened[SPACES], int node, const char *name, ui
 	return result;
 }
 
-int node_task_enter(int keeper, const struct node_list *list, uint16_t *port, char *fault, size_t length)
+int node_task_enter(int supervisor, const struct node_list *list, uint16_t *port, char *fault, size_t length)
 {
 	const char *name = list->node.name;
 	int opened[SPACES];
-	int node = open_process(keeper, &list->node.process);
-	int identity = list->identity.number > 0 ? open_process(keeper, &list->identity) : -1;
+	int node = open_process(supervisor, &list->node.process);
+	int identity = list->identity.number > 0 ? open_process(supervisor, &list->identity) : -1;
 	int result = -1;
 
 	if (node < 0 || (list->identity.number > 0 && identity < 0)) {

@@ -15,11 +15,11 @@
 #include "node_list.h"
 
 /*
- * Get into the task's own node of the list. `keeper` is the keeper's directory in /proc. `port` is where a
- * server for the task listens on this network's loopback, or 0; and then where the task finds it on its
- * node's, which what waits outside keeps up. Returns 0 in the node, in the same working directory; or -1
+ * Get into the task's own node of the list. `supervisor` is the supervisor's directory in /proc. `port` is
+ * where a server for the task listens on this network's loopback, or 0; and then where the task finds it on
+ * its node's, which what waits outside keeps up. Returns 0 in the node, in the same working directory; or -1
  * with the reason in `fault`, and then the process is good for nothing.
  */
-int node_task_enter(int keeper, const struct node_list *list, uint16_t *port, char *fault, size_t length);
+int node_task_enter(int supervisor, const struct node_list *list, uint16_t *port, char *fault, size_t length);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Networks over the hosts of a job under Slurm: which of those that a keeper tells of root believes. */
+/* Networks over the hosts of a job under Slurm: which of those that a supervisor tells of root believes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "slurm/keeper_network.h"
+#include "slurm/supervisor_network.h"
 
 #define USER 1U
 #define OTHER 2U
@@ -33,7 +33,7 @@ static int ends[2];
 static int open_channel(void **state)
 {
 	(void)state;
-	return keeper_network_channel(ends);
+	return supervisor_network_channel(ends);
 }
 
 static int close_channel(void **state)
@@ -91,7 +91,7 @@ static int network_of(uid_t user)
 	}
 	if (child < 0 || waitpid(child, &status, 0) != child || status != 0)
 		return -1;
-	return keeper_network_receive(ends[0]).network;
+	return supervisor_network_receive(ends[0]).network;
 }
 
 static void test_only_a_network_of_the_user_s_is_believed(void **state)
@@ -104,12 +104,12 @@ static void test_only_a_network_of_the_user_s_is_believed(void **state)
 		print_message("skipped: needs root, users who may make networks, and one thread\n");
 		skip();
 	}
-	assert_true(keeper_network_is_of(network, between, USER));
-	assert_false(keeper_network_is_of(network, between, OTHER));
-	assert_false(keeper_network_is_of(between, network, USER));
-	assert_false(keeper_network_is_of(network, network, USER));
+	assert_true(supervisor_network_is_of(network, between, USER));
+	assert_false(supervisor_network_is_of(network, between, OTHER));
+	assert_false(supervisor_network_is_of(between, network, USER));
+	assert_false(supervisor_network_is_of(network, network, USER));
 	/* Root has them all. */
-	assert_true(keeper_network_is_of(network, between, 0));
+	assert_true(supervisor_network_is_of(network, between, 0));
 	(void)close(network);
 	(void)close(between);
 }
@@ -125,8 +125,8 @@ static void test_the_host_s_network_and_what_is_none_is_not_believed(void **stat
 		int file = open(places[i], O_RDONLY | O_CLOEXEC);
 
 		assert_true(file >= 0);
-		assert_false(keeper_network_is_of(file, between, geteuid()));
-		assert_false(keeper_network_is_of(file, between, USER));
+		assert_false(supervisor_network_is_of(file, between, geteuid()));
+		assert_false(supervisor_network_is_of(file, between, USER));
 		(void)close(file);
 	}
 	(void)close(between);
@@ -140,7 +140,7 @@ static void test_a_second_file_does_not_get_in(void **state)
 	(void)state;
 	(void)close(next);
 	assert_int_equal(send_files("n", 1, files, 2), 0);
-	assert_int_equal(keeper_network_receive(ends[0]).network, next);
+	assert_int_equal(supervisor_network_receive(ends[0]).network, next);
 	assert_int_equal(fcntl(next + 1, F_GETFD), -1);
 	(void)close(next);
 	(void)close(files[0]);
@@ -151,21 +151,21 @@ static void test_messages_without_a_network(void **state)
 {
 	(void)state;
 	assert_int_equal(send(ends[1], "n", 1, 0), 1);
-	assert_int_equal(keeper_network_receive(ends[0]).wish, KEEPER_SILENT);
+	assert_int_equal(supervisor_network_receive(ends[0]).request, SUPERVISOR_SILENT);
 	assert_int_equal(send(ends[1], "m", 1, 0), 1);
-	assert_int_equal(keeper_network_receive(ends[0]).wish, KEEPER_LEND_TO_MACHINES);
+	assert_int_equal(supervisor_network_receive(ends[0]).request, SUPERVISOR_LEND_TO_MACHINES);
 	assert_int_equal(send(ends[1], "", 0, 0), 0);
-	assert_int_equal(keeper_network_receive(ends[0]).wish, KEEPER_SILENT);
-	keeper_network_answer(ends[0]);
+	assert_int_equal(supervisor_network_receive(ends[0]).request, SUPERVISOR_SILENT);
+	supervisor_network_answer(ends[0]);
 
 	char word = 0;
 
 	assert_int_equal(read(ends[1], &word, 1), 1);
 	assert_int_equal(word, 'j');
 	(void)close(ends[1]);
-	assert_int_equal(keeper_network_receive(ends[0]).wish, KEEPER_SILENT);
+	assert_int_equal(supervisor_network_receive(ends[0]).request, SUPERVISOR_SILENT);
 	/* Whoever asked has ended. */
-	keeper_network_answer(ends[0]);
+	supervisor_network_answer(ends[0]);
 	ends[1] = dup(ends[0]);
 }
 
@@ -174,21 +174,21 @@ static void test_what_is_asked_for_with_a_network(void **state)
 	static const struct {
 		const char *words;
 		size_t length;
-		enum keeper_wish wish;
+		enum supervisor_request request;
 		uint32_t function;
-	} cases[] = {{"n", 1, KEEPER_JOIN, 0},        {"f\0", 2, KEEPER_LEND, 0},
-		     {"f\377", 2, KEEPER_LEND, 255},  {"f", 1, KEEPER_SILENT, 0},
-		     {"n\0", 2, KEEPER_SILENT, 0},    {"m", 1, KEEPER_SILENT, 0},
-		     {"x", 1, KEEPER_SILENT, 0},      {"f\0\0", 3, KEEPER_SILENT, 0},
-		     {"f\0\0\0", 4, KEEPER_SILENT, 0}};
+	} cases[] = {{"n", 1, SUPERVISOR_JOIN, 0},        {"f\0", 2, SUPERVISOR_LEND, 0},
+		     {"f\377", 2, SUPERVISOR_LEND, 255},  {"f", 1, SUPERVISOR_SILENT, 0},
+		     {"n\0", 2, SUPERVISOR_SILENT, 0},    {"m", 1, SUPERVISOR_SILENT, 0},
+		     {"x", 1, SUPERVISOR_SILENT, 0},      {"f\0\0", 3, SUPERVISOR_SILENT, 0},
+		     {"f\0\0\0", 4, SUPERVISOR_SILENT, 0}};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		assert_int_equal(send_words(STDIN_FILENO, cases[i].words, cases[i].length), 0);
-		const struct keeper_asked asked = keeper_network_receive(ends[0]);
+		const struct supervisor_asked asked = supervisor_network_receive(ends[0]);
 
-		assert_int_equal(asked.wish, cases[i].wish);
-		assert_int_equal(asked.network >= 0, asked.wish != KEEPER_SILENT);
+		assert_int_equal(asked.request, cases[i].request);
+		assert_int_equal(asked.network >= 0, asked.request != SUPERVISOR_SILENT);
 		if (asked.network >= 0) {
 			assert_int_equal(asked.function, cases[i].function);
 			(void)close(asked.network);
@@ -196,16 +196,16 @@ static void test_what_is_asked_for_with_a_network(void **state)
 	}
 }
 
-/* A keeper, the first process of a PID namespace, which holds a network and tells whether it is back in the
- * one before. */
-_Noreturn static void be_keeper(int told)
+/* A supervisor, the first process of a PID namespace, which holds a network and tells whether it is back in
+ * the one before. */
+_Noreturn static void be_supervisor(int told)
 {
 	struct stat before;
 	struct stat after;
 	char word = 'n';
 
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (stat(OWN_NETWORK, &before) == 0 && keeper_network_hold(ends[1]) == 0 &&
+	if (stat(OWN_NETWORK, &before) == 0 && supervisor_network_hold(ends[1]) == 0 &&
 	    stat(OWN_NETWORK, &after) == 0 && before.st_ino == after.st_ino)
 		word = 'y';
 	(void)!write(told, &word, 1);
@@ -213,7 +213,7 @@ _Noreturn static void be_keeper(int told)
 		(void)pause();
 }
 
-static void test_a_network_is_held_until_the_keeper_ends(void **state)
+static void test_a_network_is_held_until_the_supervisor_ends(void **state)
 {
 	int told[2];
 	char word = 0;
@@ -231,13 +231,13 @@ static void test_a_network_is_held_until_the_keeper_ends(void **state)
 	if (parent == 0) {
 		if (unshare(CLONE_NEWPID | CLONE_NEWNS) != 0)
 			_exit(1);
-		pid_t keeper = fork();
+		pid_t supervisor = fork();
 
-		if (keeper == 0) {
-			/* Its own processes are to be seen there, as by a keeper. */
+		if (supervisor == 0) {
+			/* Its own processes are to be seen there, as by a supervisor. */
 			(void)mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL);
 			(void)mount("proc", "/proc", "proc", 0, NULL);
-			be_keeper(told[1]);
+			be_supervisor(told[1]);
 		}
 		(void)pause();
 		_exit(0);
@@ -246,18 +246,18 @@ static void test_a_network_is_held_until_the_keeper_ends(void **state)
 	assert_int_equal(read(told[0], &word, 1), 1);
 	assert_int_equal(word, 'y');
 
-	int network = keeper_network_receive(ends[0]).network;
+	int network = supervisor_network_receive(ends[0]).network;
 
 	assert_true(network >= 0);
 	assert_int_equal(stat(OWN_NETWORK, &own), 0);
 	assert_int_equal(fstat(network, &held), 0);
 	assert_true(own.st_ino != held.st_ino);
 	/* It is root's, and no user's. */
-	assert_false(keeper_network_is_of(network, ends[0], USER));
+	assert_false(supervisor_network_is_of(network, ends[0], USER));
 	assert_int_equal(kill(parent, SIGKILL), 0);
 	assert_int_equal(waitpid(parent, NULL, 0), parent);
-	/* The keeper ends with its parent, and what holds the network with the keeper: then nobody has the
-	 * other end of the pipe, nor of the channel but this process. */
+	/* The supervisor ends with its parent, and what holds the network with the supervisor: then nobody
+	 * has the other end of the pipe, nor of the channel but this process. */
 	assert_int_equal(read(told[0], &word, 1), 0);
 	(void)close(network);
 	(void)close(told[0]);
@@ -275,8 +275,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_messages_without_a_network, open_channel, close_channel),
 		cmocka_unit_test_setup_teardown(test_what_is_asked_for_with_a_network, open_channel,
 						close_channel),
-		cmocka_unit_test_setup_teardown(test_a_network_is_held_until_the_keeper_ends, open_channel,
-						close_channel),
+		cmocka_unit_test_setup_teardown(test_a_network_is_held_until_the_supervisor_ends,
+						open_channel, close_channel),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

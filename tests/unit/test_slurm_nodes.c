@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What of jobs' nodes under Slurm does not call Slurm: processes, records of keepers, lists of nodes. */
+/* What of jobs' nodes under Slurm does not call Slurm: processes, records of supervisors, lists of nodes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,10 +18,10 @@
 #include <unistd.h>
 
 #include "slurm/job_cgroup.h"
-#include "slurm/keeper.h"
-#include "slurm/keeper_record.h"
 #include "slurm/node_list.h"
 #include "slurm/process.h"
+#include "slurm/supervisor.h"
+#include "slurm/supervisor_record.h"
 
 #define JOB 42U
 
@@ -91,34 +91,34 @@ static void test_processes_are_read(void **state)
 		assert_null(process_read(wrong[i], &process));
 }
 
-static void test_a_keeper_is_written_down_while_it_runs(void **state)
+static void test_a_supervisor_is_written_down_while_it_runs(void **state)
 {
-	struct keeper_record written = {.process = started(), .file = "/home/a b/cluster.yaml"};
-	struct keeper_record found;
+	struct supervisor_record written = {.process = started(), .file = "/home/a b/cluster.yaml"};
+	struct supervisor_record found;
 
 	(void)state;
-	assert_false(keeper_record_find(directory, JOB, &found));
-	assert_int_equal(keeper_record_open(directory, JOB, false, 0), -1);
+	assert_false(supervisor_record_find(directory, JOB, &found));
+	assert_int_equal(supervisor_record_open(directory, JOB, false, 0), -1);
 	assert_int_equal(errno, ENOENT);
 
-	int record = keeper_record_open(directory, JOB, true, 0);
+	int record = supervisor_record_open(directory, JOB, true, 0);
 
 	assert_true(record >= 0);
-	keeper_record_read(record, &found);
+	supervisor_record_read(record, &found);
 	assert_int_equal(found.process.number, 0);
-	assert_int_equal(keeper_record_write(record, &written), 0);
-	assert_int_equal(keeper_record_open(directory, JOB, true, 0), -1);
+	assert_int_equal(supervisor_record_write(record, &written), 0);
+	assert_int_equal(supervisor_record_open(directory, JOB, true, 0), -1);
 	assert_int_equal(errno, EWOULDBLOCK);
-	assert_true(keeper_record_find(directory, JOB, &found));
+	assert_true(supervisor_record_find(directory, JOB, &found));
 	assert_int_equal(found.process.number, written.process.number);
 	assert_string_equal(found.file, written.file);
 
 	/* With it goes the record, also while somebody has it open. */
 	(void)close(record);
-	assert_int_equal(keeper_end(directory, JOB), 0);
+	assert_int_equal(supervisor_end(directory, JOB), 0);
 	assert_true(WIFSIGNALED(status_of(&written.process)));
-	assert_false(keeper_record_find(directory, JOB, &found));
-	assert_int_equal(keeper_end(directory, JOB), 0);
+	assert_false(supervisor_record_find(directory, JOB, &found));
+	assert_int_equal(supervisor_end(directory, JOB), 0);
 }
 
 static void write_record(const char *text)
@@ -136,15 +136,15 @@ static void write_record(const char *text)
 static void test_a_record_from_before_the_host_was_started_anew(void **state)
 {
 	struct process process = started();
-	struct keeper_record found;
+	struct supervisor_record found;
 	char text[256];
 
 	(void)state;
 	(void)snprintf(text, sizeof(text), "%d %llu 11111111-2222-3333-4444-555555555555 /a.yaml\n",
 		       (int)process.number, (unsigned long long)process.began);
 	write_record(text);
-	assert_false(keeper_record_find(directory, JOB, &found));
-	assert_int_equal(keeper_end(directory, JOB), 0);
+	assert_false(supervisor_record_find(directory, JOB, &found));
+	assert_int_equal(supervisor_end(directory, JOB), 0);
 	assert_int_equal(kill(process.number, 0), 0);
 	assert_int_equal(process_end(&process), 0);
 	(void)status_of(&process);
@@ -168,7 +168,7 @@ static void test_records_are_listed(void **state)
 		(void)snprintf(path, sizeof(path), "%s/%s", directory, names[i]);
 		(void)close(open(path, O_CREAT | O_WRONLY, 0600));
 	}
-	keeper_record_list(directory, count_record, &sum);
+	supervisor_record_list(directory, count_record, &sum);
 	assert_int_equal(sum, 21);
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		(void)snprintf(path, sizeof(path), "%s/%s", directory, names[i]);
@@ -176,11 +176,12 @@ static void test_records_are_listed(void **state)
 	}
 }
 
-/* What a task finds in a list of this text, of which `directory` is what the keeper's would be in /proc. */
+/* What a task finds in a list of this text, of which `directory` is what the supervisor's would be in /proc.
+ */
 static int read_list(const char *text, uint32_t task, uint32_t tasks, struct node_list *list)
 {
 	char path[PATH_MAX];
-	int keeper = open(directory, O_PATH | O_DIRECTORY);
+	int supervisor = open(directory, O_PATH | O_DIRECTORY);
 
 	(void)snprintf(path, sizeof(path), "%s/root/nodes", directory);
 	FILE *file = fopen(path, "we");
@@ -188,9 +189,9 @@ static int read_list(const char *text, uint32_t task, uint32_t tasks, struct nod
 	assert_non_null(file);
 	assert_true(fputs(text, file) >= 0);
 	(void)fclose(file);
-	int result = node_list_read(keeper, "", task, tasks, list);
+	int result = node_list_read(supervisor, "", task, tasks, list);
 
-	(void)close(keeper);
+	(void)close(supervisor);
 	return result;
 }
 
@@ -287,7 +288,7 @@ static void test_no_link_is_taken_for_a_list(void **state)
 	char path[PATH_MAX];
 	char target[PATH_MAX];
 	struct node_list list;
-	int keeper = open(directory, O_PATH | O_DIRECTORY);
+	int supervisor = open(directory, O_PATH | O_DIRECTORY);
 
 	(void)state;
 	(void)snprintf(path, sizeof(path), "%s/root/nodes", directory);
@@ -295,13 +296,13 @@ static void test_no_link_is_taken_for_a_list(void **state)
 	assert_int_equal(read_list("node a exec\n", 0, 1, &list), 0);
 	assert_int_equal(rename(path, target), 0);
 	assert_int_equal(symlink(target, path), 0);
-	assert_int_equal(node_list_read(keeper, "", 0, 1, &list), -1);
+	assert_int_equal(node_list_read(supervisor, "", 0, 1, &list), -1);
 	assert_int_equal(unlink(path), 0);
 	assert_int_equal(mkfifo(path, 0600), 0);
-	assert_int_equal(node_list_read(keeper, "", 0, 1, &list), -1);
+	assert_int_equal(node_list_read(supervisor, "", 0, 1, &list), -1);
 	assert_int_equal(unlink(path), 0);
 	assert_int_equal(unlink(target), 0);
-	(void)close(keeper);
+	(void)close(supervisor);
 }
 
 static void test_groups_of_a_job(void **state)
@@ -374,7 +375,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_process_is_told_from_a_later_one_of_its_number),
 		cmocka_unit_test(test_processes_are_read),
-		cmocka_unit_test(test_a_keeper_is_written_down_while_it_runs),
+		cmocka_unit_test(test_a_supervisor_is_written_down_while_it_runs),
 		cmocka_unit_test(test_a_record_from_before_the_host_was_started_anew),
 		cmocka_unit_test(test_records_are_listed),
 		cmocka_unit_test(test_tasks_are_spread_over_nodes_in_a_row),

@@ -5,8 +5,8 @@
 
 A VXLAN device sends frames as datagrams, and its number tells networks apart. Whoever has rights in
 the network that it is in can have it send to other hosts, and under other numbers. So the nodes'
-user gets the end of a cable. Slurm's plugin has made the network between (slurm/keeper_network.h),
-and all that is made here ends with it.
+user gets the end of a cable. Slurm's plugin has made the network between
+(slurm/supervisor_network.h), and all that is made here ends with it.
 """
 
 import json

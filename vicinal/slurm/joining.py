@@ -2,7 +2,7 @@
 
 Root takes an open file that stands for a network, sees that it is this user's, and puts into it the
 end of a cable that leads to the job's other hosts (job_network.py), or the interface of a function
-that the job has. Or it lets this user open all of these (slurm/keeper_network.h).
+that the job has. Or it lets this user open all of these (slurm/supervisor_network.h).
 """
 
 import socket

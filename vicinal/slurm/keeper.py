@@ -1,6 +1,6 @@
 """The keeper of a job's nodes on a host: makes them, and stays until it is killed.
 
-Slurm's plugin starts this module as a program (slurm/keeper.c): as the job's user, as the first
+Slurm's plugin starts this module as a program (slurm/supervisor.c): as the job's user, as the first
 process of a PID namespace, with a file system of its own as its directory. So there is nothing to
 take away at the end: the kernel does, whoever ends it. What it says last is what the plugin
 takes for its answer: `ready`, or why there are no nodes.

@@ -1,4 +1,4 @@
-"""What root wrote down of keepers of jobs' nodes, and ending them (slurm/keeper_record.h)."""
+"""What root wrote down of keepers of jobs' nodes, and ending them (slurm/supervisor_record.h)."""
 
 import os
 import re

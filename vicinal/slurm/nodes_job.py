@@ -29,7 +29,7 @@ class NodesJob:
     max_bytes: int
     """What a region may take."""
     channel: int | None = None
-    """Descriptor by which root is told of nodes' networks (slurm/keeper_network.h)."""
+    """Descriptor by which root is told of nodes' networks (slurm/supervisor_network.h)."""
     functions: tuple[LentFunction, ...] = ()
     """Those that the job has for its nodes on this host, in the plugin's order."""
     host_network: bool = False

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* keeper_network.c - a network over the hosts of a job: see keeper_network.h. */
-#include "keeper_network.h"
+/* supervisor_network.c - a network over the hosts of a job: see supervisor_network.h. */
+#include "supervisor_network.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +23,7 @@ union message_room {
 	char bytes[CMSG_SPACE(sizeof(int))];
 };
 
-int keeper_network_channel(int ends[2])
+int supervisor_network_channel(int ends[2])
 {
 	return socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends);
 }
@@ -54,7 +54,7 @@ _Noreturn static void hold(void)
 		(void)pause();
 }
 
-int keeper_network_hold(int channel)
+int supervisor_network_hold(int channel)
 {
 	int before = open(OWN_NETWORK, O_RDONLY | O_CLOEXEC);
 	int result = -1;
@@ -80,21 +80,21 @@ int keeper_network_hold(int channel)
 	return result;
 }
 
-static enum keeper_wish wish_of(const unsigned char *words, ssize_t length, bool has_network)
+static enum supervisor_request wish_of(const unsigned char *words, ssize_t length, bool has_network)
 {
 	if (length == 1 && words[0] == 'm' && !has_network)
-		return KEEPER_LEND_TO_MACHINES;
+		return SUPERVISOR_LEND_TO_MACHINES;
 	if (length == 1 && words[0] == 'n' && has_network)
-		return KEEPER_JOIN;
+		return SUPERVISOR_JOIN;
 	if (length == 2 && words[0] == 'f' && has_network)
-		return KEEPER_LEND;
-	return KEEPER_SILENT;
+		return SUPERVISOR_LEND;
+	return SUPERVISOR_SILENT;
 }
 
-struct keeper_asked keeper_network_receive(int channel)
+struct supervisor_asked supervisor_network_receive(int channel)
 {
 	unsigned char words[3] = {0};
-	struct keeper_asked asked = {.network = -1};
+	struct supervisor_asked asked = {.network = -1};
 	union message_room room = {.bytes = {0}};
 	struct iovec text = {.iov_base = words, .iov_len = sizeof(words)};
 	/* Not what CMSG_SPACE() rounds up to, where a second file would fit: the kernel drops all but one. */
@@ -112,16 +112,16 @@ struct keeper_asked keeper_network_receive(int channel)
 	if (part != NULL && part->cmsg_level == SOL_SOCKET && part->cmsg_type == SCM_RIGHTS &&
 	    part->cmsg_len == CMSG_LEN(sizeof(int)))
 		memcpy(&asked.network, CMSG_DATA(part), sizeof(int));
-	asked.wish = wish_of(words, got, asked.network >= 0);
+	asked.request = wish_of(words, got, asked.network >= 0);
 	asked.function = words[1];
-	if (asked.network >= 0 && asked.wish == KEEPER_SILENT) {
+	if (asked.network >= 0 && asked.request == SUPERVISOR_SILENT) {
 		(void)close(asked.network);
 		asked.network = -1;
 	}
 	return asked;
 }
 
-void keeper_network_answer(int channel)
+void supervisor_network_answer(int channel)
 {
 	(void)send(channel, "j", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
@@ -144,7 +144,7 @@ static bool is_same(int one, const struct stat *other)
 	return fstat(one, &status) != 0 || (status.st_ino == other->st_ino && status.st_dev == other->st_dev);
 }
 
-bool keeper_network_is_of(int network, int between, uid_t user)
+bool supervisor_network_is_of(int network, int between, uid_t user)
 {
 	struct stat own;
 	uid_t owner = (uid_t)-1;

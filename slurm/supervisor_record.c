@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* keeper_record.c - what is written down of keepers: see keeper_record.h. */
-#include "keeper_record.h"
+/* supervisor_record.c - what is written down of supervisors: see supervisor_record.h. */
+#include "supervisor_record.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -44,7 +44,7 @@ static bool is_there(const char *path, int record)
 	       there.st_dev == open.st_dev;
 }
 
-int keeper_record_open(const char *directory, uint32_t job, bool make, unsigned seconds)
+int supervisor_record_open(const char *directory, uint32_t job, bool make, unsigned seconds)
 {
 	static const struct timespec pause = {.tv_nsec = POLL_NANOSECONDS};
 	char path[PATH_MAX];
@@ -69,13 +69,13 @@ int keeper_record_open(const char *directory, uint32_t job, bool make, unsigned 
 	return -1;
 }
 
-void keeper_record_read(int record, struct keeper_record *found)
+void supervisor_record_read(int record, struct supervisor_record *found)
 {
 	char line[RECORD_LINE_MAX];
 	char boot[BOOT_MAX];
 	ssize_t got = pread(record, line, sizeof(line) - 1, 0);
 
-	*found = (struct keeper_record){0};
+	*found = (struct supervisor_record){0};
 	if (got <= 0)
 		return;
 	line[got] = '\0';
@@ -93,25 +93,25 @@ void keeper_record_read(int record, struct keeper_record *found)
 			return;
 		}
 	}
-	*found = (struct keeper_record){0};
+	*found = (struct supervisor_record){0};
 }
 
-bool keeper_record_find(const char *directory, uint32_t job, struct keeper_record *found)
+bool supervisor_record_find(const char *directory, uint32_t job, struct supervisor_record *found)
 {
 	char path[PATH_MAX];
 	int record = -1;
 
-	*found = (struct keeper_record){0};
+	*found = (struct supervisor_record){0};
 	if (job_files_path(directory, PREFIX, job, path) == 0)
 		record = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (record >= 0) {
-		keeper_record_read(record, found);
+		supervisor_record_read(record, found);
 		(void)close(record);
 	}
 	return found->process.number > 0;
 }
 
-int keeper_record_write(int record, const struct keeper_record *written)
+int supervisor_record_write(int record, const struct supervisor_record *written)
 {
 	char line[RECORD_LINE_MAX];
 	char boot[BOOT_MAX];
@@ -125,7 +125,7 @@ int keeper_record_write(int record, const struct keeper_record *written)
 	return pwrite(record, line, (size_t)length, 0) == length ? 0 : -1;
 }
 
-void keeper_record_remove(const char *directory, uint32_t job)
+void supervisor_record_remove(const char *directory, uint32_t job)
 {
 	char path[PATH_MAX];
 
@@ -133,7 +133,7 @@ void keeper_record_remove(const char *directory, uint32_t job)
 		(void)unlink(path);
 }
 
-void keeper_record_list(const char *directory, void (*each)(uint32_t job, void *data), void *data)
+void supervisor_record_list(const char *directory, void (*each)(uint32_t job, void *data), void *data)
 {
 	DIR *listed = opendir(directory);
 	const struct dirent *entry = NULL;

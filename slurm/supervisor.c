@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* keeper.c - the keeper of a job's nodes: see keeper.h. */
-#include "keeper.h"
+/* supervisor.c - the supervisor of a job's nodes: see supervisor.h. */
+#include "supervisor.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +23,7 @@
 
 #include "command.h"
 #include "job_cgroup.h"
-#include "keeper_network.h"
+#include "supervisor_network.h"
 
 /* Containers take a second; commands of the file, or virtual machines that are emulated, minutes. */
 #define MAKE_SECONDS 900U
@@ -53,7 +53,7 @@ static int own_directory(const char *directory)
 	return 0;
 }
 
-static int own_mounts(const struct keeper_order *order)
+static int own_mounts(const struct supervisor_order *order)
 {
 	char options[128];
 
@@ -67,7 +67,7 @@ static int own_mounts(const struct keeper_order *order)
 }
 
 /* The first process of its PID namespace: root still, and what comes from the user is not yet looked at. */
-_Noreturn static void become_keeper(const struct keeper_order *order, int go, int output, int channel)
+_Noreturn static void become_supervisor(const struct supervisor_order *order, int go, int output, int channel)
 {
 	static const char path[] = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 	char home[TEXT_MAX];
@@ -91,10 +91,10 @@ _Noreturn static void become_keeper(const struct keeper_order *order, int go, in
 	(void)dup2(output, STDOUT_FILENO);
 	(void)dup2(output, STDERR_FILENO);
 	if (channel >= 0) {
-		(void)dup2(channel, KEEPER_CHANNEL);
-		(void)fcntl(KEEPER_CHANNEL, F_SETFD, 0);
+		(void)dup2(channel, SUPERVISOR_CHANNEL);
+		(void)fcntl(SUPERVISOR_CHANNEL, F_SETFD, 0);
 	}
-	(void)close_range(channel >= 0 ? KEEPER_CHANNEL + 1 : STDERR_FILENO + 1, ~0U, 0);
+	(void)close_range(channel >= 0 ? SUPERVISOR_CHANNEL + 1 : STDERR_FILENO + 1, ~0U, 0);
 	command_oom_score("0"); /* the daemons' own is not the user's */
 	(void)snprintf(home, sizeof(home), "HOME=%s", order->home);
 	(void)snprintf(state, sizeof(state), "XDG_STATE_HOME=%s", order->directory);
@@ -104,11 +104,11 @@ _Noreturn static void become_keeper(const struct keeper_order *order, int go, in
 	    (size_t)snprintf(slurm_conf, sizeof(slurm_conf), "SLURM_CONF=%s", configuration) < TEXT_MAX)
 		variables[5] = slurm_conf;
 	if (own_mounts(order) != 0 || chdir("/") != 0 ||
-	    (order->join != NULL && keeper_network_hold(KEEPER_CHANNEL) != 0) ||
+	    (order->join != NULL && supervisor_network_hold(SUPERVISOR_CHANNEL) != 0) ||
 	    syscall(SYS_setgroups, order->groups_count, order->groups) != 0 ||
 	    syscall(SYS_setresgid, order->group, order->group, order->group) != 0 ||
 	    syscall(SYS_setresuid, order->user, order->user, order->user) != 0) {
-		(void)dprintf(STDERR_FILENO, "the keeper of the job's nodes could not be set up: %s\n",
+		(void)dprintf(STDERR_FILENO, "the supervisor of the job's nodes could not be set up: %s\n",
 			      strerror(errno));
 		_exit(1);
 	}
@@ -116,17 +116,17 @@ _Noreturn static void become_keeper(const struct keeper_order *order, int go, in
 	command_become(order->arguments, variables);
 }
 
-/* Where a keeper is heard. */
+/* Where a supervisor is heard. */
 struct ends {
 	int output;  /* what it says */
 	int channel; /* its wishes; -1 where there are none, or no more */
 	int between; /* the first of them, once it was told of, where nodes are to be joined */
 	bool joined;
-	const struct process *keeper;
+	const struct process *supervisor;
 };
 
 /* Let the user open the job's functions. A machine that has one has all of its memory locked. */
-static int lend_to_machines(const struct keeper_order *order, const struct ends *ends, char *said,
+static int lend_to_machines(const struct supervisor_order *order, const struct ends *ends, char *said,
 			    size_t length)
 {
 	static const struct rlimit all = {RLIM_INFINITY, RLIM_INFINITY};
@@ -135,44 +135,44 @@ static int lend_to_machines(const struct keeper_order *order, const struct ends 
 	    node_functions_lend_to_machines(order->functions, order->settings, order->job, order->user, said,
 					    length) != 0)
 		return -1;
-	int directory = process_open(ends->keeper);
+	int directory = process_open(ends->supervisor);
 
 	if (directory >= 0) {
 		/* Where root may not, QEMU says whether it is enough. */
-		(void)prlimit(ends->keeper->number, RLIMIT_MEMLOCK, &all, NULL);
+		(void)prlimit(ends->supervisor->number, RLIMIT_MEMLOCK, &all, NULL);
 		(void)close(directory);
 	}
 	return 0;
 }
 
-/* Do what the keeper asks for, be it in a network that may be anything. As below. */
-static int serve(const struct keeper_order *order, struct ends *ends, const struct keeper_asked *asked,
-		 char *said, size_t length)
+/* Do what the supervisor asks for, be it in a network that may be anything. As below. */
+static int serve(const struct supervisor_order *order, struct ends *ends,
+		 const struct supervisor_asked *asked, char *said, size_t length)
 {
 	const int network = asked->network;
 
 	(void)snprintf(said, length, "vicinal: what makes the nodes asks for what the job does not have");
-	if (asked->wish == KEEPER_LEND_TO_MACHINES)
+	if (asked->request == SUPERVISOR_LEND_TO_MACHINES)
 		return lend_to_machines(order, ends, said, length);
-	if (!keeper_network_is_of(network, ends->between, order->user)) {
+	if (!supervisor_network_is_of(network, ends->between, order->user)) {
 		(void)snprintf(said, length,
 			       "vicinal: the network of the nodes is none that the job's user made");
 		return -1;
 	}
-	if (asked->wish == KEEPER_LEND && order->functions != NULL)
+	if (asked->request == SUPERVISOR_LEND && order->functions != NULL)
 		return node_functions_lend(order->functions, asked->function, network, said, length);
-	if (asked->wish != KEEPER_JOIN || order->join == NULL || ends->joined)
+	if (asked->request != SUPERVISOR_JOIN || order->join == NULL || ends->joined)
 		return -1;
 	ends->joined = true;
 	return order->join(order, ends->between, network, said, length);
 }
 
-/* Take a wish that the keeper tells of. If nodes are to be joined, the first is from before anything of
+/* Take a wish that the supervisor tells of. If nodes are to be joined, the first is from before anything of
  * the user's ran; all others are whatever the user likes. Returns 0, or -1 with the reason in `said`. */
-static int take_wish(const struct keeper_order *order, struct ends *ends, char *said, size_t length)
+static int take_wish(const struct supervisor_order *order, struct ends *ends, char *said, size_t length)
 {
 	char reason[REASON_MAX] = "";
-	const struct keeper_asked asked = keeper_network_receive(ends->channel);
+	const struct supervisor_asked asked = supervisor_network_receive(ends->channel);
 	int result = 0;
 
 	if (asked.network >= 0 && order->join != NULL && ends->between < 0) {
@@ -180,12 +180,12 @@ static int take_wish(const struct keeper_order *order, struct ends *ends, char *
 		return 0;
 	}
 	/* Where it has ended, what it said tells why. */
-	if (asked.wish != KEEPER_SILENT) {
+	if (asked.request != SUPERVISOR_SILENT) {
 		result = serve(order, ends, &asked, reason, sizeof(reason));
 		if (asked.network >= 0)
 			(void)close(asked.network);
 		if (result == 0) {
-			keeper_network_answer(ends->channel);
+			supervisor_network_answer(ends->channel);
 			return 0;
 		}
 		(void)snprintf(said, length, "%s", reason);
@@ -203,7 +203,7 @@ static time_t seconds(void)
 	return now.tv_sec;
 }
 
-static bool is_ended(const struct keeper_order *order, char *said, size_t length)
+static bool is_ended(const struct supervisor_order *order, char *said, size_t length)
 {
 	if (!order->is_ending(order->job))
 		return false;
@@ -212,11 +212,11 @@ static bool is_ended(const struct keeper_order *order, char *said, size_t length
 }
 
 /*
- * Whether to go on waiting for nodes until the next question at `*ask`. A user can stop his keeper, and what
- * the file has done may take its time: Slurm signals tasks, of which there are none yet, and waits for the
- * step before it calls the epilog.
+ * Whether to go on waiting for nodes until the next question at `*ask`. A user can stop his supervisor, and
+ * what the file has done may take its time: Slurm signals tasks, of which there are none yet, and waits for
+ * the step before it calls the epilog.
  */
-static bool is_worth_waiting(const struct keeper_order *order, time_t end, time_t *ask, char *said,
+static bool is_worth_waiting(const struct supervisor_order *order, time_t end, time_t *ask, char *said,
 			     size_t length)
 {
 	if (seconds() >= end) {
@@ -232,9 +232,9 @@ static bool is_worth_waiting(const struct keeper_order *order, time_t end, time_
 	return true;
 }
 
-/* Read what the keeper says until it says no more. Returns 0 if that was that it is ready, or -1 with its
+/* Read what the supervisor says until it says no more. Returns 0 if that was that it is ready, or -1 with its
  * last line. */
-static int listen_to(const struct keeper_order *order, struct ends *ends, char *said, size_t length)
+static int listen_to(const struct supervisor_order *order, struct ends *ends, char *said, size_t length)
 {
 	time_t end = seconds() + (time_t)MAKE_SECONDS;
 	time_t ask = seconds() + ASK_SECONDS;
@@ -282,8 +282,8 @@ static int listen_to(const struct keeper_order *order, struct ends *ends, char *
 	return -1;
 }
 
-/* Write a keeper down that waits, and let it go. Returns what it says at its end, as listen_to(). */
-static int let_go(const struct keeper_order *order, int record, struct keeper_record *started, int go,
+/* Write a supervisor down that waits, and let it go. Returns what it says at its end, as listen_to(). */
+static int let_go(const struct supervisor_order *order, int record, struct supervisor_record *started, int go,
 		  struct ends *ends, char *said, size_t length)
 {
 	char path[32];
@@ -298,18 +298,18 @@ static int let_go(const struct keeper_order *order, int record, struct keeper_re
 	if (job_cgroup_enter(order->job, started->process.number, true, said, length) != 0)
 		return -1;
 	(void)snprintf(started->file, sizeof(started->file), "%s", order->file);
-	if (started->process.began == 0 || keeper_record_write(record, started) != 0 ||
+	if (started->process.began == 0 || supervisor_record_write(record, started) != 0 ||
 	    write(go, "g", 1) != 1) {
 		(void)snprintf(said, length,
-			       "vicinal: the keeper of the job's nodes cannot be written down in %s: %s",
+			       "vicinal: the supervisor of the job's nodes cannot be written down in %s: %s",
 			       order->directory, strerror(errno));
 		return -1;
 	}
 	return listen_to(order, ends, said, length);
 }
 
-static int make(const struct keeper_order *order, int record, struct keeper_record *started, char *said,
-		size_t length)
+static int make(const struct supervisor_order *order, int record, struct supervisor_record *started,
+		char *said, size_t length)
 {
 	/* Its parent is that of slurmstepd, which ends its own children at the step's end. */
 	struct clone_args arguments = {.flags = CLONE_PARENT | CLONE_NEWPID | CLONE_NEWNS};
@@ -323,27 +323,27 @@ static int make(const struct keeper_order *order, int record, struct keeper_reco
 		go[0] = go[1] = -1;
 	if (pipe2(output, O_CLOEXEC) != 0)
 		output[0] = output[1] = -1;
-	if (asks && keeper_network_channel(channel) != 0)
+	if (asks && supervisor_network_channel(channel) != 0)
 		channel[0] = channel[1] = -1;
-	pid_t keeper = -1;
+	pid_t supervisor = -1;
 
 	if (go[0] >= 0 && output[0] >= 0 && (!asks || channel[0] >= 0))
-		keeper = (pid_t)syscall(SYS_clone3, &arguments, sizeof(arguments));
-	if (keeper == 0) {
+		supervisor = (pid_t)syscall(SYS_clone3, &arguments, sizeof(arguments));
+	if (supervisor == 0) {
 		(void)close(go[1]);
-		become_keeper(order, go[0], output[1], channel[1]);
+		become_supervisor(order, go[0], output[1], channel[1]);
 	}
-	if (keeper < 0)
+	if (supervisor < 0)
 		(void)snprintf(said, length, "vicinal: no process for the job's nodes: %s", strerror(errno));
 	(void)close(go[0]);
 	(void)close(output[1]);
 	if (channel[1] >= 0)
 		(void)close(channel[1]);
-	started->process = (struct process){.number = keeper};
+	started->process = (struct process){.number = supervisor};
 	struct ends ends = {
-		.output = output[0], .channel = channel[0], .between = -1, .keeper = &started->process};
+		.output = output[0], .channel = channel[0], .between = -1, .supervisor = &started->process};
 
-	if (keeper > 0)
+	if (supervisor > 0)
 		result = let_go(order, record, started, go[1], &ends, said, length);
 	(void)close(go[1]);
 	(void)close(output[0]);
@@ -351,12 +351,13 @@ static int make(const struct keeper_order *order, int record, struct keeper_reco
 		(void)close(ends.channel);
 	if (ends.between >= 0)
 		(void)close(ends.between);
-	if (keeper > 0 && result != 0 && started->process.began > 0)
+	if (supervisor > 0 && result != 0 && started->process.began > 0)
 		(void)process_end(&started->process);
 	return result;
 }
 
-int keeper_start(const struct keeper_order *order, struct keeper_record *started, char *said, size_t length)
+int supervisor_start(const struct supervisor_order *order, struct supervisor_record *started, char *said,
+		     size_t length)
 {
 	const time_t began = seconds();
 	int result = 0;
@@ -368,46 +369,46 @@ int keeper_start(const struct keeper_order *order, struct keeper_record *started
 			order->directory);
 		return -1;
 	}
-	int record = keeper_record_open(order->directory, order->job, true, LOCK_SECONDS);
+	int record = supervisor_record_open(order->directory, order->job, true, LOCK_SECONDS);
 
 	if (record < 0) {
 		(void)snprintf(said, length, "vicinal: the job's nodes cannot be written down in %s: %s",
 			       order->directory, strerror(errno));
 		return -1;
 	}
-	keeper_record_read(record, started);
+	supervisor_record_read(record, started);
 	if (started->process.number == 0) {
 		/* Another step was waited for, and gave up: not all of them are to make nodes, one by one. */
 		const bool ended = seconds() > began && is_ended(order, said, length);
 
 		result = ended ? -1 : make(order, record, started, said, length);
 		if (result != 0)
-			keeper_record_remove(order->directory, order->job);
+			supervisor_record_remove(order->directory, order->job);
 	}
 	(void)close(record);
 	return result;
 }
 
-int keeper_end(const char *directory, uint32_t job)
+int supervisor_end(const char *directory, uint32_t job)
 {
-	struct keeper_record found;
+	struct supervisor_record found;
 	int record = -1;
 
 	/* Whoever makes nodes, and has the lock, gives it up when they end. */
 	for (unsigned second = 0; record < 0 && second < END_SECONDS; second++) {
-		record = keeper_record_open(directory, job, false, 1);
+		record = supervisor_record_open(directory, job, false, 1);
 		if (record < 0 && errno != EWOULDBLOCK)
 			return errno == ENOENT ? 0 : -1;
-		if (keeper_record_find(directory, job, &found) && process_end(&found.process) != 0)
+		if (supervisor_record_find(directory, job, &found) && process_end(&found.process) != 0)
 			break;
 	}
 	if (record < 0)
 		return -1;
-	keeper_record_read(record, &found);
+	supervisor_record_read(record, &found);
 	int result = found.process.number == 0 ? 0 : process_end(&found.process);
 
 	if (result == 0)
-		keeper_record_remove(directory, job);
+		supervisor_record_remove(directory, job);
 	(void)close(record);
 	return result;
 }

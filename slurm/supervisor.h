@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * keeper.h - the keeper of a job's nodes on this host: a process of the job's user that makes them, and stays
- * until the job ends.
+ * supervisor.h - the supervisor of a job's nodes on this host: a process of the job's user that makes them,
+ * and stays until the job ends.
  *
  * It is the first process of a PID namespace, so that with it all ends that it made, whoever kills it and
  * whatever that was. It has mounts of its own, and in the plugin's directory a file system in memory that
  * nobody else sees, which ends with it too: the job's region, sockets and state are there. It is no child of
  * slurmstepd, whose children end with the step.
  */
-#ifndef VICINAL_SLURM_KEEPER_H
-#define VICINAL_SLURM_KEEPER_H
+#ifndef VICINAL_SLURM_SUPERVISOR_H
+#define VICINAL_SLURM_SUPERVISOR_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "keeper_record.h"
 #include "node_functions.h"
 #include "settings.h"
+#include "supervisor_record.h"
 
-struct keeper_order {
+struct supervisor_order {
 	const char *const *arguments; /* the program, and its arguments, with NULL behind them */
 	const char *directory;        /* where regions are */
 	const char *home;             /* the user's */
@@ -34,23 +34,24 @@ struct keeper_order {
 	size_t groups_count;
 	bool (*is_ending)(uint32_t job); /* asked now and then: whether Slurm ends the job */
 	/* Join the nodes' network with those of the job's other hosts, by the network between
-	 * (keeper_network.h): returns 0, or -1 with the reason in `said`. NULL where there is nothing to
+	 * (supervisor_network.h): returns 0, or -1 with the reason in `said`. NULL where there is nothing to
 	 * join. */
-	int (*join)(const struct keeper_order *order, int between, int nodes, char *said, size_t length);
+	int (*join)(const struct supervisor_order *order, int between, int nodes, char *said, size_t length);
 	const struct settings *settings;  /* for that, and for what nodes have of functions */
 	struct node_functions *functions; /* that the nodes are to have; NULL where there are none */
 };
 
 /*
- * Start the keeper of a job, unless it runs, and wait until it has made the nodes. Returns 0 and which
+ * Start the supervisor of a job, unless it runs, and wait until it has made the nodes. Returns 0 and which
  * process it is, or -1 with what it said of why there is none in `said`; nothing of it is left then.
  */
-int keeper_start(const struct keeper_order *order, struct keeper_record *started, char *said, size_t length);
+int supervisor_start(const struct supervisor_order *order, struct supervisor_record *started, char *said,
+		     size_t length);
 
 /*
- * End a job's keeper, and with it all that it made, and remove its record. That there is none is no error.
- * Returns 0, or -1 if something is left.
+ * End a job's supervisor, and with it all that it made, and remove its record. That there is none is no
+ * error. Returns 0, or -1 if something is left.
  */
-int keeper_end(const char *directory, uint32_t job);
+int supervisor_end(const char *directory, uint32_t job);
 
 #endif

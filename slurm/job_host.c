@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* job_place.c - which host of its job a step is on: see job_place.h. */
-#include "job_place.h"
+/* job_host.c - which host of its job a step is on: see job_host.h. */
+#include "job_host.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@ static hostlist_t hosts_of(spank_t spank, const char *variable, char *room)
 	return slurm_hostlist_create(room);
 }
 
-char *job_place_hosts(uint32_t job, uint32_t *first)
+char *job_host_list(uint32_t job, uint32_t *first)
 {
 	job_info_msg_t *answer = NULL;
 	char *hosts = NULL;
@@ -77,37 +77,37 @@ static bool spans(spank_t spank, hostlist_t component, char *room)
 }
 
 /* Which host this is of those listed. Returns 0, or -1. */
-static int find(hostlist_t hosts, const char *own, struct job_place *place)
+static int find(hostlist_t hosts, const char *own, struct job_host *host)
 {
 	int found = hosts != NULL && own != NULL ? slurm_hostlist_find(hosts, own) : -1;
 
 	if (found < 0)
 		return -1;
-	place->hosts = (uint32_t)slurm_hostlist_count(hosts);
-	place->host = (uint32_t)found;
+	host->hosts = (uint32_t)slurm_hostlist_count(hosts);
+	host->host = (uint32_t)found;
 	return 0;
 }
 
-static int find_in_component(spank_t spank, uint32_t job, struct job_place *place, char *room)
+static int find_in_component(spank_t spank, uint32_t job, struct job_host *host, char *room)
 {
-	char *listed = job_place_hosts(job, &place->first);
+	char *listed = job_host_list(job, &host->first);
 	hostlist_t hosts = listed != NULL ? slurm_hostlist_create(listed) : NULL;
 	/* slurmd's own: numbers of hosts are the component's, and the lists that variables have are not. */
-	int result = find(hosts, getenv("SLURMD_NODENAME"), place);
+	int result = find(hosts, getenv("SLURMD_NODENAME"), host);
 
 	if (hosts != NULL) {
-		place->is_spanning = spans(spank, hosts, room);
+		host->is_spanning = spans(spank, hosts, room);
 		slurm_hostlist_destroy(hosts);
 	}
 	free(listed);
 	return result;
 }
 
-static int find_in_job(spank_t spank, struct job_place *place, char *room)
+static int find_in_job(spank_t spank, struct job_host *host, char *room)
 {
 	char *own = own_name(spank, room);
 	hostlist_t hosts = hosts_of(spank, "SLURM_JOB_NODELIST", room);
-	int result = find(hosts, own, place);
+	int result = find(hosts, own, host);
 
 	if (hosts != NULL)
 		slurm_hostlist_destroy(hosts);
@@ -115,17 +115,17 @@ static int find_in_job(spank_t spank, struct job_place *place, char *room)
 	return result;
 }
 
-int job_place_find(spank_t spank, uint32_t job, struct job_place *place)
+int job_host_find(spank_t spank, uint32_t job, struct job_host *host)
 {
 	char size[NUMBER_MAX];
 	char *room = malloc(HOSTS_MAX);
 	int result = -1;
 
-	*place = (struct job_place){.first = job};
+	*host = (struct job_host){.first = job};
 	if (room != NULL)
 		result = spank_getenv(spank, "SLURM_HET_SIZE", size, sizeof(size)) == ESPANK_SUCCESS
-				 ? find_in_component(spank, job, place, room)
-				 : find_in_job(spank, place, room);
+				 ? find_in_component(spank, job, host, room)
+				 : find_in_job(spank, host, room);
 	free(room);
 	return result;
 }
