@@ -21,8 +21,8 @@
 #define PATH_OF_NETWORK_MAX 64U
 #define LINK_NAME_MAX 16U
 /* Nodes that ended just now had it: the kernel gives it back when it has taken their network away. */
-#define APPEAR_LOOKS 250
-#define LOOK_NANOSECONDS (20L * 1000 * 1000)
+#define APPEAR_POLLS 250
+#define POLL_NANOSECONDS (20L * 1000 * 1000)
 
 static int read_lines(FILE *file, struct node_functions *found)
 {
@@ -89,9 +89,9 @@ static int find_interface(const char *address, char name[IF_NAMESIZE])
 
 static int wait_for_interface(const char *address, char name[IF_NAMESIZE])
 {
-	static const struct timespec pause = {.tv_nsec = LOOK_NANOSECONDS};
+	static const struct timespec pause = {.tv_nsec = POLL_NANOSECONDS};
 
-	for (int looks = 0; looks < APPEAR_LOOKS; looks++) {
+	for (int polls = 0; polls < APPEAR_POLLS; polls++) {
 		if (find_interface(address, name) == 0)
 			return 0;
 		(void)nanosleep(&pause, NULL);
@@ -99,8 +99,8 @@ static int wait_for_interface(const char *address, char name[IF_NAMESIZE])
 	return -1;
 }
 
-int node_functions_lend(struct node_functions *functions, uint32_t number, int network, char *said,
-			size_t length)
+int node_functions_grant(struct node_functions *functions, uint32_t number, int network, char *said,
+			 size_t length)
 {
 	char address[ADDRESS_MAX];
 	char kind[LINK_NAME_MAX];
@@ -110,7 +110,7 @@ int node_functions_lend(struct node_functions *functions, uint32_t number, int n
 	const char *const arguments[] = {"/sbin/ip", "link", "set",  "dev", interface,
 					 "netns",    place,  "name", name,  NULL};
 
-	if (number >= functions->count || functions->lent[number] || functions->for_machines ||
+	if (number >= functions->count || functions->granted[number] || functions->for_vms ||
 	    sscanf(functions->lines[number], "%31s %15s", address, kind) != 2 ||
 	    strcmp(kind, "ethernet") != 0) {
 		(void)snprintf(said, length,
@@ -127,12 +127,12 @@ int node_functions_lend(struct node_functions *functions, uint32_t number, int n
 	/* This process waits for the command, which ends with it. */
 	(void)snprintf(place, sizeof(place), "/proc/%d/fd/%d", (int)getpid(), network);
 	(void)snprintf(name, sizeof(name), "lent%" PRIu32, number);
-	functions->lent[number] = true;
+	functions->granted[number] = true;
 	return command_run(arguments, said, length);
 }
 
-int node_functions_lend_to_machines(struct node_functions *functions, const struct settings *settings,
-				    uint32_t job, uid_t user, char *said, size_t length)
+int node_functions_grant_to_vms(struct node_functions *functions, const struct settings *settings,
+				uint32_t job, uid_t user, char *said, size_t length)
 {
 	char number[LINK_NAME_MAX];
 	char owner[LINK_NAME_MAX];
@@ -141,9 +141,9 @@ int node_functions_lend_to_machines(struct node_functions *functions, const stru
 		settings->directory, NULL};
 
 	for (uint32_t i = 0; i < functions->count; i++)
-		if (functions->lent[i] || functions->for_machines)
+		if (functions->granted[i] || functions->for_vms)
 			return -1;
-	functions->for_machines = true;
+	functions->for_vms = true;
 	(void)snprintf(number, sizeof(number), "%" PRIu32, job);
 	(void)snprintf(owner, sizeof(owner), "%" PRIu32, (uint32_t)user);
 	return command_run(arguments, said, length);

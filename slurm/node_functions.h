@@ -26,8 +26,8 @@
 struct node_functions {
 	uint32_t count;
 	char lines[NODE_FUNCTIONS_MAX][NODE_FUNCTION_LINE_MAX];
-	bool lent[NODE_FUNCTIONS_MAX];
-	bool for_machines; /* all of them */
+	bool granted[NODE_FUNCTIONS_MAX];
+	bool for_vms; /* all of them */
 };
 
 enum node_functions_state {
@@ -43,14 +43,14 @@ enum node_functions_state node_functions_read(const char *directory, uint32_t jo
  * Put the interface of one of them, which has a place in the host's network, into another network, under the
  * name lentNUMBER, down and without an address. Each only once. Returns 0, or -1 with the reason in `said`.
  */
-int node_functions_lend(struct node_functions *functions, uint32_t number, int network, char *said,
-			size_t length);
+int node_functions_grant(struct node_functions *functions, uint32_t number, int network, char *said,
+			 size_t length);
 
 /*
  * Have all of them on vfio-pci, and let that user open them, for virtual machines of the job. Only once, and
- * if none was lent. As above.
+ * if none was granted. As above.
  */
-int node_functions_lend_to_machines(struct node_functions *functions, const struct settings *settings,
-				    uint32_t job, uid_t user, char *said, size_t length);
+int node_functions_grant_to_vms(struct node_functions *functions, const struct settings *settings,
+				uint32_t job, uid_t user, char *said, size_t length);
 
 #endif

@@ -112,7 +112,7 @@ static bool ends_too(int node)
 {
 	static const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
 
-	for (int looks = 0; looks < 50; looks++) {
+	for (int polls = 0; polls < 50; polls++) {
 		if (process_is_ending(node))
 			return true;
 		(void)nanosleep(&pause, NULL);

@@ -15,11 +15,11 @@
 /* A rank has one; there is room for what it starts. More of them wait. */
 #define CONNECTIONS_MAX 32U
 #define BUFFER_BYTES 16384U
-/* What the last connections may still have to say when the task has ended: looks for it, at most. */
-#define LAST_LOOKS 1000U
+/* What the last connections may still have to say when the task has ended: polls for it, at most. */
+#define LAST_POLLS 1000U
 
 /* From one socket to another. Nothing is read before what was read is written. */
-struct way {
+struct direction {
 	int from;
 	int to;
 	size_t first; /* of what is to be written */
@@ -30,7 +30,7 @@ struct way {
 
 struct connection {
 	bool is_open;
-	struct way ways[2]; /* to the server, and back */
+	struct direction directions[2]; /* to the server, and back */
 };
 
 struct relay {
@@ -94,8 +94,8 @@ static int connect_to(uint16_t port)
 
 static void begin(struct connection *connection, int task, int server)
 {
-	struct way *there = &connection->ways[0];
-	struct way *back = &connection->ways[1];
+	struct direction *there = &connection->directions[0];
+	struct direction *back = &connection->directions[1];
 
 	connection->is_open = true;
 	there->from = back->to = task;
@@ -141,8 +141,8 @@ static void take_connection(struct relay *relay)
 
 static void end_connection(struct relay *relay, struct connection *connection)
 {
-	(void)close(connection->ways[0].from);
-	(void)close(connection->ways[0].to);
+	(void)close(connection->directions[0].from);
+	(void)close(connection->directions[0].to);
 	connection->is_open = false;
 	relay->is_full = false;
 }
@@ -153,35 +153,36 @@ static bool is_passing(void)
 }
 
 /* Returns -1 where a socket is broken. */
-static int hand_on(struct way *way)
+static int hand_on(struct direction *direction)
 {
-	if (way->first == way->end && !way->is_over) {
-		ssize_t got = recv(way->from, way->bytes, sizeof(way->bytes), 0);
+	if (direction->first == direction->end && !direction->is_over) {
+		ssize_t got = recv(direction->from, direction->bytes, sizeof(direction->bytes), 0);
 
 		if (got < 0)
 			return is_passing() ? 0 : -1;
-		way->first = 0;
-		way->end = (size_t)got;
-		way->is_over = got == 0;
-		if (way->is_over)
-			return shutdown(way->to, SHUT_WR) == 0 || errno == ENOTCONN ? 0 : -1;
+		direction->first = 0;
+		direction->end = (size_t)got;
+		direction->is_over = got == 0;
+		if (direction->is_over)
+			return shutdown(direction->to, SHUT_WR) == 0 || errno == ENOTCONN ? 0 : -1;
 	}
-	if (way->first < way->end) {
-		ssize_t sent = send(way->to, way->bytes + way->first, way->end - way->first, MSG_NOSIGNAL);
+	if (direction->first < direction->end) {
+		ssize_t sent = send(direction->to, direction->bytes + direction->first,
+				    direction->end - direction->first, MSG_NOSIGNAL);
 
 		if (sent < 0)
 			return is_passing() ? 0 : -1;
-		way->first += (size_t)sent;
+		direction->first += (size_t)sent;
 	}
 	return 0;
 }
 
 /* What a way waits for: both ways may wait for the same socket. */
-static struct pollfd awaited(const struct way *way)
+static struct pollfd awaited(const struct direction *direction)
 {
-	if (way->first < way->end)
-		return (struct pollfd){.fd = way->to, .events = POLLOUT};
-	return (struct pollfd){.fd = way->is_over ? -1 : way->from, .events = POLLIN};
+	if (direction->first < direction->end)
+		return (struct pollfd){.fd = direction->to, .events = POLLOUT};
+	return (struct pollfd){.fd = direction->is_over ? -1 : direction->from, .events = POLLIN};
 }
 
 /* Wait for something and do it. Returns false where there was nothing, or `ended` can be read. */
@@ -195,8 +196,8 @@ static bool take_turn(struct relay *relay, int ended, int milliseconds)
 	for (size_t i = 0; i < CONNECTIONS_MAX; i++) {
 		const struct connection *connection = &relay->connections[i];
 
-		for (size_t way = 0; way < 2; way++)
-			ready[count++] = connection->is_open ? awaited(&connection->ways[way])
+		for (size_t direction = 0; direction < 2; direction++)
+			ready[count++] = connection->is_open ? awaited(&connection->directions[direction])
 							     : (struct pollfd){.fd = -1};
 	}
 	int found = poll(ready, count, milliseconds);
@@ -205,13 +206,14 @@ static bool take_turn(struct relay *relay, int ended, int milliseconds)
 		return found < 0 && errno == EINTR;
 	for (size_t i = 0; i < CONNECTIONS_MAX; i++) {
 		struct connection *connection = &relay->connections[i];
-		const struct pollfd *of_ways = &ready[2 + 2 * i];
+		const struct pollfd *of_directions = &ready[2 + 2 * i];
 		bool broken = false;
 
-		for (size_t way = 0; connection->is_open && way < 2; way++)
-			broken |= of_ways[way].revents != 0 && hand_on(&connection->ways[way]) != 0;
+		for (size_t direction = 0; connection->is_open && direction < 2; direction++)
+			broken |= of_directions[direction].revents != 0 &&
+				  hand_on(&connection->directions[direction]) != 0;
 		if (connection->is_open &&
-		    (broken || (connection->ways[0].is_over && connection->ways[1].is_over)))
+		    (broken || (connection->directions[0].is_over && connection->directions[1].is_over)))
 			end_connection(relay, connection);
 	}
 	if (ready[1].revents != 0)
@@ -235,7 +237,7 @@ void pmix_relay_run(int listener, uint16_t port, int ended)
 	while (take_turn(relay, ended, -1)) {
 	}
 	/* The task's last words. What others in the node have to say does not hold it up. */
-	for (unsigned looks = 0; looks < LAST_LOOKS && take_turn(relay, -1, 0); looks++) {
+	for (unsigned polls = 0; polls < LAST_POLLS && take_turn(relay, -1, 0); polls++) {
 	}
 	for (size_t i = 0; i < CONNECTIONS_MAX; i++) {
 		if (relay->connections[i].is_open)

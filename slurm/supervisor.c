@@ -119,21 +119,21 @@ _Noreturn static void become_supervisor(const struct supervisor_order *order, in
 /* Where a supervisor is heard. */
 struct ends {
 	int output;  /* what it says */
-	int channel; /* its wishes; -1 where there are none, or no more */
+	int channel; /* its requests; -1 where there are none, or no more */
 	int between; /* the first of them, once it was told of, where nodes are to be joined */
 	bool joined;
 	const struct process *supervisor;
 };
 
 /* Let the user open the job's functions. A machine that has one has all of its memory locked. */
-static int lend_to_machines(const struct supervisor_order *order, const struct ends *ends, char *said,
-			    size_t length)
+static int grant_to_vms(const struct supervisor_order *order, const struct ends *ends, char *said,
+			size_t length)
 {
 	static const struct rlimit all = {RLIM_INFINITY, RLIM_INFINITY};
 
 	if (order->functions == NULL ||
-	    node_functions_lend_to_machines(order->functions, order->settings, order->job, order->user, said,
-					    length) != 0)
+	    node_functions_grant_to_vms(order->functions, order->settings, order->job, order->user, said,
+					length) != 0)
 		return -1;
 	int directory = process_open(ends->supervisor);
 
@@ -152,24 +152,24 @@ static int serve(const struct supervisor_order *order, struct ends *ends,
 	const int network = asked->network;
 
 	(void)snprintf(said, length, "vicinal: what makes the nodes asks for what the job does not have");
-	if (asked->request == SUPERVISOR_LEND_TO_MACHINES)
-		return lend_to_machines(order, ends, said, length);
+	if (asked->request == SUPERVISOR_GRANT_TO_VMS)
+		return grant_to_vms(order, ends, said, length);
 	if (!supervisor_network_is_of(network, ends->between, order->user)) {
 		(void)snprintf(said, length,
 			       "vicinal: the network of the nodes is none that the job's user made");
 		return -1;
 	}
-	if (asked->request == SUPERVISOR_LEND && order->functions != NULL)
-		return node_functions_lend(order->functions, asked->function, network, said, length);
+	if (asked->request == SUPERVISOR_GRANT && order->functions != NULL)
+		return node_functions_grant(order->functions, asked->function, network, said, length);
 	if (asked->request != SUPERVISOR_JOIN || order->join == NULL || ends->joined)
 		return -1;
 	ends->joined = true;
 	return order->join(order, ends->between, network, said, length);
 }
 
-/* Take a wish that the supervisor tells of. If nodes are to be joined, the first is from before anything of
- * the user's ran; all others are whatever the user likes. Returns 0, or -1 with the reason in `said`. */
-static int take_wish(const struct supervisor_order *order, struct ends *ends, char *said, size_t length)
+/* Take a request that the supervisor tells of. If nodes are to be joined, the first is from before anything
+ * of the user's ran; all others are whatever the user likes. Returns 0, or -1 with the reason in `said`. */
+static int take_request(const struct supervisor_order *order, struct ends *ends, char *said, size_t length)
 {
 	char reason[REASON_MAX] = "";
 	const struct supervisor_asked asked = supervisor_network_receive(ends->channel);
@@ -249,7 +249,7 @@ static int listen_to(const struct supervisor_order *order, struct ends *ends, ch
 			return -1;
 		if (poll(ready, 2, ASK_SECONDS * 1000) <= 0)
 			continue;
-		if (ready[1].revents != 0 && take_wish(order, ends, said, length) != 0)
+		if (ready[1].revents != 0 && take_request(order, ends, said, length) != 0)
 			return -1;
 		if (ready[0].revents == 0)
 			continue;

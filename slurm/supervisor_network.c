@@ -80,14 +80,14 @@ int supervisor_network_hold(int channel)
 	return result;
 }
 
-static enum supervisor_request wish_of(const unsigned char *words, ssize_t length, bool has_network)
+static enum supervisor_request request_of(const unsigned char *words, ssize_t length, bool has_network)
 {
 	if (length == 1 && words[0] == 'm' && !has_network)
-		return SUPERVISOR_LEND_TO_MACHINES;
+		return SUPERVISOR_GRANT_TO_VMS;
 	if (length == 1 && words[0] == 'n' && has_network)
 		return SUPERVISOR_JOIN;
 	if (length == 2 && words[0] == 'f' && has_network)
-		return SUPERVISOR_LEND;
+		return SUPERVISOR_GRANT;
 	return SUPERVISOR_SILENT;
 }
 
@@ -112,7 +112,7 @@ struct supervisor_asked supervisor_network_receive(int channel)
 	if (part != NULL && part->cmsg_level == SOL_SOCKET && part->cmsg_type == SCM_RIGHTS &&
 	    part->cmsg_len == CMSG_LEN(sizeof(int)))
 		memcpy(&asked.network, CMSG_DATA(part), sizeof(int));
-	asked.request = wish_of(words, got, asked.network >= 0);
+	asked.request = request_of(words, got, asked.network >= 0);
 	asked.function = words[1];
 	if (asked.network >= 0 && asked.request == SUPERVISOR_SILENT) {
 		(void)close(asked.network);

@@ -39,8 +39,8 @@ int supervisor_network_hold(int channel);
 enum supervisor_request {
 	SUPERVISOR_SILENT, /* it has ended, or says what is none of these */
 	SUPERVISOR_JOIN,
-	SUPERVISOR_LEND,
-	SUPERVISOR_LEND_TO_MACHINES,
+	SUPERVISOR_GRANT,
+	SUPERVISOR_GRANT_TO_VMS,
 };
 
 struct supervisor_asked {
@@ -49,7 +49,7 @@ struct supervisor_asked {
 	uint32_t function; /* which one is to get into it */
 };
 
-/* The next wish that the channel tells of. */
+/* The next request that the channel tells of. */
 struct supervisor_asked supervisor_network_receive(int channel);
 
 /* Tell the supervisor that what it asked for is done. */

@@ -173,20 +173,20 @@ static void test_functions_that_are_for_nodes(void **state)
 	assert_int_equal(found.count, 2);
 	assert_string_equal(found.lines[1], "ffff:02:08.0 infiniband ib0 a b");
 	/* Neither one whose interface stays the host's, nor one that there is none of, nor one twice. */
-	found.lent[0] = true;
+	found.granted[0] = true;
 	for (uint32_t number = 0; number < 4; number++) {
-		assert_int_equal(node_functions_lend(&found, number, -1, said, sizeof(said)), -1);
+		assert_int_equal(node_functions_grant(&found, number, -1, said, sizeof(said)), -1);
 		assert_string_equal(
 			said, "vicinal: the nodes ask for an SR-IOV function that the job does not have");
 	}
 	/* Nor for machines what a container has; and what machines have is theirs alone. */
 	const struct settings settings = {.command = "/bin/true", .directory = directory};
 
-	assert_int_equal(node_functions_lend_to_machines(&found, &settings, 7, 1, said, sizeof(said)), -1);
-	found.lent[0] = false;
-	assert_int_equal(node_functions_lend_to_machines(&found, &settings, 7, 1, said, sizeof(said)), 0);
-	assert_int_equal(node_functions_lend_to_machines(&found, &settings, 7, 1, said, sizeof(said)), -1);
-	assert_int_equal(node_functions_lend(&found, 0, -1, said, sizeof(said)), -1);
+	assert_int_equal(node_functions_grant_to_vms(&found, &settings, 7, 1, said, sizeof(said)), -1);
+	found.granted[0] = false;
+	assert_int_equal(node_functions_grant_to_vms(&found, &settings, 7, 1, said, sizeof(said)), 0);
+	assert_int_equal(node_functions_grant_to_vms(&found, &settings, 7, 1, said, sizeof(said)), -1);
+	assert_int_equal(node_functions_grant(&found, 0, -1, said, sizeof(said)), -1);
 	for (size_t i = 0, used = 0; i < NODE_FUNCTIONS_MAX + 1; i++)
 		used += (size_t)snprintf(many + used, sizeof(many) - used, "ffff:01:08.0 ethernet a - -\n");
 	memset(line, 'x', sizeof(line) - 1);

@@ -153,7 +153,7 @@ static void test_messages_without_a_network(void **state)
 	assert_int_equal(send(ends[1], "n", 1, 0), 1);
 	assert_int_equal(supervisor_network_receive(ends[0]).request, SUPERVISOR_SILENT);
 	assert_int_equal(send(ends[1], "m", 1, 0), 1);
-	assert_int_equal(supervisor_network_receive(ends[0]).request, SUPERVISOR_LEND_TO_MACHINES);
+	assert_int_equal(supervisor_network_receive(ends[0]).request, SUPERVISOR_GRANT_TO_VMS);
 	assert_int_equal(send(ends[1], "", 0, 0), 0);
 	assert_int_equal(supervisor_network_receive(ends[0]).request, SUPERVISOR_SILENT);
 	supervisor_network_answer(ends[0]);
@@ -176,8 +176,8 @@ static void test_what_is_asked_for_with_a_network(void **state)
 		size_t length;
 		enum supervisor_request request;
 		uint32_t function;
-	} cases[] = {{"n", 1, SUPERVISOR_JOIN, 0},        {"f\0", 2, SUPERVISOR_LEND, 0},
-		     {"f\377", 2, SUPERVISOR_LEND, 255},  {"f", 1, SUPERVISOR_SILENT, 0},
+	} cases[] = {{"n", 1, SUPERVISOR_JOIN, 0},        {"f\0", 2, SUPERVISOR_GRANT, 0},
+		     {"f\377", 2, SUPERVISOR_GRANT, 255}, {"f", 1, SUPERVISOR_SILENT, 0},
 		     {"n\0", 2, SUPERVISOR_SILENT, 0},    {"m", 1, SUPERVISOR_SILENT, 0},
 		     {"x", 1, SUPERVISOR_SILENT, 0},      {"f\0\0", 3, SUPERVISOR_SILENT, 0},
 		     {"f\0\0\0", 4, SUPERVISOR_SILENT, 0}};
