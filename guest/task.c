@@ -140,7 +140,7 @@ static int drain(struct task *task)
 }
 
 /* Returns 1 when the program has ended and that was said, -1 where nobody is at the other end. */
-static int look_at_end(struct task *task, int children)
+static int check_end(struct task *task, int children)
 {
 	struct signalfd_siginfo information;
 	int status = 0;
@@ -189,7 +189,7 @@ static void stand_between(struct task *task, int children)
 		if (result == 0)
 			result = hand_on(&task->input, &program->input);
 		if (result == 0 && ready[1].revents != 0)
-			result = look_at_end(task, children);
+			result = check_end(task, children);
 	}
 }
 

@@ -55,7 +55,7 @@ static void conceal(const struct mr *mr)
 }
 
 /* So long has the core to be done with memory that is to be deregistered. */
-#define LOANS_NANOSECONDS UINT64_C(1000000000)
+#define GRANTS_NANOSECONDS UINT64_C(1000000000)
 /* And so long the peers that lost their connection for it, to be told. */
 #define RECALLS_NANOSECONDS UINT64_C(100000000)
 
@@ -85,7 +85,7 @@ static bool is_given_back(struct mr *mr)
 	const struct timespec pause = {.tv_nsec = 50000};
 	bool enabled = mr->registration.enabled;
 	bool recalled = false;
-	uint64_t until = monotonic_now() + LOANS_NANOSECONDS;
+	uint64_t until = monotonic_now() + GRANTS_NANOSECONDS;
 
 	mr->registration.enabled = false; /* nothing new is begun */
 	for (;;) {

@@ -60,11 +60,10 @@ void parameters_define(void)
 		"With libvicinal-heap.so preloaded, the least bytes of an allocation that is placed in the "
 		"region; K, M and G may follow. VICINAL_HEAP_THRESHOLD is the same and comes first. "
 		"(default: 64K)");
-	(void)fi_param_define(
-		&provider, "progress", FI_PARAM_STRING,
-		"What a process does that waits: poll (look on, and never give the core away), adaptive "
-		"(look, then yield, then sleep) or block (sleep after some microseconds). "
-		"VICINAL_PROGRESS is the same and comes first. (default: adaptive)");
+	(void)fi_param_define(&provider, "progress", FI_PARAM_STRING,
+			      "What a process does that waits: poll (and never give the core away), adaptive "
+			      "(poll, then yield, then sleep) or block (sleep after some microseconds). "
+			      "VICINAL_PROGRESS is the same and comes first. (default: adaptive)");
 	(void)fi_param_define(
 		&provider, "single_copy", FI_PARAM_STRING,
 		"Copy large messages once, by both ends at the same time: auto, between processes where that "

@@ -135,7 +135,7 @@ static enum meeting poll_other(struct messenger *messenger, struct single_copy *
 		if (!transfer_read(line, copy->other, &claimed, &until) || !transport_intact(&other->peer))
 			return MEETING_ENDED;
 	} else {
-		struct process_look seen;
+		struct process_snapshot seen;
 		switch (process_read(&copy->process, NULL, 0, NULL, 0, 0, transfer_index(copy->other), true,
 				     &seen)) {
 		case PROCESS_GOOD:
@@ -265,7 +265,7 @@ static enum meeting read_part(struct messenger *messenger, struct receive *recei
 		shared_fence_loads();
 		return poll_other(messenger, copy, receive->from, true, nonsense);
 	}
-	struct process_look seen;
+	struct process_snapshot seen;
 	struct iovec here[BUFFER_PIECES];
 	struct iovec there[BUFFER_PIECES];
 	size_t here_count = slice(&receive->buffer, copy->mine, length, here);
@@ -425,7 +425,7 @@ static bool may_write_in_region(const struct messenger *messenger, struct single
 /* May the sender be writing into our buffer? Our line is closed already. */
 static bool may_write(const struct messenger *messenger, struct single_copy *copy)
 {
-	struct process_look seen;
+	struct process_snapshot seen;
 
 	if (copy->method == WIRE_BY_REGION)
 		return may_write_in_region(messenger, copy);

@@ -161,7 +161,7 @@ static bool process_is_proved(struct messenger *messenger, struct msg_peer *peer
 	uint32_t tries = ++peer->process_tries;
 	if ((tries & (tries - 1)) != 0)
 		return false;
-	process_offer_renew(&single->offer);
+	process_offer_relock(&single->offer);
 	if (!process_prove(messenger->transport->attachments[0].member, peer->peer.slot, peer->peer.epoch,
 			   peer->peer.nonce, &peer->process))
 		return false;

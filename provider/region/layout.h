@@ -218,12 +218,12 @@ struct section_header {
 	shared_u32 job;   /* 60  which job of the region's the owner belongs to, 0 if unknown; for people */
 	/*
 	 * line 1: on a line of its own since it changes while others read line 0. heartbeat changes while the
-	 * owner lives: see enum liveness_kind. obituary = epoch << 32 | slot of the member whose lock the
+	 * owner lives: see enum liveness_kind. death_notice = epoch << 32 | slot of the member whose lock the
 	 * owner found free last, so that others ask for it next; 0: none. Relaxed: who reads it asks the
 	 * kernel.
 	 */
-	shared_u64 heartbeat; /* 64 */
-	shared_u64 obituary;  /* 72 */
+	shared_u64 heartbeat;    /* 64 */
+	shared_u64 death_notice; /* 72 */
 	shared_bytes reserved1[48];
 	/* line 2: host name, NUL padded; for people */
 	shared_bytes hostname[64];
@@ -282,7 +282,7 @@ _Static_assert(offsetof(struct section_header, home_slot) == 48, "documented off
 _Static_assert(offsetof(struct section_header, home_epoch) == 52, "documented offset");
 _Static_assert(offsetof(struct section_header, alias) == 56, "documented offset");
 _Static_assert(offsetof(struct section_header, heartbeat) == 64, "documented offset");
-_Static_assert(offsetof(struct section_header, obituary) == 72, "documented offset");
+_Static_assert(offsetof(struct section_header, death_notice) == 72, "documented offset");
 _Static_assert(offsetof(struct section_header, hostname) == 128, "documented offset");
 _Static_assert(offsetof(struct section_header, active) == 192, "documented offset");
 _Static_assert(offsetof(struct section_header, sleeping) == 256, "documented offset");

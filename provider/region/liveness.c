@@ -72,12 +72,13 @@ void member_beat(struct member *self)
 
 void member_publish_death(const struct member *self, uint32_t slot, uint32_t epoch)
 {
-	shared_store_u64(&section_header(self->region, self->slot)->obituary, (uint64_t)epoch << 32 | slot);
+	shared_store_u64(&section_header(self->region, self->slot)->death_notice,
+			 (uint64_t)epoch << 32 | slot);
 }
 
 bool member_says_dead(const struct region *region, uint32_t slot, uint32_t *dead_slot, uint32_t *dead_epoch)
 {
-	uint64_t word = shared_load_u64(&section_header(region, slot)->obituary);
+	uint64_t word = shared_load_u64(&section_header(region, slot)->death_notice);
 
 	*dead_slot = (uint32_t)word;
 	*dead_epoch = (uint32_t)(word >> 32);

@@ -188,7 +188,7 @@ struct sight {
 	bool still; /* so far, of one that would move if it lived */
 };
 
-static struct sight look_at(const struct region *region, uint32_t slot)
+static struct sight sight_of(const struct region *region, uint32_t slot)
 {
 	uint64_t claim = claim_of(region, slot);
 
@@ -205,7 +205,7 @@ static uint32_t count_still(const struct region *region, struct sight *sights)
 	uint32_t count = 0;
 
 	for (uint32_t slot = 0; slot < region->members; slot++) {
-		struct sight now = look_at(region, slot);
+		struct sight now = sight_of(region, slot);
 		sights[slot].still = sights[slot].still && now.claim == sights[slot].claim &&
 				     now.heartbeat == sights[slot].heartbeat;
 		count += sights[slot].still;
@@ -251,7 +251,7 @@ static bool claim_stale(struct member *self, uint64_t timeout)
 	if (sights == NULL)
 		return false;
 	for (uint32_t slot = 0; slot < region->members; slot++)
-		sights[slot] = look_at(region, slot);
+		sights[slot] = sight_of(region, slot);
 	bool said = false;
 	for (uint32_t still = count_still(region, sights); still > 0 && !won;) {
 		/* By the clock, and before a last look: a signal ends a pause early. */

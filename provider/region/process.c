@@ -121,7 +121,7 @@ int process_offer_open(struct process_offer *offer, const struct member *member)
 	return result;
 }
 
-void process_offer_renew(const struct process_offer *offer)
+void process_offer_relock(const struct process_offer *offer)
 {
 	if (offer->record != NULL && offer->member->process == getpid())
 		(void)lock_range(offer, F_WRLCK);
@@ -299,36 +299,36 @@ static struct iovec line_of(const struct process_peer *peer, uint32_t index)
 	uint64_t address = peer->record + offsetof(struct process_record, transfers) +
 			   (uint64_t)index * sizeof(struct process_transfer);
 
-	return (struct iovec){(void *)(uintptr_t)address, sizeof(struct process_look)};
+	return (struct iovec){(void *)(uintptr_t)address, sizeof(struct process_snapshot)};
 }
 
 enum process_result process_read(const struct process_peer *peer, const struct iovec *to, size_t to_count,
 				 const struct iovec *from, size_t from_count, size_t bytes, uint32_t index,
-				 bool twice, struct process_look *look)
+				 bool twice, struct process_snapshot *snapshot)
 {
-	struct process_look looks[2];
+	struct process_snapshot snapshots[2];
 	struct iovec locals[PROCESS_PIECES + 1];
 	struct iovec remotes[PROCESS_PIECES + 2];
-	size_t looked = (twice ? 2 : 1) * sizeof(struct process_look);
+	size_t line_bytes = (twice ? 2 : 1) * sizeof(struct process_snapshot);
 
 	/* The kernel copies the pieces in their order, so the line is as it was after the data. */
 	for (size_t i = 0; i < to_count; i++)
 		locals[i] = to[i];
 	for (size_t i = 0; i < from_count; i++)
 		remotes[i] = from[i];
-	locals[to_count] = (struct iovec){looks, looked};
+	locals[to_count] = (struct iovec){snapshots, line_bytes};
 	remotes[from_count] = line_of(peer, index);
 	remotes[from_count + 1] = remotes[from_count];
 	ssize_t read =
 		process_vm_readv(peer->pid, locals, to_count + 1, remotes, from_count + (twice ? 2 : 1), 0);
-	if (read != (ssize_t)(bytes + looked))
+	if (read != (ssize_t)(bytes + line_bytes))
 		return read < 0 ? failure(bytes == 0) : PROCESS_REFUSED;
 	shared_fence_loads();
-	*look = looks[0];
-	if (look->secret != peer->secret)
+	*snapshot = snapshots[0];
+	if (snapshot->secret != peer->secret)
 		return PROCESS_GONE;
 	/* One that was being written may have come in parts: a second one has all of it. */
-	if (twice && memcmp(&looks[0], &looks[1], sizeof(looks[0])) != 0)
+	if (twice && memcmp(&snapshots[0], &snapshots[1], sizeof(snapshots[0])) != 0)
 		return PROCESS_CHANGING;
 	return PROCESS_GOOD;
 }

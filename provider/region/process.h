@@ -98,7 +98,7 @@ struct process_record {
 };
 
 /* A copy of a line, as it was read. */
-struct process_look {
+struct process_snapshot {
 	uint64_t secret;
 	uint64_t id;
 	uint64_t claimed;
@@ -127,7 +127,7 @@ int process_offer_open(struct process_offer *offer, const struct member *member)
  * Take the lock again: the kernel drops it when this process closes any descriptor of the
  * region's file, which it does when another endpoint closes.
  */
-void process_offer_renew(const struct process_offer *offer);
+void process_offer_relock(const struct process_offer *offer);
 /* The record's secret and all transfers are void before the memory is anything else. */
 void process_offer_close(struct process_offer *offer);
 
@@ -150,7 +150,7 @@ enum process_result {
  */
 enum process_result process_read(const struct process_peer *peer, const struct iovec *to, size_t to_count,
 				 const struct iovec *from, size_t from_count, size_t bytes, uint32_t index,
-				 bool twice, struct process_look *look);
+				 bool twice, struct process_snapshot *snapshot);
 /* The whole of transfer `index`, as it is now. */
 enum process_result process_read_transfer(const struct process_peer *peer, uint32_t index,
 					  struct process_transfer *transfer);

@@ -146,16 +146,16 @@ static void ask_for(struct transport *transport, struct peer *peer, uint64_t now
 	deal_with(transport, peer, state, now);
 }
 
-/* `herald` may have found a peer of ours dead. */
-static void heed_obituary(struct transport *transport, const struct peer *herald, uint64_t now)
+/* `reporter` may have found a peer of ours dead. */
+static void check_death_notice(struct transport *transport, const struct peer *reporter, uint64_t now)
 {
 	uint32_t slot = 0;
 	uint32_t epoch = 0;
 
 	if (transport->questions <= transport->questions_in_turn ||
-	    !member_says_dead(herald->attachment->region, herald->slot, &slot, &epoch))
+	    !member_says_dead(reporter->attachment->region, reporter->slot, &slot, &epoch))
 		return;
-	struct peer *peer = transport_peer_in(herald->attachment, slot, epoch);
+	struct peer *peer = transport_peer_in(reporter->attachment, slot, epoch);
 	if (peer != NULL && is_watched(peer) && peer->quiet)
 		ask_for(transport, peer, now);
 }
@@ -173,7 +173,7 @@ static void check_heartbeat(struct transport *transport, struct peer *peer, uint
 	else
 		deal_with(transport, peer, state, now);
 	if (peer->attachment != NULL)
-		heed_obituary(transport, peer, now);
+		check_death_notice(transport, peer, now);
 }
 
 /* As the top of this file says. Half of the questions are for the peers whose turn it is. */

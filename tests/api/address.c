@@ -43,7 +43,7 @@ static void look_up(int rank, enum fi_av_type type)
 	unsigned char found[NAME_MAX_BYTES];
 	size_t length = 0;
 
-	side_open(&side, rank, &(struct wish){.av_type = type});
+	side_open(&side, rank, &(struct side_options){.av_type = type});
 	if (type == FI_AV_TABLE)
 		for (int i = 0; i < ranks(); i++)
 			SAME(side.peer[i], i);
@@ -220,11 +220,11 @@ static void former_occupant(int rank)
 	char buffer = 0;
 	struct side side;
 
-	side_prepare(&side, rank, &(struct wish){0});
+	side_prepare(&side, rank, &(struct side_options){0});
 	for (int tries = 0;; tries++) {
 		size_t length = NAME_MAX_BYTES;
 		int which = tries == 0 ? FORMER : PRESENT;
-		side.endpoint = side_endpoint(&side, &(struct wish){0});
+		side.endpoint = side_endpoint(&side, &(struct side_options){0});
 		SAME(fi_enable(side.endpoint), 0);
 		SAME(fi_getname(&side.endpoint->fid, names[which], &length), 0);
 		if (which == PRESENT && memcmp(names[0] + SLOT_AT, names[1] + SLOT_AT, SLOT_BYTES) == 0)
@@ -283,8 +283,8 @@ static void unknown_beyond(int rank)
 		SAME(unsetenv("VICINAL_REGION"), 0);
 		SAME(setenv("FI_PROVIDER", "vicinal", 1), 0); /* it is offered without a region then */
 	}
-	side_prepare(&side, rank, &(struct wish){.wait = FI_WAIT_UNSPEC});
-	side.endpoints[side.count++] = side.endpoint = side_endpoint(&side, &(struct wish){0});
+	side_prepare(&side, rank, &(struct side_options){.wait = FI_WAIT_UNSPEC});
+	side.endpoints[side.count++] = side.endpoint = side_endpoint(&side, &(struct side_options){0});
 	SAME(fi_enable(side.endpoint), 0);
 	if (rank == 0) {
 		SAME(fi_getname(&side.endpoint->fid, name, &length), 0);

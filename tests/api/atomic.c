@@ -262,7 +262,7 @@ static void calls(int rank)
 	int64_t *others = (int64_t *)(void *)compares;
 	struct side side;
 
-	side_open(&side, rank, &(struct wish){.send_bind = FI_SELECTIVE_COMPLETION});
+	side_open(&side, rank, &(struct side_options){.send_bind = FI_SELECTIVE_COMPLETION});
 	struct fid_mr *mr = side_expose(&side, target, sizeof(target), REMOTE_BOTH, KEY);
 	barrier(&side);
 	for (size_t elements = 4; elements <= 512 && rank == 0; elements *= 2) {
@@ -379,7 +379,7 @@ static void counters(int rank)
 	struct side side;
 	struct fid_cntr *counter[COUNTED];
 
-	side_open_counting(&side, rank, &(struct wish){0}, counter);
+	side_open_counting(&side, rank, &(struct side_options){0}, counter);
 	struct fid_mr *mr = side_expose(&side, target, sizeof(target), REMOTE_BOTH, KEY);
 	barrier(&side);
 	if (rank == 0) {

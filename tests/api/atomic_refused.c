@@ -140,12 +140,12 @@ static void without(int rank)
 {
 	struct side side;
 
-	side_open(&side, rank, &(struct wish){.caps = FI_TAGGED | FI_RMA});
+	side_open(&side, rank, &(struct side_options){.caps = FI_TAGGED | FI_RMA});
 	SAME(fi_atomic(side.endpoint, operands, 1, NULL, side.peer[0], 0, KEY, FI_INT64, FI_SUM, NULL),
 	     -FI_EOPNOTSUPP);
 	side_close(&side);
-	side_prepare(&side, rank, &(struct wish){0});
-	struct fid_ep *endpoint = side_endpoint(&side, &(struct wish){0});
+	side_prepare(&side, rank, &(struct side_options){0});
+	struct fid_ep *endpoint = side_endpoint(&side, &(struct side_options){0});
 	SAME(fi_atomic(endpoint, operands, 1, NULL, 0, 0, KEY, FI_INT64, FI_SUM, NULL), -FI_EOPBADSTATE);
 	SAME(fi_close(&endpoint->fid), 0);
 	side_close(&side);

@@ -44,7 +44,7 @@ static void lengths(int rank)
 	struct side side;
 
 	leave_region();
-	side_open_counting(&side, rank, &(struct wish){.mr_mode = FI_MR_ENDPOINT}, counters);
+	side_open_counting(&side, rank, &(struct side_options){.mr_mode = FI_MR_ENDPOINT}, counters);
 	SAME(fi_cntr_open(side.domain, NULL, &written, NULL), 0);
 	struct fid_mr *mr = NULL;
 	SAME(fi_mr_reg(side.domain, memory, sizeof(memory), REMOTE_BOTH, 0, KEY, FI_RMA_EVENT, &mr, NULL), 0);

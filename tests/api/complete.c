@@ -28,7 +28,7 @@ static void formats(int rank)
 	for (size_t f = 0; f < 4; f++) {
 		struct side side;
 		char contexts[3];
-		side_open(&side, rank, &(struct wish){.format = all[f].format});
+		side_open(&side, rank, &(struct side_options){.format = all[f].format});
 		if (rank == 0) {
 			for (uint64_t i = 0; i < 3; i++)
 				POST(&side, fi_tinjectdata(side.endpoint, "abc", i + 1, i + 100, side.peer[1],
@@ -81,7 +81,7 @@ static void beyond_size(int rank)
 	static uint64_t values[5000];
 	struct side side;
 
-	side_open(&side, rank, &(struct wish){.queue_size = 4});
+	side_open(&side, rank, &(struct side_options){.queue_size = 4});
 	if (rank == 0) {
 		for (uint64_t i = 0; i < 5000; i++) { /* its own until it completes: it may wait for rank 1 */
 			values[i] = i;
@@ -112,10 +112,10 @@ static void selective(int rank)
 	for (int round = 0; round < 2; round++) {
 		uint64_t flags = round == 0 ? 0 : FI_COMPLETION;
 		side_open(&side, rank,
-			  &(struct wish){.send_bind = FI_SELECTIVE_COMPLETION,
-					 .receive_bind = FI_SELECTIVE_COMPLETION,
-					 .transmit_flags = flags,
-					 .receive_flags = flags});
+			  &(struct side_options){.send_bind = FI_SELECTIVE_COMPLETION,
+						 .receive_bind = FI_SELECTIVE_COMPLETION,
+						 .transmit_flags = flags,
+						 .receive_flags = flags});
 		/* Calls without flags take the endpoint's; calls with flags take only those. */
 		if (rank == 0) {
 			struct fi_msg message = {.msg_iov = &piece,
@@ -165,7 +165,8 @@ static void changed_flags(int rank)
 	uint64_t flags = FI_TRANSMIT;
 
 	side_open(&side, rank,
-		  &(struct wish){.send_bind = FI_SELECTIVE_COMPLETION, .transmit_flags = FI_COMPLETION});
+		  &(struct side_options){.send_bind = FI_SELECTIVE_COMPLETION,
+					 .transmit_flags = FI_COMPLETION});
 	SAME(fi_control(&side.endpoint->fid, FI_GETOPSFLAG, &flags), 0);
 	SAME(flags, FI_COMPLETION);
 	flags = FI_TRANSMIT | FI_TRANSMIT_COMPLETE;
@@ -277,7 +278,7 @@ static void match_by_default(int rank)
 {
 	struct side side;
 
-	side_open(&side, rank, &(struct wish){.transmit_flags = FI_MATCH_COMPLETE});
+	side_open(&side, rank, &(struct side_options){.transmit_flags = FI_MATCH_COMPLETE});
 	if (rank == 0) {
 		POST(&side, fi_send(side.endpoint, buffer, 8, NULL, side.peer[1], NULL));
 		expect_nothing(&side, side.sent);
@@ -401,7 +402,7 @@ static void waiting(int rank)
 	pthread_t thread;
 	fi_addr_t source = 0;
 
-	side_open(&side, rank, &(struct wish){.wait = FI_WAIT_UNSPEC});
+	side_open(&side, rank, &(struct side_options){.wait = FI_WAIT_UNSPEC});
 	if (rank == 0) {
 		/* Nothing comes: it waits so long at least, and not for ever. */
 		double begin = now();

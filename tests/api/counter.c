@@ -19,7 +19,8 @@ static void counts(int rank)
 	struct side side;
 	struct iovec piece = {buffer, 8};
 
-	side_open(&side, rank, &(struct wish){.counters = true, .send_bind = FI_SELECTIVE_COMPLETION});
+	side_open(&side, rank,
+		  &(struct side_options){.counters = true, .send_bind = FI_SELECTIVE_COMPLETION});
 	if (rank == 0) {
 		barrier(&side);
 		for (size_t i = 0; i < 6; i++)
@@ -85,7 +86,7 @@ static void without_queues(int rank)
 	struct side side;
 	struct fid_ep *endpoint = NULL;
 
-	side_prepare(&side, rank, &(struct wish){.counters = true});
+	side_prepare(&side, rank, &(struct side_options){.counters = true});
 	SAME(fi_endpoint(side.domain, side.info, &endpoint, NULL), 0);
 	SAME(fi_ep_bind(endpoint, &side.av->fid, 0), 0);
 	SAME(fi_ep_bind(endpoint, &side.sent_count->fid, FI_SEND | FI_READ | FI_WRITE), 0);
@@ -111,9 +112,9 @@ static void one_sided_only(int rank)
 	struct side side;
 	struct fid_cntr *counter = NULL;
 
-	side_prepare(&side, rank, &(struct wish){0});
+	side_prepare(&side, rank, &(struct side_options){0});
 	SAME(fi_cntr_open(side.domain, NULL, &counter, NULL), 0);
-	side.endpoint = side.endpoints[0] = side_endpoint(&side, &(struct wish){0});
+	side.endpoint = side.endpoints[0] = side_endpoint(&side, &(struct side_options){0});
 	side.count = 1;
 	SAME(fi_ep_bind(side.endpoint, &counter->fid, FI_READ | FI_WRITE), 0);
 	SAME(fi_enable(side.endpoint), 0);

@@ -41,7 +41,7 @@ static void blocked_on_descriptor(int rank)
 {
 	struct side side;
 
-	side_open(&side, rank, &(struct wish){.wait = FI_WAIT_FD});
+	side_open(&side, rank, &(struct side_options){.wait = FI_WAIT_FD});
 	int descriptor = descriptor_of(&side.received->fid);
 	struct fid *fids[] = {&side.received->fid};
 	if (rank == 0) {
@@ -83,7 +83,7 @@ static void descriptors_by_turns(int rank)
 {
 	struct side side;
 
-	side_open(&side, rank, &(struct wish){.wait = FI_WAIT_FD, .threading = FI_THREAD_DOMAIN});
+	side_open(&side, rank, &(struct side_options){.wait = FI_WAIT_FD, .threading = FI_THREAD_DOMAIN});
 	int descriptor = descriptor_of(&side.received->fid);
 	post(&side);
 	barrier(NULL);
@@ -105,7 +105,7 @@ static void descriptor_tells_of_death(int rank)
 {
 	struct side side;
 
-	side_open(&side, rank, &(struct wish){.wait = FI_WAIT_FD});
+	side_open(&side, rank, &(struct side_options){.wait = FI_WAIT_FD});
 	if (rank == 0) {
 		struct fid *fids[] = {&side.received->fid};
 		int descriptor = descriptor_of(&side.received->fid);
@@ -134,7 +134,7 @@ static void wait_set(int rank)
 	struct fi_cq_tagged_entry entry;
 	int descriptor = -1;
 
-	side_prepare(&side, rank, &(struct wish){0});
+	side_prepare(&side, rank, &(struct side_options){0});
 	SAME(fi_wait_open(side.fabric, &(struct fi_wait_attr){.wait_obj = FI_WAIT_FD}, &set), 0);
 	SAME(fi_control(&set->fid, FI_GETWAIT, &descriptor), 0);
 	SAME(fi_cq_open(side.domain,
@@ -148,7 +148,7 @@ static void wait_set(int rank)
 	SAME(fi_close(&set->fid), -FI_EBUSY);
 	struct fid_cq *plain = side.received;
 	side.received = cq;
-	side.endpoints[side.count++] = side.endpoint = side_endpoint(&side, &(struct wish){0});
+	side.endpoints[side.count++] = side.endpoint = side_endpoint(&side, &(struct side_options){0});
 	SAME(fi_ep_bind(side.endpoint, &counter->fid, FI_SEND), 0);
 	SAME(fi_enable(side.endpoint), 0);
 	exchange_names(&side);
@@ -185,7 +185,7 @@ static void poll_set(int rank)
 	int context = 0;
 	struct fid_cq *cq = NULL;
 
-	side_open(&side, rank, &(struct wish){.counters = true});
+	side_open(&side, rank, &(struct side_options){.counters = true});
 	SAME(fi_poll_open(side.domain, NULL, &set), 0);
 	SAME(fi_poll_add(set, &side.received->fid, 0), 0);
 	SAME(fi_poll_add(set, &side.sent_count->fid, 0), 0);

@@ -60,7 +60,7 @@ static void reach_all(int rank, int mode)
 	uint64_t one = 1;
 	uint64_t seen = 0;
 
-	side_open(&side, rank, &(struct wish){.mr_mode = mode});
+	side_open(&side, rank, &(struct side_options){.mr_mode = mode});
 	uint64_t *memory = take_memory(&side);
 	struct fid_mr *mr = expose_memory(&side, memory);
 	barrier(&side);
@@ -169,7 +169,7 @@ static void bound_later(int rank)
 	struct side side;
 	uint64_t value = 5;
 
-	side_open(&side, rank, &(struct wish){.endpoints = 2});
+	side_open(&side, rank, &(struct side_options){.endpoints = 2});
 	uint64_t *memory = take_memory(&side);
 	struct fid_mr *mr = expose_memory(&side, memory);
 	for (int bound = 0; bound < 2; bound++) {
@@ -283,7 +283,7 @@ static void after_messages(int rank)
 
 	for (int who = 0; who < 3; who++) { /* nobody, the initiator, the target */
 		uint64_t asked = who == rank + 1 ? order : 0;
-		side_open(&side, rank, &(struct wish){.order = asked});
+		side_open(&side, rank, &(struct side_options){.order = asked});
 		SAME(side.info->tx_attr->msg_order & (FI_ORDER_RAS | FI_ORDER_WAS), asked & ~FI_ORDER_SAS);
 		SAME(side.info->rx_attr->msg_order & (FI_ORDER_RAS | FI_ORDER_WAS), asked & ~FI_ORDER_SAS);
 		uint64_t *memory = take_memory(&side);

@@ -17,7 +17,7 @@ static void written(int rank)
 	struct fi_eq_entry read = {0};
 	struct fi_eq_err_entry error = {0};
 
-	side_prepare(&side, rank, &(struct wish){0});
+	side_prepare(&side, rank, &(struct side_options){0});
 	SAME(fi_eq_open(side.fabric, &(struct fi_eq_attr){.flags = FI_WRITE}, &eq, &context), 0);
 	CHECK(eq->fid.context == &context);
 	SAME(fi_eq_open(side.fabric, NULL, &read_only, NULL), 0);
@@ -66,7 +66,7 @@ static void waited_for(int rank)
 	char byte = 0;
 	uint32_t event = 0;
 
-	side_prepare(&side, rank, &(struct wish){0});
+	side_prepare(&side, rank, &(struct side_options){0});
 	SAME(fi_eq_open(side.fabric, &(struct fi_eq_attr){.flags = FI_WRITE, .wait_obj = FI_WAIT_UNSPEC}, &eq,
 			NULL),
 	     0);
@@ -147,7 +147,8 @@ static void old_errors(int rank)
 	struct fi_cq_err_entry failed = {.err_data_size = 4711};
 	struct fi_eq_err_entry unreachable = {.err_data_size = 4711};
 
-	side_open(&side, rank, &(struct wish){.version = FI_VERSION(1, 4), .mr_mode = FI_MR_SCALABLE});
+	side_open(&side, rank,
+		  &(struct side_options){.version = FI_VERSION(1, 4), .mr_mode = FI_MR_SCALABLE});
 	SAME(fi_trecv(side.endpoint, NULL, 0, NULL, FI_ADDR_UNSPEC, 1, 0, &side), 0);
 	SAME(fi_cancel(&side.endpoint->fid, &side), 0);
 	SAME(fi_cq_readerr(side.received, &failed, 0), 1);

@@ -46,8 +46,8 @@ static void missed(int rank)
 		SAME(write(pipe_ends[1], "x", 1), 1);
 		/* It can begin anew. */
 		struct side own;
-		side_prepare(&own, rank, &(struct wish){0});
-		own.endpoints[own.count++] = own.endpoint = side_endpoint(&own, &(struct wish){0});
+		side_prepare(&own, rank, &(struct side_options){0});
+		own.endpoints[own.count++] = own.endpoint = side_endpoint(&own, &(struct side_options){0});
 		SAME(fi_enable(own.endpoint), 0);
 		SAME(write(pipe_ends[1], "y", 1), 1);
 		while (atomic_load(shared_word(1)) == 0)
@@ -81,7 +81,7 @@ static void queue_closed(int rank)
 	pthread_t thread;
 	int status = 0;
 
-	side_prepare(&side, rank, &(struct wish){0});
+	side_prepare(&side, rank, &(struct side_options){0});
 	SAME(fi_eq_open(side.fabric, &(struct fi_eq_attr){.flags = FI_WRITE}, &eq, NULL), 0);
 	SAME(pthread_create(&thread, NULL, wait_for_one, eq), 0);
 	pause_for(0.03); /* it waits, most likely */

@@ -76,62 +76,62 @@ struct fi_info *ask(uint32_t version, const struct fi_info *hints, int *result)
 	return answer == 0 ? info : NULL;
 }
 
-static struct fi_info *find_info(const struct wish *wish)
+static struct fi_info *find_info(const struct side_options *options)
 {
 	struct fi_info *hints = vicinal_hints();
 
-	hints->caps = wish->caps;
+	hints->caps = options->caps;
 	hints->ep_attr->type = FI_EP_RDM;
-	hints->domain_attr->threading = wish->threading;
-	hints->domain_attr->data_progress = wish->progress;
-	hints->domain_attr->av_type = wish->av_type;
-	hints->tx_attr->op_flags = wish->transmit_flags;
-	hints->rx_attr->op_flags = wish->receive_flags;
-	hints->tx_attr->msg_order = hints->rx_attr->msg_order = wish->order;
-	hints->domain_attr->mr_mode = wish->mr_mode;
+	hints->domain_attr->threading = options->threading;
+	hints->domain_attr->data_progress = options->progress;
+	hints->domain_attr->av_type = options->av_type;
+	hints->tx_attr->op_flags = options->transmit_flags;
+	hints->rx_attr->op_flags = options->receive_flags;
+	hints->tx_attr->msg_order = hints->rx_attr->msg_order = options->order;
+	hints->domain_attr->mr_mode = options->mr_mode;
 	int result = 0;
-	struct fi_info *info = ask(wish->version != 0 ? wish->version : API, hints, &result);
+	struct fi_info *info = ask(options->version != 0 ? options->version : API, hints, &result);
 	SAME(result, 0);
 	CHECK(strcmp(info->fabric_attr->prov_name, "vicinal") == 0);
-	SAME(info->tx_attr->op_flags, wish->transmit_flags);
-	SAME(info->rx_attr->op_flags, wish->receive_flags);
+	SAME(info->tx_attr->op_flags, options->transmit_flags);
+	SAME(info->rx_attr->op_flags, options->receive_flags);
 	/* No mode is needed, so that it says none; a domain keeps to those that it is opened with. */
-	info->domain_attr->mr_mode = wish->mr_mode;
+	info->domain_attr->mr_mode = options->mr_mode;
 	fi_freeinfo(hints);
 	return info;
 }
 
-void side_prepare(struct side *side, int rank, const struct wish *wish)
+void side_prepare(struct side *side, int rank, const struct side_options *options)
 {
 	struct fi_cq_attr queue = {
-		.size = wish->queue_size,
-		.format = wish->format == FI_CQ_FORMAT_UNSPEC ? FI_CQ_FORMAT_TAGGED : wish->format,
-		.wait_obj = wish->wait,
+		.size = options->queue_size,
+		.format = options->format == FI_CQ_FORMAT_UNSPEC ? FI_CQ_FORMAT_TAGGED : options->format,
+		.wait_obj = options->wait,
 	};
-	struct fi_av_attr vector = {.type = wish->av_type};
+	struct fi_av_attr vector = {.type = options->av_type};
 	struct fi_cntr_attr counter = {.events = FI_CNTR_EVENTS_COMP};
 
-	*side = (struct side){.rank = rank, .info = find_info(wish)};
+	*side = (struct side){.rank = rank, .info = find_info(options)};
 	SAME(fi_fabric(side->info->fabric_attr, &side->fabric, NULL), 0);
 	SAME(fi_domain(side->fabric, side->info, &side->domain, NULL), 0);
 	SAME(fi_av_open(side->domain, &vector, &side->av, NULL), 0);
 	SAME(fi_cq_open(side->domain, &queue, &side->sent, NULL), 0);
 	SAME(fi_cq_open(side->domain, &queue, &side->received, NULL), 0);
-	if (wish->counters) {
+	if (options->counters) {
 		SAME(fi_cntr_open(side->domain, &counter, &side->sent_count, NULL), 0);
 		SAME(fi_cntr_open(side->domain, &counter, &side->received_count, NULL), 0);
 	}
 }
 
-struct fid_ep *side_endpoint(const struct side *side, const struct wish *wish)
+struct fid_ep *side_endpoint(const struct side *side, const struct side_options *options)
 {
 	struct fid_ep *endpoint = NULL;
 
 	SAME(fi_endpoint(side->domain, side->info, &endpoint, NULL), 0);
 	SAME(fi_ep_bind(endpoint, &side->av->fid, 0), 0);
-	SAME(fi_ep_bind(endpoint, &side->sent->fid, FI_TRANSMIT | wish->send_bind), 0);
-	SAME(fi_ep_bind(endpoint, &side->received->fid, FI_RECV | wish->receive_bind), 0);
-	if (wish->counters) {
+	SAME(fi_ep_bind(endpoint, &side->sent->fid, FI_TRANSMIT | options->send_bind), 0);
+	SAME(fi_ep_bind(endpoint, &side->received->fid, FI_RECV | options->receive_bind), 0);
+	if (options->counters) {
 		SAME(fi_ep_bind(endpoint, &side->sent_count->fid, FI_SEND), 0);
 		SAME(fi_ep_bind(endpoint, &side->received_count->fid, FI_RECV), 0);
 	}
@@ -157,16 +157,16 @@ void exchange_names(struct side *side)
 	barrier(NULL);
 }
 
-void side_open(struct side *side, int rank, const struct wish *wish)
+void side_open(struct side *side, int rank, const struct side_options *options)
 {
-	const struct wish usual = {.endpoints = 1};
+	const struct side_options usual = {.endpoints = 1};
 
-	if (wish == NULL)
-		wish = &usual;
-	side_prepare(side, rank, wish);
-	side->count = wish->endpoints == 0 ? 1 : wish->endpoints;
+	if (options == NULL)
+		options = &usual;
+	side_prepare(side, rank, options);
+	side->count = options->endpoints == 0 ? 1 : options->endpoints;
 	for (int i = 0; i < side->count; i++) {
-		side->endpoints[i] = side_endpoint(side, wish);
+		side->endpoints[i] = side_endpoint(side, options);
 		SAME(fi_enable(side->endpoints[i]), 0);
 	}
 	side->endpoint = side->endpoints[0];
@@ -196,7 +196,7 @@ void side_close(struct side *side)
 	fi_freeinfo(side->info);
 }
 
-void side_open_counting(struct side *side, int rank, const struct wish *wish,
+void side_open_counting(struct side *side, int rank, const struct side_options *options,
 			struct fid_cntr *counters[COUNTED])
 {
 	static const uint64_t flags[COUNTED] = {
@@ -206,8 +206,8 @@ void side_open_counting(struct side *side, int rank, const struct wish *wish,
 		[COUNT_REMOTE_WRITE] = FI_REMOTE_WRITE,
 	};
 
-	side_prepare(side, rank, wish);
-	side->endpoint = side->endpoints[0] = side_endpoint(side, wish);
+	side_prepare(side, rank, options);
+	side->endpoint = side->endpoints[0] = side_endpoint(side, options);
 	side->count = 1;
 	for (int i = 0; i < COUNTED; i++) {
 		SAME(fi_cntr_open(side->domain, NULL, &counters[i], NULL), 0);

@@ -57,7 +57,7 @@ void check_same(long long actual, long long expected, const char *file, int line
 /* ---- one rank's side ---- */
 
 /* What a scenario wants otherwise than usual; zeroes are the usual. */
-struct wish {
+struct side_options {
 	uint64_t caps;               /* by default all that is offered */
 	enum fi_av_type av_type;     /* by default a table */
 	enum fi_cq_format format;    /* by default tagged */
@@ -102,14 +102,14 @@ struct fi_info *ask(uint32_t version, const struct fi_info *hints, int *result);
 enum counted { COUNT_READ, COUNT_WRITE, COUNT_REMOTE_READ, COUNT_REMOTE_WRITE, COUNTED };
 
 /* Everything up to the domain, queues and address vector, but no endpoint. */
-void side_prepare(struct side *side, int rank, const struct wish *wish);
+void side_prepare(struct side *side, int rank, const struct side_options *options);
 /* Another endpoint, bound but not enabled. */
-struct fid_ep *side_endpoint(const struct side *side, const struct wish *wish);
-/* All of it, with the addresses of all ranks exchanged. `wish` may be NULL. */
-void side_open(struct side *side, int rank, const struct wish *wish);
+struct fid_ep *side_endpoint(const struct side *side, const struct side_options *options);
+/* All of it, with the addresses of all ranks exchanged. `options` may be NULL. */
+void side_open(struct side *side, int rank, const struct side_options *options);
 void side_close(struct side *side);
 /* The same of a side whose endpoint has such counters. */
-void side_open_counting(struct side *side, int rank, const struct wish *wish,
+void side_open_counting(struct side *side, int rank, const struct side_options *options,
 			struct fid_cntr *counters[COUNTED]);
 void side_close_counting(struct side *side, struct fid_cntr *counters[COUNTED]);
 /* Only the endpoints. */

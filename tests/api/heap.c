@@ -40,12 +40,12 @@ static void misused(int rank)
 	uint64_t total = 0;
 	uint64_t bytes = 0;
 
-	side_prepare(&side, rank, &(struct wish){0});
+	side_prepare(&side, rank, &(struct side_options){0});
 	SAME(fi_open_ops(&side.domain->fid, "no such operations", 0, &operations, NULL), -FI_ENOSYS);
 	SAME(fi_open_ops(&side.domain->fid, VICINAL_HEAP_OPS, 1, &operations, NULL), -FI_EINVAL);
 	SAME(fi_open_ops(&side.domain->fid, NULL, 0, &operations, NULL), -FI_EINVAL);
 	struct vicinal_heap_ops *heap = heap_of(&side);
-	struct fid_ep *endpoint = side_endpoint(&side, &(struct wish){0});
+	struct fid_ep *endpoint = side_endpoint(&side, &(struct side_options){0});
 	SAME(heap->allocate(endpoint, 1, 1, &block), -FI_EOPBADSTATE);
 	SAME(heap->query(endpoint, &total, &bytes), -FI_EOPBADSTATE);
 	SAME(fi_enable(endpoint), 0);
@@ -118,7 +118,7 @@ static void several(int rank)
 	struct side side;
 	void *blocks[2] = {NULL};
 
-	side_open(&side, rank, &(struct wish){.endpoints = 2});
+	side_open(&side, rank, &(struct side_options){.endpoints = 2});
 	struct vicinal_heap_ops *heap = heap_of(&side);
 	for (int i = 0; i < 2; i++) {
 		SAME(heap->allocate(side.endpoints[i], 100000, 1, &blocks[i]), 0);

@@ -207,7 +207,7 @@ static void not_for_us(int rank)
 	SAME(fi_endpoint(side.domain, NULL, &endpoint, NULL), -FI_EINVAL);
 	fi_freeinfo(info);
 	/* Objects that belong elsewhere. */
-	struct fid_ep *second = side_endpoint(&side, &(struct wish){0});
+	struct fid_ep *second = side_endpoint(&side, &(struct side_options){0});
 	SAME(fi_ep_bind(second, &side.fabric->fid, 0), -FI_EINVAL);
 	SAME(fi_ep_bind(second, &side.endpoint->fid, 0), -FI_EINVAL);
 	SAME(fi_domain_bind(side.domain, &side.av->fid, 0), -FI_EINVAL);
@@ -257,7 +257,7 @@ static void no_slot(int rank)
 	side_open(&side, rank, NULL);
 	for (;; enabled++) {
 		CHECK(enabled < MOST);
-		endpoints[enabled] = side_endpoint(&side, &(struct wish){0});
+		endpoints[enabled] = side_endpoint(&side, &(struct side_options){0});
 		result = fi_enable(endpoints[enabled]);
 		if (result != 0)
 			break;

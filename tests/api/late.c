@@ -38,8 +38,8 @@ static void open_unknown(struct side *side, int rank, uint64_t names[2][NAME_MAX
 	size_t length = NAME_MAX_BYTES;
 
 	choose_region(rank);
-	side_prepare(side, rank, &(struct wish){0});
-	side->endpoints[side->count++] = side->endpoint = side_endpoint(side, &(struct wish){0});
+	side_prepare(side, rank, &(struct side_options){0});
+	side->endpoints[side->count++] = side->endpoint = side_endpoint(side, &(struct side_options){0});
 	SAME(fi_enable(side->endpoint), 0);
 	SAME(fi_getname(&side->endpoint->fid, names[rank], &length), 0);
 	for (int of = 0; of < 2; of++) {

@@ -110,7 +110,7 @@ static void every_order(int rank)
 		struct fid_mr *mr = NULL;
 		struct fid_ep *idle = NULL;
 
-		side_open(&side, rank, &(struct wish){.endpoints = 2, .counters = true});
+		side_open(&side, rank, &(struct side_options){.endpoints = 2, .counters = true});
 		SAME(fi_eq_open(side.fabric, &(struct fi_eq_attr){.flags = FI_WRITE}, &eq, NULL), 0);
 		SAME(fi_eq_write(eq, 1, "unread", 6, 0), 6);
 		SAME(fi_av_open(side.domain, &(struct fi_av_attr){.flags = FI_EVENT}, &vector, NULL), 0);

@@ -90,7 +90,7 @@ static void undirected(int rank)
 {
 	struct side side;
 
-	side_open(&side, rank, &(struct wish){.caps = FI_TAGGED | FI_SEND | FI_RECV});
+	side_open(&side, rank, &(struct side_options){.caps = FI_TAGGED | FI_SEND | FI_RECV});
 	SAME(side.info->caps & FI_DIRECTED_RECV, 0);
 	if (rank == 0)
 		send_filled(&side, 1, 24, 5);

@@ -11,8 +11,8 @@ static void before_enable(int rank)
 	struct side side;
 	size_t length = sizeof(buffer);
 
-	side_prepare(&side, rank, &(struct wish){0});
-	struct fid_ep *endpoint = side_endpoint(&side, &(struct wish){0});
+	side_prepare(&side, rank, &(struct side_options){0});
+	struct fid_ep *endpoint = side_endpoint(&side, &(struct side_options){0});
 	SAME(fi_send(endpoint, buffer, 1, NULL, 0, NULL), -FI_EOPBADSTATE);
 	SAME(fi_recv(endpoint, buffer, 1, NULL, 0, NULL), -FI_EOPBADSTATE);
 	SAME(fi_tsend(endpoint, buffer, 1, NULL, 0, 0, NULL), -FI_EOPBADSTATE);
@@ -38,7 +38,7 @@ static void unbound(int rank)
 	struct side side;
 	struct fid_ep *endpoint = NULL;
 
-	side_prepare(&side, rank, &(struct wish){0});
+	side_prepare(&side, rank, &(struct side_options){0});
 	SAME(fi_endpoint(side.domain, side.info, &endpoint, NULL), 0);
 	SAME(fi_enable(endpoint), -FI_ENOAV);
 	SAME(fi_ep_bind(endpoint, &side.av->fid, 0), 0);
@@ -51,7 +51,7 @@ static void unbound(int rank)
 	SAME(fi_enable(endpoint), 0);
 	SAME(fi_close(&endpoint->fid), 0);
 	/* An endpoint that was never enabled closes too. */
-	endpoint = side_endpoint(&side, &(struct wish){0});
+	endpoint = side_endpoint(&side, &(struct side_options){0});
 	SAME(fi_close(&endpoint->fid), 0);
 	/* One that only sends needs nothing to receive with. */
 	side.info->caps &= ~(FI_RECV | FI_DIRECTED_RECV | FI_MULTI_RECV | FI_SOURCE);
@@ -75,7 +75,7 @@ static void bound_otherwise(int rank)
 	struct fi_cq_attr format = {.format = FI_CQ_FORMAT_TAGGED};
 	struct fid_ep *endpoint = NULL;
 
-	side_prepare(&side, rank, &(struct wish){0});
+	side_prepare(&side, rank, &(struct side_options){0});
 	SAME(fi_endpoint(side.domain, side.info, &endpoint, NULL), 0);
 	SAME(fi_domain(side.fabric, side.info, &domain, NULL), 0);
 	SAME(fi_av_open(domain, &(struct fi_av_attr){0}, &av, NULL), 0);
@@ -119,12 +119,12 @@ static void wrong_order(int rank)
 	struct fid_eq *eq = NULL;
 	struct fid_mr *mr = NULL;
 
-	side_prepare(&side, rank, &(struct wish){.counters = true});
+	side_prepare(&side, rank, &(struct side_options){.counters = true});
 	SAME(fi_eq_open(side.fabric, &(struct fi_eq_attr){0}, &eq, NULL), 0);
 	SAME(fi_mr_reg(side.domain, buffer, 1, FI_SEND, 0, 0, 0, &mr, NULL), 0);
 	SAME(fi_close(&side.fabric->fid), -FI_EBUSY);
 	SAME(fi_close(&side.domain->fid), -FI_EBUSY);
-	struct fid_ep *endpoint = side_endpoint(&side, &(struct wish){.counters = true});
+	struct fid_ep *endpoint = side_endpoint(&side, &(struct side_options){.counters = true});
 	for (int enabled = 0; enabled < 2; enabled++) {
 		SAME(fi_close(&side.sent->fid), -FI_EBUSY);
 		SAME(fi_close(&side.received->fid), -FI_EBUSY);

@@ -62,7 +62,7 @@ static void chosen_keys(int rank)
 	struct side side;
 	struct fid_mr *mrs[100];
 
-	side_open(&side, rank, &(struct wish){.mr_mode = FI_MR_PROV_KEY});
+	side_open(&side, rank, &(struct side_options){.mr_mode = FI_MR_PROV_KEY});
 	for (size_t i = 0; i < 100; i++) {
 		mrs[i] = reg(&side, memory + i, 1, REMOTE_BOTH, 5);
 		for (size_t k = 0; k < i; k++)
@@ -83,7 +83,7 @@ static void bound_to_an_endpoint(int rank)
 	struct side side;
 	struct fid_mr *mr = NULL;
 
-	side_open(&side, rank, &(struct wish){.mr_mode = FI_MR_ENDPOINT, .endpoints = 2});
+	side_open(&side, rank, &(struct side_options){.mr_mode = FI_MR_ENDPOINT, .endpoints = 2});
 	mr = reg(&side, memory, 10, REMOTE_BOTH, 5);
 	SAME(reach(&side, 0, 5), FI_EKEYREJECTED);
 	SAME(fi_mr_enable(mr), -FI_EINVAL);
@@ -105,7 +105,7 @@ static void endpoint_goes_first(int rank)
 {
 	struct side side;
 
-	side_open(&side, rank, &(struct wish){.mr_mode = FI_MR_ENDPOINT, .endpoints = 2});
+	side_open(&side, rank, &(struct side_options){.mr_mode = FI_MR_ENDPOINT, .endpoints = 2});
 	struct fid_mr *mr = reg(&side, memory, 10, REMOTE_BOTH, 5);
 	SAME(fi_mr_bind(mr, &side.endpoints[1]->fid, 0), 0);
 	SAME(fi_mr_enable(mr), 0);
@@ -117,7 +117,7 @@ static void endpoint_goes_first(int rank)
 	side.count = 1;
 	SAME(reach(&side, 0, 5), FI_EKEYREJECTED);
 	/* Another that may well lie where it did does not inherit its memory. */
-	struct fid_ep *next = side_endpoint(&side, &(struct wish){0});
+	struct fid_ep *next = side_endpoint(&side, &(struct side_options){0});
 	SAME(fi_enable(next), 0);
 	side.endpoints[1] = next;
 	side.count = 2;
@@ -142,7 +142,7 @@ static void calls(int rank)
 	uint8_t raw[16];
 	size_t raw_size = 4;
 
-	side_open(&side, rank, &(struct wish){.mr_mode = FI_MR_VIRT_ADDR});
+	side_open(&side, rank, &(struct side_options){.mr_mode = FI_MR_VIRT_ADDR});
 	SAME(fi_mr_regv(side.domain, &piece, 1, REMOTE_BOTH, 0, 7, 0, &mr, &side), 0);
 	CHECK(mr->fid.context == &side);
 	CHECK(fi_mr_desc(mr) != NULL);
@@ -251,7 +251,7 @@ static void old_modes(int rank)
 
 	for (size_t i = 0; i < 2; i++) {
 		struct side side;
-		side_open(&side, rank, &(struct wish){.mr_mode = modes[i]});
+		side_open(&side, rank, &(struct side_options){.mr_mode = modes[i]});
 		struct fid_mr *mr = reg(&side, memory, 10, REMOTE_BOTH, 5);
 		if (modes[i] == FI_MR_SCALABLE)
 			SAME(fi_mr_key(mr), 5);

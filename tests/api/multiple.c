@@ -181,7 +181,7 @@ static void selective(int rank)
 	struct side side;
 	char context = 0;
 
-	side_open(&side, rank, &(struct wish){.receive_bind = FI_SELECTIVE_COMPLETION});
+	side_open(&side, rank, &(struct side_options){.receive_bind = FI_SELECTIVE_COMPLETION});
 	if (rank == 0) {
 		barrier(&side);
 		for (uint64_t i = 0; i < 10; i++)
@@ -207,7 +207,7 @@ static void by_default(int rank)
 	struct side side;
 	char context = 0;
 
-	side_open(&side, rank, &(struct wish){.receive_flags = FI_MULTI_RECV});
+	side_open(&side, rank, &(struct side_options){.receive_flags = FI_MULTI_RECV});
 	if (rank == 0) {
 		barrier(&side);
 		for (uint64_t i = 0; i < 3; i++)

@@ -16,7 +16,7 @@ static void sizes_in_mode(int rank, int mode)
 {
 	struct side side;
 
-	side_open(&side, rank, &(struct wish){.mr_mode = mode});
+	side_open(&side, rank, &(struct side_options){.mr_mode = mode});
 	struct fid_mr *mr = side_expose(&side, memory, sizeof(memory), REMOTE_BOTH, KEY + (uint64_t)rank);
 	barrier(&side);
 	for (size_t i = 0; i < edge_size_count && rank == 0; i++) {
@@ -191,7 +191,7 @@ static void selective(int rank)
 {
 	struct side side;
 
-	side_open(&side, rank, &(struct wish){.send_bind = FI_SELECTIVE_COMPLETION});
+	side_open(&side, rank, &(struct side_options){.send_bind = FI_SELECTIVE_COMPLETION});
 	struct fid_mr *mr = side_expose(&side, memory, sizeof(memory), REMOTE_BOTH, KEY);
 	barrier(&side);
 	if (rank == 0) {
@@ -236,7 +236,7 @@ static void counters(int rank)
 	struct fid_cntr *counter[COUNTED];
 	struct fid_cntr *of_memory = NULL;
 
-	side_open_counting(&side, rank, &(struct wish){0}, counter);
+	side_open_counting(&side, rank, &(struct side_options){0}, counter);
 	SAME(fi_cntr_open(side.domain, NULL, &of_memory, NULL), 0);
 	struct fid_mr *mr = side_expose(&side, memory, sizeof(memory), REMOTE_BOTH, KEY);
 	SAME(fi_mr_bind(mr, &of_memory->fid, FI_REMOTE_WRITE), 0);
@@ -281,7 +281,7 @@ static void ordered(int rank)
 	struct side side;
 	uint64_t state = 5;
 
-	side_open(&side, rank, &(struct wish){.send_bind = FI_SELECTIVE_COMPLETION});
+	side_open(&side, rank, &(struct side_options){.send_bind = FI_SELECTIVE_COMPLETION});
 	struct fid_mr *mr = side_expose(&side, memory, sizeof(memory), REMOTE_BOTH, KEY);
 	barrier(&side);
 	for (uint64_t round = 0; round < 600 && rank == 0; round++) {
@@ -365,7 +365,8 @@ static void delivered(int rank)
 	struct side side;
 	struct fid_cntr *counter[COUNTED];
 
-	side_open_counting(&side, rank, &(struct wish){.transmit_flags = FI_DELIVERY_COMPLETE}, counter);
+	side_open_counting(&side, rank, &(struct side_options){.transmit_flags = FI_DELIVERY_COMPLETE},
+			   counter);
 	_Atomic uint64_t *shared = shared_word(8);
 	struct fid_mr *mr = side_expose(&side, (void *)(uintptr_t)shared, 8, REMOTE_BOTH, KEY);
 	barrier(&side);

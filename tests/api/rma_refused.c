@@ -206,12 +206,12 @@ static void without(int rank)
 {
 	struct side side;
 
-	side_open(&side, rank, &(struct wish){.caps = FI_TAGGED});
+	side_open(&side, rank, &(struct side_options){.caps = FI_TAGGED});
 	SAME(fi_write(side.endpoint, buffer, 8, NULL, side.peer[0], 0, KEY, NULL), -FI_EOPNOTSUPP);
 	SAME(fi_read(side.endpoint, buffer, 8, NULL, side.peer[0], 0, KEY, NULL), -FI_EOPNOTSUPP);
 	side_close(&side);
-	side_prepare(&side, rank, &(struct wish){0});
-	struct fid_ep *endpoint = side_endpoint(&side, &(struct wish){0});
+	side_prepare(&side, rank, &(struct side_options){0});
+	struct fid_ep *endpoint = side_endpoint(&side, &(struct side_options){0});
 	SAME(fi_write(endpoint, buffer, 8, NULL, 0, 0, KEY, NULL), -FI_EOPBADSTATE);
 	SAME(fi_close(&endpoint->fid), 0);
 	side_close(&side);

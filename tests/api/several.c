@@ -12,7 +12,7 @@ static void shared_queue(int rank)
 	static const size_t sizes[] = {24, 3000, 300000};
 	struct side side;
 
-	side_open(&side, rank, &(struct wish){.endpoints = 3});
+	side_open(&side, rank, &(struct side_options){.endpoints = 3});
 	for (size_t s = 0; s < 3; s++)
 		for (int from = 0; from < 3; from++)
 			for (int to = 0; to < 3; to++) {
@@ -58,7 +58,7 @@ static void left_in_queue(int rank)
 	struct side side;
 	fi_addr_t source = 0;
 
-	side_open(&side, rank, &(struct wish){.endpoints = 2});
+	side_open(&side, rank, &(struct side_options){.endpoints = 2});
 	for (int i = 0; i < 2; i++) {
 		SAME(fi_trecv(side.endpoints[i], buffer[i], 8, NULL, FI_ADDR_UNSPEC, 1, 0, buffer[i]), 0);
 		POST(&side, fi_tinject(side.endpoints[1 - i], "12345678", 8, side.peers[0][i], 1));
@@ -87,13 +87,13 @@ static void two_vectors(int rank)
 	fi_addr_t known[3] = {0};
 	fi_addr_t source = 0;
 
-	side_prepare(&side, rank, &(struct wish){0});
+	side_prepare(&side, rank, &(struct side_options){0});
 	vectors[0] = side.av;
 	SAME(fi_av_open(side.domain, &(struct fi_av_attr){.type = FI_AV_TABLE}, &vectors[1], NULL), 0);
 	for (int i = 0; i < 2; i++) {
 		size_t length = NAME_MAX_BYTES;
 		side.av = vectors[i];
-		side.endpoints[i] = side_endpoint(&side, &(struct wish){0});
+		side.endpoints[i] = side_endpoint(&side, &(struct side_options){0});
 		SAME(fi_enable(side.endpoints[i]), 0);
 		SAME(fi_getname(&side.endpoints[i]->fid, names[i], &length), 0);
 	}
@@ -131,7 +131,7 @@ static void come_and_go(int rank)
 {
 	struct side side;
 
-	side_open(&side, rank, &(struct wish){.endpoints = 2});
+	side_open(&side, rank, &(struct side_options){.endpoints = 2});
 	for (int round = 0; round < 20; round++) {
 		for (int i = 0; i < 2; i++) {
 			SAME(fi_trecv(side.endpoints[i], buffer[i], 3000, NULL, side.peers[1 - rank][i], 5, 0,
@@ -148,7 +148,7 @@ static void come_and_go(int rank)
 			CHECK_FILLED(buffer[i], 3000, (uint64_t)round);
 		barrier(&side);
 		SAME(fi_close(&side.endpoints[1]->fid), 0);
-		side.endpoints[1] = side_endpoint(&side, &(struct wish){0});
+		side.endpoints[1] = side_endpoint(&side, &(struct side_options){0});
 		SAME(fi_enable(side.endpoints[1]), 0);
 		exchange_names(&side);
 	}

@@ -86,12 +86,12 @@ static void *work(void *argument)
 	return NULL;
 }
 
-static void hammer(int rank, const struct wish *wish)
+static void hammer(int rank, const struct side_options *options)
 {
 	struct side side;
 	struct worker workers[THREADS];
 
-	side_open(&side, rank, wish);
+	side_open(&side, rank, options);
 	for (int i = 0; i < THREADS; i++) {
 		workers[i] = (struct worker){.side = &side, .number = i};
 		SAME(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
@@ -104,12 +104,12 @@ static void hammer(int rank, const struct wish *wish)
 
 static void safe(int rank)
 {
-	hammer(rank, &(struct wish){.threading = FI_THREAD_SAFE});
+	hammer(rank, &(struct side_options){.threading = FI_THREAD_SAFE});
 }
 
 static void safe_automatic(int rank)
 {
-	hammer(rank, &(struct wish){.threading = FI_THREAD_SAFE, .progress = FI_PROGRESS_AUTO});
+	hammer(rank, &(struct side_options){.threading = FI_THREAD_SAFE, .progress = FI_PROGRESS_AUTO});
 }
 
 /* Threads with an endpoint each, in one process: they meet only in the region. */
@@ -136,7 +136,7 @@ static void several_endpoints(int rank)
 	struct worker workers[3];
 	static uint64_t values[3][MESSAGES];
 
-	side_open(&side, rank, &(struct wish){.endpoints = 3});
+	side_open(&side, rank, &(struct side_options){.endpoints = 3});
 	for (uint64_t i = 0; i < MESSAGES; i++)
 		for (int e = 0; e < 3; e++)
 			SAME(fi_trecv(side.endpoints[e], &values[e][i], 8, NULL, side.peers[1 - rank][e], i,
@@ -170,7 +170,7 @@ static void automatic(int rank)
 	struct iovec piece;
 	static unsigned char buffers[4][300000];
 
-	side_open(&side, rank, &(struct wish){.progress = FI_PROGRESS_AUTO});
+	side_open(&side, rank, &(struct side_options){.progress = FI_PROGRESS_AUTO});
 	if (rank == 0) {
 		barrier(NULL);
 		for (uint64_t i = 0; i < 4; i++) {
@@ -215,7 +215,7 @@ static void waiting_thread(int rank)
 	pthread_t thread;
 	char buffer[8];
 
-	side_open(&side, rank, &(struct wish){.wait = FI_WAIT_UNSPEC});
+	side_open(&side, rank, &(struct side_options){.wait = FI_WAIT_UNSPEC});
 	SAME(fi_recv(side.endpoint, buffer, sizeof(buffer), NULL, FI_ADDR_UNSPEC, NULL), 0);
 	SAME(pthread_create(&thread, NULL, wait_in_queue, &side), 0);
 	send_after(&side, 0.02, side.peer[0]);

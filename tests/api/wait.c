@@ -20,7 +20,7 @@ static void blocked_in_sread(int rank)
 	struct side side;
 	struct fi_cq_tagged_entry entry;
 
-	side_open(&side, rank, &(struct wish){.wait = FI_WAIT_UNSPEC});
+	side_open(&side, rank, &(struct side_options){.wait = FI_WAIT_UNSPEC});
 	if (rank == 0) {
 		post(&side);
 		double begin = now(); /* before the other's pause begins */
@@ -41,7 +41,7 @@ static void blocked_in_counter(int rank)
 {
 	struct side side;
 
-	side_open(&side, rank, &(struct wish){.counters = true});
+	side_open(&side, rank, &(struct side_options){.counters = true});
 	if (rank == 0) {
 		post(&side);
 		post(&side);
@@ -69,7 +69,7 @@ static void asleep_for(int rank, int rounds)
 	struct fi_cq_tagged_entry entry;
 	uint64_t random = 7 + (uint64_t)rank;
 
-	side_open(&side, rank, &(struct wish){.wait = FI_WAIT_UNSPEC});
+	side_open(&side, rank, &(struct side_options){.wait = FI_WAIT_UNSPEC});
 	post(&side);
 	barrier(NULL);
 	for (int round = 0; round < rounds; round++) {
@@ -99,7 +99,7 @@ static void large_asleep(int rank)
 	struct side side;
 	struct fi_cq_tagged_entry entry;
 
-	side_open(&side, rank, &(struct wish){.wait = FI_WAIT_UNSPEC});
+	side_open(&side, rank, &(struct side_options){.wait = FI_WAIT_UNSPEC});
 	for (uint64_t round = 0; round < 10; round++) {
 		if (rank == 0) {
 			fill(bytes, sizeof(bytes), round);
@@ -137,7 +137,7 @@ static void woken_by_another_thread(int rank)
 {
 	struct side side;
 
-	side_open(&side, rank, &(struct wish){.counters = true});
+	side_open(&side, rank, &(struct side_options){.counters = true});
 	struct thread_of waiting = {.side = &side};
 	SAME(pthread_create(&waiting.thread, NULL, wait_for_counter, &waiting), 0);
 	pause_for(0.1); /* it sleeps, most likely */
@@ -155,11 +155,11 @@ static void threshold(int rank)
 	struct fi_cq_tagged_entry entries[4];
 	struct fid_cq *cq = NULL;
 
-	side_prepare(&side, rank, &(struct wish){0});
+	side_prepare(&side, rank, &(struct side_options){0});
 	SAME(fi_cq_open(side.domain, &attributes, &cq, NULL), 0);
 	struct fid_cq *plain = side.received;
 	side.received = cq;
-	side.endpoints[side.count++] = side.endpoint = side_endpoint(&side, &(struct wish){0});
+	side.endpoints[side.count++] = side.endpoint = side_endpoint(&side, &(struct side_options){0});
 	SAME(fi_enable(side.endpoint), 0);
 	exchange_names(&side);
 	for (int i = 0; i < 4; i++)
@@ -183,7 +183,7 @@ static void automatic_is_idle(int rank)
 {
 	struct side side;
 
-	side_open(&side, rank, &(struct wish){.progress = FI_PROGRESS_AUTO});
+	side_open(&side, rank, &(struct side_options){.progress = FI_PROGRESS_AUTO});
 	pause_for(0.2);
 	struct effort before = effort();
 	pause_for(BLOCKED_SECONDS);
@@ -220,7 +220,7 @@ static void without_calls(int rank)
 	struct side side;
 	struct fi_cq_tagged_entry entry;
 
-	side_open(&side, rank, &(struct wish){.wait = FI_WAIT_FD});
+	side_open(&side, rank, &(struct side_options){.wait = FI_WAIT_FD});
 	post(&side);
 	barrier(NULL);
 	if (rank == 0) {

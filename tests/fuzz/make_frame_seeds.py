@@ -8,7 +8,7 @@ from pathlib import Path
 INLINE, SHORT, CONTINUATION, EAGER, RENDEZVOUS = 1, 2, 3, 4, 5
 EARLY, CLEAR, PIECE, ACKNOWLEDGE, RECLAIM, RESUME, OFFER = 6, 7, 8, 9, 10, 11, 12
 WRITE, WRITE_CHUNK, READ, ATOMIC, ATOMIC_CHUNK, REPLY, REPLY_CHUNK, DONE = range(16, 24)
-CORE_WRITE, CORE_READ, LENT, RETURN, ENDED = range(24, 29)
+CORE_WRITE, CORE_READ, GRANT, RETURN, ENDED = range(24, 29)
 
 # enum frame_kind
 HELLO, LEAVE, LEFT, REFUSE, PING = 2, 3, 4, 5, 6
@@ -71,7 +71,7 @@ def core_read(total: int, key: int = 1) -> bytes:
 
 
 def grant(word: int = 0) -> bytes:
-    return frame(slot(LENT, 0, struct.pack("<QQQ", 1, 2, 3), word))
+    return frame(slot(GRANT, 0, struct.pack("<QQQ", 1, 2, 3), word))
 
 
 def ended(error: int, word: int = 0) -> bytes:

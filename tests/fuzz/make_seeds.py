@@ -9,7 +9,7 @@ INLINE, SHORT, CONTINUATION, EAGER, RENDEZVOUS = 1, 2, 3, 4, 5
 EARLY, CLEAR, PIECE, ACKNOWLEDGE, RECLAIM = 6, 7, 8, 9, 10
 
 # Places in the kinds of take_slot()
-NET_OFFER, NET_MOVE = 3, 4
+NET_OFFER, NET_SWITCH = 3, 4
 
 # Kinds of one-sided operations, as differences from the first
 WRITE, WRITE_CHUNK, READ, ATOMIC, ATOMIC_CHUNK, REPLY, REPLY_CHUNK, DONE = range(8)
@@ -133,9 +133,9 @@ def network(what: int, style: int = 0, more: bytes = b"") -> bytes:
 
 
 def frame_slot(kind: int, length: int = 0, payload: bytes = b"") -> bytes:
-    """What take_slot() makes one of; MOVE and OFFER have no length, and MOVE nothing else."""
+    """What take_slot() makes one of; SWITCH and OFFER have no length, and SWITCH nothing else."""
     choice = struct.pack("<B", kind)
-    if kind == NET_MOVE:
+    if kind == NET_SWITCH:
         return choice
     return choice + (b"" if kind == NET_OFFER else struct.pack("<H", length)) + b"\1\1" + payload
 
@@ -156,34 +156,34 @@ OPEN = CONNECT + PROGRESS
 ONCE = OPEN + transfer(5, 80000, 80000) + receive(MIDDLE, 0x10)
 ONCE_BY_HALF = ONCE + transfer(5, 40000, 80000) + offer(5, 80000) + PROGRESS
 
-WISH, BEGIN, MOVE, LOOK = network(0), network(1), network(3), network(4)
-PONG, MOVED = network(5, 8, b"\7"), network(5, 8, b"\10")
-HELLO, RENEW = network(5, 8, b"\2"), network(5, 8, b"\11")
+REQUEST, BEGIN, SWITCH, LOOK = network(0), network(1), network(3), network(4)
+PONG, SWITCHED = network(5, 8, b"\7"), network(5, 8, b"\10")
+HELLO, FAILOVER = network(5, 8, b"\2"), network(5, 8, b"\11")
 # Known to each other in the network, and the hostile member's ring left.
-MOVED_OUT = OPEN + WISH + BEGIN + MOVE + PROGRESS
+SWITCHED_OUT = OPEN + REQUEST + BEGIN + SWITCH + PROGRESS
 
 SEEDS = {
-    "moves-out": MOVED_OUT + frame(frame_slot(0, 30, bytes(48))) * 2 + LOOK + receive(SMALL),
-    "moves-back": MOVED_OUT
-    + frame(frame_slot(0, 30, bytes(48)), frame_slot(NET_MOVE))
+    "switches-out": SWITCHED_OUT + frame(frame_slot(0, 30, bytes(48))) * 2 + LOOK + receive(SMALL),
+    "switches-back": SWITCHED_OUT
+    + frame(frame_slot(0, 30, bytes(48)), frame_slot(NET_SWITCH))
     + LOOK
     + PROGRESS
     + CONNECT
     + push(INLINE, 40)
     + PROGRESS,
-    "moves-twice": MOVED_OUT + frame(frame_slot(NET_MOVE)) * 2 + LOOK + MOVE + PROGRESS,
-    "moves-with-chunks": OPEN
+    "switches-twice": SWITCHED_OUT + frame(frame_slot(NET_SWITCH)) * 2 + LOOK + SWITCH + PROGRESS,
+    "switches-with-chunks": OPEN
     + push(EAGER, 4000) * 3
-    + WISH
+    + REQUEST
     + BEGIN
-    + MOVE
+    + SWITCH
     + PROGRESS
     + frame(frame_slot(1, 4000, bytes(24)))
     + LOOK
     + receive(EAGER_LENGTH) * 3,
-    "victim-moves": OPEN
+    "victim-switches": OPEN
     + send(SMALL)
-    + WISH
+    + REQUEST
     + BEGIN
     + PONG
     + LOOK
@@ -193,12 +193,12 @@ SEEDS = {
     + send(LARGE)
     + network(0, 32)
     + BEGIN
-    + MOVED
+    + SWITCHED
     + LOOK
     + PROGRESS,
-    "victim-moves-and-die": OPEN
+    "victim-switches-and-die": OPEN
     + send(LARGE)
-    + WISH
+    + REQUEST
     + BEGIN
     + PONG
     + LOOK
@@ -207,21 +207,21 @@ SEEDS = {
     + CHECK
     + CONNECT
     + PROGRESS,
-    "offered": MOVED_OUT
+    "offered": SWITCHED_OUT
     + receive(LARGE)
     + network(5, 0, frame_slot(NET_OFFER | 64, 0, b"\1" * 40))
     + LOOK * 3
     + PROGRESS,
-    "frames-without-a-move": OPEN + WISH + BEGIN + frame(frame_slot(0, 30, bytes(48))) + LOOK,
-    "moved-without-a-move": OPEN + WISH + BEGIN + MOVED + LOOK,
-    "renews": OPEN
-    + WISH
+    "frames-without-a-switch": OPEN + REQUEST + BEGIN + frame(frame_slot(0, 30, bytes(48))) + LOOK,
+    "switched-without-a-switch": OPEN + REQUEST + BEGIN + SWITCHED + LOOK,
+    "fails-over": OPEN
+    + REQUEST
     + BEGIN
     + send(LARGE)
     + receive(SMALL)
     + push(200, 1)
     + PROGRESS * 2
-    + RENEW
+    + FAILOVER
     + LOOK
     + PROGRESS
     + HELLO
@@ -231,19 +231,19 @@ SEEDS = {
     + send(SMALL)
     + PROGRESS,
     "failover-of-a-liar": OPEN
-    + WISH
+    + REQUEST
     + BEGIN
     + receive(SMALL)
-    + RENEW
+    + FAILOVER
     + LOOK * 2
     + PROGRESS * 2
-    + RENEW * 2
+    + FAILOVER * 2
     + LOOK
     + frame(frame_slot(0, 30, bytes(48)), style=4)
     + LOOK
     + CHECK
     + PROGRESS,
-    "hello": OPEN + WISH + network(5, 8, b"\2") + LOOK + BEGIN + MOVE + PROGRESS,
+    "hello": OPEN + REQUEST + network(5, 8, b"\2") + LOOK + BEGIN + SWITCH + PROGRESS,
     "inline": OPEN + receive(SMALL) + push(INLINE, 40) + PROGRESS,
     "inline-unexpected": OPEN + push(INLINE, 40) + PROGRESS + receive(SMALL),
     "inline-acknowledged": OPEN + push(INLINE, 8, flags=7) * 3 + PROGRESS + receive(SMALL) * 3,

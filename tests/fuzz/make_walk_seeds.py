@@ -7,7 +7,7 @@ A, B, C = 0, 1, 2
 ANY = 3
 
 # Steps, by their numbers in step()
-SEND, RECEIVE, WISH, LOOK, PLUG, FRAME = 0, 5, 9, 11, 13, 14
+SEND, RECEIVE, REQUEST, LOOK, PLUG, FRAME = 0, 5, 9, 11, 13, 14
 CORE, LOSS, DEATH, EVICTION, SECOND, ROUNDS = 16, 17, 18, 19, 21, 23
 BURST = 8  # with BURSTS
 
@@ -45,7 +45,7 @@ def receive(at: int, source: int, size: int, style: int = TAGGED) -> bytes:
 
 
 def route(at: int, wanted: int) -> bytes:
-    return bytes([WISH, at, wanted])
+    return bytes([REQUEST, at, wanted])
 
 
 def traffic(style: int = TAGGED) -> bytes:

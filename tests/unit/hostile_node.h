@@ -28,7 +28,7 @@ struct slot {
 void write_slot(const struct slot *slot);
 
 /* chunk and offset as struct wire_piece has them, in one word */
-#define PLACE(chunk, offset) ((uint64_t)(offset) << 32 | (chunk))
+#define CHUNK_AT(chunk, offset) ((uint64_t)(offset) << 32 | (chunk))
 #define SECTION WORLD_SECTION_BYTES
 
 /* The victim's side goes on, alone. */

@@ -434,7 +434,7 @@ static struct failover_frame failover(const struct far_node *from, const struct 
 	return frame;
 }
 
-/* Renewals that cannot be are dropped, and nobody loses anything by them. */
+/* Failovers that cannot be are dropped, and nobody loses anything by them. */
 static void test_failovers_that_cannot_be(void **state)
 {
 	(void)state;
@@ -507,7 +507,7 @@ static void test_failovers_of_a_liar(void **state)
 
 /* ---- the region's file is cut ---- */
 
-static char file_path[] = "/dev/shm/vicinal-renew-XXXXXX";
+static char file_path[] = "/dev/shm/vicinal-failover-XXXXXX";
 static int file_fd;
 
 /* Each with a mapping of its own, as processes have. Within the test, which has handlers of its own. */

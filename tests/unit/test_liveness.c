@@ -167,7 +167,7 @@ static void test_who_is_said_to_be_dead_is_asked_for_first(void **state)
 }
 
 /* What it says is asked about, and is not believed. */
-static void test_an_obituary_that_lies(void **state)
+static void test_a_death_notice_that_lies(void **state)
 {
 	(void)state;
 	open_all();
@@ -182,7 +182,7 @@ static void test_an_obituary_that_lies(void **state)
 		UINT64_MAX,
 	};
 	for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
-		shared_store_u64(&header->obituary, lies[i]);
+		shared_store_u64(&header->death_notice, lies[i]);
 		for (uint32_t check = 0; check < ROUND; check++) {
 			questions = 0;
 			check_all(1);
@@ -207,7 +207,7 @@ int main(void)
 		cmocka_unit_test(test_one_that_looked_is_missed_at_once),
 		cmocka_unit_test(test_one_that_computed_is_missed_soon),
 		cmocka_unit_test(test_who_is_said_to_be_dead_is_asked_for_first),
-		cmocka_unit_test(test_an_obituary_that_lies),
+		cmocka_unit_test(test_a_death_notice_that_lies),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

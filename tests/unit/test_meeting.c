@@ -202,7 +202,7 @@ static void kernel_copy(const struct iovec *target, const struct iovec *source)
 	point();
 }
 
-static void kernel_look(const struct process_peer *peer, uint32_t index, struct process_look *look)
+static void kernel_snapshot(const struct process_peer *peer, uint32_t index, struct process_snapshot *look)
 {
 	const struct process_record *record = (const struct process_record *)(uintptr_t)peer->record;
 	const struct process_line *line = &record->transfers[index].line;
@@ -216,16 +216,17 @@ static void kernel_look(const struct process_peer *peer, uint32_t index, struct 
 			point();
 		values[i] |= atomic_load(words[i]) & ~UINT64_C(0xffff);
 	}
-	*look = (struct process_look){values[0], values[1], values[2], values[3]};
+	*look = (struct process_snapshot){values[0], values[1], values[2], values[3]};
 }
 
 static bool kernel_refuses;
 
 static enum process_result kernel_read(const struct process_peer *peer, const struct iovec *target,
 				       size_t target_count, const struct iovec *source, size_t source_count,
-				       size_t bytes, uint32_t index, bool twice, struct process_look *look)
+				       size_t bytes, uint32_t index, bool twice,
+				       struct process_snapshot *look)
 {
-	struct process_look again;
+	struct process_snapshot again;
 
 	(void)source_count;
 	(void)bytes;
@@ -233,9 +234,9 @@ static enum process_result kernel_read(const struct process_peer *peer, const st
 		return PROCESS_REFUSED;
 	if (target_count > 0)
 		kernel_copy(target, source);
-	kernel_look(peer, index, look);
+	kernel_snapshot(peer, index, look);
 	if (twice)
-		kernel_look(peer, index, &again);
+		kernel_snapshot(peer, index, &again);
 	if (look->secret != peer->secret)
 		return PROCESS_GONE;
 	return twice && memcmp(look, &again, sizeof(again)) != 0 ? PROCESS_CHANGING : PROCESS_GOOD;

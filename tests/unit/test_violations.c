@@ -31,22 +31,22 @@ static const struct {
 	{"a short message with another as its second slot",
 	 {{.kind = WIRE_SHORT, .length = 60}, {.kind = WIRE_INLINE}}},
 	{"a chunk beyond what a credit line names",
-	 {{.kind = WIRE_EAGER, .length = 8, .payload = {0, 0, PLACE(REGION_CHUNKS_MAX, 8192)}}}},
+	 {{.kind = WIRE_EAGER, .length = 8, .payload = {0, 0, CHUNK_AT(REGION_CHUNKS_MAX, 8192)}}}},
 	{"a chunk that another message has",
-	 {{.kind = WIRE_EAGER, .length = 8, .payload = {0, 0, PLACE(3, 8192)}},
-	  {.kind = WIRE_EAGER, .length = 8, .payload = {0, 0, PLACE(3, 16384)}}}},
+	 {{.kind = WIRE_EAGER, .length = 8, .payload = {0, 0, CHUNK_AT(3, 8192)}},
+	  {.kind = WIRE_EAGER, .length = 8, .payload = {0, 0, CHUNK_AT(3, 16384)}}}},
 	{"a chunk that the same message has",
 	 {{.kind = WIRE_RENDEZVOUS, .length = 1, .payload = {0, 1, 100, 100, 0}},
-	  {.kind = WIRE_EARLY, .length = 1, .payload = {PLACE(7, 8192)}},
-	  {.kind = WIRE_EARLY, .length = 1, .payload = {PLACE(7, 8256)}}}},
-	{"a chunk with no number", {{.kind = WIRE_EAGER, .payload = {0, 0, PLACE(UINT32_MAX, 8192)}}}},
+	  {.kind = WIRE_EARLY, .length = 1, .payload = {CHUNK_AT(7, 8192)}},
+	  {.kind = WIRE_EARLY, .length = 1, .payload = {CHUNK_AT(7, 8256)}}}},
+	{"a chunk with no number", {{.kind = WIRE_EAGER, .payload = {0, 0, CHUNK_AT(UINT32_MAX, 8192)}}}},
 	{"a chunk beyond the section",
-	 {{.kind = WIRE_EAGER, .length = 1, .payload = {0, 0, PLACE(0, SECTION)}}}},
+	 {{.kind = WIRE_EAGER, .length = 1, .payload = {0, 0, CHUNK_AT(0, SECTION)}}}},
 	{"a chunk across the section's end",
-	 {{.kind = WIRE_EAGER, .length = 65, .payload = {0, 0, PLACE(0, SECTION - 64)}}}},
-	{"a chunk far away", {{.kind = WIRE_EAGER, .length = 1, .payload = {0, 0, PLACE(0, UINT32_MAX)}}}},
+	 {{.kind = WIRE_EAGER, .length = 65, .payload = {0, 0, CHUNK_AT(0, SECTION - 64)}}}},
+	{"a chunk far away", {{.kind = WIRE_EAGER, .length = 1, .payload = {0, 0, CHUNK_AT(0, UINT32_MAX)}}}},
 	{"a chunk larger than any",
-	 {{.kind = WIRE_EAGER, .length = CHUNK_LARGE + 1, .payload = {0, 0, PLACE(0, 0)}}}},
+	 {{.kind = WIRE_EAGER, .length = CHUNK_LARGE + 1, .payload = {0, 0, CHUNK_AT(0, 0)}}}},
 	{"more early than in all", {{.kind = WIRE_RENDEZVOUS, .payload = {0, 1, 100, 101, 0}}}},
 	{"a first piece longer than what is early",
 	 {{.kind = WIRE_RENDEZVOUS, .length = 101, .payload = {0, 1, 200, 100, 0}}}},
@@ -55,7 +55,7 @@ static const struct {
 	   .payload = {0, 1, 1U << 30, (uint64_t)WIRE_EARLY_PIECES *CHUNK_LARGE + 1, 0}}}},
 	{"more than a size can be", {{.kind = WIRE_RENDEZVOUS, .payload = {0, 1, UINT64_MAX, 0, 0}}}},
 	{"a first piece beyond the section",
-	 {{.kind = WIRE_RENDEZVOUS, .length = 100, .payload = {0, 1, 100, 100, PLACE(0, SECTION - 99)}}}},
+	 {{.kind = WIRE_RENDEZVOUS, .length = 100, .payload = {0, 1, 100, 100, CHUNK_AT(0, SECTION - 99)}}}},
 	{"two large messages, the first not there yet",
 	 {{.kind = WIRE_RENDEZVOUS, .length = 1, .payload = {0, 1, 100, 100, 0}},
 	  {.kind = WIRE_RENDEZVOUS, .length = 1, .payload = {0, 2, 100, 100, 0}}}},
@@ -81,9 +81,9 @@ static const struct {
 	{"a write with another as its second slot",
 	 {{.kind = WIRE_WRITE, .length = 41}, {.kind = WIRE_WRITE}}},
 	{"a write from beyond the section",
-	 {{.kind = WIRE_WRITE_CHUNK, .length = 65, .payload = {0, 0, 0, PLACE(0, SECTION - 64)}}}},
+	 {{.kind = WIRE_WRITE_CHUNK, .length = 65, .payload = {0, 0, 0, CHUNK_AT(0, SECTION - 64)}}}},
 	{"a write from a chunk that is none",
-	 {{.kind = WIRE_WRITE_CHUNK, .payload = {0, 0, 0, PLACE(REGION_CHUNKS_MAX, 0)}}}},
+	 {{.kind = WIRE_WRITE_CHUNK, .payload = {0, 0, 0, CHUNK_AT(REGION_CHUNKS_MAX, 0)}}}},
 	{"a write of more than a chunk", {{.kind = WIRE_WRITE_CHUNK, .length = CHUNK_LARGE + 1}}},
 	{"a write with more behind it than can be",
 	 {{.kind = WIRE_WRITE_CHUNK, .length = 1, .payload = {0, UINT64_MAX}}}},
@@ -108,7 +108,7 @@ static const struct {
 	{"operands from beyond the section",
 	 {{.kind = WIRE_ATOMIC_CHUNK,
 	   .length = 8,
-	   .payload = {0, ATOMIC(1, FI_INT64, FI_SUM), PLACE(0, SECTION - 7)}}}},
+	   .payload = {0, ATOMIC(1, FI_INT64, FI_SUM), CHUNK_AT(0, SECTION - 7)}}}},
 	{"an answer to nothing", {{.kind = WIRE_DONE, .word = 1}}},
 	{"an answer to request 0", {{.kind = WIRE_DONE}}},
 	{"a reply to nothing", {{.kind = WIRE_REPLY, .word = 1}}},
@@ -190,10 +190,11 @@ static void test_more_early_pieces_than_there_can_be(void **state)
 	(void)state;
 	write_slot(&(struct slot){.kind = WIRE_RENDEZVOUS, .length = 1, .payload = {0, 1, 100, 100, 0}});
 	for (uint32_t i = 1; i < WIRE_EARLY_PIECES; i++)
-		write_slot(&(struct slot){.kind = WIRE_EARLY, .length = 1, .payload = {PLACE(100 + i, 0)}});
+		write_slot(
+			&(struct slot){.kind = WIRE_EARLY, .length = 1, .payload = {CHUNK_AT(100 + i, 0)}});
 	progress();
 	assert_int_equal(hostile_peer()->state, PEER_PRESENT);
-	write_slot(&(struct slot){.kind = WIRE_EARLY, .length = 1, .payload = {PLACE(100, 0)}});
+	write_slot(&(struct slot){.kind = WIRE_EARLY, .length = 1, .payload = {CHUNK_AT(100, 0)}});
 	progress();
 	assert_violation("one early piece too many");
 }
@@ -273,8 +274,8 @@ static void test_pieces_that_cannot_be(void **state)
 	} cases[] = {
 		{"more than is wanted", 1001, 0},
 		{"an empty piece", 0, 0},
-		{"a piece across the section's end", 1000, PLACE(0, SECTION - 999)},
-		{"a piece of a chunk that is none", 1000, PLACE(REGION_CHUNKS_MAX, 0)},
+		{"a piece across the section's end", 1000, CHUNK_AT(0, SECTION - 999)},
+		{"a piece of a chunk that is none", 1000, CHUNK_AT(REGION_CHUNKS_MAX, 0)},
 		{"a piece larger than a chunk", CHUNK_LARGE + 1, 0},
 	};
 

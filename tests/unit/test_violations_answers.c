@@ -105,12 +105,15 @@ static void test_remote_answers_that_cannot_be(void **state)
 		{"a reply without its second slot", {{.kind = WIRE_REPLY, .word = 2, .length = 100}}},
 		{"a reply of another length", {{.kind = WIRE_REPLY_CHUNK, .word = 2, .length = 4096}}},
 		{"a reply from beyond the section",
-		 {{.kind = WIRE_REPLY_CHUNK, .word = 2, .length = 100, .payload = {PLACE(0, SECTION - 99)}}}},
+		 {{.kind = WIRE_REPLY_CHUNK,
+		   .word = 2,
+		   .length = 100,
+		   .payload = {CHUNK_AT(0, SECTION - 99)}}}},
 		{"a reply from a chunk that is none",
 		 {{.kind = WIRE_REPLY_CHUNK,
 		   .word = 2,
 		   .length = 100,
-		   .payload = {PLACE(REGION_CHUNKS_MAX, 0)}}}},
+		   .payload = {CHUNK_AT(REGION_CHUNKS_MAX, 0)}}}},
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
