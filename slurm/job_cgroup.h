@@ -23,7 +23,7 @@ int job_cgroup_enter(uint32_t job, pid_t process, bool must, char *fault, size_t
 
 /*
  * The path of the job's groups, by those that a process of the job is in, as /proc/PID/cgroup has them. It
- * counts from the root on: whoever may make groups, such as a user with a session of systemd's, calls them
+ * counts from the root on: a user that may make groups, such as one with a session of systemd's, calls them
  * what he likes. Returns whether there is one.
  *
  * Version 1 of control groups has a hierarchy for each controller, and one path in all of them:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * node_list.h - the nodes of a job on this host, as its supervisor lists them in the file `nodes` of its
- *directory (vicinal/slurm/node_list.py):
+ * directory (vicinal/slurm/node_list.py):
  *
  *	region VALUE MEMBERS                VICINAL_REGION of tasks in containers, and its member slots
  *	identity PROCESS BEGAN              its user namespace is that of tasks in containers
@@ -11,7 +11,7 @@
  *	interface NAME                      what the nodes reach each other by, if by functions
  *
  * Processes are as the supervisor numbers them. The supervisor is the user's: nothing in it is to be believed
- *more than the user.
+ * more than the user.
  */
 #ifndef VICINAL_SLURM_NODE_LIST_H
 #define VICINAL_SLURM_NODE_LIST_H

@@ -5,7 +5,7 @@
  * that have them as GRES (functions.h). docs/how-to/slurm.md is for those who install and use it.
  *
  * Regions are made by the first step on a host and not in the prolog: a prolog that fails drains the
- * node, and what fails here is mostly one user's wish for more memory than there is. And a prolog is
+ * node, and what fails here is mostly one user's request for more memory than there is. And a prolog is
  * not told how many tasks there will be. The epilog takes the region away.
  *
  * slurmstepd, which loads this, is root's and small. So what is more than a few lines is done by the

@@ -133,7 +133,7 @@ static void take_connection(struct relay *relay)
 		begin(connection, task, server);
 		return;
 	}
-	/* Whoever connects learns it from that. */
+	/* A task that connects learns it from that. */
 	(void)close(task >= 0 ? task : relay->listener);
 	if (task < 0)
 		relay->listener = -1;

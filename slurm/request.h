@@ -6,7 +6,7 @@
  *	FILE
  *
  * SIZE is a number of bytes, or of K, M or G. FILE, which has a slash in it or ends in .yaml or .yml, is a
- *cluster's: the job gets the nodes that it describes.
+ * cluster's: the job gets the nodes that it describes.
  */
 #ifndef VICINAL_SLURM_REQUEST_H
 #define VICINAL_SLURM_REQUEST_H

@@ -84,7 +84,7 @@ _Noreturn static void become_supervisor(const struct supervisor_order *order, in
 	for (int number = 1; number < NSIG; number++)
 		(void)signal(number, SIG_DFL);
 	(void)sigprocmask(SIG_SETMASK, &none, NULL);
-	if (read(go, &word, 1) != 1) /* whoever started us was killed before we were written down */
+	if (read(go, &word, 1) != 1) /* our parent was killed before we were written down */
 		_exit(1);
 	(void)setsid();
 	(void)dup2(nothing, STDIN_FILENO);
@@ -394,7 +394,7 @@ int supervisor_end(const char *directory, uint32_t job)
 	struct supervisor_record found;
 	int record = -1;
 
-	/* Whoever makes nodes, and has the lock, gives it up when they end. */
+	/* A process that makes nodes, and has the lock, gives it up when they end. */
 	for (unsigned second = 0; record < 0 && second < END_SECONDS; second++) {
 		record = supervisor_record_open(directory, job, false, 1);
 		if (record < 0 && errno != EWOULDBLOCK)

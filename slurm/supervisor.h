@@ -3,7 +3,7 @@
  * supervisor.h - the supervisor of a job's nodes on this host: a process of the job's user that makes them,
  * and stays until the job ends.
  *
- * It is the first process of a PID namespace, so that with it all ends that it made, whoever kills it and
+ * It is the first process of a PID namespace, so that with it all ends that it made, whatever kills it and
  * whatever that was. It has mounts of its own, and in the plugin's directory a file system in memory that
  * nobody else sees, which ends with it too: the job's region, sockets and state are there. It is no child of
  * slurmstepd, whose children end with the step.

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * supervisor_network.h - a network over the hosts of a job, and functions of cards in the networks of its
- *nodes, from the supervisor's side and from that of whoever starts it (supervisor.h).
+ * nodes, from the supervisor's side and from its parent's (supervisor.h).
  *
  *	host's network     the job's, root's alone          the nodes', the user's
  *	UDP  ─────────────  vxlan0 ── bridge ── nodes  ─────  uplink ── bridge ── nodes' interfaces
  *
- * Whoever has rights in the network that a VXLAN device is in can have it send to any host, and under the
+ * A process with rights in the network that a VXLAN device is in can have it send to any host, and under the
  * number of any other job's network. So it is in a network between, which a process of root's holds that
  * does nothing else: a child of the supervisor, which ends with the supervisor's PID namespace, and all of
- *the network with it. The user gets the end of a cable.
+ * the network with it. The user gets the end of a cable.
  *
  * Networks are told of by open files that stand for them, and never by numbers of processes. What the
- *supervisor tells of after the first is the user's: `n` with the network to join, and `f` and a number with
- *the one that a function is to get into (node_functions.h). With `m` alone it asks for all of them for
- *virtual machines. Each is answered when it is done.
+ * supervisor tells of after the first is the user's: `n` with the network to join, and `f` and a number with
+ * the one that a function is to get into (node_functions.h). With `m` alone it asks for all of them for
+ * virtual machines. Each is answered when it is done.
  */
 #ifndef VICINAL_SLURM_SUPERVISOR_NETWORK_H
 #define VICINAL_SLURM_SUPERVISOR_NETWORK_H
@@ -27,7 +27,7 @@
 /* What the supervisor finds its end of the channel as. */
 #define SUPERVISOR_CHANNEL 3
 
-/* A channel between the supervisor and whoever starts it. Returns 0, or -1 with errno. */
+/* A channel between the supervisor and its parent. Returns 0, or -1 with errno. */
 int supervisor_network_channel(int ends[2]);
 
 /*

@@ -4,7 +4,7 @@
  * DIRECTORY/nodes-JOB, of one line with its process, the time since which the host runs, and the cluster's
  * file.
  *
- * It is locked by whoever makes the nodes, or ends them.
+ * It is locked by the process that makes the nodes, or ends them.
  */
 #ifndef VICINAL_SLURM_SUPERVISOR_RECORD_H
 #define VICINAL_SLURM_SUPERVISOR_RECORD_H
@@ -30,7 +30,7 @@ int supervisor_record_open(const char *directory, uint32_t job, bool make, unsig
 /* What it says; of a supervisor that has ended nothing. */
 void supervisor_record_read(int record, struct supervisor_record *found);
 
-/* The same of a job's record, whoever has locked it. Returns whether its supervisor runs. */
+/* The same of a job's record, even if another process has locked it. Returns whether its supervisor runs. */
 bool supervisor_record_find(const char *directory, uint32_t job, struct supervisor_record *found);
 
 /* Write it down. Returns 0, or -1 with errno. */

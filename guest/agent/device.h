@@ -12,7 +12,7 @@ struct device {
 	int container; /* of one group, with the device alone in it */
 	int group;
 	int file;         /* vfio's */
-	int registers;    /* the kernel's file of BAR 0, for whoever is to ring */
+	int registers;    /* the kernel's file of BAR 0, for the process that is to ring */
 	uint32_t offset;  /* of the BAR in its first page */
 	uint32_t vectors; /* interrupts that it has, none of them enabled yet */
 	uint32_t guest;   /* the number by which others ring us */

@@ -6,7 +6,7 @@
  *	vicinal-doorbell-agent ADDRESS GROUP
  *
  * ADDRESS is the device's, such as 0000:00:04.0; its driver is vfio-pci. Who is in GROUP may ask for one. It
- *takes the device as root, and is `nobody` from then on. It has no part in messages:
+ * takes the device as root, and is `nobody` from then on. It has no part in messages:
  * docs/explanation/doorbell.md.
  */
 #include <errno.h>

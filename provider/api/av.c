@@ -202,7 +202,7 @@ static bool insert_at(struct av *av, size_t index, const struct address *address
 	return true;
 }
 
-/* The addresses are in, and each has its number; whoever reads the event may use them. */
+/* The addresses are in, and each has its number; a program that reads the event may use them. */
 static int report_insertion(struct av *av, uint64_t inserted, void *context)
 {
 	struct fi_eq_entry entry = {.fid = &av->fid.fid, .context = context, .data = inserted};

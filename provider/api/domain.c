@@ -67,7 +67,7 @@ static int domain_close(struct fid *fid)
 static int domain_bind(struct fid *fid, struct fid *other, uint64_t flags)
 {
 	(void)fid;
-	/* Whoever asks for registrations in the background would wait for an event that never comes. */
+	/* A program that asks for background registrations would wait for an event that never comes. */
 	if ((flags & FI_REG_MR) != 0)
 		return -FI_EBADFLAGS;
 	/* Events would go there; there are none. */

@@ -56,7 +56,7 @@
 #define QUIET_READS_MAX 4096U
 
 /*
- * Naps grow up to this: 50, 100, 200 us, and up to 1 ms for who asked for blocking. After
+ * Sleeps grow up to this: 50, 100, 200 us, and up to 1 ms if blocking was asked for. After
  * that many more (it has waited for 60 ms by then) one of those sleeps longer.
  */
 #define SLEEPS_GROWING_ADAPTIVE 2U

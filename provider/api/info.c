@@ -149,7 +149,7 @@ static void fill_endpoint(struct fi_ep_attr *offered)
 	offered->rx_ctx_cnt = 1;
 }
 
-/* We need no mode, and bits that are not needed are cleared; the two old modes are chosen by whoever asks. */
+/* We need no mode, and clear bits that are not needed; a program may ask for the two old modes. */
 static int offered_mr_mode(uint32_t version, const struct fi_domain_attr *asked)
 {
 	int modes = asked != NULL ? asked->mr_mode : 0;

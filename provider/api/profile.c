@@ -13,7 +13,7 @@
 #define KEY_BYTES 64U
 #define VALUE_BYTES 32U
 
-/* In a user namespace whoever is not in it, root among them, is seen as this. */
+/* In a user namespace, a user that is not in it, root among them, is seen as this. */
 #define OVERFLOW_USER 65534U
 
 static bool is_blank(char byte)

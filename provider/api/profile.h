@@ -20,7 +20,7 @@ struct profile_locations {
 	const char *config; /* XDG_CONFIG_HOME, or NULL */
 	const char *home;   /* HOME, or NULL */
 	const char *system; /* the machine's: PROFILE_SYSTEM */
-	bool secure;        /* with rights that whoever started it may lack: only the machine's counts */
+	bool secure;        /* with rights that its user may lack: only the machine's counts */
 };
 
 /*

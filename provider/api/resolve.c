@@ -6,8 +6,8 @@
  * counts is what both know: which regions they share, and whose first one each of those is. First comes the
  * one that both have first, then those that one of them has first, then the others; and among equals the
  * one with the lower id. That one which both have first comes before all others has another reason: there
- * nobody else can pose as a member without writing over its section, and elsewhere whoever knows its nonce
- * can say that it is that member in a section of its own.
+ * nobody else can pose as a member without writing over its section, and elsewhere a process that knows its
+ * nonce can say that it is that member in a section of its own.
  *
  * What both know may change: a region may be cut, or somebody's words there be written over. So whom one of
  * our endpoints has met stays where it was met, also if its address is inserted later: its messages are

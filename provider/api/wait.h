@@ -111,7 +111,7 @@ int wait_open(struct wait_object *object, struct domain *domain, enum fi_wait_ob
 void wait_close(struct wait_object *object);
 /* FI_GETWAIT and FI_GETWAITOBJ. */
 int wait_control(const struct wait_object *object, int command, void *argument);
-/* Wake whoever waits for the object, whether or not it is ready. */
+/* Wake the threads that wait for the object, whether or not it is ready. */
 void wait_signal(struct wait_object *object);
 /* For fi_trywait(): 0 if its descriptor becomes readable once the object is ready, else -FI_EAGAIN. */
 int wait_arm(struct wait_object *object);

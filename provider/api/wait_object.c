@@ -2,7 +2,7 @@
 /*
  * wait_object.c - descriptors to wait on, for queues and counters, and fi_trywait().
  *
- * A descriptor is an eventfd. fi_trywait() empties it and arms it; from then on whoever
+ * A descriptor is an eventfd. fi_trywait() empties it and arms it; from then on a thread that
  * makes the object ready makes the descriptor readable, and it stays so until the next
  * fi_trywait(). Nobody else does anything for an object that is not armed, so a program that
  * reads in a loop does not pay for its descriptor.

@@ -18,7 +18,7 @@ struct wait_set {
 };
 
 /*
- * Of the lists of all sets, taken before a domain's. One for all: whoever forks takes it too, so
+ * Of the lists of all sets, taken before a domain's. One for all: a thread that forks takes it too, so
  * that its child can close what it inherits. See process.c.
  */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;

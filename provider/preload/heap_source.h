@@ -14,7 +14,7 @@
 #define HEAP_SOURCE_VERSION 1U
 
 /*
- * Whoever offers one keeps it, and the code behind it, until the process ends. The functions
+ * A library that offers one keeps it, and the code behind it, until the process ends. The functions
  * may be called from any thread and within malloc() and free(), and allocate nothing
  * elsewhere. See region/heap.h for each.
  */

@@ -3,7 +3,7 @@
  * atomic_operations.h - the arithmetic of atomic operations, on memory that others change.
  *
  * Elements of up to eight bytes are changed by the processor's own atomic instructions, so
- * that they are atomic to whoever does the same: another thread, another process that maps
+ * that they are atomic to others that do the same: another thread, another process that maps
  * the memory, the application itself. Longer ones are atomic among the threads of this
  * process that come through here, by a lock; nobody else may change them meanwhile.
  */
@@ -46,7 +46,7 @@ bool atomic_is_native(uint32_t datatype, uintptr_t address);
 void atomic_apply(uint32_t datatype, uint32_t operation, void *target, const void *operand,
 		  const void *compare, void *result, size_t count);
 
-/* For whoever forks: nobody is in atomic_apply() with what no instruction changes whole. */
+/* Before a fork: no thread is in atomic_apply() with what no instruction changes whole. */
 void atomic_operations_lock(void);
 void atomic_operations_unlock(void);
 

@@ -264,7 +264,8 @@ bool direct_carry_out(struct messenger *messenger, const struct remote_request *
 		return false;
 	}
 	bool done = carry_out(messenger, request, reached);
-	/* What is complete is seen by all: by whoever then reads what we write elsewhere, or we read. */
+	/* What is complete is seen by all: by a process that reads what we write elsewhere later, or we read.
+	 */
 	if (request->kind != REMOTE_READ) {
 		exposure_leave(messenger->transport->attachments[0].member);
 		shared_fence_full();

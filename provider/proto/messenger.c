@@ -98,7 +98,7 @@ static void settle_waiting(struct messenger *messenger, struct match_queue *queu
 	}
 }
 
-/* The same for messages that were claimed: they stay, for whoever claimed them to hear of it. */
+/* The same for messages that were claimed: they stay, so that the program that claimed them hears of it. */
 static void settle_claimed(struct messenger *messenger, const struct msg_peer *from)
 {
 	for (struct match_link *link = messenger->claimed.next; link != &messenger->claimed;

@@ -144,7 +144,7 @@ static void remove_first(struct send_queues *queues, struct msg_peer *to)
 	free(entry);
 }
 
-/* Whoever injects has nothing to be told by, as when what is in a ring is lost with its receiver. */
+/* A program that injects has nothing to be told by, as when what is in a ring is lost with its receiver. */
 static bool is_told(const struct send_request *request)
 {
 	return (request->flags & FI_INJECT) == 0 || (request->flags & FI_COMPLETION) != 0;

@@ -304,7 +304,7 @@ static void resume(struct messenger *messenger, struct single_copy *copy)
 	match_unlink(&copy->link);
 	messenger->copying--;
 	/*
-	 * At least the last byte comes as a piece, whoever copied it: when it is here, the sender
+	 * At least the last byte comes as a piece, whichever side copied it: when it is here, the sender
 	 * knows, and does not write into the buffer any more.
 	 */
 	if (copy->mine == copy->end)

@@ -60,7 +60,7 @@ static int check_file(const struct stat *status, const char *path, struct region
 		return region_fail(error, -EINVAL,
 				   "region %s is not a regular file: name a file on tmpfs or hugetlbfs",
 				   path);
-	/* Whoever owns the file could cut it short under us. */
+	/* The file's owner could truncate it while it is mapped. */
 	if (status->st_uid != geteuid())
 		return region_fail(error, -EPERM,
 				   "region %s belongs to user %u and this is user %u: create one of your own",

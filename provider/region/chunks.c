@@ -2,7 +2,7 @@
 /* chunks.c - dividing up the pool, and getting chunks back. */
 #include "region/chunks.h"
 
-/* A class of fewer chunks has none that are left to others: whoever comes has them. */
+/* A class of fewer chunks has none that are left to others: the first that asks has them. */
 #define RESERVE_MIN 4U
 
 static const uint32_t class_bytes[CHUNK_CLASSES] = {CHUNK_SMALL, CHUNK_MEDIUM, CHUNK_LARGE};

@@ -28,7 +28,7 @@ int dax_length(const struct stat *status, const char *path, size_t *bytes, struc
 
 /*
  * Where the region begins in an open file of `bytes` bytes: 0, unless an info block says
- * otherwise and no region begins at 0. Whoever may write the file may have written that: what this
+ * otherwise and no region begins at 0. A process that may write the file may have written that: what this
  * returns is a multiple of a page and less than `bytes`, and nothing else is sure.
  */
 size_t dax_data_offset(int fd, size_t bytes);

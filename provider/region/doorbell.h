@@ -2,8 +2,8 @@
 /*
  * doorbell.h - interrupts between members in different guests: the doorbell of QEMU's ivshmem device.
  *
- * Guests share no kernel, so no futex of one wakes the other. But whoever writes a peer's word into the
- * device's doorbell register has QEMU interrupt that peer's guest, and Linux's vfio-pci makes an eventfd
+ * Guests share no kernel, so no futex of one wakes the other. But a process that writes a peer's word into
+ * the device's doorbell register has QEMU interrupt that peer's guest, and Linux's vfio-pci makes an eventfd
  * readable for it. One process alone may have such a device: the guest's agent (guest/agent), which
  * grants each process that connects to its socket an interrupt of its own, and the register. From then on
  * it has no part in anything: an interrupt goes from the kernel straight to the process, where a thread
@@ -77,9 +77,9 @@ static inline uint32_t doorbell_count(const struct doorbell *doorbell)
 }
 
 /*
- * Interrupt whoever says `offer`, which is a peer's word. Whatever it names, an interrupt for nothing is the
- * worst that comes of it: the device takes no number of a guest or vector that it does not have. Does not
- * block. Returns whether there was an offer.
+ * Interrupt the process that `offer` names, which is a peer's word. Whatever it names, an interrupt for
+ * nothing is the worst that comes of it: the device takes no number of a guest or vector that it does not
+ * have. Does not block. Returns whether there was an offer.
  */
 bool doorbell_ring(const struct doorbell *doorbell, uint64_t offer);
 

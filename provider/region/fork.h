@@ -7,7 +7,7 @@
 #define VICINAL_REGION_FORK_H
 
 /*
- * From here on forks are taken care of. Before any of those locks is taken, and before whoever takes
+ * From here on forks are taken care of. Before any of those locks is taken, and before a thread that takes
  * them while it holds a lock of its own watches forks for that: its lock is then taken first at a fork
  * too, or two threads would wait for each other.
  */

@@ -78,7 +78,7 @@ bool heap_overlap(const struct heap *first, const struct region *region, const v
  */
 int heap_open(struct heap **heap, const struct member *occupant, struct region_error *error);
 
-/* Allocate from it for whoever asks for no heap in particular. */
+/* Allocate from it for callers that name no heap. */
 void heap_share(struct heap *heap);
 
 /* Allocate no more from it. */

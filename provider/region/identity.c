@@ -2,7 +2,7 @@
 /* identity.c - see identity.h. */
 #include "region/identity.h"
 
-/* Does whoever is in `slot` say so? Each word is loaded once, and believed if its writer still has the slot.
+/* Does the member in `slot` say so? Each word is loaded once, and believed if its writer still has the slot.
  */
 static bool claims(const struct region *region, uint32_t slot, const struct member_identity *identity,
 		   uint32_t *epoch)

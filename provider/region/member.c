@@ -117,7 +117,7 @@ static int lock_slot(int fd, uint32_t slot, short type)
 /*
  * Try to win one slot from the occupant that `claim` names, as it was loaded from there: one
  * that came since is another's. `stale` says that this occupant was seen to stand still.
- * With a lock: whoever holds it may claim, and the claim of a dead holder is void.
+ * With a lock: its holder may claim, and the claim of a dead holder is void.
  */
 static bool claim_slot(struct member *self, uint32_t slot, uint64_t claim, bool stale)
 {

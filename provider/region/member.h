@@ -89,7 +89,7 @@ bool member_is_joined(const struct member *member);
 /* Does the member (slot, epoch, nonce) take part in this very region, or did it until it left? */
 bool member_confirm(const struct region *region, uint32_t slot, uint32_t epoch, uint64_t nonce);
 
-/* Is whoever occupies `slot` met over the network alone? */
+/* Is the member in `slot` met over the network only? */
 static inline bool member_is_alias(const struct region *region, uint32_t slot)
 {
 	return shared_load_u32(&section_header(region, slot)->alias) != 0;

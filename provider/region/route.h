@@ -40,7 +40,7 @@ bool member_departed(const struct region *region, uint32_t slot, uint32_t epoch)
 void member_publish_core(const struct member *self, const struct member_core *core);
 
 /*
- * Where the member (slot, epoch) says that it is. False if it is in none, or gone. Whoever may write
+ * Where the member (slot, epoch) says that it is. False if it is in none, or gone. A process that may write
  * the region may have written it: it can name any place in the network.
  */
 bool member_core(const struct region *region, uint32_t slot, uint32_t epoch, struct member_core *core);

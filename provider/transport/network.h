@@ -129,7 +129,7 @@ bool network_retire(struct transport *transport, struct peer *peer);
 bool network_detach(struct peer *peer);
 /* Has it said DETACH? Then it does not use the region any more, whatever the manager's words are. */
 bool network_is_detaching(const struct peer *peer);
-/* It moves back to the region: what was said before of detaching is void. */
+/* It switches back to the region: what was said before of detaching is void. */
 void network_stop_detaching(struct peer *peer);
 /* Does it still have to say that it heard ours? Of one that we have detached from. */
 bool network_owes_detach(const struct peer *peer);
@@ -140,7 +140,7 @@ void network_stay_with(struct peer *peer);
 bool network_tx_paused(const struct peer *peer);
 bool network_awaits_reattach(const struct peer *peer);
 void network_reattached(struct peer *peer);
-/* Ask whoever was not asked yet whether it is in the region of `attachment`; and let all be asked again. */
+/* Ask each peer that was not asked yet whether it is in `attachment`'s region; and let all be asked again. */
 void network_ask_who_is_in(struct transport *transport, const struct attachment *attachment);
 void network_forget_asking(struct transport *transport, const struct attachment *attachment);
 /* The same of one peer, which is reached over the network. */

@@ -18,7 +18,7 @@
 
 /*
  * The order in which they are tried: hardware first, if a port of it is active. "net" is what 1.17
- * calls the tcp of later versions. The empty name is whoever else offers what we need.
+ * calls the tcp of later versions. The empty name stands for any other provider that offers what we need.
  */
 static const char *const order[] = {"verbs;ofi_rxm", "tcp", "net", "tcp;ofi_rxm", ""};
 /* Not those: they reach nobody beyond this host, lose datagrams, or are ourselves. */

@@ -203,7 +203,8 @@ void network_take_region(struct network_peer *from, const struct frame_header *h
 		network_reattached(peer);
 	/*
 	 * It asks, and we still detach from it since we met it here before: it has detached already. The
-	 * answer would tell it that we meet again, and it would move back to what we forget right afterwards.
+	 * answer would tell it that we meet again, and it would switch back to what we forget
+	 * right afterwards.
 	 */
 	if (header->sequence >= REGION_ENDS || network_is_detaching(peer))
 		return;

@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 
-/* After a frame, every poll looks for the next for so many looks. Chosen, and not tuned. */
+/* After a frame arrives, this many polls also poll the network. Chosen, and not tuned. */
 #define PATIENCE 4096U
 /*
  * Of a peer that reads our memory the core says nothing, but goes on only while it is looked at. So it is

@@ -64,7 +64,7 @@ bool transport_reattach_peer(struct attachment *attachment, struct peer *peer, u
 	attachment->aliases[slot] = peer;
 	peer->alias = true;
 	transport_bind_slot(attachment, peer, slot, epoch);
-	network_stay_with(peer); /* what it sends comes in frames until it moves */
+	network_stay_with(peer); /* what it sends comes in frames until it switches */
 	network_forget_region(peer);
 	return true;
 }

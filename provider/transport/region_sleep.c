@@ -102,7 +102,7 @@ static void survey_strangers(struct attachment *attachment)
 			!wakes_us(attachment, slot);
 }
 
-/* Watch the attachment's own word. Returns whether whoever rings is bound to be noticed. */
+/* Watch the attachment's own word. Returns whether a ring is bound to be noticed. */
 static bool watch_attachment(struct attachment *attachment, struct sleep_watch *watch)
 {
 	const struct transport *transport = attachment->transport;

@@ -245,7 +245,7 @@ static void leave_ring(struct transport *transport, struct peer *peer)
 {
 	if (!network_attach(transport, peer)) {
 		transport_fail(transport, peer, -EPROTO,
-			       "it moves to the network, where there is no way to it");
+			       "it switches to the network, which does not reach it");
 		return;
 	}
 	if (transport->user->settle(transport->context, peer) != 0) {
@@ -277,7 +277,7 @@ static void leave_frames(struct transport *transport, struct peer *peer)
 void transport_take_switch(struct transport *transport, struct peer *peer)
 {
 	if (peer->attachment == NULL || peer_is_self(peer))
-		transport_fail(transport, peer, -EPROTO, "it moves, and there is no other way to it");
+		transport_fail(transport, peer, -EPROTO, "it switches, and no other transport reaches it");
 	else if (peer->framed)
 		leave_frames(transport, peer);
 	else

@@ -179,7 +179,7 @@ struct attachment {
 	uint32_t rings;
 	uint32_t endpoint;     /* which of our process we are: for people */
 	struct peer **aliases; /* by slot: members that have another number here; NULL while there are none */
-	bool welcomes; /* whoever reaches us over the network is asked whether it is here: see reattach.h */
+	bool welcomes; /* peers that reach us over the network are asked whether they are here: reattach.h */
 	bool leaving;  /* we are to leave this region: see detach.h */
 	bool met_all;  /* of those that are in it, for that */
 	struct attachment *next;  /* what we came back to when we had left this one; NULL if we did not */
@@ -212,7 +212,7 @@ struct transport {
 	uint32_t rated_polls;    /* as many there were when their rate was last noted */
 	uint64_t rated;          /* when that was */
 	uint32_t switches;       /* peers that are switching, or are owed a word of it */
-	bool switches_refused;   /* people were told that a peer cannot be moved */
+	bool switches_refused;   /* the user was told that a peer cannot switch */
 	struct network *network; /* NULL if there is none */
 	uint64_t next_attend;    /* while they are sparse: when the regions are attended to again */
 	uint64_t next_check;
@@ -295,7 +295,7 @@ void transport_fail(struct transport *transport, struct peer *peer, int failure,
  */
 void transport_break(struct transport *transport, struct peer *peer, int failure, const char *reason);
 
-/* Whoever asks for something from a peer that is not PEER_PRESENT is told this. */
+/* What is reported for an operation with a peer that is not PEER_PRESENT. */
 int transport_refuse(struct peer *peer);
 
 /* What a slot came to that a handler did not take: see transport_handler. */

@@ -11,7 +11,7 @@
 #define MESSAGES 300
 #define ROOM 40000
 
-/* An operation of one thread; whoever reads its completion says so here. */
+/* An operation of one thread; the thread that reads its completion says so here. */
 struct operation {
 	_Atomic size_t done; /* bytes + 1 */
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * fuzz_frames.c - an endpoint against whoever reaches its port and sends frames as it likes.
+ * fuzz_frames.c - an endpoint against a process that reaches its port and sends any frames.
  *
  * The input is a sequence of steps: frames that look right, with slots and chunks of any kind, frames
  * that are any bytes, what a core may say, and calls of the victim's application. The sender knows the

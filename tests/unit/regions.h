@@ -45,7 +45,7 @@ void assert_routes(int one, int other, bool by_network);
 
 /* `who` says in `region` that it is `whom`. */
 void forge(int who, int whom, char region);
-/* As whoever may write the file can do at any time. */
+/* As any process that may write the file can do at any time. */
 void cut_file(char region);
 
 void talk(int from, int to, size_t length, uint64_t seed);

@@ -288,7 +288,7 @@ static void test_only_what_came_is_received_from_the_dead(void **state)
 	assert_false(may_receive(peer, 0, FI_MSG));
 }
 
-/* Whoever takes the dead one's slot is somebody else: what was sent by the one is not by the other. */
+/* The successor in a dead member's slot is another member: its predecessor's messages are not its own. */
 static void test_a_successor_is_not_taken_for_its_predecessor(void **state)
 {
 	unsigned char byte = 0;

@@ -10,7 +10,7 @@
 #include "transport/network_transport.h"
 #include "transport/region_transport.h"
 
-/* As the manager does, or whoever may write to the region. */
+/* As the manager does, or any process that may write to the region. */
 static void request_route(int index, enum requested_route wanted)
 {
 	const struct member *member = transport_of(index)->attachments[0].member;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Peers beyond the region: what goes over the network, and what comes from whoever reaches our port. */
+/* Peers beyond the region: what goes over the network, and what any process that reaches our port sends. */
 #include "fake_core.h"
 
 #include <stdlib.h>

@@ -572,7 +572,7 @@ static void test_who_comes_later(void **state)
 	}
 }
 
-/* ---- whoever says what is not so ---- */
+/* ---- members that lie ---- */
 
 /* A frame from `from`, as it comes to `to`. */
 static void deliver(int to, int from, enum frame_kind kind, uint32_t sequence, uint32_t bytes,

@@ -198,7 +198,7 @@ static void test_who_cannot_be_reached_stays(void **state)
 	a->end->refusals = UINT32_MAX;
 	fake_request_route(a, true);
 	look();
-	assert_int_equal(route(a, b), CONNECTION_SWITCHING); /* there is hope yet */
+	assert_int_equal(route(a, b), CONNECTION_SWITCHING); /* it may still succeed */
 	talk(a, b, 8, 2);
 	fake_neighbour(a, b)->peer.beyond->asking -= UINT64_C(4000000000);
 	assert_int_equal(route(a, b), CONNECTION_STAYS);

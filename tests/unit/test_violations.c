@@ -223,7 +223,7 @@ static void test_an_early_piece_that_is_too_long_for_its_receive(void **state)
 	free(target);
 }
 
-/* The early pieces of one that died are not continued by whoever takes its slot. */
+/* The early pieces of a member that died are not continued by its successor in the slot. */
 static void test_a_successor_cannot_go_on_with_early_pieces(void **state)
 {
 	static unsigned char target[200000];
